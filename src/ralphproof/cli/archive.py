@@ -1,4 +1,4 @@
-"""`ralph archive`: put the stories of a loop away, and begin with fresh ones."""
+"""`ralph archive`: archive the stories of a loop, or undo that."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.planning.archive import Filed
 
-ABOUT = """put the stories of a loop away, and begin with fresh ones.
+ABOUT = """Archive the stories of a loop and start with empty ones.
 
-prd.md, tasks.json and progress.txt are moved to ralph-archive/DATE-LABEL/, with a summary.md of the stories, their
-reviews and what somebody should look at. Fresh ones take their place; prompt.md stays as it is. In git exactly these
-paths are committed, with your hooks; where that fails everything is moved back. While a loop works here nothing is
-done. What a crash cut off is ended by the next call, which then does what it is asked for.
+prd.md, tasks.json and progress.txt move to ralph-archive/DATE-LABEL/, with a summary.md of the stories, their reviews
+and open concerns. Empty files take their place; prompt.md stays. In git exactly these paths are committed, with your
+hooks; if the commit fails, everything is moved back. Refused while a loop runs here. An archive that a crash
+interrupted is completed by the next call, which then does its own work.
 Exit codes: 0 done, 2 refused, 130 interrupted."""
 EXAMPLES = (
     "ralph archive",
@@ -39,10 +39,10 @@ EXAMPLES = (
 def build_parser() -> Parser:
     parser = Parser("archive", ABOUT, EXAMPLES)
     add = parser.add_argument
-    add("--label", metavar="L", help="what the archive is called, after the date (default: the branch of the stories)")
-    add("--undo", metavar="LABEL", nargs="?", const="", help="bring the last archive back, or the one of this name")
-    add("--force", action="store_true", help="with --undo: set aside what was written since, instead of refusing")
-    add("--no-commit", action="store_true", help="leave git alone")
+    add("--label", metavar="L", help="archive name after the date (default: the branch of the stories)")
+    add("--undo", metavar="LABEL", nargs="?", const="", help="restore the last archive, or the one with this label")
+    add("--force", action="store_true", help="with --undo: move files written since aside instead of refusing")
+    add("--no-commit", action="store_true", help="do not commit")
     add("--ralph-dir", metavar="PATH", help="the folder of the stories, from the project's top (default ralph)")
     return parser
 
@@ -50,59 +50,59 @@ def build_parser() -> Parser:
 def main(argv: list[str]) -> int:
     args = build_parser().parse(argv)
     if args.undo is not None and args.label is not None:
-        raise Refused("--label names a new archive, and --undo brings one back; leave one of them out")
+        raise Refused("--label names a new archive, --undo restores one; leave one of them out")
     if args.force and args.undo is None:
-        raise Refused("--force goes with --undo: an archive overwrites nothing")
+        raise Refused("--force needs --undo: archiving overwrites nothing")
     project = open_project(args.project_dir, os.environ)
     folder = stories_folder(project.root, args.ralph_dir)
-    with ProjectLock(project, "archive") as alone:
+    with ProjectLock(project, "archive") as lock:
         archivist = Archivist(project.root, os.environ, commits=not args.no_commit)
-        filed = _archive_or_undo(archivist, folder, args)
-    _print_result(filed, [*alone.remarks, *archivist.remarks], args)
+        result = _archive_or_undo(archivist, folder, args)
+    _print_result(result, [*lock.remarks, *archivist.remarks], args)
     return 0
 
 
 def _archive_or_undo(archivist: Archivist, folder: str, args: Namespace) -> Filed:
-    """End what was cut off, then do what is asked for, unless that was it."""
-    ended = archivist.end_unfinished()
-    back = [one for one in ended if one.action == UNDONE and args.undo is not None]
-    if meant := next((one for one in back if means(args.undo, one.name, one.label)), None):
-        return meant
-    finished = [f"what was cut off is finished: {os.path.join(ARCHIVES, one.name)}" for one in ended]
+    """Finish an interrupted archive, then do what was asked for, unless that was the same."""
+    recovered = archivist.end_unfinished()
+    restored = [each for each in recovered if each.action == UNDONE and args.undo is not None]
+    if match := next((each for each in restored if means(args.undo, each.name, each.label)), None):
+        return match
+    notes = [f"finished the interrupted archive: {os.path.join(ARCHIVES, each.name)}" for each in recovered]
     try:
         if args.undo is not None:
-            filed = archivist.undo(args.undo, args.ralph_dir, args.force)
+            result = archivist.undo(args.undo, args.ralph_dir, args.force)
         else:
-            filed = archivist.archive(folder, args.label)
+            result = archivist.archive(folder, args.label)
     except NothingToArchive:
-        if not ended:
+        if not recovered:
             raise
-        return ended[-1]
+        return recovered[-1]
     except Refused as error:
-        raise Refused("; ".join((str(error), *finished))) from error
-    archivist.remarks += finished
-    return filed
+        raise Refused("; ".join((str(error), *notes))) from error
+    archivist.remarks += notes
+    return result
 
 
-def _print_result(filed: Filed, remarks: list[str], args: Namespace) -> None:
-    place = os.path.join(ARCHIVES, filed.name)
+def _print_result(result: Filed, remarks: list[str], args: Namespace) -> None:
+    place = os.path.join(ARCHIVES, result.name)
     if args.json:
         facts: dict[str, Json] = {
-            "action": filed.action,
+            "action": result.action,
             "archive": place,
-            "folder": filed.folder,
-            "commit": filed.commit,
+            "folder": result.folder,
+            "commit": result.commit,
         }
-        facts |= {"label": filed.label, "concerns": [*filed.concerns]}
-        counts = {"completed": filed.completed, "total": filed.total}
+        facts |= {"label": result.label, "concerns": [*result.concerns]}
+        counts = {"completed": result.completed, "total": result.total}
         print_json("archive", {**facts, **counts, "remarks": [*remarks]})
         return
-    stories = f"{filed.completed} of {filed.total} stories completed"
-    committed = f", committed as {filed.commit[:12]}" if filed.commit else ""
-    if filed.action == UNDONE:
-        print_lines(f"{place} is back in {filed.folder}: {stories}{committed}")
+    stories = f"{result.completed} of {result.total} stories completed"
+    committed = f", committed as {result.commit[:12]}" if result.commit else ""
+    if result.action == UNDONE:
+        print_lines(f"{place} is restored to {result.folder}: {stories}{committed}")
     else:
-        again = "What was cut off is finished: " if filed.action == FINISHED else ""
-        print_lines(f"{again}{place} has the stories: {stories}{committed}")
-        print_lines(f"{filed.folder} has fresh files. Undo: ralph archive --undo {filed.name}")
+        prefix = "Finished the interrupted archive: " if result.action == FINISHED else ""
+        print_lines(f"{prefix}{place} contains the stories: {stories}{committed}")
+        print_lines(f"{result.folder} has empty files. Undo: ralph archive --undo {result.name}")
     print_lines(*(f"Note: {remark}" for remark in remarks))

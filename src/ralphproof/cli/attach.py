@@ -1,4 +1,4 @@
-"""`ralph attach`: follow a run that goes on elsewhere."""
+"""`ralph attach`: follow a run that another process drives."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from ralphproof.settings.model import Settings
     from ralphproof.store.sqlite_ledger import SqliteLedger
 
-ABOUT = """look on at a run that goes on elsewhere, as its own terminal would show it.
+ABOUT = """Follow a run that another process drives, as its own terminal would show it.
 
-Ctrl-C leaves; the run goes on. As many as like may look on, and nothing that they do disturbs it. With --json every
-record is a line, as with ralph run --json, after a first one that says where the run stands. Exit codes: that of the
-run when it ends, or has ended; 0 you left; 2 it lost its harness."""
+Ctrl-C detaches; the run continues. Any number of terminals can attach without disturbing the run. With --json every
+record is a line, as with ralph run --json, after a first line with the state of the run. Exit codes: that of the run
+when it ends or has ended; 0 you detached; 2 the run lost its harness."""
 EXAMPLES = ("ralph attach", "ralph attach 20261115-21", "ralph attach --json")
 
 
 def build_parser() -> Parser:
     parser = Parser("attach", ABOUT, EXAMPLES)
-    parser.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="run id or unique prefix (default: the latest run)")
     return parser
 
 
@@ -47,13 +47,13 @@ def main(argv: list[str]) -> int:
     project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()
     try:
-        return AttachedDisplay(args, project, ledger).look_on()
+        return AttachedDisplay(args, project, ledger).follow()
     finally:
         ledger.close()
 
 
 class AttachedDisplay:
-    """One onlooker."""
+    """The display of a run in this terminal."""
 
     def __init__(self, args: Namespace, project: Project, ledger: SqliteLedger) -> None:
         self._args, self._project, self._ledger = args, project, ledger
@@ -62,19 +62,19 @@ class AttachedDisplay:
         self._stance = RunStatus.of(ledger, row, project)
         self._order = load_run_spec(project, row.id, row.directory)
 
-    def look_on(self) -> int:
-        """Until the run ends, or somebody leaves."""
+    def follow(self) -> int:
+        """Show the run until it ends or the user detaches; the exit code."""
         run = self._trail.row.id
-        self._first()
-        shown = self._shown()
+        self._print_state()
+        displays = self._create_displays()
         agents = self._order.agents if self._order else ()
         try:
-            outcome = RunFollower(self._trail, self._project, shown, agents, self._say).to_the_end()
+            outcome = RunFollower(self._trail, self._project, displays, agents, self._print).to_the_end()
         except KeyboardInterrupt:
-            _print_goodbye(shown)
-            self._say(f"run {run} goes on; look on again: ralph attach {run}")
+            _close_consoles(displays)
+            self._print(f"run {run} continues; attach again: ralph attach {run}")
             return 0
-        _print_goodbye(shown)
+        _close_consoles(displays)
         if outcome is None:
             raise lost_harness_error(
                 self._project, self._trail.row, self._trail.state, self._trail.standing(self._project)
@@ -82,34 +82,36 @@ class AttachedDisplay:
         print_outcome(run, outcome, self._args, self._project.mask)
         return outcome.exit_code
 
-    def _first(self) -> None:
+    def _print_state(self) -> None:
         if self._args.json:
             from ralphproof.display.output import print_json
 
             print_json("attached", self._stance.facts())
             sys.stdout.flush()
         if not self._stance.over:
-            self._say(f"{self._stance.first_line()}; Ctrl-C leaves, the run goes on")
+            self._print(f"{self._stance.first_line()}; Ctrl-C detaches, the run continues")
 
-    def _shown(self) -> tuple[Observer, ...]:
-        """The displays. Records from before are known to them; a program that reads is told of an end in any case."""
+    def _create_displays(self) -> tuple[Observer, ...]:
+        """Displays that have seen the earlier records; a JSON display of an ended run gets the end record again."""
         trail, project = self._trail, self._project
         folder = RunFolder(trail.row.directory, trail.row.id, project.store, project.mask)
-        made = create_observers(folder, self._args, _display_settings(self._order, trail.row.directory), project.mask)
-        for one in made:
-            if isinstance(one, ConsoleObserver):
-                one.catch_up(trail.earlier, self._stance.since or 0.0)
+        displays = create_observers(
+            folder, self._args, _display_settings(self._order, trail.row.directory), project.mask
+        )
+        for display in displays:
+            if isinstance(display, ConsoleObserver):
+                display.catch_up(trail.earlier, self._stance.since or 0.0)
             elif isinstance(trail.last, RunEnded):
-                one.saw(trail.last)
-        return made
+                display.on_record(trail.last)
+        return displays
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         if not self._args.quiet:
             print(collapse_lines(sanitize(self._project.mask(line))), file=sys.stderr, flush=True)
 
 
 def _display_settings(order: RunSpec | None, directory: str) -> Settings:
-    """Those of the run, else those that are there now, else ours."""
+    """The run's settings, else the current ones, else the defaults."""
     from ralphproof.settings.loader import load_settings
 
     if order is not None:
@@ -120,7 +122,7 @@ def _display_settings(order: RunSpec | None, directory: str) -> Settings:
         return load_settings(os.devnull, {"RALPH_CONFIG_DIR": os.devnull}).settings
 
 
-def _print_goodbye(shown: tuple[Observer, ...]) -> None:
-    for one in shown:
-        if isinstance(one, ConsoleObserver):
-            one.close()
+def _close_consoles(displays: tuple[Observer, ...]) -> None:
+    for display in displays:
+        if isinstance(display, ConsoleObserver):
+            display.close()

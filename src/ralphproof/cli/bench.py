@@ -35,7 +35,7 @@ EXAMPLES = (
 def build_parser() -> Parser:
     parser = Parser("bench", ABOUT, EXAMPLES)
     parser.add_argument("what", choices=["adversarial"], metavar="adversarial", help="agents that cheat")
-    parser.add_argument("--only", action="append", metavar="ID", default=[], help="only what begins so; repeat it")
+    parser.add_argument("--only", action="append", metavar="ID", default=[], help="only what begins so; repeatable")
     parser.add_argument("--program", metavar="CMD", help="the build to try (default: this one)")
     parser.add_argument(
         "--jobs", type=positive_int, metavar="N", help="so many trials at once (default: one for each core)"

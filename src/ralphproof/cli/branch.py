@@ -1,4 +1,4 @@
-"""`ralph branch`: an iteration's work as a branch."""
+"""`ralph branch`: a branch with an iteration's work."""
 
 from __future__ import annotations
 
@@ -24,14 +24,11 @@ if TYPE_CHECKING:
     from ralphproof.workspace.git_command import UserGit
 
 
-# `ralph branch`: an iteration's work as a branch.
+ABOUT = """Create a branch with an iteration's work.
 
-
-ABOUT = """an iteration's work as a branch.
-
-The branch has one commit of yours on top of the commit that the iteration stood on; 0 is the start of the run, with
-what you had not committed then. Index, HEAD and files stay as they are, and no hook runs. Left out, and named, are
-files that were too large to be saved, new ones that look like secrets, and those whose filter only .git/config names.
+The branch has one commit of yours on top of the commit that the iteration was based on; 0 is the start of the run, with
+your uncommitted changes of that time. Index, HEAD and files stay, and no hook runs. Left out and listed are files too
+large to be saved, new files that look like secrets, and files whose filter only .git/config defines.
 Exit codes: 0 done, 2 refused."""
 EXAMPLES = (
     "ralph branch latest 2",
@@ -42,12 +39,10 @@ EXAMPLES = (
 
 def build_parser() -> Parser:
     parser = Parser("branch", ABOUT, EXAMPLES)
-    parser.add_argument("run", metavar="RUN", help="an id, its beginning, or latest")
-    parser.add_argument("number", metavar="N", help="an iteration; 0 is the start of the run")
-    parser.add_argument("--name", metavar="BRANCH", help="how to call the branch (default: ralph/RUN-N)")
-    parser.add_argument(
-        "--force", action="store_true", help="move a branch that is there; never one that is checked out"
-    )
+    parser.add_argument("run", metavar="RUN", help="run id, unique prefix, or latest")
+    parser.add_argument("number", metavar="N", help="iteration; 0 is the start of the run")
+    parser.add_argument("--name", metavar="BRANCH", help="branch name (default: ralph/RUN-N)")
+    parser.add_argument("--force", action="store_true", help="move an existing branch, unless it is checked out")
     return parser
 
 
@@ -66,34 +61,34 @@ def main(argv: list[str]) -> int:
     name = args.name if args.name is not None else f"ralph/{row.id}-{work.number}"
     from ralphproof.workspace.commit_builder import CommitBuilder
 
-    with CommitBuilder(project.root, os.environ) as landable:
-        refuse_used_branch(landable.users, name, args.force)
-        landing = landable.landing(work.snapshot, secret_reason)
-        commit = create_branch(landable.users, landing, work, name, args.force)
-    _print_result(args, work, name, commit, landing)
+    with CommitBuilder(project.root, os.environ) as builder:
+        refuse_used_branch(builder.user_git, name, args.force)
+        plan = builder.plan(work.snapshot, secret_reason)
+        commit = create_branch(builder.user_git, plan, work, name, args.force)
+    _print_result(args, work, name, commit, plan)
     return 0
 
 
 def refuse_used_branch(git: UserGit, name: str, force: bool) -> None:
-    """Raise Refused where a branch of this name may not be made."""
-    git.must_be_a_branch_name(name)
-    if place := git.checked_out(name):
-        raise Refused(f"branch {name} is checked out in {place}, and is not moved; say another one with --name")
-    if git.branch(name) and not force:
-        raise Refused(f"there is a branch {name}; say another one with --name, or move it with --force")
+    """Refuse an invalid, checked-out or existing branch name."""
+    git.check_branch_name(name)
+    if place := git.find_checkout(name):
+        raise Refused(f"branch {name} is checked out in {place}, and is not moved; name another one with --name")
+    if git.branch_commit(name) and not force:
+        raise Refused(f"there is a branch {name}; name another one with --name, or move it with --force")
 
 
-def _print_result(args: Namespace, work: SavedWork, name: str, commit: str, landing: CommitPlan) -> None:
+def _print_result(args: Namespace, work: SavedWork, name: str, commit: str, plan: CommitPlan) -> None:
     if args.json:
-        out: list[Json] = [{"path": one.path, "why": one.why} for one in landing.withheld]
+        excluded: list[Json] = [{"path": one.path, "why": one.reason} for one in plan.excluded]
         facts: dict[str, Json] = {"run": work.row.id, "iteration": work.number, "branch": name, "commit": commit}
-        paths: list[Json] = [path for _, path in landing.changes]
-        print_json("branch", facts | {"parent": landing.parent, "paths": paths, "leftOut": out})
+        paths: list[Json] = [path for _, path in plan.changes]
+        print_json("branch", facts | {"parent": plan.parent, "paths": paths, "leftOut": excluded})
         return
-    on = f"on top of {landing.parent[:12]}" if landing.parent else "where history begins"
-    what = (
-        "nothing differed from the commit it stood on" if landing.empty else format_count(len(landing.changes), "file")
-    )
+    base = f"on top of {plan.parent[:12]}" if plan.parent else "without a parent"
+    summary = "no change to its base commit" if plan.empty else format_count(len(plan.changes), "file")
     print_lines(
-        f"Branch {name} has {work.place}, {on}: {what}.", *excluded_file_lines(landing), f"Look: git log -p -1 {name}"
+        f"Branch {name} has {work.place}, {base}: {summary}.",
+        *excluded_file_lines(plan),
+        f"Show it: git log -p -1 {name}",
     )

@@ -30,21 +30,18 @@ if TYPE_CHECKING:
     from ralphproof.store.message_bus import Message, MessageBus
 
 
-# Which bus is meant: the project's, or that of a task.
-
-
 PROJECT_BUS, TASK_BUS_NAME = "project", "task"
 
 
 class BusSelection:
-    """Which bus is meant, and what is said of a message beside its text."""
+    """The bus that the flags select, and the tags of new messages."""
 
     def __init__(self, args: Namespace, name: str | None) -> None:
         self._args, self._environ = args, os.environ
         if args.task_folder == "":
-            raise Refused("the task folder has an empty name; name a folder, or leave it out")
-        named = args.run or args.task_folder or self._environ.get("TASK_FOLDER")
-        self.name = name or (TASK_BUS_NAME if named else PROJECT_BUS)
+            raise Refused("--task-folder is empty; name a folder, or leave it out")
+        task = args.run or args.task_folder or self._environ.get("TASK_FOLDER")
+        self.name = name or (TASK_BUS_NAME if task else PROJECT_BUS)
         self.run, self._run_folder = _find_run(args) if args.run else ("", "")
 
     def bus(self) -> MessageBus:
@@ -58,7 +55,7 @@ class BusSelection:
         return open_task_bus(folder, _secret_mask())
 
     def tags(self) -> dict[str, str]:
-        """What a new message carries: whose it is, and that is not the run to whose bus it is posted."""
+        """Run, project and task of the sender; not of the run to whose bus the message is posted."""
         args, environ = self._args, self._environ
         return {
             "run": environ.get("RALPH_RUN_ID") or self.run,
@@ -75,7 +72,7 @@ def _secret_mask() -> Callable[[str], str]:
 
 
 def _find_run(args: Namespace) -> tuple[str, str]:
-    """The id of the run that is meant, and the folder of its task."""
+    """The id of the selected run, and its task folder."""
     from ralphproof.runs.open_project import view_project
     from ralphproof.store.run_state import public_run_folder
     from ralphproof.views.run_list import find_named_run
@@ -90,16 +87,12 @@ def _find_run(args: Namespace) -> tuple[str, str]:
         ledger.close()
 
 
-# `ralph bus`: messages between agents, loops and people, in a file for the project and one for each task.
+ABOUT = """Post and read messages between agents, loops and people, in one file per project and per task.
 
-
-ABOUT = """messages between agents, loops and people, in a file for the project and one for each task.
-
-The project's bus is .ralph/bus/PROJECT-MESSAGE-BUS.md, a task's is TASK-MESSAGE-BUS.md in its folder. Which one is
-meant: the task's where TASK_FOLDER is set, as it is for agents, or --run or --task-folder is given; else the project's.
-post prints the id of the new message. follow goes on until Ctrl-C, which is its normal end (exit code 0).
-A message has a type: INFO, FACT, PROGRESS, DECISION, QUESTION, ANSWER, WARNING, ERROR or WAIT. By the last an agent
-says that its run is to wait for somebody."""
+The project's bus is .ralph/bus/PROJECT-MESSAGE-BUS.md, a task's bus is TASK-MESSAGE-BUS.md in its folder. The task's
+bus is used if TASK_FOLDER is set, as it is for agents, or --run or --task-folder is given; else the project's. post
+prints the id of the new message. follow runs until Ctrl-C, which is its normal end (exit code 0). Message types: INFO,
+FACT, PROGRESS, DECISION, QUESTION, ANSWER, WARNING, ERROR, WAIT. With WAIT an agent asks its run to wait for a person."""
 EXAMPLES = (
     'ralph bus post "the parser is done"',
     'ralph bus post --type question --to project "Which port is free?"',
@@ -110,11 +103,14 @@ EXAMPLES = (
     "ralph bus read --run latest --type warning --type error --json",
     "ralph bus follow --from project --project calc",
 )
-POST_FLAGS, READ_FLAGS = ("to", "reply_to"), ("from", "since", "n")  # what only one of them takes
+POST_FLAGS, READ_FLAGS = (
+    ("to", "reply_to"),
+    ("from", "since", "n"),
+)  # flags that only post, or only read and follow, take
 
 
 class _BusParser(Parser):
-    """Flags may stand between the verb and the text."""
+    """A parser that accepts flags between the verb and the text."""
 
     def parse(self, argv: list[str]) -> Namespace:
         known, unknown = self.parse_known_intermixed_args(argv)
@@ -126,27 +122,29 @@ class _BusParser(Parser):
 def build_parser() -> Parser:
     parser = _BusParser("bus", ABOUT, EXAMPLES)
     add = parser.add_argument
-    add("what", choices=("post", "read", "follow"), help="say something; show what was said; show it as it comes")
-    add("text", nargs="?", metavar="TEXT", help="with post: what to say; - reads standard input")
-    add("--to", choices=(PROJECT_BUS, TASK_BUS_NAME), help="with post: the bus to post to")
-    add("--from", choices=(PROJECT_BUS, TASK_BUS_NAME), help="with read and follow: the bus to read")
+    add(
+        "what", choices=("post", "read", "follow"), help="post a message; print messages; print messages as they arrive"
+    )
+    add("text", nargs="?", metavar="TEXT", help="with post: the message; - reads standard input")
+    add("--to", choices=(PROJECT_BUS, TASK_BUS_NAME), help="with post: bus to post to")
+    add("--from", choices=(PROJECT_BUS, TASK_BUS_NAME), help="with read and follow: bus to read")
     add(
         "--type",
         action="append",
         type=_message_type,
         metavar="TYPE",
-        help="its type (default: INFO); to read: of these alone",
+        help="with post: message type (default: INFO); else: show only these types",
     )
-    add(
-        "--reply-to", action="append", type=_message_id, metavar="ID", help="with post: a message that this one answers"
-    )
-    add("--project", metavar="P", help="the project's name (default: RALPH_PROJECT); to read: of this project alone")
-    add("--task", metavar="T", help="the task's name (default: RALPH_TASK); to read: of this task alone")
+    add("--reply-to", action="append", type=_message_id, metavar="ID", help="with post: message that this one answers")
+    add("--project", metavar="P", help="with post: project name (default: RALPH_PROJECT); else: show only this project")
+    add("--task", metavar="T", help="with post: task name (default: RALPH_TASK); else: show only this task")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--run", metavar="RUN", help="the bus of this run's task; of the project's: what this run said")
-    which.add_argument("--task-folder", metavar="DIR", help="the bus in this folder (default: TASK_FOLDER)")
-    add("--since", type=_message_id, metavar="ID", help="with read and follow: what came after this message")
-    add("-n", type=positive_int, metavar="N", help="with read and follow: the last N that are there already")
+    which.add_argument(
+        "--run", metavar="RUN", help="bus of this run's task; on the project's bus: messages of this run"
+    )
+    which.add_argument("--task-folder", metavar="DIR", help="bus in this folder (default: TASK_FOLDER)")
+    add("--since", type=_message_id, metavar="ID", help="with read and follow: messages after this one")
+    add("-n", type=positive_int, metavar="N", help="with read and follow: only the last N existing messages")
     return parser
 
 
@@ -159,7 +157,7 @@ def _message_type(word: str) -> str:
 def _message_id(text: str) -> str:
     if is_message_id(text):
         return text
-    raise argparse.ArgumentTypeError(f"{text!r} is no message's id; ralph bus read shows them")
+    raise argparse.ArgumentTypeError(f"{text!r} is no message id; ralph bus read shows them")
 
 
 def main(argv: list[str]) -> int:
@@ -167,56 +165,56 @@ def main(argv: list[str]) -> int:
     _refuse_unused_flags(args)
     if args.what == "post":
         return _post_message(args)
-    reading = _MessageReader(args)
+    reader = _MessageReader(args)
     if args.what == "read":
-        return reading.read()
+        return reader.read()
     try:
-        return reading.follow()
+        return reader.follow()
     except KeyboardInterrupt:
         return 0
 
 
 def _refuse_unused_flags(args: Namespace) -> None:
-    """Refuse flags that mean nothing with this verb."""
+    """Refuse flags of the other verbs."""
     for name in READ_FLAGS if args.what == "post" else POST_FLAGS:
         if vars(args)[name] is not None:
             flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
             raise Refused(f"{flag} does not go with ralph bus {args.what} (see ralph bus --help)")
     if args.what != "post" and args.text is not None:
-        raise Refused(f"ralph bus {args.what} takes no text; to say something: ralph bus post TEXT")
+        raise Refused(f"ralph bus {args.what} takes no text; to post a message: ralph bus post TEXT")
     if args.what == "post" and args.text is None:
-        raise Refused("what is to be said? ralph bus post TEXT, or - for standard input")
+        raise Refused("no message; use: ralph bus post TEXT, or - for standard input")
     if args.what == "post" and len(args.type or ()) > 1:
-        raise Refused("a message has one type; --type is given several times")
+        raise Refused("a message has one type; give --type once")
 
 
 def _post_message(args: Namespace) -> int:
     from ralphproof.store.message_bus import post_or_spool
 
-    place = BusSelection(args, args.to)
+    selection = BusSelection(args, args.to)
     body = args.text
     if body == "-":
-        too_much = f"a message holds at most {MAX_BODY_BYTES} bytes, and standard input has more"
-        body = read_stdin_bytes("-", MAX_BODY_BYTES, too_much).decode("utf-8", "replace")
-    bus, tags, environ = place.bus(), place.tags(), os.environ
+        too_long = f"a message has at most {MAX_BODY_BYTES} bytes; standard input has more"
+        body = read_stdin_bytes("-", MAX_BODY_BYTES, too_long).decode("utf-8", "replace")
+    bus, tags, environ = selection.bus(), selection.tags(), os.environ
     iteration = environ.get("RALPH_ITERATION", "")
     draft = bus.draft(
         (args.type or [INFO])[0], body, **tags, parents=args.reply_to or (),
         iteration=int(iteration) if iteration.isascii() and iteration.isdigit() else None,
     )  # fmt: skip
-    message, path = post_or_spool(bus, draft, environ.get("TASK_FOLDER", "") if place.name == PROJECT_BUS else "")
+    message, path = post_or_spool(bus, draft, environ.get("TASK_FOLDER", "") if selection.name == PROJECT_BUS else "")
     spooled = path != bus.path
     if args.json:
         print_json("message", {**message.published(), "path": path, "spooled": spooled})
         return 0
     print_lines(message.id)
     if spooled:
-        _print_line(f"the project's bus cannot be written from here; the loop passes the message on from {path}")
+        _print_note(f"the project's bus cannot be written from here; the run will forward the message from {path}")
     return 0
 
 
 class _MessageReader:
-    """Shows messages, those alone that were asked for."""
+    """Prints the messages that match the flags."""
 
     def __init__(self, args: Namespace) -> None:
         self._args = args
@@ -226,40 +224,40 @@ class _MessageReader:
         self._last = args.since or ""  # the id of the last message, shown or not
 
     def read(self) -> int:
-        """What is there."""
-        told = self._there()
+        """Print the existing messages."""
+        found = self._existing()
         if self._args.json:
-            messages: list[Json] = [message.published() for message in told]
+            messages: list[Json] = [message.published() for message in found]
             print_json("bus", {"path": self._bus.path, "messages": messages, "skipped": self._bus.skipped})
             return 0
-        for message in told:
+        for message in found:
             _print_message(message)
-        self._tell_skipped()
+        self._report_skipped()
         return 0
 
     def follow(self) -> int:
-        """What is there, and what comes."""
-        for message in self._there():
-            self._tell(message)
-        self._tell_skipped()
-        for message in self._wanted(self._bus.follow(lambda: False, self._last)):
-            self._tell(message)
+        """Print the existing messages, then new ones as they arrive."""
+        for message in self._existing():
+            self._print(message)
+        self._report_skipped()
+        for message in self._matching(self._bus.follow(lambda: False, self._last)):
+            self._print(message)
         return 0
 
-    def _there(self) -> Iterable[Message]:
-        messages = self._wanted(self._seen(self._bus.messages(self._args.since or "")))
+    def _existing(self) -> Iterable[Message]:
+        messages = self._matching(self._track_last(self._bus.messages(self._args.since or "")))
         if self._args.n is None:
             return messages
         from collections import deque
 
         return deque(messages, maxlen=self._args.n)
 
-    def _seen(self, messages: Iterator[Message]) -> Iterator[Message]:
+    def _track_last(self, messages: Iterator[Message]) -> Iterator[Message]:
         for message in messages:
             self._last = message.id
             yield message
 
-    def _wanted(self, messages: Iterable[Message]) -> Iterator[Message]:
+    def _matching(self, messages: Iterable[Message]) -> Iterator[Message]:
         args = self._args
         for message in messages:
             if (
@@ -270,16 +268,16 @@ class _MessageReader:
             ):
                 yield message
 
-    def _tell(self, message: Message) -> None:
+    def _print(self, message: Message) -> None:
         if self._args.json:
             print_json("message", message.published())
         else:
             _print_message(message)
         sys.stdout.flush()
 
-    def _tell_skipped(self) -> None:
+    def _report_skipped(self) -> None:
         if (count := self._bus.skipped) and not self._args.quiet:
-            _print_line(f"{self._bus.path}: lines that belong to no whole message: {count}")
+            _print_note(f"{self._bus.path}: skipped {count} lines that belong to no complete message")
 
 
 def _print_message(message: Message) -> None:
@@ -293,7 +291,7 @@ def _print_message(message: Message) -> None:
     print_lines(*(f"    {line}".rstrip() for line in sanitize(message.body).split("\n")), "")
 
 
-def _print_line(line: str) -> None:
+def _print_note(line: str) -> None:
     sys.stdout.flush()
     from ralphproof.base.escaping import sanitize
 

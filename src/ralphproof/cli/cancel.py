@@ -31,22 +31,20 @@ if TYPE_CHECKING:
     from ralphproof.store.tasks import TaskRow
 
 
-# `ralph cancel`: end a run from another terminal, in good order; also one whose harness died.
+ABOUT = """End a run or a task from another terminal; also a run whose harness died.
 
-
-ABOUT = """end a run from another terminal, in good order; also one whose harness died.
-
-The wish is written down before anything else, so it holds even where nobody is there to hear it yet. A live run then
-ends its agent or check, saves, and says how it ended; so do the runs that its agent began. A task is cancelled with
-the run that works on it. Exit codes: 0 all of them are over, 1 not all have ended in time."""
+The request is recorded first, so it holds even if no process can act on it yet. A live run then ends its agent or
+check, saves, and reports its outcome; so do the runs that its agent started. A task is cancelled together with its
+run.
+Exit codes: 0 all of them have ended, 1 not all have ended in time."""
 EXAMPLES = ("ralph cancel", "ralph cancel 20261115-21", "ralph cancel TASK-001", "ralph cancel --no-wait --json")
 
 
 def build_parser() -> Parser:
     parser = Parser("cancel", ABOUT, EXAMPLES)
-    which = "an id or its beginning, or a task's id (default: the latest run)"
-    parser.add_argument("run", nargs="?", metavar="RUN", help=which)
-    parser.add_argument("--no-wait", action="store_true", help="ask, and do not wait until it is over")
+    about = "run id or unique prefix, or task id (default: the latest run)"
+    parser.add_argument("run", nargs="?", metavar="RUN", help=about)
+    parser.add_argument("--no-wait", action="store_true", help="do not wait for the end")
     return parser
 
 
@@ -55,9 +53,9 @@ def main(argv: list[str]) -> int:
     project = open_project(args.project_dir, os.environ)
     ledger = project.ledger(read_only=False)
     try:
-        if args.run is not None and ledger.any_task():
-            if task := find_task(ledger, args.run):
-                return cancel_task(ledger, project, task, args)
+        task = find_task(ledger, args.run) if args.run is not None and ledger.any_task() else None
+        if task:
+            return cancel_task(ledger, project, task, args)
         row = find_named_run(ledger, args.run, args, shown=True)
         refuse_unrelated_run_in_turn("cancel", ledger, row)
         return cancel_run(ledger, project, row, args)
@@ -66,71 +64,70 @@ def main(argv: list[str]) -> int:
 
 
 def cancel_run(ledger: SqliteLedger, project: Project, row: RunRow, args: Namespace, task: str = "") -> int:
-    """End a run and those below it, and say how they ended; the exit code. `task` is whose run was asked for."""
-    before = run_state(ledger, row, project)
-    family = Cancellation(ledger, project, row)
-    if before == ENDED:
-        end_live_turn(row.id, project)  # its harness may have had to give it up
-    family.close_lost()
+    """End a run and its child runs, print how they ended; the exit code. `task` is the task that was named."""
+    state_before = run_state(ledger, row, project)
+    cancellation = Cancellation(ledger, project, row)
+    if state_before == ENDED:
+        end_live_turn(row.id, project)  # its harness may have died and left it
+    cancellation.close_lost()
     if not args.no_wait:
-        family.wait()
-    meant: dict[str, Json] = {"task": task} if task else {}
+        cancellation.wait()
+    extra: dict[str, Json] = {"task": task} if task else {}
     if not ledger.end_of(row.id):
-        return _print_requested(row.id, args, meant)
-    _print_result(recorded_outcome(ledger, row.id), before == ENDED, family, args.json, meant)
-    return 1 if family.left() and not args.no_wait else 0
+        return _print_requested(row.id, args, extra)
+    _print_result(recorded_outcome(ledger, row.id), state_before == ENDED, cancellation, args.json, extra)
+    return 1 if cancellation.left() and not args.no_wait else 0
 
 
-def _print_requested(run: str, args: Namespace, meant: dict[str, Json]) -> int:
+def _print_requested(run: str, args: Namespace, extra: dict[str, Json]) -> int:
     waited = not args.no_wait
     if args.json:
-        print_json("cancel", {"run": run, **meant, "ended": False, "outcome": None})
+        print_json("cancel", {"run": run, **extra, "ended": False, "outcome": None})
     else:
-        late = f"; it has not ended within {phrases.format_duration(CANCEL_TIMEOUT_S)}, ralph status says more"
+        late = f"; it has not ended within {phrases.format_duration(CANCEL_TIMEOUT_S)}, see ralph status"
         print_lines(f"run {run} is asked to end" + (late if waited else ""))
     return 1 if waited else 0
 
 
 def _print_result(
-    outcome: Outcome, before: bool, family: Cancellation, for_programs: bool, meant: dict[str, Json]
+    outcome: Outcome, already_ended: bool, cancellation: Cancellation, for_programs: bool, extra: dict[str, Json]
 ) -> None:
-    run, left = family.run, [row.id for row in family.left()]
-    kin = [name for name in family.asked if name != run]
+    run, left = cancellation.run, [row.id for row in cancellation.left()]
+    descendants = [name for name in cancellation.asked if name != run]
     if for_programs:
-        children: list[Json] = [{"run": name, "ended": name not in left} for name in kin]
-        told: dict[str, Json] = {"ended": True, "alreadyEnded": before, "outcome": outcome_json(outcome)}
-        print_json("cancel", {"run": run, **meant, **told, "children": children})
+        children: list[Json] = [{"run": name, "ended": name not in left} for name in descendants]
+        facts: dict[str, Json] = {"ended": True, "alreadyEnded": already_ended, "outcome": outcome_json(outcome)}
+        print_json("cancel", {"run": run, **extra, **facts, "children": children})
         return
-    print_lines(f"run {run} had ended already" if before else f"run {run} is over", *phrases.describe_outcome(outcome))
-    if over := [name for name in kin if name not in left]:
-        print_lines(f"runs of its own that are over too: {', '.join(over)}")
+    print_lines(
+        f"run {run} had ended already" if already_ended else f"run {run} is over", *phrases.describe_outcome(outcome)
+    )
+    if ended := [name for name in descendants if name not in left]:
+        print_lines(f"its child runs that ended too: {', '.join(ended)}")
     if left:
-        print_lines(f"runs of its own that are asked to end, and have not yet: {', '.join(left)}")
-
-
-# Cancelling a task: the run that works on it, and the word that says so.
+        print_lines(f"its child runs that have not ended yet: {', '.join(left)}")
 
 
 def find_task(ledger: SqliteLedger, name: str) -> TaskRow | None:
-    """The task of this name; raises Refused where a run can be meant as well."""
+    """The task of this name; refuses a name that also matches a run."""
     task = ledger.tasks.row(name)
     runs = [row.id for row in ledger.runs() if row.id.startswith(name)] if name != LATEST else [LATEST]
     if task is not None and runs:
-        whole = f"name the run whole ({runs[0]}), or say: ralph task edit {name} --status cancelled"
-        raise Refused(f"{name} is a task, and run {runs[0]} is called so too; {whole}")
+        hint = f"write the full run id ({runs[0]}), or: ralph task edit {name} --status cancelled"
+        raise Refused(f"{name} is a task, and also matches run {runs[0]}; {hint}")
     return task
 
 
 def cancel_task(ledger: SqliteLedger, project: Project, task: TaskRow, args: Namespace) -> int:
-    """End the run that works on a task, where there is one, and mark the task; the exit code."""
+    """End the run that works on a task, if any, and mark the task as cancelled; the exit code."""
     refuse_in_turn("cancel TASK")
     view = TaskView.of(ledger, task, project)
     if view.over:
-        return _report_task(task.id, view.status, args.json, before=True)
+        return _report_task(task.id, view.status, args.json, already_ended=True)
     run = _find_open_run(ledger, task.id)
     if run is None:
         ledger.tasks.change(task.id, {"status": CANCELLED})
-        return _report_task(task.id, CANCELLED, args.json, before=False)
+        return _report_task(task.id, CANCELLED, args.json, already_ended=False)
     code = cancel_run(ledger, project, run, args, task.id)
     end = ledger.end_of(run.id)
     if isinstance(end, RunEnded) and not isinstance(end.outcome, Completed):
@@ -141,14 +138,14 @@ def cancel_task(ledger: SqliteLedger, project: Project, task: TaskRow, args: Nam
 
 
 def _find_open_run(ledger: SqliteLedger, task: str) -> RunRow | None:
-    """The last run of a task whose record does not say how it ended."""
+    """The last run of a task that has no recorded end."""
     rows = (ledger.row(run) for run in reversed(ledger.tasks.attempts(task)))
     return next((row for row in rows if row is not None and ledger.end_of(row.id) is None), None)
 
 
-def _report_task(task: str, status: str, for_programs: bool, before: bool) -> int:
+def _report_task(task: str, status: str, for_programs: bool, already_ended: bool) -> int:
     if for_programs:
-        print_json("cancel", {"task": task, "run": None, "status": status, "alreadyEnded": before})
+        print_json("cancel", {"task": task, "run": None, "status": status, "alreadyEnded": already_ended})
     else:
-        print_lines(f"task {task} was {status} already" if before else f"task {task} is {status}")
+        print_lines(f"task {task} was {status} already" if already_ended else f"task {task} is {status}")
     return 0

@@ -1,4 +1,4 @@
-"""`ralph completion`: a completion script with every verb and flag."""
+"""`ralph completion`: a shell completion script with every verb and flag."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-ABOUT = "a script that completes commands and flags in your shell."
+ABOUT = "Print a script that completes commands and flags in your shell."
 EXAMPLES = (
     "source <(ralph completion bash)",
     "ralph completion zsh > ~/.zfunc/_ralph",
@@ -23,7 +23,7 @@ EXAMPLES = (
 
 def build_parser() -> Parser:
     parser = Parser("completion", ABOUT, EXAMPLES)
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that you use")
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="your shell")
     return parser
 
 
@@ -50,16 +50,18 @@ def describe_verbs() -> list[CompletedVerb]:
 
 
 def describe_verb(name: str, about: str, module: Any) -> CompletedVerb:
-    """A verb by its module, with the verbs that it has itself."""
-    made = _describe_parser(name, about, module.build_parser())
+    """A verb with its subverbs, by its module."""
+    described = _describe_parser(name, about, module.build_parser())
     if not hasattr(module, "SUBVERBS"):
-        return made
+        return described
     about_each, parsers = module.SUBVERBS.verbs, module.SUBVERBS.build_parsers()
-    return replace(made, inner=tuple(_describe_parser(verb, about_each[verb], parsers[verb], True) for verb in parsers))
+    return replace(
+        described, inner=tuple(_describe_parser(verb, about_each[verb], parsers[verb], True) for verb in parsers)
+    )
 
 
 def _describe_parser(name: str, about: str, parser: Parser, every: bool = False) -> CompletedVerb:
-    """With `every` flag, those too for which others stand in the help."""
+    """Flags and words of a parser; with `every`, hidden flags too."""
     flags, words = [], tuple[str, ...]()
     for action in parser._actions:
         hidden = action.help == SUPPRESS

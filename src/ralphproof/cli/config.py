@@ -18,17 +18,16 @@ if TYPE_CHECKING:
     from ralphproof.settings.loader import LoadedSettings
 
 
-# `ralph config`: the settings in force and where each comes from, or the schema of a settings file.
-
-
-ABOUT = "the settings in force and where each comes from, or the schema of a settings file."
+ABOUT = "Show the settings in force and where each comes from, or the schema of a settings file."
 EXAMPLES = ("ralph config show", "ralph config show --origin", "ralph config schema > .ralph/settings.schema.json")
 
 
 def build_parser() -> Parser:
     parser = Parser("config", ABOUT, EXAMPLES)
-    parser.add_argument("what", choices=("show", "schema"), help="the merged settings, or the JSON Schema of a file")
-    parser.add_argument("--origin", action="store_true", help="with show: one setting a line, and where it comes from")
+    parser.add_argument(
+        "what", choices=("show", "schema"), help="show the merged settings, or the JSON Schema of a settings file"
+    )
+    parser.add_argument("--origin", action="store_true", help="with show: one setting per line with its origin")
     return parser
 
 
@@ -42,8 +41,8 @@ def main(argv: list[str]) -> int:
     loaded = load_settings(resolve_project_root(args.project_dir), os.environ)
     settings = mask_settings(loaded.raw)
     if args.json:
-        told: dict[str, Json] = {"settings": settings, "origins": dict(setting_origins(loaded))}
-        print_json("config", told | {"warnings": list(loaded.warnings)})
+        data: dict[str, Json] = {"settings": settings, "origins": dict(setting_origins(loaded))}
+        print_json("config", data | {"warnings": list(loaded.warnings)})
         return 0
     print_lines(*(f"note: {warning}" for warning in loaded.warnings))
     print_lines(*(_setting_lines(loaded, settings) if args.origin else json_lines(settings)))
@@ -67,12 +66,12 @@ def _setting_lines(loaded: LoadedSettings, settings: Any) -> Iterator[str]:
 
 
 def setting_origins(loaded: LoadedSettings) -> Iterator[tuple[str, str]]:
-    """Every path that holds a value, and the layer behind it, in the order of the settings."""
+    """Path and origin of every value, in the order of the settings."""
     yield from ((path, origin) for path, _, origin in _walk_settings(loaded.raw, "", loaded.origins))
 
 
 def _walk_settings(data: dict[str, Any], path: str, known: dict[str, str]) -> Iterator[tuple[str, Any, str]]:
-    """Path, value and origin; a path does not lead back to its value, since names of models hold dots."""
+    """Path, value and origin. A path cannot be looked up again: model names contain dots."""
     for name, inner in data.items():
         if isinstance(inner, dict) and inner and path + name not in known:
             yield from _walk_settings(inner, f"{path}{name}.", known)

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
     from ralphproof.base.value import Json
 
-ABOUT = """what a run changed, or one iteration of it, as a patch.
+ABOUT = """Show what a run or one of its iterations changed, as a patch.
 
-Without N: everything from the start of the run to its last save. With N: what that iteration changed. A number of one
-to three digits alone is an iteration of the latest run."""
+Without N: everything from the start of the run to its last snapshot. With N: the changes of that iteration. A single
+number of up to three digits is an iteration of the latest run."""
 EXAMPLES = ("ralph diff", "ralph diff --stat", "ralph diff 2", "ralph diff 20261115-21 3 --raw | git apply --check -R")
 
 
 def build_parser() -> Parser:
     parser = Parser("diff", ABOUT, EXAMPLES)
-    parser.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
-    parser.add_argument("number", nargs="?", metavar="N", help="an iteration (default: the whole run)")
-    parser.add_argument("--stat", action="store_true", help="only how many lines of which files")
-    parser.add_argument("--raw", action="store_true", help="the bytes as they are, as git apply wants them")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="run id or unique prefix (default: the latest run)")
+    parser.add_argument("number", nargs="?", metavar="N", help="iteration (default: the whole run)")
+    parser.add_argument("--stat", action="store_true", help="print only the changed lines per file")
+    parser.add_argument("--raw", action="store_true", help="print the unescaped bytes, for git apply")
     return parser
 
 
@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse_target(run: str | None, number: str | None) -> tuple[str | None, int | None]:
-    """The run and the iteration that the arguments name."""
+    """The run and iteration that the arguments name."""
     if number is None and run is not None and run.isascii() and run.isdigit() and len(run) <= 3:
         run, number = None, run
     if number is None:
@@ -63,7 +63,7 @@ def parse_target(run: str | None, number: str | None) -> tuple[str | None, int |
 
 
 def print_patch(patch: bytes, run: str, number: int | None, args: Namespace) -> None:
-    """Print the patch, or what it comes to."""
+    """Print the patch or its statistics."""
     if args.json:
         files: list[Json] = [
             {"path": item.path, "added": item.added, "removed": item.removed, "binary": item.binary}

@@ -1,4 +1,4 @@
-"""From the command line to the exit code of a verb."""
+"""Dispatch of a command line to its verb; every error becomes one line and an exit code."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# From words on the command line to a verb's exit code. The only place that turns exceptions into messages.
-
-
 def dispatch(argv: list[str]) -> int:
-    """Carry out one command line; never raises."""
+    """Run one command line and return its exit code; never raises."""
     reopen_closed_streams()
     return run_to_exit_code(lambda: run_verb(*split_verb(argv)), argv)
 
 
 def run_to_exit_code(work: Callable[[], int], argv: list[str]) -> int:
-    """The exit code of some work, of whatever went wrong with it too; that is said."""
+    """Run `work`; turn any exception into an error message and its exit code."""
     try:
         return work()
     except RalphError as error:
@@ -35,17 +32,17 @@ def run_to_exit_code(work: Callable[[], int], argv: list[str]) -> int:
         print_error_line("interrupted")
         return 130
     except BrokenPipeError:
-        # Whoever read our output has left. Nothing more can be said, and the interpreter must not try at exit.
+        # The reader closed our output; the interpreter must not try to flush it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
     except OSError as error:
         return report_error(_refusal_for_user_path(error, argv) or wrap_os_error(error), "--json" in argv)
-    except Exception as error:  # noqa: BLE001 (a fault of our own is one clear line too)
+    except Exception as error:  # noqa: BLE001 (an internal error is one clear line too)
         return report_internal_error(error, argv)
 
 
 def _refusal_for_user_path(error: OSError, argv: list[str]) -> Refused | None:
-    """A refusal where the system failed at a path that the user named, or below it: another one would do."""
+    """A refusal if the system call failed at or below a path that the user named: another path may work."""
     from ralphproof.base.files import explain_os_error
 
     if not isinstance(error.filename, str):
@@ -53,17 +50,18 @@ def _refusal_for_user_path(error: OSError, argv: list[str]) -> Refused | None:
     path = os.path.abspath(error.filename)
     words = [word.partition("=")[2] if word.startswith("-") else word for word in argv]
     words += [os.environ.get(name, "") for name in ("RALPH_STATE_DIR", "RALPH_CONFIG_DIR")]
-    named = (os.path.abspath(os.path.expanduser(word)) for word in words if word)
-    if not any(path == one or path.startswith(f"{one.rstrip('/')}/") for one in named):
+    user_paths = (os.path.abspath(os.path.expanduser(word)) for word in words if word)
+    if not any(path == each or path.startswith(f"{each.rstrip('/')}/") for each in user_paths):
         return None
-    found = explain_os_error(error, error.filename, "name another path")
-    return found if isinstance(found, Refused) else None
+    explained = explain_os_error(error, error.filename, "name another path")
+    return explained if isinstance(explained, Refused) else None
 
 
 def split_verb(argv: list[str]) -> tuple[str, list[str]]:
-    """The verb and its arguments. Flags that every verb takes may stand before it.
+    """Split off the verb; common flags may come before it.
 
-    Nothing is `run`, flags alone are `run`'s, and so is a prompt of several words. One word that is no verb is a slip.
+    An empty command line, flags alone, and a prompt of several words mean `run`. A single unknown word is a mistyped
+    verb.
     """
     at = 0
     while at < len(argv) and (width := _common_flag_width(argv[at])):
@@ -81,15 +79,15 @@ def split_verb(argv: list[str]) -> tuple[str, list[str]]:
 
 
 def _common_flag_width(word: str) -> int:
-    """How many words a flag that every verb takes is long, its value included; 0 where the word is no such flag."""
+    """The number of words of a common flag including its value; 0 if the word is not one."""
     if word in ("--json", "--no-color", "--no-emoji", "--quiet", "--verbose") or word.startswith("--project-dir="):
         return 1
     if word == "--project-dir":
         return 2
-    letters, takes, folder = word[1:].partition("d")
+    letters, takes_folder, folder = word[1:].partition("d")
     if word[:1] != "-" or word == "-" or letters.strip("qV"):
         return 0
-    return 2 if takes and not folder else 1
+    return 2 if takes_folder and not folder else 1
 
 
 def _known_verb(word: str) -> str:
@@ -101,25 +99,25 @@ def _known_verb(word: str) -> str:
 
 
 def run_verb(verb: str, argv: list[str]) -> int:
-    """The verb's exit code, once all that it said is written: a reader that left is noticed here, not at exit."""
+    """Run a verb and flush its output: a closed pipe is noticed here and not at exit."""
     try:
         _refuse_inside_turn(verb, argv)
         code = _load_main(verb)(argv)
-    except SystemExit as left:  # so argparse ends a --help
-        code = int(left.code or 0)
+    except SystemExit as error:  # argparse ends --help this way
+        code = int(error.code or 0)
     sys.stdout.flush()
     return code
 
 
 def _refuse_inside_turn(verb: str, argv: list[str]) -> None:
-    """Raise Refused inside a turn for what only the user may do. Where that depends on flags, the verb itself looks."""
-    words = next((f"{verb} {word}" for word in argv if not word.startswith("-")), "")
-    what = verb if verb in USER_ONLY_COMMANDS else words if words in USER_ONLY_COMMANDS else ""
-    if not what or "-h" in argv or "--help" in argv:
+    """Refuse user-only commands inside an agent's turn. If that depends on flags, the verb itself checks."""
+    with_subverb = next((f"{verb} {word}" for word in argv if not word.startswith("-")), "")
+    command = next((name for name in (verb, with_subverb) if name in USER_ONLY_COMMANDS), "")
+    if not command or "-h" in argv or "--help" in argv:
         return
     from ralphproof.runs.agent_restrictions import refuse_in_turn
 
-    refuse_in_turn(what)
+    refuse_in_turn(command)
 
 
 def _load_main(verb: str) -> Callable[[list[str]], int]:
@@ -146,11 +144,11 @@ def _version(argv: list[str]) -> int:
     return 0
 
 
-BUILTIN_VERBS = {"help": _help, "version": _version}  # what needs no module
+BUILTIN_VERBS = {"help": _help, "version": _version}  # without a module of their own
 
 
 def report_error(error: RalphError, as_json: bool) -> int:
-    """Say what went wrong, one line a problem."""
+    """Print an error, one line per problem, and return its exit code."""
     text = f"{error.reason}: {error}" if error.reason else str(error)
     for line in text.splitlines() or [type(error).__name__]:
         print_error_line(line)
@@ -160,7 +158,7 @@ def report_error(error: RalphError, as_json: bool) -> int:
         try:
             print(json.dumps({"v": 1, "type": "error", "error": str(error), "exitCode": error.exit_code}))
         except OSError:
-            pass  # it may be what went wrong: standard output takes nothing
+            pass  # standard output may be what failed
     from ralphproof.base.standard_streams import flush_streams
 
     flush_streams()
@@ -168,14 +166,14 @@ def report_error(error: RalphError, as_json: bool) -> int:
 
 
 def report_internal_error(error: Exception, argv: list[str]) -> int:
-    """Something that must not happen did. Whoever wants to mend it asks again with -V."""
+    """Report a bug of this program; -V shows the traceback."""
     if "-V" in argv or "--verbose" in argv:
         import traceback
 
         traceback.print_exception(error)
     what = f"{type(error).__name__}: {error}"
     return report_error(
-        RalphError(f"a fault of ralph's own ({what}); the work and the record are kept, -V shows where"), False
+        RalphError(f"internal error ({what}); the work and the records are kept, -V shows the traceback"), False
     )
 
 
@@ -185,12 +183,12 @@ def print_error_line(line: str) -> None:
     try:
         print(f"ralph: {sanitize(line)}", file=sys.stderr)
     except (OSError, ValueError):
-        pass  # nobody listens
+        pass  # standard error is closed
 
 
 def help_text() -> str:
     verbs = "\n".join(f"  {name:<12} {about}" for name, about in VERBS.items())
-    return f"""ralph {__version__}: runs a coding agent until a machine can show that the work is done.
+    return f"""ralph {__version__}: run a coding agent until checks show that the work is done.
 
 usage: ralph [run] [PROMPT] [flags]
        ralph VERB [arguments]
@@ -203,5 +201,5 @@ examples:
   ralph run -f prompt.md --check "make test" -m 20 --agent claude
   ralph status
 
-ralph VERB --help says more. Exit codes: 0 completed, 1 a limit or a tripwire ended it, 2 refused,
-3 a fault of ralph's own, 4 waiting for somebody, 130 interrupted or cancelled."""
+ralph VERB --help shows details. Exit codes: 0 completed, 1 stopped by a limit, 2 refused,
+3 internal error, 4 waiting for a person, 130 interrupted or cancelled."""

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from ralphproof.base.value import Json
 
-ABOUT = """what this machine and this project have and lack for a run.
+ABOUT = """Check what this machine and this project have and lack for a run.
 
-Known agents on PATH are asked for their version where no package tells it, and every kind of sandbox is tried out on
-a throw-away project. Nothing that the repository names is executed.
-Exit codes: 0 a run can start, 1 something makes it impossible."""
+Agents on PATH are asked for their version if no package provides it, and every kind of sandbox is tried on a
+throw-away project. Nothing that the repository names is executed.
+Exit codes: 0 a run can start, 1 something prevents it."""
 STATUS_LABELS = {doctor.OK: "[OK]  ", doctor.NOTE: "[NOTE]", doctor.PROBLEM: "[ERR] "}
 
 
@@ -34,8 +34,8 @@ def main(argv: list[str]) -> int:
     items = list(_examine_all(root))
     possible = all(item.state != doctor.PROBLEM for item in items)
     if args.json:
-        listed: list[Json] = [_item_json(item) for item in items]
-        print_json("doctor", {"ok": possible, "items": listed})
+        data: list[Json] = [_item_json(item) for item in items]
+        print_json("doctor", {"ok": possible, "items": data})
     else:
         for item in items:
             print_lines(
@@ -46,8 +46,8 @@ def main(argv: list[str]) -> int:
 
 
 def _item_json(item: doctor.DoctorItem) -> dict[str, Json]:
-    told: dict[str, Json] = {"name": item.name, "state": item.state, "text": item.text}
-    return told if item.data is None else told | {item.about: item.data}
+    data: dict[str, Json] = {"name": item.name, "state": item.state, "text": item.text}
+    return data if item.data is None else data | {item.about: item.data}
 
 
 def _examine_all(root: str) -> Iterator[doctor.DoctorItem]:

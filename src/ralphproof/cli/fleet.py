@@ -21,16 +21,14 @@ if TYPE_CHECKING:
     from ralphproof.fleet.connection import TemporalServer
 
 
-# `ralph fleet`: many loops on many machines: submitted, worked on, watched and cancelled.
-
-
-ABOUT = """many loops on many machines, which share a git remote and nothing else. A Temporal server drives them, or
-with --engine local one file on this machine.
+ABOUT = """Run many loops on many machines that share only a git remote. A Temporal server drives them, or with --engine
+local a
+file on this machine.
 
 {verbs}
 
-ralph fleet VERB --help says more. RALPH_FLEET_ENGINE, _ADDRESS, _NAMESPACE, _TLS_CERT, _TLS_KEY and _TLS_CA stand for
-the flags of the same names, TEMPORAL_API_KEY for an API key."""
+ralph fleet VERB --help shows details. RALPH_FLEET_ENGINE, _ADDRESS, _NAMESPACE, _TLS_CERT, _TLS_KEY and _TLS_CA
+replace the flags of the same names, TEMPORAL_API_KEY is the API key."""
 EXAMPLES = (
     "ralph fleet dev",
     "ralph fleet worker --slots 4",
@@ -39,12 +37,12 @@ EXAMPLES = (
     "ralph fleet status",
 )
 FLEET_VERBS = {
-    "worker": "take steps of loops on this machine",
-    "submit": "hand in loops",
-    "status": "where loops stand, and what they cost",
+    "worker": "run steps of loops on this machine",
+    "submit": "submit loops",
+    "status": "show the state and cost of loops",
     "cancel": "end loops",
-    "logs": "what the agent and the checks of a loop printed",
-    "dev": "a Temporal server for this machine alone",
+    "logs": "show the output of a loop's agent and checks",
+    "dev": "run a local Temporal server",
 }
 
 SUBVERBS = Subverbs(
@@ -62,26 +60,23 @@ SUBVERBS = Subverbs(
 build_parser, build_parsers, main = SUBVERBS.build_parser, SUBVERBS.build_parsers, SUBVERBS.main
 
 
-# What the verbs of the fleet have in common: which engine, where its server is, and how such a process ends.
-
-
 ENGINES = ("temporal", "local")
 
 
 def add_server_flags(parser: Parser) -> None:
-    """The flags that say who drives the loops, and where."""
+    """Add the flags that select the engine and its server."""
     group = parser.add_argument_group("engine")
     add = group.add_argument
-    add("--engine", choices=ENGINES, help="who drives the loops: a server (default), or a file on this machine")
-    add("--address", metavar="HOST:PORT", help="the server (default: 127.0.0.1:7233)")
-    add("--namespace", metavar="N", help="the namespace on it (default: default)")
-    add("--tls-cert", metavar="FILE", help="the certificate by which the server knows us")
-    add("--tls-key", metavar="FILE", help="and its key")
-    add("--tls-ca", metavar="FILE", help="the certificate by which we know the server")
+    add("--engine", choices=ENGINES, help="temporal: a server (default); local: a file on this machine")
+    add("--address", metavar="HOST:PORT", help="server address (default: 127.0.0.1:7233)")
+    add("--namespace", metavar="N", help="server namespace (default: default)")
+    add("--tls-cert", metavar="FILE", help="client certificate")
+    add("--tls-key", metavar="FILE", help="key of the client certificate")
+    add("--tls-ca", metavar="FILE", help="CA certificate of the server")
 
 
 def selected_engine(args: Namespace) -> str:
-    """The engine; raises Refused where a flag of the other one is given."""
+    """The engine; refuses flags of the other one."""
     engine = args.engine or os.environ.get("RALPH_FLEET_ENGINE") or ENGINES[0]
     if engine not in ENGINES:
         raise Refused(f"RALPH_FLEET_ENGINE is {engine!r}; it can be {' or '.join(ENGINES)}")
@@ -93,32 +88,32 @@ def selected_engine(args: Namespace) -> str:
 
 
 def server_from_flags(args: Namespace) -> TemporalServer:
-    """Where the server is; raises Refused where that cannot be meant, or the library is missing."""
+    """The server that the flags name; refuses invalid flags and a missing library."""
     from ralphproof.fleet.connection import TemporalServer, require_temporal
 
-    given = {name: getattr(args, name) for name in ("address", "namespace", "tls_cert", "tls_key", "tls_ca")}
-    server = TemporalServer.of(given, os.environ)
+    flags = {name: getattr(args, name) for name in ("address", "namespace", "tls_cert", "tls_key", "tls_ca")}
+    server = TemporalServer.of(flags, os.environ)
     require_temporal()
     return server
 
 
 def run_client_and_exit(args: Namespace, work: Callable[[Any], Awaitable[int]]) -> NoReturn:
-    """Do something with a client of the server, and end this process with its exit code.
+    """Run `work` with a server client, and end this process with its exit code.
 
-    A process that had such a client and ends as others do is aborted by it now and then (temporalio 1.35).
+    A process that used such a client and exits normally is sometimes aborted by it (temporalio 1.35).
     """
     server = server_from_flags(args)
 
-    async def through() -> int:
+    async def run() -> int:
         from ralphproof.fleet.connection import run_with_client
 
         return await run_with_client(server, work)
 
-    run_and_exit(lambda: asyncio.run(through()), args.json)
+    run_and_exit(lambda: asyncio.run(run()), args.json)
 
 
 def run_and_exit(work: Callable[[], int], as_json: bool) -> NoReturn:
-    """End this process with what comes of the work; all that was said is written before."""
+    """Run `work`, flush the output, and end this process with its exit code."""
     from ralphproof.cli.dispatch import run_to_exit_code
 
     silence_library_log()
@@ -128,16 +123,13 @@ def run_and_exit(work: Callable[[], int], as_json: bool) -> NoReturn:
 
 
 def silence_library_log() -> None:
-    """The library logs each lost step with a traceback; those are told by us."""
+    """Silence the library, which logs each lost step with a traceback; we report them ourselves."""
     import logging
 
     logging.getLogger("temporalio").setLevel(logging.CRITICAL)
 
 
-# `ralph fleet cancel`: end loops; their agents are ended, and their work is kept.
-
-
-CANCEL_ABOUT = "end loops; their agents are ended, and their work is kept."
+CANCEL_ABOUT = "End loops; their agents are ended, and their work is kept."
 CANCEL_EXAMPLES = (
     "ralph fleet cancel 20261117-171500-k3f9-1",
     "ralph fleet cancel --all",
@@ -147,8 +139,8 @@ CANCEL_EXAMPLES = (
 
 def cancel_parser() -> Parser:
     parser = Parser("fleet cancel", CANCEL_ABOUT, CANCEL_EXAMPLES)
-    parser.add_argument("loops", nargs="*", metavar="LOOP", help="loops by their ids")
-    parser.add_argument("--all", action="store_true", help="every loop that is not over, and those not yet begun")
+    parser.add_argument("loops", nargs="*", metavar="LOOP", help="loop ids")
+    parser.add_argument("--all", action="store_true", help="all loops that have not ended")
     add_server_flags(parser)
     return parser
 
@@ -156,25 +148,25 @@ def cancel_parser() -> Parser:
 def cancel_main(argv: list[str]) -> int:
     args = cancel_parser().parse(argv)
     if bool(args.loops) == args.all:
-        raise Refused("say which loops: their ids, or --all (see ralph fleet cancel --help)")
+        raise Refused("name loops, or use --all (see ralph fleet cancel --help)")
     if selected_engine(args) == "local":
-        return _print_cancelled(_without_missing(args.loops), args.json)
+        return _print_cancelled(_cancel_locally(args.loops), args.json)
 
-    async def end(client: Any) -> int:
-        from ralphproof.fleet import client as asking
+    async def cancel(client: Any) -> int:
+        from ralphproof.fleet import client as fleet_client
 
         if args.all:
-            return _print_cancelled(await asking.cancel_all(client), args.json)
+            return _print_cancelled(await fleet_client.cancel_all(client), args.json)
         for loop in args.loops:
-            await asking.find_loop(client, loop)  # all of them are there, or none is cancelled
+            await fleet_client.find_loop(client, loop)  # all of them exist, or none is cancelled
         for loop in args.loops:
-            await asking.cancel_loop(client, loop)
+            await fleet_client.cancel_loop(client, loop)
         return _print_cancelled(args.loops, args.json)
 
-    run_client_and_exit(args, end)
+    run_client_and_exit(args, cancel)
 
 
-def _without_missing(loops: list[str]) -> list[str]:
+def _cancel_locally(loops: list[str]) -> list[str]:
     from ralphproof.fleet.local_engine import LocalFleet
     from ralphproof.store.state_dir import ensure_state_dir
 
@@ -188,17 +180,14 @@ def _print_cancelled(loops: list[str], as_json: bool) -> int:
     if as_json:
         print_json("cancel", {"loops": [*loops]})
     else:
-        print_lines(*([f"asked to end: {', '.join(loops)}"] if loops else ["no loop is at work"]))
+        print_lines(*([f"cancelled: {', '.join(loops)}"] if loops else ["no loop is running"]))
     return 0
 
 
-# `ralph fleet logs`: what the agent and the checks of a loop printed, whichever machine it was on.
+LOGS_ABOUT = """Show the output of a loop's agent and checks, whichever machine it ran on.
 
-
-LOGS_ABOUT = """what the agent and the checks of a loop printed, whichever machine it was on.
-
-Logs are in the folder that was given to submit with --artifacts; without --name they are listed, or all of an
-iteration are shown."""
+The logs are in the folder that was given to submit with --artifacts. Without --name they are listed, or all logs of an
+iteration are printed."""
 LOGS_EXAMPLES = (
     "ralph fleet logs 20261117-171500-k3f9-1",
     "ralph fleet logs 20261117-171500-k3f9-1 --iteration 2",
@@ -208,10 +197,10 @@ LOGS_EXAMPLES = (
 
 def logs_parser() -> Parser:
     parser = Parser("fleet logs", LOGS_ABOUT, LOGS_EXAMPLES)
-    parser.add_argument("loop", metavar="LOOP", help="the loop by its id")
-    parser.add_argument("--iteration", type=positive_int, metavar="N", help="all logs of this iteration")
-    parser.add_argument("--name", metavar="FILE", help="one log by its name")
-    parser.add_argument("--artifacts", metavar="URL", help="the folder (default: as it was submitted)")
+    parser.add_argument("loop", metavar="LOOP", help="loop id")
+    parser.add_argument("--iteration", type=positive_int, metavar="N", help="print all logs of this iteration")
+    parser.add_argument("--name", metavar="FILE", help="print this log")
+    parser.add_argument("--artifacts", metavar="URL", help="folder of the logs (default: the one given to submit)")
     add_server_flags(parser)
     return parser
 
@@ -227,20 +216,20 @@ def logs_main(argv: list[str]) -> int:
 
         return print_logs(args, LocalFleet(ensure_state_dir(os.environ)).loop(args.loop).given["order"]["artifacts"])
 
-    async def look(client: Any) -> int:
-        from ralphproof.fleet import client as asking
+    async def find_logs(client: Any) -> int:
+        from ralphproof.fleet import client as fleet_client
 
-        return print_logs(args, str((await asking.find_loop(client, args.loop)).get("artifacts") or ""))
+        return print_logs(args, str((await fleet_client.find_loop(client, args.loop)).get("artifacts") or ""))
 
-    run_client_and_exit(args, look)
+    run_client_and_exit(args, find_logs)
 
 
 def print_logs(args: Namespace, url: str) -> int:
-    """Print the logs, or their names."""
+    """Print the selected logs, or the names of all."""
     from ralphproof.fleet.artifacts import ArtifactFolder
 
     if not url:
-        raise Refused(f"loop {args.loop} was submitted without --artifacts: its logs are on its worker alone")
+        raise Refused(f"loop {args.loop} was submitted without --artifacts: its logs exist only on its worker")
     folder = ArtifactFolder(url, args.loop)
     names = folder.names()
     if args.name is not None or args.iteration is not None:
@@ -255,20 +244,17 @@ def print_logs(args: Namespace, url: str) -> int:
     if args.json:
         print_json("logs", {"loop": args.loop, "logs": [*names]})
     else:
-        print_lines(*names or ("there is no log yet",))
+        print_lines(*names or ("no log yet",))
     return 0
 
 
-# `ralph fleet status`: where loops stand, and what they cost.
-
-
-STATUS_ABOUT = "where loops stand, and what they cost."
+STATUS_ABOUT = "Show the state and cost of loops."
 STATUS_EXAMPLES = ("ralph fleet status", "ralph fleet status 20261117-171500-k3f9-1", "ralph fleet status --json")
 
 
 def status_parser() -> Parser:
     parser = Parser("fleet status", STATUS_ABOUT, STATUS_EXAMPLES)
-    parser.add_argument("loop", nargs="?", metavar="LOOP", help="one loop by its id (default: all)")
+    parser.add_argument("loop", nargs="?", metavar="LOOP", help="loop id (default: all loops)")
     add_server_flags(parser)
     return parser
 
@@ -283,13 +269,15 @@ def status_main(argv: list[str]) -> int:
         found = [fleet.loop(args.loop)] if args.loop else fleet.loops()
         return _print_status([one.shown for one in found], args.loop, args.json)
 
-    async def look(client: Any) -> int:
-        from ralphproof.fleet import client as asking
+    async def find_status(client: Any) -> int:
+        from ralphproof.fleet import client as fleet_client
 
-        found = [await asking.find_loop(client, args.loop)] if args.loop else await asking.list_loops(client)
+        found = (
+            [await fleet_client.find_loop(client, args.loop)] if args.loop else await fleet_client.list_loops(client)
+        )
         return _print_status(found, args.loop, args.json)
 
-    run_client_and_exit(args, look)
+    run_client_and_exit(args, find_status)
 
 
 def _print_status(found: list[dict[str, Any]], one: str | None, as_json: bool) -> int:
@@ -303,17 +291,17 @@ def _print_status(found: list[dict[str, Any]], one: str | None, as_json: bool) -
 
 
 def loop_line(loop: dict[str, Any]) -> str:
-    """A loop in one line."""
+    """One line about a loop."""
     cost = f"${loop['knownCostUSD']:.2f}" if loop["costUSD"] is not None else f"at least ${loop['knownCostUSD']:.2f}"
-    done = f"{loop['iterations']} iteration{'' if loop['iterations'] == 1 else 's'}, {cost}"
-    return "  ".join(part for part in (loop["loop"], loop_status_text(loop), done, loop.get("title", "")) if part)
+    progress = f"{loop['iterations']} iteration{'' if loop['iterations'] == 1 else 's'}, {cost}"
+    return "  ".join(part for part in (loop["loop"], loop_status_text(loop), progress, loop.get("title", "")) if part)
 
 
 def loop_status_text(loop: dict[str, Any]) -> str:
-    """What can be said of it in few words."""
+    """The state of a loop in a few words."""
     if loop["status"]:
-        how = loop["reason"] or loop["proof"]
-        why = loop["message"] if loop["status"] == "ERROR" else ""
-        return f"{loop['status']}{f' ({how})' if how else ''}{f': {why}' if why else ''}"
+        detail = loop["reason"] or loop["proof"]
+        error = loop["message"] if loop["status"] == "ERROR" else ""
+        return f"{loop['status']}{f' ({detail})' if detail else ''}{f': {error}' if error else ''}"
     trouble = f" (trouble: {loop['trouble']})" if loop.get("trouble") else ""
     return f"{'on ' + loop['worker'] if loop['worker'] else 'waits'}{trouble}"

@@ -28,82 +28,76 @@ if TYPE_CHECKING:
     from ralphproof.fleet.step_process import StepPool
 
 
-# `ralph fleet dev`: a Temporal server for this machine alone.
+DEV_ABOUT = """Run a local Temporal server until Ctrl-C. It listens on 127.0.0.1.
 
-
-DEV_ABOUT = """a Temporal server for this machine alone, until Ctrl-C. It listens on 127.0.0.1.
-
-It is for trying things out; docs/fleet-setup.md says how to set up one that many rely on. Without --db it forgets
-everything at its end. Exit codes: 0 it was asked to end, 2 it cannot be started, 3 it ended by itself."""
+It is for experiments; docs/fleet-setup.md explains a production server. Without --db it forgets everything at its end.
+Exit codes: 0 ended by a signal, 2 cannot be started, 3 ended by itself."""
 DEV_EXAMPLES = ("ralph fleet dev", "ralph fleet dev --db fleet.db", "ralph fleet dev --port 7300 --ui-port 8300")
 
 
 def dev_parser() -> Parser:
     parser = Parser("fleet dev", DEV_ABOUT, DEV_EXAMPLES)
     add = parser.add_argument
-    add("--port", type=port_number, default=7233, metavar="N", help="listen there; 0 takes a free one (default: 7233)")
-    add("--ui-port", type=port_number, metavar="N", help="the server's own pages (default: none)")
-    add("--db", metavar="FILE", help="keep everything in this file (default: in memory)")
+    add("--port", type=port_number, default=7233, metavar="N", help="port; 0 takes a free one (default: 7233)")
+    add("--ui-port", type=port_number, metavar="N", help="port of the server's web UI (default: none)")
+    add("--db", metavar="FILE", help="database file (default: in memory)")
     return parser
 
 
 def dev_main(argv: list[str]) -> int:
     args = dev_parser().parse(argv)
     program = find_temporal()
-    at = args.port or find_free_port()
-    refuse_used_port(at)
+    port = args.port or find_free_port()
+    refuse_used_port(port)
     if args.db and not os.path.isdir(os.path.dirname(os.path.abspath(args.db))):
-        raise Refused(f"--db {args.db}: there is no such folder")
-    return _run_dev_server(args, dev_server_argv(program, at, args.ui_port, args.db), at)
+        raise Refused(f"--db {args.db}: no such folder")
+    return _run_dev_server(args, dev_server_argv(program, port, args.ui_port, args.db), port)
 
 
-def _run_dev_server(args: Namespace, words: list[str], at: int) -> int:
+def _run_dev_server(args: Namespace, argv: list[str], port: int) -> int:
     import signal
 
-    # A group of its own: Ctrl-C comes to us, and we end it.
-    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0)
-    asked: list[int] = []
+    # Its own process group: Ctrl-C reaches only us, and we end the server.
+    server = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0)
+    signals: list[int] = []
 
     def end(number: int, _: object) -> None:
-        asked.append(number)
+        signals.append(number)
         server.terminate()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, end)
     try:
-        if wait_until_reachable(server, at) and not asked:
-            _print_server_ready(args, at, server.pid)
-        said = server.stderr.read().decode("utf-8", "replace").strip().splitlines() if server.stderr else []
+        if wait_until_reachable(server, port) and not signals:
+            _print_server_ready(args, port, server.pid)
+        errors = server.stderr.read().decode("utf-8", "replace").strip().splitlines() if server.stderr else []
         code = server.wait()
     finally:
         if server.poll() is None:
             server.kill()
             server.wait()
-    if asked:
+    if signals:
         return 0
-    print(f"ralph: the server ended with {code}: {said[-1] if said else 'it said nothing'}", file=sys.stderr)
+    print(f"ralph: the server ended with {code}: {errors[-1] if errors else 'no message'}", file=sys.stderr)
     return 3
 
 
-def _print_server_ready(args: Namespace, at: int, pid: int) -> None:
+def _print_server_ready(args: Namespace, port: int, pid: int) -> None:
     if args.json:
-        print_json("dev", {"address": f"127.0.0.1:{at}", "pid": os.getpid(), "serverPid": pid})
+        print_json("dev", {"address": f"127.0.0.1:{port}", "pid": os.getpid(), "serverPid": pid})
     else:
-        print(f"a Temporal server answers at 127.0.0.1:{at}")
+        print(f"Temporal server ready at 127.0.0.1:{port}")
     sys.stdout.flush()
 
 
-# `ralph fleet worker`: take steps of loops on this machine.
+WORKER_ABOUT = """Run steps of loops on this machine, as many at once as there are slots, until Ctrl-C or SIGTERM.
 
-
-WORKER_ABOUT = """take steps of loops on this machine, as many at once as there are slots, until Ctrl-C or SIGTERM.
-
-Running a worker is consent to the commands of every repository that is submitted to it. Asked to leave, it takes no
-new step and lets those at work go on for --grace seconds; then it leaves them: their agents work on, and a worker
-that is started in the same folder within the heartbeat goes on with them, else another one takes the loops over from
-git. A worker that cannot reach its server for longer than the heartbeat ends its agents itself. Exit codes: 0 it was
-asked to leave, 2 it cannot work here."""
+Running a worker is consent to the commands of every repository that is submitted to it. At shutdown it takes no new
+step and gives running ones --grace seconds; then it leaves them: their agents continue, and a worker started in the
+same folder within the heartbeat takes them over, else another one continues the loops from git. A worker that cannot
+reach its server for longer than the heartbeat ends its agents itself. Exit codes: 0 ended by a signal, 2 cannot work
+here."""
 WORKER_EXAMPLES = (
     "ralph fleet worker",
     "ralph fleet worker --slots 4 --work-dir /var/lib/ralph",
@@ -115,12 +109,18 @@ WORKER_EXAMPLES = (
 def worker_parser() -> Parser:
     parser = Parser("fleet worker", WORKER_ABOUT, WORKER_EXAMPLES)
     add = parser.add_argument
-    add("--work-dir", metavar="DIR", help="where clones and turns lie (default: fleet in the state directory)")
-    add("--slots", type=positive_int, default=2, metavar="N", help="steps at once (default: 2)")
-    add("--name", metavar="NAME", help="this worker's name (default: the host's, and a mark of the folder)")
-    add("--grace", type=seconds, default=10.0, metavar="S", help="steps may go on for so long when asked to leave")
+    add("--work-dir", metavar="DIR", help="folder for clones and turns (default: fleet in the state directory)")
+    add("--slots", type=positive_int, default=2, metavar="N", help="concurrent steps (default: 2)")
+    add("--name", metavar="NAME", help="worker name (default: host name and a hash of the folder)")
+    add(
+        "--grace",
+        type=seconds,
+        default=10.0,
+        metavar="S",
+        help="seconds that running steps get at shutdown (default: 10)",
+    )
     add("--turn-program", metavar="CMD", help=SUPPRESS)
-    add("--until-idle", action="store_true", help="with --engine local: leave when no loop is left to work on")
+    add("--until-idle", action="store_true", help="with --engine local: exit when no loop is left")
     add_server_flags(parser)
     return parser
 
@@ -131,43 +131,43 @@ def worker_main(argv: list[str]) -> int:
     if engine == "local":
         return _run_local_worker(args)
     if args.until_idle:
-        raise Refused("--until-idle is for --engine local; other loops may come to a server at any time")
+        raise Refused("--until-idle needs --engine local; a server may get loops at any time")
     server = server_from_flags(args)
-    place = open_step_pool(args)
+    pool = open_step_pool(args)
 
-    async def through() -> int:
+    async def run() -> int:
         from ralphproof.fleet.connection import connect
         from ralphproof.fleet.temporal_worker import run_worker
 
         client = await connect(server)
-        leave = asyncio.Event()
-        _leave_on_signal(leave, args)
+        shutdown = asyncio.Event()
+        _shut_down_on_signal(shutdown, args)
         await run_worker(
-            client, place, args.grace, leave, lambda: _print_worker_ready(args, place.name, server.address)
+            client, pool, args.grace, shutdown, lambda: _print_worker_ready(args, pool.name, server.address)
         )
         return 0
 
-    run_and_exit(lambda: asyncio.run(through()), args.json)
+    run_and_exit(lambda: asyncio.run(run()), args.json)
 
 
 def _run_local_worker(args: Namespace) -> int:
     from ralphproof.fleet.local_engine import run_local_worker
     from ralphproof.store.state_dir import ensure_state_dir
 
-    place, store = open_step_pool(args), ensure_state_dir(os.environ)
+    pool, store = open_step_pool(args), ensure_state_dir(os.environ)
 
-    async def through() -> int:
-        leave = asyncio.Event()
-        _leave_on_signal(leave, args)
-        _print_worker_ready(args, place.name, store)
-        await run_local_worker(store, place, args.grace, leave, args.until_idle)
+    async def run() -> int:
+        shutdown = asyncio.Event()
+        _shut_down_on_signal(shutdown, args)
+        _print_worker_ready(args, pool.name, store)
+        await run_local_worker(store, pool, args.grace, shutdown, args.until_idle)
         return 0
 
-    return asyncio.run(through())
+    return asyncio.run(run())
 
 
 def open_step_pool(args: Namespace) -> StepPool:
-    """The worker's own folder and name; raises Refused where another worker is in it."""
+    """Lock the worker's folder, choose its name, and return its step pool; refuses a folder of another worker."""
     import shlex
 
     from ralphproof.base import interpreter
@@ -182,24 +182,23 @@ def open_step_pool(args: Namespace) -> StepPool:
     return StepPool(name, folder, args.slots, argv)
 
 
-def _leave_on_signal(leave: asyncio.Event, args: Namespace) -> None:
-    """Leave at the first signal; a second one leaves at once."""
+def _shut_down_on_signal(shutdown: asyncio.Event, args: Namespace) -> None:
+    """Shut down at the first signal; exit at once at the second."""
     loop = asyncio.get_running_loop()
 
-    def asked() -> None:
-        if leave.is_set():
+    def on_signal() -> None:
+        if shutdown.is_set():
             os._exit(130)
         if not args.quiet:
-            print("ralph: asked to leave; steps at work may go on for a while", file=sys.stderr, flush=True)
-        leave.set()
+            print("ralph: shutting down; running steps get some time to finish", file=sys.stderr, flush=True)
+        shutdown.set()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
-            loop.add_signal_handler(number, asked)
+            loop.add_signal_handler(number, on_signal)
 
 
 def _print_worker_ready(args: Namespace, name: str, where: str) -> None:
-    """By now it takes steps."""
     if args.json:
         print_json("worker", {"name": name, "at": where, "slots": args.slots, "pid": os.getpid()})
     elif not args.quiet:

@@ -30,17 +30,14 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
 
 
-# `ralph gc`: tidy up what old runs have kept.
+ABOUT = """Delete what old runs have saved: snapshots, logs, and their copies in .ralph/runs.
 
-
-ABOUT = """tidy up what old runs have kept: saved trees, logs, and their copies in .ralph/runs.
-
-The record of every run stays. Never touched: a run that is at work, lost its harness or waits for somebody, the newest
-ones, and those that ended a short while ago; and, unless you say --unlanded, one that alone has something: its last
-work, what you had not committed when it began, or what a rewind saved, where no branch has it and your files do not.
-A copy of the repository that ralph restore needs goes only when the repository has all of it again.
-What goes is shown first, and you are asked. What it had saved in git is freed by the next git gc.
-Exit codes: 0 done, 1 something could not be removed, 2 refused."""
+The record of every run stays. Never deleted: live runs, runs that lost their harness or wait for a person, the newest
+runs, runs that ended a short while ago; and, without --unlanded, runs that hold the only copy of something: their last
+work, your uncommitted changes at their start, or the files that a rewind saved. A repository copy that ralph restore
+needs is deleted only when the repository has all of it again. The list is shown first, and you are asked. Space that
+git uses is freed by the next git gc.
+Exit codes: 0 done, 1 something could not be deleted, 2 refused."""
 EXAMPLES = ("ralph gc --dry-run", "ralph gc --days 7 --keep 5", "ralph gc --yes && git gc --prune=now")
 DEFAULT_DAYS, DEFAULT_KEEP = 30.0, 20
 MAX_LISTED = 20
@@ -54,23 +51,23 @@ def build_parser() -> Parser:
         type=seconds,
         default=DEFAULT_DAYS,
         metavar="D",
-        help=f"only runs that ended so long ago (default {DEFAULT_DAYS:g})",
+        help=f"only runs that ended at least D days ago (default {DEFAULT_DAYS:g})",
     )
     add(
         "--keep",
         type=_whole_number,
         default=DEFAULT_KEEP,
         metavar="K",
-        help=f"never the newest K (default {DEFAULT_KEEP})",
+        help=f"keep the newest K runs (default {DEFAULT_KEEP})",
     )
-    add("--unlanded", action="store_true", help="also runs with work that is nowhere else: it is gone then")
-    add("--dry-run", action="store_true", help="only show what would go")
-    add("--yes", action="store_true", help="do not ask")
+    add("--unlanded", action="store_true", help="also delete runs that hold the only copy of their work")
+    add("--dry-run", action="store_true", help="only show what would be deleted")
+    add("--yes", action="store_true", help="do not ask for confirmation")
     return parser
 
 
 def _whole_number(text: str) -> int:
-    """A whole number; none is one too."""
+    """A whole number, 0 or more."""
     return 0 if text == "0" else positive_int(text)
 
 
@@ -79,73 +76,82 @@ def main(argv: list[str]) -> int:
     require_confirmation(args.yes or args.dry_run, args.json, "gc removes files")
     project = view_project(args.project_dir, os.environ)
     if args.dry_run:
-        found = plan_gc(project, args)
-        _print_plan(found, args, dry=True)
+        plan = plan_gc(project, args)
+        _print_plan(plan, args, dry=True)
         return 0
     project = open_project(args.project_dir, os.environ)
-    found = plan_gc(project, args)
+    plan = plan_gc(project, args)
     if not args.json:
-        _print_plan(found, args, dry=False)
-    if not found.going and not found.leftovers:
+        _print_plan(plan, args, dry=False)
+    if not plan.going and not plan.leftovers:
         if args.json:
-            _print_result(found, [], [], args)
+            _print_result(plan, [], [], args)
         return 0
     if not args.yes and not confirm("Remove this?"):
         print_lines("Nothing was removed.")
         return 0
-    return _execute_plan(project, args, found)
+    return _execute_plan(project, args, plan)
 
 
-def _execute_plan(project: Project, args: Namespace, seen: GcPlan) -> int:
-    """Do what was shown, and no more: what changed since is judged anew while nobody can begin."""
+def _execute_plan(project: Project, args: Namespace, shown: GcPlan) -> int:
+    """Delete what was shown and still qualifies: the plan is made again while no run can start."""
     from ralphproof.workspace.pruning import remove_folder
 
-    wanted = {fate.row.id for fate in seen.going}
-    with FolderLocks(project, {fate.row.directory for fate in seen.going}) as held:
-        again = plan_gc(project, args)
-        going = [fate for fate in again.going if fate.row.id in wanted and fate.row.directory not in held.busy]
-        gone = {fate.row.id for fate in going}
-        stay = [fate.row for fate in again.fates if fate.row.id not in gone]
-        sweeping = [one for one in record_removals(project, _without_earlier_notes(going)) if one.run in gone]
-        failed = remove_runs(project, sweeping, stay)
-        removed = sorted({*again.leftovers} & {*seen.leftovers})
-        for path in removed:
+    wanted = {decision.row.id for decision in shown.going}
+    with FolderLocks(project, {decision.row.directory for decision in shown.going}) as locks:
+        plan = plan_gc(project, args)
+        removable = [
+            decision
+            for decision in plan.going
+            if decision.row.id in wanted and decision.row.directory not in locks.busy
+        ]
+        removed_ids = {decision.row.id for decision in removable}
+        remaining = [decision.row for decision in plan.fates if decision.row.id not in removed_ids]
+        removals = [
+            each for each in record_removals(project, _without_earlier_notes(removable)) if each.run in removed_ids
+        ]
+        failed = remove_runs(project, removals, remaining)
+        leftovers = sorted({*plan.leftovers} & {*shown.leftovers})
+        for path in leftovers:
             try:
                 remove_folder(path)
             except OSError as error:
                 failed.append((path, str(error)))
-        freed = {fate.row.id: again.sizes[fate.row.id] - disk_usage(*run_folders(project, fate)) for fate in going}
-        freed |= {path: again.sizes[path] - disk_usage(path) for path in removed}
-    skipped = [(one, held.busy[one]) for one in sorted(held.busy)]
-    still = {what for what, _ in failed}
-    done = [fate for fate in going if fate.row.id not in still]
-    left = [path for path in removed if path not in still]
-    _print_result(GcPlan([*done, *again.unlanded], left, freed, again.only_copies), failed, skipped, args)
+        freed_bytes = {
+            decision.row.id: plan.sizes[decision.row.id] - disk_usage(*run_folders(project, decision))
+            for decision in removable
+        }
+        freed_bytes |= {path: plan.sizes[path] - disk_usage(path) for path in leftovers}
+    busy = [(each, locks.busy[each]) for each in sorted(locks.busy)]
+    failed_names = {name for name, _ in failed}
+    done = [decision for decision in removable if decision.row.id not in failed_names]
+    removed_leftovers = [path for path in leftovers if path not in failed_names]
+    _print_result(GcPlan([*done, *plan.unlanded], removed_leftovers, freed_bytes, plan.only_copies), failed, busy, args)
     return 1 if failed else 0
 
 
-def _without_earlier_notes(going: list[RetentionDecision]) -> list[RetentionDecision]:
-    """Without those whose note an earlier gc wrote: it knows what they had."""
-    return [fate for fate in going if fate.what == REMOVED]
+def _without_earlier_notes(removable: list[RetentionDecision]) -> list[RetentionDecision]:
+    """Without runs for which an interrupted gc already recorded the removal."""
+    return [decision for decision in removable if decision.what == REMOVED]
 
 
-def _print_plan(found: GcPlan, args: Namespace, dry: bool) -> None:
+def _print_plan(plan: GcPlan, args: Namespace, dry: bool) -> None:
     if args.json:
-        _print_result(found, [], [], args)
+        _print_result(plan, [], [], args)
         return
-    if found.going:
-        held = ", and what git holds of them" if _any_in_git(found.going) else ""
-        print_lines(f"{format_count(len(found.going), 'run')} would go, {_format_size(found.bytes)} in files{held}:")
+    if plan.going:
+        in_git = ", and what git holds of them" if _any_in_git(plan.going) else ""
+        print_lines(f"{format_count(len(plan.going), 'run')} would go, {_format_size(plan.bytes)} in files{in_git}:")
         print_lines(
-            *(_fate_line(fate, found.sizes[fate.row.id]) for fate in found.going[:MAX_LISTED]),
-            *_more_lines(found.going),
+            *(_fate_line(fate, plan.sizes[fate.row.id]) for fate in plan.going[:MAX_LISTED]),
+            *_more_lines(plan.going),
         )
-    print_lines(*(f"leftover: {path}  {_format_size(found.sizes[path])}" for path in found.leftovers[:MAX_LISTED]))
-    print_lines(*_unsaved_work_lines(found))
-    kept = "kept: the copy of .git from run {}, because the repository lost some of it; ralph restore {}"
-    print_lines(*(kept.format(run, run) for run in found.only_copies))
-    if not found.going and not found.leftovers:
-        print_lines(f"Nothing is to be removed; {format_count(len(found.fates), 'run')} kept.")
+    print_lines(*(f"leftover: {path}  {_format_size(plan.sizes[path])}" for path in plan.leftovers[:MAX_LISTED]))
+    print_lines(*_unsaved_work_lines(plan))
+    note = "kept: the copy of .git from run {}, because the repository lost some of it; ralph restore {}"
+    print_lines(*(note.format(run, run) for run in plan.only_copies))
+    if not plan.going and not plan.leftovers:
+        print_lines(f"Nothing is to be removed; {format_count(len(plan.fates), 'run')} kept.")
     elif dry:
         print_lines("Nothing was removed.")
 
@@ -159,19 +165,19 @@ def _more_lines(fates: list[RetentionDecision]) -> list[str]:
     return [f"  ... and {len(fates) - MAX_LISTED} more"] if len(fates) > MAX_LISTED else []
 
 
-def _unsaved_work_lines(found: GcPlan) -> list[str]:
-    """Old runs that stay because their work is nowhere else, and the way to have it elsewhere."""
-    if not found.unlanded:
+def _unsaved_work_lines(plan: GcPlan) -> list[str]:
+    """Old runs that stay because they hold the only copy of their work, and how to save it."""
+    if not plan.unlanded:
         return []
-    where = "in no branch" if _any_in_git(found.unlanded) else "nowhere else"
+    where = "in no branch" if _any_in_git(plan.unlanded) else "nowhere else"
     head = (
-        f"{format_count(len(found.unlanded), 'run')} kept, because what they saved is {where} (--unlanded lets it go):"
+        f"{format_count(len(plan.unlanded), 'run')} kept, because what they saved is {where} (--unlanded lets it go):"
     )
-    return [head, *map(_keep_hint, found.unlanded[:MAX_LISTED]), *_more_lines(found.unlanded)]
+    return [head, *map(_keep_hint, plan.unlanded[:MAX_LISTED]), *_more_lines(plan.unlanded)]
 
 
 def _keep_hint(fate: RetentionDecision) -> str:
-    """A run that stays, and how each save that is nowhere else becomes a branch, or files."""
+    """A run that stays, and the commands that turn its snapshots into a branch or files."""
     verbs = [(name, "branch" if name.isdigit() and fate.kind == "git" else "rewind") for name in fate.only]
     ways = [f"ralph {verb} {fate.row.id} {name}" for name, verb in verbs]
     return f"  {fate.row.id}  have it: {'; '.join(ways)}"
@@ -181,21 +187,21 @@ def _any_in_git(fates: list[RetentionDecision]) -> bool:
     return any(fate.kind == "git" for fate in fates)
 
 
-def _print_result(found: GcPlan, failed: list[tuple[str, str]], busy: list[tuple[str, str]], args: Namespace) -> None:
+def _print_result(plan: GcPlan, failed: list[tuple[str, str]], busy: list[tuple[str, str]], args: Namespace) -> None:
     if args.json:
-        runs: list[Json] = [{"run": one.row.id, "bytes": found.sizes.get(one.row.id, 0)} for one in found.going]
-        kept: list[Json] = [_unlanded_json(one) for one in found.unlanded]
+        runs: list[Json] = [{"run": one.row.id, "bytes": plan.sizes.get(one.row.id, 0)} for one in plan.going]
+        kept: list[Json] = [_unlanded_json(one) for one in plan.unlanded]
         wrong: list[Json] = [{"what": what, "why": why} for what, why in (*failed, *busy)]
         print_json(
             "gc",
-            {"dryRun": args.dry_run, "runs": runs, "bytes": found.bytes, "unlanded": kept, "failed": wrong}
-            | {"leftovers": [*found.leftovers], "repositoryCopies": [*found.only_copies]},
+            {"dryRun": args.dry_run, "runs": runs, "bytes": plan.bytes, "unlanded": kept, "failed": wrong}
+            | {"leftovers": [*plan.leftovers], "repositoryCopies": [*plan.only_copies]},
         )
         return
     print_lines(*(f"{what} stays for now: {why}" for what, why in (*failed, *busy)))
-    told = f"{format_count(len(found.going), 'run')} and {format_count(len(found.leftovers), 'leftover')} removed"
-    print_lines(f"{told}, {_format_size(found.bytes)} in files.")
-    if _any_in_git(found.going):
+    told = f"{format_count(len(plan.going), 'run')} and {format_count(len(plan.leftovers), 'leftover')} removed"
+    print_lines(f"{told}, {_format_size(plan.bytes)} in files.")
+    if _any_in_git(plan.going):
         print_lines("What git held of them is freed by: git gc --prune=now")
 
 

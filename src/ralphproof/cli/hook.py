@@ -1,4 +1,4 @@
-"""`ralph hook`: what agents call at events of their own."""
+"""`ralph hook`: the answer to an agent's hook event."""
 
 from __future__ import annotations
 
@@ -13,22 +13,19 @@ if TYPE_CHECKING:
     from ralphproof.cli.parser import Parser
 
 
-# `ralph hook`: what agents call at events of their own; the event is on standard input.
+PROJECT = "CLAUDE_PROJECT_DIR"  # set by the agent; hooks look there first
 
+ABOUT = """Answer an agent's hook event, which is read from standard input.
 
-PROJECT = "CLAUDE_PROJECT_DIR"  # where hooks look first; the agent's program sets it
-
-ABOUT = """what agents call at events of their own; the event is on standard input.
-
-A run by stories has its agents call these by itself, and ralph plugin install puts them into Claude Code and Codex.
-pre-tool-use is the command guard for sessions of your own (ralph plugin install --guard): it denies what it objects
-to, by your own settings (guard.allow, guard.deny) and what the project's deny beside them, run or no run.
-stop refuses an end that breaks the rules of the run in this folder, and only to that run's own sessions;
-post-tool-use and post-tool-use-failure say when the context is getting full, once for each threshold; session-start
-forgets what an earlier session of that name was told. The answer is JSON on standard output, in the form that Claude
-Code and Codex read; nothing is said where there is nothing to say, and nothing at all where RALPH_HOOKED is set, the
-guard aside. Exit codes: 0 whatever the answer is; 2 the command line is wrong, the rules of a turn could not be
-checked, or a tool call could not be judged, which holds it back."""
+A run with stories makes its agents call these, and ralph plugin install adds them to Claude Code and Codex.
+pre-tool-use is the command guard for your own sessions (ralph plugin install --guard): it denies tool calls by your
+settings (guard.allow, guard.deny) and the project's additional denials, with or without a run. stop refuses an end
+that breaks the rules of the run in this folder, only for sessions of that run; post-tool-use and post-tool-use-failure
+report when the context is filling up, once per threshold; session-start forgets the thresholds of an earlier session
+with that name. The answer is JSON on standard output in the form that Claude Code and Codex read; without anything to
+report the output is empty, and always if RALPH_HOOKED is set, except for the guard.
+Exit codes: 0 for every answer; 2 the command line is wrong, the rules of a turn could not be checked, or a tool call
+could not be judged, which blocks it."""
 EXAMPLES = (
     "ralph hook stop < event.json",
     "ralph hook pre-tool-use < event.json",
@@ -40,13 +37,13 @@ def build_parser() -> Parser:
     from ralphproof.cli.parser import Parser
 
     parser = Parser("hook", ABOUT, EXAMPLES)
-    parser.add_argument("event", choices=(*(verb for _, verb, _ in HOOK_EVENTS), GUARD_EVENT), help="what happened")
+    parser.add_argument("event", choices=(*(verb for _, verb, _ in HOOK_EVENTS), GUARD_EVENT), help="hook event")
     return parser
 
 
 def main(argv: list[str]) -> int:
     modules = {verb: module for _, verb, module in HOOK_EVENTS}
-    # One of these runs after every tool call: the plain form costs no parser.
+    # One of these runs after every tool call: the plain form must not load argparse.
     verb = argv[0] if len(argv) == 1 and (argv[0] in modules or argv[0] == GUARD_EVENT) else _parse_event(argv)
     if verb == GUARD_EVENT:
         return _judge_tool_call()
@@ -59,7 +56,7 @@ def main(argv: list[str]) -> int:
 
 
 def _judge_tool_call() -> int:
-    """Judge a tool call of the user's own session; inside a run too, which may have a guard of its own beside it."""
+    """Judge a tool call of a user's session; also inside a run, which may have its own guard as well."""
     from ralphproof.hooks.pre_tool_use import judge_tool_call
 
     def rules(event: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +70,7 @@ def _judge_tool_call() -> int:
 
 
 def _parse_event(argv: list[str]) -> str:
-    """The verb of a command line with flags. A project that it names goes before the one that the agent names."""
+    """The event of a command line with flags; `--project-dir` overrides the agent's variable."""
     args = build_parser().parse(argv)
     if args.project_dir is not None:
         from ralphproof.base.git_layout import resolve_project_root

@@ -1,4 +1,4 @@
-"""`ralph init`: describe the project's agent and checks once."""
+"""`ralph init`: write the project's settings and story files."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from ralphproof.setup.stories_folder import StoriesFolderLayout
 
 
-ABOUT = """describe the project's agent and checks once, in .ralph/settings.json.
+ABOUT = """Write the project's agent and checks to .ralph/settings.json.
 
-At a terminal it asks. With --yes it takes the agent that it finds on PATH, the checks that the project's files name,
-and defaults for the rest. With --preset stories it also lays out the folder ralph/: prompt.md, prd.md, tasks.json (with
-those checks as its verify commands) and progress.txt; a file that is there already stays as it is; with --force it is
-written anew, and what somebody wrote is set aside as NAME.before-init.
-Exit codes: 0 written, or an existing file was kept; 2 refused; 130 interrupted: then nothing was written."""
+At a terminal it asks. With --yes it takes the agent found on PATH, the checks that the project's files name, and
+defaults for the rest. With --preset stories it also creates the folder ralph/: prompt.md, prd.md, tasks.json (with
+those checks as its verify commands) and progress.txt. Existing files stay; with --force they are replaced, and changed
+ones are kept as NAME.before-init.
+Exit codes: 0 written, or an existing file was kept; 2 refused; 130 interrupted: nothing was written."""
 EXAMPLES = (
     "ralph init",
     "ralph init --yes",
@@ -46,12 +46,12 @@ EXAMPLES = (
 def build_parser() -> Parser:
     parser = Parser("init", ABOUT, EXAMPLES)
     add = parser.add_argument
-    add("--agent", metavar="C", help="the agent's command; it is not asked for then")
-    add("--yes", action="store_true", help="ask nothing: take what is found, and defaults")
-    add("--force", action="store_true", help="overwrite existing settings without asking; set files of stories aside")
-    add("--preset", metavar="P", help="the style of loop: harness; wrapper, which limits cost; stories, and others")
-    add("--name", metavar="N", help="with stories: the project's name, and that of its branch: ralph/N")
-    add("--ralph-dir", metavar="PATH", help="with stories: their folder, from the project's top (default ralph)")
+    add("--agent", metavar="C", help="agent command (default: ask)")
+    add("--yes", action="store_true", help="ask nothing: use detected values and defaults")
+    add("--force", action="store_true", help="overwrite existing settings without asking; replace story files")
+    add("--preset", metavar="P", help="loop style: harness; wrapper, which limits cost; stories, and others")
+    add("--name", metavar="N", help="with stories: project name, used in the branch ralph/N")
+    add("--ralph-dir", metavar="PATH", help="with stories: their folder, relative to the project (default ralph)")
     return parser
 
 
@@ -65,15 +65,15 @@ def main(argv: list[str]) -> int:
     if settings is not None:
         validate_settings(settings)
 
-    def first() -> None:
+    def write() -> None:
         if settings is not None:
             write_settings(root, settings)
 
     if stories is None:
-        first()
+        write()
     else:
-        exist = f"{SETTINGS_FILE} and all files of the stories exist" if settings is None and args.yes else ""
-        stories.lay(first, refuse=exist)
+        reason = f"{SETTINGS_FILE} and all files of the stories exist" if settings is None and args.yes else ""
+        stories.lay(write, refuse=reason)
     _print_result(root, args, settings, stories)
     return 0
 
@@ -87,7 +87,7 @@ def _plan_stories_folder(root: str, args: Namespace) -> StoriesFolderLayout | No
 
 
 def _choose_settings(root: str, args: Namespace, stories: StoriesFolderLayout | None) -> Any | None:
-    """What is to be written; None where settings are there and stay."""
+    """The settings to write; None to keep the existing ones."""
     exists = os.path.lexists(os.path.join(root, SETTINGS_FILE))
     if args.yes:
         if exists and not args.force:
@@ -106,13 +106,13 @@ def _choose_settings(root: str, args: Namespace, stories: StoriesFolderLayout | 
 
 def _print_result(root: str, args: Namespace, settings: Any | None, stories: StoriesFolderLayout | None) -> None:
     if args.json:
-        more = {} if stories is None else {"stories": stories.as_json()}
-        print_json("init", {"path": os.path.join(root, SETTINGS_FILE), "settings": settings, **more})
+        extra = {} if stories is None else {"stories": stories.as_json()}
+        print_json("init", {"path": os.path.join(root, SETTINGS_FILE), "settings": settings, **extra})
         return
     if settings is not None:
         print_lines("", f"Settings written to {SETTINGS_FILE}", *agent_notes(settings["agent"]["command"]))
     elif stories is not None:
-        print_lines(f"Kept, because it exists: {SETTINGS_FILE}")
+        print_lines(f"Kept existing {SETTINGS_FILE}")
     if stories is not None:
         print_lines(*stories.told(STORIES_PRESET if settings is not None else configured_preset(root)))
 
@@ -122,9 +122,9 @@ def _refuse_unavailable_flags(args: Namespace) -> None:
 
     from ralphproof.settings.model import AVAILABLE_PRESETS
 
-    for flag, given in (("--name", args.name), ("--ralph-dir", args.ralph_dir)):
-        if given is not None and args.preset != STORIES_PRESET:
-            raise Refused(f"{flag} is for stories: ralph init --preset stories {flag} {shlex.quote(given)}")
+    for flag, text in (("--name", args.name), ("--ralph-dir", args.ralph_dir)):
+        if text is not None and args.preset != STORIES_PRESET:
+            raise Refused(f"{flag} is for stories: ralph init --preset stories {flag} {shlex.quote(text)}")
     if args.preset is not None and args.preset not in AVAILABLE_PRESETS:
         available = ", ".join(AVAILABLE_PRESETS)
         raise Refused(f"preset {args.preset} is not available in this version; available: {available}")

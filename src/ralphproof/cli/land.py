@@ -23,52 +23,58 @@ if TYPE_CHECKING:
     from ralphproof.workspace.git_command import UserGit
 
 
-def _print_results(args: Namespace, project: Project, target: LandingTarget, ends: tuple[LandingResult, ...]) -> int:
-    """Say what became of each parcel; the exit code."""
-    code = int(any(isinstance(end, LandingRejected) for end in ends))
+def _print_results(args: Namespace, project: Project, target: LandingTarget, results: tuple[LandingResult, ...]) -> int:
+    """Print the result of each run; the exit code."""
+    code = int(any(isinstance(result, LandingRejected) for result in results))
     if args.json:
         tip: Json = target.tip() or None
-        told: list[Json] = [landing_result_json(project, end) for end in ends]
-        print_json("land", {"target": target.name, "tip": tip, "parcels": told, "exitCode": code})
+        items: list[Json] = [landing_result_json(project, result) for result in results]
+        print_json("land", {"target": target.name, "tip": tip, "parcels": items, "exitCode": code})
         return code
-    if not ends:
-        print_lines(f"nothing to land on {target.name}: nothing is left over; name a run, or see: ralph runs")
-    for end in ends:
-        print_lines(*(project.mask(text) for text in landing_result_lines(end)))
+    if not results:
+        print_lines(f"nothing to land on {target.name}: no run is waiting; name a run, or see: ralph runs")
+    for result in results:
+        print_lines(*(project.mask(text) for text in landing_result_lines(result)))
     return code
 
 
-# `ralph land`: completed runs onto a branch, merged and checked again, one queue for all of them.
+ABOUT = """Merge completed runs onto a branch, with their checks run again.
 
+The branch is ralph/BRANCH for your current branch, or --onto; it must not be checked out. Runs are merged onto its tip
+one after the other without a worktree: index, HEAD and files stay. Then the checks of all of them, and of what landed
+before, run on the merged tree in fresh checkouts. The branch moves only if all pass, in one step. If they fail, halves
+are tried: the good ones land, each bad one is rejected with what failed. Conflicting runs are rejected with the
+conflicting paths. Rejected work is kept; ralph land without a run tries rejected and interrupted ones again. New
+commits on your branch are merged first.
 
-ABOUT = """completed runs onto a branch, merged and checked again.
-
-The branch is ralph/BRANCH for the one that you are on, or --onto; it must not be checked out. Runs are merged onto its
-tip one after the other, without any work tree: index, HEAD and files stay as they are. Then the checks of all of them,
-and of what landed before, run again on the merged tree in fresh checkouts. Only where all pass does the branch move, in
-one step. Where they fail, halves are tried: the good ones land, and each bad one is turned away with what failed. What
-conflicts is turned away with the paths. Its work stays as it is, and nothing is ever lost; ralph land without a name
-tries again what was turned away, or cut off. Where you committed on your branch meanwhile, that is merged first.
-
-Exit codes: 0 all landed, 1 one was turned away, 2 refused, 130 interrupted (nothing moved; it goes on next time)."""
+Exit codes: 0 all landed, 1 one was rejected, 2 refused, 130 interrupted (nothing moved; it continues next time)."""
 EXAMPLES = (
     "ralph land latest",
     "ralph land 20261115-21 20261115-22",
     "ralph land",
     "ralph land latest --onto develop --rebase",
-    "git merge ralph/main   # when you like what landed",
+    "git merge ralph/main   # take over what landed",
 )
 
 
 def build_parser() -> Parser:
     parser = Parser("land", ABOUT, EXAMPLES)
     add = parser.add_argument
-    add("runs", nargs="*", metavar="RUN", help="an id, its beginning, or latest (default: all that is left)")
-    add("--onto", metavar="BRANCH", default="", help="the branch to land on (default: ralph/ and the current one)")
-    add("--rebase", action="store_true", help="replay each commit instead of a merge; authors and messages stay")
-    add("--unverified", action="store_true", help="land also what no check verified")
+    add(
+        "runs",
+        nargs="*",
+        metavar="RUN",
+        help="run id, unique prefix, or latest (default: all rejected or interrupted ones)",
+    )
+    add("--onto", metavar="BRANCH", default="", help="branch to land on (default: ralph/ and the current branch)")
+    add("--rebase", action="store_true", help="replay each commit instead of merging; keeps authors and messages")
+    add("--unverified", action="store_true", help="also land work that no check verified")
     kinds = "bubblewrap, container, landlock, sandbox-exec"
-    add("--sandbox", metavar="[=KIND]", help=f"run checks in a sandbox: the strongest, or {kinds} (default: the runs')")
+    add(
+        "--sandbox",
+        metavar="[=KIND]",
+        help=f"run checks in a sandbox: the strongest, or {kinds} (default: as the runs)",
+    )
     return parser
 
 
@@ -83,20 +89,20 @@ def main(argv: list[str]) -> int:
     target, _ = landing_target(users, args.onto)
     ledger = project.ledger(read_only=False)
     try:
-        parcels = _select_items(args, project, ledger, users, target.name)
-        ends = _land(args, project, ledger, parcels) if parcels else ()
+        items = _select_items(args, project, ledger, users, target.name)
+        results = _land(args, project, ledger, items) if items else ()
     finally:
         ledger.close()
-    return _print_results(args, project, target, ends)
+    return _print_results(args, project, target, results)
 
 
 def _select_items(
     args: Namespace, project: Project, ledger: SqliteLedger, users: UserGit, target: str
 ) -> tuple[LandingItem, ...]:
-    """The parcels of the runs that were named; else of all that is left."""
+    """The landing items of the named runs; else of all rejected or interrupted ones."""
     from ralphproof.views.run_list import find_named_run
 
-    known = {row.parcel.run: row for row in ledger.landings.rows(target)}
+    known = {row.item.run: row for row in ledger.landings.rows(target)}
     rows = [find_named_run(ledger, name, args, shown=True) for name in args.runs]
     wanted = dict.fromkeys(row.id for row in rows)
     if len(wanted) < len(rows):
@@ -110,30 +116,30 @@ def _item_of_run(
 ) -> LandingItem:
     from ralphproof.landing.merge_queue import build_landing_item
 
-    if row is not None and users.commit_of(row.parcel.commit):
-        return row.parcel
-    found = ledger.row(run)
-    if found is None:
-        raise Refused(f"the work of run {run} is not in this repository any more, and the run was elsewhere")
-    return build_landing_item(project, ledger, found, os.environ)
+    if row is not None and users.resolve_commit(row.item.commit):
+        return row.item
+    run_row = ledger.row(run)
+    if run_row is None:
+        raise Refused(f"the work of run {run} is no longer in this repository, and the run is not recorded here")
+    return build_landing_item(project, ledger, run_row, os.environ)
 
 
 def _land(
-    args: Namespace, project: Project, ledger: SqliteLedger, parcels: tuple[LandingItem, ...]
+    args: Namespace, project: Project, ledger: SqliteLedger, items: tuple[LandingItem, ...]
 ) -> tuple[LandingResult, ...]:
     from ralphproof.landing.merge_queue import land_items
     from ralphproof.process.signals import RunClock
 
-    present = RunClock(grace_s=0.0)
-    present.listen()
+    clock = RunClock(grace_s=0.0)
+    clock.listen()
 
-    def told(line: str) -> None:
+    def print_progress(line: str) -> None:
         from ralphproof.base.escaping import collapse_lines, sanitize
 
         if not args.quiet:
             print(collapse_lines(sanitize(project.mask(line))), file=sys.stderr, flush=True)
 
     return land_items(
-        project, ledger, parcels, present, told, environ=os.environ, onto=args.onto, rebase=args.rebase,
+        project, ledger, items, clock, print_progress, environ=os.environ, onto=args.onto, rebase=args.rebase,
         unverified=args.unverified, sandbox=args.sandbox,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`ralph logs`: what the agent, the checks and hooks of a run printed."""
+"""`ralph logs`: output of the agent, checks and hooks of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ralphproof.store.run_state import refuse_collected_run
 from ralphproof.views.log_printer import LogPrinter, log_part_json
 from ralphproof.views.run_list import find_named_run
 
-ABOUT = "what the agent and the checks of a run printed, in the order in which they ran."
+ABOUT = "Show the output of the agent and the checks of a run, in the order in which they ran."
 EXAMPLES = (
     "ralph logs",
     "ralph logs -f",
@@ -25,31 +25,31 @@ EXAMPLES = (
 def build_parser() -> Parser:
     parser = Parser("logs", ABOUT, EXAMPLES)
     add = parser.add_argument
-    add("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
-    add("-f", "--follow", action="store_true", help="go on until the run ends")
+    add("run", nargs="?", metavar="RUN", help="run id or unique prefix (default: the latest run)")
+    add("-f", "--follow", action="store_true", help="follow until the run ends")
     add(
         "--iteration",
         type=iteration_number,
         metavar="N",
-        help="of this iteration alone; 0: the checks before the first",
+        help="only this iteration; 0: the checks before the first one",
     )
-    add("--agent", action="store_true", help="what the agent printed; with the next three: only what is named")
-    add("--checks", action="store_true", help="what the checks printed")
-    add("--prompt", action="store_true", help="what the agent was told")
-    add("--stderr", action="store_true", help="what the agent printed on standard error")
-    add("--raw", action="store_true", help="the bytes as they are: unsafe for a terminal where an agent wrote them")
+    add("--agent", action="store_true", help="the agent's output; with the next three: only the named ones")
+    add("--checks", action="store_true", help="output of the checks")
+    add("--prompt", action="store_true", help="the prompts")
+    add("--stderr", action="store_true", help="the agent's standard error")
+    add("--raw", action="store_true", help="print unescaped bytes: unsafe on a terminal")
     return parser
 
 
 def iteration_number(text: str) -> int:
-    """An iteration's number, or 0."""
+    """An iteration number, or 0."""
     return 0 if text == "0" else positive_int(text)
 
 
 def main(argv: list[str]) -> int:
     args = build_parser().parse(argv)
     if args.follow and args.json:
-        raise Refused("-f and --json do not go together; a program follows a run with: ralph run --json")
+        raise Refused("-f and --json cannot be combined; to follow a run as JSON: ralph attach --json")
     project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()
     try:

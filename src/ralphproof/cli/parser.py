@@ -1,4 +1,4 @@
-"""Command-line parsing: one parser for the verb at hand, and verbs with subverbs."""
+"""Command-line parsing: the parser of one verb, and verbs with subverbs."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 
-# Command-line parsing: one parser for the verb at hand, errors in one line with a suggestion.
-
-
-IMPLIED_VALUES = {"--sandbox": "auto"}  # what a flag means without its `=VALUE`
-SUPPRESS = argparse.SUPPRESS  # the help of a flag that help does not show
+IMPLIED_VALUES = {"--sandbox": "auto"}  # the value of a flag given without `=VALUE`
+SUPPRESS = argparse.SUPPRESS  # help of a hidden flag
 
 
 class Parser(argparse.ArgumentParser):
-    """A verb's arguments. The first line of `about` says what it does; `examples` stand at the end of its help.
+    """The arguments of one verb.
 
-    `absent` has flags that one might expect, and why there are none.
+    The first line of `about` is its summary; `examples` end its help; `absent` maps flags that a user might expect to
+    the reason why they do not exist.
     """
 
     def __init__(
         self, verb: str, about: str, examples: Iterable[str], absent: tuple[tuple[str, str], ...] = ()
     ) -> None:
         self._absent = dict(absent)
-        shown = "examples:\n" + "\n".join(f"  {line}" for line in examples)
+        epilog = "examples:\n" + "\n".join(f"  {line}" for line in examples)
         super().__init__(
-            prog=f"ralph {verb}".strip(), description=about, epilog=shown, allow_abbrev=False, add_help=False,
+            prog=f"ralph {verb}".strip(), description=about, epilog=epilog, allow_abbrev=False, add_help=False,
             formatter_class=_formatter,
         )  # fmt: skip
-        common = self.add_argument_group("everywhere")
+        common = self.add_argument_group("common options")
         common.add_argument("-h", "--help", action="help", help="show this help")
         common.add_argument(
             "-v", "--version", action="version", version=f"ralph {__version__}", help="show the version"
         )
-        common.add_argument("-d", "--project-dir", metavar="DIR", help="the project; else found upwards from here")
-        common.add_argument("--json", action="store_true", help="the result as JSON on standard output")
-        common.add_argument("--no-color", action="store_true", help="no colour, as NO_COLOR does")
-        common.add_argument("--no-emoji", action="store_true", help="plain signs instead of emoji")
-        common.add_argument("-q", "--quiet", action="store_true", help="no progress, only the result")
-        common.add_argument("-V", "--verbose", action="store_true", help="say what is done and why, on standard error")
+        common.add_argument(
+            "-d", "--project-dir", metavar="DIR", help="project directory (default: searched upwards from here)"
+        )
+        common.add_argument("--json", action="store_true", help="print the result as JSON on standard output")
+        common.add_argument("--no-color", action="store_true", help="print no color, like NO_COLOR")
+        common.add_argument("--no-emoji", action="store_true", help="print plain symbols instead of emoji")
+        common.add_argument("-q", "--quiet", action="store_true", help="print only the result, no progress")
+        common.add_argument("-V", "--verbose", action="store_true", help="log what is done and why on standard error")
 
     def parse(self, argv: list[str]) -> argparse.Namespace:
-        """The arguments; unknown ones are refused with the reason, or else with the nearest known flag."""
-        known, unknown = self.parse_known_args(self._whole(argv))
+        """Parse the arguments; refuse unknown ones with the reason or the nearest known flag."""
+        known, unknown = self.parse_known_args(self._with_implied_values(argv))
         for flag in unknown:
             if why := self._absent.get(flag.split("=")[0]):
                 raise Refused(why)
@@ -60,13 +60,13 @@ class Parser(argparse.ArgumentParser):
             raise Refused(f"unknown argument {unknown[0]}{self._nearest(unknown[0])} (see {self.prog} --help)")
         return known
 
-    def _whole(self, argv: list[str]) -> list[str]:
-        """The same with the value of each flag that may be given without: the word behind it is never that."""
+    def _with_implied_values(self, argv: list[str]) -> list[str]:
+        """Write out the value of flags whose value is optional: the next word is never taken as that value."""
         at = argv.index("--") if "--" in argv else len(argv)
         return [f"{word}={IMPLIED_VALUES[word]}" if word in IMPLIED_VALUES else word for word in argv[:at]] + argv[at:]
 
     def flags(self) -> list[str]:
-        """Every flag that this verb takes."""
+        """All flags of this verb, sorted."""
         return sorted(flag for action in self._actions for flag in action.option_strings)
 
     def error(self, message: str) -> NoReturn:
@@ -77,7 +77,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:
-    """Told its width: to find out for itself, argparse imports `shutil` for every command line, help or not."""
+    """A formatter with a given width: without it argparse imports `shutil` for every command line."""
     try:
         columns = int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns)
     except (OSError, ValueError):
@@ -86,7 +86,6 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
 
 
 def positive_int(text: str) -> int:
-    """A whole number above zero."""
     number = int(text) if text.isascii() and text.isdigit() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero")
@@ -94,7 +93,7 @@ def positive_int(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A finite number of seconds; none is one too."""
+    """A finite number of seconds, 0 or more."""
     try:
         number = float(text)
     except ValueError:
@@ -115,34 +114,34 @@ def positive_number(text: str) -> float:
     return number
 
 
-# A verb that has verbs of its own.
-
-
 @value
 class Subverbs:
-    """`about` has the place `{verbs}` for the list of them; `usual` is one that takes no more than every verb takes."""
+    """A verb with subverbs.
+
+    `about` contains `{verbs}`, which becomes the list of subverbs; `usual` is a subverb that needs no arguments.
+    """
 
     name: str
     about: str
     examples: tuple[str, ...]
     verbs: dict[str, str]
     usual: str
-    modules: dict[str, str]  # of each verb, below `ralphproof.cli`; it has `<verb>_parser` and `<verb>_main`
+    modules: dict[str, str]  # subverb: module below `ralphproof.cli`, with `<subverb>_parser` and `<subverb>_main`
 
     def build_parser(self) -> Parser:
         """The parser of the verb itself, for its help."""
         verbs = "\n".join(f"    {name:<10} {about}" for name, about in self.verbs.items())
         parser = Parser(self.name, self.about.format(verbs=verbs), self.examples)
         choices = tuple(self.verbs)
-        parser.add_argument("what", choices=choices, metavar="VERB", help="what to do; all of them are said above")
+        parser.add_argument("what", choices=choices, metavar="VERB", help="one of the verbs listed above")
         return parser
 
     def build_parsers(self) -> dict[str, Parser]:
-        """The parser of each of its verbs."""
+        """The parser of each subverb."""
         return {verb: self._function(verb, "parser")() for verb in self.verbs}
 
     def main(self, argv: list[str]) -> int:
-        """Carry out what is asked of one of them."""
+        """Run the subverb that `argv` names."""
         at = 0
         while at < len(argv) and argv[at].startswith("-"):
             at += _common_flag_width(argv[at])
@@ -156,7 +155,7 @@ class Subverbs:
         return code
 
     def _help(self, argv: list[str]) -> int:
-        """Without a verb: what the verbs are. Flags are looked at all the same."""
+        """List the subverbs; flags are validated all the same."""
         parser = self.build_parser()
         parser.parse([*argv, self.usual])
         if "--json" in argv:
@@ -172,5 +171,5 @@ class Subverbs:
 
 
 def _common_flag_width(flag: str) -> int:
-    """How many words a flag is long that every verb takes: one of them names a folder."""
+    """The number of words of a common flag including its value: only `-d` takes one."""
     return 2 if flag == "--project-dir" or (flag.endswith("d") and not flag.startswith("--")) else 1

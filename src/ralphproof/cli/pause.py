@@ -24,23 +24,20 @@ if TYPE_CHECKING:
     from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
-# `ralph pause`: let a run rest before its next turn, and edit in peace.
+ABOUT = """Pause a run before its next turn.
 
-
-ABOUT = """let a run rest before its next turn, and edit in peace.
-
-A turn that runs, and its checks, are finished first. The wish is written down, so it holds even if the run's harness
-dies. What you change while it rests is yours: it is no work of the agent's, and no commit of the run holds it.
-ralph resume RUN goes on. Exit codes: 0 it rests or will, 1 with --wait: it ended or was resumed instead, 2 there is
-nobody who could rest."""
+A running turn and its checks finish first. The request is recorded, so it holds even if the run's harness dies. Your
+changes during the pause count as yours: they are not the agent's work, and no commit of the run contains them. ralph
+resume RUN continues. Exit codes: 0 paused or will be, 1 with --wait: it ended or was resumed instead, 2 the run is not
+live."""
 EXAMPLES = ("ralph pause", "ralph pause --wait", "ralph pause 20261115-21 --json")
 POLL_S = 0.1
 
 
 def build_parser() -> Parser:
     parser = Parser("pause", ABOUT, EXAMPLES)
-    parser.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
-    parser.add_argument("--wait", action="store_true", help="until it rests")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="run id or unique prefix (default: the latest run)")
+    parser.add_argument("--wait", action="store_true", help="wait until it is paused")
     return parser
 
 
@@ -51,41 +48,41 @@ def main(argv: list[str]) -> int:
     try:
         row = find_named_run(ledger, args.run, args, shown=True)
         refuse_unrelated_run_in_turn("pause", ledger, row)
-        trail = RecordTail(ledger, row)
-        run = trail.row.id
-        already = request_pause(trail, ledger, project)
-        if args.wait and not _wait_until_paused(trail, ledger, project):
+        tail = RecordTail(ledger, row)
+        run = tail.row.id
+        already = request_pause(tail, ledger, project)
+        if args.wait and not _wait_until_paused(tail, ledger, project):
             return _print_not_paused(run, args)
-        _print_result(run, trail.state.paused, already, args)
+        _print_result(run, tail.state.paused, already, args)
         return 0
     finally:
         ledger.close()
 
 
-def _wait_until_paused(trail: RecordTail, ledger: SqliteLedger, project: Project) -> bool:
-    """Wait until a run rests; False where it ended, or somebody wants something else of it."""
-    while not trail.state.paused:
-        where = trail.standing(project)
-        if where == ENDED or ledger.wish(trail.row.id) != PAUSE:
+def _wait_until_paused(tail: RecordTail, ledger: SqliteLedger, project: Project) -> bool:
+    """Wait until a run is paused; False if it ended, or the pause was withdrawn."""
+    while not tail.state.paused:
+        state = tail.standing(project)
+        if state == ENDED or ledger.requested_control(tail.row.id) != PAUSE:
             return False
-        refuse_without_harness(project, trail.row, trail.state, where)
+        refuse_without_harness(project, tail.row, tail.state, state)
         time.sleep(POLL_S)
-        trail.more()
+        tail.more()
     return True
 
 
-def _print_result(run: str, rests: bool, already: bool, args: Namespace) -> None:
+def _print_result(run: str, paused: bool, already: bool, args: Namespace) -> None:
     if args.json:
-        print_json("pause", {"run": run, "rests": rests, "already": already})
-    elif rests:
-        print_lines(f"run {run} rests; ralph resume {run} goes on")
+        print_json("pause", {"run": run, "rests": paused, "already": already})
+    elif paused:
+        print_lines(f"run {run} is paused; continue it: ralph resume {run}")
     else:
-        print_lines(f"run {run} will rest before its next turn; ralph resume {run} goes on")
+        print_lines(f"run {run} will pause before its next turn; continue it: ralph resume {run}")
 
 
 def _print_not_paused(run: str, args: Namespace) -> int:
     if args.json:
         print_json("pause", {"run": run, "rests": False, "already": False})
     else:
-        print_lines(f"run {run} did not rest: it ended, or somebody wants it to go on; ralph status {run} says more")
+        print_lines(f"run {run} was not paused: it ended or was resumed; see: ralph status {run}")
     return 1

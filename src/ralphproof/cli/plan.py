@@ -1,4 +1,4 @@
-"""`ralph plan`: write the stories of a feature with an agent."""
+"""`ralph plan`: requirements and stories written with an agent."""
 
 from __future__ import annotations
 
@@ -19,42 +19,49 @@ if TYPE_CHECKING:
     from ralphproof.planning.plan_files import Desk
     from ralphproof.planning.result import Planned
 
-ABOUT = """write the stories of a feature with an agent: what is wanted, and the tasks that lead there.
+ABOUT = """Write the requirements and stories of a feature with an agent.
 
 At a terminal the agent takes it over, asks you, and writes ralph/prd.md and ralph/tasks.json; when you leave its
-session, the plan is checked. Where prd.md says something already, the stories are derived from it, and it stays as it
-is. What such a session costs, the agent's own program tells you.
+session, the plan is checked. If prd.md has content already, the stories are derived from it, and it stays. The agent's
+own program reports the cost of such a session.
 
-With --from nobody is asked: the requirements come from FILE, and planning is a run as every other, with its record and
-its limits. Where prd.md says something already, name it as FILE, or have it written anew by --force.
+With --from nobody is asked: the requirements come from FILE, and planning is a normal run with records and limits. If
+prd.md has content already, name it as FILE, or replace it with --force.
 
-An invalid plan is sent back to the agent with all that is wrong with it, at most 5 times. Stories that somebody has
-worked on are overwritten only by --force, and a copy is kept. An interrupted plan leaves what the agent wrote, but for
-half-written stories: the last whole ones are put back. What is changed outside ralph/ is named, and left as it is.
+An invalid plan is sent back to the agent with all its errors, at most 5 times. Stories with progress are overwritten
+only with --force, and a copy is kept. After an interruption the agent's files stay, except for half-written stories:
+the last complete ones are restored. Changes outside ralph/ are listed and left alone.
 
-Exit codes: 0 written and valid; 1 not valid after all tries, or a limit was reached; 2 refused; 130 interrupted."""
+Exit codes: 0 written and valid; 1 invalid after all tries, or a limit was reached; 2 refused; 130 interrupted."""
 EXAMPLES = (
     "ralph plan",
     "ralph plan --agent codex",
     "ralph plan --from docs/export.md --max-cost-usd 2",
     "ralph plan --from ralph/prd.md --json",
 )
-NO_TERMINAL = "ralph plan asks questions, and there is no terminal; give it the requirements: --from FILE (- is stdin)"
-PIPED = "--from - reads standard input, and that is a terminal; pipe the requirements in"
-ALONE = "{} is for --from: in a session at your terminal you decide when it ends"
+NO_TERMINAL = "ralph plan needs a terminal to ask questions; without one use --from FILE (- is stdin)"
+PIPED = "--from - reads standard input, which is a terminal; pipe the requirements in"
+ALONE = "{} needs --from: you end a session at your terminal yourself"
 
 
 def build_parser() -> Parser:
     parser = Parser("plan", ABOUT, EXAMPLES)
     add = parser.add_argument
-    add("--from", dest="source", metavar="FILE", help="ask nobody: the requirements are in FILE; - is standard input")
-    add("--ralph-dir", metavar="PATH", help="the folder of the stories, from the project's top (default ralph)")
+    add(
+        "--from",
+        dest="source",
+        metavar="FILE",
+        help="read the requirements from FILE and ask nothing; - is standard input",
+    )
+    add("--ralph-dir", metavar="PATH", help="folder of the stories, relative to the project (default ralph)")
     add("--agent", metavar="CMD", help=AGENT_HELP)
-    add("--model", metavar="M", help="the model that the agent is asked to use")
-    add("--force", action="store_true", help="let stories with progress, or with --from a prd.md, be written anew")
-    add("--max-cost-usd", type=positive_number, metavar="USD", help="with --from: stop when the run has spent so much")
+    add("--model", metavar="M", help="model to request from the agent")
+    add("--force", action="store_true", help="overwrite stories with progress and, with --from, prd.md")
+    add(
+        "--max-cost-usd", type=positive_number, metavar="USD", help="with --from: stop when the run has spent this much"
+    )
     add("--max-minutes", type=positive_number, metavar="M", help="with --from: stop after M minutes")
-    add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
+    add("--allow-unknown-cost", action="store_true", help="allow a cost limit with an agent that reports no cost")
     add_sandbox_flags(parser)
     return parser
 
@@ -68,56 +75,58 @@ def main(argv: list[str]) -> int:
     args = build_parser().parse(argv)
     project = open_project(args.project_dir, os.environ)
     folder = find_stories_folder(project.root, args.ralph_dir)
-    _refuse_nobody(args)
-    left = mended(project, folder)
+    _refuse_missing_input(args)
+    notes = mended(project, folder)
     desk = Desk(project, folder)
     desk.refuse_progress(args.force)
-    text, onward = _requirements(args, desk, project.root), onward_of(project, folder)
-    say = _saying(args, project)
-    say(f"mode: {MODES[desk.mode]}")
-    planned = _planned(args, desk, text, project, say)
-    planned = replace(planned, remarks=(*left, *filter(None, [desk.kept]), *planned.remarks))
+    text, next_command = _requirements(args, desk, project.root), onward_of(project, folder)
+    print_progress = _progress_printer(args, project)
+    print_progress(f"mode: {MODES[desk.mode]}")
+    result = _make_plan(args, desk, text, project, print_progress)
+    result = replace(result, remarks=(*notes, *filter(None, [desk.kept]), *result.remarks))
     desk.close()
     try:
-        (publish if args.json else show)(planned, desk, onward, project)
+        (publish if args.json else show)(result, desk, next_command, project)
     except OSError:
-        pass  # nobody reads it any more; the exit code tells
+        pass  # the output is closed; the exit code tells the result
     flush_streams()
-    return planned.exit_code
+    return result.exit_code
 
 
-def _planned(args: Namespace, desk: Desk, text: str, project: Project, say: Callable[[str], None]) -> Planned:
+def _make_plan(
+    args: Namespace, desk: Desk, text: str, project: Project, print_progress: Callable[[str], None]
+) -> Planned:
     from ralphproof.planning.prompt import prompt_of
     from ralphproof.planning.unattended import PlanReader, drafted, wish_of
     from ralphproof.runs.spec import prepare_spec
 
-    attended, reader = args.source is None, PlanReader(desk)
-    order = prepare_spec(wish_of(args, prompt_of(desk, attended, text), reader, project, attended))
-    if not attended:
-        return drafted(args, order, desk, reader, say)
+    interactive, reader = args.source is None, PlanReader(desk)
+    spec = prepare_spec(wish_of(args, prompt_of(desk, interactive, text), reader, project, interactive))
+    if not interactive:
+        return drafted(args, spec, desk, reader, print_progress)
     from ralphproof.planning.interactive import Talk
 
-    for remark in order.remarks:
-        say(remark)
-    return Talk(order, desk, say).hold()
+    for remark in spec.remarks:
+        print_progress(remark)
+    return Talk(spec, desk, print_progress).hold()
 
 
-def _saying(args: Namespace, project: Project) -> Callable[[str], None]:
-    """Progress is told on standard error, unless nobody wants it."""
+def _progress_printer(args: Namespace, project: Project) -> Callable[[str], None]:
+    """A function that prints progress on standard error, unless --quiet is given."""
     from ralphproof.base.escaping import collapse_lines, sanitize
 
-    def say(line: str) -> None:
+    def print_progress(line: str) -> None:
         try:
             if not args.quiet:
                 print(collapse_lines(sanitize(project.mask(line))), file=sys.stderr, flush=True)
         except OSError:
             pass  # the terminal is gone
 
-    return say
+    return print_progress
 
 
-def _refuse_nobody(args: Namespace) -> None:
-    """Raise Refused where there is nobody to ask and nothing to read, or a limit that nobody would hold."""
+def _refuse_missing_input(args: Namespace) -> None:
+    """Refuse a plan without a terminal or --from, and limits without --from."""
     from ralphproof.planning.terminal import at_terminal
 
     if args.source == "-" and at_terminal():
@@ -132,7 +141,7 @@ def _refuse_nobody(args: Namespace) -> None:
 
 
 def _requirements(args: Namespace, desk: Desk, root: str) -> str:
-    """What is wanted, by FILE; empty where the user is asked, or the PRD says it. Raises Refused where both would."""
+    """The requirements in FILE; empty if the user is asked or prd.md has them. Refuses both at once."""
     import shlex
 
     from ralphproof.stories.story_folder import folder_flags
@@ -146,22 +155,22 @@ def _requirements(args: Namespace, desk: Desk, root: str) -> str:
         text = PromptPlan(read_stdin_text("--from -"), called="standard input").read().tasks[0].prompt
     else:
         path = os.path.realpath(args.source)
-        if _same(path, os.path.join(root, desk.prd)):
+        if _is_same_file(path, os.path.join(root, desk.prd)):
             if desk.blank:
-                raise Refused(f"{desk.prd} says nothing yet; write it, or give another FILE")
+                raise Refused(f"{desk.prd} is empty; write it, or give another FILE")
             return ""
         text = PromptPlan(None, path, called=f"--from {args.source}").read().tasks[0].prompt
     if not desk.blank and not args.force:
         flags = shlex.quote(os.path.relpath(os.path.join(root, desk.prd))) + folder_flags(desk.folder)
         raise Refused(
-            f"{desk.prd} says already what is wanted; plan by it: ralph plan --from {flags}, "
-            "or say --force to have it written anew: a copy is kept"
+            f"{desk.prd} has requirements already; plan by them: ralph plan --from {flags}, "
+            "or replace it with --force: a copy is kept"
         )
     desk.rewrite()
     return text
 
 
-def _same(one: str, other: str) -> bool:
+def _is_same_file(one: str, other: str) -> bool:
     try:
         return os.path.samefile(one, other)
     except OSError:

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.setup.plugin_hosts import PluginHost
 
-ABOUT = """the hooks and skills for Claude Code and Codex, put there by their own commands.
+ABOUT = """Install hooks and skills in Claude Code and Codex, with their own commands.
 
-install adds the plugin's folder as a marketplace and installs the plugin ralph from it, for all of your projects, and
-looks whether it is there; what is there already is brought to this version. With --guard it installs ralph-guard
-beside it: the command guard judges every tool call of your sessions, by your own settings (docs/guard.md); without it
-the guard is not wired. uninstall takes all away again, uninstall --guard the guard alone. path says where the plugin
-lies, for claude --plugin-dir say. Nothing is written but by claude plugin and codex plugin.
-Exit codes: 0 done; 2 none of the two was found, or one of them failed."""
+install adds the plugin folder as a marketplace, installs the plugin ralph from it for all your projects, and verifies
+that; an installed plugin is updated to this version. --guard also installs ralph-guard: the command guard judges every
+tool call of your sessions by your settings (docs/guard.md). uninstall removes everything, uninstall --guard only the
+guard. path prints the plugin folder, for example for claude --plugin-dir. Files are written only by claude plugin and
+codex plugin.
+Exit codes: 0 done; 2 neither program was found, or one of them failed."""
 EXAMPLES = (
     "ralph plugin install",
     "ralph plugin install --agent claude",
@@ -44,15 +44,13 @@ EXAMPLES = (
 )
 ALL_AGENTS = "all"
 REMOVE_GUARD_COMMAND = "ralph plugin uninstall --guard"
-GUARD_BLOCKED_NOTE = (
-    f"{PROGRAM} is not on your PATH, where the guard looks for it: until it is, every tool call is denied"
-)
-HOOKS_SILENT_NOTE = f"{PROGRAM} is not on your PATH, where the hooks look for it: until it is, they do nothing"
+GUARD_BLOCKED_NOTE = f"{PROGRAM} is not on your PATH, and the guard needs it: until it is, every tool call is denied"
+HOOKS_SILENT_NOTE = f"{PROGRAM} is not on your PATH, and the hooks need it: until it is, they do nothing"
 
 
 @value
 class PluginResult:
-    """What came of one program: whether it has the plugin and the guard now, and `error` why that could not be had."""
+    """The result for one agent program: whether it has the plugin and the guard now, or an error."""
 
     host: PluginHost
     program: str
@@ -72,9 +70,9 @@ class PluginResult:
 def build_parser() -> Parser:
     parser = Parser("plugin", ABOUT, EXAMPLES)
     add = parser.add_argument
-    add("what", choices=("install", "uninstall", "path"), help="put it there; take it away; say where it lies")
-    add("--agent", choices=(*HOSTS, ALL_AGENTS), help="the program to tell (default: those of the two that are found)")
-    add("--guard", action="store_true", help="the command guard for your own sessions too; with uninstall that alone")
+    add("what", choices=("install", "uninstall", "path"), help="install or remove the plugin, or print its folder")
+    add("--agent", choices=(*HOSTS, ALL_AGENTS), help="agent program (default: those found on PATH)")
+    add("--guard", action="store_true", help="also the command guard for your own sessions; with uninstall only that")
     return parser
 
 
@@ -82,45 +80,45 @@ def main(argv: list[str]) -> int:
     args = build_parser().parse(argv)
     if args.what == "path":
         return _print_path(args)
-    meant = _select_hosts(args)
+    hosts = _select_hosts(args)
     _leave_project()
-    seated = [_apply_to_host(host, program, args) for host, program in meant]
+    results = [_apply_to_host(host, program, args) for host, program in hosts]
     missing = [] if args.what != "install" or _find_program(PROGRAM) else [HOOKS_SILENT_NOTE]
-    missing += [GUARD_BLOCKED_NOTE] if missing and any(one.guarded for one in seated) else []
+    missing += [GUARD_BLOCKED_NOTE] if missing and any(one.guarded for one in results) else []
     if args.json:
-        agents: list[Json] = [one.published() for one in seated]
-        told: dict[str, Json] = {"plugin": PLUGIN, "version": __version__, "path": PLUGIN_FOLDER, "agents": agents}
-        print_json("plugin", told | {"warnings": [*missing]})
+        agents: list[Json] = [one.published() for one in results]
+        data: dict[str, Json] = {"plugin": PLUGIN, "version": __version__, "path": PLUGIN_FOLDER, "agents": agents}
+        print_json("plugin", data | {"warnings": [*missing]})
     else:
         for line in missing:
             _print_line(line)
-    return 2 if any(one.error for one in seated) else 0
+    return 2 if any(one.error for one in results) else 0
 
 
 def _print_path(args: Namespace) -> int:
     if args.agent is not None or args.guard:
         flag = "--guard" if args.guard else "--agent"
-        raise Refused(f"{flag} does not go with ralph plugin path: the folder is the same for all")
+        raise Refused(f"{flag} cannot be used with ralph plugin path: the folder is the same for all")
     if args.json:
         print_json("plugin", {"plugin": PLUGIN, "version": __version__, "path": PLUGIN_FOLDER})
     else:
-        print(PLUGIN_FOLDER)  # as it is: it goes into other commands
+        print(PLUGIN_FOLDER)  # unescaped: it is used in other commands
     return 0
 
 
 def _select_hosts(args: Namespace) -> list[tuple[PluginHost, str]]:
-    """The programs to tell, and where they are; empty where one that is wanted is not there."""
+    """The selected agent programs and their paths; an empty path if one was named and is missing."""
     from ralphproof.base.git_layout import resolve_project_root
 
     root, home = resolve_project_root(args.project_dir), os.path.realpath(os.path.expanduser("~"))
-    # What a project brings along is none of the user's; but who stands in their home folder is in no project.
+    # A program inside the project is not the user's; but the home folder is no project.
     outside = "" if f"{home}/".startswith(f"{root.rstrip('/')}/") else root
     wanted = [host for host in HOSTS.values() if args.agent in (None, ALL_AGENTS, host.name)]
     found = [(host, _find_program(host.name, outside)) for host in wanted]
     if args.agent is None:
-        found = [one for one in found if one[1]]
+        found = [each for each in found if each[1]]
     if not found:
-        raise AgentUnusable(f"neither {' nor '.join(HOSTS)} is on PATH; ralph plugin path says where the plugin lies")
+        raise AgentUnusable(f"neither {' nor '.join(HOSTS)} is on PATH; ralph plugin path prints its folder")
     return found
 
 
@@ -131,51 +129,53 @@ def _find_program(program: str, outside: str = "") -> str:
 
 
 def _leave_project() -> None:
-    """What is installed is for all projects: the settings of none take part, and nothing in one is executed."""
+    """Leave the project: the installation is for all projects and must not use the settings or files of one."""
     home = os.path.expanduser("~")
     os.chdir(home if os.path.isdir(home) else os.sep)
 
 
 def _apply_to_host(host: PluginHost, program: str, args: Namespace) -> PluginResult:
-    """Carry it out with one program. That it fails keeps nobody from the next one."""
+    """Install or uninstall in one program; a failure does not stop the next one."""
     from ralphproof.agents.environment import check_environment
 
-    done: list[tuple[str, ...]] = []
+    commands: list[tuple[str, ...]] = []
 
     def show(command: tuple[str, ...]) -> None:
-        done.append(command)
+        commands.append(command)
         if not args.quiet:
             _print_progress(args, f"{host.title}: {' '.join(command)}")
 
-    there, guarded, error = False, False, "" if program else f"{host.name} is not on PATH"
+    installed, guarded, error = False, False, "" if program else f"{host.name} is not on PATH"
     if program:
-        # Without the marks of an agent that this may run inside.
-        seat = PluginInstaller(host, program, dict(check_environment(os.environ)), show)
+        # Without the variables of an agent that this may run inside.
+        installer = PluginInstaller(host, program, dict(check_environment(os.environ)), show)
         try:
-            for line in (_install if args.what == "install" else _uninstall)(seat, args.guard):
+            for line in (_install if args.what == "install" else _uninstall)(installer, args.guard):
                 _print_progress(args, f"{host.title}: {line}")
-            there, guarded = seat.copy() is not None, seat.copy(GUARD_PLUGIN) is not None
+            installed, guarded = installer.copy() is not None, installer.copy(GUARD_PLUGIN) is not None
         except AgentUnusable as unusable:
             error = str(unusable)
     if error:
         _print_line(error)
-    return PluginResult(host, program, there, guarded, tuple(done), error)
+    return PluginResult(host, program, installed, guarded, tuple(commands), error)
 
 
-def _install(seat: PluginInstaller, guard: bool) -> Iterator[str]:
-    """What was done. A guard that is there already is kept, and brought to this version."""
-    yield f"{PLUGIN_NAME} {seat.install().version} is installed; {seat.host.afterwards}"
-    if guard or seat.copy(GUARD_PLUGIN) is not None:
-        seat.install(GUARD_PLUGIN)
-        trusted = ", once you trust its hook" if seat.host.asks_trust else ""
+def _install(installer: PluginInstaller, guard: bool) -> Iterator[str]:
+    """Install the plugin; an installed guard is updated too. Yields what was done."""
+    yield f"{PLUGIN_NAME} {installer.install().version} is installed; {installer.host.afterwards}"
+    if guard or installer.copy(GUARD_PLUGIN) is not None:
+        installer.install(GUARD_PLUGIN)
+        trusted = ", once you trust its hook" if installer.host.asks_trust else ""
         yield f"the command guard judges every tool call of new sessions{trusted}; to remove it: {REMOVE_GUARD_COMMAND}"
 
 
-def _uninstall(seat: PluginInstaller, guard: bool) -> Iterator[str]:
+def _uninstall(installer: PluginInstaller, guard: bool) -> Iterator[str]:
     if guard:
-        yield "the command guard is uninstalled" if seat.uninstall_guard() else "the command guard was not installed"
+        yield (
+            "the command guard is uninstalled" if installer.uninstall_guard() else "the command guard was not installed"
+        )
     else:
-        yield f"{PLUGIN_NAME} is uninstalled" if seat.uninstall() else f"{PLUGIN_NAME} was not installed"
+        yield f"{PLUGIN_NAME} is uninstalled" if installer.uninstall() else f"{PLUGIN_NAME} was not installed"
 
 
 def _print_progress(args: Namespace, line: str) -> None:

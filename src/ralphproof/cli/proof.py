@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
     from ralphproof.base.value import Json
 
-ABOUT = """what shows that a run's work is done: checks and their answers, the commit, and who could have tampered.
+ABOUT = """Show or export the evidence that a run's work is done: checks and their results, the commit, and who could have
+tampered.
 
-show prints it. export writes one file, a page for people with the whole proof for programs at its end: whoever has
-that file and the repository can check it again (ralph verify FILE). Only a completed run proves anything; of another
-one show says what is known, and exits with 1."""
+show prints it. export writes one file, a page for people with the machine-readable proof at its end: with that file
+and the repository anyone can check it again (ralph verify FILE). Only a completed run proves anything; for others show
+prints what is known, and exits with 1."""
 EXAMPLES = (
     "ralph proof show",
     "ralph proof show latest --json",
@@ -38,21 +39,19 @@ FILE_MODE = 0o644
 
 def build_parser() -> Parser:
     parser = Parser("proof", ABOUT, EXAMPLES)
-    parser.add_argument("what", choices=("show", "export"), help="print it, or write it to a file")
-    parser.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="with export: the file (default: ralph-proof-RUN.md here)"
-    )
-    parser.add_argument("--force", action="store_true", help="with export: write over a file that is there")
+    parser.add_argument("what", choices=("show", "export"), help="print the proof, or write it to a file")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="run id or unique prefix (default: the latest run)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="with export: file (default: ralph-proof-RUN.md here)")
+    parser.add_argument("--force", action="store_true", help="with export: overwrite an existing file")
     return parser
 
 
 def main(argv: list[str]) -> int:
     args = build_parser().parse(argv)
     if args.what == "show" and (args.output is not None or args.force):
-        raise Refused("ralph proof show writes no file; to have one: ralph proof export RUN -o FILE")
+        raise Refused("ralph proof show writes no file; use: ralph proof export RUN -o FILE")
     if args.json and args.output == STDOUT:
-        raise Refused("standard output takes one of both: the page (-o -), or JSON (ralph proof show --json)")
+        raise Refused("standard output takes either the page (-o -) or JSON (ralph proof show --json)")
     proof = _load_proof(args)
     return _export_proof(proof, args) if args.what == "export" else _print_proof(proof, args.json)
 
@@ -72,7 +71,7 @@ def _load_proof(args: Namespace) -> dict[str, Json]:
 
 
 def _unproved_note(proof: dict[str, Json]) -> str:
-    """That a run proved nothing, in a line; empty where it was completed."""
+    """A line saying that a run proved nothing; empty if it completed."""
     outcome = proof["outcome"]
     if not isinstance(outcome, dict) or outcome["status"] == "COMPLETED":
         return ""
@@ -109,32 +108,32 @@ def _export_proof(proof: dict[str, Json], args: Namespace) -> int:
 
 
 def _export_notes(proof: dict[str, Json], path: str) -> Iterator[str]:
-    """What somebody who has the file should know."""
+    """Notes about the exported file."""
     from ralphproof.proof.page import why_uncheckable
 
     if why := why_uncheckable(proof):
         yield f"ralph verify cannot check it again: {why}"
     else:
-        yield f"Anybody with the repository can check it: ralph verify {path}"
-    if held := sum(check["hidden"] is True for check in get_objects(proof["checks"])):
-        yield f"It names {held} held-out check{'s' * (held > 1)}: keep it where no agent reads it."
+        yield f"Anyone with the repository can check it: ralph verify {path}"
+    if hidden := sum(check["hidden"] is True for check in get_objects(proof["checks"])):
+        yield f"It names {hidden} held-out check{'s' * (hidden > 1)}: keep it where no agent reads it."
 
 
 def _refuse_existing(path: str, force: bool) -> None:
-    """Refuse a place that is taken. Only a file is written over: a link, a pipe or a device is somebody else's."""
+    """Refuse an existing path. With --force only a regular file is overwritten, no link, pipe or device."""
     if not os.path.lexists(path):
         return
     if os.path.isdir(path):
         raise Refused(f"{path} is a folder; name a file with -o")
     if not stat.S_ISREG(os.lstat(path).st_mode):
         kind = "a symbolic link" if os.path.islink(path) else "no regular file"
-        raise Refused(f"{path} is {kind}, which is not written over; name a file with -o (-o - is standard output)")
+        raise Refused(f"{path} is {kind}, which is never overwritten; name a file with -o (-o - is standard output)")
     if not force:
-        raise Refused(f"{path} is there already; name another file with -o, or say --force")
+        raise Refused(f"{path} exists; name another file with -o, or use --force")
 
 
 def _write_file(path: str, data: bytes, force: bool) -> None:
-    """The file, whole or not at all. What stands there stays, unless somebody said that it may go."""
+    """Write the file atomically; an existing one stays unless `force` is set."""
     new = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}.tmp")
     try:
         _refuse_existing(path, force)

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from ralphproof.runs.restore import RestoreResult
 
 
-# `ralph restore`: a destroyed repository, put together again from the copy that a run kept.
-
-
 ABOUT = """put a destroyed repository together again, from the copy that a run kept.
 
 Every run copies .git to the state folder when it begins. If the repository provably has all of it when the run ends,
@@ -43,7 +40,9 @@ MAX_LISTED = 20
 def build_parser() -> Parser:
     parser = Parser("restore", ABOUT, EXAMPLES)
     add = parser.add_argument
-    add("run", nargs="?", metavar="RUN", help="an id, its beginning, or latest: the newest copy that is kept (default)")
+    add(
+        "run", nargs="?", metavar="RUN", help="run id, unique prefix, or latest: the newest copy that is kept (default)"
+    )
     add("--force", action="store_true", help="also where the present repository has commits that the copy lacks")
     add("--dry-run", action="store_true", help="only say what would be done")
     return parser

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from ralphproof.store.runs import RunRow
 
 
-# `ralph resume`: let a run go on: one that rests, or one that was cut off, stopped, or waits for somebody.
-
-
 ABOUT = """let a run go on: one that rests, or one that was cut off, stopped, or waits for somebody.
 
 A run whose harness lives is un-paused: it goes on where it is, and takes no flags. Any other one is taken up here, as
@@ -38,7 +35,7 @@ UNAVAILABLE_FLAGS = (("-f", run.NO_NEW_PROMPT), ("--prompt-file", run.NO_NEW_PRO
 
 def build_parser() -> Parser:
     parser = Parser("resume", ABOUT, EXAMPLES, UNAVAILABLE_FLAGS)
-    parser.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="run id or unique prefix (default: the latest run)")
     known = parser.flags()
     for action in run.build_parser()._actions:
         if action.option_strings and action.dest not in UNSET_FLAGS and action.option_strings[0] not in known:

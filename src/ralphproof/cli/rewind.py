@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from ralphproof.workspace.plain_workspace import PlainWorkspace
 
 
-# `ralph rewind`: the files as an iteration of a run left them.
-
-
 ABOUT = """the files as an iteration of a run left them; 0 is the start of the run.
 
 First the present files are saved, so that this can be undone: the name to go back with is printed. Only files change:
@@ -49,7 +46,7 @@ MAX_LISTED = 20
 
 def build_parser() -> Parser:
     parser = Parser("rewind", ABOUT, EXAMPLES)
-    parser.add_argument("run", metavar="RUN", help="an id, its beginning, or latest")
+    parser.add_argument("run", metavar="RUN", help="run id, unique prefix, or latest")
     parser.add_argument("where", metavar="N", help="an iteration, 0, or the name that an earlier rewind printed")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     return parser
@@ -126,7 +123,7 @@ def _rewind(project: Project, aim: RewindTarget, args: Namespace) -> int:
 def _find_snapshot(workspace: GitWorkspace | PlainWorkspace, aim: RewindTarget) -> Snapshot:
     if aim.where.isdigit():
         return require_snapshot(snapshots_by_iteration(aim.records), int(aim.where), aim.row.id)
-    found = workspace.saved(aim.row.id, aim.where)
+    found = workspace.find_snapshot(aim.row.id, aim.where)
     if found is None:
         raise Refused(f"run {aim.row.id} has no save of the name {aim.where}")
     return found
@@ -136,7 +133,7 @@ def _unused_save_name(workspace: GitWorkspace | PlainWorkspace, run: str) -> str
     """A name that no earlier save has: what can be undone must stay so."""
     name = first = REWIND_BACKUP_PREFIX + time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     number = 1
-    while workspace.saved(run, name) is not None:
+    while workspace.find_snapshot(run, name) is not None:
         number += 1
         name = f"{first}-{number}"
     return name

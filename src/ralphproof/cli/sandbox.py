@@ -42,8 +42,8 @@ def build_parser() -> Parser:
     add("what", choices=("run", "explain"), help="run a command inside, or say what can be reached from there")
     add("command", nargs="*", metavar="-- CMD", help="with run: the command and its arguments, behind --")
     add("--sandbox", metavar="[=KIND]", help="the kind of sandbox (default: the settings' own, else the strongest)")
-    add("--allow-host", action="append", metavar="HOST", help="a host that may be reached; repeat it")
-    add("--protect", action="append", metavar="PATH", help="a file or folder that may not be changed; repeat it")
+    add("--allow-host", action="append", metavar="HOST", help="a host that may be reached; repeatable")
+    add("--protect", action="append", metavar="PATH", help="a file or folder that may not be changed; repeatable")
     add("--agent", metavar="NAME", help="with what a known agent needs: its state, its login, its service")
     return parser
 
@@ -60,18 +60,18 @@ def main(argv: list[str]) -> int:
     from ralphproof.sandbox.selection import choose_backend
 
     backend = choose_backend(settings.sandbox.backend or "auto", os.environ, project.root)
-    terrain = _sandbox_scope(project, settings, args.agent or "")
+    config = _sandbox_scope(project, settings, args.agent or "")
     if args.what == "explain":
-        return _print_sandbox(backend, terrain, args)
+        return _print_sandbox(backend, config, args)
     _refuse_unenforced_paths(backend, args.protect or (), settings.protected_paths)
     from ralphproof.sandbox.interactive import run_in_sandbox
 
-    return run_in_sandbox(backend, terrain, tuple(args.command), args.agent or "")
+    return run_in_sandbox(backend, config, tuple(args.command), args.agent or "")
 
 
 def _refuse_unenforced_paths(backend: Backend, asked: Iterable[str], protected: Iterable[str]) -> None:
     """A run looks afterwards at what its sandbox does not hold; nobody does so here."""
-    if backend.holds:
+    if backend.protects_paths:
         return
     if paths := ", ".join(asked):
         raise Refused(
@@ -107,7 +107,7 @@ def _sandbox_scope(project: Project, settings: Settings, agent: str) -> SandboxC
 
     if agent and agent not in KNOWN_AGENTS:
         raise Refused(f"--agent {agent} is not known; there are: {', '.join(KNOWN_AGENTS)}")
-    lodgings = ((agent, getattr(load_adapter(agent), "lodging", AgentRequirements())),) if agent else ()
+    lodgings = ((agent, getattr(load_adapter(agent), "requirements", AgentRequirements())),) if agent else ()
     env, box = agent_environment(os.environ, settings), settings.sandbox
     return SandboxConfig(
         project.root, project.store, "", env, settings.protected_paths, (), box.allow_hosts, box.allow_local_ports,
@@ -115,15 +115,15 @@ def _sandbox_scope(project: Project, settings: Settings, agent: str) -> SandboxC
     )  # fmt: skip
 
 
-def _print_sandbox(backend: Backend, terrain: SandboxConfig, args: Namespace) -> int:
+def _print_sandbox(backend: Backend, config: SandboxConfig, args: Namespace) -> int:
     from ralphproof.display.output import print_json, print_lines
     from ralphproof.engine.sandbox import Command
     from ralphproof.sandbox.description import sandbox_json, sandbox_lines
     from ralphproof.sandbox.planner import SandboxPlanner
 
-    place = os.path.join(terrain.store, "explained")
-    command = Command((), terrain.root, terrain.environ, f"{place}.log", f"{place}.turn", "", agent=args.agent or "")
-    box = replace(SandboxPlanner(terrain, backend).box(command), cwd=terrain.root)
+    place = os.path.join(config.store, "explained")
+    command = Command((), config.root, config.environ, f"{place}.log", f"{place}.turn", "", agent=args.agent or "")
+    box = replace(SandboxPlanner(config, backend).plan(command), cwd=config.root)
     if args.json:
         print_json("sandbox", sandbox_json(backend, box))
     else:

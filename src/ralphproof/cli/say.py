@@ -12,9 +12,6 @@ from ralphproof.runs.open_project import open_project
 from ralphproof.store.run_state import RUNNING
 from ralphproof.views.run_list import find_named_run
 
-# `ralph say`: tell a run something; its agent reads it in the next prompt, once.
-
-
 ABOUT = """tell a run something; its agent reads it in the next prompt, once.
 
 The words are kept in the run's record, and the prompt says that they are yours. A turn that runs now does not hear
@@ -28,7 +25,7 @@ EXAMPLES = (
 
 def build_parser() -> Parser:
     parser = Parser("say", ABOUT, EXAMPLES)
-    parser.add_argument("run", metavar="RUN", help="an id, its beginning, or latest")
+    parser.add_argument("run", metavar="RUN", help="run id, unique prefix, or latest")
     parser.add_argument("text", nargs="+", metavar="TEXT", help="what to say; - is standard input")
     return parser
 

@@ -37,15 +37,17 @@ if TYPE_CHECKING:
     from ralphproof.store.runs import RunRow
     from ralphproof.store.sqlite_ledger import SqliteLedger
 
-ABOUT = "where a run stands: how it ended or what it is doing, and what each iteration came to."
+ABOUT = "Show the state of a run: what it is doing or how it ended, and the result of each iteration."
 EXAMPLES = ("ralph status", "ralph status --all", "ralph status --tree", "ralph status 20261115-21 --json")
 
 
 def build_parser() -> Parser:
     parser = Parser("status", ABOUT, EXAMPLES)
-    parser.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
-    parser.add_argument("--all", action="store_true", help="every run of this repository, one line each; ralph runs")
-    parser.add_argument("--tree", action="store_true", help="the run, and below it those that its agent began")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="run id or unique prefix (default: the latest run)")
+    parser.add_argument("--all", action="store_true", help="list all runs of this repository, like ralph runs")
+    parser.add_argument(
+        "--tree", action="store_true", help="show the run and, below it, the runs that its agent started"
+    )
     return parser
 
 
@@ -77,15 +79,15 @@ def _print_tree(ledger: SqliteLedger, project: Project, args: Namespace) -> None
 
 
 def print_no_runs(ledger: SqliteLedger, project: Project, for_programs: bool) -> None:
-    """A project in which nothing ever ran."""
+    """Print the state of a project without runs."""
     if for_programs:
         print_json("status", {"run": None, "tasks": _tasks_json(ledger, project)})
     else:
-        print_lines(f"no run yet; begin one: {_first_run_command(project)}", *_task_lines(ledger, project))
+        print_lines(f"no run yet; start one: {_first_run_command(project)}", *_task_lines(ledger, project))
 
 
 def _first_run_command(project: Project) -> str:
-    """The command that begins a run here: stories are their own prompt."""
+    """The command that starts a run here; stories need no prompt."""
     from ralphproof.setup.init import STORIES_PRESET, configured_preset
 
     stories = configured_preset(project.root) == STORIES_PRESET
@@ -93,7 +95,7 @@ def _first_run_command(project: Project) -> str:
 
 
 def _task_lines(ledger: SqliteLedger, project: Project) -> list[str]:
-    """Where there are tasks, a paragraph about them."""
+    """A paragraph about the tasks, if there are any."""
     if not ledger.any_task():
         return []
     from ralphproof.views.tasks import list_task_views, task_summary_lines
@@ -110,7 +112,7 @@ def _tasks_json(ledger: SqliteLedger, project: Project) -> list[Json]:
 
 
 def _task_of_run(ledger: SqliteLedger, run: str) -> tuple[str, Json] | None:
-    """What to say of the task that a run works on, for people and for programs."""
+    """The task of a run, as a line and as JSON."""
     if not ledger.any_task():
         return None
     from ralphproof.views.tasks import task_of_run, task_progress_line
@@ -121,40 +123,40 @@ def _task_of_run(ledger: SqliteLedger, run: str) -> tuple[str, Json] | None:
 
 
 def print_all_runs(ledger: SqliteLedger, project: Project, for_programs: bool) -> None:
-    """One line a run, the newest first."""
+    """Print one line per run, newest first."""
     rows = [(row, _run_state(ledger, row, project), _outcome_of_run(ledger, row.id)) for row in ledger.runs()]
     if for_programs:
-        listed: list[Json] = [
-            run_row_json(row, where)
+        runs: list[Json] = [
+            run_row_json(row, state)
             | {"sandbox": _sandbox_of_run(ledger, row.id), "outcome": outcome_json(outcome) if outcome else None}
-            for row, where, outcome in rows
+            for row, state, outcome in rows
         ]
-        print_json("runs", {"project": project.root, "runs": listed})
+        print_json("runs", {"project": project.root, "runs": runs})
         return
     if not rows:
         print_lines("no run yet")
-    for row, where, outcome in rows:
-        end = phrases.summarize_outcome(outcome) if outcome else where
+    for row, state, outcome in rows:
+        end = phrases.summarize_outcome(outcome) if outcome else state
         elsewhere = "" if row.directory in (project.root, "") else f"  in {row.directory}"
         count = f"  {phrases.format_count(outcome.iterations, 'iteration')}" if outcome else ""
-        held = phrases.describe_sandbox(_sandbox_of_run(ledger, row.id))
-        print_lines(f"{row.id}  {format_date(row.began_at)}  {end}{count}  sandbox {held}{elsewhere}")
+        sandbox = phrases.describe_sandbox(_sandbox_of_run(ledger, row.id))
+        print_lines(f"{row.id}  {format_date(row.began_at)}  {end}{count}  sandbox {sandbox}{elsewhere}")
 
 
 def _run_state(ledger: SqliteLedger, row: RunRow, project: Project) -> str:
-    """How a run stands. Of most the processes tell it; only of those that live, or have just ended, the records."""
-    where, end = run_state(ledger, row, project), ledger.end_of(row.id)
-    if where == RUNNING:
-        return display_state(where, build_state(ledger.records(row.id)))
-    return display_state(where, State().after(end)) if end else where
+    """The state of a run: for most from the processes alone, for live or just ended runs from the records."""
+    state, end = run_state(ledger, row, project), ledger.end_of(row.id)
+    if state == RUNNING:
+        return display_state(state, build_state(ledger.records(row.id)))
+    return display_state(state, State().after(end)) if end else state
 
 
 def _sandbox_of_run(ledger: SqliteLedger, run: str) -> dict[str, Json] | None:
-    """What holds a run, or held it: name and strength; None where that is not on record."""
-    said = [one.facts.get("sandbox") for one in ledger.of_kind(run, "RunBegan") if isinstance(one, RunBegan)]
-    said += [one.sandbox for one in ledger.of_kind(run, "Resumed") if isinstance(one, Resumed)]
-    found = next((one for one in reversed(said) if one), None)
-    return {name: found.get(name) for name in ("name", "strength")} if isinstance(found, dict) else None
+    """Name and strength of a run's sandbox; None if not recorded."""
+    sandboxes = [one.facts.get("sandbox") for one in ledger.of_kind(run, "RunBegan") if isinstance(one, RunBegan)]
+    sandboxes += [one.sandbox for one in ledger.of_kind(run, "Resumed") if isinstance(one, Resumed)]
+    latest = next((one for one in reversed(sandboxes) if one), None)
+    return {name: latest.get(name) for name in ("name", "strength")} if isinstance(latest, dict) else None
 
 
 def _outcome_of_run(ledger: SqliteLedger, run: str) -> Outcome | None:
@@ -163,55 +165,59 @@ def _outcome_of_run(ledger: SqliteLedger, run: str) -> Outcome | None:
 
 
 def print_run(ledger: SqliteLedger, row: RunRow, project: Project, for_programs: bool) -> None:
-    """All about one run."""
-    stance, task = RunStatus.of(ledger, row, project), _task_of_run(ledger, row.id)
-    account = stance.account
-    stories = _reviewed_stories(account, row, project)
+    """Print the details of one run."""
+    status, task = RunStatus.of(ledger, row, project), _task_of_run(ledger, row.id)
+    summary = status.account
+    stories = _reviewed_stories(summary, row, project)
     if for_programs:
         tasks: dict[str, Json] = {"task": task[1] if task else None, "tasks": _tasks_json(ledger, project)}
         print_json(
-            "status", stance.facts() | run_summary_json(account) | {"stories": story_reviews_json(stories)} | tasks
+            "status", status.facts() | run_summary_json(summary) | {"stories": story_reviews_json(stories)} | tasks
         )
         return
-    print_lines(stance.first_line(), *([task[0]] if task else []))
-    if isinstance(account.state.phase, RunOver):
-        print_lines(*phrases.describe_outcome(account.state.phase.outcome))
-    if account.passes or account.hooks:
-        print_lines("", *(iteration_table(account) if account.passes else ()), *violation_lines(account))
+    print_lines(status.first_line(), *([task[0]] if task else []))
+    if isinstance(summary.state.phase, RunOver):
+        print_lines(*phrases.describe_outcome(summary.state.phase.outcome))
+    if summary.passes or summary.hooks:
+        print_lines("", *(iteration_table(summary) if summary.passes else ()), *violation_lines(summary))
     if stories:
         from ralphproof.display.story_table import story_table as reviews
 
         print_lines("", *(line for line, _ in reviews(stories, project.mask, found=True)))
-    gone = describe_gc(project, row.id)
+    deleted = describe_gc(project, row.id)
     print_lines(
-        "", *_condition_lines(account, row), *([gone] if gone else []), *stance.rest(), *_task_lines(ledger, project)
+        "",
+        *_condition_lines(summary, row),
+        *([deleted] if deleted else []),
+        *status.rest(),
+        *_task_lines(ledger, project),
     )
 
 
-def _reviewed_stories(account: RunSummary, row: RunRow, project: Project) -> tuple[StoryReview, ...]:
-    """What became of the stories of a run that goes by them: when it ended, else so far."""
-    if isinstance(account.last, RunEnded):
-        return account.last.metrics.reviewed if account.last.metrics else ()
-    if "stories" not in account.facts:
+def _reviewed_stories(summary: RunSummary, row: RunRow, project: Project) -> tuple[StoryReview, ...]:
+    """The reviews of a run's stories: final if it ended, else so far."""
+    if isinstance(summary.last, RunEnded):
+        return summary.last.metrics.reviewed if summary.last.metrics else ()
+    if "stories" not in summary.facts:
         return ()
     from ralphproof.stories.workflow import story_reviews
 
-    return story_reviews(project, row, account.facts)
+    return story_reviews(project, row, summary.facts)
 
 
-def _condition_lines(account: RunSummary, row: RunRow) -> list[str]:
-    facts = account.facts
+def _condition_lines(summary: RunSummary, row: RunRow) -> list[str]:
+    facts = summary.facts
     sandbox = facts.get("sandbox")
     checks = facts.get("checks")
     lines = [f"began {format_date(row.began_at)} in {row.directory}"]
     if isinstance(sandbox, dict):
-        most = facts.get("maximumIterations")
-        limit = f", at most {phrases.format_count(most, 'iteration')}" if isinstance(most, int) else ""
+        maximum = facts.get("maximumIterations")
+        limit = f", at most {phrases.format_count(maximum, 'iteration')}" if isinstance(maximum, int) else ""
         lines.append(f"agent {facts.get('agent')}, sandbox {phrases.describe_sandbox(sandbox)}{limit}")
         lines += [
             line for line in (*phrases.sandbox_weaknesses(sandbox), phrases.describe_resource_limits(sandbox)) if line
         ]
     lines.append("checks: " + (", ".join(map(str, checks)) if isinstance(checks, list | tuple) and checks else "none"))
-    if account.state.baseline.findings:
-        lines.append(f"{describe_iteration(0)}: {phrases.describe_report(account.state.baseline)}")
+    if summary.state.baseline.findings:
+        lines.append(f"{describe_iteration(0)}: {phrases.describe_report(summary.state.baseline)}")
     return lines

@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from ralphproof.tasks.files import TaskFileEntry
 
 
-# `ralph task list`: every task, one line each, and the same in short for `ralph status`.
-
-
 LIST_ABOUT = """every task, one line each: its id, how it stands, its stage and how often that was tried, priority, title.
 
 A task is todo, working, waiting (for somebody), failed, done or cancelled: by your own word, or, where a run has worked
@@ -80,9 +77,6 @@ def _task_table(tasks: Iterable[TaskView]) -> list[str]:
     heading = ("id", "status", "stage", "priority", "title")
     lines = [(view.id, view.standing, str(view.count), str(view.priority), view.title) for view in tasks]
     return align_columns([heading, *lines])
-
-
-# `ralph task`: tasks with what done means for each: made, read from files, shown, and changed.
 
 
 ABOUT = """tasks with what done means for each: made, read from files, shown, and changed. ralph work works on them.
@@ -123,9 +117,6 @@ SUBVERBS = Subverbs(
     },
 )
 build_parser, build_parsers, main = SUBVERBS.build_parser, SUBVERBS.build_parsers, SUBVERBS.main
-
-
-# `ralph task export`: write tasks as a file that can be imported.
 
 
 EXPORT_ABOUT = """write tasks as a file of YAML that can be imported: those that are named, else all.
@@ -205,9 +196,6 @@ def _write_yaml(path: str, text: str) -> None:
         if error.errno in NO_SPACE_ERRNOS:
             raise wrap_os_error(error) from error
         raise Refused(f"cannot write {path}: {error.strerror or error}; name another file") from error
-
-
-# `ralph task import`: make tasks from files.
 
 
 IMPORT_ABOUT = """make tasks from files of YAML or JSON: one task, or a list of them; - is standard input.
@@ -325,9 +313,6 @@ def _print_imported(made: ImportResult, project: Project, args: Namespace) -> No
         print_lines("there is no task in it")
 
 
-# `ralph task show`: all about one task, with every verification of it.
-
-
 SHOW_ABOUT = """all about one task: what it asks for, how it stands, its runs, and every verification of it.
 
 A check that failed and only warns is told as advisory. What a model judged is told as judged; all other answers are a
@@ -354,9 +339,6 @@ def show_main(argv: list[str]) -> int:
     else:
         print_lines(*page.lines())
     return 0
-
-
-# `ralph task templates`: ready-made ways to verify a stage.
 
 
 TEMPLATES_ABOUT = """ready-made ways to verify a stage: all of them in short, or one with what it can be told.
@@ -414,9 +396,6 @@ def _template_json(template: VerificationTemplate) -> dict[str, Json]:
         "name": template.name, "purpose": template.purpose, "method": template.method, "config": template.config,
         "parameters": parameters,
     }  # fmt: skip
-
-
-# `ralph task validate`: say what is wrong with tasks, in files or in the record.
 
 
 VALIDATE_ABOUT = """say what is wrong with tasks, in files or in the record.

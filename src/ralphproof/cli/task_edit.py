@@ -50,12 +50,12 @@ def add_task_flags(parser: Parser) -> None:
     """What a task is."""
     add = parser.add_argument
     add("--outcome", metavar="TEXT", help="one sentence: what is true when it is done, so that it can be measured")
-    add("--acceptance", action="append", metavar="TEXT", help="a requirement that can be checked; repeat it")
+    add("--acceptance", action="append", metavar="TEXT", help="a requirement that can be checked; repeatable")
     add("--description", metavar="TEXT", help="what somebody must know who works on it")
     add("--priority", type=_bounded_int, metavar="N", help="a lower number is worked on first (default: 0)")
-    add("--depends-on", action="append", metavar="ID", help="a task that must be done before; repeat it")
+    add("--depends-on", action="append", metavar="ID", help="a task that must be done before; repeatable")
     add("--assignee", metavar="NAME", help="whose it is")
-    add("--metadata", action="append", metavar="KEY=VALUE", help="whatever else you want kept with it; repeat it")
+    add("--metadata", action="append", metavar="KEY=VALUE", help="whatever else you want kept with it; repeatable")
 
 
 def add_stage_flags(parser: Parser) -> None:
@@ -74,8 +74,8 @@ def add_stage_flags(parser: Parser) -> None:
         add("verify", "string_match, external, semantic, multi_stage, or one that you installed", metavar="METHOD")
         add("verify-cmd", "a command that must succeed; alone it means external", metavar="CMD")
         add("verify-config", "what the method needs to know, as a JSON object", metavar="JSON")
-        add("verify-template", "a ready-parser way; see ralph task templates", metavar="NAME")
-        add("with", "a parameter of the template; repeat it", action="append", metavar="KEY=VALUE")
+        add("verify-template", "a ready-made way; see ralph task templates", metavar="NAME")
+        add("with", "a parameter of the template; repeatable", action="append", metavar="KEY=VALUE")
         add("max-iterations", "how often it may be tried", type=positive_int, metavar="N")
 
 
@@ -212,9 +212,6 @@ def _parse_config(stage: str, said: dict[str, Any], problems: list[str]) -> dict
     return found if isinstance(found, dict) else {}
 
 
-# `ralph task create`: make a task, with what done means for it.
-
-
 CREATE_ABOUT = """make a task, with what done means for it.
 
 An outcome and at least one acceptance criterion are needed. For each stage you may say which word claims it and how
@@ -277,9 +274,6 @@ def save_new_task(project: Project, draft: TaskDraft, problems: list[str], for_p
             f"task {draft.id} is kept; work on it: ralph work {draft.id}", *(f"note: {remark}" for remark in told)
         )
     return 0
-
-
-# `ralph task edit`: change a task, or say how it stands.
 
 
 EDIT_ABOUT = """change a task, or say how it stands.
@@ -375,9 +369,6 @@ def _changed_draft(before: TaskDraft, args: Namespace, project: Project, problem
     if completion != (before.completion or {}):
         said["completion"] = completion
     return replace(before, **said)
-
-
-# `ralph task followup`: make a task that comes after another one.
 
 
 FOLLOWUP_ABOUT = """make a task that comes after another one.

@@ -59,8 +59,8 @@ def generate_parser() -> Parser:
     often = "ask at most so often (default: 5)"
     add("-m", "--maximum-iterations", "-n", "--max-iterations", type=positive_int, metavar="N", help=often)
     add("--agent", metavar="CMD", help=AGENT_HELP)
-    add("--model", metavar="M", help="the model that the agent is asked to use")
-    add("--max-cost-usd", type=positive_number, metavar="USD", help="stop when the run has spent so much")
+    add("--model", metavar="M", help="model to request from the agent")
+    add("--max-cost-usd", type=positive_number, metavar="USD", help="stop when the run has spent this much")
     add("--max-minutes", type=positive_number, metavar="M", help="stop after M minutes")
     add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
     add_sandbox_flags(parser)

@@ -31,7 +31,7 @@ ATTACH_HINT = "ralph attach follows one run"
 def build_parser() -> Parser:
     parser = Parser("watch", ABOUT, EXAMPLES)
     parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="the run to open at once: an id, its beginning, or latest"
+        "run", nargs="?", metavar="RUN", help="the run to open at once: run id, unique prefix, or latest"
     )
     return parser
 
