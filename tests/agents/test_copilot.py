@@ -239,7 +239,7 @@ def test_a_message_without_end_keeps_its_beginning_and_its_end(tmp_path: Path) -
     told: list[Event] = []
     reader = Copilot().reader(ReaderContext(told.append, lambda *_: None, lambda: NOW_S))
     for line in lines:
-        reader.hear(json.dumps(line).encode())
+        reader.read_line(json.dumps(line).encode())
     ended = told[-1]
     assert isinstance(ended, Ended)
     assert (ended.text or "").startswith("first x")

@@ -23,7 +23,7 @@ class Wants(Looker):
 
 def listening(watch: Looker, read: Callable[[EventCollector, bytes], None]) -> EventCollector:
     ear = EventCollector(watch)
-    ear.listen(lambda line: read(ear, line))
+    ear.set_reader(lambda line: read(ear, line))
     return ear
 
 
@@ -33,7 +33,7 @@ def says(ear: EventCollector, line: bytes) -> None:
         raise ValueError(line)
     if line.startswith(b"("):
         raise RecursionError
-    ear.tell(Said(line.decode()))
+    ear.emit(Said(line.decode()))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_lines_become_events(chunks: list[bytes], events: list[Event]) -> None:
         ear.output(chunk)
     ear.finish()
     assert looker.seen == events
-    assert ear.fold.turn(Exit(0)).unparsed == sum(isinstance(event, Unparsed) for event in events)
+    assert ear.turn_builder.turn(Exit(0)).unparsed == sum(isinstance(event, Unparsed) for event in events)
 
 
 def test_a_line_that_is_too_long_is_told_by_its_size() -> None:
@@ -84,7 +84,7 @@ def test_events_are_handed_on_together_and_none_is_handed_on_twice() -> None:
     ear.output(b"c")
     ear.output(b"\n")
     ear.finish()
-    ear.hand_on()
+    ear.flush_events()
     assert handed == [[Said("a"), Said("b")], [Said("c")]]
 
 
@@ -92,7 +92,7 @@ def test_who_wants_to_hears_of_lines_that_were_missed() -> None:
     missed: list[bytes] = []
     looker = Looker()
     ear = EventCollector(looker)
-    ear.listen(lambda line: says(ear, line), missed.append)
+    ear.set_reader(lambda line: says(ear, line), missed.append)
     ear.output(b"?1\n\n  \na\n?2\n")
     assert missed == [b"?1", b"?2"]
     assert [type(event) for event in looker.seen] == [Unparsed, Said, Unparsed]
@@ -110,18 +110,18 @@ def test_what_was_told_is_folded_and_the_last_result_is_known() -> None:
     ear = EventCollector(Looker())
     assert ear.ended is None
     for event in (Said("a"), Ended(False, "x", "no"), Ended(True, "y")):
-        ear.tell(event)
-    ear.hand_on()
+        ear.emit(event)
+    ear.flush_events()
     assert ear.ended == Ended(True, "y")
-    assert ear.fold.turn(Exit(0)).text == "y"
+    assert ear.turn_builder.turn(Exit(0)).text == "y"
 
 
 def test_that_the_result_was_said_is_told_once_for_each() -> None:
     ear = EventCollector(Looker())
     assert ear.tick() == CONTINUE
     for _ in range(2):
-        ear.tell(Ended(True))
-        ear.hand_on()
+        ear.emit(Ended(True))
+        ear.flush_events()
         assert [ear.tick(), ear.tick()] == [RESULT_SAID, CONTINUE]
 
 
@@ -129,8 +129,8 @@ def test_that_the_result_was_said_is_told_once_for_each() -> None:
 def test_an_end_that_the_watcher_wants_comes_first(wanted: int) -> None:
     watch = Wants()
     ear = EventCollector(watch)
-    ear.tell(Ended(True))
-    ear.hand_on()
+    ear.emit(Ended(True))
+    ear.flush_events()
     watch.wanted = wanted
     assert ear.tick() == wanted
     watch.wanted = ACTIVE
@@ -140,7 +140,7 @@ def test_an_end_that_the_watcher_wants_comes_first(wanted: int) -> None:
 def test_who_wants_to_is_called_when_all_that_came_was_read() -> None:
     looker = Looker()
     ear = listening(looker, says)
-    ear.pause(lambda: ear.tell(Said(".")))
+    ear.on_idle(lambda: ear.emit(Said(".")))
     ear.output(b"a\nb\n")
     ear.output(b"c")
     ear.finish()
@@ -165,4 +165,4 @@ def test_a_line_that_stays_open_is_read_when_nothing_more_comes() -> None:
 def test_the_last_of_what_was_not_understood_is_kept() -> None:
     ear = listening(Looker(), says)
     ear.output(b"".join(b"?%d\n" % number for number in range(9)))
-    assert ear.unread.split() == ["?4", "?5", "?6", "?7", "?8"]
+    assert ear.unparsed_text.split() == ["?4", "?5", "?6", "?7", "?8"]

@@ -27,7 +27,7 @@ def call(folder: Path, *flags: str, guarded: bool = True, **more: Any) -> AgentI
 
 
 def settings(made: AgentInvocation) -> Any:
-    return json.loads(Claude().beside(made)[SETTINGS_SUFFIX])
+    return json.loads(Claude().extra_files(made)[SETTINGS_SUFFIX])
 
 
 def test_claude_gets_a_settings_file_of_the_turn(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_settings_may_begin_with_the_mark_of_their_encoding(tmp_path: Path) -> N
 @pytest.mark.parametrize("own", ["nothing.json", ".", "{", "[1]", '{"permissions": {"deny": ["Bash"]}} }'])
 def test_settings_with_which_claude_refuses_to_start_are_left_to_it(tmp_path: Path, own: str) -> None:
     made = call(tmp_path, "--settings", own)
-    assert Claude().beside(made) == {}
+    assert Claude().extra_files(made) == {}
     assert Claude().arguments(made)[:3] == ("-p", "--settings", own)
 
 
@@ -105,7 +105,7 @@ def test_an_agent_without_a_guard_needs_no_permission(tmp_path: Path) -> None:
 
 def test_a_turn_without_hooks_is_called_as_ever(tmp_path: Path) -> None:
     made = call(tmp_path, "--settings", "{}", hooks=(), may_run=())
-    assert Claude().beside(made) == {}
+    assert Claude().extra_files(made) == {}
     assert Claude().arguments(made)[:3] == ("-p", "--settings", "{}")
 
 
@@ -206,7 +206,7 @@ def test_no_setting_of_codex_turns_a_guard_off(tmp_path: Path) -> None:
 def test_what_turns_hooks_off_for_good_is_known(
     dialect: Claude | Codex, flags: tuple[str, ...], environ: dict[str, str], why: str
 ) -> None:
-    assert dialect.unhooked(flags, environ) == why
+    assert dialect.hooks_disabled_by(flags, environ) == why
 
 
 WHY = "ralph guard [delete-outside]: rm -rf ~/x deletes what is not the project's; instead: name a path of the project"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ralphproof.agents.adapter import AgentInvocation, credential_variables
-from ralphproof.agents.selection import EMPTY_BRIEF, KNOWN_AGENTS, load_adapter
+from ralphproof.agents.selection import EMPTY_TURN, KNOWN_AGENTS, load_adapter
 from ralphproof.engine.sandbox import AgentRequirements
 from ralphproof.sandbox.egress_rules import AllowedHost, AllowList
 from ralphproof.sandbox.environment import ALLOWED_VARIABLES, filter_environment
@@ -50,13 +50,13 @@ PRIVATE = (
 )  # fmt: skip
 
 
-def lodging_of(agent: str) -> AgentRequirements:
-    found: AgentRequirements = load_adapter(agent).lodging  # type: ignore[attr-defined]
+def requirements_of(agent: str) -> AgentRequirements:
+    found: AgentRequirements = load_adapter(agent).requirements  # type: ignore[attr-defined]
     return found
 
 
-def rules_for(lodging: AgentRequirements, **addresses: str) -> AllowList:
-    return AllowList(agent_egress(lodging, (), (), addresses.items()).hosts)
+def rules_for(requirements: AgentRequirements, **addresses: str) -> AllowList:
+    return AllowList(agent_egress(requirements, (), (), addresses.items()).hosts)
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,7 @@ def test_every_known_agent_is_in_these_tables() -> None:
 
 @each_agent
 def test_it_calls_its_own_service_and_no_other_host(agent: str) -> None:
-    rules = rules_for(lodging_of(agent))
+    rules = rules_for(requirements_of(agent))
     for host in SERVICES[agent]:
         assert isinstance(rules.judge(host, 443), AllowedHost), host
     for host in ("example.com", "github.com", "gist.github.com", "169.254.169.254", "localhost", "127.0.0.1"):
@@ -85,68 +85,68 @@ def test_it_calls_its_own_service_and_no_other_host(agent: str) -> None:
 
 @each_agent
 def test_its_state_is_where_it_looks_for_it(agent: str) -> None:
-    lodging = lodging_of(agent)
-    assert (lodging.folder, lodging.variable) == STATE[agent]
+    requirements = requirements_of(agent)
+    assert (requirements.folder, requirements.variable) == STATE[agent]
 
 
 @each_agent
 def test_its_login_is_lent_or_told(agent: str) -> None:
-    lodging, credentials = lodging_of(agent), load_adapter(agent).credentials
-    named = {*lodging.lent, *(f"{lodging.folder}/{name}" for name in lodging.lent)}
+    requirements, credentials = requirements_of(agent), load_adapter(agent).credentials
+    named = {*requirements.lent, *(f"{requirements.folder}/{name}" for name in requirements.lent)}
     assert credentials
     assert [one for one in credentials if "/" in one and one not in named] == []
     keys = dict.fromkeys(credential_variables(credentials), "x")
-    assert filter_environment(keys, lodging.variables) == keys
+    assert filter_environment(keys, requirements.variables) == keys
 
 
 @each_agent
 def test_no_variable_of_something_else_is_told(agent: str) -> None:
-    lodging = lodging_of(agent)
-    assert filter_environment(dict.fromkeys(FOREIGN, "x"), (*ALLOWED_VARIABLES, *lodging.variables)) == {}
-    assert [name for name in lodging.variables if "*" in name and not name.endswith("_*")] == []
+    requirements = requirements_of(agent)
+    assert filter_environment(dict.fromkeys(FOREIGN, "x"), (*ALLOWED_VARIABLES, *requirements.variables)) == {}
+    assert [name for name in requirements.variables if "*" in name and not name.endswith("_*")] == []
 
 
 @each_agent
 def test_of_the_users_home_only_its_own_settings_and_login_are_seen(agent: str, home: Path, tmp_path: Path) -> None:
-    lodging, own = lodging_of(agent), str(tmp_path / "own")
-    theirs = home / lodging.folder.removeprefix("~/")
-    for name in (*PRIVATE, *lodging.lent):
+    requirements, own = requirements_of(agent), str(tmp_path / "own")
+    theirs = home / requirements.folder.removeprefix("~/")
+    for name in (*PRIVATE, *requirements.lent):
         path = home / name[2:] if name.startswith("~/") else theirs / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
     (home / ".ssh").mkdir()
-    mounts, moved = agent_home_mounts(lodging, own, {"HOME": str(home)}, str(home))
+    mounts, moved = agent_home_mounts(requirements, own, {"HOME": str(home)}, str(home))
     state, *lent = mounts
-    assert (state.kind, state.outside) == (WRITABLE, own)
-    assert state.path == (own if lodging.variable else str(theirs))
-    assert moved == ({lodging.variable: own} if lodging.variable else {})
+    assert (state.kind, state.host_path) == (WRITABLE, own)
+    assert state.path == (own if requirements.variable else str(theirs))
+    assert moved == ({requirements.variable: own} if requirements.variable else {})
     assert {mount.kind for mount in lent} == {READ_ONLY}
-    assert len(lent) == len(lodging.lent), "all of it is found"
-    seen = {os.path.relpath(mount.outside, home) for mount in lent}
+    assert len(lent) == len(requirements.lent), "all of it is found"
+    seen = {os.path.relpath(mount.host_path, home) for mount in lent}
     assert not seen & {os.path.relpath(theirs / name, home) for name in PRIVATE}
     for mount in lent:
-        inside = state.path if os.path.relpath(mount.outside, theirs)[:2] != ".." else str(home)
+        inside = state.path if os.path.relpath(mount.host_path, theirs)[:2] != ".." else str(home)
         top = theirs if inside == state.path else home
-        assert mount.path == os.path.join(inside, os.path.relpath(mount.outside, top))
+        assert mount.path == os.path.join(inside, os.path.relpath(mount.host_path, top))
 
 
 @each_agent
 def test_what_it_would_execute_in_a_project_is_none_of_the_projects_work(agent: str) -> None:
     """A folder is one of settings: it begins with a dot."""
-    for path in lodging_of(agent).settings:
+    for path in requirements_of(agent).settings:
         assert path.startswith(".") or path in ("opencode.json", "opencode.jsonc")
         assert not path.startswith((".git/", ".ralph/"))
 
 
 @each_agent
 def test_another_address_of_its_service_is_called_instead(agent: str) -> None:
-    lodging = lodging_of(agent)
-    for variable in (name for name in lodging.addresses if "://" not in name):
-        assert isinstance(rules_for(lodging).judge("models.lan", 8443), str)
+    requirements = requirements_of(agent)
+    for variable in (name for name in requirements.addresses if "://" not in name):
+        assert isinstance(rules_for(requirements).judge("models.lan", 8443), str)
         assert isinstance(
-            rules_for(lodging, **{variable: "https://models.lan:8443/v1"}).judge("models.lan", 8443), AllowedHost
+            rules_for(requirements, **{variable: "https://models.lan:8443/v1"}).judge("models.lan", 8443), AllowedHost
         )
-        assert agent_egress(lodging, (), (), [(variable, "http://127.0.0.1:1234")]).local_ports == (1234,)
+        assert agent_egress(requirements, (), (), [(variable, "http://127.0.0.1:1234")]).local_ports == (1234,)
 
 
 def test_the_docs_tell_the_same_of_each() -> None:
@@ -159,7 +159,7 @@ def test_the_docs_tell_the_same_of_each() -> None:
         folder, variable = STATE[agent]
         assert state == f"`{folder}`" + (f", by `{variable}`" if variable else "")
         spoken = load_adapter(agent)
-        skips, guarded = (spoken.arguments(AgentInvocation(EMPTY_BRIEF, (), None, held)) for held in (False, True))
+        skips, guarded = (spoken.arguments(AgentInvocation(EMPTY_TURN, (), None, held)) for held in (False, True))
         flags = " ".join(word for word in skips if word not in guarded or word == "--approval-mode")
         assert added == (f"`{flags}`" if flags else "nothing: it never asks")
 
@@ -187,34 +187,36 @@ def test_services_that_the_users_own_settings_name_are_reached_with_their_keys(a
     name, text = OWN[agent]
     (home / name).parent.mkdir(parents=True)
     (home / name).write_text(text)
-    lodging = lodging_of(agent)
-    egress = agent_egress(lodging, (), (), ())
+    requirements = requirements_of(agent)
+    egress = agent_egress(requirements, (), (), ())
     allowed = AllowList(egress.hosts).judge("models.lan", 8080)
     assert isinstance(allowed, AllowedHost)
     assert (allowed.private, egress.local_ports) == (True, (1234,))
-    assert filter_environment({"LAN_KEY": "x", "LITERAL": "x", "OTHER_KEY": "x"}, lodging.variables) == {"LAN_KEY": "x"}
+    assert filter_environment({"LAN_KEY": "x", "LITERAL": "x", "OTHER_KEY": "x"}, requirements.variables) == {
+        "LAN_KEY": "x"
+    }
 
 
 @pytest.mark.parametrize("agent", OWN)
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"provider": 1, "providers": [null], "baseUrl": 1}', "a = ["])
 def test_settings_that_cannot_be_read_name_nothing(agent: str, text: str, home: Path) -> None:
-    before = lodging_of(agent)
+    before = requirements_of(agent)
     path = home / OWN[agent][0]
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    assert lodging_of(agent) == before
+    assert requirements_of(agent) == before
 
 
 @each_agent
 def test_settings_that_an_agent_gave_itself_are_gone_afterwards(agent: str, home: Path, tmp_path: Path) -> None:
     """Its login and its sessions stay."""
-    lodging, own = lodging_of(agent), tmp_path / "own"
+    requirements, own = requirements_of(agent), tmp_path / "own"
     (own / "sessions").mkdir(parents=True)
-    named = [name for name in lodging.lent if not name.startswith("~/")]
+    named = [name for name in requirements.lent if not name.startswith("~/")]
     for name in named:
         (own / name).write_text("planted")
-    agent_home_mounts(lodging, str(own), {}, str(home))
-    assert {path.name for path in own.iterdir()} == {"sessions", *(set(lodging.logins) & set(named))}
+    agent_home_mounts(requirements, str(own), {}, str(home))
+    assert {path.name for path in own.iterdir()} == {"sessions", *(set(requirements.logins) & set(named))}
 
 
 def test_what_is_empty_in_its_folder_stays_since_something_may_lie_over_it(home: Path, tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_a_file_that_cannot_be_written_is_a_turn_that_could_not_start(tmp_path: 
 
 def test_a_dialect_of_somebody_else_needs_to_know_nothing_of_files(tmp_path: Path) -> None:
     class Theirs(type(DIALECTS["pi"])):  # type: ignore[misc]
-        beside = property(lambda _: (_ for _ in ()).throw(AttributeError("beside")))
+        extra_files = property(lambda _: (_ for _ in ()).throw(AttributeError("extra_files")))
 
     sandbox = Recording(b"")
     CliAgent(Theirs(), "program").take_turn(brief(tmp_path), sandbox, Looker())

@@ -46,24 +46,24 @@ class Parrot:
 
 class Words:
     def __init__(self, hearing: ReaderContext) -> None:
-        self._tell = hearing.tell
+        self._emit = hearing.emit
 
-    def hear(self, line: bytes) -> None:
+    def read_line(self, line: bytes) -> None:
         text = line.decode()
         match text[:1]:
             case "!":
-                self._tell(Ended(True, text[1:] or None))
+                self._emit(Ended(True, text[1:] or None))
             case "x":
-                self._tell(Ended(False, "", text[2:]))
+                self._emit(Ended(False, "", text[2:]))
             case "s":
-                self._tell(Ended(False, "", text[2:], THE_SERVICE))
+                self._emit(Ended(False, "", text[2:], THE_SERVICE))
             case "?" | "{":
                 raise ValueError(text)
             case _:
-                self._tell(Said(text))
+                self._emit(Said(text))
 
     def close(self, end: Exit) -> None:
-        self._tell(Said("bye")) if end.why == "killed" else None
+        self._emit(Said("bye")) if end.why == "killed" else None
 
 
 def heard(folder: Path, out: str, end: Exit | None = None, err: str = "") -> Played:
@@ -119,10 +119,13 @@ def test_a_reader_knows_the_model(flags: tuple[str, ...], model: str | None, kno
 @pytest.mark.parametrize(
     ("kind", "model", "reports"),
     [
-        (COST_REPORTED, None, True), (COST_UNKNOWN, "known", False), (COST_COMPUTED, "known", True), (COST_COMPUTED, "other", False),
+        (COST_REPORTED, None, True),
+        (COST_UNKNOWN, "known", False),
+        (COST_COMPUTED, "known", True),
+        (COST_COMPUTED, "other", False),
         (COST_COMPUTED, None, False),
     ],
-)  # fmt: skip
+)
 def test_a_limit_on_cost_can_be_held_where_a_cost_will_be_known(kind: str, model: str | None, reports: bool) -> None:
     parrot = Parrot()
     parrot.cost = kind

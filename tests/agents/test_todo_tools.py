@@ -16,7 +16,7 @@ A, B = {"subject": "a"}, {"subject": "b"}
 def after(*calls: tuple[str, Any]) -> Any:
     """The list after the last of these calls, in pairs."""
     tools = TodoTracker()
-    changed = [tools.called(tool, arguments) for tool, arguments in calls][-1]
+    changed = [tools.apply(tool, arguments) for tool, arguments in calls][-1]
     return changed and tuple((item.text, item.state) for item in changed.items)
 
 
@@ -73,32 +73,32 @@ def test_a_list_is_written_bit_by_bit(calls: list[tuple[str, Any]], items: Any) 
 
 def test_a_call_counts_once_it_has_ended_well() -> None:
     tools = TodoTracker()
-    tools.begun("1", "TaskCreate", A)
-    assert tools.ended("1", False, "Task #7 is in the way") is None
-    tools.begun("2", "TaskCreate", B)
-    tools.begun("3", "Bash", {"command": "ls"})
-    assert tools.ended("3", True, "Task #9 created") is None
-    assert tools.ended("2", True, "ok") == TodosChanged((Todo("b", "pending"),))
-    assert tools.ended("2", True, "ok") is None
-    tools.begun("4", "TaskUpdate", {"taskId": "1", "status": "completed"})
-    assert tools.ended("4", True, "Updated task #1") == TodosChanged((Todo("b", "done"),))
+    tools.start_call("1", "TaskCreate", A)
+    assert tools.end_call("1", False, "Task #7 is in the way") is None
+    tools.start_call("2", "TaskCreate", B)
+    tools.start_call("3", "Bash", {"command": "ls"})
+    assert tools.end_call("3", True, "Task #9 created") is None
+    assert tools.end_call("2", True, "ok") == TodosChanged((Todo("b", "pending"),))
+    assert tools.end_call("2", True, "ok") is None
+    tools.start_call("4", "TaskUpdate", {"taskId": "1", "status": "completed"})
+    assert tools.end_call("4", True, "Updated task #1") == TodosChanged((Todo("b", "done"),))
 
 
 def test_a_session_that_goes_on_numbers_its_tasks_from_where_it_was() -> None:
     tools = TodoTracker()
-    tools.begun("1", "TaskCreate", A)
-    tools.ended("1", True, "Task #4 created successfully: a")
-    tools.begun("2", "TaskUpdate", {"taskId": "1", "status": "completed"})
-    assert tools.ended("2", True, "Updated task #1 status") is None
-    tools.begun("3", "TaskUpdate", {"taskId": "4", "status": "completed"})
-    assert tools.ended("3", True, "Updated task #4 status") == TodosChanged((Todo("a", "done"),))
+    tools.start_call("1", "TaskCreate", A)
+    tools.end_call("1", True, "Task #4 created successfully: a")
+    tools.start_call("2", "TaskUpdate", {"taskId": "1", "status": "completed"})
+    assert tools.end_call("2", True, "Updated task #1 status") is None
+    tools.start_call("3", "TaskUpdate", {"taskId": "4", "status": "completed"})
+    assert tools.end_call("3", True, "Updated task #4 status") == TodosChanged((Todo("a", "done"),))
 
 
 def test_lists_and_their_lines_are_bounded() -> None:
     tools = TodoTracker()
-    long = tools.called("TodoWrite", {"todos": [{"content": "x" * 10_000}] * 1000})
+    long = tools.apply("TodoWrite", {"todos": [{"content": "x" * 10_000}] * 1000})
     assert long is not None
     assert (len(long.items), len(long.items[0].text)) == (MAX_TODOS, MAX_LINE_CHARS)
     for _ in range(MAX_TODOS):
-        tools.called("TaskCreate", A)
-    assert tools.called("TaskCreate", B) is None
+        tools.apply("TaskCreate", A)
+    assert tools.apply("TaskCreate", B) is None

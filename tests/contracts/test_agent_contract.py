@@ -380,13 +380,13 @@ def test_a_reader_does_not_grow_with_its_stream(name: str) -> None:
     reader, lines = DIALECTS[name].reader(ReaderContext(told.append, one_each, lambda: NOW_S)), []
     for line in lines_of(SUCCESS[name]):
         told.clear()
-        reader.hear(line)
+        reader.read_line(line)
         if told and not result_in(name, line) and not any(isinstance(event, ToolEnded) for event in told):
             lines.append(line)
     kept = []
     for number in range(2400):
         for line in lines[:6]:
-            reader.hear(re.sub(rb'("\w*(?:id|ID|Id)": ?")', rb"\g<1>%d-" % number, line))
+            reader.read_line(re.sub(rb'("\w*(?:id|ID|Id)": ?")', rb"\g<1>%d-" % number, line))
             told.clear()
         if number in (1199, 2399):
             kept.append(weight(reader, set()))

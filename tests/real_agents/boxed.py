@@ -112,7 +112,7 @@ class Boxed(Real):
 
 def holds(kind: str, ralph: Ralph) -> None:
     """Go on only where a sandbox of this kind holds."""
-    lacks = [one.lack for one in try_backends(kind, ralph.env, str(ralph.root))]
+    lacks = [one.problem for one in try_backends(kind, ralph.env, str(ralph.root))]
     require(None in lacks, f"a sandbox of the kind {kind}: {lacks}")
 
 

@@ -42,7 +42,7 @@ class Beside(Ralph):
 
     @property
     def root(self) -> Path:
-        return self.folder / "beside"
+        return self.folder / "extra_files"
 
 
 @pytest.fixture(autouse=True)

@@ -181,9 +181,9 @@ def test_settings_of_the_project_or_the_user_do_not_turn_it_off(guarded: Guarded
     ],
 )
 def test_what_turns_it_off_for_good_is_known_beforehand(guarded: Guarded, flags: tuple[str, ...], env: Json) -> None:
-    """If this fails, the program has mended its ways: then `unhooked` need not name it any more."""
+    """If this fails, the program has mended its ways: then `hooks_disabled_by` need not name it any more."""
     dialect = Claude() if guarded.real.agent == "claude" else Codex()
-    assert dialect.unhooked(flags, env) == " ".join([*flags, *env])
+    assert dialect.hooks_disabled_by(flags, env) == " ".join([*flags, *env])
     guarded.turn(runs("rm ~/treasure.txt"), OVER, flags=flags, env=env)
     assert not guarded.treasure.exists()
 

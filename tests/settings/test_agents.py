@@ -371,9 +371,9 @@ def test_an_installed_dialect_is_known_by_the_name_of_its_program(machine: Machi
     [
         ("no.such.module:Thing", "cannot be loaded"),
         (f"{__name__}:Nothing", "cannot be loaded"),
-        (f"{__name__}:Needy", "is no dialect"),
-        (f"{__name__}:BRIEF", "is no dialect"),
-        ("ralphproof.base.errors:Refused", "is no dialect: it has no name, cost, guard, resumes"),
+        (f"{__name__}:Needy", "is no agent adapter"),
+        (f"{__name__}:BRIEF", "is no agent adapter"),
+        ("ralphproof.base.errors:Refused", "is no agent adapter: it has no name, cost, guard, resumes"),
         (":", "cannot be loaded"),
     ],
 )

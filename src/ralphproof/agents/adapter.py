@@ -13,11 +13,6 @@ if TYPE_CHECKING:
     from ralphproof.engine.sandbox import Exit
 
 
-# What is particular about one agent's program: how it is called, and how its output is read.
-#
-# One small file an agent. `speaker` does everything that they have in common.
-
-
 # How the cost of a turn becomes known.
 COST_REPORTED, COST_COMPUTED, COST_UNKNOWN = "reported", "computed from tokens", "unknown"
 
@@ -31,7 +26,9 @@ MAX_RESET_DELAY_S = 31 * 86400  # no limit lasts longer
 
 @value
 class AgentInvocation:
-    """One turn as an argument list needs it. `flags` are the user's own; `guarded` keeps the agent's own guard on."""
+    """One turn as an argument list needs it. `flags` are the user's own; `guarded` keeps the agent's own permission
+    mode on.
+    """
 
     brief: TurnInput
     flags: tuple[str, ...]
@@ -41,32 +38,37 @@ class AgentInvocation:
 
 @value
 class ReaderContext:
-    """What a reader works with: where events go, what tokens cost, what its session had cost before, what time it is.
+    """What a stream reader works with: where events go, token prices, what its session had cost before, and the clock.
 
-    `model` is the one that it was started with, where that is known. What is given to `pause` is called whenever
-    everything that has come was read.
+    `model` is the one that the agent was started with, where that is known. A callback given to `on_idle` is called
+    whenever all output so far was read.
     """
 
-    tell: Callable[[Event], None]
+    emit: Callable[[Event], None]
     cost: Callable[[str | None, Usage], int | None]
     now: Callable[[], float]
     billed: Spent = Spent(0, Usage())
     model: str | None = None
-    pause: Callable[[Callable[[], None]], None] = lambda _: None
+    on_idle: Callable[[Callable[[], None]], None] = lambda _: None
 
 
 class StreamReader(Protocol):
-    """Understands the output of one turn."""
+    """Reads the output of one turn."""
 
-    def hear(self, line: bytes) -> None:
-        """Tell what a line says; raises ValueError or RecursionError where it is none of this dialect."""
+    def read_line(self, line: bytes) -> None:
+        """Emit the events of a line; raises ValueError or RecursionError for one in another format."""
 
     def close(self, end: Exit) -> None:
-        """Tell what is known only now. A turn without an `Ended` event until then has failed."""
+        """Emit what is known only at the end. A turn without an `Ended` event by then has failed."""
 
 
 class AgentAdapter(Protocol):
-    """One agent's program. The prompt is on its standard input."""
+    """The interface of one agent program: how it is started and how its output is read. The prompt is on its standard
+    input.
+
+    Optional attributes: `counts_tokens`, `requirements` (AgentRequirements), and the methods `extra_files(call)`,
+    `interactive(call, resume)`, `stderr_events(text)`, `hooks_disabled_by(flags, environ)`.
+    """
 
     name: str
     cost: str  # REPORTED, COMPUTED or UNKNOWN; with the last one, `counts_tokens = True` says that it tells its tokens
@@ -83,19 +85,19 @@ class AgentAdapter(Protocol):
         """The model that it will use, as far as settings, flags and its own files tell before it runs."""
 
     def environment(self, call: AgentInvocation) -> Mapping[str, str]:
-        """Variables that this turn needs beside the user's."""
+        """Variables that this turn needs in addition to the user's."""
 
-    def reader(self, hearing: ReaderContext) -> StreamReader:
-        """For one turn."""
+    def reader(self, context: ReaderContext) -> StreamReader:
+        """The stream reader of one turn."""
 
 
 def credential_variables(credentials: tuple[str, ...]) -> tuple[str, ...]:
-    """The variables among what holds a login."""
+    """The environment variables among an adapter's `credentials`."""
     return tuple(name for name in credentials if "/" not in name)
 
 
 def credential_files(credentials: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of the files among what holds a login."""
+    """The file names among an adapter's `credentials`."""
     return tuple(name.rpartition("/")[2] for name in credentials if "/" in name)
 
 
@@ -105,7 +107,7 @@ def has_option(flags: tuple[str, ...], *names: str) -> bool:
 
 
 def option_value(flags: tuple[str, ...], *names: str) -> str | None:
-    """The value that the user's own flags give to one of these options; the last one counts."""
+    """The value of one of these options in the user's own flags; the last one counts."""
     found = None
     for place, flag in enumerate(flags):
         name, equals, text = flag.partition("=")
@@ -115,7 +117,7 @@ def option_value(flags: tuple[str, ...], *names: str) -> str | None:
 
 
 def without_options(flags: tuple[str, ...], *names: str) -> tuple[str, ...]:
-    """The user's own flags less these options and their values."""
+    """The user's own flags without these options and their values."""
     kept: list[str] = []
     words = iter(flags)
     for flag in words:
@@ -128,7 +130,7 @@ def without_options(flags: tuple[str, ...], *names: str) -> tuple[str, ...]:
 
 
 def parse_micro_usd(dollars: object) -> int | None:
-    """A figure of cost that an agent reports, in micro-dollars; None for what can be none."""
+    """A cost that an agent reports, in micro-dollars; None for an impossible one."""
     if isinstance(dollars, bool) or not isinstance(dollars, int | float):
         return None
     if not 0 <= dollars < MAX_MICRO_USD / MICRO_PER_USD:  # refuses NaN too
@@ -137,7 +139,7 @@ def parse_micro_usd(dollars: object) -> int | None:
 
 
 def parse_token_count(count: object) -> int:
-    """A count of tokens that an agent reports; nonsense counts nothing."""
+    """A token count that an agent reports; 0 for an impossible one."""
     if type(count) is int and 0 <= count < MAX_TOKENS:  # the usual case, a thousand times a second
         return count
     if isinstance(count, bool) or not isinstance(count, int | float) or not 0 <= count < MAX_TOKENS:
@@ -146,14 +148,14 @@ def parse_token_count(count: object) -> int:
 
 
 def parse_reset_time(epoch_s: object, now_s: float) -> float | None:
-    """When a limit ends, as an agent reports it; None for what can be no such time."""
+    """When a limit ends, as an agent reports it (epoch seconds); None for an impossible time."""
     if isinstance(epoch_s, bool) or not isinstance(epoch_s, int | float) or not 0 < epoch_s < now_s + MAX_RESET_DELAY_S:
         return None
     return float(epoch_s)
 
 
 def one_line(text: object, chars: int = MAX_LINE_CHARS) -> str:
-    """A text, or anything, for one line of a display."""
+    """Any value as one line of a display."""
     if isinstance(text, str) and len(text) <= chars and text.isprintable() and "  " not in text:
         return text.strip()
     flat = " ".join(str(text)[: chars * 4].split())
@@ -161,12 +163,12 @@ def one_line(text: object, chars: int = MAX_LINE_CHARS) -> str:
 
 
 def make_tool_ended(call: str, ok: bool, output: str) -> ToolEnded:
-    """The end of a tool call, its output bounded and its size told."""
+    """The end of a tool call, with bounded output and the size of the whole."""
     lines = output.count("\n") + (not output.endswith("\n")) if output else 0
     return ToolEnded(call, ok, output[:MAX_TOOL_OUTPUT_CHARS], lines, len(output))
 
 
-# The argument of a tool that tells most about a call, in the order in which they are looked for.
+# The arguments of a tool call that describe it best, in order of preference.
 SUMMARY_ARGUMENTS = (
     "command", "cmd", "file_path", "filePath", "absolute_path", "path", "notebook_path", "pattern", "query", "url",
     "description", "subject", "prompt",
@@ -185,19 +187,19 @@ def summarize_arguments(arguments: object) -> str:
     return one_line(" ".join(map(str, telling)) if isinstance(telling, list) else telling)
 
 
-# A turn that is one question: no tool, no file, no session that stays, and no customisation that steers the answer.
+# Judge questions: one turn without tools, files, a lasting session, or the user's customisation.
 
 
 JUDGE_SYSTEM_PROMPT = (
     "You judge work that others did. You have no tools. Answer in the form that you are asked for, and in no other."
 )
 SCHEMA_SUFFIX = ".schema.json"
-# Small models, by what each agent's own list or help calls them. The others have no name for one that always holds.
+# Small models by the names that each agent's own list or help uses. The other agents have no such stable name.
 SMALL_MODELS: Mapping[str, str] = {"claude": "haiku", "codex": "gpt-6-luna", "gemini": "flash-lite", "amp": "rush"}
 
 
 def small_model(name: str) -> str:
-    """The small model of an agent, as its `--model` takes it; empty where its own default must do."""
+    """The small model of an agent, as its `--model` takes it; empty where the agent's default must do."""
     if name == "codex":
         from ralphproof.agents.codex import uses_other_provider
 
@@ -206,7 +208,9 @@ def small_model(name: str) -> str:
 
 
 def keep_options(flags: tuple[str, ...], *names: str, bare: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Of the user's own flags these options with their values, and those that have none: the rest could loosen it."""
+    """Of the user's own flags only these options with their values, and the `bare` ones: the rest could loosen the
+    turn.
+    """
     kept: list[str] = []
     words = iter(flags)
     for flag in words:
@@ -219,23 +223,23 @@ def keep_options(flags: tuple[str, ...], *names: str, bare: tuple[str, ...] = ()
 
 
 def format_budget_usd(call: AgentInvocation) -> str | None:
-    """What the question may cost; None where nobody says."""
+    """What the question may cost, in dollars; None without a limit."""
     most = call.brief.most_micro_usd
     return None if most is None else f"{most / MICRO_PER_USD:f}"
 
 
-# Hooks for one turn alone: what an agent's program is told to call at its own events, in each program's form.
+# Hooks of one turn: the commands that an agent program calls at its own events.
 
 
 HOOK_TIMEOUT_S = 20
 GUARD_EVENT = "PreToolUse"
-# A call whose guard is waited for in vain is made all the same: then it must be the turn that ends, by its own limits.
+# A tool call whose guard times out is made all the same, so the turn must end first, by its own limits.
 GUARD_TIMEOUT_S = 24 * 3600
 TOOL_EVENTS = (GUARD_EVENT, "PostToolUse", "PostToolUseFailure")
 
 
 def hook_table(call: AgentInvocation) -> dict[str, Any]:
-    """The events and what is called at each, in the form that Claude Code gave to the world."""
+    """The hooks by event, in the format of Claude Code."""
     return {
         event: [{**({"matcher": ".*"} if event in TOOL_EVENTS else {}), "hooks": [_hook_handler(event, command)]}]
         for event, command in call.brief.hooks
@@ -251,7 +255,7 @@ def _hook_handler(event: str, command: str) -> dict[str, Any]:
 
 
 def has_guard_hook(call: AgentInvocation) -> bool:
-    """Whether a guard looks at every call: then no other setting may keep hooks from being called."""
+    """Whether a guard hook sees every tool call: then no other setting may disable hooks."""
     return any(event == GUARD_EVENT for event, _ in call.brief.hooks)
 
 

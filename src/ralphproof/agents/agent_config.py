@@ -25,12 +25,12 @@ def read_json_setting(file: str, *names: str) -> str | None:
 
 
 def find_service_urls(file: str) -> tuple[str, ...]:
-    """Where a JSON file says that services are, whosoever they are."""
+    """The service addresses that a JSON configuration file names, at any depth."""
     return tuple(dict.fromkeys(text for text in _iter_strings(_load_json(file), URL_KEYS) if "://" in text))
 
 
 def find_key_variables(file: str, key: str, before: str = "", after: str = "") -> tuple[str, ...]:
-    """The variables that a JSON file names under this key, each between these two texts."""
+    """The environment variables that a JSON file names under this key, each between these two texts."""
     told = (
         text.removeprefix(before).removesuffix(after)
         for text in _iter_strings(_load_json(file), (key,))
@@ -50,7 +50,7 @@ def _iter_strings(found: Any, names: tuple[str, ...]) -> Iterator[str]:
 
 
 def _load_json(file: str) -> Any:
-    """What is in the file; an empty object where it cannot be read."""
+    """The file's content; an empty object where it cannot be read."""
     path = os.path.expanduser(file)
     if not os.path.isfile(path):  # a pipe would be waited for
         return {}

@@ -46,7 +46,7 @@ class Amp:
     login = "run `amp login`, or set AMP_API_KEY"
     credentials: tuple[str, ...] = ("AMP_API_KEY", "~/.local/share/amp/secrets.json")
     updates_off: Mapping[str, str] = {"AMP_SKIP_UPDATE_CHECK": "1"}
-    lodging = AgentRequirements(
+    requirements = AgentRequirements(
         "~/.local/share/amp", "",
         (
             "secrets.json", "~/.config/AGENTS.md",
@@ -82,12 +82,12 @@ class Amp:
     def environment(self, call: AgentInvocation) -> Mapping[str, str]:
         return {}
 
-    def beside(self, call: AgentInvocation) -> Mapping[str, str]:
-        """It has no flag that holds it back; its settings can."""
+    def extra_files(self, call: AgentInvocation) -> Mapping[str, str]:
+        """It has no flag that removes tools; its settings can."""
         return {SETTINGS_SUFFIX: NO_TOOLS_SETTINGS} if call.brief.schema else {}
 
-    def reader(self, hearing: ReaderContext) -> AmpStream:
-        return AmpStream(self, hearing)
+    def reader(self, context: ReaderContext) -> AmpStream:
+        return AmpStream(self, context)
 
 
 class _Usage(Struct, gc=False):
@@ -98,9 +98,11 @@ class _Usage(Struct, gc=False):
 
     def value(self) -> Usage:
         return Usage(
-            parse_token_count(self.input_tokens), parse_token_count(self.output_tokens), parse_token_count(self.cache_read_input_tokens),
+            parse_token_count(self.input_tokens),
+            parse_token_count(self.output_tokens),
+            parse_token_count(self.cache_read_input_tokens),
             parse_token_count(self.cache_creation_input_tokens),
-        )  # fmt: skip
+        )
 
 
 class _Message(Struct, gc=False):
@@ -117,14 +119,14 @@ _LINES = msgspec.json.Decoder(_Line)
 
 
 class AmpStream:
-    """Claude Code's stream, but a message has no name and comes in one line, and the result may lack an account."""
+    """Claude Code's stream, but a message has no id and comes in one line, and the result may lack an account."""
 
-    def __init__(self, dialect: AgentAdapter, hearing: ReaderContext) -> None:
-        self._tell, self._tally, self._counted = hearing.tell, UsageTally(hearing), False
-        self._stream = ClaudeStream(dialect, replace(hearing, tell=self._pass_on))
+    def __init__(self, adapter: AgentAdapter, context: ReaderContext) -> None:
+        self._emit, self._tally, self._counted = context.emit, UsageTally(context), False
+        self._stream = ClaudeStream(adapter, replace(context, emit=self._pass_on))
 
-    def hear(self, line: bytes) -> None:
-        self._stream.hear(line)
+    def read_line(self, line: bytes) -> None:
+        self._stream.read_line(line)
         message = decode_line(line, _LINES).message
         if isinstance(message, _Message) and message.id is None and message.usage:
             usage = message.usage.value()
@@ -137,10 +139,10 @@ class AmpStream:
 
     def _pass_on(self, event: Event) -> None:
         if not isinstance(event, Spent):
-            self._tell(event)
+            self._emit(event)
             return
         self._tally.flush()
         if event.micro_usd or (event.usage is not None and event.usage.total):
-            self._tell(event)
+            self._emit(event)
         elif self._counted:
             self._tally.close()

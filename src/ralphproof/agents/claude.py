@@ -54,10 +54,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# The lines of Claude Code's stream, as far as they are used. Fields that may hold nonsense take anything.
+# The lines of Claude Code's stream, as far as they are used. Fields that may hold nonsense are `Any`.
 
 
-# No cycles can come of these: the collector need not look at them.
+# `gc=False`: these cannot form cycles.
 class _Usage(Struct, gc=False):
     input_tokens: Any = 0
     output_tokens: Any = 0
@@ -92,7 +92,7 @@ class _Message(Struct, gc=False):
 
 
 class _Line(Struct, gc=False):
-    """What comes by the thousand. Lines of other types are decoded once more, as what they are."""
+    """The frequent lines. Lines of other types are decoded again as their own type."""
 
     type: str = ""
     message: _Message | str | None = None
@@ -154,15 +154,19 @@ _SYSTEM_LINES, _RESULT_LINES = msgspec.json.Decoder(_SystemLine), msgspec.json.D
 _RATE_LIMIT_LINES = msgspec.json.Decoder(_RateLimitLine)
 
 
-# The stream of Claude Code 2.1.325, and of agents that imitate it: a JSON object a line, in no fixed order of keys.
-
-
-# Kinds of error that it names, and what they mean to us; of the others its message must tell.
+# Error kinds by the names in the stream; other errors are classified by their message.
 ERROR_KINDS = {
-    "authentication_failed": LOGIN_ERROR, "oauth_org_not_allowed": LOGIN_ERROR, "verification_required": LOGIN_ERROR,
-    "cloud_credential_error": LOGIN_ERROR, "account_on_hold": CREDIT_ERROR, "billing_error": CREDIT_ERROR, "rate_limit": LIMIT_ERROR,
-    "overloaded": OUTAGE_ERROR, "server_error": OUTAGE_ERROR, "model_not_found": MODEL_ERROR,
-}  # fmt: skip
+    "authentication_failed": LOGIN_ERROR,
+    "oauth_org_not_allowed": LOGIN_ERROR,
+    "verification_required": LOGIN_ERROR,
+    "cloud_credential_error": LOGIN_ERROR,
+    "account_on_hold": CREDIT_ERROR,
+    "billing_error": CREDIT_ERROR,
+    "rate_limit": LIMIT_ERROR,
+    "overloaded": OUTAGE_ERROR,
+    "server_error": OUTAGE_ERROR,
+    "model_not_found": MODEL_ERROR,
+}
 SYNTHETIC_MODEL = "<synthetic>"  # the "model" of messages that the program makes up itself
 MAX_ARGUMENT_BYTES = 256 * 1024  # of a call's arguments: more are not looked into
 MAX_DENIALS = 1000  # calls that are told; nobody reads more
@@ -172,12 +176,14 @@ CHARS_PER_TOKEN = 4  # a message's own count of output comes only with the resul
 
 
 class ClaudeStream:
-    """Reads one turn."""
+    """Reads one turn of Claude Code 2.1.325, or of an agent that imitates it: one JSON object a line, keys in any
+    order.
+    """
 
-    def __init__(self, dialect: AgentAdapter, hearing: ReaderContext) -> None:
-        self._dialect, self._hearing, self._tell = dialect, hearing, hearing.tell
-        hearing.pause(self._account)
-        self._tally, self._todos = UsageTally(hearing), TodoTracker()
+    def __init__(self, adapter: AgentAdapter, context: ReaderContext) -> None:
+        self._adapter, self._context, self._emit = adapter, context, context.emit
+        context.on_idle(self._account)
+        self._tally, self._todos = UsageTally(context), TodoTracker()
         self._denied: set[str] = set()
         self._running: dict[str, str] = {}  # the tools that are called, by call
         self._kind = ""  # of the last error that it named
@@ -185,16 +191,16 @@ class ClaudeStream:
         self._message = _Message()  # the one that is being told, in several lines
         self._length = 0  # of it until now
 
-    def hear(self, line: bytes) -> None:
+    def read_line(self, line: bytes) -> None:
         try:
-            said = _LINES.decode(line)
+            entry = _LINES.decode(line)
         except ValueError:
-            said = decode_line(line, _LINES)
-        match said.type:
+            entry = decode_line(line, _LINES)
+        match entry.type:
             case "assistant":
-                self._assistant(said)
+                self._assistant(entry)
             case "user":
-                self._user(said)
+                self._user(entry)
             case "system":
                 self._system(decode_line(line, _SYSTEM_LINES))
             case "rate_limit_event":
@@ -204,41 +210,41 @@ class ClaudeStream:
             case "stream_event" | "control_request" | "control_response" | "keep_alive":
                 pass
             case _:
-                raise ValueError(said.type)
+                raise ValueError(entry.type)
 
     def close(self, end: Exit) -> None:
-        """Everything has been told with its result."""
+        """Nothing is left: the result line came last."""
 
-    def _system(self, said: _SystemLine) -> None:
-        match said.subtype:
+    def _system(self, entry: _SystemLine) -> None:
+        match entry.subtype:
             case "init" | None:
-                self._tally.notional = said.apiKeySource == "none"  # then an account with a subscription pays
-                self._tell(Started(said.session_id, said.model, said.claude_code_version))
+                self._tally.notional = entry.apiKeySource == "none"  # then an account with a subscription pays
+                self._emit(Started(entry.session_id, entry.model, entry.claude_code_version))
             case "api_retry":
-                why = said.error_status or said.error
-                after = f" in {parse_token_count(said.retry_delay_ms) / 1000:.0f} s"
-                self._tell(Progress(f"service error ({why}), retry {said.attempt} of {said.max_retries}{after}"))
+                why = entry.error_status or entry.error
+                after = f" in {parse_token_count(entry.retry_delay_ms) / 1000:.0f} s"
+                self._emit(Progress(f"service error ({why}), retry {entry.attempt} of {entry.max_retries}{after}"))
             case "permission_denied":
-                self._deny(said.tool_name, said.tool_use_id, said.message)
+                self._deny(entry.tool_name, entry.tool_use_id, entry.message)
 
     def _limit(self, limit: _RateLimitInfo) -> None:
-        resets_at = parse_reset_time(limit.resetsAt, self._hearing.now())
+        resets_at = parse_reset_time(limit.resetsAt, self._context.now())
         name = (limit.rateLimitType or "usage").replace("_", " ")
         if limit.status == "rejected":
             self._limited = Limited(f"the {name} limit is reached", resets_at)
-            self._tell(self._limited)
+            self._emit(self._limited)
         elif limit.status == "allowed_warning" and isinstance(limit.utilization, int | float):
-            self._tell(Progress(f"{limit.utilization:.0%} of the {name} limit is used"))
+            self._emit(Progress(f"{limit.utilization:.0%} of the {name} limit is used"))
 
-    def _assistant(self, said: _Line) -> None:
-        message = said.message
+    def _assistant(self, entry: _Line) -> None:
+        message = entry.message
         if not isinstance(message, _Message):
             return
         if (
-            said.is_api_error_message or message.model == SYNTHETIC_MODEL
+            entry.is_api_error_message or message.model == SYNTHETIC_MODEL
         ):  # the program's own words, no answer of a model
-            if said.error is not None and said.parent_tool_use_id is None:
-                self._kind = ERROR_KINDS.get(str(said.error), "")
+            if entry.error is not None and entry.parent_tool_use_id is None:
+                self._kind = ERROR_KINDS.get(str(entry.error), "")
             return
         self._kind, self._limited = "", None  # whatever it was, it got through
         if message.id != self._message.id:
@@ -248,14 +254,14 @@ class ClaudeStream:
         for block in message.content if isinstance(message.content, list) else ():
             if block.type == "text" and isinstance(block.text, str):
                 self._length += len(block.text)
-                if said.parent_tool_use_id is None:
-                    self._tell(Said(block.text))
+                if entry.parent_tool_use_id is None:
+                    self._emit(Said(block.text))
             elif block.type == "tool_use":
                 self._length += len(memoryview(block.input))
                 self._tool(block)
 
     def _account(self) -> None:
-        """Count the message that was told last."""
+        """Count the usage of the last message."""
         message = self._message
         if message.usage is not None and message.id is not None:
             read, wrote, cache_read, cache_write = _token_counts(message.usage)
@@ -264,113 +270,115 @@ class ClaudeStream:
 
     def _tool(self, block: _Block) -> None:
         arguments, name = _decode_arguments(block.input), block.name or "tool"
-        self._tell(ToolStarted(block.id or "", name, summarize_arguments(arguments)))
+        self._emit(ToolStarted(block.id or "", name, summarize_arguments(arguments)))
         if len(self._running) < MAX_RUNNING_CALLS:
             self._running[block.id or ""] = name
         if name == "AskUserQuestion":
-            self._tell(Asked(_first_question(arguments)))
-        self._todos.begun(block.id or "", name, arguments)
+            self._emit(Asked(_first_question(arguments)))
+        self._todos.start_call(block.id or "", name, arguments)
 
-    def _user(self, said: _Line) -> None:
-        content = said.message.content if isinstance(said.message, _Message) else None
+    def _user(self, entry: _Line) -> None:
+        content = entry.message.content if isinstance(entry.message, _Message) else None
         for block in content if isinstance(content, list) else ():
             if block.type == "tool_result":
                 call, ok, output = block.tool_use_id or "", not block.is_error, _tool_text(decode_raw(block.content))
-                self._tell(make_tool_ended(call, ok, output))
+                self._emit(make_tool_ended(call, ok, output))
                 name = self._running.pop(call, "tool")
                 if not ok and (why := output.removeprefix(f"PreToolUse:{name} hook error: ")).startswith(GUARD_PREFIX):
                     self._deny(name, call, why)
-                if changed := self._todos.ended(call, ok, output):
-                    self._tell(changed)
+                if changed := self._todos.end_call(call, ok, output):
+                    self._emit(changed)
 
     def _deny(self, tool: str, call: str, why: object) -> None:
         if call not in self._denied and len(self._denied) < MAX_DENIALS:
             self._denied.add(call)
-            self._tell(Denied(tool, one_line(why) if isinstance(why, str) else ""))
+            self._emit(Denied(tool, one_line(why) if isinstance(why, str) else ""))
 
-    def _result(self, said: _ResultLine) -> None:
-        for denial in said.permission_denials or ():
+    def _result(self, entry: _ResultLine) -> None:
+        for denial in entry.permission_denials or ():
             self._deny(
                 str(denial.tool_name),
                 str(denial.tool_use_id),
                 summarize_arguments(_decode_arguments(denial.tool_input)),
             )
-        self._settle(said)
-        text = _structured_text(said.structured_output) or (said.result if isinstance(said.result, str) else "")
+        self._settle(entry)
+        text = _structured_text(entry.structured_output) or (entry.result if isinstance(entry.result, str) else "")
         # Older programs, and some that imitate this one, name no subtype: then the text of the result must be there.
-        well = said.subtype == "success" or (said.subtype is None and isinstance(said.result, str))
-        if well and said.is_error in (None, False) and not said.error and not said.errors:
-            self._tell(Ended(True, text, window=_context_window(said)))
+        well = entry.subtype == "success" or (entry.subtype is None and isinstance(entry.result, str))
+        if well and entry.is_error in (None, False) and not entry.error and not entry.errors:
+            self._emit(Ended(True, text, window=_context_window(entry)))
             return
-        message = text or _error_text(said) or f"the agent reported {said.subtype or 'a result that is no success'}"
+        message = text or _error_text(entry) or f"the agent reported {entry.subtype or 'a result that is no success'}"
         kind = (
             TOO_LONG_ERROR
-            if said.terminal_reason == "prompt_too_long"
-            else self._kind or _kind_of_status(said.api_error_status)
+            if entry.terminal_reason == "prompt_too_long"
+            else self._kind or _kind_of_status(entry.api_error_status)
         )
         if not kind:
-            self._tell(Ended(False, text, one_line(message)))
+            self._emit(Ended(False, text, one_line(message)))
             return
         if kind == LIMIT_ERROR and self._limited is None:
-            found = find_failure_reason(message, self._hearing.now())
-            self._tell(Limited(one_line(message), found.resets_at if found else None))
-        self._tell(failure_event(self._dialect, FailureReason(kind, one_line(message)), text))
+            found = find_failure_reason(message, self._context.now())
+            self._emit(Limited(one_line(message), found.resets_at if found else None))
+        self._emit(failure_event(self._adapter, FailureReason(kind, one_line(message)), text))
 
-    def _settle(self, said: _ResultLine) -> None:
-        """Its own account; of all models that it used where it lists them."""
+    def _settle(self, entry: _ResultLine) -> None:
+        """Take the agent's own account; of all models where it lists them."""
         self._account()
         self._message = _Message()
-        usage = Usage(*_token_counts(said.usage)) if said.usage else None
-        if said.modelUsage:
-            models = [one for one in said.modelUsage.values() if one is not None]
+        usage = Usage(*_token_counts(entry.usage)) if entry.usage else None
+        if entry.modelUsage:
+            models = [one for one in entry.modelUsage.values() if one is not None]
             usage = Usage(*map(sum, zip(*map(_token_counts, models), strict=True)))
-        if said.total_cost_usd is msgspec.UNSET:
+        if entry.total_cost_usd is msgspec.UNSET:
             self._tally.close(usage)
         else:
-            self._tally.settle(parse_micro_usd(said.total_cost_usd), usage)
+            self._tally.settle(parse_micro_usd(entry.total_cost_usd), usage)
 
 
 def _token_counts(usage: _Usage | _ModelUsage) -> tuple[int, int, int, int]:
     return (
-        parse_token_count(usage.input_tokens), parse_token_count(usage.output_tokens), parse_token_count(usage.cache_read_input_tokens),
+        parse_token_count(usage.input_tokens),
+        parse_token_count(usage.output_tokens),
+        parse_token_count(usage.cache_read_input_tokens),
         parse_token_count(usage.cache_creation_input_tokens),
-    )  # fmt: skip
+    )
 
 
-def _context_window(said: _ResultLine) -> int | None:
-    """How much goes into the context of the model that did most of the work."""
-    models = [one for one in (said.modelUsage or {}).values() if one is not None]
+def _context_window(entry: _ResultLine) -> int | None:
+    """The context size of the model that used most tokens."""
+    models = [one for one in (entry.modelUsage or {}).values() if one is not None]
     used = max(models, key=lambda one: sum(_token_counts(one)), default=None)
     return (parse_token_count(used.context_window) or None) if used else None
 
 
 def _kind_of_status(status: object) -> str:
-    """What an HTTP status says of whose fault it is."""
+    """The error kind of an HTTP status."""
     known = {401: LOGIN_ERROR, 403: LOGIN_ERROR, 402: CREDIT_ERROR, 429: LIMIT_ERROR}
     return known.get(status, OUTAGE_ERROR if status >= 500 else "") if isinstance(status, int) else ""
 
 
 def _structured_text(answer: Raw) -> str:
-    """An answer in the form that was asked for, as the text that it is."""
+    """An answer in the requested schema, as text."""
     text = bytes(answer).decode("utf-8", "replace")
     return "" if text == "null" else text
 
 
-def _error_text(said: _ResultLine) -> str:
-    """The errors that a result without a text lists, or an error of its own."""
-    listed = "; ".join(map(str, said.errors)) if isinstance(said.errors, list) else ""
-    if not listed and isinstance(said.error, dict):
-        return str(said.error.get("message") or "")
-    return listed or (said.error if isinstance(said.error, str) else "")
+def _error_text(entry: _ResultLine) -> str:
+    """The errors that a result without a text lists, or its own error."""
+    listed = "; ".join(map(str, entry.errors)) if isinstance(entry.errors, list) else ""
+    if not listed and isinstance(entry.error, dict):
+        return str(entry.error.get("message") or "")
+    return listed or (entry.error if isinstance(entry.error, str) else "")
 
 
 def _decode_arguments(raw: Raw) -> Any:
-    """The arguments of a call, where they are of a size that somebody may read."""
+    """The arguments of a call, unless they are too large."""
     return decode_raw(raw) if len(memoryview(raw)) <= MAX_ARGUMENT_BYTES else None
 
 
 def _tool_text(content: object) -> str:
-    """What a tool printed: a text, or a list of blocks of which some are texts."""
+    """The output of a tool: a text, or a list of blocks of which some are texts."""
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else []
@@ -378,7 +386,7 @@ def _tool_text(content: object) -> str:
 
 
 def _first_question(arguments: object) -> str:
-    """The first question of a call that asks some."""
+    """The first question of an AskUserQuestion call."""
     questions = arguments.get("questions") if isinstance(arguments, dict) else None
     first = questions[0] if isinstance(questions, list) and questions else arguments
     return one_line(first.get("question") or first if isinstance(first, dict) else first)
@@ -388,9 +396,9 @@ SETTINGS_SUFFIX = ".settings.json"
 
 
 def claude_settings(call: AgentInvocation, own: str | None) -> str:
-    """Claude Code's settings for this turn: the user's own, as their flags give them, hooks, and what it may run.
+    """Claude Code's settings for this turn: the user's own `--settings`, our hooks, and the permitted commands.
 
-    Empty where it would not start with the user's own: it shall say so itself.
+    Empty where Claude Code would refuse to start with the user's own: it then reports that itself.
     """
     settings = _load_user_settings(own, call.brief.cwd)
     if settings is None:
@@ -402,21 +410,21 @@ def claude_settings(call: AgentInvocation, own: str | None) -> str:
     if call.guarded and call.brief.may_run:
         allowed = [_permission_rule(command) for command in call.brief.may_run]
         rules = rules | {"allow": [*get_list(rules, "allow"), *allowed]}
-    made = settings | {"hooks": hooks} | ({"permissions": rules} if rules else {})
-    made |= {"disableAllHooks": False} if has_guard_hook(call) else {}
-    return msgspec.json.encode(made).decode()
+    merged = settings | {"hooks": hooks} | ({"permissions": rules} if rules else {})
+    merged |= {"disableAllHooks": False} if has_guard_hook(call) else {}
+    return msgspec.json.encode(merged).decode()
 
 
 def _permission_rule(command: str) -> str:
-    """What permits this command. A star would stand for anything, but not before `:*`, which stands for more words."""
+    """The rule that permits this command. `*` matches anything, but not before `:*`, which stands for more words."""
     text = command.strip().replace("\\", r"\\").replace("(", r"\(").replace(")", r"\)")
     return f"Bash({text}:*)" if "*" in text.removesuffix(":*") else f"Bash({text})"
 
 
 def _load_user_settings(given: str | None, cwd: str) -> dict[str, Any] | None:
-    """What a user's `--settings` say, in a file or by themselves; None where Claude Code refuses to start with them.
+    """The user's `--settings`, a file or inline JSON; None where Claude Code refuses to start with them.
 
-    A file that holds something else it passes over (2.1.325).
+    A file that holds no JSON object is ignored by Claude Code (2.1.325).
     """
     text = (given or "{}").strip()
     named = not (text.startswith("{") and text.endswith("}"))
@@ -434,16 +442,13 @@ def _read_text(path: str) -> str:
         return file.read()
 
 
-# Claude Code, as of 2.1.325.
-
-
 PERMISSION_OPTIONS = ("--permission-mode", "--dangerously-skip-permissions")
-# Nothing of the user's or a project's own but the login and the model; the tool that takes the answer is always there.
+# No customisation by user or project except login and model; the tool that takes the answer is always there.
 QUESTION_OPTIONS = (
     "--safe-mode", "--tools", "", "--strict-mcp-config", "--disable-slash-commands", "--permission-mode", "dontAsk",
     "--no-session-persistence", "--system-prompt", JUDGE_SYSTEM_PROMPT,
 )  # fmt: skip
-# What it takes with -p alone, with and without a value; and what says whose conversation a session goes on with.
+# Options that it takes only with -p, with and without a value; then those that select the session.
 PRINT_MODE_OPTIONS = (
     "--output-format", "--input-format", "--json-schema", "--max-turns", "--max-budget-usd", "--permission-prompt-tool",
 )  # fmt: skip
@@ -472,7 +477,7 @@ class Claude:
         "CLAUDE_CODE_USE_VERTEX", "~/.claude/.credentials.json",
     )  # fmt: skip
     updates_off: Mapping[str, str] = {"DISABLE_AUTOUPDATER": "1"}
-    lodging = AgentRequirements(
+    requirements = AgentRequirements(
         "~/.claude", "CLAUDE_CONFIG_DIR",
         (
             ".credentials.json", "settings.json", "CLAUDE.md", "skills", "agents", "commands", "plugins", "hooks",
@@ -498,9 +503,9 @@ class Claude:
         if call.brief.schema:
             return _question_arguments(call)
         guard = ("--permission-mode", self.guard) if call.guarded else ("--dangerously-skip-permissions",)
-        # One object at the end says as much as the stream where nobody looks on, its cost included.
+        # Without a stream, one object at the end has everything, cost included.
         form = ("stream-json", "--verbose") if call.brief.stream else ("json",)
-        hooks = ("--settings", call.brief.base + SETTINGS_SUFFIX) if self.beside(call) else ()
+        hooks = ("--settings", call.brief.base + SETTINGS_SUFFIX) if self.extra_files(call) else ()
         return (
             "-p",
             *(without_options(call.flags, "--settings") if hooks else call.flags),
@@ -511,8 +516,8 @@ class Claude:
             "--output-format", *form,
         )  # fmt: skip
 
-    def interactive(self, call: AgentInvocation, again: bool) -> tuple[str, ...]:
-        """The prompt comes first: an option that takes several words would take it for one of its own."""
+    def interactive(self, call: AgentInvocation, resume: bool) -> tuple[str, ...]:
+        """The prompt comes first: an option that takes several words would consume it."""
         flags = tuple(flag for flag in without_options(call.flags, *PRINT_MODE_OPTIONS) if flag not in PRINT_MODE_FLAGS)
         guard = ("--permission-mode", self.guard) if call.guarded else ("--dangerously-skip-permissions",)
         named = call.brief.session if not has_option(flags, *SESSION_OPTIONS) else None
@@ -521,21 +526,21 @@ class Claude:
             *flags,
             *(() if has_option(flags, *PERMISSION_OPTIONS) else guard),
             *(("--model", call.model) if call.model else ()),
-            *(("--resume" if again else "--session-id", named) if named else ()),
+            *(("--resume" if resume else "--session-id", named) if named else ()),
         )
 
-    def beside(self, call: AgentInvocation) -> Mapping[str, str]:
-        """It takes hooks from a file of settings; the user's own are in it too."""
+    def extra_files(self, call: AgentInvocation) -> Mapping[str, str]:
+        """Hooks are passed in a settings file, merged with the user's own settings."""
         settings = claude_settings(call, option_value(call.flags, "--settings")) if call.brief.hooks else ""
         return {SETTINGS_SUFFIX: settings} if settings else {}
 
-    def unhooked(self, flags: tuple[str, ...], environ: Mapping[str, str]) -> str:
-        """The flag or the variable by which it would call no hook; empty where it calls them."""
-        said = [name for name in HOOKLESS_FLAGS if has_option(flags, name)]
-        said += [
+    def hooks_disabled_by(self, flags: tuple[str, ...], environ: Mapping[str, str]) -> str:
+        """The flag or variable that disables hooks; empty where they are called."""
+        found = [name for name in HOOKLESS_FLAGS if has_option(flags, name)]
+        found += [
             name for name in HOOKLESS_VARIABLES if environ.get(name, "").lower() not in ("", "0", "false", "no", "off")
         ]
-        return next(iter(said), "")
+        return next(iter(found), "")
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
         return model or option_value(flags, "--model")
@@ -545,8 +550,8 @@ class Claude:
         skips = not call.guarded and not call.brief.schema
         return {"IS_SANDBOX": "1"} if skips and os.geteuid() == 0 else {}
 
-    def reader(self, hearing: ReaderContext) -> ClaudeStream:
-        return ClaudeStream(self, hearing)
+    def reader(self, context: ReaderContext) -> ClaudeStream:
+        return ClaudeStream(self, context)
 
 
 def _question_arguments(call: AgentInvocation) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.events import Event
 
 
-# Codex tells of a tool that failed as of any other.
+# Codex reports a failed tool by the same event as any other.
 HOOK_EVENT_NAMES = {
     GUARD_EVENT: "pre_tool_use",
     "Stop": "stop",
@@ -63,27 +63,24 @@ HOOK_EVENT_NAMES = {
 HOOK_KEY = "/<session-flags>/config.toml:{}:{}:0"  # how it names a hook of its command line: event, and group
 
 
-# Codex
-
-
 def hook_overrides(call: AgentInvocation, own: Mapping[str, Any]) -> tuple[str, ...]:
-    """The same for Codex, as settings on its command line, beside the user's `own` there and those of its files.
+    """The hooks of this turn as `-c` settings, added to the user's `own` there and those of its files.
 
-    It runs hooks that somebody has trusted, by their digests: ours are trusted here, and nobody else's.
+    Codex runs only hooks that are trusted by their digests: ours are trusted here, no others.
     """
-    made: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     trusted = get_table(own, "hooks.state")
     for event, groups in hook_table(call).items():
         if name := HOOK_EVENT_NAMES.get(event):
             before = get_list(own, f"hooks.{event}")
-            made[f"hooks.{event}"] = [*before, *groups]
+            overrides[f"hooks.{event}"] = [*before, *groups]
             trusted = trusted | {HOOK_KEY.format(name, len(before)): {"trusted_hash": _hook_digest(name, groups[0])}}
-    made |= {"hooks.state": trusted} | ({"features.hooks": True} if has_guard_hook(call) else {})
-    return tuple(f"{key}={_to_toml(item)}" for key, item in made.items())
+    overrides |= {"hooks.state": trusted} | ({"features.hooks": True} if has_guard_hook(call) else {})
+    return tuple(f"{key}={_to_toml(item)}" for key, item in overrides.items())
 
 
 def _hook_digest(event: str, group: dict[str, Any]) -> str:
-    """What Codex knows a hook by (0.166)."""
+    """The digest by which Codex trusts a hook (0.166)."""
     import hashlib
 
     handlers = [handler | {"async": False} for handler in group["hooks"]]
@@ -92,7 +89,7 @@ def _hook_digest(event: str, group: dict[str, Any]) -> str:
 
 
 def _to_toml(thing: Any) -> str:
-    """Inline TOML of tables, lists, texts, numbers and truths."""
+    """Inline TOML of tables, lists, texts, numbers and booleans."""
     if isinstance(thing, dict):
         return "{" + ",".join(f"{_to_toml(name)}={_to_toml(item)}" for name, item in thing.items()) + "}"
     if isinstance(thing, list):
@@ -100,14 +97,14 @@ def _to_toml(thing: Any) -> str:
     return msgspec.json.encode(thing).decode()
 
 
-# The stream of Codex 0.166.0: items that begin, change and are completed, and the end of the turn.
+# The stream of Codex 0.166.0: items that start, change and complete, and the end of the turn.
 
 
 TOOL_NAMES = {
     "command_execution": "shell", "file_change": "apply_patch", "web_search": "web_search", "mcp_tool_call": "",
     "collab_tool_call": "",
 }  # fmt: skip
-# Codes in an answer of the service that it hands on as it came.
+# Error codes in a service's answer that Codex passes on unchanged.
 ERROR_KINDS = {
     "context_length_exceeded": TOO_LONG_ERROR, "model_not_found": MODEL_ERROR, "invalid_api_key": LOGIN_ERROR,
     "insufficient_quota": CREDIT_ERROR,
@@ -157,9 +154,9 @@ _LINES = msgspec.json.Decoder(_Line)
 class CodexStream:
     """Reads one turn."""
 
-    def __init__(self, dialect: AgentAdapter, hearing: ReaderContext, notional: bool = False) -> None:
-        self._dialect, self._hearing, self._tell = dialect, hearing, hearing.tell
-        self._tally = UsageTally(hearing)
+    def __init__(self, adapter: AgentAdapter, context: ReaderContext, notional: bool = False) -> None:
+        self._adapter, self._context, self._emit = adapter, context, context.emit
+        self._tally = UsageTally(context)
         self._tally.notional = notional
         self._final = ""  # the last message, until a tool runs
         self._running: set[str] = set()
@@ -168,57 +165,57 @@ class CodexStream:
         self._trouble = ""  # the error that it told last, until it gets on
         self._ended = self._failed = False
 
-    def hear(self, line: bytes) -> None:
-        said = decode_line(line, _LINES)
-        match said.type:
-            case "item.started" | "item.updated" | "item.completed" if said.item is not None:
-                self._item(said.item, done=said.type == "item.completed")
+    def read_line(self, line: bytes) -> None:
+        entry = decode_line(line, _LINES)
+        match entry.type:
+            case "item.started" | "item.updated" | "item.completed" if entry.item is not None:
+                self._item(entry.item, done=entry.type == "item.completed")
             case "error":
-                self._trouble = one_line(said.message or "an error without words")
-                self._tell(Progress(self._trouble))
+                self._trouble = one_line(entry.message or "an error without words")
+                self._emit(Progress(self._trouble))
             case "turn.completed":
-                self._account(said.usage)
+                self._account(entry.usage)
                 if not self._failed:  # which this turn does not take back
                     self._end(Ended(True, self._final))
             case "turn.failed":
-                self._fail(said.error)
+                self._fail(entry.error)
             case "thread.started":
-                self._tell(Started(said.thread_id, self._hearing.model))
+                self._emit(Started(entry.thread_id, self._context.model))
             case "turn.started":
                 self._failed = False
             case _:
-                raise ValueError(said.type)
+                raise ValueError(entry.type)
 
     def close(self, end: Exit) -> None:
-        """An error that it told last is why there is no end of the turn."""
+        """The last error explains why there is no end of the turn."""
         if self._ended or not self._trouble:
             return
         if self._trouble.startswith(RETRY_PREFIX):
-            self._end(failure_event(self._dialect, FailureReason(OUTAGE_ERROR, self._trouble), self._final))
+            self._end(failure_event(self._adapter, FailureReason(OUTAGE_ERROR, self._trouble), self._final))
         elif end.why == "exit":
             self._end(Ended(False, self._final, self._trouble))
 
     def _end(self, ended: Ended) -> None:
         self._ended = True
-        self._tell(ended)
+        self._emit(ended)
 
     def _item(self, item: _Item, done: bool) -> None:
         if item.type in TOOL_NAMES:
             self._tool(item, done)
         elif item.type == "agent_message" and done and isinstance(item.text, str):
             self._final = item.text
-            self._tell(Said(item.text))
+            self._emit(Said(item.text))
         elif item.type == "todo_list":
             self._list(decode_raw(item.items))
         elif item.type == "error":  # a warning, on healthy turns too
-            self._tell(Progress(one_line(item.message)))
+            self._emit(Progress(one_line(item.message)))
             return
         elif item.type != "reasoning":
             raise ValueError(item.type)
         self._trouble = ""
 
     def _tool(self, item: _Item, done: bool) -> None:
-        """A tool that begins makes the message before it not the last one; one that only ends does not.
+        """A tool that starts means that the message before it was not the final one; one that only ends does not.
 
         Commands that still run when the turn ends are completed after the last message, or never.
         """
@@ -228,13 +225,13 @@ class CodexStream:
                 self._running.add(call)
             self._final = ""
             self._spawned |= name == "spawn_agent"
-            self._tell(ToolStarted(call, name, _item_summary(item)))
+            self._emit(ToolStarted(call, name, _item_summary(item)))
         if done:
             self._running.discard(call)
             ok = item.status in ("completed", None) and item.exit_code in (0, None)  # older ones name no status
-            self._tell(make_tool_ended(call, ok, _tool_output(item)))
+            self._emit(make_tool_ended(call, ok, _tool_output(item)))
             if item.status == "declined":
-                self._tell(Denied(name, _item_summary(item)))
+                self._emit(Denied(name, _item_summary(item)))
 
     def _list(self, items: Any) -> None:
         found = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
@@ -244,12 +241,12 @@ class CodexStream:
         )
         if todos != self._todos:  # it is told once more when the turn ends
             self._todos = todos
-            self._tell(TodosChanged(todos))
+            self._emit(TodosChanged(todos))
 
     def _account(self, used: Any) -> None:
-        """Its count is of the whole session. Input holds what the cache gave and took, and output the reasoning.
+        """Its count is of the whole session. Input includes cache reads and writes, and output the reasoning.
 
-        No count, and one of nothing at all, come of a service that does not count.
+        A missing or zero count comes from a service that does not count.
         """
         counts = used if isinstance(used, dict) else {}
         read, written = (
@@ -263,18 +260,18 @@ class CodexStream:
 
     def _fail(self, error: Any) -> None:
         self._failed = True
-        said = error.get("message") if isinstance(error, dict) else error
-        message, code = _parse_error(str(said or "the agent reported an error"))
+        text = error.get("message") if isinstance(error, dict) else error
+        message, code = _parse_error(str(text or "the agent reported an error"))
         if kind := ERROR_KINDS.get(code):
-            self._end(failure_event(self._dialect, FailureReason(kind, one_line(message)), self._final))
+            self._end(failure_event(self._adapter, FailureReason(kind, one_line(message)), self._final))
         else:
             self._end(Ended(False, self._final, one_line(message)))
 
 
-def parse_denials(complained: str) -> tuple[Denied, ...]:
-    """The calls that hooks denied: its stream tells nothing of them, its standard error why and what."""
+def parse_denials(stderr_text: str) -> tuple[Denied, ...]:
+    """The calls that hooks denied: they are not in the stream, only on stderr."""
     found: list[Denied] = []
-    for piece in complained.split(ERROR_LOG_MARK)[1:]:
+    for piece in stderr_text.split(ERROR_LOG_MARK)[1:]:
         kind, _, rest = piece.partition(HOOK_BLOCK_MARK)
         why, _, what = rest.partition(". Command: " if kind == "Command" else ". Tool: ")
         if kind == "Command":  # it calls a patch so, too
@@ -285,7 +282,7 @@ def parse_denials(complained: str) -> tuple[Denied, ...]:
 
 
 def _parse_error(message: str) -> tuple[str, str]:
-    """What an error says, and its code where it is the whole answer of a service."""
+    """The message of an error, and its code where the error is a service's whole answer."""
     try:
         answer = msgspec.json.decode(message) if message.startswith("{") else None
     except (ValueError, RecursionError):
@@ -315,7 +312,7 @@ def _item_summary(item: _Item) -> str:
 
 
 def _unwrap_shell(command: str) -> str:
-    """The beginning of a command without the shell that it is given to: `/bin/bash -lc 'make test'`."""
+    """The beginning of a command without its shell wrapper: `/bin/bash -lc 'make test'`."""
     wrapped = _SHELL.match(command)
     return _QUOTED.sub(_unquote, command[wrapped.end() : 4 * MAX_LINE_CHARS]) if wrapped else command
 
@@ -325,7 +322,7 @@ def _unquote(part: re.Match[str]) -> str:
 
 
 def _tool_output(item: _Item) -> str:
-    """What a tool printed, or why it failed."""
+    """The output of a tool, or its error."""
     if isinstance(item.aggregated_output, str):
         return item.aggregated_output
     result, error = decode_raw(item.result), decode_raw(item.error)
@@ -334,18 +331,15 @@ def _tool_output(item: _Item) -> str:
     return "\n".join(texts) or (str(error.get("message", "")) if isinstance(error, dict) else "")
 
 
-# Codex CLI, as of 0.166.0.
-
-
 SHORT_OPTIONS = ("-m", "-c", "-s", "-p")  # options of one letter, whose value may follow without a space
 MODEL_OPTIONS = ("-m", "--model")
 PERMISSION_OPTIONS = ("-s", "--sandbox", "--dangerously-bypass-approvals-and-sandbox", "--yolo", "--approve-for-me")
-# What `exec` alone takes, with and without a value.
+# Options that only `exec` takes, with and without a value.
 EXEC_OPTIONS = ("--output-schema", "-o", "--output-last-message", "--color")
 EXEC_FLAGS = ("--json", "--skip-git-repo-check", "--ephemeral", "--ignore-user-config", "--ignore-rules")
 OPENAI_PROVIDER = "openai"  # the provider that a login with an account is for
 QUIET_SETTINGS = ("check_for_update_on_startup=false", "analytics.enabled=false")
-# What gives a model tools (0.166), or words of others; and settings of the user's that a question needs to be asked.
+# Settings that remove the model's tools and extra instructions (0.166); then the user's settings that a question needs.
 NO_TOOLS_SETTINGS = (
     *(
         f"features.{name}=false"
@@ -372,8 +366,8 @@ class Codex:
     updates_off: Mapping[str, str] = {}
 
     @property
-    def lodging(self) -> AgentRequirements:
-        """With the service that the user's settings name, and the variable that its key is in."""
+    def requirements(self) -> AgentRequirements:
+        """Including the service that the user's settings name, and the variable that holds its key."""
         return AgentRequirements(
             "~/.codex", "CODEX_HOME",
             (
@@ -388,7 +382,7 @@ class Codex:
         )  # fmt: skip
 
     def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
-        """It refuses an option that comes twice, `-c` aside, where the last one counts."""
+        """It refuses a repeated option, except `-c`, where the last one counts."""
         if call.brief.schema:
             return _question_arguments(call)
         flags = _split_short_options(call.flags)
@@ -405,13 +399,13 @@ class Codex:
             *(("--model", call.model) if call.model else ()),
             *(() if has_option(flags, "--skip-git-repo-check") else ("--skip-git-repo-check",)),
             *(() if has_option(flags, "--json") else ("--json",)),
-            # `resume` itself knows few options, but those before it count for it too.
+            # `resume` itself takes few options, but those before it apply to it too.
             *(("resume", call.brief.session) if call.brief.session else ()),
             "-",
         )  # fmt: skip
 
-    def interactive(self, call: AgentInvocation, again: bool) -> tuple[str, ...]:
-        """The prompt comes first: `--image` takes every word after it. No session has a name before it has begun."""
+    def interactive(self, call: AgentInvocation, resume: bool) -> tuple[str, ...]:
+        """The prompt comes first: `--image` takes every word after it. A session has no name before it has begun."""
         flags = without_options(_split_short_options(call.flags), *EXEC_OPTIONS, *(MODEL_OPTIONS if call.model else ()))
         flags = tuple(flag for flag in flags if flag not in EXEC_FLAGS)
         guard = ("--sandbox", self.guard) if call.guarded else ("--dangerously-bypass-approvals-and-sandbox",)
@@ -425,7 +419,7 @@ class Codex:
         )
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
-        """Its default, which changes with the login, is not known."""
+        """Its default is not known: it depends on the login."""
         flags = _split_short_options(flags)
         if named := model or option_value(flags, *MODEL_OPTIONS):
             return named
@@ -439,22 +433,22 @@ class Codex:
     def environment(self, call: AgentInvocation) -> Mapping[str, str]:
         return {}
 
-    def unhooked(self, flags: tuple[str, ...], environ: Mapping[str, str]) -> str:
-        """The flag by which it would call no hook; empty where it calls them. It outweighs any `-c`."""
+    def hooks_disabled_by(self, flags: tuple[str, ...], environ: Mapping[str, str]) -> str:
+        """The flag that disables hooks; empty where they are called. It outweighs any `-c`."""
         pairs = zip(flags, (*flags[1:], ""), strict=True)
         off = any(flag == "--disable=hooks" or (flag == "--disable" and text == "hooks") for flag, text in pairs)
         return "--disable hooks" if off else ""
 
-    def overheard(self, complained: str) -> tuple[Event, ...]:
-        """A call that a hook denied is not in its stream."""
-        return parse_denials(complained)
+    def stderr_events(self, stderr_text: str) -> tuple[Event, ...]:
+        """Denied calls are not in its stream."""
+        return parse_denials(stderr_text)
 
-    def beside(self, call: AgentInvocation) -> Mapping[str, str]:
+    def extra_files(self, call: AgentInvocation) -> Mapping[str, str]:
         """It takes a schema from a file."""
         return {SCHEMA_SUFFIX: call.brief.schema} if call.brief.schema else {}
 
-    def reader(self, hearing: ReaderContext) -> CodexStream:
-        return CodexStream(self, hearing, notional=_is_subscription())
+    def reader(self, context: ReaderContext) -> CodexStream:
+        return CodexStream(self, context, notional=_is_subscription())
 
 
 def _question_arguments(call: AgentInvocation) -> tuple[str, ...]:
@@ -465,16 +459,29 @@ def _question_arguments(call: AgentInvocation) -> tuple[str, ...]:
     return (
         "exec",
         *keep_options(flags, *MODEL_OPTIONS, "-p", "--profile", "--local-provider", bare=("--oss",)),
-        *_config_arguments((*needed, *QUIET_SETTINGS, *NO_TOOLS_SETTINGS, *_disable_mcp_servers(option_value(flags, "-p", "--profile")))),
+        *_config_arguments(
+            (
+                *needed,
+                *QUIET_SETTINGS,
+                *NO_TOOLS_SETTINGS,
+                *_disable_mcp_servers(option_value(flags, "-p", "--profile")),
+            )
+        ),
         *(("--model", call.model) if call.model else ()),
-        "--sandbox", "read-only", "--skip-git-repo-check", "--ignore-rules", "--ephemeral",
-        "--output-schema", call.brief.base + SCHEMA_SUFFIX,
-        "--json", "-",
-    )  # fmt: skip
+        "--sandbox",
+        "read-only",
+        "--skip-git-repo-check",
+        "--ignore-rules",
+        "--ephemeral",
+        "--output-schema",
+        call.brief.base + SCHEMA_SUFFIX,
+        "--json",
+        "-",
+    )
 
 
 def _disable_mcp_servers(profile: str | None) -> tuple[str, ...]:
-    """The user's MCP servers are tools too. An empty table would leave them there: each is turned off."""
+    """The user's MCP servers are tools too. An empty table would leave them enabled, so each is turned off."""
     tables = [_load_settings(file).get("mcp_servers") for file in (None, profile)]
     names = dict.fromkeys(name for table in tables if isinstance(table, dict) for name in table)
     off = ",".join(f"{msgspec.json.encode(name).decode()}={{enabled=false}}" for name in names)
@@ -490,13 +497,13 @@ def _config_arguments(settings: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _split_short_options(flags: tuple[str, ...]) -> tuple[str, ...]:
-    """The flags, with `=` between an option of one letter and a value that clings to it."""
+    """The flags with `=` between a one-letter option and an attached value."""
     clings = [flag[:2] in SHORT_OPTIONS and flag[2:3] not in ("", "=") for flag in flags]
     return tuple(f"{flag[:2]}={flag[2:]}" if one else flag for flag, one in zip(flags, clings, strict=True))
 
 
 def _parse_overrides(flags: tuple[str, ...]) -> dict[str, Any]:
-    """The settings that `-c key=value` gives, each as TOML or else as the text that it is."""
+    """The settings that `-c key=value` gives, each as TOML or else as plain text."""
     return {key.strip(): _parse_toml(text) for key, _, text in (one.partition("=") for one in _iter_overrides(flags))}
 
 
@@ -522,7 +529,7 @@ def _codex_home() -> str:
 
 
 def _load_settings(profile: str | None = None) -> dict[str, Any]:
-    """Its settings file, under that of a profile; what cannot be read says nothing."""
+    """Its settings file, overlaid by that of a profile; an unreadable file counts as empty."""
     import tomllib
 
     settings: dict[str, Any] = {}
@@ -542,17 +549,17 @@ class _Login(Struct):
 
 
 def _provider_settings(key: str) -> tuple[str, ...]:
-    """What the user's settings say of services beside OpenAI's."""
+    """The values of a key for all configured services besides OpenAI's."""
     found = _load_settings().get("model_providers")
     tables = found.values() if isinstance(found, dict) else ()
     return tuple(text for table in tables if isinstance(table, dict) and isinstance(text := table.get(key), str))
 
 
 def _service_urls() -> tuple[str, ...]:
-    """Where those services are, and where OpenAI's own is said to be."""
+    """The addresses of those services, and a configured address of OpenAI's own."""
     own = (_load_settings().get(key) for key in ("openai_base_url", "chatgpt_base_url"))
-    said = (*_provider_settings("base_url"), *own)
-    return tuple(address for address in said if isinstance(address, str) and "://" in address)
+    urls = (*_provider_settings("base_url"), *own)
+    return tuple(address for address in urls if isinstance(address, str) and "://" in address)
 
 
 def uses_other_provider() -> bool:
@@ -561,7 +568,7 @@ def uses_other_provider() -> bool:
 
 
 def _is_subscription() -> bool:
-    """Whether an account pays, by its plan, and not a key by the token."""
+    """Whether a subscription pays, and not an API key by the token."""
     if os.environ.get("CODEX_API_KEY"):
         return False
     try:

@@ -1,7 +1,7 @@
 """Any command-line program as an agent: it gets the prompt, and its standard output is its message.
 
-The prompt travels on standard input, or by an argument that holds `{prompt_file}` (its path) or `{prompt}` (its text).
-It is started as it is given: nothing is known of its flags, its cost and its guard.
+The prompt is on standard input, or in an argument that holds `{prompt_file}` (its path) or `{prompt}` (its text).
+Nothing is known of the program's flags, cost and permissions.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ MAX_ARGUMENT_BYTES = 100 * 1024  # one argument may hold 128 KiB on Linux; beyon
 
 
 class CommandAgent:
-    """A program and its arguments, started anew for every turn.
+    """A program and its arguments, started anew for each turn.
 
-    A `wordless` one takes no prompt: its arguments are what they are, its standard input is empty, and what there is
-    to tell it is in the file that RALPH_PROMPT_FILE names.
+    A `wordless` one takes no prompt: its arguments are used as they are, its standard input is empty, and the prompt is
+    in the file that RALPH_PROMPT_FILE names.
     """
 
     reports_cost = False
@@ -41,8 +41,10 @@ class CommandAgent:
             part.replace("{prompt_file}", brief.prompt_file).replace("{prompt}", brief.prompt) for part in self._argv
         )
 
-    def attended(self, brief: TurnInput, again: bool) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]] | None:
-        """The same at a terminal, which has its standard input: None where that is how it is told."""
+    def interactive_command(
+        self, brief: TurnInput, resume: bool
+    ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]] | None:
+        """The same at a terminal; None where the prompt would be on standard input."""
         return (self.argv(brief), brief.env) if self._told_by_argument else None
 
     def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
@@ -53,16 +55,24 @@ class CommandAgent:
                 why = f"the prompt has {size} bytes, too many for an argument; use {{prompt_file}} or standard input"
                 return Turn(Exit(None, why="unstartable", error=why))
         command = Command(
-            self.argv(brief), brief.cwd, self._environment(brief), out=brief.base + ".ndjson",
+            self.argv(brief),
+            brief.cwd,
+            self._environment(brief),
+            out=brief.base + ".ndjson",
             err=brief.base + ".stderr.log",
             stdin=None if self._wordless or self._told_by_argument else brief.prompt_file,
-            turn_file=brief.turn_file, mark=brief.mark, timeout_s=brief.timeout_s, idle_s=brief.idle_s,
-            taken_up=brief.taken_up, agent=self.name, reads=(*filter(_is_absolute_file, self.argv(brief)), brief.prompt_file),
-        )  # fmt: skip
-        ear = _OutputForwarder(watch)
-        end = sandbox.run(command, ear)
-        ear.finish()
-        return build_turn([Said(ear.kept.text())], end)
+            turn_file=brief.turn_file,
+            mark=brief.mark,
+            timeout_s=brief.timeout_s,
+            idle_s=brief.idle_s,
+            taken_up=brief.taken_up,
+            agent=self.name,
+            reads=(*filter(_is_absolute_file, self.argv(brief)), brief.prompt_file),
+        )
+        collector = _OutputForwarder(watch)
+        end = sandbox.run(command, collector)
+        collector.finish()
+        return build_turn([Said(collector.kept.text())], end)
 
     def _environment(self, brief: TurnInput) -> tuple[tuple[str, str], ...]:
         return (*brief.env, (PROMPT_FILE_VARIABLE, brief.prompt_file)) if self._wordless else brief.env
@@ -73,7 +83,7 @@ def _is_absolute_file(word: str) -> bool:
 
 
 class _OutputForwarder:
-    """Keeps what the program prints, and passes it on as it comes."""
+    """Keeps what the program prints, and forwards it as `Said` events."""
 
     def __init__(self, watch: TurnWatcher) -> None:
         self.kept = HeadTailBuffer()
@@ -85,7 +95,7 @@ class _OutputForwarder:
         self._watch.events([Said(self._decoder.decode(chunk))])
 
     def finish(self) -> None:
-        """Pass on what is left of a letter that never became whole."""
+        """Forward an incomplete last character."""
         if rest := self._decoder.decode(b"", final=True):
             self._watch.events([Said(rest)])
 
@@ -94,14 +104,14 @@ class _OutputForwarder:
 
 
 def has_prompt_placeholder(argv: tuple[str, ...]) -> bool:
-    """Whether an argument list says itself where the prompt goes."""
+    """Whether an argument list has a placeholder for the prompt."""
     return any("{prompt}" in part or "{prompt_file}" in part for part in argv)
 
 
 def split_command(command: str, flags: tuple[str, ...], root: str = "") -> tuple[str, ...]:
-    """The argument list that a command and its flags stand for. A flag that holds a space is two words and more.
+    """The argument list of a command and its flags. A flag that contains a space is split into words.
 
-    A command that is a file, relative to `root` or not, is one word whatever it holds.
+    A command that is an existing file, relative to `root` or not, is one word.
     """
     import shlex
 

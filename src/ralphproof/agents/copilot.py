@@ -41,14 +41,14 @@ from ralphproof.engine.sandbox import AgentRequirements, Exit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Only the tools that are named are offered, and none is called that. What is denied stays so, whatever else is allowed.
+# Only tools named here are offered, and none has the name `none`. Denied tools stay denied, whatever else is allowed.
 QUESTION_OPTIONS = (
     "--available-tools=none", "--deny-tool=shell", "--deny-tool=write", "--disable-builtin-mcps",
     "--no-custom-instructions", "--no-ask-user",
 )  # fmt: skip
 PERMISSION_OPTIONS = ("--allow-all", "--yolo", "--allow-all-tools", "--assisted-approval")
 
-# Families of events; what of them is not read here is of no use to us.
+# Families of events; those without a case in `read_line` are ignored.
 EVENT_FAMILIES = {
     "abort", "agent", "assistant", "auto_mode_switch", "capabilities", "command", "commands", "elicitation",
     "exit_plan_mode", "extensions", "external_tool", "hook", "human_response", "mcp", "mcp_app", "model",
@@ -56,14 +56,18 @@ EVENT_FAMILIES = {
     "session_limits_exhausted", "skill", "subagent", "system", "tool", "tool_search", "ui", "user", "user_input",
     "workflow",
 }  # fmt: skip
-# What it, and services behind it, call an error; a code says more than a type, and a type more than a status.
+# Error names of Copilot and of the services behind it; a code outweighs a type, and a type a status.
 ERROR_CODES = {
     "model_not_found": MODEL_ERROR, "model_not_supported": MODEL_ERROR, "context_length_exceeded": TOO_LONG_ERROR,
     "insufficient_quota": CREDIT_ERROR, "quota_exceeded": CREDIT_ERROR, "invalid_api_key": LOGIN_ERROR,
 }  # fmt: skip
 ERROR_TYPES = {
-    "authentication": LOGIN_ERROR, "authorization": LOGIN_ERROR, "quota": CREDIT_ERROR, "rate_limit": LIMIT_ERROR, "context_limit": TOO_LONG_ERROR,
-}  # fmt: skip
+    "authentication": LOGIN_ERROR,
+    "authorization": LOGIN_ERROR,
+    "quota": CREDIT_ERROR,
+    "rate_limit": LIMIT_ERROR,
+    "context_limit": TOO_LONG_ERROR,
+}
 HTTP_STATUSES = {
     401: LOGIN_ERROR,
     402: CREDIT_ERROR,
@@ -125,7 +129,7 @@ class Copilot:
         "COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN", "COPILOT_PROVIDER_BASE_URL", "~/.copilot/config.json",
     )  # fmt: skip
     updates_off: Mapping[str, str] = {"COPILOT_AUTO_UPDATE": "false"}
-    lodging = AgentRequirements(
+    requirements = AgentRequirements(
         "~/.copilot", "COPILOT_HOME",
         (
             "config.json", "settings.json", "mcp-config.json", "copilot-instructions.md", "instructions", "agents",
@@ -163,15 +167,15 @@ class Copilot:
     def environment(self, call: AgentInvocation) -> Mapping[str, str]:
         return {}
 
-    def reader(self, hearing: ReaderContext) -> CopilotStream:
-        return CopilotStream(self, hearing)
+    def reader(self, context: ReaderContext) -> CopilotStream:
+        return CopilotStream(self, context)
 
 
 class CopilotStream:
     """Reads one turn."""
 
-    def __init__(self, dialect: AgentAdapter, hearing: ReaderContext) -> None:
-        self._dialect, self._hearing, self._tell = dialect, hearing, hearing.tell
+    def __init__(self, adapter: AgentAdapter, context: ReaderContext) -> None:
+        self._adapter, self._context, self._emit = adapter, context, context.emit
         self._model: str | None = None
         self._words: list[str] = []  # of its last message, in pieces
         self._chars = 0
@@ -179,13 +183,13 @@ class CopilotStream:
         self._failure = _Data()  # the last call of a model that failed, if none has got through since
         self._error: _Data | None = None
 
-    def hear(self, line: bytes) -> None:
-        said = decode_line(line, _LINES)
-        own, data = said.agentId is None, said.data
-        match said.type:
+    def read_line(self, line: bytes) -> None:
+        entry = decode_line(line, _LINES)
+        own, data = entry.agentId is None, entry.data
+        match entry.type:
             case "session.tools_updated" if self._model is None and isinstance(data.model, str):
                 self._model = data.model
-                self._tell(Started(None, self._model))
+                self._emit(Started(None, self._model))
             case "assistant.message":
                 self._message(own, data)
             case "tool.execution_start":
@@ -197,16 +201,16 @@ class CopilotStream:
             case "assistant.turn_retry":
                 self._retry(data)
             case "session.warning":
-                self._tell(Progress(one_line(data.message)))
+                self._emit(Progress(one_line(data.message)))
             case "session.error" if own:
                 self._error = data
             case "result":
-                self._result(said)
-            case _ if said.type.partition(".")[0] not in EVENT_FAMILIES:
-                raise ValueError(said.type)
+                self._result(entry)
+            case _ if entry.type.partition(".")[0] not in EVENT_FAMILIES:
+                raise ValueError(entry.type)
 
     def close(self, end: Exit) -> None:
-        """Everything has been told with its result."""
+        """Nothing is left: the result line came last."""
 
     def _message(self, own: bool, data: _Data) -> None:
         self._failure = _Data()
@@ -218,7 +222,7 @@ class CopilotStream:
             self._words, self._chars = [], 0
         if data.content:
             self._write(data.content)
-            self._tell(Said(data.content))
+            self._emit(Said(data.content))
 
     def _write(self, piece: str) -> None:
         self._words.append(piece)
@@ -232,19 +236,19 @@ class CopilotStream:
         what = summarize_arguments(arguments)
         if len(self._calls) < MAX_CALLS:
             self._calls[data.toolCallId] = (data.toolName, what)
-        self._tell(ToolStarted(data.toolCallId, data.toolName, what))
+        self._emit(ToolStarted(data.toolCallId, data.toolName, what))
         if data.toolName == "ask_user":
-            self._tell(Asked(one_line(_get_field(arguments, "question"))))
+            self._emit(Asked(one_line(_get_field(arguments, "question"))))
 
     def _tool_ended(self, data: _Data) -> None:
         name, what = self._calls.pop(data.toolCallId, ("tool", ""))
         why = _get_field(data.error, "message")
         # A command that failed is a success of the tool that ran it.
         ok = data.success is True and not _get_field(data.shellExecution, "exitCode")
-        self._tell(make_tool_ended(data.toolCallId, ok, str(_get_field(data.result, "content") or why or "")))
+        self._emit(make_tool_ended(data.toolCallId, ok, str(_get_field(data.result, "content") or why or "")))
         if _get_field(data.error, "code") == "denied":
-            said = str(why).partition(". ")[0]  # what follows is advice for a person who is there
-            self._tell(Denied(name, one_line(f"{what}: {said}" if what else said)))
+            text = str(why).partition(". ")[0]  # what follows is advice for a person who is there
+            self._emit(Denied(name, one_line(f"{what}: {text}" if what else text)))
 
     def _call_failed(self, data: _Data) -> None:
         self._failure = data
@@ -254,34 +258,34 @@ class CopilotStream:
     def _retry(self, data: _Data) -> None:
         count = self._failure.retryAttempt
         number = f" {count + 1}" if isinstance(count, int) else ""
-        self._tell(Progress(one_line(f"service error ({self._failure.statusCode or data.reason}), retry{number}")))
+        self._emit(Progress(one_line(f"service error ({self._failure.statusCode or data.reason}), retry{number}")))
 
     def _limited(self, message: str) -> None:
-        self._tell(Limited(one_line(message), find_reset_time(message, self._hearing.now())))
+        self._emit(Limited(one_line(message), find_reset_time(message, self._context.now())))
 
-    def _result(self, said: _Line) -> None:
-        if said.sessionId:
-            self._tell(Started(said.sessionId, self._model))
-        requests = said.usage.premiumRequests if said.usage else None
+    def _result(self, entry: _Line) -> None:
+        if entry.sessionId:
+            self._emit(Started(entry.sessionId, self._model))
+        requests = entry.usage.premiumRequests if entry.usage else None
         if isinstance(requests, int | float) and requests > 0:
-            self._tell(Progress(f"premium requests used: {requests:g}"))
+            self._emit(Progress(f"premium requests used: {requests:g}"))
         text = "".join(self._words)
-        if type(said.exitCode) is int and said.exitCode == 0 and self._error is None:  # False is no exit code
-            self._tell(Ended(True, text))
+        if type(entry.exitCode) is int and entry.exitCode == 0 and self._error is None:  # False is no exit code
+            self._emit(Ended(True, text))
             return
         error = self._error or _Data()
-        message = str(error.message or f"the agent reported exit code {said.exitCode}")
+        message = str(error.message or f"the agent reported exit code {entry.exitCode}")
         kind = _error_kind(self._failure, error)
         if kind == LIMIT_ERROR:
             self._limited(message)
         if kind:
-            self._tell(failure_event(self._dialect, FailureReason(kind, one_line(message)), text))
+            self._emit(failure_event(self._adapter, FailureReason(kind, one_line(message)), text))
         else:
-            self._tell(Ended(False, text, one_line(message)))
+            self._emit(Ended(False, text, one_line(message)))
 
 
 def _error_kind(failure: _Data, error: _Data | None) -> str:
-    """What structure says of whose fault it is: of the model's last call, and of the session."""
+    """The error kind by structured fields of the model's last call and of the session."""
     status = failure.statusCode if error is None or error.statusCode is None else error.statusCode
     by_status = HTTP_STATUSES.get(status, OUTAGE_ERROR if status >= 500 else "") if isinstance(status, int) else ""
     by_type = ERROR_TYPES.get(str(error.errorType), "") if error else ""
@@ -289,12 +293,12 @@ def _error_kind(failure: _Data, error: _Data | None) -> str:
 
 
 def _service_message(data: _Data) -> str:
-    """What the service said: an error of its own inside of what is told."""
+    """The service's own message inside of the reported one."""
     try:
-        said = _get_field(decode_line(str(data.errorMessage).encode("utf-8", "replace"), ANY_DECODER), "message")
+        text = _get_field(decode_line(str(data.errorMessage).encode("utf-8", "replace"), ANY_DECODER), "message")
     except (ValueError, RecursionError):
-        said = None
-    return str(said or data.errorMessage)
+        text = None
+    return str(text or data.errorMessage)
 
 
 def _get_field(what: object, name: str) -> Any:

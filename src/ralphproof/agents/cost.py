@@ -1,4 +1,4 @@
-"""The cost of a turn: prices of tokens, and the running total of a stream."""
+"""The cost of a turn: token prices, the running total of a stream, and savings by cheaper models."""
 
 from __future__ import annotations
 
@@ -14,34 +14,37 @@ if TYPE_CHECKING:
 
     from genai_prices.types import ModelInfo, TieredPrices
 
+    from ralphproof.agents.selection import SelectedAgent
+    from ralphproof.engine.iteration import History
+    from ralphproof.settings.model import PriceSettings, Settings
 
-# What a turn has cost so far, from what comes by: the agent's own account at its end takes its place.
+
+# Savings by cheaper models: a run's tokens at the price of the dearest model of its settings.
 
 
-MAX_OPEN_MESSAGES = (
-    500  # messages whose usage may still grow, and as many before them; older ones are counted and forgotten
-)
+# Messages whose usage may still grow, and as many before them; older ones are counted and forgotten.
+MAX_OPEN_MESSAGES = 500
 MAX_MODELS = 100  # that one turn uses; the cost of more is unknown
 
 
 class UsageTally:
-    """Tells `Spent` when the sum has grown and everything that has come was read.
+    """The running sum of a stream's usage; emits `Spent` when it has grown and all output so far was read.
 
-    What is unknown of one model makes the whole cost unknown.
+    The agent's own account at the end replaces it. If the price of one model is unknown, the whole cost is unknown.
     """
 
-    def __init__(self, hearing: ReaderContext) -> None:
+    def __init__(self, context: ReaderContext) -> None:
         self.notional = False
-        self._hearing = hearing
+        self._context = context
         self._by_model: dict[str | None, list[int]] = {}
         self._messages: dict[str, tuple[int, ...]] = {}
         self._older: dict[str, tuple[int, ...]] = {}
         self._grown = False
         self._account = Spent(0, Usage())  # the agent's own, of all that it had used when it gave it
-        hearing.pause(self.flush)
+        context.on_idle(self.flush)
 
     def message(self, name: str, model: str | None, counts: tuple[int, int, int, int]) -> None:
-        """The usage of one message as it now stands: it is told in several lines, and must be counted once.
+        """The usage of one message as it now stands: it is reported in several lines and counted once.
 
         `counts` are those of `Usage`, in its order: a stream may hold a million of them.
         """
@@ -56,7 +59,7 @@ class UsageTally:
             self._add(model, tuple(new - old for new, old in zip(now, before, strict=True)))
 
     def add(self, model: str | None, usage: Usage) -> None:
-        """So much more was used."""
+        """Add usage that is reported once."""
         self._add(model, _usage_counts(usage))
 
     def _add(self, model: str | None, counts: tuple[int, ...]) -> None:
@@ -71,47 +74,49 @@ class UsageTally:
         self._grown = True
 
     def flush(self) -> None:
-        """Tell the sum if it has grown."""
+        """Emit the sum if it has grown."""
         if self._grown:
             self._grown = False
-            self._hearing.tell(self.spent(at_least=True))
+            self._context.emit(self.spent(at_least=True))
 
     def spent(self, at_least: bool) -> Spent:
-        """The agent's last account, if it gave one, and what has come by since."""
+        """The agent's last account, if it gave one, plus what was counted since."""
         total, costs = self._account.usage or Usage(), [self._account.micro_usd]
         for model, counts in self._by_model.items():
             usage = Usage(*counts)
             total = total.plus(usage)
-            costs.append(self._hearing.cost(model, usage))
+            costs.append(self._context.cost(model, usage))
         known = [cost for cost in costs if cost is not None]
         return Spent(sum(known) if len(known) == len(costs) else None, total, at_least, self.notional)
 
     def close(self, usage: Usage | None = None, at_least: bool = False) -> None:
-        """The agent gave no account of money: its tokens are counted, all in one model or as they came by."""
+        """Finish without an account of money from the agent: price its tokens, all in one model or as they were
+        counted.
+        """
         self._grown = False
         if usage is None:
             counted = self._by_model or self._account.usage != Usage()
-            self._hearing.tell(self.spent(at_least) if counted else Spent(None, notional=self.notional))
+            self._context.emit(self.spent(at_least) if counted else Spent(None, notional=self.notional))
             return
-        models = list(self._by_model) or [self._hearing.model]
+        models = list(self._by_model) or [self._context.model]
         own = self._own(usage)
-        cost = self._hearing.cost(models[0], own) if len(models) == 1 else self.spent(at_least=False).micro_usd
-        self._hearing.tell(Spent(cost, own, at_least, self.notional))
+        cost = self._context.cost(models[0], own) if len(models) == 1 else self.spent(at_least=False).micro_usd
+        self._context.emit(Spent(cost, own, at_least, self.notional))
 
     def settle(self, micro_usd: int | None, usage: Usage | None) -> None:
-        """The agent's own account of its session, and of the whole of it where it went on with one."""
+        """Take the agent's own account of its session, which includes earlier turns where it resumed one."""
         self._grown = False
         seen = self.spent(at_least=True).micro_usd or 0
-        billed = self._hearing.billed.micro_usd or 0
+        billed = self._context.billed.micro_usd or 0
         if micro_usd is not None and micro_usd - billed >= seen / 2:  # else it does not hold what was billed before
             micro_usd -= billed
         self._account = Spent(micro_usd, None if usage is None else self._own(usage), notional=self.notional)
         self._by_model.clear()
-        self._hearing.tell(self._account)
+        self._context.emit(self._account)
 
     def _own(self, usage: Usage) -> Usage:
-        """This turn's part of a session's usage. One that is smaller than what was billed before cannot hold it."""
-        billed = self._hearing.billed.usage or Usage()
+        """This turn's part of a session's usage. A sum smaller than what was billed before does not include it."""
+        billed = self._context.billed.usage or Usage()
         own = usage.less(billed)
         return own if min(_usage_counts(own)) >= 0 else usage
 
@@ -120,21 +125,18 @@ def _usage_counts(usage: Usage) -> tuple[int, int, int, int]:
     return usage.input, usage.output, usage.cache_read, usage.cache_write
 
 
-# What a turn cost, for agents that report tokens alone. None is unknown, never zero.
-
-
 MILLION = 1_000_000
 MAX_NAME_CHARS = 200  # a longer name is no model's
 PRICE_CACHE_S = 60.0  # prices may change with the hour; a stream asks a thousand times a second
 MAX_CACHED_NAMES = 256  # looked up by one list; what an agent prints is not trusted to end
 
-# What may follow a model's name without making it another model: a date, a revision, Bedrock's version.
+# Suffixes of a model's name that do not make it another model: a date, a revision, Bedrock's version.
 EDITION_SUFFIX = r"(?:[-@](?:latest|preview|\d{8}|\d{3,4}|\d\d-\d\d|\d\d-\d{4}|v\d:\d)|:\d)+"
 
 
 @value
 class TokenRates:
-    """Micro-dollars per million tokens of each kind. None is a price that is not known."""
+    """Micro-dollars per million tokens of each kind. None is an unknown price."""
 
     input: int | None = None
     output: int | None = None
@@ -149,11 +151,11 @@ class TokenRates:
         cache_read: float | None = None,
         cache_write: float | None = None,
     ) -> TokenRates:
-        """The rates that these dollars per million tokens are."""
+        """Rates from dollars per million tokens."""
         return cls(_to_micro_usd(input), _to_micro_usd(output), _to_micro_usd(cache_read), _to_micro_usd(cache_write))
 
     def cost(self, usage: Usage) -> int | None:
-        """Micro-dollars, exact and rounded half up once. None where tokens were used whose price is not known."""
+        """Micro-dollars, exact and rounded half up once. None where tokens of an unknown price were used."""
         total = 0
         for tokens, rate in (
             (usage.input, self.input),
@@ -170,8 +172,8 @@ class TokenRates:
 class PriceList:
     """Prices by the user's own list, else by the one that came with `genai-prices`. Nothing is ever fetched.
 
-    The figures are estimates. Long prompts have dearer tiers, which apply to each request; a turn tells its totals
-    alone, so the lowest tier is taken. A cache write is taken to last five minutes. Fees for searches are left out.
+    The figures are estimates. Long prompts have dearer tiers, which apply to each request; a turn reports only totals,
+    so the lowest tier is used. A cache write is assumed to last five minutes. Fees for searches are left out.
     """
 
     def __init__(self, own: Mapping[str, TokenRates] | None = None, clock: Callable[[], float] = time.time) -> None:
@@ -181,12 +183,12 @@ class PriceList:
         self._fresh: dict[tuple[str, str], tuple[float, TokenRates | None]] = {}
 
     def cost(self, model: str | None, usage: Usage, provider: str | None = None) -> int | None:
-        """Micro-dollars for a turn's tokens, at today's prices. None where the model's prices are not known."""
+        """Micro-dollars for a turn's tokens at today's prices. None where the model's prices are unknown."""
         rates = self.rates(model, provider)
         return None if rates is None else rates.cost(usage)
 
     def rates(self, model: str | None, provider: str | None = None) -> TokenRates | None:
-        """The user's rates by the longest name that the model's begins with, else the provider's."""
+        """The user's rates by the longest matching name prefix, else the provider's."""
         if not isinstance(model, str) or not _is_model_name(model):
             return None
         asked, now = (model, str(provider)), self._clock()
@@ -225,7 +227,7 @@ def _to_micro_usd(usd: float | Decimal | None) -> int | None:
 
 
 def _find_model(model: str, provider: str | None) -> ModelInfo | None:
-    """The model that is meant by the whole of this name. None without the package, too."""
+    """The model with exactly this name. None without the package, too."""
     try:
         from genai_prices.data_snapshot import get_snapshot  # 0.3 s and 30 MB: only once a price is asked for
     except ImportError:
@@ -239,7 +241,9 @@ def _find_model(model: str, provider: str | None) -> ModelInfo | None:
 
 
 def _split_provider(name: str, provider: str | None) -> tuple[str | None, str]:
-    """Who sells a model, and its name there. `openrouter/anthropic/claude-…` tells; Bedrock's names have dots."""
+    """The provider of a model, and the model's name there. `openrouter/anthropic/claude-…` names it; Bedrock's names
+    have dots.
+    """
     import re
 
     name = re.sub(r"\[\w+\]$", "", name)  # Claude Code 2.1 adds [1m] where it may use the long context
@@ -262,10 +266,10 @@ def _without_edition(name: str) -> Iterator[str]:
 
 
 def _is_exact_match(name: str, model: ModelInfo) -> bool:
-    """Whether nothing in the name was skipped to match the model.
+    """Whether the whole name matches the model.
 
-    genai-prices 0.2 matches many models by how a name begins, or by a part of it: `claude-opus-4-8-fast` would get the
-    price of the model that is half as dear. A name that still matches when it loses a letter at an end says more.
+    genai-prices 0.2 matches many models by a prefix or a part of the name: `claude-opus-4-8-fast` would get the price
+    of the model that costs half. A name that still matches without its first or last letter is such a partial match.
     """
     return model.is_match(name) and not model.is_match(name[1:]) and not model.is_match(name[:-1])
 
@@ -288,3 +292,44 @@ def _lowest_tier(price: Decimal | TieredPrices | None) -> int | None:
     from decimal import Decimal
 
     return _to_micro_usd(price if price is None or isinstance(price, Decimal) else price.base)
+
+
+def build_price_list(prices: tuple[tuple[str, PriceSettings], ...]) -> PriceList:
+    """The user's own prices, then the known ones."""
+
+    return PriceList(
+        {name: TokenRates.usd(one.input, one.output, one.cache_read, one.cache_write) for name, one in prices}
+    )
+
+
+def savings_calculator(settings: Settings, agents: tuple[SelectedAgent, ...]) -> Callable[[History], int | None]:
+    """Micro-dollars that cheaper models saved in a run, from its history; None where that cannot be known.
+
+    A ladder is compared with its last model. Where models rotate, the saving is against the dearest of them.
+    """
+    places = len(agents) - len(settings.agent.fallbacks)
+    models = {one.model for one in agents[:places] if one.model}
+    dearest = set(settings.agent.ladder[-1:]) or (models if settings.agent.rotate else set())
+    return lambda history: _estimate_savings(history, dearest, settings)
+
+
+def _estimate_savings(history: History, models: set[str], settings: Settings) -> int | None:
+    if not models or not history.iterations:
+        return None
+    prices = build_price_list(settings.prices)
+    savings = [_savings_against_model(history, model, prices.cost) for model in models]
+    return max((saved for saved in savings if saved is not None), default=None)
+
+
+def _savings_against_model(history: History, model: str, cost: Callable[..., int | None]) -> int | None:
+    """How much more all turns would have cost with this model, at least 0; None where a turn's cost is unknown."""
+    saved = 0
+    for iteration in history.iterations:
+        turn = iteration.turn
+        if turn.usage is None or turn.micro_usd is None:
+            return None
+        dear = cost(model, turn.usage)
+        if dear is None:
+            return None
+        saved += dear - turn.micro_usd if turn.model != model else 0
+    return max(0, saved)

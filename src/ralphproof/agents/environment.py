@@ -15,8 +15,8 @@ GIT_LOCATION_VARIABLES = (
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_CEILING_DIRECTORIES", "GIT_QUARANTINE_PATH",
 )  # fmt: skip
-# Marks that an agent leaves in the environment of what it starts, where another one would notice them and behave
-# differently, or go on with the first one's session. What users set themselves, keys above all, is none of these.
+# Variables that an agent sets for what it starts, and by which another agent would behave differently or continue the
+# first one's session. What users set themselves, such as keys, is not listed.
 AGENT_SESSION_VARIABLES = frozenset(
     (
         # Claude Code 2.1.325; the port is that of an editor, kind and folder those of a session in the background
@@ -50,9 +50,9 @@ AGENT_MARKER_VARIABLES = (
 
 
 def check_environment(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """What checks are started with: ours, less what leads astray. `agent.env` is none of their business.
+    """The environment of checks: ours, without misleading variables. `agent.env` does not apply to checks.
 
-    Our own settings are not theirs either: an address that is notified may hold a token.
+    Our own settings are left out too: a notification address may hold a token.
     """
     dropped = {*GIT_LOCATION_VARIABLES, *AGENT_SESSION_VARIABLES, SERVE_TOKEN_VARIABLE}
     kept = (one for one in environ.items() if one[0] not in dropped and one not in AGENT_MARKER_VARIABLES)
@@ -60,6 +60,6 @@ def check_environment(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]
 
 
 def agent_environment(environ: Mapping[str, str], settings: Settings) -> tuple[tuple[str, str], ...]:
-    """What agents are started with: the same, with what `agent.env` adds and without what it drops."""
+    """The environment of agents: that of checks, with what `agent.env` adds and without what it drops."""
     wanted = dict(check_environment(environ)) | dict(settings.agent.env)
     return tuple((name, text) for name, text in wanted.items() if text is not None)

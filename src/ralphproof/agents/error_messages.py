@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from ralphproof.agents.adapter import AgentAdapter
 
 
-# When a limit ends, from the words that say so.
+# Reset times in messages.
 
 
 MAX_TEXT_CHARS = 16 * 1024  # of a text; of a longer one its two ends
 MAX_PHRASE_CHARS = 120  # that say one time
 MAX_PHRASES = 64
-# What was due within the last minutes is due now, not tomorrow: clocks are said to the minute, the service's own may be
-# slow, and a turn takes a while to end after that.
+# A time within the last minutes means now, not tomorrow: messages give minutes, the service's clock may be slow, and
+# the turn takes a while to end.
 GRACE_S = 300
 
-# Patterns are compiled when a limit is first met, and kept by `re`. Whatever repeats in them is bounded.
+# Patterns are compiled when a limit is first met, and cached by `re`. Every repetition in them is bounded.
 _FILL = r"""["'\\\s:=·∙]{0,8}"""
 _CUE = rf"""(?ix)
     (?P<bar>\|)(?=\d{{10}})
@@ -75,16 +75,16 @@ _NAMED = {"PT": "America/Los_Angeles", "PACIFIC TIME": "America/Los_Angeles", "E
 
 
 def keep_ends(text: str) -> str:
-    """As much of a text as is looked at: of a long one its two ends."""
+    """As much of a text as is examined: of a long one its two ends."""
     return text if len(text) <= MAX_TEXT_CHARS else text[: MAX_TEXT_CHARS // 2] + "\n" + text[-MAX_TEXT_CHARS // 2 :]
 
 
 def find_reset_time(text: str, now_s: float, zone: str | None = None) -> float | None:
-    """Epoch seconds of the first end of a limit that a text says, never in the past; None where it says none.
+    """Epoch seconds of the first reset time in a text, never in the past; None where there is none.
 
-    A clock time without a date is the next such instant. `zone` is where words without a zone were said, by default
-    the machine's own. Of a time that comes twice the first counts that is not over; one that a change of clocks skips
-    is the instant of that change. A zone that is not known, and a time further off than a month, say nothing.
+    A clock time without a date is its next occurrence. `zone` applies to times without a zone, by default the machine's
+    own. An ambiguous time is the first of its two instants that is not over; a time that a clock change skips is the
+    instant of that change. Unknown zones, and times more than a month away, are ignored.
     """
     text = keep_ends(text)
     for count, cue in enumerate(re.finditer(_CUE, text)):
@@ -100,7 +100,7 @@ def find_reset_time(text: str, now_s: float, zone: str | None = None) -> float |
 
 
 def _candidate_times(cue: re.Match[str], phrase: str, now_s: float, zone: str | None) -> Iterator[float]:
-    """What a phrase can mean, in the order of time."""
+    """The possible meanings of a phrase, in order of time."""
     if epoch := re.match(_EPOCH, phrase):
         yield int(epoch[1]) / (1000 if len(epoch[1]) == 13 else 1)
     elif (length_s := _parse_duration_s(phrase)) is not None:
@@ -112,7 +112,7 @@ def _candidate_times(cue: re.Match[str], phrase: str, now_s: float, zone: str | 
 
 
 def _parse_duration_s(phrase: str) -> float | None:
-    """The length of time that a phrase begins with: `2 hours 5 minutes`, `1h30m`, `12.5s`."""
+    """The duration at the beginning of a phrase: `2 hours 5 minutes`, `1h30m`, `12.5s`."""
     total, place = None, 0
     while amount := re.compile(_AMOUNT).match(phrase, place):
         unit = (amount["unit"] or amount["tight"]).lower()
@@ -123,7 +123,7 @@ def _parse_duration_s(phrase: str) -> float | None:
 
 
 def _calendar_times(phrase: str, now_s: float, home: str | None) -> Iterator[float]:
-    """What a phrase of a date, a clock time, or both can mean, in the order of time."""
+    """The possible meanings of a date, a clock time, or both, in order of time."""
     from datetime import datetime, time
 
     dated = re.match(_DATE, phrase)
@@ -153,7 +153,7 @@ def _parse_time_of_day(clock: re.Match[str]) -> tuple[int, int, int] | None:
 
 
 def _candidate_days(dated: re.Match[str], today: date, tomorrow: bool) -> Iterator[date]:
-    """The days that can be meant, in order."""
+    """The possible days, in order."""
     from datetime import date, timedelta
 
     if dated["iso"]:
@@ -172,7 +172,7 @@ def _candidate_days(dated: re.Match[str], today: date, tomorrow: bool) -> Iterat
 
 
 def _parse_zone(phrase: str, home: str | None) -> tzinfo | None:
-    """The zone that a phrase begins with, else `home`; None is the machine's own. ValueError for one not known."""
+    """The zone at the beginning of a phrase, else `home`; None is the machine's own. ValueError for an unknown one."""
     from datetime import timedelta, timezone
 
     said = re.match(_ZONE, phrase)
@@ -193,7 +193,7 @@ def _parse_zone(phrase: str, home: str | None) -> tzinfo | None:
 
 
 def _to_epochs(wall: datetime, where: tzinfo | None) -> Iterator[float]:
-    """When a clock there shows this, in the order of time; where it never does, when it first shows more."""
+    """When a clock there shows this, in order of time; if it never does, when it first shows more."""
     from datetime import datetime
 
     first, second = (wall.replace(tzinfo=where, fold=fold).timestamp() for fold in (0, 1))
@@ -209,7 +209,7 @@ def _to_epochs(wall: datetime, where: tzinfo | None) -> Iterator[float]:
     yield float(high)
 
 
-# What an agent's own words say of why it failed: the last resort, after structure has told nothing.
+# Why a turn failed, by its messages: the last resort, after structured data.
 
 
 LOGIN_ERROR, CREDIT_ERROR, FLAG_ERROR, MODEL_ERROR, LIMIT_ERROR, OUTAGE_ERROR, TOO_LONG_ERROR = (
@@ -229,15 +229,15 @@ TRIM_AFTER_CHARS = 120  # a line whose words begin later is told from there on
 
 @value
 class FailureReason:
-    """Why it failed. `message` is the telling line, `resets_at` epoch seconds where it says when that will be over."""
+    """Why a turn failed. `message` is the relevant line, `resets_at` epoch seconds where it names a time."""
 
     kind: str
     message: str
     resets_at: float | None = None
 
 
-# How programs and services begin to complain; the first that fits wins. `~` is some characters, `*` one word. What ends
-# in a full stop must end its clause: "Invalid API key" complains, "Invalid API key handling is done" does not.
+# Beginnings of error messages; the first match wins. `~` is some characters, `*` one word. A phrase that ends in a full
+# stop must end its clause: "Invalid API key" is an error, "Invalid API key handling is done" is not.
 _PHRASES = {
     TOO_LONG_ERROR: """
         prompt is too long | input is too long | request too large | context limit reached.
@@ -313,13 +313,17 @@ _PHRASES = {
         """,
 }  # fmt: skip
 
-# Names that services have for errors; wherever JSON names one, that is what it is.
+# Error codes of services: a JSON value that equals one decides.
 _CODES = {
     TOO_LONG_ERROR: "context_length_exceeded|request_too_large",
     MODEL_ERROR: "model_not_found",
-    LIMIT_ERROR: "rate_limit|rate_limit_error|rate_limit_exceeded|ratelimitexceeded|usage_limit_reached|resource_exhausted",
+    LIMIT_ERROR: (
+        "rate_limit|rate_limit_error|rate_limit_exceeded|ratelimitexceeded|usage_limit_reached|resource_exhausted"
+    ),
     CREDIT_ERROR: "insufficient_quota|quota_exceeded|billing_error|billing_hard_limit_reached|usage_not_included",
-    LOGIN_ERROR: "authentication_error|authentication_failed|invalid_api_key|invalid_grant|token_expired|unauthenticated",
+    LOGIN_ERROR: (
+        "authentication_error|authentication_failed|invalid_api_key|invalid_grant|token_expired|unauthenticated"
+    ),
     OUTAGE_ERROR: "overloaded_error|server_error|api_error|server_is_overloaded|internal_error|unavailable",
 }
 _STATUSES = {
@@ -333,7 +337,7 @@ _STATUSES = {
 _STATUS_FIELD = r"""(?i)["'](?:code|status|statuscode)["']\s?:\s?([45]\d\d)\b"""
 _STATUS = r"(?i)([45]\d\d)(?![\w-]|\.\d)(?!\s(?!status|this|requests)\w+s\b)"  # a number before a plural counts things
 
-# What may stand before the words: marks (but none of a list, nor of code), and what says that an error follows.
+# What may precede the phrase: punctuation (but no list or code marks), and words that announce an error.
 _LEAD = r"""(?ix)
     <[!/]?\w[^<>]{0,80}> | (?:[^\w`*•+\#~-]|-\s?(?=[{\[]))+ | [45]\d\d(?!\w)
     | (?P<error>
@@ -351,7 +355,7 @@ _LEAD = r"""(?ix)
       )
 """
 
-# A trace of a program is no complaint of the agent, unless it is the agent's own or names a service of models.
+# A stack trace counts only if it is the agent's own or names a model service.
 _OWN_TRACE = (
     "@anthropic-ai/", "@openai/", "@google/gemini-cli", "@qwen-code/", "opencode-ai", "@github/copilot",
     "pi-coding-agent", "@sourcegraph/amp", "@ampcode/", "/$bunfs/", "api.anthropic.com", "api.openai.com",
@@ -375,7 +379,7 @@ _SENTENCES = {
     TOO_LONG_ERROR: ("the prompt of {name} or its context grew too long: {why}", ""),
 }
 
-# What an agent prints while it waits for somebody to log in.
+# Texts that an agent prints while it waits for a login.
 _LOGIN_WORDS = (
     b"enter the authorization code", b"paste the authorization code", b"please visit the following url to authorize",
     b"please visit the following url in your browser to authorize", b"oauth device authorization",
@@ -391,7 +395,7 @@ _LOGIN_ADDRESSES = (
 
 
 def find_failure_reason(text: str, now_s: float) -> FailureReason | None:
-    """The last complaint in a final error message or in the end of stderr; an outage only if there is no other."""
+    """The last error in a final message or at the end of stderr; an outage only if there is no other."""
     lines = [
         _to_printable(line[:MAX_MESSAGE_CHARS])
         for line in _lines_without_traces(strip_escapes(keep_ends(text)).split("\n"))
@@ -405,7 +409,7 @@ def find_failure_reason(text: str, now_s: float) -> FailureReason | None:
 
 
 def asks_for_login(line: bytes) -> bool:
-    """Whether a line on standard output, of an agent that should speak JSON, waits for a person to log in."""
+    """Whether a line on standard output, of an agent that should print JSON, asks a person to log in."""
     low = line[:MAX_MESSAGE_CHARS].strip().lower()
     if low.startswith((b"{", b'"', b"[{", b'["', b"[[")):
         return False
@@ -414,11 +418,11 @@ def asks_for_login(line: bytes) -> bool:
     return b"https://" in low and any(address in low for address in _LOGIN_ADDRESSES)
 
 
-def failure_event(dialect: AgentAdapter, complaint: FailureReason, text: str | None = None) -> Ended:
-    """The end of a turn that failed for this reason, with what to do about it."""
+def failure_event(adapter: AgentAdapter, complaint: FailureReason, text: str | None = None) -> Ended:
+    """The end of a turn that failed for this reason, with advice."""
     sentence, blame = _SENTENCES[complaint.kind]
     why = complaint.message.rstrip(" .")
-    return Ended(False, text, sentence.format(name=dialect.name, why=why, login=dialect.login), blame)
+    return Ended(False, text, sentence.format(name=adapter.name, why=why, login=adapter.login), blame)
 
 
 def _to_printable(line: str) -> str:
@@ -440,11 +444,11 @@ def _make_reason(kind: str, place: int, number: int, lines: list[str], now_s: fl
 
 
 def _classify_line(line: str, alone: bool) -> tuple[str, int, bool] | None:
-    """The kind of complaint that a line is, where its words begin, and whether it is one by its words.
+    """The kind of error in a line, where its phrase begins, and whether a phrase or code matched (else a status).
 
     A status without a word about an error counts only in a line that is alone.
     """
-    # Every replacement is as long as what it replaces, so that places stay.
+    # Replacements keep the length, so that positions stay valid.
     line = line.translate({0x2019: "'", 0x2018: "'", 0x201C: '"', 0x201D: '"'})
     line = line.replace("\\n", "  ").replace('\\"', ' "')
     words, codes, statuses, fields, leads = _compile_patterns()
@@ -467,7 +471,7 @@ def _classify_line(line: str, alone: bool) -> tuple[str, int, bool] | None:
 
 @cache
 def _compile_patterns() -> tuple[re.Pattern[str], ...]:
-    """Of phrases and of codes, with a group for every kind; of a status; of what may stand before them."""
+    """Patterns of phrases and of codes, with a group for each kind; of a status; of status fields; of prefixes."""
     said = {
         kind: [_phrase_pattern(one) for one in re.split(r"\s*\n\s*| \| ", text)[1:-1]]
         for kind, text in _PHRASES.items()
@@ -489,7 +493,7 @@ def _phrase_pattern(phrase: str) -> str:
 
 
 def _lines_without_traces(lines: list[str]) -> Iterator[str]:
-    """The lines less those of other programs' traces: Python's, Rust's, and those with frames that begin with `at`."""
+    """The lines without the stack traces of other programs: Python's, Rust's, and frames that begin with `at`."""
     number = 0
     while number < len(lines):
         after = number + 1
@@ -507,7 +511,7 @@ def _lines_without_traces(lines: list[str]) -> Iterator[str]:
 
 
 def _skip_traceback(lines: list[str], number: int) -> int:
-    """Past what is indented below this line, and the line that then names the error."""
+    """The line after a traceback: past the indented lines and the line that names the error."""
     indent = len(lines[number]) - len(lines[number].lstrip())
     number += 1
     while number < len(lines) and (not lines[number].strip() or lines[number][: indent + 1].isspace()):

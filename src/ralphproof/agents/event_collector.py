@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# A stream of bytes as bounded lines and as bounded text.
-
-
 MAX_LINE_BYTES = 16 * 1024 * 1024  # a longer line is not parsed
 HEAD_TAIL_BYTES = 128 * 1024  # of the beginning, and as much of the end
 
@@ -46,11 +43,11 @@ class LineSplitter:
 
     @property
     def open(self) -> bytes:
-        """What has come of a line that is not complete."""
+        """The part of a line that has come so far."""
         return bytes(self._part)
 
     def end(self) -> list[bytes]:
-        """What is left without a newline."""
+        """The last line, where it has no newline."""
         lines: list[bytes] = []
         if self._part or self._skipped:
             self._finish(lines)
@@ -98,109 +95,109 @@ class HeadTailBuffer:
         return bytes(self._head + middle + self._tail).decode("utf-8", "replace")
 
 
-# Listens to one turn: lines become events, events become a turn, and what nobody understands is kept as it came.
-
-
 MAX_UNPARSED_CHARS = 2000  # of a line that is not understood
 MAX_UNPARSED_LINES = 5  # such lines, the last ones, that are kept
 QUIET_TICKS = 4  # two seconds without output: who left a line open then may wait for somebody, or be at its end
 
 
 class EventCollector:
-    """Hands events on as they come, and says once that the program said its result. `tell` takes one event."""
+    """Collects the events of one turn from its output lines and passes them on in batches; `emit` takes one event.
+
+    Its tick reports once that the program has given its result.
+    """
 
     def __init__(self, watch: TurnWatcher) -> None:
-        self.fold = TurnBuilder()
+        self.turn_builder = TurnBuilder()
         self.ended: Ended | None = None
         self._watch, self._lines = watch, LineSplitter(MAX_LINE_BYTES)
-        self._told: list[Event] = []
-        self.tell = self._told.append  # a stream may hold a million events: they are handed on many at a time
-        self._read: Callable[[bytes], None] = self._misses
-        self._said = False
-        self._lines_heard = self._starts = 0
-        self._pauses: list[Callable[[], None]] = []
-        self._missed: list[Callable[[bytes], None]] = []
-        self._unread: list[str] = []
-        self._quiet = 0
+        self._pending: list[Event] = []
+        self.emit = self._pending.append  # a stream may hold a million events: they are handed on many at a time
+        self._read: Callable[[bytes], None] = self._add_unparsed
+        self._result_said = False
+        self._line_count = self._start_count = 0
+        self._idle_callbacks: list[Callable[[], None]] = []
+        self._on_unparsed: list[Callable[[bytes], None]] = []
+        self._unparsed_lines: list[str] = []
+        self._idle_ticks = 0
 
-    def pause(self, call: Callable[[], None]) -> None:
-        """Call this whenever everything that has come was read."""
-        self._pauses.append(call)
+    def on_idle(self, call: Callable[[], None]) -> None:
+        """Call this whenever all output so far was read."""
+        self._idle_callbacks.append(call)
 
-    def listen(self, read: Callable[[bytes], None], missed: Callable[[bytes], None] | None = None) -> None:
-        """From now on lines go to `read`; those for which it raises ValueError or RecursionError go to `missed` too."""
+    def set_reader(self, read: Callable[[bytes], None], on_unparsed: Callable[[bytes], None] | None = None) -> None:
+        """Send lines to `read`; those for which it raises ValueError or RecursionError go to `on_unparsed` too."""
         self._read = read
-        self._missed = [missed] if missed else []
+        self._on_unparsed = [on_unparsed] if on_unparsed else []
 
     @property
-    def silent(self) -> bool:
-        """Whether nothing was printed, but for the line that says that the program came up."""
-        return self._lines_heard == self._starts
+    def printed_nothing(self) -> bool:
+        """Whether nothing was printed except the line that says that the program started."""
+        return self._line_count == self._start_count
 
     @property
-    def unread(self) -> str:
-        """The last of what was not understood."""
-        return "\n".join(self._unread)
+    def unparsed_text(self) -> str:
+        """The last lines that could not be parsed."""
+        return "\n".join(self._unparsed_lines)
 
     def output(self, chunk: bytes) -> None:
-        self._quiet = 0
-        self._hear(self._lines.feed(chunk))
+        self._idle_ticks = 0
+        self._read_lines(self._lines.feed(chunk))
 
     def tick(self) -> int:
-        self._quiet += 1
-        if self._quiet == QUIET_TICKS and self._lines.open:
-            self._hear(self._lines.end())
+        self._idle_ticks += 1
+        if self._idle_ticks == QUIET_TICKS and self._lines.open:
+            self._read_lines(self._lines.end())
         wanted = self._watch.tick()
-        if self._said and wanted <= CONTINUE:
-            self._said = False
+        if self._result_said and wanted <= CONTINUE:
+            self._result_said = False
             return RESULT_SAID
         return wanted
 
     def finish(self) -> None:
-        """No more comes: what is left is a line too."""
-        self._hear(self._lines.end())
+        """End of output: an incomplete last line is a line too."""
+        self._read_lines(self._lines.end())
 
-    def hand_on(self) -> None:
-        """Hand on what was told."""
-        if not self._told:
+    def flush_events(self) -> None:
+        """Pass on the pending events."""
+        if not self._pending:
             return
-        events = self._told[:]
-        self._told.clear()
+        events = self._pending[:]
+        self._pending.clear()
         for event in events:
             if type(event) is Ended:
-                self.ended, self._said = event, True
+                self.ended, self._result_said = event, True
             elif type(event) is Started:
-                self._starts += 1
-        self.fold.add(events)
+                self._start_count += 1
+        self.turn_builder.add(events)
         self._watch.events(events)
 
-    def _hear(self, lines: list[bytes]) -> None:
+    def _read_lines(self, lines: list[bytes]) -> None:
         read = self._read
-        self._lines_heard += sum(1 for line in lines if line.strip()) + len(self._lines.dropped)
+        self._line_count += sum(1 for line in lines if line.strip()) + len(self._lines.dropped)
         for line in lines:
             try:
                 read(line)
             except (ValueError, RecursionError):
-                self._misses(line)
+                self._add_unparsed(line)
         for size in self._lines.dropped:  # lines that were too long to be read; the log has them
-            self.tell(Unparsed("", size))
+            self.emit(Unparsed("", size))
         self._lines.dropped.clear()
-        for call in self._pauses:
+        for call in self._idle_callbacks:
             call()
-        self.hand_on()
+        self.flush_events()
 
-    def _misses(self, line: bytes) -> None:
+    def _add_unparsed(self, line: bytes) -> None:
         if not line.strip():
             return
-        for missed in self._missed:
-            missed(line)
+        for callback in self._on_unparsed:
+            callback(line)
         raw = line[:MAX_UNPARSED_CHARS].decode("utf-8", "replace")
-        self._unread = [*self._unread[1 - MAX_UNPARSED_LINES :], raw]
-        self.tell(Unparsed(raw, len(line)))
+        self._unparsed_lines = [*self._unparsed_lines[1 - MAX_UNPARSED_LINES :], raw]
+        self.emit(Unparsed(raw, len(line)))
 
 
 def parse_event(line: bytes) -> Event:
-    """The event that a line holds; raises ValueError where it holds none."""
+    """The event that a JSON line holds; raises ValueError where it holds none."""
     import json
 
     try:

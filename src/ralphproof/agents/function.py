@@ -1,4 +1,7 @@
-"""A Python function as an agent, or as the supervised program, called in a thread of this process."""
+"""A Python function as an agent, or as the supervised program, called in a thread of this process.
+
+The function can be asked to return, but not be forced to: a thread cannot be ended from outside.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-# A Python function as an agent. It is called in a thread of our own process while the loop's thread looks on.
-#
-# It can be asked to leave, and not be made to: a thread cannot be ended from outside.
-
-
 MAX_USD = 1_000_000.0  # a turn that says to have cost more says nothing
 POLL_S = 0.1
 MAX_LOG_BYTES = 64 << 20
@@ -33,7 +31,7 @@ GENERATOR_REFUSED = "{} is a generator function, which does nothing when it is c
 
 @value
 class AgentReply:
-    """What a function may return instead of a text. A cost of None is unknown, never zero."""
+    """What a function may return instead of a text. A cost of None is unknown, not zero."""
 
     text: str
     cost_usd: float | None = None
@@ -45,11 +43,11 @@ class AgentReply:
 class RunAccess:
     """What functions may ask and do of the run that they are part of.
 
-    `wish` says whether somebody wants the run to end, and `interrupt` ends it as Ctrl-C does. `mask` hides secrets.
+    `stop_requested` says whether the run should end, and `interrupt` ends it as Ctrl-C does. `mask` hides secrets.
     `post` puts a message on the task's bus: its type, its text, and the iteration.
     """
 
-    wish: Callable[[], str] = str
+    stop_requested: Callable[[], str] = str
     interrupt: Callable[[], None] = lambda: None
     mask: Callable[[str], str] = str
     post: Callable[[str, str, int], None] = lambda *_: None
@@ -57,7 +55,7 @@ class RunAccess:
 
 @value
 class FunctionResult:
-    """What came of a call: the reply, the exit code that it stands for, and `blame` as in `Ended`."""
+    """The result of a call: the reply, its exit code, and `blame` as in `Ended`."""
 
     reply: AgentReply = AgentReply("")
     code: int = 0
@@ -65,40 +63,40 @@ class FunctionResult:
 
 
 class FunctionCall:
-    """One call of a function, as both threads see it. What it says is passed on by the loop's thread."""
+    """One call of a function, shared by both threads. What it says is passed on by the loop's thread."""
 
     def __init__(self) -> None:
-        self.leave, self.stir = Flag(), Flag()
-        self.over = self.given_up = False
-        self.answer = FunctionResult(AgentReply("", error="what came of the call is not known"))
-        self.raised: BaseException | None = None
-        self._said: deque[str] = deque()
+        self.cancelled, self.wake = Flag(), Flag()
+        self.finished = self.abandoned = False
+        self.result = FunctionResult(AgentReply("", error="what came of the call is not known"))
+        self.error: BaseException | None = None
+        self._texts: deque[str] = deque()
 
     def say(self, text: str) -> None:
-        if text and not self.given_up:
-            self._said.append(text)
-            self.stir.set()
+        if text and not self.abandoned:
+            self._texts.append(text)
+            self.wake.set()
 
-    def said(self) -> str:
-        """What is new of what it said."""
-        return "".join(self._said.popleft() for _ in range(len(self._said)))
+    def take_text(self) -> str:
+        """What it said since the last call of this method."""
+        return "".join(self._texts.popleft() for _ in range(len(self._texts)))
 
-    def make(self, function: Callable[[], FunctionResult]) -> None:
-        """Call the function. Whatever it raises is an answer: no exception leaves the thread."""
+    def run(self, function: Callable[[], FunctionResult]) -> None:
+        """Call the function. No exception leaves the thread: it is kept in `error`."""
         try:
-            self.answer = function()
-        except BaseException as raised:  # noqa: BLE001 (the thread's end; Ctrl-C is passed on by the loop's thread)
-            self.raised = raised
-        self.over = True
-        self.stir.set()
+            self.result = function()
+        except BaseException as error:  # noqa: BLE001 (the thread's end; Ctrl-C is passed on by the loop's thread)
+            self.error = error
+        self.finished = True
+        self.wake.set()
 
 
 @value
 class AgentContext:
-    """What a function knows of its turn beside the prompt. Any thread may use it.
+    """What a function knows of its turn besides the prompt. Any thread may use it.
 
     `folder` is the project, `run_dir` the folder of the run's logs, `task_folder` the one for markers such as DONE.
-    `env` is the environment for programs that the function starts: with it, `ralph bus post` knows whose message it is.
+    `env` is the environment for programs that the function starts: with it, `ralph bus post` knows which run posts.
     """
 
     folder: str
@@ -112,16 +110,16 @@ class AgentContext:
     _access: RunAccess = RunAccess()
 
     def cancelled(self) -> bool:
-        """Whether the function should return: somebody wants the run to end, or the turn's time or money is used up."""
-        return self._call is not None and self._call.leave.is_set()
+        """Whether the function should return: the run is to end, or the turn's time or money is used up."""
+        return self._call is not None and self._call.cancelled.is_set()
 
     def say(self, text: str) -> None:
-        """Add to what the agent says in this turn. Observers hear it at once, and it is in the turn's log."""
+        """Add to what the agent says in this turn. Observers see it at once, and it is in the turn's log."""
         if self._call is not None:
             self._call.say(str(text))
 
     def post(self, kind: str, text: str) -> None:
-        """Put a message on the task's bus. One of the type WAIT lets the run wait for somebody after this turn."""
+        """Put a message on the task's bus. One of the type WAIT makes the run wait for an answer after this turn."""
         self._access.post(kind, text, self.iteration)
 
 
@@ -135,28 +133,28 @@ def make_agent_context(brief: TurnInput, call: FunctionCall, access: RunAccess) 
 
 
 class FunctionAgent:
-    """Calls a function with the prompt and a context. `answered` and `failed` say what its result and error mean."""
+    """Calls a function with the prompt and a context. `on_result`, `on_error`: what its result and error mean."""
 
     reports_cost = True  # by its AgentReply; without one that turn's cost is unknown
 
     def __init__(
         self, name: str, function: Callable[[str, AgentContext], object],
-        answered: Callable[[object], FunctionResult] | None = None,
-        failed: Callable[[BaseException], FunctionResult] | None = None,
+        on_result: Callable[[object], FunctionResult] | None = None,
+        on_error: Callable[[BaseException], FunctionResult] | None = None,
     ) -> None:  # fmt: skip
         self.name, self._function = name, function
-        self._answered, self._failed = answered or _result_of_reply, failed or _result_of_error
+        self._on_result, self._on_error = on_result or _result_of_reply, on_error or _result_of_error
         self._access = RunAccess()
 
-    def attend(self, access: RunAccess) -> None:
-        """From now on this is the run that it belongs to."""
+    def attach(self, access: RunAccess) -> None:
+        """Set the run that it belongs to."""
         self._access = access
 
     def argv(self, brief: TurnInput) -> tuple[str, ...]:
         return (self.name,)
 
     def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
-        """Call it, and look on until it returns. A call that died with its process is not made again."""
+        """Call it, and watch until it returns. A call that died with its process is not made again."""
         import contextvars
         from threading import Thread
 
@@ -167,45 +165,45 @@ class FunctionAgent:
         began_s = time.monotonic()
         watch.tick()
         _emit_events([Started(None, None)], watch, fold)
-        work = (call.make, lambda: self._answered(run_if_coroutine(self._function(brief.prompt, context))))
+        work = (call.run, lambda: self._on_result(run_if_coroutine(self._function(brief.prompt, context))))
         Thread(target=contextvars.copy_context().run, args=work, name=brief.mark, daemon=True).start()
-        why = self._looked_on(call, log, watch, fold, began_s + brief.timeout_s)
+        why = self._wait_for_call(call, log, watch, fold, began_s + brief.timeout_s)
         return self._turn(call, why, time.monotonic() - began_s, log, watch, fold)
 
-    def _looked_on(
+    def _wait_for_call(
         self, call: FunctionCall, log: FunctionLog, watch: TurnWatcher, fold: TurnBuilder, until_s: float
     ) -> str:
-        """Wait until it is over; how it ended. What is asked of it twice is not waited for."""
+        """Wait until it is over; how it ended. A call that is told to end twice is not waited for."""
         why = "exit"
         while True:
-            call.stir.wait(POLL_S)
-            call.stir.clear()
-            over = call.over
-            if text := call.said():
+            call.wake.wait(POLL_S)
+            call.wake.clear()
+            over = call.finished
+            if text := call.take_text():
                 log.add(text)
                 _emit_events([Said(text)], watch, fold)
             if over:
                 return why
             urgency = watch.tick()
             if urgency == KILL:
-                call.leave.set()
-                call.given_up = True
+                call.cancelled.set()
+                call.abandoned = True
                 return "killed"
             if urgency == STOP:
                 why = "stopped"
             elif why == "exit" and time.monotonic() >= until_s:
                 why = "timeout"
-            if why != "exit" or self._access.wish():
-                call.leave.set()
+            if why != "exit" or self._access.stop_requested():
+                call.cancelled.set()
 
     def _turn(
         self, call: FunctionCall, why: str, seconds: float, log: FunctionLog, watch: TurnWatcher, fold: TurnBuilder
     ) -> Turn:
-        """The turn that this call makes. A negative code is a signal's, as `subprocess` has it."""
-        answer = call.answer if call.raised is None else self._failed(call.raised)
-        if call.raised is not None and answer.reply.error is not None:
-            log.fail(call.raised)
-        if isinstance(call.raised, KeyboardInterrupt):
+        """The turn of this call. A negative code is a signal's, as in `subprocess`."""
+        answer = call.result if call.error is None else self._on_error(call.error)
+        if call.error is not None and answer.reply.error is not None:
+            log.fail(call.error)
+        if isinstance(call.error, KeyboardInterrupt):
             self._access.interrupt()
             why = "stopped" if why == "exit" else why
         reply = answer.reply
@@ -227,28 +225,28 @@ def _emit_events(events: list[Event], watch: TurnWatcher, fold: TurnBuilder) -> 
 class FunctionLog:
     """What a function said, and how it failed, in the files in which programs leave their output.
 
-    A disk that is full ends no turn: then a log is not whole.
+    A full disk ends no turn: the log is then incomplete.
     """
 
     def __init__(self, base: str, mask: Callable[[str], str]) -> None:
         self._base, self._mask, self._bytes = base, mask, 0
 
     def add(self, text: str, apart: bool = False) -> None:
-        """Write more of what it said, on a line of its own where it stands `apart`."""
+        """Write more text, with `apart` on a new line."""
         if not text or self._bytes >= MAX_LOG_BYTES:
             return
         data = (b"\n" if apart and self._bytes else b"") + _encode(self._mask(text))
         self._bytes += len(data)
         self._write(".ndjson", data if self._bytes < MAX_LOG_BYTES else b"\n... [truncated]\n")
 
-    def fail(self, raised: BaseException) -> None:
-        """Write the traceback, without the frames of our own that made the call."""
+    def fail(self, error: BaseException) -> None:
+        """Write the traceback, without our own frames."""
         import traceback
 
-        frames = raised.__traceback__
+        frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
             frames = frames.tb_next
-        lines = traceback.format_exception(type(raised), raised, frames)
+        lines = traceback.format_exception(type(error), error, frames)
         self._write(".stderr.log", _encode(self._mask("".join(lines)))[-MAX_LOG_BYTES:])
 
     def _write(self, ending: str, data: bytes) -> None:
@@ -263,25 +261,25 @@ def _encode(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def error_text(raised: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An exception's type and message."""
     try:
-        message = str(raised)
+        message = str(error)
     except Exception:  # noqa: BLE001 (a message that cannot be had is none)
         message = ""
-    return f"{type(raised).__name__}: {message}" if message else type(raised).__name__
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def _result_of_reply(said: object) -> FunctionResult:
     return FunctionResult(to_agent_reply(said))
 
 
-def _result_of_error(raised: BaseException) -> FunctionResult:
-    return FunctionResult(AgentReply("", error=error_text(raised)))
+def _result_of_error(error: BaseException) -> FunctionResult:
+    return FunctionResult(AgentReply("", error=error_text(error)))
 
 
 def to_agent_reply(said: object) -> AgentReply:
-    """What a function said, whatever it returned."""
+    """The reply of a function, whatever it returned."""
     if not isinstance(said, AgentReply):
         return AgentReply(_to_text(said))
     return replace(said, text=_to_text(said.text), error=None if said.error is None else str(said.error))
@@ -292,7 +290,7 @@ def _to_text(said: object) -> str:
 
 
 def reply_cost(reply: AgentReply) -> Spent:
-    """A figure that is none counts as unknown."""
+    """The cost of a reply; an impossible figure counts as unknown."""
     cost, tokens = reply.cost_usd, reply.tokens
     sane = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost <= MAX_USD
     usage = Usage(output=tokens) if isinstance(tokens, int) and 0 <= tokens < 10**15 else None
@@ -300,7 +298,7 @@ def reply_cost(reply: AgentReply) -> Spent:
 
 
 def create_function_agent(function: Callable[..., object]) -> FunctionAgent:
-    """A function of (prompt) or (prompt, context) as an agent; raises Refused where it can be called in neither way."""
+    """A function of (prompt) or (prompt, context) as an agent; raises Refused where it has another signature."""
     import inspect
 
     refuse_generator("agent", function)
@@ -325,7 +323,7 @@ def create_function_agent(function: Callable[..., object]) -> FunctionAgent:
 def _calling_convention(
     function: object, signature: inspect.Signature
 ) -> Callable[[str, AgentContext | None], tuple[tuple[object, ...], dict[str, object]]]:
-    """How a function takes the context: by its name, as a second argument that it needs, or not at all."""
+    """How a function takes the context: by keyword, as a required second argument, or not at all."""
     import functools
     import inspect
 
@@ -341,7 +339,7 @@ def _calling_convention(
 
 
 def refuse_generator(what: str, function: Callable[..., object]) -> None:
-    """Raise Refused where calling a function would do nothing."""
+    """Raise Refused for generator functions: calling one does nothing."""
     import inspect
 
     own = None if inspect.isclass(function) else type(function).__call__
@@ -351,7 +349,7 @@ def refuse_generator(what: str, function: Callable[..., object]) -> None:
 
 
 def run_if_coroutine(result: object) -> object:
-    """The result itself; what comes of it where the function is an asynchronous one, whoever else runs a loop."""
+    """The result itself, or that of the coroutine, also where another event loop runs."""
     import inspect
 
     if not inspect.iscoroutine(result):
@@ -368,17 +366,18 @@ def run_if_coroutine(result: object) -> object:
         return thread.submit(asyncio.run, result).result()
 
 
-# A Python function in the place of a program that is started again and again: it is called once for every attempt.
+# The supervised program as a Python function: it is called once for each attempt.
 
 
 BAD_ROOT_SIGNATURE = "run_root must be a function of (context, attempt), or of (attempt)"
 
 
 def create_root_agent(run_root: Callable[..., object], resumed: bool = False) -> FunctionAgent:
-    """A function of (context, attempt) or (attempt) as an agent. Attempts count from 0; a resumed run goes on counting.
+    """A function of (context, attempt) or (attempt) as an agent. Attempts count from 0; a resumed run continues
+    counting.
 
-    A number that it returns is its exit code; an AgentReply tells its cost. What it raises is a failure; that a
-    program is not there, or something not permitted, is a fatal one.
+    An int that it returns is its exit code; an AgentReply tells its cost. What it raises is a failure; a missing
+    program and a missing permission are fatal ones.
     """
     refuse_generator("run_root", run_root)
     attempts, following = _count_arguments(run_root), [] if resumed else [0]
@@ -394,7 +393,7 @@ def create_root_agent(run_root: Callable[..., object], resumed: bool = False) ->
 
 
 def _count_arguments(run_root: Callable[..., object]) -> int:
-    """How many arguments a function is called with: context and attempt, or the attempt alone."""
+    """2 for (context, attempt), 1 for (attempt)."""
     import inspect
 
     try:
@@ -416,19 +415,19 @@ def _result_of_root(said: object) -> FunctionResult:
     return FunctionResult(to_agent_reply(said if isinstance(said, AgentReply | str) else ""))
 
 
-def _result_of_root_error(raised: BaseException) -> FunctionResult:
-    """Who exits says so by a code, or in words."""
-    if isinstance(raised, SystemExit):
-        if isinstance(raised.code, str):
-            return FunctionResult(AgentReply("", error=raised.code), 1)
-        return _result_of_root(raised.code)
+def _result_of_root_error(error: BaseException) -> FunctionResult:
+    """SystemExit is an exit code or a message."""
+    if isinstance(error, SystemExit):
+        if isinstance(error.code, str):
+            return FunctionResult(AgentReply("", error=error.code), 1)
+        return _result_of_root(error.code)
     return FunctionResult(
-        AgentReply("", error=error_text(raised)), blame=THE_CONFIGURATION if is_fatal_error(raised) else ""
+        AgentReply("", error=error_text(error)), blame=THE_CONFIGURATION if is_fatal_error(error) else ""
     )
 
 
 def is_fatal_error(error: BaseException) -> bool:
-    """Whether no other attempt would fare better: no such program, no permission, something that we refuse."""
+    """Whether another attempt would fail too: missing program, missing permission, or refused by us."""
     cause: BaseException | None = error
     seen: list[BaseException] = []
     while cause is not None and cause not in seen:
@@ -442,7 +441,7 @@ def is_fatal_error(error: BaseException) -> bool:
 
 
 def _is_missing_program(error: FileNotFoundError) -> bool:
-    """Whether it was a program that was not found: said in so many words, or by what starts programs."""
+    """Whether it was a program that was not found: raised explicitly, or by what starts programs."""
     if error.errno is None:
         return True
     frame, starters = error.__traceback__, ("_execute_child", "_posix_spawn", "_execvpe", "_spawnvef")

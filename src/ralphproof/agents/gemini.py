@@ -61,26 +61,45 @@ class Gemini:
         "~/.gemini/oauth_creds.json", "~/.gemini/gemini-credentials.json",
     )  # fmt: skip
     updates_off: Mapping[str, str] = {}  # it updates itself only where somebody looks on
-    # GEMINI_CLI_HOME names the folder above its own, and so it is not told.
-    lodging = AgentRequirements(
-        "~/.gemini", "",
+    # GEMINI_CLI_HOME names the parent of its folder, so it is not passed on.
+    requirements = AgentRequirements(
+        "~/.gemini",
+        "",
         (
-            "oauth_creds.json", "gemini-credentials.json", "google_accounts.json", ".env", "settings.json", "GEMINI.md",
-            "commands", "extensions", "skills", "agents", "policies",
+            "oauth_creds.json",
+            "gemini-credentials.json",
+            "google_accounts.json",
+            ".env",
+            "settings.json",
+            "GEMINI.md",
+            "commands",
+            "extensions",
+            "skills",
+            "agents",
+            "policies",
         ),
         (
-            "generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "aiplatform.googleapis.com",
+            "generativelanguage.googleapis.com",
+            "cloudcode-pa.googleapis.com",
+            "aiplatform.googleapis.com",
             "oauth2.googleapis.com",  # renews a login
         ),
         ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL", "CODE_ASSIST_ENDPOINT"),
         (
-            *credential_variables(credentials), TRUST_VARIABLE, "GEMINI_MODEL", "GEMINI_SYSTEM_MD", "GEMINI_DEFAULT_AUTH_TYPE",
-            "GOOGLE_CLOUD_*", "GOOGLE_GENAI_*", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL",
+            *credential_variables(credentials),
+            TRUST_VARIABLE,
+            "GEMINI_MODEL",
+            "GEMINI_SYSTEM_MD",
+            "GEMINI_DEFAULT_AUTH_TYPE",
+            "GOOGLE_CLOUD_*",
+            "GOOGLE_GENAI_*",
+            "GOOGLE_GEMINI_BASE_URL",
+            "GOOGLE_VERTEX_BASE_URL",
             "CODE_ASSIST_ENDPOINT",
         ),
         (".gemini/",),
         logins=credential_files(credentials),
-    )  # fmt: skip
+    )
 
     def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         flags = without_options(call.flags, *MODEL_OPTIONS) if call.model else call.flags
@@ -93,37 +112,47 @@ class Gemini:
             )  # fmt: skip
         return (
             *flags,
-            *(() if has_option(flags, *PERMISSION_OPTIONS) else ("--approval-mode", self.guard if call.guarded else "yolo")),
+            *(
+                ()
+                if has_option(flags, *PERMISSION_OPTIONS)
+                else ("--approval-mode", self.guard if call.guarded else "yolo")
+            ),
             *(("--model", call.model) if call.model else ()),
             *(("--resume", call.brief.session) if call.brief.session else ()),
-            "--output-format", "stream-json",
-        )  # fmt: skip
+            "--output-format",
+            "stream-json",
+        )
 
-    def interactive(self, call: AgentInvocation, again: bool) -> tuple[str, ...]:
-        """`-i` takes a prompt, and stays."""
+    def interactive(self, call: AgentInvocation, resume: bool) -> tuple[str, ...]:
+        """`-i` takes a prompt, and stays open."""
         flags = without_options(call.flags, *HEADLESS_OPTIONS, *(MODEL_OPTIONS if call.model else ()))
         return (
-            "-i", call.brief.prompt,
+            "-i",
+            call.brief.prompt,
             *flags,
-            *(() if has_option(flags, *PERMISSION_OPTIONS) else ("--approval-mode", self.guard if call.guarded else "yolo")),
+            *(
+                ()
+                if has_option(flags, *PERMISSION_OPTIONS)
+                else ("--approval-mode", self.guard if call.guarded else "yolo")
+            ),
             *(("--model", call.model) if call.model else ()),
-        )  # fmt: skip
+        )
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
         named = model or option_value(flags, *MODEL_OPTIONS) or os.environ.get("GEMINI_MODEL")
         return named or read_json_setting(SETTINGS_FILE, "model", "name")
 
     def environment(self, call: AgentInvocation) -> Mapping[str, str]:
-        # Without it, it runs nowhere but in folders that somebody has trusted in its own dialogue.
+        # Without it, it runs only in folders that were trusted in its own dialogue.
         return {} if TRUST_VARIABLE in dict(call.brief.env) else {TRUST_VARIABLE: "true"}
 
-    def beside(self, call: AgentInvocation) -> Mapping[str, str]:
-        """A tool that a rule denies is not even offered; it takes rules from a file."""
+    def extra_files(self, call: AgentInvocation) -> Mapping[str, str]:
+        """A tool that a rule denies is not offered; it takes rules from a file."""
         return {POLICY_SUFFIX: NO_TOOLS_POLICY} if call.brief.schema else {}
 
-    def reader(self, hearing: ReaderContext) -> GeminiStream:
+    def reader(self, context: ReaderContext) -> GeminiStream:
         return GeminiStream(
-            hearing, read_json_setting(SETTINGS_FILE, "security", "auth", "selectedType") == "oauth-personal"
+            context, read_json_setting(SETTINGS_FILE, "security", "auth", "selectedType") == "oauth-personal"
         )
 
 
@@ -145,7 +174,7 @@ class _Line(Struct, gc=False):
 
 
 class _ModelUsage(Struct, gc=False):
-    """What one model used. Of its input some was cached; what it thought is in the total alone."""
+    """The usage of one model. Input includes cached tokens; thinking is only in the total."""
 
     total_tokens: Any = 0
     input_tokens: Any = 0
@@ -167,10 +196,10 @@ _STATS = msgspec.json.Decoder(_Stats)
 
 
 class GeminiStream:
-    """Reads one turn. It may exit with 0 and have failed; its result has no text: that is what was said last."""
+    """Reads one turn. It may exit with 0 and have failed; its result has no text, so the last message is used."""
 
-    def __init__(self, hearing: ReaderContext, notional: bool = False) -> None:
-        self._tell, self._tally = hearing.tell, UsageTally(hearing)
+    def __init__(self, context: ReaderContext, notional: bool = False) -> None:
+        self._emit, self._tally = context.emit, UsageTally(context)
         self._tally.notional = notional
         self._words: list[str] = []  # of the message that is being written, in pieces
         self._chars = 0
@@ -178,33 +207,33 @@ class GeminiStream:
         self._tools: dict[str, str] = {}  # calls that have not ended, and their tools
         self._failed: Ended | None = None
 
-    def hear(self, line: bytes) -> None:
-        said = decode_line(line, _LINES)
-        match said.type:
+    def read_line(self, line: bytes) -> None:
+        entry = decode_line(line, _LINES)
+        match entry.type:
             case "message":
-                if said.role == "assistant" and isinstance(said.content, str):  # else it repeats the prompt
-                    self._write(said.content)
+                if entry.role == "assistant" and isinstance(entry.content, str):  # else it repeats the prompt
+                    self._write(entry.content)
             case "tool_use":
-                self._use(said)
+                self._use(entry)
             case "tool_result":
-                self._used(said)
+                self._used(entry)
             case "init":
-                self._tell(Started(_as_text(said.session_id), _as_text(said.model)))
+                self._emit(Started(_as_text(entry.session_id), _as_text(entry.model)))
             case "error":
-                message = one_line(said.message)
-                self._error = message if said.severity == "error" else self._error
-                self._tell(Progress(message))
+                message = one_line(entry.message)
+                self._error = message if entry.severity == "error" else self._error
+                self._emit(Progress(message))
             case "result":
-                self._result(said)
+                self._result(entry)
             case _:
-                raise ValueError(said.type)
+                raise ValueError(entry.type)
 
     def close(self, end: Exit) -> None:
-        """A message may have been cut off; the exit code may tell more of an error than its words."""
+        """A message may have been cut off; the exit code may say more about an error than its message."""
         self._say()
         status = EXIT_STATUSES.get(end.code or 0)
         if self._failed is not None and status is not None and str(status) not in str(self._failed.error):
-            self._tell(Ended(False, self._failed.text, f"API error {status}: {self._failed.error}"))
+            self._emit(Ended(False, self._failed.text, f"API error {status}: {self._failed.error}"))
 
     def _write(self, piece: str) -> None:
         if not piece:
@@ -217,45 +246,45 @@ class GeminiStream:
             self._chars = len(self._words[0])
 
     def _say(self) -> str:
-        """Tell the message that was being written, and begin another."""
+        """Emit the message that was being written, and begin another."""
         text, self._words, self._chars = "".join(self._words), [], 0
         if text.strip():
-            self._tell(Said(text))
+            self._emit(Said(text))
         return text
 
-    def _use(self, said: _Line) -> None:
+    def _use(self, entry: _Line) -> None:
         self._say()
         self._error = ""
-        arguments = decode_raw(said.parameters)
-        call, name = str(said.tool_id), str(said.tool_name)
+        arguments = decode_raw(entry.parameters)
+        call, name = str(entry.tool_id), str(entry.tool_name)
         if len(self._tools) < MAX_OPEN_CALLS:
             self._tools[call] = name
-        self._tell(ToolStarted(call, name, summarize_arguments(arguments)))
+        self._emit(ToolStarted(call, name, summarize_arguments(arguments)))
 
-    def _used(self, said: _Line) -> None:
+    def _used(self, entry: _Line) -> None:
         self._say()
-        call, error = str(said.tool_id), said.error if isinstance(said.error, dict) else {}
-        output = said.output if isinstance(said.output, str) else str(error.get("message") or "")
-        self._tell(make_tool_ended(call, said.status == "success", output))
+        call, error = str(entry.tool_id), entry.error if isinstance(entry.error, dict) else {}
+        output = entry.output if isinstance(entry.output, str) else str(error.get("message") or "")
+        self._emit(make_tool_ended(call, entry.status == "success", output))
         name, kind = self._tools.pop(call, ""), error.get("type")
         if kind == "policy_violation" or (kind == "tool_not_registered" and name == SHELL_TOOL):
-            self._tell(Denied(name, one_line(error.get("message") or "")))
+            self._emit(Denied(name, one_line(error.get("message") or "")))
 
-    def _result(self, said: _Line) -> None:
+    def _result(self, entry: _Line) -> None:
         text = self._say()
-        succeeded = said.status == "success" and not said.error and not self._error
-        self._account(said.stats, succeeded)
+        succeeded = entry.status == "success" and not entry.error and not self._error
+        self._account(entry.stats, succeeded)
         if succeeded:
-            self._tell(Ended(True, text))
+            self._emit(Ended(True, text))
             return
-        why = _error_message(said.error) or self._error or _describe_status(said.status)
+        why = _error_message(entry.error) or self._error or _describe_status(entry.status)
         self._failed = Ended(False, text, one_line(why, MAX_ERROR_CHARS))
-        self._tell(self._failed)
+        self._emit(self._failed)
 
     def _account(self, stats: Raw, succeeded: bool) -> None:
-        """What this process used; of a session that it went on with it counts nothing.
+        """The usage of this process, without that of a resumed session.
 
-        No tokens at all are what a failure may have cost; for a success they were only not counted.
+        A failure may have used no tokens at all; for a success, zero means not counted.
         """
         try:
             models = decode_line(bytes(stats), _STATS).models
@@ -271,13 +300,13 @@ class GeminiStream:
 
 
 def _error_message(error: object) -> object:
-    """What an error says, or else what it is called."""
+    """The message of an error, or else its type."""
     return error.get("message") or error.get("type") if isinstance(error, dict) else _as_text(error)
 
 
 def _describe_status(status: object) -> str:
-    told = "success and an error" if status == "success" else status or "a result that is no success"
-    return f"the agent reported {told}"
+    reported = "success and an error" if status == "success" else status or "a result that is no success"
+    return f"the agent reported {reported}"
 
 
 def _as_text(value: object) -> str | None:

@@ -14,7 +14,8 @@ HOOKED_VARIABLE = (
     "RALPH_HOOKED"  # set in every run, which passes its own hooks or none: an installed plugin is silent then
 )
 INSTALLED_GUARD = f"ralphproof hook {GUARD_EVENT}"  # as the plugin calls it
-# A guard that was killed or could not start has said nothing, which is consent to Claude Code 2.1.325 and Codex 0.166.
+# A guard that was killed or could not start has answered nothing, which counts as consent for Claude Code 2.1.325 and
+# Codex 0.166. So the shell denies the call.
 GUARD_SHELL_LINE = "{start} || {{ test $? -eq 2 || {{ echo {answer}; echo {why} >&2; }}; exit 2; }}"
 GUARD_SILENT = (
     "ralph guard: this call was not made, because the guard gave no answer in time; try it again, or do without it"
@@ -26,25 +27,25 @@ GUARD_ABSENT = (
 
 
 def hook_commands() -> tuple[tuple[str, str], ...]:
-    """For each event what a run of ours has its agents call, whatever is on their PATH."""
+    """For each event the command that agents of a run call, whatever is on their PATH."""
     return tuple((event, _hook_line(module)) for event, _, module in HOOK_EVENTS)
 
 
 def guard_hook_commands(rules: str) -> tuple[tuple[str, str], ...]:
-    """What agents that no sandbox holds call before every tool call; `rules` is the file of the guard's rules.
+    """The command that agents without a sandbox call before each tool call; `rules` is the file of the guard's rules.
 
-    A user's login shell may be any: this one is known.
+    It runs in /bin/sh: a user's login shell may be any.
     """
     return (("PreToolUse", _guard_line(_hook_line("pre_tool_use", rules), GUARD_SILENT)),)
 
 
 def installed_guard_command() -> str:
-    """What the plugin has agents call before every tool call of the user's own sessions."""
+    """The command that the plugin has agents call before each tool call of the user's own sessions."""
     return _guard_line(INSTALLED_GUARD, GUARD_ABSENT)
 
 
 def _guard_line(start: str, silent: str) -> str:
-    """The line of a shell that calls a guard, and holds the call back where it gives no answer."""
+    """The shell line that calls a guard, and denies the tool call where the guard gives no answer."""
     import shlex
 
     from ralphproof.guard.denial import format_denial
@@ -60,7 +61,7 @@ def _guard_line(start: str, silent: str) -> str:
 
 
 def _hook_line(module: str, *words: str) -> str:
-    """The line of a shell that calls a hook."""
+    """The shell line that calls a hook."""
     import shlex
 
     from ralphproof.base import interpreter

@@ -18,9 +18,9 @@ MAX_DIGITS = 30  # no number of ours has more
 
 
 def decode_line(line: bytes, decoder: Decoder[T]) -> T:
-    """What the line says; raises ValueError or RecursionError where it is no JSON, or none of this form.
+    """The decoded line; raises ValueError or RecursionError where it is no JSON, or not of this type.
 
-    A byte that is no UTF-8, half of a surrogate pair, NaN or a number out of all bounds costs that value, not the line.
+    Invalid UTF-8, half of a surrogate pair, NaN or a number out of all bounds costs that value, not the line.
     """
     try:
         return decoder.decode(line)
@@ -31,7 +31,7 @@ def decode_line(line: bytes, decoder: Decoder[T]) -> T:
 
 
 def decode_raw(raw: Raw) -> Any:
-    """What a part of a line holds that was left undecoded; None where it is not there."""
+    """The value of an undecoded part of a line; None where it is missing."""
     try:
         return ANY_DECODER.decode(raw)
     except ValueError:

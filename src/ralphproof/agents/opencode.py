@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# The stream of OpenCode 1.18.33: a JSON object a line, each a part of a message that has ended.
+# The stream of OpenCode 1.18.33: one JSON object a line, each a finished part of a message.
 
 
 EVENT_TYPES = ("text", "tool_use", "step_start", "step_finish", "error", "reasoning")
@@ -72,7 +72,7 @@ class _Cache(Struct, gc=False):
 
 
 class _Tokens(Struct, gc=False):
-    """What the model thought is counted beside its output."""
+    """Reasoning is counted separately from output."""
 
     input: Any = 0
     output: Any = 0
@@ -110,10 +110,10 @@ _LINES = msgspec.json.Decoder(_Line)
 
 
 class OpenCodeStream:
-    """Reads one turn. It has no last word: how the turn went is known when the program has ended."""
+    """Reads one turn. There is no result line: how the turn went is known when the program has ended."""
 
-    def __init__(self, dialect: AgentAdapter, hearing: ReaderContext) -> None:
-        self._dialect, self._hearing, self._tell = dialect, hearing, hearing.tell
+    def __init__(self, adapter: AgentAdapter, context: ReaderContext) -> None:
+        self._adapter, self._context, self._emit = adapter, context, context.emit
         self._todos = TodoTracker()
         self._started = self._working = self._denied = self._overflowed = False
         self._error: Ended | None = None  # that it named, and no step came after it
@@ -123,16 +123,16 @@ class OpenCodeStream:
         self._spent = Spent(0, Usage(), at_least=True)
         self._more = False  # was spent than it says
 
-    def hear(self, line: bytes) -> None:
-        said = decode_line(line, _LINES)
-        if said.type not in EVENT_TYPES:
-            raise ValueError(said.type)
+    def read_line(self, line: bytes) -> None:
+        entry = decode_line(line, _LINES)
+        if entry.type not in EVENT_TYPES:
+            raise ValueError(entry.type)
         if not self._started:
             self._started = True
-            session = said.sessionID if isinstance(said.sessionID, str) else None
-            self._tell(Started(session, self._hearing.model))
-        part = said.part or _Part()
-        match said.type:
+            session = entry.sessionID if isinstance(entry.sessionID, str) else None
+            self._emit(Started(session, self._context.model))
+        part = entry.part or _Part()
+        match entry.type:
             case "text":
                 self._say(part)
             case "tool_use":
@@ -143,25 +143,25 @@ class OpenCodeStream:
             case "step_finish":
                 self._finish(part)
             case "error":
-                self._fail(said.error)
+                self._fail(entry.error)
 
     def close(self, end: Exit) -> None:
-        """It may exit with 0 and have failed, and with 1 after an error that it got over."""
+        """It may exit with 0 and have failed, and with 1 after an error that it recovered from."""
         by_itself = end.why in ("exit", "lingered")
         if self._started:
             known = by_itself and not self._working and not self._more
             spent = self._spent
-            self._tell(Spent(spent.micro_usd, spent.usage, not known, spent.notional))
+            self._emit(Spent(spent.micro_usd, spent.usage, not known, spent.notional))
         if self._error is not None:
-            self._tell(self._error)
+            self._emit(self._error)
         elif self._overflowed and by_itself and not end.clean:
-            self._tell(
-                failure_event(self._dialect, FailureReason(TOO_LONG_ERROR, "it was summed up on the way"), self._text)
+            self._emit(
+                failure_event(self._adapter, FailureReason(TOO_LONG_ERROR, "it was summed up on the way"), self._text)
             )
         elif self._reason == STOP_REASON:
-            self._tell(Ended(True, self._text))
+            self._emit(Ended(True, self._text))
         elif by_itself and self._started:
-            self._tell(Ended(False, self._text, self._why()))
+            self._emit(Ended(False, self._text, self._why()))
 
     def _why(self) -> str:
         match self._reason:
@@ -182,23 +182,23 @@ class OpenCodeStream:
         self._text = truncate_middle(self._text + part.text if part.messageID == self._message else part.text)
         self._message = part.messageID
         if part.text.strip():
-            self._tell(Said(part.text))
+            self._emit(Said(part.text))
 
     def _use(self, part: _Part) -> None:
-        """A call is told once, when it has ended."""
+        """A call is reported once, when it has ended."""
         state = part.state or _State()
         arguments = decode_raw(state.input)
         call, tool = str(part.callID), str(part.tool)
         error = state.error if isinstance(state.error, str) else ""
         ran = state.metadata is None or state.metadata.exit in (0, None)
         ok = state.status == "completed" and ran and tool != INVALID_TOOL
-        self._tell(ToolStarted(call, tool, summarize_arguments(arguments)))
-        self._tell(make_tool_ended(call, ok, state.output if isinstance(state.output, str) else error))
+        self._emit(ToolStarted(call, tool, summarize_arguments(arguments)))
+        self._emit(make_tool_ended(call, ok, state.output if isinstance(state.output, str) else error))
         if error.startswith(REFUSAL_MESSAGES):
             self._denied = True
-            self._tell(Denied(tool, summarize_arguments(arguments)))
-        if tool == "todowrite" and ok and (changed := self._todos.called("TodoWrite", arguments)):
-            self._tell(changed)
+            self._emit(Denied(tool, summarize_arguments(arguments)))
+        if tool == "todowrite" and ok and (changed := self._todos.apply("TodoWrite", arguments)):
+            self._emit(changed)
         self._more = self._more or tool == SUBAGENT_TOOL  # what that spent is told nowhere
 
     def _finish(self, part: _Part) -> None:
@@ -208,32 +208,29 @@ class OpenCodeStream:
         usage, before = part.tokens.value() if part.tokens else Usage(), self._spent
         cost, notional = parse_micro_usd(part.cost) if usage.total or part.cost else None, before.notional
         if cost == 0:  # so it tells prices that it does not know, and what a subscription pays
-            cost = self._hearing.cost(self._hearing.model, usage)
+            cost = self._context.cost(self._context.model, usage)
             notional = notional or cost is not None
         total = None if cost is None or before.micro_usd is None else before.micro_usd + cost
         self._spent = Spent(total, usage.plus(before.usage or Usage()), True, notional)
-        self._tell(self._spent)
+        self._emit(self._spent)
 
     def _fail(self, error: object) -> None:
         name, data = (error.get("name"), error.get("data")) if isinstance(error, dict) else (None, None)
-        told = data if isinstance(data, dict) else {}
-        message = one_line(told.get("message") or name or "the agent reported an error", MAX_ERROR_CHARS)
-        if isinstance(status := told.get("statusCode"), int):
+        details = data if isinstance(data, dict) else {}
+        message = one_line(details.get("message") or name or "the agent reported an error", MAX_ERROR_CHARS)
+        if isinstance(status := details.get("statusCode"), int):
             message = f"API error {status}: {message}"
         match name:
             case "ProviderAuthError":
-                self._error = failure_event(self._dialect, FailureReason(LOGIN_ERROR, message), "")
+                self._error = failure_event(self._adapter, FailureReason(LOGIN_ERROR, message), "")
             case "ContextOverflowError":
                 self._overflowed = True
-                self._error = failure_event(self._dialect, FailureReason(TOO_LONG_ERROR, message), "")
-                self._tell(Progress(message))
+                self._error = failure_event(self._adapter, FailureReason(TOO_LONG_ERROR, message), "")
+                self._emit(Progress(message))
             case "UnknownError":
                 self._error = Ended(False, "", f"{message} (its log is in {LOG_FOLDER})")
             case _:
                 self._error = Ended(False, "", message)
-
-
-# OpenCode, as of 1.18.33.
 
 
 MODEL_OPTIONS = ("--model", "-m")
@@ -244,9 +241,9 @@ CONFIG_FILES = (
     "opencode.json", "opencode.jsonc", "config.json", "AGENTS.md", "agent", "agents", "command", "commands", "plugin",
     "plugins", "skill", "skills", "tool", "tools",
 )  # fmt: skip
-# Its own rules let it do everything in its folder, and ask for the rest: then nobody answers, and its turn is over.
-# What is denied it is told, and it goes on. The rule beside `*` keeps it from hiding the tool altogether, or nobody
-# would learn why no command is run; and the user's own rules for single commands stay.
+# Its own rules allow everything in its folder and ask about the rest: unattended, that ends its turn. A denied call is
+# reported to it, and it continues. The rule beside `*` keeps the tool visible, so that the model learns why no command
+# is run; the user's own rules for single commands stay.
 DENY_PERMISSIONS = (
     '{"bash":{"*":"deny","":"deny"},"webfetch":"deny","external_directory":{"*":"deny"},'
     '"read":{"*.env":"deny","*.env.*":"deny","*.env.example":"allow"}}'
@@ -269,22 +266,36 @@ class OpenCode:
     updates_off: Mapping[str, str] = {"OPENCODE_DISABLE_AUTOUPDATE": "1"}
 
     @property
-    def lodging(self) -> AgentRequirements:
-        """With the services that the user's settings name, and the variables that their keys are in."""
+    def requirements(self) -> AgentRequirements:
+        """Including the services that the user's settings name, and the variables that hold their keys."""
         return AgentRequirements(
-            "~/.local/share/opencode", "", ("auth.json", *(f"~/.config/opencode/{name}" for name in CONFIG_FILES)),
+            "~/.local/share/opencode",
+            "",
+            ("auth.json", *(f"~/.config/opencode/{name}" for name in CONFIG_FILES)),
             (
-                "opencode.ai", "models.dev", "api.anthropic.com", "platform.claude.com", "api.openai.com",
-                "chatgpt.com", "auth.openai.com", "generativelanguage.googleapis.com", "openrouter.ai",
+                "opencode.ai",
+                "models.dev",
+                "api.anthropic.com",
+                "platform.claude.com",
+                "api.openai.com",
+                "chatgpt.com",
+                "auth.openai.com",
+                "generativelanguage.googleapis.com",
+                "openrouter.ai",
             ),
             ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", *find_service_urls(SETTINGS_FILE)),
             (
-                *credential_variables(self.credentials), *self.updates_off, "OPENCODE_*", "ANTHROPIC_*", "OPENAI_*", "OPENROUTER_*",
+                *credential_variables(self.credentials),
+                *self.updates_off,
+                "OPENCODE_*",
+                "ANTHROPIC_*",
+                "OPENAI_*",
+                "OPENROUTER_*",
                 *find_key_variables(SETTINGS_FILE, "apiKey", "{env:", "}"),
             ),
             (".opencode/", "opencode.json", "opencode.jsonc"),
             logins=credential_files(self.credentials),
-        )  # fmt: skip
+        )
 
     def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         flags = without_options(call.flags, *MODEL_OPTIONS) if call.model else call.flags
@@ -315,5 +326,5 @@ class OpenCode:
             return here
         return {**here, PERMISSION_VARIABLE: DENY_PERMISSIONS}
 
-    def reader(self, hearing: ReaderContext) -> OpenCodeStream:
-        return OpenCodeStream(self, hearing)
+    def reader(self, context: ReaderContext) -> OpenCodeStream:
+        return OpenCodeStream(self, context)

@@ -107,7 +107,7 @@ _TYPES, _LINES = msgspec.json.Decoder(_Type), msgspec.json.Decoder(_Line)
 
 
 class Pi:
-    """`pi -p`, the prompt on standard input. It permits itself everything."""
+    """`pi -p`, the prompt on standard input. It has no permission mode: everything is allowed."""
 
     name = "pi"
     cost = COST_REPORTED
@@ -124,29 +124,62 @@ class Pi:
     updates_off: Mapping[str, str] = {"PI_SKIP_VERSION_CHECK": "1", "PI_TELEMETRY": "0"}
 
     @property
-    def lodging(self) -> AgentRequirements:
-        """With the services that the user's own list of models names, and the variables that their keys are in."""
+    def requirements(self) -> AgentRequirements:
+        """Including the services that the user's list of models names, and the variables that hold their keys."""
         models = os.path.join(os.environ.get(FOLDER_VARIABLE) or "~/.pi/agent", "models.json")
         return AgentRequirements(
-            "~/.pi/agent", FOLDER_VARIABLE,
+            "~/.pi/agent",
+            FOLDER_VARIABLE,
             (
-                "auth.json", "models.json", "settings.json", "AGENTS.md", "CLAUDE.md", "SYSTEM.md", "APPEND_SYSTEM.md",
-                "skills", "prompts", "extensions", "npm", "git", "bin",
+                "auth.json",
+                "models.json",
+                "settings.json",
+                "AGENTS.md",
+                "CLAUDE.md",
+                "SYSTEM.md",
+                "APPEND_SYSTEM.md",
+                "skills",
+                "prompts",
+                "extensions",
+                "npm",
+                "git",
+                "bin",
             ),
             (
-                "api.anthropic.com", "platform.claude.com", "api.openai.com", "chatgpt.com", "auth.openai.com",
-                "generativelanguage.googleapis.com", "openrouter.ai", "api.githubcopilot.com", "api.deepseek.com",
-                "api.groq.com", "api.cerebras.ai", "api.x.ai", "api.mistral.ai", "api.z.ai", "ai-gateway.vercel.sh",
-                "api.fireworks.ai", "api.minimax.io", "api.moonshot.ai", "api.kimi.com", "opencode.ai",
+                "api.anthropic.com",
+                "platform.claude.com",
+                "api.openai.com",
+                "chatgpt.com",
+                "auth.openai.com",
+                "generativelanguage.googleapis.com",
+                "openrouter.ai",
+                "api.githubcopilot.com",
+                "api.deepseek.com",
+                "api.groq.com",
+                "api.cerebras.ai",
+                "api.x.ai",
+                "api.mistral.ai",
+                "api.z.ai",
+                "ai-gateway.vercel.sh",
+                "api.fireworks.ai",
+                "api.minimax.io",
+                "api.moonshot.ai",
+                "api.kimi.com",
+                "opencode.ai",
             ),
             ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "AZURE_OPENAI_BASE_URL", *find_service_urls(models)),
             (
-                *credential_variables(self.credentials), *self.updates_off, "PI_*", "ANTHROPIC_*", "OPENAI_*", "AZURE_OPENAI_*",
+                *credential_variables(self.credentials),
+                *self.updates_off,
+                "PI_*",
+                "ANTHROPIC_*",
+                "OPENAI_*",
+                "AZURE_OPENAI_*",
                 *find_key_variables(models, "apiKey"),
             ),
             (".pi/",),
             logins=credential_files(self.credentials),
-        )  # fmt: skip
+        )
 
     def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         if call.brief.schema:
@@ -169,48 +202,48 @@ class Pi:
     def environment(self, call: AgentInvocation) -> Mapping[str, str]:
         return {}
 
-    def reader(self, hearing: ReaderContext) -> PiStream:
-        return PiStream(hearing)
+    def reader(self, context: ReaderContext) -> PiStream:
+        return PiStream(context)
 
 
 class PiStream:
-    """Reads one turn. pi exits with 0 whatever happened: its last message tells how it went."""
+    """Reads one turn. pi always exits with 0: its last message tells how the turn went."""
 
-    def __init__(self, hearing: ReaderContext) -> None:
-        self._hearing, self._tell = hearing, hearing.tell
+    def __init__(self, context: ReaderContext) -> None:
+        self._context, self._emit = context, context.emit
         self._session: str | None = None
         self._started = self._compacted = False
         self._last: _Message | None = None
         self._spent = Spent(0, Usage(), at_least=True)
         self._ended = False  # and said so
 
-    def hear(self, line: bytes) -> None:
+    def read_line(self, line: bytes) -> None:
         kind = decode_line(line, _TYPES).type
         if kind in IGNORED_EVENTS:
             return
-        said = decode_line(line, _LINES)
+        entry = decode_line(line, _LINES)
         match kind:
             case "session":
-                self._session = said.id
-            case "message_start" | "message_end" if said.message is not None:
-                self._message(kind, said.message)
+                self._session = entry.id
+            case "message_start" | "message_end" if entry.message is not None:
+                self._message(kind, entry.message)
             case "tool_execution_start":
-                self._tell(ToolStarted(said.toolCallId, said.toolName, summarize_arguments(decode_raw(said.args))))
+                self._emit(ToolStarted(entry.toolCallId, entry.toolName, summarize_arguments(decode_raw(entry.args))))
             case "tool_execution_end":
-                self._tell(make_tool_ended(said.toolCallId, not said.isError, _content_text(said.result)))
+                self._emit(make_tool_ended(entry.toolCallId, not entry.isError, _content_text(entry.result)))
             case "agent_end" if self._last is not None:
                 if self._last.stopReason != "error":  # that it may try again
                     self._end(self._last)
             case "auto_retry_end" if self._last is not None:
-                if said.success is False:
+                if entry.success is False:
                     self._end(self._last)
             case "auto_retry_start" | "compaction_start" | "compaction_end":
-                self._progress(kind, said)
+                self._progress(kind, entry)
             case _:
                 raise ValueError(kind)
 
     def close(self, end: Exit) -> None:
-        """Tell of what failed and was not tried again."""
+        """Report a failure that was not retried."""
         if self._last is not None and self._last.stopReason == "error" and not self._ended:
             self._end(self._last)
 
@@ -219,58 +252,58 @@ class PiStream:
             return
         if not self._started:
             self._started = True
-            self._tell(Started(self._session, message.model))
+            self._emit(Started(self._session, message.model))
         if kind == "message_end":
             self._last, self._ended = message, False
             if text := _content_text(message):
-                self._tell(Said(text))
+                self._emit(Said(text))
             self._spend(message)
 
     def _spend(self, message: _Message) -> None:
-        """Every message once: it is told again when its turn ends, and when all do."""
+        """Count every message once: it is reported again when its turn ends, and when all do."""
         used, before = message.usage or _Usage(), self._spent
         usage, cost = used.value(), parse_micro_usd(used.cost.total) if used.cost else None
         if cost == 0 and usage.total:  # so it tells prices that it does not know
-            cost = self._hearing.cost(message.model, usage)
+            cost = self._context.cost(message.model, usage)
         elif cost == 0 and message.stopReason != "error":  # and so what a service did not count
             cost = None
         total = None if cost is None or before.micro_usd is None else before.micro_usd + cost
         notional = before.notional or message.provider in SUBSCRIPTION_PROVIDERS
         self._spent = Spent(total, usage.plus(before.usage or Usage()), True, notional)
-        self._tell(self._spent)
+        self._emit(self._spent)
 
     def _end(self, last: _Message) -> None:
         self._ended = True
         spent = self._spent
-        # What summing up its context costs, it does not say.
-        self._tell(Spent(spent.micro_usd, spent.usage, self._compacted, spent.notional))
+        # The cost of compaction is not reported.
+        self._emit(Spent(spent.micro_usd, spent.usage, self._compacted, spent.notional))
         text = _content_text(last)
         match last.stopReason:
             case "error" | "aborted":
-                self._tell(Ended(False, text, one_line(last.errorMessage or f"the agent reported {last.stopReason}")))
+                self._emit(Ended(False, text, one_line(last.errorMessage or f"the agent reported {last.stopReason}")))
             case "length":
-                self._tell(Ended(False, text, "the model's last message was cut off at its greatest length"))
+                self._emit(Ended(False, text, "the model's last message was cut off at its greatest length"))
             case "toolUse":
-                self._tell(Ended(False, text, "the agent stopped after a tool call and said no last word"))
+                self._emit(Ended(False, text, "the agent stopped after a tool call and said no last word"))
             case "stop":
-                self._tell(Ended(True, text))
+                self._emit(Ended(True, text))
             case reason:
-                self._tell(Ended(False, text, f"the model stopped: {one_line(reason or 'no reason was told')}"))
+                self._emit(Ended(False, text, f"the model stopped: {one_line(reason or 'no reason was told')}"))
 
-    def _progress(self, kind: str, said: _Line) -> None:
+    def _progress(self, kind: str, entry: _Line) -> None:
         if kind == "auto_retry_start":
-            after = f"retry {said.attempt} of {said.maxAttempts} in {parse_token_count(said.delayMs) / 1000:.0f} s"
-            self._tell(Progress(f"service error ({one_line(said.errorMessage)}), {after}"))
+            after = f"retry {entry.attempt} of {entry.maxAttempts} in {parse_token_count(entry.delayMs) / 1000:.0f} s"
+            self._emit(Progress(f"service error ({one_line(entry.errorMessage)}), {after}"))
         elif kind == "compaction_start":
             self._compacted = True
-            self._tell(Progress("the context is summed up"))
-            self._tell(self._spent)
-        elif said.errorMessage:
-            self._tell(Progress(one_line(said.errorMessage)))
+            self._emit(Progress("the context is summed up"))
+            self._emit(self._spent)
+        elif entry.errorMessage:
+            self._emit(Progress(one_line(entry.errorMessage)))
 
 
 def _content_text(what: _Message | _Result | None) -> str:
-    """All text of a message, or of what a tool gave back."""
+    """All text of a message or of a tool result."""
     content = what.content if what is not None else None
     if isinstance(content, str):
         return content

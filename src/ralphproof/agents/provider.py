@@ -13,7 +13,7 @@ from ralphproof.engine.sandbox import AgentRequirements, Command, Sandbox
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Whatever else is installed beside it: nobody is told of a call but the service itself.
+# No telemetry of other installed packages: only the service itself learns of a call.
 QUIET_ENVIRONMENT = {
     "PYDANTIC_DISABLE_PLUGINS": "__all__",
     "OTEL_SDK_DISABLED": "true",
@@ -36,12 +36,12 @@ class ProviderAgent:
                 f"model {model}: to ask a service directly needs pydantic-ai: pip install 'ralphproof[llm]'"
             )
         self.name = self._model = model
-        self.lodging = _provider_requirements(service)
+        self.requirements = _provider_requirements(service)
         self._cost = cost
 
     @property
     def reports_cost(self) -> bool:
-        """Whether a limit on cost can be held: its tokens have a price."""
+        """Whether a cost limit can be enforced: its tokens have a price."""
         return self._cost(self._priced_as, Usage(1, 1)) is not None
 
     def argv(self, brief: TurnInput) -> tuple[str, ...]:
@@ -52,15 +52,24 @@ class ProviderAgent:
     def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
         """Ask once, and wait for the answer."""
         command = Command(
-            self.argv(brief), brief.cwd, tuple({**dict(brief.env), **QUIET_ENVIRONMENT}.items()), out=brief.base + ".ndjson",
-            err=brief.base + ".stderr.log", stdin=brief.prompt_file, turn_file=brief.turn_file, mark=brief.mark,
-            timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.taken_up, agent=self.name,
-        )  # fmt: skip
-        ear = EventCollector(watch)
-        ear.listen(lambda line: ear.tell(self._priced(parse_event(line))))
-        end = sandbox.run(command, ear)
-        ear.finish()
-        return ear.fold.turn(end)
+            self.argv(brief),
+            brief.cwd,
+            tuple({**dict(brief.env), **QUIET_ENVIRONMENT}.items()),
+            out=brief.base + ".ndjson",
+            err=brief.base + ".stderr.log",
+            stdin=brief.prompt_file,
+            turn_file=brief.turn_file,
+            mark=brief.mark,
+            timeout_s=brief.timeout_s,
+            idle_s=brief.idle_s,
+            taken_up=brief.taken_up,
+            agent=self.name,
+        )
+        collector = EventCollector(watch)
+        collector.set_reader(lambda line: collector.emit(self._priced(parse_event(line))))
+        end = sandbox.run(command, collector)
+        collector.finish()
+        return collector.turn_builder.turn(end)
 
     def _priced(self, event: Event) -> Event:
         if not isinstance(event, Spent) or event.usage is None:
@@ -69,7 +78,7 @@ class ProviderAgent:
 
 
 def _provider_requirements(service: str) -> AgentRequirements:
-    """What a call of this service needs; of one that is not known, only its variables."""
+    """What a call of this service needs; for an unknown service, only its variables."""
     upper = service.upper().replace("-", "_")
     hosts = {"anthropic": ("api.anthropic.com",), "openai": ("api.openai.com",)}.get(service, ())
     return AgentRequirements(

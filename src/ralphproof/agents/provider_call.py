@@ -1,7 +1,7 @@
 """The program that asks a model's service one question: `MODEL [SCHEMA]`, the prompt on standard input.
 
-What comes of it is printed as events in their JSON form, a line each. Nothing else of this package is
-imported; it uses whatever pydantic-ai the interpreter has, and speaks to nobody but the service that MODEL names.
+It prints events in their JSON form, one a line. It imports nothing else of this package, uses whatever pydantic-ai the
+interpreter has, and connects only to the service that MODEL names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def print_event(kind: str, **fields: object) -> None:
 
 
 def create_agent(model: str, schema: str) -> Agent[object, Any]:
-    """An agent without tools. Where there is a schema, an answer in it is the one thing that it can say."""
+    """An agent without tools. With a schema, it can only answer in that form."""
     from pydantic_ai import Agent, StructuredDict
 
     form: Any = StructuredDict(json.loads(schema), name="answer") if schema else str
@@ -39,7 +39,7 @@ def create_agent(model: str, schema: str) -> Agent[object, Any]:
 
 
 def print_spent(usage: RunUsage) -> None:
-    """Tell what was used. Tokens that were read from a cache, or written to one, are in the count of the input."""
+    """Report the usage. The input count includes tokens read from a cache and written to one."""
     read, write = usage.cache_read_tokens, usage.cache_write_tokens
     fresh = max(0, usage.input_tokens - read - write)
     told = {"input": fresh, "output": usage.output_tokens, "cache_read": read, "cache_write": write}
@@ -47,13 +47,13 @@ def print_spent(usage: RunUsage) -> None:
 
 
 def print_failure(kind: type[BaseException], error: BaseException, *_: object) -> None:
-    """Tell why there is no answer; as whatever ends this process does, instead of a traceback."""
+    """Report why there is no answer, in place of a traceback."""
     blame = "config" if issubclass(kind, ImportError) else classify_error(error)
     print_event("Ended", ok=False, text="", error=f"{kind.__name__}: {error}", blame=blame)
 
 
 def classify_error(error: BaseException) -> str:
-    """Whose fault an error of pydantic-ai is, in the words of `Ended`; empty where nobody knows."""
+    """Whose fault an error of pydantic-ai is, as in `Ended.blame`; empty where it is not known."""
     from pydantic_ai import exceptions as known
 
     if isinstance(error, known.UserError | known.ModelAuthenticationError | known.ModelNotFoundError):
@@ -66,7 +66,7 @@ def classify_error(error: BaseException) -> str:
 
 
 def ask_model(model: str, schema: str, prompt: str) -> None:
-    """Ask, and tell what it used and what it said."""
+    """Ask, and report usage and answer."""
     from pydantic_ai import UsageLimits
     from pydantic_ai.exceptions import ModelRateLimitError
     from pydantic_ai.usage import RunUsage

@@ -57,8 +57,8 @@ class Qwen:
     updates_off: Mapping[str, str] = {"QWEN_USAGE_STATISTICS_ENABLED": "false"}
 
     @property
-    def lodging(self) -> AgentRequirements:
-        """With the services that the user's settings name, and the variables that their keys are in."""
+    def requirements(self) -> AgentRequirements:
+        """Including the services that the user's settings name, and the variables that hold their keys."""
         settings = os.path.join(os.environ.get(FOLDER_VARIABLE) or "~/.qwen", "settings.json")
         return AgentRequirements(
             "~/.qwen", FOLDER_VARIABLE,
@@ -85,17 +85,22 @@ class Qwen:
             return (
                 *keep_options(flags, *MODEL_OPTIONS, *SERVICE_OPTIONS),
                 *(("--model", call.model) if call.model else ()),
-                # The tool that takes the answer is none of those that are counted.
+                # The tool that takes the answer does not count as a tool call.
                 "--safe-mode", "--approval-mode", "default", "--max-tool-calls", "0", "--chat-recording=false",
                 "--json-schema", call.brief.schema, "--output-format", "stream-json",
             )  # fmt: skip
         return (
             *flags,
-            *(() if has_option(flags, *PERMISSION_OPTIONS) else ("--approval-mode", self.guard if call.guarded else "yolo")),
+            *(
+                ()
+                if has_option(flags, *PERMISSION_OPTIONS)
+                else ("--approval-mode", self.guard if call.guarded else "yolo")
+            ),
             *(("--model", call.model) if call.model else ()),
             *(("--resume", call.brief.session) if call.brief.session else ()),
-            "--output-format", "stream-json",
-        )  # fmt: skip
+            "--output-format",
+            "stream-json",
+        )
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
         named = (
@@ -109,14 +114,14 @@ class Qwen:
     def environment(self, call: AgentInvocation) -> Mapping[str, str]:
         return {}
 
-    def reader(self, hearing: ReaderContext) -> QwenStream:
+    def reader(self, context: ReaderContext) -> QwenStream:
         return QwenStream(
-            self, hearing, read_json_setting(SETTINGS_FILE, "security", "auth", "selectedType") == "qwen-oauth"
+            self, context, read_json_setting(SETTINGS_FILE, "security", "auth", "selectedType") == "qwen-oauth"
         )
 
 
 class _Usage(Struct, gc=False):
-    """Of the input some was read from a cache."""
+    """Input includes cache reads."""
 
     input_tokens: Any = 0
     output_tokens: Any = 0
@@ -149,34 +154,36 @@ _LINES = msgspec.json.Decoder(_Line)
 
 
 class QwenStream:
-    """Claude Code's stream, but every line is a message of its own, its figures are others, and it has no prices."""
+    """Claude Code's stream, but every line is a message of its own, usage is counted differently, and there are no
+    prices.
+    """
 
-    def __init__(self, dialect: AgentAdapter, hearing: ReaderContext, notional: bool = False) -> None:
-        self._dialect, self._tell, self._tally = dialect, hearing.tell, UsageTally(hearing)
+    def __init__(self, adapter: AgentAdapter, context: ReaderContext, notional: bool = False) -> None:
+        self._adapter, self._emit, self._tally = adapter, context.emit, UsageTally(context)
         self._tally.notional = notional
-        self._stream = ClaudeStream(dialect, replace(hearing, tell=self._pass_on))
+        self._stream = ClaudeStream(adapter, replace(context, emit=self._pass_on))
         self._version: str | None = None
         self._answered = self._counted = False
 
-    def hear(self, line: bytes) -> None:
-        said = decode_line(line, _LINES)
-        match said.type:
-            case "system" if said.subtype == "retry":
-                self._tell(Progress("the service's answer was of no use: another try"))
+    def read_line(self, line: bytes) -> None:
+        entry = decode_line(line, _LINES)
+        match entry.type:
+            case "system" if entry.subtype == "retry":
+                self._emit(Progress("the service's answer was of no use: another try"))
                 return
-            case "system" if said.subtype == "model_fallback" and isinstance(said.data, dict):
-                self._tell(Progress(one_line(f"the service failed: now with model {said.data.get('toModel')}")))
+            case "system" if entry.subtype == "model_fallback" and isinstance(entry.data, dict):
+                self._emit(Progress(one_line(f"the service failed: now with model {entry.data.get('toModel')}")))
                 return
-            case "result" if self._answered and said.is_error and said.num_turns == 0:
+            case "result" if self._answered and entry.is_error and entry.num_turns == 0:
                 # A subagent failed; the agent itself has had a turn by now.
-                self._tell(Progress(f"a subagent failed: {one_line(_error_message(said.error))}"))
+                self._emit(Progress(f"a subagent failed: {one_line(_error_message(entry.error))}"))
                 return
             case "result":
-                self._close(said)
+                self._close(entry)
             case "assistant":
-                self._count(said.message)
-        self._version = said.qwen_code_version or self._version
-        self._stream.hear(line)
+                self._count(entry.message)
+        self._version = entry.qwen_code_version or self._version
+        self._stream.read_line(line)
 
     def close(self, end: Exit) -> None:
         self._stream.close(end)
@@ -189,12 +196,12 @@ class QwenStream:
                 self._counted = True
                 self._tally.message(message.id, message.model, counts)
 
-    def _close(self, said: _Line) -> None:
-        """No tokens at all are what a failure may have cost; else they were only not counted."""
-        usage = Usage(*said.usage.counts()) if said.usage else None
+    def _close(self, entry: _Line) -> None:
+        """A failure may have used no tokens at all; otherwise zero means not counted."""
+        usage = Usage(*entry.usage.counts()) if entry.usage else None
         if usage is not None and usage.total:
             self._tally.close(usage)
-        elif usage is not None and said.is_error and not self._counted:
+        elif usage is not None and entry.is_error and not self._counted:
             self._tally.settle(0, usage)
         else:
             self._tally.close()
@@ -206,13 +213,13 @@ class QwenStream:
             case Said(text) if text.lstrip().startswith(API_ERROR_PREFIX):
                 return
             case Started(session, model, _):
-                self._tell(Started(session, model, self._version))
+                self._emit(Started(session, model, self._version))
             case Ended(False, text, str(why)) if why.startswith(NO_AUTH_MESSAGE):
-                self._tell(failure_event(self._dialect, FailureReason(LOGIN_ERROR, why), text))
+                self._emit(failure_event(self._adapter, FailureReason(LOGIN_ERROR, why), text))
             case Ended(True, str(text)) if text.lstrip().startswith(API_ERROR_PREFIX):
-                self._tell(Ended(False, "", one_line(text)))
+                self._emit(Ended(False, "", one_line(text)))
             case _:
-                self._tell(event)
+                self._emit(event)
 
 
 def _error_message(error: object) -> object:

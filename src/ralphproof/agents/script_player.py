@@ -196,7 +196,7 @@ class Player:
 
 
 def parse_judge_prompt(prompt: str) -> tuple[str, int, str]:
-    """A judge's question: its nonce, how many criteria it has, and a line of the work that can be quoted."""
+    """A judge's question: its nonce, its number of criteria, and a line of the work that can be quoted."""
     import re
 
     found = re.search(r"(?m)^The nonce of this call is (\S+)\.$", prompt)
@@ -208,7 +208,7 @@ def parse_judge_prompt(prompt: str) -> tuple[str, int, str]:
 
 
 def select_steps(script: dict[str, object], prompt: str) -> list[dict[str, object]]:
-    """The steps of this turn: by the iteration that the harness says it is, the commit message's, or the judge's."""
+    """The steps of this turn: of its iteration, of the commit message, or of the judge's answer."""
     if prompt.startswith("You judge finished work by criteria"):
         if "answer" not in script:
             sys.exit('script: it is asked as a judge, and has no "answer"')
@@ -221,11 +221,11 @@ def select_steps(script: dict[str, object], prompt: str) -> list[dict[str, objec
     return iterations[min(number, len(iterations)) - 1]  # type: ignore[no-any-return]
 
 
-# JSON by the C parts of `json` alone: to import the package takes longer than most turns do.
+# JSON by the C parts of `json` alone: importing the package takes longer than most turns do.
 
 
 class _ScannerOptions:
-    """What the scanner asks for."""
+    """The attributes that the C scanner reads."""
 
     strict = True
     object_hook = object_pairs_hook = None

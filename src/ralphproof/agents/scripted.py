@@ -1,4 +1,9 @@
-"""An agent that plays a script in a real process, for demonstrations and tests."""
+"""An agent that plays a script in a real process, for demonstrations and tests.
+
+The script is a JSON file: `{"iterations": [[STEP, ...], ...], "message": [STEP, ...], "answer": [STEP, ...]}`.
+Iterations beyond the last repeat it; `message` answers the request for a commit message, and `answer` a judge's
+question. `script_player` lists the steps.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,6 @@ from ralphproof.agents.event_collector import EventCollector, parse_event
 from ralphproof.base import interpreter
 from ralphproof.engine.agent import Turn, TurnInput, TurnWatcher
 from ralphproof.engine.sandbox import Command, Sandbox
-
-# An agent that plays a script, for demonstrations and tests. A real process, so that a loop with it is a real loop.
-#
-# The script is a JSON file: `{"iterations": [[STEP, ...], ...], "message": [STEP, ...], "answer": [STEP, ...]}`.
-# Iterations beyond the last repeat it; `message` answers the question for a commit message, and `answer` the question of
-# a judge. `script_player` says what a STEP may be.
-
 
 PLAYER_PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "script_player.py")
 
@@ -39,8 +37,8 @@ class ScriptedAgent:
             timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.taken_up, agent=self.name,
             reads=(interpreter.python_executable(), PLAYER_PATH, self._script),
         )  # fmt: skip
-        ear = EventCollector(watch)
-        ear.listen(lambda line: ear.tell(parse_event(line)))
-        end = sandbox.run(command, ear)
-        ear.finish()
-        return ear.fold.turn(end)
+        collector = EventCollector(watch)
+        collector.set_reader(lambda line: collector.emit(parse_event(line)))
+        end = sandbox.run(command, collector)
+        collector.finish()
+        return collector.turn_builder.turn(end)

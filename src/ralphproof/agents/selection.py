@@ -7,6 +7,7 @@ import re
 
 from ralphproof.agents.adapter import COST_COMPUTED, COST_REPORTED, COST_UNKNOWN, AgentInvocation
 from ralphproof.agents.command import CommandAgent, has_prompt_placeholder, split_command
+from ralphproof.agents.cost import build_price_list
 from ralphproof.base.errors import AgentUnusable, Refused
 from ralphproof.base.run_program import find_program
 from ralphproof.base.value import TYPE_CHECKING, replace, value
@@ -18,19 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ralphproof.agents.adapter import AgentAdapter
-    from ralphproof.agents.cost import PriceList
     from ralphproof.engine.agent import Agent
     from ralphproof.settings.model import AgentSettings, PriceSettings, Settings
-
-
-# Which agents a run has: those that are named, their programs found, or one that is found on PATH.
 
 
 KNOWN_AGENTS = tuple(BUILTIN["agents"])
 UNGUARDED, AS_GIVEN, IN_SANDBOX, NO_TOOLS = "unguarded", "as given", "in the sandbox", "no tools"
 NAME_ANOTHER_AGENT = "name another with --agent"
 NO_GUARD_MODE = "has no mode that asks nothing and still limits what it does"
-EMPTY_BRIEF = TurnInput("", "", "/", (), "", "", "", 0.0)  # asked only for how a turn would be started
+EMPTY_TURN = TurnInput("", "", "/", (), "", "", "", 0.0)  # only to see how a turn would be started
 ADAPTER_ATTRIBUTES = (
     "name", "cost", "guard", "resumes", "login", "credentials", "updates_off", "arguments", "model", "environment",
     "reader",
@@ -42,8 +39,8 @@ class SelectedAgent:
     """An agent of a run, and what is known of it before it starts. `cost` is how its cost becomes known.
 
     `permissions` is `guarded (MODE)`, `in the sandbox`, `unguarded`, `no tools` for one that only answers questions, or
-    `as given` where its own flags decide, or nobody knows; `decided` is the flag that does. `model` is the one that it
-    will use, where that is known.
+    `as given` where its own flags decide or it is not known; `deciding_flag` is the flag that decides. `model` is the
+    one that it will use, where that is known.
     """
 
     agent: Agent
@@ -51,31 +48,33 @@ class SelectedAgent:
     permissions: str
     cost: str
     model: str | None = None
-    decided: str = ""
+    deciding_flag: str = ""
     counts_tokens: bool | None = None  # where that does not follow from `cost`
 
     @property
-    def tells_tokens(self) -> bool:
-        """Whether a limit on tokens can be held."""
+    def reports_tokens(self) -> bool:
+        """Whether a token limit can be enforced."""
         return self.cost != COST_UNKNOWN if self.counts_tokens is None else self.counts_tokens
 
 
 @value
 class SelectionTerms:
-    """What holds for every agent of a run: where it is looked for, whether its guard stays on, the user's prices.
+    """What applies to every agent of a run: where it is looked up, whether its guard stays on, the user's prices.
 
-    One that is `boxed` runs in a sandbox, which holds it in its guard's place.
+    With `sandboxed` the sandbox takes the place of the agent's own guard.
     """
 
     root: str
     path: str
     guarded: bool
     prices: tuple[tuple[str, PriceSettings], ...]
-    boxed: bool = False
+    sandboxed: bool = False
 
 
 def find_installed_agent(environ: Mapping[str, str], root: str) -> str | None:
-    """The first known agent on PATH that works unasked within its own guard. The project may not bring its own."""
+    """The first known agent on PATH that can work unattended within its own guard. Programs of the project do not
+    count.
+    """
     path = environ.get("PATH", "")
     return next(
         (name for name in KNOWN_AGENTS if find_program(name, path, outside=root) and load_adapter(name).guard), None
@@ -83,7 +82,7 @@ def find_installed_agent(environ: Mapping[str, str], root: str) -> str | None:
 
 
 def warn_about_command(command: str) -> str:
-    """What to say of a command line that is written down as the agent; empty where there is nothing to say."""
+    """A warning about a command line that is configured as the agent; empty without one."""
     argv = split_command(command, ())
     name = os.path.basename(argv[0])
     if name not in KNOWN_AGENTS or has_prompt_placeholder(argv) or load_adapter(name).guard:
@@ -93,7 +92,7 @@ def warn_about_command(command: str) -> str:
 
 @value
 class AgentSlot:
-    """A place in the crew: a command line, the model that it is asked to use, and the setting that says so."""
+    """One entry of the agent settings: a command line, its flags and model, and the setting that names it."""
 
     command: str | None
     flags: tuple[str, ...] = ()
@@ -102,20 +101,20 @@ class AgentSlot:
 
 
 def select_agents(
-    settings: Settings, root: str, environ: Mapping[str, str], guarded: bool = True, boxed: bool = False
+    settings: Settings, root: str, environ: Mapping[str, str], guarded: bool = True, sandboxed: bool = False
 ) -> tuple[SelectedAgent, ...]:
-    """The whole crew in its order, all of them found; raises AgentUnusable naming the one that is not."""
-    terms = SelectionTerms(root, environ.get("PATH", os.defpath), guarded, settings.prices, boxed)
-    return tuple(fill_slot(post, terms) for post in agent_slots(settings.agent, root, terms.path))
+    """All agents of a run in order, each found; raises AgentUnusable naming the one that is not."""
+    terms = SelectionTerms(root, environ.get("PATH", os.defpath), guarded, settings.prices, sandboxed)
+    return tuple(fill_slot(slot, terms) for slot in agent_slots(settings.agent, root, terms.path))
 
 
 def select_custom_agent(agent: Agent) -> SelectedAgent:
-    """An agent that the caller brings along."""
+    """An agent object that the caller provides."""
     return SelectedAgent(agent, "", AS_GIVEN, COST_REPORTED if agent.reports_cost else COST_UNKNOWN)
 
 
 def transcript_reader(name: str) -> Agent:
-    """An agent of this name that only reads what a turn of it says; raises AgentUnusable where none has it."""
+    """An agent of this name that only parses transcripts; raises AgentUnusable where there is none."""
     if name == "scripted":
         return _select_scripted((name, os.devnull), "/").agent
     if not is_registered("agents", name):
@@ -124,7 +123,7 @@ def transcript_reader(name: str) -> Agent:
 
 
 def select_program(argv: tuple[str, ...], root: str, environ: Mapping[str, str]) -> SelectedAgent:
-    """A program that is started as it is given, whatever it is called; raises AgentUnusable where it is not found."""
+    """A program that is started as given, whatever its name; raises AgentUnusable where it is not found."""
     if argv[0] == "scripted":
         return _select_scripted(argv, root)
     found = resolve_program(argv, root, environ.get("PATH", os.defpath), "name another behind --")
@@ -132,22 +131,22 @@ def select_program(argv: tuple[str, ...], root: str, environ: Mapping[str, str])
 
 
 def agent_slots(own: AgentSettings, root: str, path: str) -> tuple[AgentSlot, ...]:
-    """The usual agent, or the models of its ladder, or those that take turns; then the fallbacks."""
-    usual = [AgentSlot(own.command, own.flags, own.model)]
+    """The agent, or the models of its ladder, or its rotation; then the fallbacks."""
+    slots = [AgentSlot(own.command, own.flags, own.model)]
     if own.ladder:
-        usual = [AgentSlot(own.command, own.flags, model, f"agent.ladder[{n}]") for n, model in enumerate(own.ladder)]
+        slots = [AgentSlot(own.command, own.flags, model, f"agent.ladder[{n}]") for n, model in enumerate(own.ladder)]
     if own.rotate:
-        usual = [
+        slots = [
             AgentSlot(text, setting=setting)
             if _is_agent(text, root, path)
             else AgentSlot(own.command, own.flags, text, setting)
             for setting, text in ((f"agent.rotate[{n}]", text) for n, text in enumerate(own.rotate))
         ]
-    return (*usual, *(AgentSlot(text, setting=f"agent.fallbacks[{n}]") for n, text in enumerate(own.fallbacks)))
+    return (*slots, *(AgentSlot(text, setting=f"agent.fallbacks[{n}]") for n, text in enumerate(own.fallbacks)))
 
 
 def _is_agent(text: str, root: str, path: str) -> bool:
-    """Whether a text names an agent; else it is the name of a model, which may have slashes and colons in it."""
+    """Whether a text names an agent; otherwise it is a model name, which may contain slashes and colons."""
     program = split_command(text, (), root)[0]
     if program == "scripted" or program.startswith((".", "/")) or ("." in program.partition(":")[0] and ":" in program):
         return True
@@ -155,16 +154,16 @@ def _is_agent(text: str, root: str, path: str) -> bool:
 
 
 def find_agent_problems(settings: Settings, root: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Why agents that the settings name cannot be used, as far as can be told without loading what is not ours."""
+    """Why configured agents cannot be used, as far as can be known without importing foreign code."""
     path = environ.get("PATH", os.defpath)
-    found: list[str] = []
-    for post in agent_slots(settings.agent, root, path):
+    problems: list[str] = []
+    for slot in agent_slots(settings.agent, root, path):
         try:
-            if post.command is not None:
-                _check_agent(split_command(post.command, post.flags, root), post.model, root, path)
+            if slot.command is not None:
+                _check_agent(split_command(slot.command, slot.flags, root), slot.model, root, path)
         except Refused as error:
-            found.append(str(error))
-    return tuple(found)
+            problems.append(str(error))
+    return tuple(problems)
 
 
 def _check_agent(argv: tuple[str, ...], model: str | None, root: str, path: str) -> None:
@@ -182,25 +181,25 @@ def _is_import_path(word: str) -> bool:
     return ":" in word and "/" not in word
 
 
-def fill_slot(post: AgentSlot, terms: SelectionTerms) -> SelectedAgent:
-    """The agent of this post, found; raises AgentUnusable naming the setting that says so."""
-    if post.command is None:
+def fill_slot(slot: AgentSlot, terms: SelectionTerms) -> SelectedAgent:
+    """The agent of this slot, found; raises AgentUnusable naming the setting."""
+    if slot.command is None:
         raise AgentUnusable("no agent is configured, and no known one with a guard is on PATH; name one: --agent")
     try:
-        return _select_agent(split_command(post.command, post.flags, terms.root), post.model, terms)
+        return _select_agent(split_command(slot.command, slot.flags, terms.root), slot.model, terms)
     except Refused as error:
-        if not post.setting:
+        if not slot.setting:
             raise
-        raise AgentUnusable(f"{post.setting}: {error}") from error
+        raise AgentUnusable(f"{slot.setting}: {error}") from error
 
 
 def _select_agent(argv: tuple[str, ...], model: str | None, terms: SelectionTerms) -> SelectedAgent:
     if argv[0] == "scripted":
         return _select_scripted(argv, terms.root)
     if _is_import_path(argv[0]):
-        spoken = load_adapter(argv[0])
+        adapter = load_adapter(argv[0])
         return _select_cli_agent(
-            spoken, resolve_program((spoken.name, *argv[1:]), terms.root, terms.path), model, terms
+            adapter, resolve_program((adapter.name, *argv[1:]), terms.root, terms.path), model, terms
         )
     found, name = resolve_program(argv, terms.root, terms.path), os.path.basename(argv[0])
     if is_registered("agents", name) and not has_prompt_placeholder(argv):
@@ -224,70 +223,61 @@ def _select_scripted(argv: tuple[str, ...], root: str) -> SelectedAgent:
 
 
 def _select_cli_agent(
-    spoken: AgentAdapter, argv: tuple[str, ...], model: str | None, terms: SelectionTerms
+    adapter: AgentAdapter, argv: tuple[str, ...], model: str | None, terms: SelectionTerms
 ) -> SelectedAgent:
     from ralphproof.agents.cli_agent import CliAgent
 
     program, flags = argv[0], argv[1:]
-    guarded = terms.guarded and not terms.boxed
-    if guarded and not spoken.guard:
+    guarded = terms.guarded and not terms.sandboxed
+    if guarded and not adapter.guard:
         raise AgentUnusable(
-            f"agent {spoken.name} {NO_GUARD_MODE}; --sandbox limits it, --no-sandbox lets it do all that you may"
+            f"agent {adapter.name} {NO_GUARD_MODE}; --sandbox limits it, --no-sandbox lets it do all that you may"
         )
-    agent = CliAgent(spoken, program, flags, model=model, guarded=guarded, cost=build_price_list(terms.prices).cost)
-    permissions = IN_SANDBOX if terms.boxed else _permissions(spoken, flags, guarded)
-    decided = _find_deciding_flag(spoken, flags) if permissions == AS_GIVEN else ""
-    counts = getattr(spoken, "counts_tokens", None)
-    return SelectedAgent(agent, program, permissions, spoken.cost, spoken.model(flags, model), decided, counts)
+    agent = CliAgent(adapter, program, flags, model=model, guarded=guarded, cost=build_price_list(terms.prices).cost)
+    permissions = IN_SANDBOX if terms.sandboxed else _permissions(adapter, flags, guarded)
+    deciding_flag = _find_deciding_flag(adapter, flags) if permissions == AS_GIVEN else ""
+    counts = getattr(adapter, "counts_tokens", None)
+    return SelectedAgent(agent, program, permissions, adapter.cost, adapter.model(flags, model), deciding_flag, counts)
 
 
-def build_price_list(prices: tuple[tuple[str, PriceSettings], ...]) -> PriceList:
-    """What tokens cost: the user's own prices, then those that are known."""
-    from ralphproof.agents.cost import PriceList, TokenRates
-
-    return PriceList(
-        {name: TokenRates.usd(one.input, one.output, one.cache_read, one.cache_write) for name, one in prices}
-    )
-
-
-def _permissions(spoken: AgentAdapter, flags: tuple[str, ...], guarded: bool) -> str:
-    """What our own arguments make of its guard; the user's flags may have taken that out of our hands."""
-    if _guarded_by_us(spoken, ()) and not _guarded_by_us(spoken, flags):
+def _permissions(adapter: AgentAdapter, flags: tuple[str, ...], guarded: bool) -> str:
+    """What our arguments make of the agent's guard; the user's flags may override them."""
+    if _controls_guard(adapter, ()) and not _controls_guard(adapter, flags):
         return AS_GIVEN
-    return f"guarded ({spoken.guard})" if guarded else UNGUARDED
+    return f"guarded ({adapter.guard})" if guarded else UNGUARDED
 
 
-def _find_deciding_flag(spoken: AgentAdapter, flags: tuple[str, ...]) -> str:
-    """The first of the user's flags that takes the guard out of our hands, with its value. The others stay unsaid."""
-    place = next(place for place in range(len(flags)) if not _guarded_by_us(spoken, flags[: place + 1]))
+def _find_deciding_flag(adapter: AgentAdapter, flags: tuple[str, ...]) -> str:
+    """The first of the user's flags that overrides our guard arguments, with its value; the others are not shown."""
+    place = next(place for place in range(len(flags)) if not _controls_guard(adapter, flags[: place + 1]))
     flag, *after = flags[place:]
     own = after[:1] if "=" not in flag and after and not after[0].startswith("-") else []
     return " ".join((flag, *own))
 
 
-def _guarded_by_us(spoken: AgentAdapter, flags: tuple[str, ...]) -> bool:
+def _controls_guard(adapter: AgentAdapter, flags: tuple[str, ...]) -> bool:
     with_guard, without = (
-        spoken.arguments(AgentInvocation(EMPTY_BRIEF, flags, None, guarded)) for guarded in (True, False)
+        adapter.arguments(AgentInvocation(EMPTY_TURN, flags, None, guarded)) for guarded in (True, False)
     )
     return with_guard != without
 
 
 def load_adapter(name: str) -> AgentAdapter:
-    """The dialect of a known program, or of `package.module:Name`; raises AgentUnusable where it cannot be used."""
+    """The adapter of a known program, or of `package.module:Name`; raises AgentUnusable where it cannot be used."""
     try:
-        spoken: AgentAdapter = resolve_implementation("agents", name)()
+        adapter: AgentAdapter = resolve_implementation("agents", name)()
     except Refused as error:
         raise AgentUnusable(str(error)) from error
     except TypeError as error:
-        raise AgentUnusable(f"agents {name!r} is no dialect: {error}") from error
-    lacking = [part for part in ADAPTER_ATTRIBUTES if not hasattr(spoken, part)]
-    if lacking:
-        raise AgentUnusable(f"agents {name!r} is no dialect: it has no {', '.join(lacking)}")
-    return spoken
+        raise AgentUnusable(f"agents {name!r} is no agent adapter: {error}") from error
+    missing = [part for part in ADAPTER_ATTRIBUTES if not hasattr(adapter, part)]
+    if missing:
+        raise AgentUnusable(f"agents {name!r} is no agent adapter: it has no {', '.join(missing)}")
+    return adapter
 
 
 def resolve_program(argv: tuple[str, ...], root: str, path: str, remedy: str = NAME_ANOTHER_AGENT) -> tuple[str, ...]:
-    """The same with the program's full path: relative to the project where it has a slash, else looked up in PATH."""
+    """The same arguments with the program's full path: relative to the project where it has a slash, else from PATH."""
     name = argv[0]
     if "/" in name:
         program = os.path.normpath(os.path.join(root, name))
@@ -301,15 +291,12 @@ def resolve_program(argv: tuple[str, ...], root: str, path: str, remedy: str = N
 
 
 def _why_not_executable(program: str) -> str:
-    """Why a file cannot be started, as far as that can be told without starting it; empty where nothing speaks so."""
+    """Why a file cannot be started, as far as can be known without starting it; empty where nothing is wrong."""
     if os.path.isdir(program):
         return "is a directory"
     if not os.path.exists(program):
         return "does not exist"
     return "" if os.access(program, os.X_OK) else "may not be executed"
-
-
-# The version of an installed program, without starting it.
 
 
 MAX_PARENT_FOLDERS = 8  # folders above a program that are looked at
@@ -318,7 +305,9 @@ VERSION = re.compile(r"v?\d[\w.+-]{0,49}")
 
 
 def installed_version(program: str) -> str | None:
-    """What its npm package says, or its own place in a folder `versions`; None where neither tells."""
+    """The version in the program's npm package, or its file name in a folder `versions`; None where neither is known.
+    The program is not started.
+    """
     real = os.path.realpath(program)
     folder, name = os.path.split(real)
     if os.path.basename(folder) == "versions":  # ~/.local/share/claude/versions/2.1.325
@@ -327,7 +316,7 @@ def installed_version(program: str) -> str | None:
 
 
 def _parent_folders(path: str) -> Iterator[str]:
-    """The folders that a package's file may be in, up to the one that holds packages."""
+    """The folders that may hold the program's package.json, up to node_modules."""
     for _ in range(MAX_PARENT_FOLDERS):
         path, name = os.path.dirname(path), os.path.basename(path)
         if name == "node_modules" or path == os.path.dirname(path):
@@ -355,27 +344,24 @@ def _package_version(folder: str, program: str) -> str | None:
     return version if own and isinstance(version, str) and VERSION.fullmatch(version) else None
 
 
-# Which agents the stages of a task have, and which one judges for them.
-
-
 PROVIDER_AGENT = "pydantic-ai"  # as an agent's name: the provider of the model itself is asked
 
 
 def select_stage_agents(
-    settings: Settings, root: str, environ: Mapping[str, str], guarded: bool, boxed: bool = False
+    settings: Settings, root: str, environ: Mapping[str, str], guarded: bool, sandboxed: bool = False
 ) -> tuple[tuple[str, SelectedAgent], ...]:
-    """Every stage that has an agent or a model of its own, with that."""
-    terms = SelectionTerms(root, environ.get("PATH", os.defpath), guarded, settings.prices, boxed)
-    posts = [
+    """The agents of stages that name an agent or a model of their own."""
+    terms = SelectionTerms(root, environ.get("PATH", os.defpath), guarded, settings.prices, sandboxed)
+    slots = [
         (stage.name, _stage_slot(settings, stage.name))
         for stage in settings.pipeline.stages
         if stage.agent or stage.model
     ]
-    return tuple((name, fill_slot(post, terms)) for name, post in posts)
+    return tuple((name, fill_slot(slot, terms)) for name, slot in slots)
 
 
 def _stage_slot(settings: Settings, name: str) -> AgentSlot:
-    """What a stage's own turn is started with; only the run's own agent has the run's own flags."""
+    """The slot of a stage. Only the run's own agent gets the run's own flags."""
     stage, usual = settings.pipeline.stage(name), settings.agent
     if stage.agent:
         return AgentSlot(stage.agent, (), stage.model, f"stages.{name}.agent")
@@ -385,9 +371,10 @@ def _stage_slot(settings: Settings, name: str) -> AgentSlot:
 def select_judge(
     semantic: SemanticVerification, stage: str, settings: Settings, root: str, environ: Mapping[str, str]
 ) -> SelectedAgent:
-    """Who is asked for a judgement: the named one, else the stage's own agent, with a small model unless one is named.
+    """The agent for judge questions: the configured one, else the stage's agent, with a small model unless one is
+    named.
 
-    A question has no tools, so no guard is needed. Raises AgentUnusable where the judge cannot be used.
+    Judge questions have no tools, so no guard is needed. Raises AgentUnusable where the judge cannot be used.
     """
     from ralphproof.agents.adapter import small_model
 
@@ -396,12 +383,12 @@ def select_judge(
 
         provider = ProviderAgent(semantic.model, build_price_list(settings.prices).cost)
         return SelectedAgent(provider, "", AS_GIVEN, COST_COMPUTED, semantic.model)
-    post = (
+    slot = (
         _stage_slot(settings, stage)
         if stage in {one.name for one in settings.pipeline.stages}
         else _default_slot(settings)
     )
-    command, flags = (semantic.agent, ()) if semantic.agent else (post.command, post.flags)
+    command, flags = (semantic.agent, ()) if semantic.agent else (slot.command, slot.flags)
     name = os.path.basename(split_command(command, (), root)[0]) if command else ""
     terms = SelectionTerms(root, environ.get("PATH", os.defpath), guarded=False, prices=settings.prices)
     found = fill_slot(AgentSlot(command, flags, semantic.model or small_model(name) or None, "the judge"), terms)

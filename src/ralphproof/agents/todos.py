@@ -17,28 +17,28 @@ TODO_TOOLS = ("TodoWrite", "todo_write", "TaskCreate", "TaskUpdate")
 
 
 class TodoTracker:
-    """The list as the calls leave it."""
+    """The to-do list as the tool calls leave it."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, Todo] = {}
         self._calls: dict[str, tuple[str, Any]] = {}
         self._created = 0
 
-    def begun(self, call: str, tool: str, arguments: Any) -> None:
-        """A call that may change the list, once it has ended well."""
+    def start_call(self, call: str, tool: str, arguments: Any) -> None:
+        """Note a call that may change the list once it has succeeded."""
         if tool in TODO_TOOLS and len(self._calls) < MAX_TODOS:
             self._calls[call] = (tool, arguments)
 
-    def ended(self, call: str, ok: bool, output: str) -> TodosChanged | None:
-        """The list after this call, where it was one that changed it."""
+    def end_call(self, call: str, ok: bool, output: str) -> TodosChanged | None:
+        """The list after this call, if the call changed it."""
         tool, arguments = self._calls.pop(call, ("", None))
         # Where a session is gone on with, the first task of this turn need not be its first.
         if ok and tool == "TaskCreate" and (said := re.match(r"Task #(\d{1,9}) ", output)):
             self._created = int(said[1]) - 1
-        return self.called(tool, arguments) if ok else None
+        return self.apply(tool, arguments) if ok else None
 
-    def called(self, tool: str, arguments: Any) -> TodosChanged | None:
-        """The list after this call, where it is one that changes it."""
+    def apply(self, tool: str, arguments: Any) -> TodosChanged | None:
+        """The list after this call, if the call changes it."""
         if not isinstance(arguments, dict):
             return None
         match tool:
@@ -59,7 +59,7 @@ class TodoTracker:
         return TodosChanged(tuple(self._tasks.values()))
 
     def _update(self, task: str, subject: object, state: object) -> None:
-        """What an update leaves out stays as it is."""
+        """Fields that an update leaves out stay as they are."""
         if state == "deleted":
             del self._tasks[task]
             return

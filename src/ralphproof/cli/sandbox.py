@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from ralphproof.settings.model import Settings
     from ralphproof.store.project import Project
 
-ABOUT = """run a command in the sandbox that a run would have, or say what can be reached from it.
+ABOUT = """Run a command in the sandbox that a run would use, or explain what that sandbox permits.
 
-The settings of the project hold, and flags beat them. Without a kind it is the strongest that holds here. What is
-called is written to a log, which is named where something was blocked.
-Exit codes: run ends with the command's own, 126 and 127 where it could not be started; 2 refused."""
+The project's settings apply, and flags override them. Without a kind it is the strongest available. Network access is
+logged; the log is named if something was blocked.
+Exit codes: run returns that of the command, 126 or 127 if it could not be started; 2 refused."""
 EXAMPLES = (
     "ralph sandbox explain",
     "ralph sandbox explain --agent claude --json",
@@ -33,18 +33,18 @@ EXAMPLES = (
     "ralph sandbox run --allow-host pypi -- pip download requests",
     "ralph sandbox run --sandbox=landlock -- bash",
 )
-NO_COMMAND = "which command? ralph sandbox run -- CMD ARGUMENT ..."
+NO_COMMAND = "no command; use: ralph sandbox run -- CMD ARGUMENT ..."
 
 
 def build_parser() -> Parser:
     parser = Parser("sandbox", ABOUT, EXAMPLES)
     add = parser.add_argument
-    add("what", choices=("run", "explain"), help="run a command inside, or say what can be reached from there")
-    add("command", nargs="*", metavar="-- CMD", help="with run: the command and its arguments, behind --")
-    add("--sandbox", metavar="[=KIND]", help="the kind of sandbox (default: the settings' own, else the strongest)")
-    add("--allow-host", action="append", metavar="HOST", help="a host that may be reached; repeatable")
-    add("--protect", action="append", metavar="PATH", help="a file or folder that may not be changed; repeatable")
-    add("--agent", metavar="NAME", help="with what a known agent needs: its state, its login, its service")
+    add("what", choices=("run", "explain"), help="run a command inside, or explain what the sandbox permits")
+    add("command", nargs="*", metavar="-- CMD", help="with run: command and arguments, after --")
+    add("--sandbox", metavar="[=KIND]", help="kind of sandbox (default: that of the settings, else the strongest)")
+    add("--allow-host", action="append", metavar="HOST", help="host that may be reached; repeatable")
+    add("--protect", action="append", metavar="PATH", help="file or folder that may not be changed; repeatable")
+    add("--agent", metavar="NAME", help="add what a known agent needs: its state, login and service")
     return parser
 
 
@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
     at = argv.index("--") if "--" in argv else len(argv)
     args = build_parser().parse(argv[:at])
     if args.command:
-        raise Refused(f"a command stands behind --: ralph sandbox {args.what} -- {' '.join(args.command)}")
+        raise Refused(f"put the command after --: ralph sandbox {args.what} -- {' '.join(args.command)}")
     args.command = argv[at + 1 :]
     if (args.what == "run") != bool(args.command):
         raise Refused(NO_COMMAND if args.what == "run" else "explain takes no command; to run one: ralph sandbox run")
@@ -69,33 +69,33 @@ def main(argv: list[str]) -> int:
     return run_in_sandbox(backend, config, tuple(args.command), args.agent or "")
 
 
-def _refuse_unenforced_paths(backend: Backend, asked: Iterable[str], protected: Iterable[str]) -> None:
-    """A run looks afterwards at what its sandbox does not hold; nobody does so here."""
+def _refuse_unenforced_paths(backend: Backend, requested: Iterable[str], protected: Iterable[str]) -> None:
+    """Refuse --protect in a sandbox that cannot enforce it: unlike a run, nothing checks the files afterwards."""
     if backend.protects_paths:
         return
-    if paths := ", ".join(asked):
+    if paths := ", ".join(requested):
         raise Refused(
-            f"sandbox {backend.name} cannot keep {paths} from being written; leave out --protect, or use a kind "
+            f"sandbox {backend.name} cannot protect {paths}; leave out --protect, or use a kind "
             "that can, such as --sandbox=bubblewrap"
         )
     if paths := ", ".join(protected):
-        print(sanitize(f"note: sandbox {backend.name} does not keep {paths} from being written"), file=sys.stderr)
+        print(sanitize(f"note: sandbox {backend.name} does not protect {paths}"), file=sys.stderr)
 
 
 def _load_settings(args: Namespace) -> tuple[Project, Settings]:
-    """The project, and its settings with what the flags add."""
+    """The project, and its settings with the flags applied."""
     from ralphproof.runs.open_project import open_project
     from ralphproof.settings.loader import load_settings
 
     project = open_project(args.project_dir, os.environ)
     loaded = load_settings(project.root, os.environ, {})
     paths, kind = loaded.settings.protected_paths, {"backend": args.sandbox} if args.sandbox else {}
-    instead = override_committed_sandbox(loaded, project.root, os.environ, {"sandbox": kind})
-    for line in describe_sandbox_overrides(loaded, instead):
+    overrides = override_committed_sandbox(loaded, project.root, os.environ, {"sandbox": kind})
+    for line in describe_sandbox_overrides(loaded, overrides):
         print(sanitize(f"note: {line}"), file=sys.stderr)
-    hosts = instead.get("allowHosts", loaded.settings.sandbox.allow_hosts)
-    box = {**instead, **kind, "allowHosts": list(dict.fromkeys((*hosts, *(args.allow_host or ()))))}
-    flags: dict[str, Any] = {"sandbox": box, "protectedPaths": list(dict.fromkeys((*paths, *(args.protect or ()))))}
+    hosts = overrides.get("allowHosts", loaded.settings.sandbox.allow_hosts)
+    sandbox = {**overrides, **kind, "allowHosts": list(dict.fromkeys((*hosts, *(args.allow_host or ()))))}
+    flags: dict[str, Any] = {"sandbox": sandbox, "protectedPaths": list(dict.fromkeys((*paths, *(args.protect or ()))))}
     return project, load_settings(project.root, os.environ, flags).settings
 
 
@@ -106,12 +106,12 @@ def _sandbox_scope(project: Project, settings: Settings, agent: str) -> SandboxC
     from ralphproof.sandbox.planner import SandboxConfig
 
     if agent and agent not in KNOWN_AGENTS:
-        raise Refused(f"--agent {agent} is not known; there are: {', '.join(KNOWN_AGENTS)}")
-    lodgings = ((agent, getattr(load_adapter(agent), "requirements", AgentRequirements())),) if agent else ()
-    env, box = agent_environment(os.environ, settings), settings.sandbox
+        raise Refused(f"--agent {agent} is not known; known agents: {', '.join(KNOWN_AGENTS)}")
+    requirements = ((agent, getattr(load_adapter(agent), "requirements", AgentRequirements())),) if agent else ()
+    env, sandbox = agent_environment(os.environ, settings), settings.sandbox
     return SandboxConfig(
-        project.root, project.store, "", env, settings.protected_paths, (), box.allow_hosts, box.allow_local_ports,
-        tuple(map(os.path.expanduser, box.read_paths)), lodgings, tuple(name for name, _ in settings.agent.env), env,
+        project.root, project.store, "", env, settings.protected_paths, (), sandbox.allow_hosts, sandbox.allow_local_ports,
+        tuple(map(os.path.expanduser, sandbox.read_paths)), requirements, tuple(name for name, _ in settings.agent.env), env,
     )  # fmt: skip
 
 
@@ -121,11 +121,11 @@ def _print_sandbox(backend: Backend, config: SandboxConfig, args: Namespace) -> 
     from ralphproof.sandbox.description import sandbox_json, sandbox_lines
     from ralphproof.sandbox.planner import SandboxPlanner
 
-    place = os.path.join(config.store, "explained")
-    command = Command((), config.root, config.environ, f"{place}.log", f"{place}.turn", "", agent=args.agent or "")
-    box = replace(SandboxPlanner(config, backend).plan(command), cwd=config.root)
+    path = os.path.join(config.store, "explained")
+    command = Command((), config.root, config.environ, f"{path}.log", f"{path}.turn", "", agent=args.agent or "")
+    plan = replace(SandboxPlanner(config, backend).plan(command), cwd=config.root)
     if args.json:
-        print_json("sandbox", sandbox_json(backend, box))
+        print_json("sandbox", sandbox_json(backend, plan))
     else:
-        print_lines(*sandbox_lines(backend, box))
+        print_lines(*sandbox_lines(backend, plan))
     return 0
