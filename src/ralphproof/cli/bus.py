@@ -92,7 +92,8 @@ ABOUT = """Post and read messages between agents, loops and people, in one file 
 The project's bus is .ralph/bus/PROJECT-MESSAGE-BUS.md, a task's bus is TASK-MESSAGE-BUS.md in its folder. The task's
 bus is used if TASK_FOLDER is set, as it is for agents, or --run or --task-folder is given; else the project's. post
 prints the id of the new message. follow runs until Ctrl-C, which is its normal end (exit code 0). Message types: INFO,
-FACT, PROGRESS, DECISION, QUESTION, ANSWER, WARNING, ERROR, WAIT. With WAIT an agent asks its run to wait for a person."""
+FACT, PROGRESS, DECISION, QUESTION, ANSWER, WARNING, ERROR, WAIT. With WAIT an agent asks its run to wait
+for a person."""
 EXAMPLES = (
     'ralph bus post "the parser is done"',
     'ralph bus post --type question --to project "Which port is free?"',

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from ralphproof.base.errors import Refused
+from ralphproof.base.escaping import sanitize
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, positive_int
 from ralphproof.display.output import print_json
 from ralphproof.runs.open_project import view_project
 from ralphproof.store.run_state import refuse_collected_run
-from ralphproof.views.log_printer import LogPrinter, log_part_json
+from ralphproof.views.logs import LineSplitter, LogFilter, RunLogs, format_scripted_event, log_part_json
 from ralphproof.views.run_list import find_named_run
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterable, Iterator
+
+    from ralphproof.views.logs import LogOutput
 
 ABOUT = "Show the output of the agent and the checks of a run, in the order in which they ran."
 EXAMPLES = (
@@ -55,14 +64,48 @@ def main(argv: list[str]) -> int:
     try:
         row = find_named_run(ledger, args.run, args)
         refuse_collected_run(project, row.id)
-        reader = LogPrinter(ledger, project, row, args)
-        reader.must_have(args.iteration)
+        logs = RunLogs(ledger, project, row, _log_filter(args))
+        if not (args.follow and logs.active):  # a followed run may yet begin the iteration
+            logs.refuse_missing_iteration()
         if args.json:
-            print_json("logs", {"run": row.id, "logs": [log_part_json(part) for part in reader.parts()]})
-        elif args.follow:
-            reader.follow()
+            print_json("logs", {"run": row.id, "logs": [log_part_json(part) for part in logs.parts()]})
+        elif args.raw:
+            _print_raw(logs.follow() if args.follow else logs.read())
         else:
-            reader.read()
+            _print_text(logs.follow() if args.follow else logs.read(), logs.scripted)
     finally:
         ledger.close()
     return 0
+
+
+def _log_filter(args: Namespace) -> LogFilter:
+    return LogFilter(args.iteration, args.agent, args.checks, args.prompt, args.stderr)
+
+
+def _print_raw(outputs: Iterator[LogOutput]) -> None:
+    for output in outputs:
+        sys.stdout.flush()
+        for chunk in output.chunks:
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.flush()
+
+
+def _print_text(outputs: Iterator[LogOutput], scripted: bool) -> None:
+    """Print lines that no terminal would obey; of the scripted agent's events what it said and did."""
+    lines = LineSplitter()
+    for output in outputs:
+        if output.opened:
+            lines = LineSplitter()
+            print(sanitize(output.part.heading))
+        events = scripted and output.part.path.endswith(".ndjson")
+        for chunk in output.chunks:
+            _print_lines(lines.feed(chunk), events)
+        if output.finished:
+            _print_lines(lines.end(), events)
+            print()
+        sys.stdout.flush()
+
+
+def _print_lines(lines: Iterable[str], events: bool) -> None:
+    for line in lines:
+        sys.stdout.write(sanitize(format_scripted_event(line) if events else line))

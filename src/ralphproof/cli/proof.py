@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from ralphproof.base.value import Json
 
-ABOUT = """Show or export the evidence that a run's work is done: checks and their results, the commit, and who could have
-tampered.
+ABOUT = """Show or export the evidence that a run's work is done: checks, results, commit, and who could have tampered.
 
 show prints it. export writes one file, a page for people with the machine-readable proof at its end: with that file
 and the repository anyone can check it again (ralph verify FILE). Only a completed run proves anything; for others show

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ralphproof.store.statistics import TimeSlotTotals
 
-ABOUT = "how the loops of a day, or of many days, went: rates, averages, costs, and what to look at."
+ABOUT = "Report rates, averages, costs and problems of the loops of one or more days."
 EXAMPLES = (
     "ralph report",
     "ralph report --date yesterday",
@@ -32,9 +32,9 @@ NOTHING_TO_DRAW = "nothing to draw: no loop ended in these days"
 def build_parser() -> Parser:
     parser = Parser("report", ABOUT, EXAMPLES)
     add = parser.add_argument
-    add("--date", metavar="D", help=f"the day: {DATE_FORMAT} (default: today)")
-    add("--from", dest="first", metavar="A", help="the first of many days")
-    add("--to", dest="last", metavar="B", help="the last of them (default: today)")
+    add("--date", metavar="D", help=f"day: {DATE_FORMAT} (default: today)")
+    add("--from", dest="first", metavar="A", help="first day of a period")
+    add("--to", dest="last", metavar="B", help="last day of the period (default: today)")
     add("--chart", action="store_true", help="draw cost, iterations and outcomes, here and in .ralph/metrics/")
     return parser
 
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
 def print_report_with_charts(
     root: str, figures: PeriodTotals, slots: tuple[TimeSlotTotals, ...], limit_micro_usd: int | None, args: Namespace
 ) -> None:
-    """The page, the same drawn below it, and where the files are. If they cannot be made, nothing is shown."""
+    """Print the report, the charts, and their files; print nothing if the files cannot be written."""
     from ralphproof.reports import charts
 
     charts.require_chart_libraries()
@@ -77,9 +77,9 @@ def print_report_with_charts(
 
 
 def parse_days(args: Namespace, today: int) -> tuple[int, int]:
-    """The first and the last day that were asked for; raises Refused for those that there are not."""
+    """The first and last day that the flags name."""
     if args.date is not None and (args.first is not None or args.last is not None):
-        raise Refused("--date is one day, --from and --to are many; give one or the other")
+        raise Refused("--date is one day, --from and --to are a period; give one or the other")
     if args.last is not None and args.first is None:
         raise Refused("--to needs a --from")
     if args.first is None:
@@ -94,7 +94,7 @@ def parse_days(args: Namespace, today: int) -> tuple[int, int]:
 def print_report(
     figures: PeriodTotals, limit_micro_usd: int | None, args: Namespace, files: tuple[str, ...] = ()
 ) -> None:
-    """The page for people, or one object for programs."""
+    """Print the report as Markdown or JSON."""
     if args.json:
         print_json("report", report_json(figures, limit_micro_usd) | {"charts": list(files)})
     else:

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from ralphproof.runs.restore import RestoreResult
 
 
-ABOUT = """put a destroyed repository together again, from the copy that a run kept.
+ABOUT = """Restore a destroyed repository from the copy that a run kept.
 
 Every run copies .git to the state folder when it begins. If the repository provably has all of it when the run ends,
-the copy is deleted; else it stays, and the run says so. This command puts it back: history, branches, tags, what runs
-saved, the index, hooks and settings, as of the last turn that began before the damage, or else as of the run's start.
+the copy is deleted; else it stays, and the run says so. This command restores it: history, branches, tags, snapshots
+of runs, index, hooks and settings, as of the last turn that began before the damage, or else as of the run's start.
 
-The present .git is moved aside, never deleted, and the message says where to. Your files are not touched; those that
-differ from the restored commit are listed. It refuses where the present repository has commits that the copy lacks;
---force moves them aside too. You can repeat it, also after it was killed.
-Exit codes: 0 done, or there was nothing to do; 2 refused; 3 the copy could not be read or written."""
+The present .git is moved aside, never deleted, and its new path is printed. Your files are not touched; those that
+differ from the restored commit are listed. It refuses if the present repository has commits that the copy lacks;
+--force moves them aside too. It can be repeated, also after it was killed.
+Exit codes: 0 done, or nothing to do; 2 refused; 3 the copy could not be read or written."""
 EXAMPLES = (
     "ralph restore",
     "ralph restore 20261115-21 --dry-run",
-    "ralph restore latest --force   # over a repository that was made anew",
+    "ralph restore latest --force   # over a newly created repository",
     "mkdir project && ralph restore 20261115-21 -d project && git -C project checkout -- .",
 )
 MAX_LISTED = 20
@@ -40,11 +40,9 @@ MAX_LISTED = 20
 def build_parser() -> Parser:
     parser = Parser("restore", ABOUT, EXAMPLES)
     add = parser.add_argument
-    add(
-        "run", nargs="?", metavar="RUN", help="run id, unique prefix, or latest: the newest copy that is kept (default)"
-    )
-    add("--force", action="store_true", help="also where the present repository has commits that the copy lacks")
-    add("--dry-run", action="store_true", help="only say what would be done")
+    add("run", nargs="?", metavar="RUN", help="run id, unique prefix, or latest: the newest kept copy (default)")
+    add("--force", action="store_true", help="restore even if the present repository has commits that the copy lacks")
+    add("--dry-run", action="store_true", help="only print what would be done")
     return parser
 
 
@@ -57,67 +55,75 @@ def main(argv: list[str]) -> int:
     try:
         for store in dict.fromkeys((copy.store, project.store)):
             refuse_live_runs(replace(project, store=store))
-        done = restore_repository(copy, args)
+        result = restore_repository(copy, args)
     finally:
         lock.release()
-    _print_result(args, done)
+    _print_result(args, result)
     return 0
 
 
-def _print_result(args: Namespace, done: RestoreResult) -> None:
+def _print_result(args: Namespace, result: RestoreResult) -> None:
     if args.json:
-        newer: list[Json] = [{"ref": one.ref, "commit": one.commit} for one in done.newer]
-        facts: dict[str, Json] = {"run": done.run, "restored": done.restored, "dryRun": args.dry_run, "lost": done.lost}
-        facts |= {"aside": done.aside or None, "earlierAsides": [*done.before], "refs": done.refs, "newer": newer}
-        files: Json = None if done.differing is None else [*done.differing]
+        newer: list[Json] = [{"ref": one.ref, "commit": one.commit} for one in result.newer]
+        facts: dict[str, Json] = {
+            "run": result.run,
+            "restored": result.restored,
+            "dryRun": args.dry_run,
+            "lost": result.lost,
+        }
+        facts |= {"aside": result.aside or None, "earlierAsides": [*result.before], "refs": result.refs, "newer": newer}
+        files: Json = None if result.differing is None else [*result.differing]
         print_json(
             "restore",
             facts
             | {
-                "head": done.head or None,
-                "asOfLatestTurn": done.latest,
+                "head": result.head or None,
+                "asOfLatestTurn": result.latest,
                 "differing": files,
-                "laterRefs": [*done.named],
+                "laterRefs": [*result.named],
             },
         )
         return
-    if not done.lost and not done.restored and not args.dry_run:
+    if not result.lost and not result.restored and not args.dry_run:
         print_lines(
-            f"The repository has all that the copy of run {done.run} has; nothing was changed.", *_aside_lines(done)
+            f"The repository has everything in the copy of run {result.run}; nothing was changed.",
+            *_aside_lines(result),
         )
         return
-    when = "its last turn" if done.latest else "its start"
-    head = f", HEAD at {done.head[:SHORT_HASH_CHARS]}" if done.head else ""
-    verb = "is" if done.restored else "would be"
-    print_lines(f"The repository {verb} that of run {done.run} at {when}: {done.refs} refs{head}.")
-    if done.lost:
+    when = "its last turn" if result.latest else "its start"
+    head = f", HEAD at {result.head[:SHORT_HASH_CHARS]}" if result.head else ""
+    verb = "is" if result.restored else "would be"
+    print_lines(f"The repository {verb} that of run {result.run} at {when}: {result.refs} refs{head}.")
+    if result.lost:
         print_lines(
-            f"It was put back because {done.lost}." if done.restored else f"It would be put back because {done.lost}."
+            f"It was put back because {result.lost}."
+            if result.restored
+            else f"It would be put back because {result.lost}."
         )
-    print_lines(*(f"What was committed since is kept: git log {one}" for one in done.named[:MAX_LISTED]))
-    print_lines(*_aside_lines(done), *_file_lines(done))
-    if not done.restored:
+    print_lines(*(f"Later commits are kept: git log {one}" for one in result.named[:MAX_LISTED]))
+    print_lines(*_aside_lines(result), *_file_lines(result))
+    if not result.restored:
         print_lines(
             *(
                 f"Only the present repository has {one.ref} ({one.commit[:SHORT_HASH_CHARS]})."
-                for one in done.newer[:MAX_LISTED]
+                for one in result.newer[:MAX_LISTED]
             )
         )
         print_lines("Nothing was changed.")
 
 
-def _aside_lines(done: RestoreResult) -> list[str]:
-    now = [f"What stood in its place is now {done.aside}; delete it when you do not need it."] if done.aside else []
-    return [*now, *(f"Moved aside earlier: {one}" for one in done.before)]
+def _aside_lines(result: RestoreResult) -> list[str]:
+    now = [f"The previous .git is now {result.aside}; delete it when you do not need it."] if result.aside else []
+    return [*now, *(f"Moved aside earlier: {one}" for one in result.before)]
 
 
-def _file_lines(done: RestoreResult) -> list[str]:
-    if not done.restored:
+def _file_lines(result: RestoreResult) -> list[str]:
+    if not result.restored:
         return []
-    if done.differing is None:
-        return ["Your files were not touched. Whether they differ from HEAD could not be told; see: git status"]
-    if not done.differing:
-        return ["Your files are those of HEAD."]
-    more = [f"  ... and {len(done.differing) - MAX_LISTED} more"] if len(done.differing) > MAX_LISTED else []
-    head = f"Your files were not touched; {len(done.differing)} of them differ from HEAD:"
-    return [head, *(f"  {path}" for path in done.differing[:MAX_LISTED]), *more]
+    if result.differing is None:
+        return ["Your files were not touched. Whether they differ from HEAD is unknown; see: git status"]
+    if not result.differing:
+        return ["Your files match HEAD."]
+    more = [f"  ... and {len(result.differing) - MAX_LISTED} more"] if len(result.differing) > MAX_LISTED else []
+    head = f"Your files were not touched; {len(result.differing)} of them differ from HEAD:"
+    return [head, *(f"  {path}" for path in result.differing[:MAX_LISTED]), *more]

@@ -1,4 +1,4 @@
-"""`ralph resume`: let a run go on that is paused, was cut off, or waits."""
+"""`ralph resume`: continue a run that is paused, was cut off, or waits."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from ralphproof.store.runs import RunRow
 
 
-ABOUT = """let a run go on: one that rests, or one that was cut off, stopped, or waits for somebody.
+ABOUT = """Continue a run that is paused, was cut off, was stopped, or waits for a person.
 
-A run whose harness lives is un-paused: it goes on where it is, and takes no flags. Any other one is taken up here, as
-ralph run --resume RUN does, with all flags of ralph run: -m 30 is its new total of iterations. What you changed while
-nobody was at work is yours: no commit of the run holds it. Exit codes: those of ralph run; 0 for a run that rested."""
+A run whose harness lives is un-paused and takes no flags. Any other run is continued here, as with ralph run --resume
+RUN, with all flags of ralph run: -m 30 is its new total of iterations. Your changes made while no agent worked count
+as yours: no commit of the run contains them. Exit codes: those of ralph run; 0 for a run that was paused."""
 EXAMPLES = ("ralph resume", "ralph resume 20261115-21", "ralph resume latest -m 30 --max-cost-usd 20")
-# Flags of `ralph run` that have no meaning here, and what they are then.
+# Values of the `ralph run` flags that do not exist here.
 UNSET_FLAGS = {"words": None, "prompt": None, "prompt_file": None, "resume": None, "begin": None, "explain": False}
 UNAVAILABLE_FLAGS = (("-f", run.NO_NEW_PROMPT), ("--prompt-file", run.NO_NEW_PROMPT))
 
@@ -45,27 +45,27 @@ def build_parser() -> Parser:
 
 
 def main(argv: list[str]) -> int:
-    made = build_parser()
-    args = run.parse_with_prompt(argv, made)
+    parser = build_parser()
+    args = run.parse_with_prompt(argv, parser)
     project = open_project(args.project_dir, os.environ)
     row = _find_live_run(project, args.run)
     if row is None:
         args.resume = args.run or LATEST_RUN
         return run.run_from_flags(args, run.request_from_flags)
-    _refuse_flags(args, made.parse([]), row.id)
+    _refuse_flags(args, parser.parse([]), row.id)
     return _unpause(project, row, args)
 
 
-def _refuse_flags(args: Namespace, unsaid: Namespace, run: str) -> None:
-    """Raise Refused where flags are given to a run that is at work: they would reach nobody."""
-    everywhere = {"run", *vars(Parser("", "", ()).parse([]))}
-    for name, given in vars(args).items():
-        if name not in everywhere and given != getattr(unsaid, name):
-            raise Refused(f"run {run} is at work, and --{name.replace('_', '-')} cannot reach it; leave it out")
+def _refuse_flags(args: Namespace, defaults: Namespace, run: str) -> None:
+    """Refuse flags for a live run: they could not take effect."""
+    common = {"run", *vars(Parser("", "", ()).parse([]))}
+    for name, flag in vars(args).items():
+        if name not in common and flag != getattr(defaults, name):
+            raise Refused(f"run {run} is live, and --{name.replace('_', '-')} cannot change it; leave it out")
 
 
 def _find_live_run(project: Project, name: str | None) -> RunRow | None:
-    """The run that is meant, where its harness lives."""
+    """The selected run, if its harness lives."""
     ledger = project.ledger()
     try:
         if not ledger.runs(1):
@@ -80,11 +80,11 @@ def _find_live_run(project: Project, name: str | None) -> RunRow | None:
 def _unpause(project: Project, row: RunRow, args: Namespace) -> int:
     ledger = project.ledger(read_only=False)
     try:
-        asked, rested, told = unpause_run(ledger, row)
+        was_requested, was_paused, message = unpause_run(ledger, row)
     finally:
         ledger.close()
     if args.json:
-        print_json("resume", {"run": row.id, "rested": rested and asked, "wasAsked": asked})
+        print_json("resume", {"run": row.id, "rested": was_paused and was_requested, "wasAsked": was_requested})
     else:
-        print_lines(told)
+        print_lines(message)
     return 0

@@ -1,4 +1,4 @@
-"""`ralph rewind`: bring back the files as an iteration left them."""
+"""`ralph rewind`: restore the files as an iteration left them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from ralphproof.workspace.plain_workspace import PlainWorkspace
 
 
-ABOUT = """the files as an iteration of a run left them; 0 is the start of the run.
+ABOUT = """Restore the files as an iteration of a run left them; 0 is the start of the run.
 
-First the present files are saved, so that this can be undone: the name to go back with is printed. Only files change:
-the index, HEAD and branches stay, and so do ignored files. While a run works here nothing is done."""
+The present files are saved first, so this can be undone: the name to go back to is printed. Only files change: index,
+HEAD, branches and ignored files stay. Refused while a run works here."""
 EXAMPLES = (
     "ralph rewind latest 2",
     "ralph rewind 20261115-21 0 --yes",
@@ -48,13 +48,13 @@ def build_parser() -> Parser:
     parser = Parser("rewind", ABOUT, EXAMPLES)
     parser.add_argument("run", metavar="RUN", help="run id, unique prefix, or latest")
     parser.add_argument("where", metavar="N", help="an iteration, 0, or the name that an earlier rewind printed")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     return parser
 
 
 @value
 class RewindTarget:
-    """Where to go: the run, and a number or the name of an earlier save."""
+    """The run, and an iteration number or the name of an earlier save."""
 
     row: RunRow
     records: tuple[Record, ...]
@@ -62,7 +62,7 @@ class RewindTarget:
 
     @property
     def place(self) -> str:
-        """The same in words."""
+        """The target in words."""
         number = f"iteration {int(self.where)}" if self.where.isdigit() and int(self.where) else "the start"
         return f"{number if self.where.isdigit() else self.where} of run {self.row.id}"
 
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
     args = build_parser().parse(argv)
     if not re.fullmatch(rf"\d{{1,9}}|{REWIND_BACKUP_PREFIX}[0-9-]+", args.where, re.ASCII):
         raise Refused(
-            f"{args.where!r} is neither an iteration nor a name that a rewind printed ({REWIND_BACKUP_PREFIX}...)"
+            f"{args.where!r} is neither an iteration nor a name that rewind printed ({REWIND_BACKUP_PREFIX}...)"
         )
     require_confirmation(args.yes, args.json, "rewind changes files")
     project = open_project(args.project_dir, os.environ)
@@ -80,14 +80,14 @@ def main(argv: list[str]) -> int:
         row = find_named_run(ledger, args.run, args)
         if row.directory != project.root and os.path.isdir(row.directory):
             raise Refused(f"run {row.id} worked in {row.directory}; rewind it there: -d {row.directory}")
-        aim = RewindTarget(row, ledger.records(row.id), args.where)
+        target = RewindTarget(row, ledger.records(row.id), args.where)
         lock = DirectoryLock(project.state_dir, project.root, row.id)
         lock.take()
         try:
             _refuse_live_turns(ledger, project)
             if folders := git_folders(project.root):
                 refuse_unsafe_repository(project.root, folders)
-            return _rewind(project, aim, args)
+            return _rewind(project, target, args)
         finally:
             lock.release()
     finally:
@@ -95,42 +95,42 @@ def main(argv: list[str]) -> int:
 
 
 def _refuse_live_turns(ledger: SqliteLedger, project: Project) -> None:
-    """An agent whose harness died holds no lock, and still writes files."""
+    """Refuse while an agent works: one whose harness died holds no lock, and still writes files."""
     for row in ledger.runs():
         if not row.ended and row.directory == project.root and find_live_turn(project, row.id):
-            raise Refused(f"what run {row.id} started is still at work here; end it: ralph cancel {row.id}")
+            raise Refused(f"what run {row.id} started is still running here; end it: ralph cancel {row.id}")
 
 
-def _rewind(project: Project, aim: RewindTarget, args: Namespace) -> int:
-    with SavedWorkspace(project, aim.row, workspace_kind(aim.records), own_folder=False) as kept:
-        workspace = kept.workspace
-        target = _find_snapshot(workspace, aim)
-        name = _unused_save_name(workspace, aim.row.id)
-        now = workspace.save(aim.row.id, name)
-        if now.tree is None or now.problem:
-            raise HarnessFailed(f"the present files could not be saved, so nothing was changed: {now.problem}")
-        paths = _changed_paths(workspace, now, target)
+def _rewind(project: Project, target: RewindTarget, args: Namespace) -> int:
+    with SavedWorkspace(project, target.row, workspace_kind(target.records), own_folder=False) as saved:
+        workspace = saved.workspace
+        snapshot = _find_snapshot(workspace, target)
+        name = _unused_save_name(workspace, target.row.id)
+        current = workspace.save(target.row.id, name)
+        if current.tree is None or current.problem:
+            raise HarnessFailed(f"the present files could not be saved, so nothing was changed: {current.problem}")
+        paths = _changed_paths(workspace, current, snapshot)
         if paths and not args.json:
             print_lines(f"{format_count(len(paths), 'file')} would change:", *_path_lines(paths))
-        if paths and not args.yes and not confirm(f"Make them those of {aim.place}?"):
+        if paths and not args.yes and not confirm(f"Restore the files of {target.place}?"):
             print_lines("Nothing was changed.")
             return 0
-        done = workspace.restore(target, now)
-    _print_result(aim, name, done, args.json)
+        changed = workspace.restore(snapshot, current)
+    _print_result(target, name, changed, args.json)
     return 0
 
 
-def _find_snapshot(workspace: GitWorkspace | PlainWorkspace, aim: RewindTarget) -> Snapshot:
-    if aim.where.isdigit():
-        return require_snapshot(snapshots_by_iteration(aim.records), int(aim.where), aim.row.id)
-    found = workspace.find_snapshot(aim.row.id, aim.where)
+def _find_snapshot(workspace: GitWorkspace | PlainWorkspace, target: RewindTarget) -> Snapshot:
+    if target.where.isdigit():
+        return require_snapshot(snapshots_by_iteration(target.records), int(target.where), target.row.id)
+    found = workspace.find_snapshot(target.row.id, target.where)
     if found is None:
-        raise Refused(f"run {aim.row.id} has no save of the name {aim.where}")
+        raise Refused(f"run {target.row.id} has no save of the name {target.where}")
     return found
 
 
 def _unused_save_name(workspace: GitWorkspace | PlainWorkspace, run: str) -> str:
-    """A name that no earlier save has: what can be undone must stay so."""
+    """A name that no earlier save has: earlier rewinds stay undoable."""
     name = first = REWIND_BACKUP_PREFIX + time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     number = 1
     while workspace.find_snapshot(run, name) is not None:
@@ -142,7 +142,7 @@ def _unused_save_name(workspace: GitWorkspace | PlainWorkspace, run: str) -> str
 def _changed_paths(workspace: GitWorkspace | PlainWorkspace, now: Snapshot, target: Snapshot) -> tuple[str, ...]:
     change = workspace.change(now, target)
     if not change.known:
-        raise Refused("what was saved is no longer there; was it pruned?")
+        raise Refused("the saved files no longer exist; were they pruned?")
     return tuple(path for path in change.paths if path not in {*now.left_out, *target.left_out})
 
 
@@ -151,13 +151,13 @@ def _path_lines(paths: tuple[str, ...]) -> list[str]:
     return [*(f"  {path}" for path in paths[:MAX_LISTED]), *more]
 
 
-def _print_result(aim: RewindTarget, name: str, done: tuple[str, ...], for_programs: bool) -> None:
+def _print_result(target: RewindTarget, name: str, changed: tuple[str, ...], for_programs: bool) -> None:
     if for_programs:
-        print_json("rewind", {"run": aim.row.id, "to": aim.where, "saved": name, "paths": list(done)})
-    elif not done:
-        print_lines(f"The files are those of {aim.place} already.")
+        print_json("rewind", {"run": target.row.id, "to": target.where, "saved": name, "paths": list(changed)})
+    elif not changed:
+        print_lines(f"The files are already those of {target.place}.")
     else:
         print_lines(
-            f"The files are those of {aim.place}; {format_count(len(done), 'file')} changed.",
-            f"Undo: ralph rewind {aim.row.id} {name}",
+            f"The files are those of {target.place}; {format_count(len(changed), 'file')} changed.",
+            f"Undo: ralph rewind {target.row.id} {name}",
         )

@@ -16,12 +16,12 @@ from ralphproof.engine.outcome import Completed
 from ralphproof.landing.worktree_run import discard_unused_worktree, finish_worktree_run
 from ralphproof.process.client import Keeper
 from ralphproof.runs.detach import BEGIN_FLAG, RESUME_FLAG, read_harness_log_tail, spawn_run, wait_until_begun
-from ralphproof.runs.target import RUN_ID_VARIABLE, find_enclosing_run
 from ralphproof.runs.observers import execute_observed
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.request import load_request, save_request
 from ralphproof.runs.request_flags import LATEST_RUN, check_settings_from_flags, is_guarded, settings_from_flags
 from ralphproof.runs.spec import prepare_spec
+from ralphproof.runs.target import RUN_ID_VARIABLE, find_enclosing_run
 from ralphproof.sandbox.selection import SANDBOX_VARIABLE
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder, new_run_id
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ralphproof.engine.outcome import Outcome
-    from ralphproof.runs.target import RunTarget
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
+    from ralphproof.runs.target import RunTarget
 
 
 def run_in_worktree(spec: RunSpec, keeper: Keeper, args: Namespace, target: RunTarget) -> Outcome:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.status import print_all_runs
+from ralphproof.cli.status import print_all_runs, print_run_trees
 from ralphproof.runs.open_project import view_project
 
-ABOUT = "every run of this repository, one line each, the newest first; the same as ralph status --all."
+ABOUT = "List all runs of this repository, newest first; the same as ralph status --all."
 EXAMPLES = ("ralph runs", "ralph runs --tree", "ralph runs --json")
 
 
 def build_parser() -> Parser:
     parser = Parser("runs", ABOUT, EXAMPLES)
-    parser.add_argument("--tree", action="store_true", help="runs that the agent of a run began below that one")
+    parser.add_argument(
+        "--tree", action="store_true", help="show runs that an agent started below the run of that agent"
+    )
     return parser
 
 
@@ -24,9 +26,9 @@ def main(argv: list[str]) -> int:
     ledger = project.ledger()
     try:
         if args.tree:
-            from ralphproof.views.run_tree import print_run_trees
+            from ralphproof.views.run_tree import load_run_trees
 
-            print_run_trees(ledger, project, args.json)
+            print_run_trees(load_run_trees(ledger, project), project, args.json)
         else:
             print_all_runs(ledger, project, args.json)
     finally:

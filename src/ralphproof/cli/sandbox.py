@@ -110,8 +110,10 @@ def _sandbox_scope(project: Project, settings: Settings, agent: str) -> SandboxC
     requirements = ((agent, getattr(load_adapter(agent), "requirements", AgentRequirements())),) if agent else ()
     env, sandbox = agent_environment(os.environ, settings), settings.sandbox
     return SandboxConfig(
-        project.root, project.store, "", env, settings.protected_paths, (), sandbox.allow_hosts, sandbox.allow_local_ports,
-        tuple(map(os.path.expanduser, sandbox.read_paths)), requirements, tuple(name for name, _ in settings.agent.env), env,
+        project.root, project.store, "", env, settings.protected_paths, (), sandbox.allow_hosts,
+        sandbox.allow_local_ports,
+        tuple(map(os.path.expanduser, sandbox.read_paths)), requirements,
+        tuple(name for name, _ in settings.agent.env), env,
     )  # fmt: skip
 
 

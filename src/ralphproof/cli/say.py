@@ -12,11 +12,11 @@ from ralphproof.runs.open_project import open_project
 from ralphproof.store.run_state import RUNNING
 from ralphproof.views.run_list import find_named_run
 
-ABOUT = """tell a run something; its agent reads it in the next prompt, once.
+ABOUT = """Add a message to the next prompt of a run; its agent reads it once.
 
-The words are kept in the run's record, and the prompt says that they are yours. A turn that runs now does not hear
-them. A run that waits for somebody, or was cut off, reads them when it is resumed. Agents and checks are refused: see
-docs/steering.md. Exit codes: 0 kept, 2 the run is over for good, or there is nothing to say, or an agent says it."""
+The message is kept in the run's record, and the prompt marks it as yours. A running turn does not get it. A run that
+waits or was cut off reads it when it is resumed. Agents and checks are refused: see docs/steering.md.
+Exit codes: 0 kept, 2 the run is finished, the message is empty, or an agent sent it."""
 EXAMPLES = (
     'ralph say latest "leave the public interface as it is"',
     "ralph say 20261115-21 - < remarks.md",
@@ -26,7 +26,7 @@ EXAMPLES = (
 def build_parser() -> Parser:
     parser = Parser("say", ABOUT, EXAMPLES)
     parser.add_argument("run", metavar="RUN", help="run id, unique prefix, or latest")
-    parser.add_argument("text", nargs="+", metavar="TEXT", help="what to say; - is standard input")
+    parser.add_argument("text", nargs="+", metavar="TEXT", help="message; - is standard input")
     return parser
 
 
@@ -37,18 +37,18 @@ def main(argv: list[str]) -> int:
     try:
         row = find_named_run(ledger, args.run, args, shown=True)
         refuse_final_run(ledger, row)
-        number, where, told = leave_message(ledger, row, text_of(args.text), project)
+        number, state, confirmation = leave_message(ledger, row, text_of(args.text), project)
     finally:
         ledger.close()
     if args.json:
-        print_json("say", {"run": row.id, "number": number, "state": where, "kept": where != RUNNING})
+        print_json("say", {"run": row.id, "number": number, "state": state, "kept": state != RUNNING})
     else:
-        print_lines(told)
+        print_lines(confirmation)
     return 0
 
 
 def text_of(words: list[str]) -> str:
-    """What is to be said; raises Refused where that is nothing, or too much."""
+    """The message; refuses an empty or too long one."""
     return parse_message(
         read_stdin_bytes("-", MAX_MESSAGE_BYTES, MESSAGE_TOO_LONG)
         if words == ["-"]

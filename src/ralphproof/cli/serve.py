@@ -1,4 +1,4 @@
-"""`ralph serve`: the runs of this project in a browser, and as an API."""
+"""`ralph serve`: web pages and an API of this project's runs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from ralphproof.runs.control import RunControl
     from ralphproof.web.guard import AccessToken, ServerAddress
 
-ABOUT = """the runs of this project in a browser, and as an API.
+ABOUT = """Serve the runs of this project as web pages and as an API.
 
-Prints one address and answers there until Ctrl-C. The address has a token in it, without which nothing is shown; the
-browser keeps it as a cookie. RALPH_SERVE_TOKEN sets the token, so that pages go on when the server is started again.
-The server only reads, and runs go on whether it is there or not; with --control it can pause, resume and cancel them,
-and say something to them. Exit codes: 0 it was asked to end, 2 it cannot listen there."""
+Prints one address and serves it until Ctrl-C. The address contains a token, which every request needs; the browser
+keeps it as a cookie. RALPH_SERVE_TOKEN sets the token, so that open pages survive a restart. The server only reads,
+and runs do not depend on it; with --control it can pause, resume and cancel them, and send them messages.
+Exit codes: 0 ended by a signal, 2 it cannot listen there."""
 EXAMPLES = (
     "ralph serve",
     "ralph serve --port 0 --json",
@@ -45,21 +45,21 @@ def build_parser() -> Parser:
         "--port",
         type=port_number,
         metavar="N",
-        help=f"listen there; 0 takes a free one (default: {DEFAULT_PORT}, else a free one)",
+        help=f"port; 0 takes a free one (default: {DEFAULT_PORT}, else a free one)",
     )
     add(
         "--host",
         default=DEFAULT_HOST,
         metavar="H",
-        help=f"listen on this address (default: {DEFAULT_HOST}, for this machine alone)",
+        help=f"address to listen on (default: {DEFAULT_HOST}, only this machine)",
     )
-    add("--name", action="append", metavar="N", help="another host or host:port by which browsers reach it; repeatable")
-    add("--control", action="store_true", help="let those who have the token steer runs, not only look on")
-    add("--metrics", action="store_true", help="figures for Prometheus at /metrics")
-    add("--tls-cert", metavar="FILE", help="speak https with this certificate")
-    add("--tls-key", metavar="FILE", help="and its key")
-    add("--insecure-http", action="store_true", help="let others on the network read along: no https on another host")
-    add("--max-clients", type=positive_int, default=128, metavar="N", help="connections at once (default: 128)")
+    add("--name", action="append", metavar="N", help="additional host or host:port that browsers use; repeatable")
+    add("--control", action="store_true", help="allow clients with the token to control runs")
+    add("--metrics", action="store_true", help="serve Prometheus metrics at /metrics")
+    add("--tls-cert", metavar="FILE", help="certificate for https")
+    add("--tls-key", metavar="FILE", help="key of the certificate")
+    add("--insecure-http", action="store_true", help="allow plain http on other hosts: the network can read along")
+    add("--max-clients", type=positive_int, default=128, metavar="N", help="most concurrent connections (default: 128)")
     return parser
 
 
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
         address = ServerAddress("https" if tls else "http", args.host, port, tuple(args.name or ()))
         token = AccessToken(secret, port, bool(tls))
         if taken and not args.quiet:
-            print(f"ralph: port {DEFAULT_PORT} is taken; this is another one", file=sys.stderr)
+            print(f"ralph: port {DEFAULT_PORT} is in use; using another one", file=sys.stderr)
         _run_server(project, sock, address, token, tls, args)
     finally:
         sock.close()
@@ -90,49 +90,49 @@ def main(argv: list[str]) -> int:
 
 
 def port_number(text: str) -> int:
-    """A port, or 0."""
+    """A port number, or 0."""
     import argparse
 
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else -1
     if not 0 <= number < 65536:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port; it is a number from 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; use a number from 0 to 65535")
     return number
 
 
 def tls_files(args: Namespace) -> tuple[str, str] | None:
-    """The files for https; raises Refused where they are not both there, or do not belong together."""
+    """Certificate and key for https; refuses one without the other, and files that do not match."""
     if not args.tls_cert and not args.tls_key:
         return None
     if not args.tls_cert or not args.tls_key:
-        raise Refused("--tls-cert and --tls-key are needed both")
+        raise Refused("--tls-cert and --tls-key must be given together")
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(args.tls_cert, args.tls_key, password=lambda: "")
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise Refused(f"{args.tls_cert} and {args.tls_key} cannot be used for https ({why})") from None
+        reason = getattr(error, "strerror", None) or error
+        raise Refused(f"{args.tls_cert} and {args.tls_key} cannot be used for https ({reason})") from None
     return args.tls_cert, args.tls_key
 
 
 def refuse_plain_public(args: Namespace, tls: tuple[str, str] | None) -> None:
-    """Who lets others on the network in must have said how."""
+    """Refuse plain http on other hosts without --insecure-http."""
     if is_loopback(args.host) or tls or args.insecure_http:
         return
     raise Refused(
-        f"on {args.host} others on the network could read along; give --tls-cert and --tls-key, or --insecure-http "
-        f"where that is no harm; or stay on {DEFAULT_HOST} and come in by ssh -L"
+        f"on {args.host} the network could read along; give --tls-cert and --tls-key, or --insecure-http to allow it; "
+        f"or stay on {DEFAULT_HOST} and connect with ssh -L"
     )
 
 
 def refuse_bad_names(names: Iterable[str]) -> None:
-    """No browser would ever send what is no name."""
+    """Refuse names that no browser would send."""
     from ralphproof.web.guard import is_host_name
 
     for name in names:
         if not is_host_name(name):
-            raise Refused(f"--name {name!r} is no name of a server; write host or host:port, without http://")
+            raise Refused(f"--name {name!r} is no server name; write host or host:port, without http://")
 
 
 def is_loopback(host: str) -> bool:
@@ -145,7 +145,7 @@ def is_loopback(host: str) -> bool:
 
 
 def require_web_packages() -> None:
-    """Refuse where a library is missing."""
+    """Refuse if a library is missing."""
     from importlib import import_module
 
     try:
@@ -156,13 +156,13 @@ def require_web_packages() -> None:
 
 
 def _print_address(address: ServerAddress, token: AccessToken, args: Namespace) -> None:
-    """One line. By now it can be reached, and asked to end."""
-    whole = f"{address.origin}/?{token.query}"
+    """Print the address in one line; the server answers by now."""
+    url = f"{address.origin}/?{token.query}"
     if args.json:
-        told = {"address": whole, "port": address.port, "pid": os.getpid(), "control": args.control}
-        print_json("serve", told | {"metrics": args.metrics})
+        data = {"address": url, "port": address.port, "pid": os.getpid(), "control": args.control}
+        print_json("serve", data | {"metrics": args.metrics})
     else:
-        print(whole)
+        print(url)
     sys.stdout.flush()
 
 
@@ -180,7 +180,8 @@ def _run_server(
 
     serve(
         sock, address, token, ReadModel(project), _run_control(project) if args.control else None,
-        lambda run, hear: LiveEvents(project, run, hear), fault_logger(project.mask), lambda: _print_address(address, token, args),
+        lambda run, hear: LiveEvents(project, run, hear), fault_logger(project.mask),
+        lambda: _print_address(address, token, args),
         args.metrics, tls, ConnectionLimits(args.max_clients, max(1, args.max_clients // 2)),
     )  # fmt: skip
 
@@ -192,17 +193,17 @@ def _run_control(project: Project) -> RunControl:
 
 
 def fault_logger(mask: Callable[[str], str]) -> Callable[[str], None]:
-    """Says what went wrong on standard error, the same thing once."""
-    said: set[str] = set()
+    """A logger of errors on standard error that prints equal lines once."""
+    printed: set[str] = set()
 
-    def note(line: str) -> None:
+    def log(line: str) -> None:
         line = collapse_lines(sanitize(mask(line)))
-        if line in said or len(said) > 100:
+        if line in printed or len(printed) > 100:
             return
-        said.add(line)
+        printed.add(line)
         try:
             print(f"ralph: {line}", file=sys.stderr, flush=True)
         except OSError:
-            pass  # nobody listens
+            pass  # standard error is closed
 
-    return note
+    return log

@@ -1,4 +1,4 @@
-"""`ralph skills`: the skills that can be used here."""
+"""`ralph skills`: the skills that are available here."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.settings.skills import SkillCatalog
 
-ABOUT = """the skills that can be used here, and what each tells the agent.
+ABOUT = """List the skills that an agent can be given, or show one.
 
-A skill is looked for in .ralph/skills/NAME/SKILL.md, then in .claude/skills/NAME/SKILL.md, then among those that come
+A skill is searched in .ralph/skills/NAME/SKILL.md, then in .claude/skills/NAME/SKILL.md, then among those that come
 with ralph. Nothing that a skill names is executed."""
 EXAMPLES = ("ralph skills list", "ralph skills show tdd", "ralph skills list --json")
 
 
 def build_parser() -> Parser:
     parser = Parser("skills", ABOUT, EXAMPLES)
-    parser.add_argument("what", choices=("list", "show"), help="all skills in short, or one of them whole")
-    parser.add_argument("name", nargs="?", metavar="NAME", help="with show: the skill")
+    parser.add_argument("what", choices=("list", "show"), help="list all skills, or show one")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="with show: skill name")
     return parser
 
 
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     if args.what == "show":
         if args.name is None:
             known = ", ".join(skill.name for skill in find_skills(root).skills)
-            raise Refused(f"which skill? ralph skills show NAME; there are: {known}")
+            raise Refused(f"which skill? ralph skills show NAME; available: {known}")
         print_skill(load_skill(root, args.name), args.json)
         return 0
     if args.name is not None:
@@ -43,30 +43,33 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def print_skills(found: SkillCatalog, for_programs: bool) -> None:
-    """Every skill in short, then those that are not used, then the files that cannot be."""
+def print_skills(catalog: SkillCatalog, for_programs: bool) -> None:
+    """Print all skills, then shadowed ones, then invalid files."""
     if for_programs:
-        skills, shadowed = ([skill_json(skill) for skill in group] for group in (found.skills, found.shadowed))
-        told: dict[str, Json] = {"skills": [*skills], "shadowed": [*shadowed], "problems": [*found.problems]}
-        print_json("skills", told)
+        skills, shadowed = ([skill_json(skill) for skill in group] for group in (catalog.skills, catalog.shadowed))
+        data: dict[str, Json] = {"skills": [*skills], "shadowed": [*shadowed], "problems": [*catalog.problems]}
+        print_json("skills", data)
         return
-    for skill in found.skills:
+    for skill in catalog.skills:
         print_lines(f"{skill.name}  ({readiness(skill)}; {skill.source})")
         print_lines(f"    {skill.description or 'no description'}")
     print_lines(
-        *(f"not used: {skill.name} ({skill.source}); another of its name comes first" for skill in found.shadowed)
+        *(
+            f"not used: {skill.name} ({skill.source}); another one of this name takes precedence"
+            for skill in catalog.shadowed
+        )
     )
-    print_lines(*(f"problem: {problem}" for problem in found.problems))
+    print_lines(*(f"problem: {problem}" for problem in catalog.problems))
 
 
 def readiness(skill: Skill) -> str:
-    """Whether a loop can use it, in a few words."""
+    """Whether a loop can use the skill."""
     lacks = len(missing_skill_parts(skill))
     return "ready for a loop" if not lacks else f"not ready for a loop, {lacks} missing"
 
 
 def print_skill(skill: Skill, for_programs: bool) -> None:
-    """One skill with all that it says."""
+    """Print one skill completely."""
     if for_programs:
         print_json("skill", skill_json(skill) | {"body": skill.body})
         return
@@ -82,7 +85,7 @@ def print_skill(skill: Skill, for_programs: bool) -> None:
 
 
 def skill_json(skill: Skill) -> dict[str, Json]:
-    """What programs read of a skill, its text aside."""
+    """The JSON object of a skill, without its text."""
     lacks = missing_skill_parts(skill)
     return {
         "name": skill.name,

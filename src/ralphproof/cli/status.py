@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.outcome import Outcome
     from ralphproof.store.runs import RunRow
     from ralphproof.store.sqlite_ledger import SqliteLedger
+    from ralphproof.views.run_tree import RunTree
 
 ABOUT = "Show the state of a run: what it is doing or how it ended, and the result of each iteration."
 EXAMPLES = ("ralph status", "ralph status --all", "ralph status --tree", "ralph status 20261115-21 --json")
@@ -70,12 +71,25 @@ def main(argv: list[str]) -> int:
 
 
 def _print_tree(ledger: SqliteLedger, project: Project, args: Namespace) -> None:
-    from ralphproof.views.run_tree import print_run_tree, print_run_trees
+    from ralphproof.views.run_tree import load_run_tree, load_run_trees
 
     if args.all:
-        print_run_trees(ledger, project, args.json)
+        print_run_trees(load_run_trees(ledger, project), project, args.json)
     else:
-        print_run_tree(ledger, project, find_named_run(ledger, args.run, args, shown=True), args.json)
+        row = find_named_run(ledger, args.run, args, shown=True)
+        print_run_trees((load_run_tree(ledger, project, row),), project, args.json)
+
+
+def print_run_trees(trees: tuple[RunTree, ...], project: Project, for_programs: bool) -> None:
+    """Print runs with the runs below them."""
+    from ralphproof.views.run_tree import run_tree_json, run_tree_lines
+
+    if for_programs:
+        print_json("tree", {"project": project.root, "runs": [run_tree_json(tree) for tree in trees]})
+    elif not trees:
+        print_lines("no run yet")
+    else:
+        print_lines(*(line for tree in trees for line in run_tree_lines(tree, project.root)))
 
 
 def print_no_runs(ledger: SqliteLedger, project: Project, for_programs: bool) -> None:

@@ -42,20 +42,20 @@ if TYPE_CHECKING:
     from ralphproof.tasks.files import TaskFileEntry
 
 
-LIST_ABOUT = """every task, one line each: its id, how it stands, its stage and how often that was tried, priority, title.
+LIST_ABOUT = """List all tasks: id, state, stage with its number of tries, priority, title.
 
-A task is todo, working, waiting (for somebody), failed, done or cancelled: by your own word, or, where a run has worked
-on it since, by how that run stands."""
+A task is todo, working, waiting (for a person), failed, done or cancelled: as you set it, or, if a run has worked on
+it since, by the state of that run."""
 LIST_EXAMPLES = ("ralph task list", "ralph task list --status failed", "ralph task list --spec auth-feature --json")
-NO_TASKS = "no task yet; make one: ralph task create, or ralph task import"
+NO_TASKS = "no task yet; create one: ralph task create, or ralph task import"
 
 
 def list_parser() -> Parser:
     parser = Parser("task list", LIST_ABOUT, LIST_EXAMPLES)
     parser.add_argument(
-        "--status", choices=TASK_STATUSES, metavar="S", help=f"those alone that are so: {', '.join(TASK_STATUSES)}"
+        "--status", choices=TASK_STATUSES, metavar="S", help=f"only tasks in this state: {', '.join(TASK_STATUSES)}"
     )
-    parser.add_argument("--spec", metavar="SPEC", help="those alone that belong to this spec")
+    parser.add_argument("--spec", metavar="SPEC", help="only tasks of this spec")
     return parser
 
 
@@ -79,11 +79,11 @@ def _task_table(tasks: Iterable[TaskView]) -> list[str]:
     return align_columns([heading, *lines])
 
 
-ABOUT = """tasks with what done means for each: made, read from files, shown, and changed. ralph work works on them.
+ABOUT = """Create, import, list and edit tasks with their completion criteria. ralph work works on them.
 
 {verbs}
 
-ralph task VERB --help says more."""
+ralph task VERB --help shows details."""
 EXAMPLES = (
     'ralph task create TASK-001 auth "Implement JWT auth" --outcome "All endpoints require a valid token" \\',
     '    --acceptance "Invalid tokens return 401" --tester-verify-cmd "pytest tests/test_auth.py"',
@@ -92,16 +92,16 @@ EXAMPLES = (
     "ralph task show TASK-001",
 )
 TASK_VERBS = {
-    "create": "make a task",
-    "followup": "make a task that comes after another one",
-    "generate": "let an agent break a wish or a document into tasks",
-    "import": "make tasks from files",
-    "export": "write tasks as a file that can be imported",
-    "validate": "say what is wrong with tasks, in files or in the record",
-    "list": "every task, one line each",
-    "show": "all about one task, with every verification of it",
+    "create": "create a task",
+    "followup": "create a task that depends on another one",
+    "generate": "let an agent split a request or document into tasks",
+    "import": "create tasks from files",
+    "export": "write tasks to a file that can be imported",
+    "validate": "print what is wrong with tasks, in files or in the record",
+    "list": "list all tasks",
+    "show": "show one task with every verification",
     "edit": "change a task",
-    "templates": "ready-made ways to verify a stage",
+    "templates": "list the verification templates",
 }
 
 SUBVERBS = Subverbs(
@@ -119,10 +119,10 @@ SUBVERBS = Subverbs(
 build_parser, build_parsers, main = SUBVERBS.build_parser, SUBVERBS.build_parsers, SUBVERBS.main
 
 
-EXPORT_ABOUT = """write tasks as a file of YAML that can be imported: those that are named, else all.
+EXPORT_ABOUT = """Write tasks as a YAML file that can be imported: the named ones, or all.
 
-One task that is named is written alone, under the key task; --shape list makes a list of it. Of how a task stands only
-that it is done or cancelled is written."""
+A single named task is written alone, under the key task; --shape list makes it a list. Of the state only done and
+cancelled are written."""
 EXPORT_EXAMPLES = (
     "ralph task export -o tasks.yaml",
     "ralph task export TASK-001",
@@ -132,9 +132,9 @@ EXPORT_EXAMPLES = (
 
 def export_parser() -> Parser:
     parser = Parser("task export", EXPORT_ABOUT, EXPORT_EXAMPLES)
-    parser.add_argument("ids", nargs="*", metavar="ID", help="tasks by their ids (default: all)")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write to this file (default: standard output)")
-    parser.add_argument("--shape", choices=("task", "list"), help="one task alone, or a list")
+    parser.add_argument("ids", nargs="*", metavar="ID", help="task ids (default: all)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="output file (default: standard output)")
+    parser.add_argument("--shape", choices=("task", "list"), help="write one task, or a list")
     return parser
 
 
@@ -149,7 +149,7 @@ def export_main(argv: list[str]) -> int:
         ledger.close()
     shape = args.shape or ("task" if len(args.ids) == 1 else "list")
     if shape == "task" and len(drafts) != 1:
-        raise Refused(f"--shape task is for one task, and these are {len(drafts)}; name it, or use --shape list")
+        raise Refused(f"--shape task needs exactly one task, not {len(drafts)}; name it, or use --shape list")
     text = write_yaml(drafts, shape)
     if args.output is not None:
         _write_yaml(args.output, text)
@@ -171,7 +171,7 @@ def _draft_with_status(ledger: SqliteLedger, row: TaskRow, project: Project) -> 
 
 
 def _print_yaml(text: str) -> None:
-    """As it is for programs; a terminal obeys nothing that stands in it."""
+    """Print unchanged for programs, with control characters escaped for a terminal."""
     from ralphproof.base.escaping import sanitize
 
     sys.stdout.flush()
@@ -198,12 +198,11 @@ def _write_yaml(path: str, text: str) -> None:
         raise Refused(f"cannot write {path}: {error.strerror or error}; name another file") from error
 
 
-IMPORT_ABOUT = """make tasks from files of YAML or JSON: one task, or a list of them; - is standard input.
+IMPORT_ABOUT = """Create tasks from YAML or JSON files: one task or a list; - is standard input.
 
-All of them are kept, or none, and then everything that is wrong is said (exit code 2). With --partial those are kept
-that have nothing wrong and depend on nothing that has; the others are named, and the exit code is 2 as well. Tasks that
-exist already are changed with --update: all that the file says of them, but of the status only that they are done or
-cancelled."""
+All tasks are kept, or none, and then all errors are printed (exit code 2). With --partial valid tasks with valid
+dependencies are kept; the others are listed, and the exit code is also 2. --update changes existing tasks: everything
+that the file contains, but of the state only done and cancelled."""
 IMPORT_EXAMPLES = (
     "ralph task import tasks.yaml",
     "ralph task import tasks/*.yaml --dry-run",
@@ -214,7 +213,7 @@ IMPORT_EXAMPLES = (
 
 @value
 class ImportResult:
-    """What came of it."""
+    """Added, changed and unchanged tasks, and all errors."""
 
     added: tuple[TaskDraft, ...]
     changed: tuple[TaskDraft, ...]
@@ -224,10 +223,10 @@ class ImportResult:
 
 def import_parser() -> Parser:
     parser = Parser("task import", IMPORT_ABOUT, IMPORT_EXAMPLES)
-    parser.add_argument("files", nargs="+", metavar="FILE", help="a file of tasks; - is standard input")
-    parser.add_argument("--update", action="store_true", help="change tasks that exist already")
-    parser.add_argument("--partial", action="store_true", help="keep what has nothing wrong, and name the others")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="task file; - is standard input")
+    parser.add_argument("--update", action="store_true", help="change existing tasks")
+    parser.add_argument("--partial", action="store_true", help="keep valid tasks, and list the others")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would be done")
     return parser
 
 
@@ -236,46 +235,48 @@ def import_main(argv: list[str]) -> int:
     project = view_project(args.project_dir, os.environ) if args.dry_run else open_project(args.project_dir, os.environ)
     if args.update:
         refuse_in_turn("task import --update")
-    found = read_task_files(args.files)
+    entries = read_task_files(args.files)
     ledger = project.ledger(read_only=args.dry_run)
     try:
         if args.dry_run:
-            made = _sort_drafts(ledger, project, found, args)[0]
+            result = _sort_drafts(ledger, project, entries, args)[0]
         else:
-            made = ledger.tasks.together(lambda: _save_imported(ledger, project, found, args))
+            result = ledger.tasks.together(lambda: _save_imported(ledger, project, entries, args))
     finally:
         ledger.close()
-    _print_imported(made, project, args)
-    return 2 if made.problems else 0
+    _print_imported(result, project, args)
+    return 2 if result.problems else 0
 
 
 def _save_imported(
-    ledger: SqliteLedger, project: Project, found: tuple[TaskFileEntry, ...], args: Namespace
+    ledger: SqliteLedger, project: Project, entries: tuple[TaskFileEntry, ...], args: Namespace
 ) -> ImportResult:
-    made, fields = _sort_drafts(ledger, project, found, args)
-    ledger.tasks.add(map(row_from_draft, made.added))
+    result, fields = _sort_drafts(ledger, project, entries, args)
+    ledger.tasks.add(map(row_from_draft, result.added))
     for id, changed in fields.items():
         ledger.tasks.change(id, changed)
-    return made
+    return result
 
 
 def _sort_drafts(
-    ledger: SqliteLedger, project: Project, found: tuple[TaskFileEntry, ...], args: Namespace
+    ledger: SqliteLedger, project: Project, entries: tuple[TaskFileEntry, ...], args: Namespace
 ) -> tuple[ImportResult, dict[str, dict[str, object]]]:  # fmt: skip
-    """What is to be added and changed, and the fields that change; raises Refused where not all of it can be."""
+    """The tasks to add and change, and the changed fields; refuses invalid ones without --partial."""
     rows = {row.id: row for row in ledger.tasks.rows()}
-    sieve = validate_entries(found, {row.id: row.dependencies for row in rows.values()}, args.update)
-    if sieve.problems and not args.partial:
-        raise Refused("\n".join(sieve.problems))
-    drafts = [replace(draft, status=_user_status(draft.status)) for draft in sieve.good]
-    again = {draft.id: _changed_fields(ledger, project, rows[draft.id], draft) for draft in drafts if draft.id in rows}
-    fields = {id: changed for id, changed in again.items() if changed}
+    validated = validate_entries(entries, {row.id: row.dependencies for row in rows.values()}, args.update)
+    if validated.problems and not args.partial:
+        raise Refused("\n".join(validated.problems))
+    drafts = [replace(draft, status=_user_status(draft.status)) for draft in validated.good]
+    updates = {
+        draft.id: _changed_fields(ledger, project, rows[draft.id], draft) for draft in drafts if draft.id in rows
+    }
+    fields = {id: changed for id, changed in updates.items() if changed}
     for id in fields:
         refuse_active_task(ledger, project, id)
     added, changed = (
         tuple(one for one in drafts if one.id in ids) for ids in ({*_draft_ids(drafts)} - {*rows}, fields)
     )
-    return ImportResult(added, changed, tuple(id for id in again if id not in fields), sieve.problems), fields
+    return ImportResult(added, changed, tuple(id for id in updates if id not in fields), validated.problems), fields
 
 
 def _draft_ids(drafts: list[TaskDraft]) -> list[str]:
@@ -283,12 +284,12 @@ def _draft_ids(drafts: list[TaskDraft]) -> list[str]:
 
 
 def _user_status(status: str) -> str:
-    """What a file's status is as a user's word: how far the work of others had come tells nothing here."""
+    """The status to import: only done and cancelled are taken over, others mean todo here."""
     return status if status in (DONE, CANCELLED) else TODO
 
 
 def _changed_fields(ledger: SqliteLedger, project: Project, row: TaskRow, draft: TaskDraft) -> dict[str, object]:
-    """What an update changes. A file that says todo opens nothing again; that is said with `ralph task edit`."""
+    """The fields that an update changes. `todo` in a file reopens nothing; use `ralph task edit`."""
     before = row_from_draft(draft_from_row(row)[0])
     fields = changed_fields(replace(before, status=row.status), row_from_draft(replace(draft, status=row.status)))
     if draft.status != TODO and draft.status != TaskView.of(ledger, row, project).status:
@@ -296,33 +297,35 @@ def _changed_fields(ledger: SqliteLedger, project: Project, row: TaskRow, draft:
     return fields
 
 
-def _print_imported(made: ImportResult, project: Project, args: Namespace) -> None:
-    drafts = (*made.added, *made.changed)
-    told = [remark for draft in drafts for remark in draft_warnings(draft)] + secret_warnings(drafts, project)
-    added, changed = ([draft.id for draft in group] for group in (made.added, made.changed))
+def _print_imported(result: ImportResult, project: Project, args: Namespace) -> None:
+    drafts = (*result.added, *result.changed)
+    warnings = [remark for draft in drafts for remark in draft_warnings(draft)] + secret_warnings(drafts, project)
+    added, changed = ([draft.id for draft in group] for group in (result.added, result.changed))
     if args.json:
-        kept: dict[str, Json] = {"added": [*added], "changed": [*changed], "unchanged": [*made.same]}
-        print_json("import", {**kept, "dryRun": args.dry_run, "problems": [*made.problems], "remarks": [*told]})
+        counts: dict[str, Json] = {"added": [*added], "changed": [*changed], "unchanged": [*result.same]}
+        print_json("import", {**counts, "dryRun": args.dry_run, "problems": [*result.problems], "remarks": [*warnings]})
         return
     would = "would be " if args.dry_run else ""
     for what, ids in (("added", added), ("changed", changed)):
         print_lines(*([f"{would}{what}: {', '.join(ids)}"] if ids else []))
-    print_lines(*([f"unchanged: {', '.join(made.same)}"] if made.same else []), *(f"note: {remark}" for remark in told))
-    print_lines(*(f"left out: {problem}" for problem in made.problems))
-    if not drafts and not made.same and not made.problems:
-        print_lines("there is no task in it")
+    print_lines(
+        *([f"unchanged: {', '.join(result.same)}"] if result.same else []), *(f"note: {remark}" for remark in warnings)
+    )
+    print_lines(*(f"left out: {problem}" for problem in result.problems))
+    if not drafts and not result.same and not result.problems:
+        print_lines("the files contain no task")
 
 
-SHOW_ABOUT = """all about one task: what it asks for, how it stands, its runs, and every verification of it.
+SHOW_ABOUT = """Show all about one task: its criteria, state, runs, and every verification.
 
-A check that failed and only warns is told as advisory. What a model judged is told as judged; all other answers are a
-machine's."""
+A failed check that only warns is shown as advisory. A model's judgement is shown as judged; all other results are from
+machines."""
 SHOW_EXAMPLES = ("ralph task show TASK-001", "ralph task show TASK-001 --json")
 
 
 def show_parser() -> Parser:
     parser = Parser("task show", SHOW_ABOUT, SHOW_EXAMPLES)
-    parser.add_argument("id", metavar="ID", help="the task")
+    parser.add_argument("id", metavar="ID", help="task id")
     return parser
 
 
@@ -331,20 +334,20 @@ def show_main(argv: list[str]) -> int:
     project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()
     try:
-        page = load_task_detail(ledger, project, require_task(ledger, args.id))
+        detail = load_task_detail(ledger, project, require_task(ledger, args.id))
     finally:
         ledger.close()
     if args.json:
-        print_json("task", page.published())
+        print_json("task", detail.published())
     else:
-        print_lines(*page.lines())
+        print_lines(*detail.lines())
     return 0
 
 
-TEMPLATES_ABOUT = """ready-made ways to verify a stage: all of them in short, or one with what it can be told.
+TEMPLATES_ABOUT = """List the verification templates, or show one with its parameters.
 
-A stage is verified so with --coder-verify-template NAME and --coder-with KEY=VALUE, the same for the other stages, or
-with verification_template and with in a file of tasks."""
+A stage uses one with --coder-verify-template NAME and --coder-with KEY=VALUE, likewise for the other stages, or with
+verification_template and with in a task file."""
 TEMPLATES_EXAMPLES = (
     "ralph task templates",
     "ralph task templates pytest_coverage",
@@ -354,7 +357,7 @@ TEMPLATES_EXAMPLES = (
 
 def templates_parser() -> Parser:
     parser = Parser("task templates", TEMPLATES_ABOUT, TEMPLATES_EXAMPLES)
-    parser.add_argument("name", nargs="?", metavar="NAME", help="one of them, whole")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="show this template")
     return parser
 
 
@@ -362,11 +365,11 @@ def templates_main(argv: list[str]) -> int:
     args = templates_parser().parse(argv)
     known = {template.name: template for template in list_templates()}
     if args.name is not None and args.name not in known:
-        raise Refused(f"there is no template {args.name}{did_you_mean(args.name, known)} (see ralph task templates)")
+        raise Refused(f"no template {args.name}{did_you_mean(args.name, known)} (see ralph task templates)")
     chosen = [known[args.name]] if args.name is not None else list(known.values())
     if args.json:
-        told: list[Json] = [_template_json(template) for template in chosen]
-        print_json("templates", {"templates": told})
+        data: list[Json] = [_template_json(template) for template in chosen]
+        print_json("templates", {"templates": data})
     elif args.name is not None:
         _print_template(chosen[0])
     else:
@@ -398,10 +401,10 @@ def _template_json(template: VerificationTemplate) -> dict[str, Json]:
     }  # fmt: skip
 
 
-VALIDATE_ABOUT = """say what is wrong with tasks, in files or in the record.
+VALIDATE_ABOUT = """Print what is wrong with tasks, in files or in the record.
 
-Files are looked at as ralph task import --update does; nothing is changed. Exit codes: 0 nothing is wrong, 2 something
-is, and all of it is said."""
+Files are checked as by ralph task import --update; nothing is changed.
+Exit codes: 0 all valid, 2 errors were found; all are printed."""
 VALIDATE_EXAMPLES = (
     "ralph task validate",
     "ralph task validate tasks.yaml",
@@ -411,39 +414,39 @@ VALIDATE_EXAMPLES = (
 
 def validate_parser() -> Parser:
     parser = Parser("task validate", VALIDATE_ABOUT, VALIDATE_EXAMPLES)
-    parser.add_argument("files", nargs="*", metavar="FILE", help="a file of tasks (default: the tasks in the record)")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="task file (default: the tasks in the record)")
     return parser
 
 
 def validate_main(argv: list[str]) -> int:
     args = validate_parser().parse(argv)
-    found = read_task_files(args.files)
+    entries = read_task_files(args.files)
     ledger = view_project(args.project_dir, os.environ).ledger()
     try:
-        drafts, problems = _validate_files(ledger, found) if args.files else _validate_recorded(ledger)
+        drafts, problems = _validate_files(ledger, entries) if args.files else _validate_recorded(ledger)
     finally:
         ledger.close()
-    count = len(found) if args.files else len(drafts)
-    told = [remark for draft in drafts for remark in draft_warnings(draft)]
+    count = len(entries) if args.files else len(drafts)
+    warnings = [remark for draft in drafts for remark in draft_warnings(draft)]
     if args.json:
-        print_json("validate", {"valid": not problems, "tasks": count, "problems": [*problems], "remarks": [*told]})
+        print_json("validate", {"valid": not problems, "tasks": count, "problems": [*problems], "remarks": [*warnings]})
     else:
-        verdict = f"{len(problems)} wrong" if problems else "nothing is wrong"
+        verdict = phrases.format_count(len(problems), "error") if problems else "all valid"
         print_lines(
-            *problems, *(f"note: {remark}" for remark in told), f"{phrases.format_count(count, 'task')}: {verdict}"
+            *problems, *(f"note: {remark}" for remark in warnings), f"{phrases.format_count(count, 'task')}: {verdict}"
         )
     return 2 if problems else 0
 
 
-def _validate_files(ledger: SqliteLedger, found: tuple[TaskFileEntry, ...]) -> tuple[list[TaskDraft], list[str]]:
-    """The tasks that could be read, and all that is wrong with them and the others."""
+def _validate_files(ledger: SqliteLedger, entries: tuple[TaskFileEntry, ...]) -> tuple[list[TaskDraft], list[str]]:
+    """The readable tasks, and all errors."""
     known = {row.id: row.dependencies for row in ledger.tasks.rows()}
-    read = [entry.reading.draft for entry in found if entry.reading.draft]
-    return read, list(validate_entries(found, known, update=True).problems)
+    drafts = [entry.reading.draft for entry in entries if entry.reading.draft]
+    return drafts, list(validate_entries(entries, known, update=True).problems)
 
 
 def _validate_recorded(ledger: SqliteLedger) -> tuple[list[TaskDraft], list[str]]:
-    """The tasks in the record, and all that is wrong with them."""
+    """The recorded tasks, and all errors in them."""
     pairs = [draft_from_row(row) for row in ledger.tasks.rows()]
     drafts = tuple(draft for draft, _ in pairs)
     problems = [(f"{draft.id}: {unread}",) if unread else validate_draft_with_plugins(draft) for draft, unread in pairs]

@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from ralphproof.planning.task_generation import Drafted
     from ralphproof.tasks.draft import TaskDraft
 
-GENERATE_ABOUT = """let an agent break a wish or a document into tasks, and take none that is not valid.
+GENERATE_ABOUT = """Let an agent split a request or document into tasks, and accept only valid ones.
 
-This is a run as every other: it is recorded, has limits, can be cancelled and resumed. Its check reads the tasks in the
-agent's last message. What is wrong with them, to the last field, is told in the next prompt, until they are valid or
-the iterations are used up (exit code 1). The agent changes no file: what it changes is put back, and its answer is
-refused. Valid tasks are kept, all or none."""
+This is a normal run: recorded, limited, cancellable and resumable. Its check reads the tasks in the agent's last
+message. All errors go into the next prompt, until the tasks are valid or the iterations are used up (exit code 1). The
+agent may change no file: changes are reverted, and its answer is refused. All valid tasks are saved, or none."""
 GENERATE_EXAMPLES = (
     'ralph task generate "Let users export their data as CSV and as JSON" --spec export',
     "ralph task generate --from docs/auth-feature.md --spec auth-feature",
@@ -36,7 +35,7 @@ GENERATE_EXAMPLES = (
     'ralph task generate "Add a dark mode" --no-import --agent claude --max-cost-usd 1',
     "ralph task generate --resume",
 )
-NO_TEXT_MESSAGE = 'nothing to break into tasks; say what should become true: ralph task generate "...", or --from FILE'
+NO_TEXT_MESSAGE = 'nothing to split into tasks; use: ralph task generate "...", or --from FILE'
 
 
 @value
@@ -50,21 +49,21 @@ class TaskDestination:
 def generate_parser() -> Parser:
     parser = Parser("task generate", GENERATE_ABOUT, GENERATE_EXAMPLES)
     add = parser.add_argument
-    add("text", nargs="?", metavar="TEXT", help="what should become true")
-    add("--from", dest="source", metavar="FILE", help="the same from a document; - is standard input")
-    add("--spec", metavar="ID", help="the spec or feature that the tasks belong to")
-    add("-o", "--output", metavar="FILE", help="write the tasks as YAML, and keep none unless --import says so")
-    add("--import", dest="kept", action=BooleanOptionalAction, help="keep the tasks (the default without -o)")
+    add("text", nargs="?", metavar="TEXT", help="what should be achieved")
+    add("--from", dest="source", metavar="FILE", help="read the request from a document; - is standard input")
+    add("--spec", metavar="ID", help="spec or feature that the tasks belong to")
+    add("-o", "--output", metavar="FILE", help="write the tasks as YAML; save them only with --import")
+    add("--import", dest="kept", action=BooleanOptionalAction, help="save the tasks (the default without -o)")
     add("--force", action="store_true", help="with -o: overwrite the file")
-    often = "ask at most so often (default: 5)"
-    add("-m", "--maximum-iterations", "-n", "--max-iterations", type=positive_int, metavar="N", help=often)
+    about = "most iterations (default: 5)"
+    add("-m", "--maximum-iterations", "-n", "--max-iterations", type=positive_int, metavar="N", help=about)
     add("--agent", metavar="CMD", help=AGENT_HELP)
     add("--model", metavar="M", help="model to request from the agent")
     add("--max-cost-usd", type=positive_number, metavar="USD", help="stop when the run has spent this much")
     add("--max-minutes", type=positive_number, metavar="M", help="stop after M minutes")
-    add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
+    add("--allow-unknown-cost", action="store_true", help="allow a cost limit with an agent that reports no cost")
     add_sandbox_flags(parser)
-    add("--resume", nargs="?", const=LATEST_RUN, metavar="RUN", help="go on with such a run, or keep what it came to")
+    add("--resume", nargs="?", const=LATEST_RUN, metavar="RUN", help="continue such a run, or save its tasks")
     return parser
 
 
@@ -72,20 +71,20 @@ def generate_main(argv: list[str]) -> int:
     from ralphproof.planning.task_generation import Reader, drafted
 
     args = generate_parser().parse(argv)
-    text, ways = _source_text(args), _destination_from_flags(args)
+    text, destination = _source_text(args), _destination_from_flags(args)
     _refuse_bad_spec(args.spec)
     reader = Reader(open_project(args.project_dir, os.environ), args.spec or "")
-    end = drafted(args, text, reader)
-    if not isinstance(end.outcome, Completed):
-        return _print_failure(end, args, reader.project)
-    answer = reader.read(end.said, renewed=True)
-    if answer.problems:  # what it depends on may be gone
+    generation = drafted(args, text, reader)
+    if not isinstance(generation.outcome, Completed):
+        return _print_failure(generation, args, reader.project)
+    answer = reader.read(generation.said, renewed=True)
+    if answer.problems:  # its dependencies may be deleted meanwhile
         raise Refused("\n".join(answer.problems))
-    return _save_and_print(end, answer.drafts, ways, args, reader.project)
+    return _save_and_print(generation, answer.drafts, destination, args, reader.project)
 
 
 def _source_text(args: Namespace) -> str:
-    """What is to be broken into tasks; empty for a run that is taken up, which has it."""
+    """The request to split into tasks; empty for a resumed run, which has it."""
     from ralphproof.tasks.plans import PromptPlan
 
     if args.resume is not None:
@@ -108,7 +107,7 @@ def _source_text(args: Namespace) -> str:
 
 
 def _refuse_bad_spec(spec: str | None) -> None:
-    """A spec that no task can have would be refused in every answer."""
+    """Refuse a spec that would make every task invalid."""
     from ralphproof.tasks.draft import TASK_RULES
 
     for fault in TASK_RULES["spec_id"](spec) if spec is not None else ():
@@ -116,17 +115,17 @@ def _refuse_bad_spec(spec: str | None) -> None:
 
 
 def _destination_from_flags(args: Namespace) -> TaskDestination:
-    """Where the tasks are to go; what could not work later is refused before anybody is asked."""
-    kept = args.kept if args.kept is not None else args.output is None
+    """Where the tasks go; refuses an unusable file before the agent starts."""
+    save = args.kept if args.kept is not None else args.output is None
     if args.output is None:
         if args.force:
             raise Refused("--force is for -o FILE")
-        return TaskDestination(None, kept)
+        return TaskDestination(None, save)
     path = os.path.abspath(args.output)
     if not os.path.isdir(os.path.dirname(path)):
         raise Refused(f"{os.path.dirname(path)} is not a directory; name another place with -o")
     _refuse_existing(path, args.force)
-    return TaskDestination(path, kept)
+    return TaskDestination(path, save)
 
 
 def _refuse_existing(path: str, force: bool) -> None:
@@ -136,53 +135,61 @@ def _refuse_existing(path: str, force: bool) -> None:
         raise Refused(f"{path} exists; --force overwrites it")
 
 
-def _print_failure(end: Drafted, args: Namespace, project: Project) -> int:
-    """Say how it ended, and what was wrong with the last answer; the exit code."""
+def _print_failure(generation: Drafted, args: Namespace, project: Project) -> int:
+    """Print the outcome and the errors of the last answer; the exit code."""
     from ralphproof.display import phrases
 
     if args.json:
-        _print_json_result(end, (), [], TaskDestination(None, False))
-        return end.outcome.exit_code
+        _print_json_result(generation, (), [], TaskDestination(None, False))
+        return generation.outcome.exit_code
     if not args.quiet:
-        onward = "ralph status and logs say more; go on: ralph task generate --resume"
-        print(f"run {end.run} is over; {onward} {end.run}", file=sys.stderr)
-    if end.problems:
-        print_lines("the last answer is refused:", *(f"  {project.mask(problem)}" for problem in end.problems))
-    print_lines(*(project.mask(line) for line in phrases.describe_outcome(end.outcome)))
-    return end.outcome.exit_code
+        next_step = "see ralph status and logs; continue: ralph task generate --resume"
+        print(f"run {generation.run} ended; {next_step} {generation.run}", file=sys.stderr)
+    if generation.problems:
+        print_lines("the last answer was refused:", *(f"  {project.mask(problem)}" for problem in generation.problems))
+    print_lines(*(project.mask(line) for line in phrases.describe_outcome(generation.outcome)))
+    return generation.outcome.exit_code
 
 
 def _save_and_print(
-    end: Drafted, drafts: tuple[TaskDraft, ...], ways: TaskDestination, args: Namespace, project: Project
+    generation: Drafted, drafts: tuple[TaskDraft, ...], destination: TaskDestination, args: Namespace, project: Project
 ) -> int:
-    """Put valid tasks where they are to go, and show them."""
+    """Save or write valid tasks, and print them."""
     from ralphproof.display import phrases
     from ralphproof.display.output import align_columns
     from ralphproof.tasks.draft import draft_warnings
     from ralphproof.tasks.store import secret_warnings
 
-    if ways.file is not None:
-        _write_tasks(ways.file, drafts, args.force)
-    if ways.kept:
-        _save_tasks(project, drafts, end.run)
-    told = [*(remark for draft in drafts for remark in draft_warnings(draft)), *secret_warnings(drafts, project)]
+    if destination.file is not None:
+        _write_tasks(destination.file, drafts, args.force)
+    if destination.kept:
+        _save_tasks(project, drafts, generation.run)
+    warnings = [*(remark for draft in drafts for remark in draft_warnings(draft)), *secret_warnings(drafts, project)]
     if args.json:
-        _print_json_result(end, drafts, told, ways)
+        _print_json_result(generation, drafts, warnings, destination)
         return 0
     if not args.quiet:
-        print(f"run {end.run} is over: {' '.join(phrases.describe_outcome(end.outcome))}", file=sys.stderr)
+        print(f"run {generation.run} ended: {' '.join(phrases.describe_outcome(generation.outcome))}", file=sys.stderr)
     rows = [(draft.id, str(draft.priority), ", ".join(draft.dependencies), draft.title) for draft in drafts]
     print_lines(*(project.mask(line) for line in align_columns([("id", "priority", "depends on", "title"), *rows])))
-    print_lines(*(f"note: {project.mask(remark)}" for remark in told))
+    print_lines(*(f"note: {project.mask(remark)}" for remark in warnings))
     number = phrases.format_count(len(drafts), "task")
-    print_lines(*([f"{number} written to {ways.file}"] if ways.file is not None else []))
-    print_lines(f"{number} kept; work on them: ralph work" if ways.kept else _not_saved_note(ways, end.run))
+    print_lines(*([f"{number} written to {destination.file}"] if destination.file is not None else []))
+    print_lines(
+        f"{number} saved; work on them: ralph work"
+        if destination.kept
+        else _not_saved_note(destination, generation.run)
+    )
     return 0
 
 
-def _not_saved_note(ways: TaskDestination, run: str) -> str:
-    how = f"ralph task import {ways.file}" if ways.file is not None else f"ralph task generate --resume {run}"
-    return f"none is kept; to keep them: {how}"
+def _not_saved_note(destination: TaskDestination, run: str) -> str:
+    how = (
+        f"ralph task import {destination.file}"
+        if destination.file is not None
+        else f"ralph task generate --resume {run}"
+    )
+    return f"none is saved; to save them: {how}"
 
 
 def _save_tasks(project: Project, drafts: tuple[TaskDraft, ...], run: str) -> None:
@@ -192,8 +199,8 @@ def _save_tasks(project: Project, drafts: tuple[TaskDraft, ...], run: str) -> No
     try:
         add_tasks(ledger, drafts, ())
     except Refused as error:
-        onward = f"run {run} has them: ralph task generate --resume {run} -o FILE writes them"
-        raise Refused(f"{error}\nno task is kept; {onward}") from error
+        hint = f"run {run} has them: ralph task generate --resume {run} -o FILE writes them"
+        raise Refused(f"{error}\nno task is saved; {hint}") from error
     finally:
         ledger.close()
 
@@ -212,14 +219,18 @@ def _write_tasks(path: str, drafts: tuple[TaskDraft, ...], force: bool) -> None:
         os.close(folder)
 
 
-def _print_json_result(end: Drafted, drafts: tuple[TaskDraft, ...], told: list[str], ways: TaskDestination) -> None:
+def _print_json_result(
+    generation: Drafted, drafts: tuple[TaskDraft, ...], warnings: list[str], destination: TaskDestination
+) -> None:
     from ralphproof.engine.outcome import outcome_json
     from ralphproof.tasks.draft import draft_to_dict
 
     tasks: list[Json] = [draft_to_dict(draft) for draft in drafts]
-    outcome = {name: inner for name, inner in outcome_json(end.outcome).items() if name not in ("output", "lastOutput")}
+    outcome = {
+        name: inner for name, inner in outcome_json(generation.outcome).items() if name not in ("output", "lastOutput")
+    }
     data: dict[str, Json] = {
-        "run": end.run, "tasks": tasks, "kept": ways.kept, "file": ways.file, "problems": [*end.problems],
-        "remarks": [*told], **outcome,
+        "run": generation.run, "tasks": tasks, "kept": destination.kept, "file": destination.file, "problems": [*generation.problems],
+        "remarks": [*warnings], **outcome,
     }  # fmt: skip
     print_json("generated", data)

@@ -13,17 +13,17 @@ from ralphproof.cli.parser import Parser
 if TYPE_CHECKING:
     from argparse import Namespace
 
-ABOUT = """run a finished run's checks again on a clean checkout: does its proof hold?
+ABOUT = """Run a finished run's checks again on a clean checkout.
 
-RUN is a run of this repository: run id, unique prefix, or latest. FILE is a proof that ralph proof export wrote; it
-needs a clone of the repository, and no record of the run. First nothing may be altered: the file, its page, the
-records that it rests on, for a run also the logs. Then the recorded tree is checked out into a throw-away folder, and
+RUN is a run of this repository: id, unique prefix, or latest. FILE is a proof written by ralph proof export; it needs
+a clone of the repository and no record of the run. First everything is checked for changes: the file, its page, the
+records behind it, and for a run also the logs. Then the recorded tree is checked out into a temporary folder, and
 every required check runs there again, each in a fresh checkout, after the setup commands. Nothing is written here.
 
-From a file only commands run that stand in the settings of that very commit (.ralph/settings.json, and verifyCommands
-of ralph/tasks.json); others are shown, and run with --yes. What a model judged is not asked again.
+From a file only commands run that are in the settings of that commit (.ralph/settings.json, and verifyCommands of
+ralph/tasks.json); others are shown, and run with --yes. Judgements of models are not repeated.
 
-Exit codes: 0 it holds, 1 it does not, 2 it cannot be checked (it says why)."""
+Exit codes: 0 the proof holds, 1 it does not, 2 it cannot be checked (the reason is printed)."""
 EXAMPLES = (
     "ralph verify latest",
     "ralph verify 20261115-21 --json",
@@ -35,10 +35,10 @@ EXAMPLES = (
 
 def build_parser() -> Parser:
     parser = Parser("verify", ABOUT, EXAMPLES)
-    parser.add_argument("what", metavar="RUN|FILE", help="a run, or an exported proof")
-    parser.add_argument("--yes", action="store_true", help="run a file's commands also where no settings name them")
+    parser.add_argument("what", metavar="RUN|FILE", help="run, or exported proof")
+    parser.add_argument("--yes", action="store_true", help="also run a file's commands that no settings contain")
     kinds = "bubblewrap, container, landlock, sandbox-exec"
-    parser.add_argument("--sandbox", metavar="[=KIND]", help=f"run them in a sandbox: the strongest, or {kinds}")
+    parser.add_argument("--sandbox", metavar="[=KIND]", help=f"run checks in a sandbox: the strongest, or {kinds}")
     return parser
 
 
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
 
     args = build_parser().parse(argv)
     if not args.what:
-        raise Refused("say what to verify: a run, latest, or the file of a proof")
+        raise Refused("name a run, latest, or the file of a proof")
     if is_proof_file(args.what):
         source = load_proof_file(args.what, args.project_dir, os.environ)
     else:

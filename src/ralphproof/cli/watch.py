@@ -1,4 +1,4 @@
-"""`ralph watch`: the dashboard of runs and tasks in the terminal."""
+"""`ralph watch`: the terminal dashboard of runs and tasks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from ralphproof.views.read_model import ReadModel
 
-ABOUT = """runs and tasks on a board in the terminal, live, with keys to look closer and to steer.
+ABOUT = """Open a terminal dashboard of runs and tasks, with keys for details and control.
 
-The keys are in the last line; ? shows all of them. q and Ctrl-C leave, and every run goes on. Without a terminal, or
-with TERM=dumb, what there is to tell is printed once. Exit codes: 0 you left; 130 a signal ended it; 2 refused."""
+The last line shows the main keys, ? shows all. q and Ctrl-C quit; every run continues. Without a terminal, or with
+TERM=dumb, the state is printed once. Exit codes: 0 you quit; 130 a signal ended it; 2 refused."""
 EXAMPLES = ("ralph watch", "ralph watch latest", "ralph watch --no-color --no-emoji", "ralph watch --json")
 MISSING_TEXTUAL = "ralph watch needs Textual; install it: pip install 'ralphproof[tui]'"
 ATTACH_HINT = "ralph attach follows one run"
@@ -30,9 +30,7 @@ ATTACH_HINT = "ralph attach follows one run"
 
 def build_parser() -> Parser:
     parser = Parser("watch", ABOUT, EXAMPLES)
-    parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="the run to open at once: run id, unique prefix, or latest"
-    )
+    parser.add_argument("run", nargs="?", metavar="RUN", help="run to open: run id, unique prefix, or latest")
     return parser
 
 
@@ -47,7 +45,7 @@ def main(argv: list[str]) -> int:
 
 
 def _has_terminal() -> bool:
-    """Whether there is a terminal that a board can be drawn on: Textual draws on standard error."""
+    """Whether a dashboard can be drawn: Textual draws on standard error."""
     streams = (sys.stdin, sys.stdout, sys.stderr)
     at_terminal = all(stream is not None and stream.isatty() for stream in streams)
     return at_terminal and os.environ.get("TERM", "dumb") not in ("dumb", "")
@@ -56,16 +54,16 @@ def _has_terminal() -> bool:
 def _print_json(args: Namespace, project: Project) -> int:
     from ralphproof.views.read_model import ReadModel
 
-    board = ReadModel(project)
+    model = ReadModel(project)
     if args.run is None:
-        print_json("runs", board.runs())
+        print_json("runs", model.runs())
     else:
-        print_json("run", board.run(board.find(args.run)))
+        print_json("run", model.run(model.find(args.run)))
     return 0
 
 
 def _print_once(args: Namespace, project: Project) -> int:
-    """What the board would show first, as lines."""
+    """Print the first page of the dashboard as lines."""
     from ralphproof.cli.status import print_all_runs, print_run
     from ralphproof.views.run_list import find_named_run
 
@@ -96,34 +94,34 @@ def _open_dashboard(args: Namespace, project: Project) -> int:
     from ralphproof.tui.style import ASCII, UNICODE
     from ralphproof.views.live_events import LiveEvents
 
-    board = ReadModel(project)
-    opens = board.find(args.run) if args.run else ""
+    model = ReadModel(project)
+    run = model.find(args.run) if args.run else ""
     unicode = (sys.stderr.encoding or "").lower().replace("-", "") == "utf8"
-    signs = UNICODE if unicode and not args.no_emoji else ASCII
-    coloured = use_color(args.no_color, "auto", at_terminal=True)
-    if not coloured:
-        os.environ["NO_COLOR"] = "1"  # Textual reads it when it begins
-    outlook = DashboardContext(
-        board, LedgerRunControl(project), lambda run, hear: LiveEvents(project, run, hear), signs
+    symbols = UNICODE if unicode and not args.no_emoji else ASCII
+    color = use_color(args.no_color, "auto", at_terminal=True)
+    if not color:
+        os.environ["NO_COLOR"] = "1"  # Textual reads it at start
+    context = DashboardContext(
+        model, LedgerRunControl(project), lambda run, hear: LiveEvents(project, run, hear), symbols
     )
-    code = TerminalSession(Dashboard(outlook, opens, coloured)).sit()
-    _print_goodbye(args, board)
+    code = TerminalSession(Dashboard(context, run, color)).sit()
+    _print_goodbye(args, model)
     return code
 
 
-def _print_goodbye(args: Namespace, board: ReadModel) -> None:
-    """Whoever leaves is told what goes on without them. The terminal may be gone, or the ledger not to be read."""
+def _print_goodbye(args: Namespace, model: ReadModel) -> None:
+    """Print which runs continue. The terminal may be closed, or the ledger unreadable."""
     try:
-        if not args.quiet and (line := _live_runs_note(board)):
+        if not args.quiet and (line := _live_runs_note(model)):
             print(line, file=sys.stderr)
     except (RalphError, OSError):
         pass
     flush_streams()
 
 
-def _live_runs_note(board: ReadModel) -> str:
-    runs = board.runs()["runs"]
+def _live_runs_note(model: ReadModel) -> str:
+    runs = model.runs()["runs"]
     assert isinstance(runs, list)
     live = [str(run["run"]) for run in runs if isinstance(run, dict) and run["state"] in ("running", "paused")]
-    on = f"run {live[0]} goes on" if len(live) == 1 else f"{len(live)} runs go on"
-    return f"{on}; look again: ralph watch" if live else ""
+    summary = f"run {live[0]} continues" if len(live) == 1 else f"{len(live)} runs continue"
+    return f"{summary}; open again: ralph watch" if live else ""
