@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 
-from ralphproof.base.errors import NotThere
+from ralphproof.base.errors import NotThere, Refused
 from ralphproof.base.redaction import MASK, find_secret_spans
 from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.display.phrases import describe_iteration
 from ralphproof.process import turn_journal
 from ralphproof.process.output import (
     LOG_SIZES,
@@ -16,14 +18,23 @@ from ralphproof.process.output import (
     segment_path,
     truncation_notice,
 )
-from ralphproof.store.run_state import CommandLog, list_command_logs, refuse_collected_run
+from ralphproof.store.run_state import (
+    ORPHANED,
+    RUNNING,
+    CommandLog,
+    list_command_logs,
+    public_run_folder,
+    refuse_collected_run,
+    run_state,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ralphproof.base.value import Json
     from ralphproof.store.project import Project
     from ralphproof.store.runs import RunRow
+    from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
 # What a command of a run printed, read in pieces: a log of any size, finished or growing, as text for people.
@@ -386,3 +397,164 @@ def prompt_file_name(log: CommandLog) -> str:
 def _part_size(path: str, live: bool) -> int | None:
     found = locate_log(path, live)
     return None if found is None else found.size
+
+
+# The logs of a run that `ralph logs` shows, finished or followed.
+
+
+POLL_S = 0.2
+MAX_JSON_BYTES = 64 * 1024  # of the end of each log are in --json; the paths are there for the rest
+
+
+@value
+class LogFilter:
+    """Which logs of a run are wanted; without a kind all but prompts and standard error."""
+
+    iteration: int | None = None
+    agent: bool = False
+    checks: bool = False
+    prompt: bool = False
+    stderr: bool = False
+
+    @property
+    def every_kind(self) -> bool:
+        return not (self.agent or self.checks or self.prompt or self.stderr)
+
+
+@value
+class LogPart:
+    """One file of a run. `turn_file` is empty for a prompt, which never grows."""
+
+    log: CommandLog
+    what: str
+    path: str
+    turn_file: str
+
+    @property
+    def heading(self) -> str:
+        return f"==> {describe_iteration(self.log.iteration)}, {self.what}: {os.path.basename(self.path)} <=="
+
+
+@value
+class LogOutput:
+    """Some output of a log: the first of it where it is `opened`, the last where it is `finished`."""
+
+    part: LogPart
+    chunks: Iterable[bytes]
+    opened: bool = True
+    finished: bool = True
+
+
+class RunLogs:
+    """The logs of one run, in the order in which its commands started."""
+
+    def __init__(self, ledger: SqliteLedger, project: Project, row: RunRow, wanted: LogFilter) -> None:
+        self._ledger, self._project, self._row, self._wanted = ledger, project, row, wanted
+        self._folder = public_run_folder(project, row)
+
+    @property
+    def active(self) -> bool:
+        """Whether more may come."""
+        return run_state(self._ledger, self._row, self._project) in (RUNNING, ORPHANED)
+
+    @property
+    def scripted(self) -> bool:
+        """Whether the agent's log holds our own events, as that of the scripted agent does."""
+        began = next(iter(self._ledger.records(self._row.id)), None)
+        return getattr(began, "facts", {}).get("agent") == "scripted"
+
+    def refuse_missing_iteration(self) -> None:
+        """Raise Refused where the wanted iteration was never begun."""
+        begun = {log.iteration for log in list_command_logs(self._project, self._row.id)}
+        if self._wanted.iteration is not None and self._wanted.iteration not in begun:
+            begun.discard(0)
+            known = f"{min(begun)} to {max(begun)}" if begun else "none"
+            raise Refused(f"run {self._row.id} has no iteration {self._wanted.iteration}; there are: {known}")
+
+    def parts(self) -> list[LogPart]:
+        """The wanted files."""
+        logs, wanted = list_command_logs(self._project, self._row.id), self._wanted.iteration
+        return [part for log in logs if wanted in (None, log.iteration) for part in self._parts_of(log)]
+
+    def _parts_of(self, log: CommandLog) -> Iterator[LogPart]:
+        wanted = self._wanted
+        match log.kind:
+            case "guardrail" | "setup":
+                if wanted.checks or wanted.every_kind:
+                    what = "setup" if log.kind == "setup" else "check"
+                    yield LogPart(log, what, self._path(log, ".log"), log.turn_file)
+            case "hook":
+                if wanted.every_kind:
+                    yield LogPart(log, log.name.split("_")[2], self._path(log, ".log"), log.turn_file)
+            case "task":
+                if wanted.every_kind:
+                    yield LogPart(log, f"scm {log.name.split('_', 2)[2]}", self._path(log, ".log"), log.turn_file)
+            case kind:
+                who = {"scm": "commit message", "judge": "judge"}.get(kind, "agent")
+                if wanted.prompt:
+                    path = os.path.join(self._folder, f"{prompt_file_name(log)}.txt")
+                    yield LogPart(log, f"prompt of the {who}", path, "")
+                if wanted.agent or wanted.every_kind or (wanted.checks and kind == "judge"):
+                    yield LogPart(log, who, self._path(log, ".ndjson"), log.turn_file)
+                if wanted.stderr:
+                    path = self._path(log, ".stderr.log")
+                    yield LogPart(log, f"standard error of the {who}", path, log.turn_file)
+
+    def _path(self, log: CommandLog, ending: str) -> str:
+        """The log beside its turn file, or, where that was removed, the copy in the run's public folder."""
+        path, copy = log.turn_file.removesuffix(".turn") + ending, os.path.join(self._folder, log.name + ending)
+        return copy if os.path.isfile(copy) and not os.path.lexists(path) else path
+
+    def read(self) -> Iterator[LogOutput]:
+        """Everything that is there now."""
+        return (LogOutput(part, read_finished_log(part.path)) for part in self.parts())
+
+    def follow(self) -> Iterator[LogOutput]:
+        """Everything until the run is over. The output of commands that run at the same time comes one by one."""
+        finished: set[LogPart] = set()
+        current: tuple[LogPart, GrowingLog] | None = None
+        while True:
+            over = not self.active
+            parts = [part for part in self.parts() if part not in finished and (over or _has_begun(part.log))]
+            latest = parts[-1].log if parts else None
+            parts.sort(key=lambda part: current is None or part != current[0])  # the one that is shown stays so
+            for part in parts:
+                opened = current is None or current[0] != part
+                if current is None or opened:
+                    current = part, GrowingLog(part.path, part.turn_file)
+                last = over or not part.turn_file or _has_ended(part.log, latest)
+                yield LogOutput(part, current[1].rest() if last else current[1].more(), opened, last)
+                if not last:
+                    break
+                finished.add(part)
+            if over:
+                return
+            time.sleep(POLL_S)
+
+
+def _has_begun(log: CommandLog) -> bool:
+    """Whether a command has begun: until then a log of that name is an older one."""
+    return not os.path.exists(log.turn_file) or turn_journal.read_turn_file(log.turn_file).began
+
+
+def _has_ended(log: CommandLog, latest: CommandLog | None) -> bool:
+    """Whether a command has ended: its result is recorded, or no keeper holds its lock.
+
+    The latest command may lack a keeper because that died, and be taken over: it has not ended.
+    """
+    if turn_journal.read_turn_file(log.turn_file).result is not None:
+        return True
+    return log != latest and not turn_journal.is_turn_locked(log.turn_file)
+
+
+def log_part_json(part: LogPart) -> dict[str, Json]:
+    """A log for programs, with its end."""
+    try:
+        size = os.lstat(part.path).st_size
+    except OSError:
+        size = 0
+    text = next(read_finished_log(part.path, max(0, size - MAX_JSON_BYTES)), b"")[:MAX_JSON_BYTES]
+    return {
+        "iteration": part.log.iteration, "what": part.what, "path": part.path, "bytes": size,
+        "text": text.decode("utf-8", "replace"), "truncated": size > MAX_JSON_BYTES,
+    }  # fmt: skip

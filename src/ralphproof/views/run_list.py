@@ -100,7 +100,7 @@ def _run_line(
     ledger: SqliteLedger, row: RunRow, facts: dict[str, Json], stood: RunLineState, project: Project
 ) -> dict[str, Json]:  # fmt: skip
     end, mask, facts = stood.outcome, project.mask, limits_in_force(facts, project, row)
-    asked = ledger.wish(row.id) if end is None else ""
+    asked = ledger.requested_control(row.id) if end is None else ""
     told: dict[str, Json] = {name: str(facts.get(name) or "") for name in LISTED_FACTS}
     together = spend_with_children(ledger, project, row.id, stood.spend, end)
     checks: Json = {"passed": stood.checks[0], "failed": stood.checks[1]} if stood.checks else None
@@ -223,7 +223,7 @@ class RunList:
         if row is None:
             return None
         where = run_state(ledger, row, self._project)
-        state = ENDED if where == ENDED else (where, ledger.wish(run), changes)
+        state = ENDED if where == ENDED else (where, ledger.requested_control(run), changes)
         if depends != state:
             try:
                 made = (

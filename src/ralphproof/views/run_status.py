@@ -441,11 +441,11 @@ class RunStatus:
             alive = find_orphaned_processes(row.id) if where == CRASHED else ()
             found = describe_interruption(project, row.id, account.state)
         kin = tuple((one.id, run_state(ledger, one, project)) for one in ledger.descendants(row.id))
-        unread = len(ledger.words(row.id, account.state.last_word))
+        unread = len(ledger.user_messages(row.id, account.state.last_user_message))
         phase, bill = account.state.phase, run_spend(project, account.state)
         over = phase.outcome if isinstance(phase, RunOver) else None
         together = spend_with_children(ledger, project, row.id, bill, over) if kin else None
-        since, wish = ledger.written_at(row.id), ledger.wish(row.id)
+        since, wish = ledger.written_at(row.id), ledger.requested_control(row.id)
         return RunStatus(row, where, account, since, wish, unread, found, kin, together, alive, bill)
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.display import phrases
-from ralphproof.display.output import print_json, print_lines
 from ralphproof.engine.outcome import outcome_json
 from ralphproof.engine.state import RunOver, State, build_state, count_begun_iterations
 from ralphproof.store.run_state import run_state
@@ -22,79 +21,65 @@ if TYPE_CHECKING:
 
 @value
 class RunTree:
-    """A run, how it stands, and the runs below it, oldest first. `together` is what all of them spent, if those did."""
+    """A run, its state, and its child runs, oldest first. `total_spend` is with theirs, if they spent anything."""
 
     row: RunRow
-    where: str
+    run_state: str
     state: State
     children: tuple[RunTree, ...]
-    bill: Spend
-    together: Spend | None = None
+    spend: Spend
+    total_spend: Spend | None = None
 
 
 def load_run_tree(ledger: SqliteLedger, project: Project, row: RunRow) -> RunTree:
-    """A run with all that is below it."""
+    """A run with all runs below it."""
     state = build_state(ledger.records(row.id))
     children = tuple(load_run_tree(ledger, project, child) for child in ledger.children(row.id))
     over = state.phase.outcome if isinstance(state.phase, RunOver) else None
-    bill = run_spend(project, state)
-    together = spend_with_children(ledger, project, row.id, bill, over)
-    return RunTree(row, display_state(run_state(ledger, row, project), state), state, children, bill, together)
+    spend = run_spend(project, state)
+    total = spend_with_children(ledger, project, row.id, spend, over)
+    return RunTree(row, display_state(run_state(ledger, row, project), state), state, children, spend, total)
 
 
-def print_run_tree(ledger: SqliteLedger, project: Project, row: RunRow, for_programs: bool) -> None:
-    """One run as a tree."""
-    _print_trees((load_run_tree(ledger, project, row),), project, for_programs)
-
-
-def print_run_trees(ledger: SqliteLedger, project: Project, for_programs: bool) -> None:
+def load_run_trees(ledger: SqliteLedger, project: Project) -> tuple[RunTree, ...]:
     """All runs of a repository as trees, the newest first."""
     rows = ledger.runs()
     known = {row.id for row in rows}
-    roots = (row for row in rows if row.parent not in known)
-    _print_trees(tuple(load_run_tree(ledger, project, row) for row in roots), project, for_programs)
+    return tuple(load_run_tree(ledger, project, row) for row in rows if row.parent not in known)
 
 
-def _print_trees(trees: tuple[RunTree, ...], project: Project, for_programs: bool) -> None:
-    if for_programs:
-        listed: list[Json] = [run_tree_json(tree) for tree in trees]
-        print_json("tree", {"project": project.root, "runs": listed})
-    elif not trees:
-        print_lines("no run yet")
-    for tree in () if for_programs else trees:
-        print_lines(*_tree_lines(tree, project.root))
-
-
-def _tree_lines(branch: RunTree, root: str, depth: int = 0) -> Iterator[str]:
-    row, state = branch.row, branch.state
+def run_tree_lines(tree: RunTree, root: str, depth: int = 0) -> Iterator[str]:
+    """A tree for people. `root` is the folder of the project: runs elsewhere name theirs."""
+    row, state = tree.row, tree.state
     elsewhere = "" if row.directory in (root, "") else f"  in {row.directory}"
     count = phrases.format_count(_iteration_count(state), "iteration")
-    below = f", with those below it {phrases.format_cost(branch.together)}" if branch.together else ""
-    yield f"{'  ' * depth}{row.id}  {_status_text(branch)}  {count}  {phrases.format_cost(branch.bill)}{below}{elsewhere}"
-    for child in branch.children:
-        yield from _tree_lines(child, root, depth + 1)
+    cost = phrases.format_cost(tree.spend)
+    below = f", with those below it {phrases.format_cost(tree.total_spend)}" if tree.total_spend else ""
+    yield f"{'  ' * depth}{row.id}  {_status_text(tree)}  {count}  {cost}{below}{elsewhere}"
+    for child in tree.children:
+        yield from run_tree_lines(child, root, depth + 1)
 
 
 def _iteration_count(state: State) -> int:
     return state.phase.outcome.iterations if isinstance(state.phase, RunOver) else count_begun_iterations(state)
 
 
-def _status_text(branch: RunTree) -> str:
-    """How it stands; of one that has ended, how it ended."""
-    match branch.state.phase:
+def _status_text(tree: RunTree) -> str:
+    """The state of a run, or how it ended."""
+    match tree.state.phase:
         case RunOver(outcome):
             return phrases.summarize_outcome(outcome)
         case _:
-            return branch.where
+            return tree.run_state
 
 
-def run_tree_json(branch: RunTree) -> dict[str, Json]:
-    """The same for programs, children nested."""
-    row, state = branch.row, branch.state
+def run_tree_json(tree: RunTree) -> dict[str, Json]:
+    """A tree for programs, children nested."""
+    row, state = tree.row, tree.state
     over = outcome_json(state.phase.outcome) if isinstance(state.phase, RunOver) else None
-    children: list[Json] = [run_tree_json(child) for child in branch.children]
+    children: list[Json] = [run_tree_json(child) for child in tree.children]
     return {
-        "run": row.id, "state": branch.where, "beganAt": row.began_at, "directory": row.directory,
-        "iterations": _iteration_count(state), "spend": spend_json(branch.bill), "outcome": over, "children": children,
-        "spendWithChildren": spend_json(branch.together) if branch.together else None,
+        "run": row.id, "state": tree.run_state, "beganAt": row.began_at, "directory": row.directory,
+        "iterations": _iteration_count(state), "spend": spend_json(tree.spend), "outcome": over, "children": children,
+        "spendWithChildren": spend_json(tree.total_spend) if tree.total_spend else None,
     }  # fmt: skip

@@ -201,7 +201,7 @@ def list_stored_backups(project: Project) -> list[StoredBackup]:
         for kept in list_backups(os.path.join(store, BACKUP_FOLDER))
         if kept.path.endswith(START_SUFFIX)
     ]
-    return sorted(found, key=lambda one: one.start.at, reverse=True)
+    return sorted(found, key=lambda one: one.start.created_at, reverse=True)
 
 
 def is_backup_of(copy: StoredBackup, root: str) -> bool:
