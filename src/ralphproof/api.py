@@ -353,7 +353,7 @@ def _run_loop(spec: RunSpec, target: RunTarget, names: PythonNames) -> Outcome:
 
     try:
         with _SignalRestorer() as main:
-            hear = RunClock.listen_in_a_library if main else ignore_signals
+            hear = RunClock.listen_without_exit if main else ignore_signals
             outcome = execute(spec, keeper, lambda *_: (), tell, hear, target)
             if isinstance(outcome, Failed) and outcome.exit_code == Refused.exit_code:
                 outcome = replace(outcome, error=names.said(outcome.error))

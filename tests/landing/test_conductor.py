@@ -23,11 +23,11 @@ class PressedMeanwhile:
 def test_one_ctrl_c_while_a_run_begins_is_no_second_one_to_it() -> None:
     conductor, present = SignalRouter(), RunClock(60.0)
     conductor._lock = PressedMeanwhile(conductor)  # type: ignore[assignment]
-    conductor.attend("one", present)
-    assert present.wish() == INTERRUPTED
-    assert present.urgency() == CONTINUE, "it has its time of grace"
+    conductor.register("one", present)
+    assert present.stop_reason() == INTERRUPTED
+    assert present.stop_level() == CONTINUE, "it has its time of grace"
     conductor._heard(2)
-    assert present.urgency() == KILL
+    assert present.stop_level() == KILL
     present.close()
 
 
@@ -35,6 +35,6 @@ def test_a_run_that_begins_after_two_of_them_is_ended_at_once() -> None:
     conductor, present = SignalRouter(), RunClock(60.0)
     conductor.end_all()
     conductor.end_all()
-    conductor.attend("one", present)
-    assert present.urgency() == KILL
+    conductor.register("one", present)
+    assert present.stop_level() == KILL
     present.close()

@@ -10,11 +10,11 @@ from ralphproof.process.turn import Termination, TurnDeadlines
 def test_whose_time_is_over_is_told_apart() -> None:
     clock = TurnDeadlines(100.0, timeout_s=50.0, idle_s=10.0, linger_s=3.0)
     assert (clock.due, clock.over(109.0), clock.over(110.0)) == (110.0, "", "idle")
-    clock.heard(145.0)
+    clock.on_activity(145.0)
     assert (clock.due, clock.over(150.0)) == (150.0, "timeout")
     clock.said_result(146.0)
     assert clock.over(149.0) == "lingered"
-    clock.heard(148.0)
+    clock.on_activity(148.0)
     assert clock.over(149.0) == ""
 
 

@@ -468,7 +468,7 @@ class LandingQueue:
 
     def _landing(self) -> None:
         present = RunClock()
-        self._conductor.attend(THREAD_NAME, present)
+        self._conductor.register(THREAD_NAME, present)
         ledger = self._project.ledger(read_only=False)
         try:
             while batch := self._batch():
@@ -476,7 +476,7 @@ class LandingQueue:
                     self._ended.put(end)
         finally:
             ledger.close()
-            self._conductor.leave(THREAD_NAME)
+            self._conductor.unregister(THREAD_NAME)
             present.close()
 
     def _land(self, batch: list[LandingItem], ledger: SqliteLedger, present: RunClock) -> tuple[LandingResult, ...]:

@@ -25,30 +25,28 @@ from ralphproof.process.tree import (
 
 if TYPE_CHECKING:
     import signal as _signal
-else:
-    import _signal
-
-if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
     from ralphproof.engine.sandbox import Command
     from ralphproof.process.turn_journal import TurnHistory
+else:
+    import _signal
 
 CHILD_START_TIMEOUT_S = 5.0  # no program takes so long to be started
 KEEPER_SPAWN_LOCK = allocate_lock()
-KEEPER_PIDS: set[int] = set()  # keepers of this process: they and their trees are nobody's leftovers
+KEEPER_PIDS: set[int] = set()  # keepers of this process: they and their trees are not orphans
 
 
 def find_turn_processes(mark_prefix: str) -> list[int]:
-    """Processes of turns whose mark begins so, this process aside."""
+    """Processes of turns whose mark starts with this, except this process."""
     return find_marked_processes(mark_prefix)
 
 
 def end_turn_processes(mark_prefix: str) -> tuple[list[int], list[int]]:
-    """End the processes of turns whose mark begins so, and what they start meanwhile.
+    """Kill the processes of turns whose mark starts with this, and what they start meanwhile.
 
-    Those that were ended, and those that could not be.
+    Returns those that were killed, and those that could not be.
     """
     seen: set[int] = set()
 
@@ -62,17 +60,18 @@ def end_turn_processes(mark_prefix: str) -> tuple[list[int], list[int]]:
 
 
 def own_children() -> set[int]:
-    """Our children now: what comes to us later and is in a foreign session was a dead keeper's.
+    """The children of this process now, without keepers. Later ones in a foreign session new from a dead keeper.
 
-    Keepers aside, which are known as such anyway: hundreds of runs each remember this for as long as a turn lasts.
+    Keepers are known anyway, and hundreds of runs each remember this set for as long as a turn lasts.
     """
     return set(child_pids(os.getpid())) - KEEPER_PIDS
 
 
 def kill_all(known: set[int]) -> list[int]:
-    """KILL for our keepers and everything below them, and for what they left to us; who was there.
+    """Kill our keepers with everything below them, and orphans that we inherited; the processes that were there.
 
-    Errands get TERM: git takes its lock files away. `known` are children of ours that we did not start.
+    Registered child processes get TERM, since git removes session lock files then. `known` are children that we did not
+    start.
     """
     for pid in registered_children():
         signal_group(pid, _signal.SIGTERM)
@@ -83,12 +82,12 @@ def kill_all(known: set[int]) -> list[int]:
 
 
 def finish_interrupted_turn(
-    command: Command, lock: int, past: TurnHistory, known: set[int], sizes: tuple[int, int, int],
+    command: Command, lock: int, history: TurnHistory, known: set[int], sizes: tuple[int, int, int],
     why: str = "interrupted", error: str = "",
 ) -> Mapping[str, Any]:  # fmt: skip
-    """End what an interrupted turn left, put its logs together, and write its result."""
-    if past.agent[0] > 0 and start_time(past.agent[0]) == past.agent[1] != 0:
-        signal_group(past.agent[0], _signal.SIGKILL)
+    """Kill what an interrupted turn left, assemble session logs, and write session result."""
+    if history.agent[0] > 0 and start_time(history.agent[0]) == history.agent[1] != 0:
+        signal_group(history.agent[0], _signal.SIGKILL)
     survivors = kill_until_gone(lambda: [*find_marked_processes(command.mark, whole=True), *_find_orphans(known)])
     stored, evicted = assemble_abandoned_log(command.out, sizes)
     if command.err is not None:
@@ -112,19 +111,19 @@ def finish_interrupted_turn(
 
 
 def _find_orphans(known: set[int]) -> list[int]:
-    """What a dead keeper left to us, with all below it; what has ended of it is reaped."""
+    """Processes that a dead keeper left to us, with all below them; those that have ended are reaped."""
     ours = os.getsid(0)
     with KEEPER_SPAWN_LOCK:  # a keeper that is just being made is known as one when it is there
-        came = [pid for pid in _settled_children() if pid not in known and pid not in KEEPER_PIDS]
-    sessions = [(pid, _session_id(pid)) for pid in came if not is_registered_child(pid)]
-    # An errand leads a session, and what it left to us is still in that.
+        new = [pid for pid in _settled_children() if pid not in known and pid not in KEEPER_PIDS]
+    sessions = [(pid, _session_id(pid)) for pid in new if not is_registered_child(pid)]
+    # A registered child leads a session of session own, and orphans that it left are still in that session.
     return with_descendants(
-        pid for pid, its in sessions if its != ours and not is_registered_child(its) and not _reap(pid)
+        pid for pid, session in sessions if session != ours and not is_registered_child(session) and not _reap(pid)
     )
 
 
 def _settled_children() -> list[int]:
-    """Our children at a moment at which every errand among them is known as one."""
+    """Our children at a moment at which every child process that we started ourselves is registered."""
     deadline = time.monotonic() + CHILD_START_TIMEOUT_S
     while True:
         found = child_pids(os.getpid())
@@ -147,14 +146,15 @@ def _reap(pid: int) -> bool:
         return True
 
 
-def signal_keeper(past: TurnHistory, wanted: int) -> None:
-    """Tell the living keeper of somebody else's turn what is wanted. To say it again changes nothing.
+def signal_keeper(history: TurnHistory, request: int) -> None:
+    """Send a request to the keeper of a turn that another process started, if it is alive. Repeating it changes
+    nothing.
 
-    TERM stops the turn, QUIT kills it, USR1 says that it should leave, USR2 that it is not idle.
+    TERM stops the turn, QUIT kills it, USR1 says that the agent has said session result, USR2 that it is not idle.
     """
-    if not is_alive(*past.keeper):
+    if not is_alive(*history.keeper):
         return
     numbers = {RESULT_SAID: _signal.SIGUSR1, ACTIVE: _signal.SIGUSR2, STOP: _signal.SIGTERM}
-    signal_each([past.keeper[0]], numbers.get(wanted, _signal.SIGQUIT))
-    if wanted > CONTINUE:  # one that is suspended is woken so that it can obey
-        signal_each([past.keeper[0]], _signal.SIGCONT)
+    signal_each([history.keeper[0]], numbers.get(request, _signal.SIGQUIT))
+    if request > CONTINUE:  # one that is suspended is woken so that it can obey
+        signal_each([history.keeper[0]], _signal.SIGCONT)

@@ -1,4 +1,9 @@
-"""Draining a program's stdout and stderr through the secret masker into bounded logs."""
+"""A program's output: draining stdout and stderr through the secret masker into bounded logs, and reading these logs.
+
+A log is bounded: its head, its last segments, and a notice of how much was dropped between. Past the head the stream
+goes to numbered segment files of which only the last few are kept; at the end they are appended to the head. A reader
+that follows the log has time to read a segment before it is deleted.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ralphproof.process.protocol import HarnessLink, StartMessage
-
-
-# How the parts of a log become one file, also where its keeper died over it.
 
 
 _NOTICE_START, _NOTICE_END = b"\n... [truncated] ", b" bytes dropped\n"
@@ -43,7 +45,7 @@ def list_segments(path: str) -> list[int]:
 
 
 def append_segments(head_fd: int, segments: list[str], evicted: int) -> None:
-    """Move the segments to the end of the head, one after the other. One that the disk refuses stays, and the rest."""
+    """Move the segments to the end of the head, one after the other. If the disk refuses one, it and the rest stay."""
     if evicted:
         _append_all(head_fd, [truncation_notice(evicted)])
     for path in segments:
@@ -74,9 +76,9 @@ def _read_chunks(path: str) -> Iterator[bytes]:
 
 
 def assemble_abandoned_log(path: str, sizes: tuple[int, int, int]) -> tuple[int, int]:
-    """Put a dead keeper's log together: how many bytes it had stored, and how many were evicted.
+    """Assemble a dead keeper's log: how many bytes it had stored, and how many were evicted.
 
-    The keeper may have died while it did this, and so may whoever did it after it.
+    The keeper may have died while it did this itself, and so may another process that did it afterwards.
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -96,7 +98,7 @@ def assemble_abandoned_log(path: str, sizes: tuple[int, int, int]) -> tuple[int,
 
 
 def _repair_head(fd: int, head: int, each: int, numbers: list[int]) -> tuple[int, bool]:
-    """How many bytes were evicted, and whether the log says so already. A segment that it has in part is cut off."""
+    """How many bytes were evicted, and whether the log has the notice already. A partly appended segment is cut off."""
     missing = (numbers[0] - 1) * each if numbers else 0
     if (size := os.fstat(fd).st_size) <= head:
         return missing, False
@@ -112,15 +114,9 @@ def _repair_head(fd: int, head: int, each: int, numbers: list[int]) -> tuple[int
 
 
 def parse_truncation_notice(text: bytes) -> int:
-    """How many bytes a log says were dropped, where it says so."""
+    """How many bytes were dropped by the notice at the start of this text; 0 if it is none."""
     number, _, _ = text.removeprefix(_NOTICE_START).partition(_NOTICE_END)
     return int(number) if number.isdigit() and text.startswith(truncation_notice(int(number))) else 0
-
-
-# A log on disk that is bounded: the beginning of a stream, its end, and how much was dropped between.
-#
-# Past the head the stream goes to numbered segments of which only the last few stay. At the end they are stitched to the
-# head. A reader that follows the log (`tail`) has time to read a segment before it goes.
 
 
 # Bytes of the head, bytes of a segment, how many full segments stay.
@@ -128,7 +124,7 @@ LOG_SIZES = (32 << 20, 8 << 20, 4)
 
 
 def open_log(path: str) -> int:
-    """A descriptor to read a log with; -1 where there is none, or something else that somebody put in its place."""
+    """A descriptor for reading a log; -1 if it is missing, or no regular file."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -140,7 +136,7 @@ def open_log(path: str) -> int:
 
 
 class BoundedLog:
-    """Takes every byte and never fails: what the disk refuses is counted in `lost`, and `error` says why."""
+    """Accepts every byte and never fails: what the disk refuses is counted in `lost`, and `error` says why."""
 
     def __init__(self, path: str, sizes: tuple[int, int, int]) -> None:
         self.path = path
@@ -164,7 +160,7 @@ class BoundedLog:
         return self.lost + self.evicted
 
     def write(self, data: bytes) -> None:
-        """Append; a disk that is full now may take the next bytes."""
+        """Append; a disk that is full now may accept the next bytes."""
         view = memoryview(data)
         while view:
             try:
@@ -192,7 +188,7 @@ class BoundedLog:
             self.evicted += self._segment
 
     def close(self) -> None:
-        """Put the log together; nothing is written after this."""
+        """Assemble the log; nothing is written after this."""
         if self._fd != self._head_fd:
             os.close(self._fd)
         if self._live:
@@ -207,7 +203,7 @@ class BoundedLog:
 
 
 def _create_file(path: str) -> int:
-    """A new file, whatever stood there: a planted link must not lead our writes elsewhere."""
+    """A new file in place of whatever was there: a planted link must not redirect our writes."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -215,14 +211,11 @@ def _create_file(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
-# Reads a log while it grows, each byte once and in order.
-
-
 _CHUNK_BYTES = 1 << 18
 
 
 class LogReader:
-    """A reader's place in a log. `offset` counts the bytes of the stream that are behind it."""
+    """Reads a log while it grows, each byte once and in order. `offset` is the position in the stream."""
 
     def __init__(self, path: str, sizes: tuple[int, int, int]) -> None:
         self.path = path
@@ -233,8 +226,8 @@ class LogReader:
         self._fd = -1
 
     def read_new(self) -> Iterator[bytes]:
-        """What has come since, while the keeper writes."""
-        # The head is never read past its end: it may be stitched any time.
+        """What was written since, while the keeper writes."""
+        # The head is never read past its own size: segments may be appended to it at any time.
         while True:
             if self.offset == self._end:
                 self._turn_to(self._number + 1)
@@ -251,7 +244,7 @@ class LogReader:
             yield data
 
     def read_rest(self, stored: int, evicted: int) -> Iterator[bytes]:
-        """What is left, once the log is closed and put together."""
+        """What is left, once the log is closed and assembled."""
         self.close()
         self._fd = open_log(self.path)
         if self._fd < 0:
@@ -292,7 +285,7 @@ class LogReader:
         self._end = self._head + number * self._segment
 
     def _skip(self) -> bytes:
-        """Go on at the next segment that is still there, if ours went before we came."""
+        """Go on at the next segment that still exists, if ours was deleted before we read it."""
         if self._closing():
             return b""  # ours is on its way to the head, where `rest` will find it
         later = [number for number in list_segments(self.path) if number >= self._number] if self._number else []
@@ -304,21 +297,21 @@ class LogReader:
         return truncation_notice(self.offset - before)
 
     def _closing(self) -> bool:
-        """The keeper puts the log together: the head grows past its end before the first segment goes."""
+        """Whether the keeper is assembling the log: the head grows past its size before a segment is deleted."""
         try:
             return os.stat(self.path, follow_symlinks=False).st_size > self._head
         except OSError:
             return False
 
 
-# One output of a program, from its pipe through the masker to its log.
-
-
 _READ_BYTES = 1 << 18
 
 
 class OutputStream:
-    """Reads without waiting. At most a segment at a time, so that a reader is never overrun."""
+    """One output of a program, from its pipe through the masker to its log. Reads without blocking.
+
+    At most a segment at a time, so that a reader is never overrun.
+    """
 
     def __init__(self, fd: int, log: BoundedLog, secrets: tuple[bytes, ...], segment: int) -> None:
         os.set_blocking(fd, False)
@@ -328,7 +321,7 @@ class OutputStream:
         self._masker = StreamMasker(secrets)
 
     def pump(self) -> bytes | None:
-        """Move what is there to the log and return it raw: empty at the end, None if there is nothing now."""
+        """Move what is there to the log and return it unmasked: empty at the end, None if there is nothing now."""
         try:
             data = os.read(self._fd, self._most)
         except BlockingIOError:
@@ -338,18 +331,15 @@ class OutputStream:
         return data
 
     def close(self) -> None:
-        """Log what was held back."""
+        """Log what the masker held back."""
         self.log.write(self._masker.flush())
-
-
-# Both outputs of a program, from their pipes to their logs, and the patience with a reader that is behind.
 
 
 UNREAD_TIMEOUT_S = 30.0  # how long a reader that falls behind may hold the program up
 
 
 class OutputDrain:
-    """Takes all that a program says. Only a harness that lives can hold it up: nobody else says how far it has read."""
+    """Both outputs of a program. Only its living harness can slow it down, by falling behind with reading."""
 
     def __init__(self, start: StartMessage, link: HarnessLink, poll: select.poll) -> None:
         self.out = BoundedLog(os.fsdecode(start.out), start.sizes)
@@ -382,7 +372,7 @@ class OutputDrain:
         return fd in self._streams
 
     def pump(self, fd: int, now: float) -> bool:
-        """Take what is there; whether the program said something."""
+        """Take what is there; whether the program printed something."""
         stream = self._streams[fd]
         data = stream.pump()
         if data == b"":
@@ -390,7 +380,7 @@ class OutputDrain:
             self._streams.pop(fd).close()
             os.close(fd)
         elif data and stream.log is self.out:
-            self._link.ring()
+            self._link.notify_output()
             if self._unread() > self._start.sizes[1] * (self._start.sizes[2] - 1) and self._patient:
                 self._poll.unregister(fd)
                 self.held_since = now
@@ -411,7 +401,7 @@ class OutputDrain:
         return self.out.stored - self._link.acked
 
     def finish(self) -> None:
-        """Take what is left in the pipes, and put the logs together."""
+        """Drain the pipes to their end, and assemble the logs."""
         for fd, stream in self._streams.items():
             while stream.pump():
                 pass

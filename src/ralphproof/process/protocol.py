@@ -1,4 +1,4 @@
-"""Protocol between harness and keeper: frames with descriptors, the start message, orders by socket or signal, reports."""
+"""Protocol between harness and keeper: frames with descriptors, the start message, orders and reports."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import sys
 from ralphproof.base.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
+    import signal as _signal
     from collections.abc import Sequence
     from typing import Any
-
-
-# Frames between harness and keeper: one marshalled value, and open descriptors that travel with it.
+else:
+    import _signal
 
 
 _MAX_DESCRIPTORS = 8
@@ -23,7 +23,7 @@ NO_SIGNAL = getattr(_socket, "MSG_NOSIGNAL", 0)
 
 
 def send_frame(sock: _socket.socket, thing: Any, descriptors: Sequence[int] = ()) -> None:
-    """Send a value; the descriptors stay open while they are in flight, whoever dies meanwhile."""
+    """Send a marshalled value with open descriptors, which stay open in flight even if the sender dies."""
     body = marshal.dumps(thing)
     data = len(body).to_bytes(4, "little") + body
     packed = b"".join(number.to_bytes(4, sys.byteorder) for number in descriptors)
@@ -70,14 +70,11 @@ def _receive_exactly(sock: _socket.socket, count: int) -> bytes:
     return bytes(data)
 
 
-# What the harness tells the keeper to run. Texts are bytes: the two may not agree on an encoding.
-
-
 @value
 class StartMessage:
-    """One turn. All paths are absolute; `err` None joins stderr to stdout.
+    """The start of one turn. Texts are bytes, since the two processes may not agree on an encoding; paths are absolute.
 
-    `stand_in` is started once if the harness dies before the program: it may look on in its place.
+    `err` None joins stderr to stdout. `stand_in` is started once if the harness dies before the program.
     """
 
     argv: tuple[bytes, ...]
@@ -96,10 +93,9 @@ class StartMessage:
     stand_in_env: dict[bytes, bytes]
 
 
-# The keeper's line to the harness of a turn. The turn goes on when it is cut.
-#
-# To the harness: `d` there is more in the log, `X` refused, `R` and the result. From it: `S` stop, `K` kill, `T` it is
-# active, `E` it said its result, `Z` suspend it, `C` continue it, `A` and an offset: the log was read up to there.
+# Messages of a turn's link. To the harness: `d` there is more in the log, `X` the turn is refused, `R` and the result.
+# From the harness: `S` stop, `K` kill, `T` the agent is active, `E` it said its result, `Z` suspend, `C` continue, `A`
+# and an offset: the log was read up to there.
 
 
 REPORT_TIMEOUT_S = 10.0
@@ -107,7 +103,7 @@ STOP, KILL, ACTIVE, SAID, SUSPEND, CONTINUE, READ = b"SKTEZCA"
 
 
 class HarnessLink:
-    """Speaks without ever waiting for the harness, the result aside."""
+    """The keeper's end of a turn's link. It never waits for the harness, except to report the result."""
 
     def __init__(self, sock: _socket.socket) -> None:
         sock.setblocking(False)
@@ -120,8 +116,8 @@ class HarnessLink:
         """For poll."""
         return self._sock.fileno()
 
-    def ring(self) -> None:
-        """There is more to read. A full line means that it has been told already."""
+    def notify_output(self) -> None:
+        """There is more to read. If the socket is full, it has been told already."""
         if self.alive:
             self._send(b"d")
 
@@ -130,7 +126,7 @@ class HarnessLink:
         self._send(b"X")
 
     def report(self, line: bytes) -> None:
-        """Tell the result; a harness that does not listen finds it in the turn file."""
+        """Report the result; a harness that does not receive it finds it in the turn file."""
         if self.alive:
             self._sock.settimeout(REPORT_TIMEOUT_S)
             try:
@@ -139,7 +135,7 @@ class HarnessLink:
                 self.alive = False
 
     def orders(self) -> list[int]:
-        """What the harness wants, in order."""
+        """The orders of the harness, in order."""
         self._unread += self._receive()
         found = []
         while self._unread:
@@ -176,15 +172,7 @@ class HarnessLink:
             self.alive = False
 
 
-# Signals that reach the keeper, as orders, and as bytes on a pipe that its poll can see.
-
-
-if TYPE_CHECKING:
-    import signal as _signal
-else:
-    import _signal
-
-# What somebody without a line to the keeper may want of its turn. The same order twice is one order.
+# Orders from processes without a link to the keeper. The same order twice is one order.
 _SIGNAL_ORDERS: dict[int, int] = {
     _signal.SIGTERM: STOP,
     _signal.SIGQUIT: KILL,
@@ -194,7 +182,7 @@ _SIGNAL_ORDERS: dict[int, int] = {
 
 
 class SignalPipe:
-    """Readable after a child ended or somebody gave an order."""
+    """Turns signals to the keeper into orders. Readable after a child ended or an order came."""
 
     def __init__(self) -> None:
         self._given: list[int] = []
@@ -213,14 +201,14 @@ class SignalPipe:
         return self._reader
 
     def drain(self) -> None:
-        """Forget what has been seen."""
+        """Make it unreadable until the next signal."""
         try:
             os.read(self._reader, 4096)
         except BlockingIOError:
             return
 
     def orders(self) -> list[int]:
-        """What was ordered since, in the words of a `link`."""
+        """The orders since the last call, as of a `HarnessLink`."""
         given, self._given = self._given, []
         return given
 

@@ -11,7 +11,7 @@ from ralphproof.process.turn import TurnRunner
 
 
 def serve(fd: int) -> None:
-    """Run the turns that come over the control socket. The turn that runs is always brought to its end."""
+    """Run the turns that come over the control socket, one after the other, each to its end."""
     os.set_inheritable(fd, False)
     _close_other_descriptors(fd)
     os.chdir("/")
@@ -32,7 +32,7 @@ def serve(fd: int) -> None:
 
 
 def _close_other_descriptors(fd: int) -> None:
-    """Hold nothing open that the harness's parents left open: their pipes must reach their end without us."""
+    """Close what the harness's parents left open, so that their pipes reach end of file without us."""
     for name in os.listdir("/dev/fd"):
         if int(name) > 2 and int(name) != fd:
             try:

@@ -12,45 +12,51 @@ from ralphproof.engine.limits import CANCELLED, INTERRUPTED
 from ralphproof.engine.sandbox import CONTINUE, KILL, STOP
 from ralphproof.process.interrupts import take_over_signals
 
-# The present as a run knows it: the clock, signals, and what other terminals want.
-
-
-POLL_S = 0.5  # how often the ledger is asked for a wish
+POLL_S = 0.5  # how often the ledger is polled for requests
 
 
 class RunClock:
-    """Real time. The first signal gives what runs `grace_s` to finish; the second ends it at once."""
+    """Real time, signals, and requests from other terminals.
+
+    The first signal gives the running command `grace_s` to finish; the second ends it at once.
+    """
 
     def __init__(self, grace_s: float = 10.0) -> None:
-        self.wake_fd, self._ring_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
+        self.wake_fd, self._wake_write_fd = (
+            os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
+        )
         self._grace_s = grace_s
         self._signals = 0
         self._killed = False
         self._deadline = float("inf")
-        self._wanted = ""
-        self._asked: tuple[Ledger, str] | None = None
-        self._look_at = 0.0
+        self._request = ""
+        self._followed: tuple[Ledger, str] | None = None
+        self._next_poll = 0.0
 
     def listen(self) -> None:
         """Take over the signals that end a run."""
-        take_over_signals(self.heard)
+        take_over_signals(self.on_signals)
 
-    def listen_in_a_library(self) -> None:
-        """The same, but the second signal ends only what runs, not the program."""
-        take_over_signals(self.heard, to_the_end=False)
+    def listen_without_exit(self) -> None:
+        """The same, but the second signal ends only the running command, not the process."""
+        take_over_signals(self.on_signals, owns_process=False)
 
     def close(self) -> None:
-        """Let go of what signals wake it with; it hears nothing from then on."""
-        ends, self.wake_fd, self._ring_fd = (self.wake_fd, self._ring_fd), -1, -1  # a signal may come in between
+        """Close the wake-up pipe; signals are not noticed any more."""
+        ends, self.wake_fd, self._wake_write_fd = (
+            (self.wake_fd, self._wake_write_fd),
+            -1,
+            -1,
+        )  # a signal may come in between
         for end in ends:
             os.close(end)
 
     def follow(self, ledger: Ledger, run: str) -> None:
-        """From now on hear what other terminals want of this run."""
-        self._asked = ledger, run
+        """From now on poll the ledger for requests from other terminals."""
+        self._followed = ledger, run
 
-    def halt(self, now: bool = False) -> None:
-        """What runs is to end, with its grace or at once; the run itself is not."""
+    def end_command(self, now: bool = False) -> None:
+        """End the running command, after its grace period or at once; the run itself goes on."""
         self._killed = self._killed or now
         self._deadline = min(self._deadline, time.monotonic() + (0.0 if now else self._grace_s))
         self._wake()
@@ -62,107 +68,106 @@ class RunClock:
         return time.time()
 
     def stop_reason(self) -> str:
-        self._look()
-        return INTERRUPTED if self._signals else CANCELLED if self._wanted == "cancel" else ""
+        self._poll()
+        return INTERRUPTED if self._signals else CANCELLED if self._request == "cancel" else ""
 
     def paused(self) -> bool:
-        self._look_at = 0.0  # asked once before a turn: a wish that is on record holds for this one
-        self._look()
-        return self._wanted == "pause"
+        self._next_poll = 0.0  # asked once before a turn: a request that is on record counts for this one
+        self._poll()
+        return self._request == "pause"
 
     def stop_level(self) -> int:
-        self._look()
+        self._poll()
         if self._signals > 1 or self._killed:
             return KILL
-        return STOP if self._wanted == "cancel" or time.monotonic() >= self._deadline else CONTINUE
+        return STOP if self._request == "cancel" or time.monotonic() >= self._deadline else CONTINUE
 
     def sleep(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while not self.stop_reason() and (left := until - time.monotonic()) > 0:
             select.select([self.wake_fd], [], [], min(left, POLL_S))
 
-    def ring(self) -> None:
-        """Somebody pressed Ctrl-C, once more."""
-        self.heard(self._signals + 1)
+    def interrupt(self) -> None:
+        """As one more Ctrl-C."""
+        self.on_signals(self._signals + 1)
 
-    def heard(self, times: int) -> None:
-        """Somebody pressed Ctrl-C so many times in all; who hears of it twice knows no more."""
+    def on_signals(self, count: int) -> None:
+        """Ctrl-C was pressed so many times in all; a repeated number changes nothing."""
         if not self._signals:
             self._deadline = time.monotonic() + self._grace_s
-        self._signals = max(self._signals, times)
+        self._signals = max(self._signals, count)
         self._wake()
 
     def cancel(self) -> None:
-        """End the run, as `ralph cancel` would; any thread may say so, and the record tells it."""
-        self._wanted = "cancel"
+        """End the run as `ralph cancel` does. Any thread may call this."""
+        self._request = "cancel"
         self._wake()
 
     def _wake(self) -> None:
         try:
-            os.write(self._ring_fd, b"!")
+            os.write(self._wake_write_fd, b"!")
         except BlockingIOError:
             pass  # it is rung already
         except OSError:
-            if self._ring_fd >= 0:
+            if self._wake_write_fd >= 0:
                 raise
 
-    def _look(self) -> None:
-        if self._asked and self._wanted != "cancel" and (now := time.monotonic()) >= self._look_at:
-            self._look_at = now + POLL_S
-            ledger, run = self._asked
-            self._wanted = ledger.requested_control(run)
+    def _poll(self) -> None:
+        if self._followed and self._request != "cancel" and (now := time.monotonic()) >= self._next_poll:
+            self._next_poll = now + POLL_S
+            ledger, run = self._followed
+            self._request = ledger.requested_control(run)
 
 
 def ignore_signals(_: RunClock) -> None:
-    """Hear no signal: they are somebody else's."""
-
-
-# The signals of a process for all runs in it: each hears what the user wants of all.
+    """Take over no signals: another part of the process handles them."""
 
 
 class SignalRouter:
-    """Passes Ctrl-C on to every run. One that begins after it hears of it at once. Only the main thread may listen."""
+    """Passes Ctrl-C on to every run in this process, also to one that begins later. Only the main thread may call
+    `listen`.
+    """
 
     def __init__(self) -> None:
         self.signals = 0
         self._lock = allocate_lock()
-        self._presents: dict[str, RunClock] = {}
+        self._clocks: dict[str, RunClock] = {}
         self._cancelled: set[str] = set()
 
     def listen(self) -> None:
         """Take over the signals that end a run."""
-        take_over_signals(self._heard)
+        take_over_signals(self._on_signals)
 
-    def attend(self, name: str, present: RunClock) -> None:
-        """Let the run of this name hear what is wanted."""
+    def register(self, name: str, clock: RunClock) -> None:
+        """Pass signals on to the run of this name from now on."""
         with self._lock:
-            self._presents[name] = present
+            self._clocks[name] = clock
             cancelled = name in self._cancelled
-        heard = 0
-        while heard != self.signals:  # one that comes meanwhile is told by its handler too, and counts once
-            heard = self.signals
-            present.heard(heard)
+        seen = 0
+        while seen != self.signals:  # a signal that comes meanwhile is passed on by its handler too, and counts once
+            seen = self.signals
+            clock.on_signals(seen)
         if cancelled:
-            present.cancel()
+            clock.cancel()
 
-    def leave(self, name: str) -> None:
+    def unregister(self, name: str) -> None:
         """That run is over."""
         with self._lock:
-            self._presents.pop(name, None)
+            self._clocks.pop(name, None)
 
     def cancel(self, name: str) -> None:
-        """End one run, also where it only comes to be: it is told, and recorded, as cancelled."""
+        """Cancel one run, also before it has begun."""
         with self._lock:
             self._cancelled.add(name)
-            present = self._presents.get(name)
-        if present is not None:
-            present.cancel()
+            clock = self._clocks.get(name)
+        if clock is not None:
+            clock.cancel()
 
     def end_all(self) -> None:
-        """End all runs as Ctrl-C does, also those that only come to be."""
-        self._heard(self.signals + 1)
+        """End all runs as Ctrl-C does, also those that have not begun."""
+        self._on_signals(self.signals + 1)
 
-    def _heard(self, times: int) -> None:
-        self.signals = max(self.signals, times)
-        for present in list(self._presents.values()):  # no lock: the thread that holds it may be this one
-            present.heard(self.signals)
+    def _on_signals(self, count: int) -> None:
+        self.signals = max(self.signals, count)
+        for clock in list(self._clocks.values()):  # no lock: the thread that holds it may be this one
+            clock.on_signals(self.signals)

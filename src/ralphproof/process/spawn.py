@@ -11,19 +11,14 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.process.tree import die_with_parent
 
 if TYPE_CHECKING:
+    import signal as _signal
     from collections.abc import Iterator
     from typing import NoReturn
 
     from ralphproof.process.protocol import StartMessage
-
-
-# Starts a program in a session of its own, with exactly three descriptors, and learns whether it really started.
-
-
-if TYPE_CHECKING:
-    import signal as _signal
 else:
     import _signal
+
 
 _PROGRAM_SIGNALS = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGPIPE", "SIGCHLD", "SIGXFSZ")
 _MAX_FORKS = 20
@@ -32,25 +27,25 @@ _EXEC_TIMEOUT_S = 30.0
 
 
 def spawn_program(start: StartMessage, out: int, err: int) -> tuple[int, int]:
-    """The child's process id, and a pipe on which it complains if it cannot become the program."""
+    """Start a program in a session of its own with three descriptors; its process id, and a pipe for an exec error."""
     stdin = os.open(start.stdin, os.O_RDONLY | os.O_CLOEXEC)
-    told, tell = os.pipe()
+    error_reader, error_writer = os.pipe()
     keeper = os.getpid()
     try:
         pid = _fork()
         if pid == 0:
-            _become_program(start, (stdin, out, err), tell, keeper)
+            _become_program(start, (stdin, out, err), error_writer, keeper)
     except OSError:
-        os.close(told)
+        os.close(error_reader)
         raise
     finally:
         os.close(stdin)
-        os.close(tell)
-    return pid, told
+        os.close(error_writer)
+    return pid, error_reader
 
 
 def read_exec_error(pipe: int) -> str:
-    """Why the child could not become the program; nothing if it did, or hangs: that is for the turn's timeout."""
+    """Why the program could not be executed; empty if it was, or if it hangs: that is for the turn's timeout."""
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     data = os.read(pipe, 4096) if poll.poll(_EXEC_TIMEOUT_S * 1000) else b""
@@ -70,7 +65,7 @@ def _fork() -> int:
     return os.fork()
 
 
-def _become_program(start: StartMessage, descriptors: tuple[int, int, int], tell: int, keeper: int) -> NoReturn:
+def _become_program(start: StartMessage, descriptors: tuple[int, int, int], error_writer: int, keeper: int) -> NoReturn:
     try:
         os.setsid()
         die_with_parent()
@@ -81,7 +76,7 @@ def _become_program(start: StartMessage, descriptors: tuple[int, int, int], tell
         # Ignored signals stay ignored over exec, and both Python and the keeper ignore some.
         for name in _PROGRAM_SIGNALS:
             _signal.signal(getattr(_signal, name), _signal.SIG_DFL)
-        os.write(tell, (_enter_folder(start.cwd) or _exec_program(start)).encode())
+        os.write(error_writer, (_enter_folder(start.cwd) or _exec_program(start)).encode())
     finally:
         os._exit(127)
 
@@ -95,20 +90,20 @@ def _enter_folder(folder: bytes) -> str:
 
 
 def _exec_program(start: StartMessage) -> str:
-    """Become the program; returns only to say why not."""
-    said = os.strerror(errno.ENOENT)
+    """Execute the program; returns only with the reason why not."""
+    reason = os.strerror(errno.ENOENT)
     for path in _candidate_paths(start.argv[0], start.env):
         try:
             os.execve(path, start.argv, start.env)
         except (FileNotFoundError, NotADirectoryError):
             if os.path.exists(path):
-                said = "the interpreter that its first line names is missing"
+                reason = "the interpreter that its first line names is missing"
         except PermissionError as error:
-            said = "it is a directory" if os.path.isdir(path) else f"{error.strerror}"
+            reason = "it is a directory" if os.path.isdir(path) else f"{error.strerror}"
         except (OSError, ValueError) as error:
-            said = str(getattr(error, "strerror", None) or error)
+            reason = str(getattr(error, "strerror", None) or error)
             break
-    return f"cannot start {os.fsdecode(start.argv[0])!a}: {said}"
+    return f"cannot start {os.fsdecode(start.argv[0])!a}: {reason}"
 
 
 def _candidate_paths(name: bytes, env: dict[bytes, bytes]) -> Iterator[bytes]:
@@ -120,16 +115,14 @@ def _candidate_paths(name: bytes, env: dict[bytes, bytes]) -> Iterator[bytes]:
             yield folder + b"/" + name
 
 
-# The program that looks on at a turn in place of its dead harness.
-
-
 _STAND_IN_SIGNALS = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGPIPE", "SIGCHLD", "SIGXFSZ", "SIGUSR1", "SIGUSR2")
 
 
 def start_stand_in(start: StartMessage) -> int:
-    """Its process id, a child of ours in a session of its own; 0 if there is none: nothing depends on it.
+    """Start the program that observes a turn in place of its dead harness; its process id, 0 if there is none.
 
-    It gets our working folder, our stderr, and no other descriptor of ours.
+    It is a child of ours in a session of its own, with our working folder, our stderr, and no other descriptor. Nothing
+    depends on it.
     """
     if not start.stand_in:
         return 0

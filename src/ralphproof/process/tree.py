@@ -1,7 +1,7 @@
-"""Process trees: descendants, identity of processes, signals, ending a whole tree.
+"""Process trees: descendants, identity of processes, signals, killing a whole tree.
 
-On Linux a subreaper inherits every orphan, so its descendants are the whole tree, whatever was forked, detached or
-scrubbed. Elsewhere the process group is all that is known.
+On Linux a subreaper inherits every orphan, so its descendants are the whole tree, even of processes that detached and
+cleared their environment. Elsewhere only the process group is known.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from ralphproof.base.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import signal as _signal
+    from collections.abc import Callable, Iterable
 else:
     import _signal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 LINUX = sys.platform == "linux"
 KILL_TIMEOUT_S = 30.0  # a process in an uninterruptible state outlives every KILL: never wait for it for ever
@@ -54,7 +52,7 @@ def die_with_parent() -> None:
 
 
 def current_boot_id() -> str:
-    """A name for this start of the machine; empty where the system gives none."""
+    """The kernel's id of the current boot; empty where the system gives none."""
     if not _boot_id_cache:
         try:
             _boot_id_cache.append(_read_proc_file("/proc/sys/kernel/random/boot_id", 64).strip().decode())
@@ -64,9 +62,9 @@ def current_boot_id() -> str:
 
 
 def start_time(pid: int) -> int:
-    """When it started, in ticks since boot: with its id and `boot` this names one process for ever.
+    """When a process started, in ticks since boot; 0 if unknown, or it is gone.
 
-    0: unknown, or not there.
+    With its id and `current_boot_id` this identifies a process for ever.
     """
     try:
         return int(_stat_fields(pid)[19])
@@ -75,7 +73,7 @@ def start_time(pid: int) -> int:
 
 
 def is_alive(pid: int, started: int) -> bool:
-    """This very process is there, and more of it than its exit status."""
+    """Whether the process with this id and start time exists and is no zombie."""
     if pid <= 0:  # to signal such a number would reach many
         return False
     try:
@@ -86,7 +84,7 @@ def is_alive(pid: int, started: int) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether somebody has stopped it (SIGSTOP); False where that cannot be seen."""
+    """Whether it is stopped (SIGSTOP); False where that cannot be seen."""
     return process_state(pid) == "T"
 
 
@@ -107,7 +105,7 @@ def _accepts_signals(pid: int) -> bool:
 
 
 def _stat_fields(pid: int) -> list[bytes]:
-    """The fields after the name, which may hold anything."""
+    """The fields after the name, which may contain anything."""
     stat = _read_proc_file(f"/proc/{pid}/stat", 4096)
     return stat[stat.rindex(b")") + 2 :].split()
 
@@ -121,7 +119,7 @@ def _read_proc_file(path: str, most: int) -> bytes:
 
 
 def _read_whole_proc_file(path: str) -> bytes:
-    """A file of the kernel to its end: a list is given by the page, however much is asked for."""
+    """A file of the kernel to its end: it returns a list page by page, however much is requested."""
     descriptor, data = os.open(path, os.O_RDONLY | os.O_CLOEXEC), b""
     try:
         while piece := os.read(descriptor, 1 << 16):
@@ -172,7 +170,7 @@ def with_descendants(roots: Iterable[int]) -> list[int]:
 
 
 def find_marked_processes(beginning: str, *, whole: bool = False) -> list[int]:
-    """Processes whose environment carries a turn's mark with this beginning; exactly this one if `whole`."""
+    """Processes whose environment has a turn's mark that starts with this; exactly this one if `whole`."""
     needle = b"\0" + f"{TURN_VARIABLE}={beginning}".encode(errors="surrogateescape") + (b"\0" if whole else b"")
     found: list[int] = []
     seen = {os.getpid()}
@@ -186,7 +184,7 @@ def find_marked_processes(beginning: str, *, whole: bool = False) -> list[int]:
 
 
 def enclosing_turn_files() -> list[str]:
-    """The turn files of the keepers that we are below, the nearest first; empty for one that cannot be told."""
+    """The turn files of the keepers above this process, the nearest first; empty for one that cannot be seen."""
     found, pid = [], os.getpid()
     while pid > 1:
         if _is_keeper(pid):
@@ -230,7 +228,7 @@ def _environment(pid: int) -> bytes:
 
 
 def process_group(pid: int) -> int:
-    """The process group it belongs to; 0 if it is gone."""
+    """Its process group; 0 if it is gone."""
     try:
         return os.getpgid(pid)
     except OSError:
@@ -238,7 +236,7 @@ def process_group(pid: int) -> int:
 
 
 def signal_each(pids: Iterable[int], number: int) -> None:
-    """Send a signal to each that is still there."""
+    """Send a signal to each that still exists."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -247,7 +245,7 @@ def signal_each(pids: Iterable[int], number: int) -> None:
 
 
 def signal_group(group: int, number: int) -> None:
-    """Send a signal to a process group, if it is still there."""
+    """Send a signal to a process group, if it still exists."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
@@ -255,7 +253,7 @@ def signal_group(group: int, number: int) -> None:
 
 
 def kill_until_gone(find: Callable[[], list[int]]) -> list[int]:
-    """Kill what `find` finds until it finds nothing; what is left after `PATIENCE_S` is returned."""
+    """Kill what `find` returns until it returns nothing; what is left after `KILL_TIMEOUT_S`."""
     deadline, empty_looks = time.monotonic() + KILL_TIMEOUT_S, 0
     while empty_looks < 2:  # whoever forks and ends while we look is seen nowhere
         left = find()

@@ -24,18 +24,13 @@ from ralphproof.process.tree import (
 )
 
 if TYPE_CHECKING:
+    import signal as _signal
     from collections.abc import Iterable
 
     from ralphproof.process.protocol import HarnessLink, SignalPipe, StartMessage
-
-
-# When a turn must end, and how it is ended. Pure: every method is told what time it is.
-
-
-if TYPE_CHECKING:
-    import signal as _signal
 else:
     import _signal
+
 
 MAX_SLEEP_S = 1.0  # the longest sleep: a longer absence than this was not our choice
 SUSPENSION_GAP_S = 1.0  # a wake-up later than this means that we were suspended
@@ -44,7 +39,7 @@ NEVER = float("inf")
 
 
 class TurnDeadlines:
-    """The deadlines of a turn that runs. A suspension moves all of them."""
+    """The deadlines of a running turn. A suspension of the machine moves all of them. Methods get the current time."""
 
     def __init__(self, now: float, timeout_s: float, idle_s: float | None, linger_s: float) -> None:
         self.paused_s = 0.0
@@ -54,19 +49,19 @@ class TurnDeadlines:
         self._idle = now + self._idle_s
         self._linger = NEVER
 
-    def heard(self, now: float) -> None:
-        """It said or did something."""
+    def on_activity(self, now: float) -> None:
+        """The program printed something, or was active elsewhere."""
         self._idle = now + self._idle_s
         if self._linger != NEVER:
             self._linger = now + self._linger_s
 
     def said_result(self, now: float) -> None:
-        """It said its result: from now on it should leave. Who tells it again gives it no more time."""
+        """The agent has said its result: from now on it should exit. Repeating this gives it no more time."""
         if self._linger == NEVER:
             self._linger = now + self._linger_s
 
     def slip(self, by: float) -> None:
-        """We were suspended for that long."""
+        """We were suspended for so long."""
         self.paused_s += by
         self._timeout += by
         self._idle += by
@@ -74,11 +69,11 @@ class TurnDeadlines:
 
     @property
     def due(self) -> float:
-        """When to look again at the latest."""
+        """The earliest deadline."""
         return min(self._timeout, self._idle, self._linger)
 
     def over(self, now: float) -> str:
-        """Why the turn must end, or nothing."""
+        """Why the turn must end now; empty if it must not."""
         if now >= self._linger:
             return "lingered"
         if now >= self._timeout:
@@ -87,7 +82,7 @@ class TurnDeadlines:
 
 
 class Termination:
-    """TERM at once, KILL after the grace, and KILL again until nothing is left or `PATIENCE_S` is over."""
+    """TERM at once, KILL after the grace, and KILL again until nothing is left or `KILL_TIMEOUT_S` is over."""
 
     def __init__(self, now: float, grace_s: float) -> None:
         self.due = now
@@ -101,7 +96,7 @@ class Termination:
         self.due = min(self.due, self._kill)
 
     def slip(self, by: float) -> None:
-        """We were suspended for that long."""
+        """We were suspended for so long."""
         self.due += by
         self._kill += by
         self._give_up += by
@@ -117,11 +112,8 @@ class Termination:
         return _signal.SIGTERM
 
     def given_up(self, now: float) -> bool:
-        """KILL has had its time."""
+        """Whether KILL has had its time."""
         return now >= self._give_up
-
-
-# One turn: the program is started, drained, timed, ended with its whole tree, and its result written down.
 
 
 LEFTOVER_GRACE_S = 5.0  # for what a program leaves behind when it ends by itself
@@ -129,7 +121,7 @@ _MAX_SUSPEND_PASSES = 10  # looks at a tree that is suspended: what it forked me
 
 
 class TurnRunner:
-    """Runs once. Nothing of the program is alive afterwards, `survivors` aside."""
+    """Runs one turn. Nothing of the program is alive afterwards except `survivors`."""
 
     def __init__(self, start: StartMessage, lock: int, link: HarnessLink, wake: SignalPipe) -> None:
         self.survivors: tuple[int, ...] = ()
@@ -146,7 +138,7 @@ class TurnRunner:
         self._poll = select.poll()
 
     def run(self) -> None:
-        """From the first line of the journal to the last; a turn that began before is refused."""
+        """Run the turn to its recorded result; a turn that began before is refused."""
         if os.fstat(self._lock).st_size:
             os.close(self._lock)
             self._link.refuse()
@@ -174,42 +166,44 @@ class TurnRunner:
         self._poll.register(self._link, select.POLLIN)
         writers = self._drain.pipes()
         try:
-            self._pid, told = spawn_program(self._start, writers[0], writers[-1])
+            self._pid, error_reader = spawn_program(self._start, writers[0], writers[-1])
         finally:
             for writer in writers:
                 os.close(writer)
         self._name_agent()
-        self._error = read_exec_error(told)
+        self._error = read_exec_error(error_reader)
 
     def _name_agent(self) -> None:
-        """For a harness that finds us dead. Without it there is still the mark."""
+        """Record the program's process id, for a harness that finds the keeper dead. Without it there is still the
+        mark.
+        """
         try:
             turn_journal.append_entry(self._lock, {"agent": self._pid, "start": start_time(self._pid)})
         except OSError as error:
             self._drain.out.error = f"{error.strerror}"
 
     def _wait(self) -> None:
-        """Sleep until something happens or is due, and take in what happened."""
+        """Sleep until something happens or is due, and handle what happened."""
         due = self._ending.due if self._ending else self._clock.due
-        asked = min(max(0.0, due - monotonic()), MAX_SLEEP_S)
-        events = self._poll.poll(asked * 1000 + 0.5)
-        now = self._time(asked)
+        slept_s = min(max(0.0, due - monotonic()), MAX_SLEEP_S)
+        events = self._poll.poll(slept_s * 1000 + 0.5)
+        now = self._time(slept_s)
         for fd, _ in events:
             if fd in self._drain:
                 if self._drain.pump(fd, now):
-                    self._clock.heard(now)
+                    self._clock.on_activity(now)
             elif fd == self._wake.fileno():
                 self._wake.drain()
             else:
                 self._listen(now)
         if self._drain.held_since:
-            self._clock.heard(now)
+            self._clock.on_activity(now)
             self._drain.release(now)
 
-    def _time(self, asked: float) -> float:
-        """What time it is. If much more of it went by than we asked for, we were suspended, and nobody is late."""
+    def _time(self, slept_s: float) -> float:
+        """The current time. If much more of it passed than we slept for, we were suspended, and all deadlines move."""
         now = monotonic()
-        late = now - self._woke - (0.0 if self._suspended else asked)
+        late = now - self._woke - (0.0 if self._suspended else slept_s)
         self._woke = now
         if late > SUSPENSION_GAP_S or self._suspended:
             self._clock.slip(late)
@@ -218,7 +212,7 @@ class TurnRunner:
         return now
 
     def _listen(self, now: float) -> None:
-        """Do what the harness wants. If it is gone, the turn goes on, and a stand-in looks on from here."""
+        """Obey the harness. If it is gone, the turn goes on, and the stand-in is started."""
         self._obey(self._link.orders(), now)
         if not self._link.alive:
             self._continue()
@@ -229,7 +223,7 @@ class TurnRunner:
     def _obey(self, orders: Iterable[int], now: float) -> None:
         for order in orders:
             if order == ACTIVE:
-                self._clock.heard(now)
+                self._clock.on_activity(now)
             elif order == SAID:
                 self._clock.said_result(now)
             elif order == STOP:
@@ -242,7 +236,7 @@ class TurnRunner:
                 self._continue()
 
     def _decide(self, now: float) -> None:
-        """Begin or go on to end the tree, if it must end."""
+        """Start or continue to end the tree, if it must end."""
         if self._status is not None:
             self._end("exit", now, LEFTOVER_GRACE_S)
             if self._ending:
@@ -256,7 +250,7 @@ class TurnRunner:
             self._sweep(number)
 
     def _end(self, why: str, now: float, grace_s: float) -> None:
-        """The first reason stands."""
+        """The first reason counts."""
         self._continue()
         if self._ending is None:
             self._why, self._ending = why, Termination(now, grace_s)
@@ -269,7 +263,7 @@ class TurnRunner:
             self._ending.hurry(now, 0.0)
 
     def _suspend(self) -> None:
-        """Stop the tree with the harness, which is suspended; no clock moves until it goes on, or dies."""
+        """Stop the tree with the harness, which is suspended; all timers rest until it continues, or dies."""
         for _ in range(0 if self._ending else _MAX_SUSPEND_PASSES):
             new = [
                 pid
@@ -282,14 +276,14 @@ class TurnRunner:
             self._suspended.update(new)
 
     def _continue(self) -> None:
-        """Let go on what we stopped, parents last: none of them sees a child that is stopped."""
+        """Continue what we stopped, parents last: none of them sees a stopped child."""
         if self._suspended:
             tree = reversed(with_descendants(child_pids(os.getpid())))
             signal_each([pid for pid in tree if pid in self._suspended], _signal.SIGCONT)
             self._suspended.clear()
 
     def _sweep(self, number: int) -> None:
-        """Signal the whole tree; one that is stopped is woken so that it can obey."""
+        """Signal the whole tree; stopped processes are continued so that they can obey."""
         tree = with_descendants(child_pids(os.getpid()))
         if self._pid and self._status is None:  # after the reap the number may belong to someone else
             signal_group(self._pid, number)
@@ -301,7 +295,7 @@ class TurnRunner:
             signal_each(tree, _signal.SIGCONT)
 
     def _reap(self) -> bool:
-        """Whether nothing is left. We inherit every orphan, so to have no child proves it."""
+        """Reap ended children; whether none is left. We inherit every orphan, so no child means no process."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -317,7 +311,7 @@ class TurnRunner:
                 self._status, self._died = status, monotonic()
 
     def _finish(self) -> None:
-        """Put the logs together, write the result, and only then tell it."""
+        """Assemble the logs, write the result, and only then report it."""
         if self._ending and not self._reap():
             self.survivors = tuple(with_descendants(child_pids(os.getpid())))
         if not LINUX and self._pid:

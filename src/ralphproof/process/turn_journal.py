@@ -99,7 +99,7 @@ def append_entry(lock: int, fields: Mapping[str, object]) -> bytes:
 
 
 def end_torn_line(lock: int) -> None:
-    """Terminate a line that was torn by a crash, so that the next one is a line of its own. The torn one never counts."""
+    """Terminate a line that was torn by a crash, so that the next one is a line of its own. It never counts."""
     size = os.fstat(lock).st_size
     if size and os.pread(lock, 1, size - 1) != b"\n":
         os.write(lock, b" (torn)\n")

@@ -108,7 +108,7 @@ class RunPool:
         except BaseException as error:  # noqa: BLE001 (it is raised where somebody waits for it)
             self._ended.put((name, error))
         finally:
-            self._conductor.leave(name)
+            self._conductor.unregister(name)
 
     def _gone(self, name: str, ordering: Ordering, run: list[str]) -> PooledRunEnded:
         spec, target = ordering()
@@ -118,7 +118,7 @@ class RunPool:
             outcome = execute(
                 spec, keeper, lambda folder, settings: self._watching(name, folder, settings, spec, run),
                 lambda begun, outcome: self._tell(name, begun, outcome, spec),
-                lambda present: self._conductor.attend(name, present), target,
+                lambda present: self._conductor.register(name, present), target,
             )  # fmt: skip
         finally:
             keeper.close()
