@@ -8,7 +8,6 @@ import sys
 from ralphproof.base import interpreter
 from ralphproof.base.value import TYPE_CHECKING, Protocol, replace
 from ralphproof.engine.sandbox import Exit
-from ralphproof.sandbox.egress_proxy import read_blocked_hosts
 from ralphproof.sandbox.plan import LaunchSpec, read_launch_report, remove_temp_folder, write_launch_spec
 
 if TYPE_CHECKING:
@@ -20,20 +19,20 @@ if TYPE_CHECKING:
 # No sandbox: the command runs as the user. Its processes are owned and ended all the same.
 
 
-class DirectProcessOwner(Protocol):
-    """Whoever owns a command's processes from their start to their verified end."""
+class ProcessOwner(Protocol):
+    """Starts a command, and owns its processes until all of them have verifiably ended."""
 
     def run(self, command: Command, watch: CommandWatcher) -> Exit:
-        """Run to the end and tell how it ended."""
+        """Run the command to its end; how it ended."""
 
 
 class DirectRunner:
-    """Runs commands as they are."""
+    """Runs commands without a sandbox."""
 
     name = "direct"
     strength = "none"
 
-    def __init__(self, owner: DirectProcessOwner) -> None:
+    def __init__(self, owner: ProcessOwner) -> None:
         self._owner = owner
 
     def run(self, command: Command, watch: CommandWatcher) -> Exit:
@@ -48,17 +47,10 @@ LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher.py
 LAUNCH_SPEC_SUFFIX, REPORT_SUFFIX, AUDIT_SUFFIX = ".load", ".stay", ".egress.ndjson"
 
 
-class ProcessOwner(Protocol):
-    """Whoever owns a command's processes from their start to their verified end."""
-
-    def run(self, command: Command, watch: CommandWatcher) -> Exit:
-        """Run to the end and tell how it ended."""
-
-
 class Planner(Protocol):
     """Says what a command can reach."""
 
-    def box(self, command: Command) -> SandboxPlan:
+    def plan(self, command: Command) -> SandboxPlan:
         """As things are now."""
 
 
@@ -66,53 +58,56 @@ class SandboxedRunner:
     """Runs commands inside a sandbox of one kind."""
 
     def __init__(
-        self, owner: ProcessOwner, backend: Backend, plan: Planner, ghosts: Placeholders, limits: str = ""
+        self, owner: ProcessOwner, backend: Backend, planner: Planner, placeholders: Placeholders, limits: str = ""
     ) -> None:
         """`limits` says what of the machine is limited inside, and by what."""
         self.limits = limits
-        self.name, self.strength, self.weak = backend.name, backend.strength, backend.weak
-        self._owner, self._backend, self._plan, self._ghosts = owner, backend, plan, ghosts
+        self.name, self.strength, self.weaknesses = backend.name, backend.strength, backend.weaknesses
+        self._owner, self._backend, self._planner, self._placeholders = owner, backend, planner, placeholders
 
     def run(self, command: Command, watch: CommandWatcher) -> Exit:
         """Run to the end and tell how it ended. One that could not be entered was never run."""
         base = os.path.splitext(command.turn_file)[0]
-        held = self._ghosts.hold()
-        box: SandboxPlan | None = None
+        lock = self._placeholders.acquire()
+        plan: SandboxPlan | None = None
         try:
-            box = self._plan.box(command)
-            self._ghosts.lay([path for path in box.ghosts if path not in box.hollow], box.hollow, box.unseen)
-            if why := self._backend.ready(box, command):
+            plan = self._planner.plan(command)
+            self._placeholders.create(plan.placeholder_files, plan.placeholder_folders, plan.hidden_placeholders)
+            if why := self._backend.prepare(plan, command):
                 return Exit(None, why="unstartable", error=f"sandbox {self.name}: {why}")
-            load = LaunchSpec(box, self._backend.way(box), base + AUDIT_SUFFIX, base + REPORT_SUFFIX, self._ghosts.lock)
-            write_launch_spec(base + LAUNCH_SPEC_SUFFIX, load)
+            entry, lock_file = self._backend.entry(plan), self._placeholders.lock_file
+            spec = LaunchSpec(plan, entry, base + AUDIT_SUFFIX, base + REPORT_SUFFIX, lock_file)
+            write_launch_spec(base + LAUNCH_SPEC_SUFFIX, spec)
             try:
                 end = self._owner.run(wrap_command(command, base + LAUNCH_SPEC_SUFFIX), watch)
             finally:
-                self._backend.over(box)
+                self._backend.clean_up(plan)
         finally:
-            if box is not None:
-                _clean_up(box, base + REPORT_SUFFIX)
-            self._ghosts.lift(held)
-        return self._told(end, base)
+            if plan is not None:
+                _clean_up(plan, base + REPORT_SUFFIX)
+            self._placeholders.release(lock)
+        return self._result(end, base)
 
-    def _told(self, end: Exit, base: str) -> Exit:
-        stay = read_launch_report(base + REPORT_SUFFIX)
-        if end.why == "exit" and (stay is None or not stay.entered):
-            what = "broke down" if stay is None else "could not be entered"
+    def _result(self, end: Exit, base: str) -> Exit:
+        report = read_launch_report(base + REPORT_SUFFIX)
+        if end.why == "exit" and (report is None or not report.entered):
+            what = "broke down" if report is None else "could not be entered"
             why = f"sandbox {self.name} {what} (exit code {end.code}); its words are in the log"
             return replace(end, why="unstartable", code=None, error=why)
+        from ralphproof.sandbox.egress_proxy import read_blocked_hosts  # it loads socket and threading
+
         return replace(end, blocked=read_blocked_hosts(base + AUDIT_SUFFIX))
 
 
-def _clean_up(box: SandboxPlan, report: str) -> None:
+def _clean_up(plan: SandboxPlan, report: str) -> None:
     """Do what the outer program could not do where it was ended before."""
-    remove_temp_folder(box.temp)
+    remove_temp_folder(plan.temp)
     if read_launch_report(report) is None and sys.platform == "linux":
         from ralphproof.sandbox.resource_limits import remove_stale_limits
 
-        remove_stale_limits(box.ration)
+        remove_stale_limits(plan.limits)
 
 
-def wrap_command(command: Command, load: str) -> Command:
+def wrap_command(command: Command, spec: str) -> Command:
     """The same command as the outer program starts it."""
-    return replace(command, argv=interpreter.script_command(LAUNCHER, load, *command.argv))
+    return replace(command, argv=interpreter.script_command(LAUNCHER, spec, *command.argv))
