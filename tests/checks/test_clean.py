@@ -48,7 +48,7 @@ class Bare:
         self.setup: tuple[str, ...] = ()
         self.look = Lookout()
 
-    def enter(self, inspection: Inspection, asking: str) -> PreparedCheckout:
+    def check_out(self, inspection: Inspection, asking: str) -> PreparedCheckout:
         if self.broken:
             raise self.broken
         self.entered.append(asking)
@@ -56,7 +56,7 @@ class Bare:
             str(self.place), DirectRunner(self.keeper), self.number, not self.setup or self.kept > 0
         )
 
-    def prepared(self) -> None:
+    def setup_done(self) -> None:
         self.kept += 1
 
     def check(self, command: str, **more: object) -> CleanCheckoutCheck:
@@ -65,7 +65,7 @@ class Bare:
 
     def ask(self, command: str, iteration: int = 1, **more: object) -> Finding:
         looked = Inspection(iteration, 1, "", Snapshot("s", "t"), Change())
-        return self.check(command, **more).ask(looked, self.look)
+        return self.check(command, **more).run(looked, self.look)
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def ask(tmp_path: Path) -> Iterator[Ask]:
         (project / "text").write_text(text, "utf-8")
         question = CommandCheckSpec(f"cat text; {then}", "text", "tests", timeout_s=timeout_s)
         check = CommandCheck(question, DirectRunner(keeper), folder, str(project), tuple(os.environ.items()))
-        return check.ask(Inspection(next(turns), 1, "", Snapshot("s", "t"), Change()), Patient())
+        return check.run(Inspection(next(turns), 1, "", Snapshot("s", "t"), Change()), Patient())
 
     yield asked
     keeper.close()
@@ -126,7 +126,7 @@ def test_every_run_of_a_check_has_a_log_of_its_own(tmp_path: Path) -> None:
     folder.begin()
     check = CommandCheck(CommandCheckSpec("false", "text", retries=1), DirectRunner(keeper), folder, str(project), ())
     looked = Inspection(1, 1, "", Snapshot("s", "t"), Change())
-    logs = [check.ask(replace(looked, turn=turn, round=round), Patient()).log for turn in (1, 2) for round in (1, 2)]
+    logs = [check.run(replace(looked, turn=turn, round=round), Patient()).log for turn in (1, 2) for round in (1, 2)]
     keeper.close()
     ends = ("-run2", "-round2-run2", "-turn2-run2", "-turn2-round2-run2")
     assert logs == [f".ralph/runs/run/guardrail_001_text{end}.log" for end in ends]

@@ -52,7 +52,7 @@ class Project:
     def ask(self, command: str, **more: Any) -> Finding:
         self.iteration += 1
         inspection = Inspection(self.iteration, 1, "", Snapshot("s", "t"), Change())
-        return self.check(command, **more).ask(inspection, Patient())
+        return self.check(command, **more).run(inspection, Patient())
 
     def said(self, text: bytes, **more: Any) -> Finding:
         """What is found where a command prints this."""
@@ -225,7 +225,7 @@ def test_what_the_log_says_of_itself_is_not_the_output(project: Project, text: s
 
 def test_an_output_that_the_disk_did_not_take_is_not_vouched_for(project: Project) -> None:
     def ask(**more: Any) -> Finding:
-        os.mkdir(project.folder.base(f"guardrail_{project.iteration + 1:03d}_text") + ".log")
+        os.mkdir(project.folder.log_base(f"guardrail_{project.iteration + 1:03d}_text") + ".log")
         return project.ask("echo fine", **more)
 
     found = ask(lacks="FAILED")
@@ -304,10 +304,10 @@ def test_a_folder_that_an_agent_turns_into_a_way_out_is_seen(project: Project, t
     (project.root / "sub").mkdir()
     check = project.check("pwd", folder="sub")
     asked = Inspection(1, 1, "", Snapshot("s", "t"), Change())
-    assert check.ask(asked, Patient()).passed
+    assert check.run(asked, Patient()).passed
     (project.root / "sub").rmdir()
     (project.root / "sub").symlink_to(tmp_path)
-    assert not check.ask(replace(asked, iteration=2), Patient()).passed
+    assert not check.run(replace(asked, iteration=2), Patient()).passed
 
 
 def test_its_environment_is_added_to_that_of_all_checks(project: Project) -> None:

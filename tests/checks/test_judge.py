@@ -70,7 +70,7 @@ class Impatient(WaitClock):
     def now(self) -> float:
         return self.at_s
 
-    def rest(self, until_s: float, watch: TurnWatcher) -> bool:
+    def sleep(self, until_s: float, watch: TurnWatcher) -> bool:
         self.rests.append(until_s - self.at_s)
         self.at_s = max(self.at_s, until_s)
         return watch.tick() < STOP
@@ -108,10 +108,10 @@ class Court:
         return self.diff.encode()
 
     def inspection(self, **more: Any) -> Inspection:
-        return replace(Inspection(3, 1, self.said, NOW, Change(), began=BEGAN), **more)
+        return replace(Inspection(3, 1, self.said, NOW, Change(), start=BEGAN), **more)
 
     def ask(self, *steps: Step, eye: Eye | None = None, **more: Any) -> Finding:
-        return self.judge(self.script(*steps), **more).ask(self.inspection(), eye or Eye())
+        return self.judge(self.script(*steps), **more).run(self.inspection(), eye or Eye())
 
 
 @pytest.fixture
@@ -151,10 +151,10 @@ def test_the_judge_sees_the_work_and_sits_in_an_empty_folder_of_its_own(court: C
     for shown in (PATCH, "I did it.", "greet by name", *CRITERIA):
         assert shown in call["prompt"]
     room = Path(call["cwd"])
-    assert room.parent == Path(court.folder.base("x")).parent
+    assert room.parent == Path(court.folder.log_base("x")).parent
     assert court.root / "project" not in room.parents
     assert not room.exists(), "and it is gone"
-    log = Path(court.folder.base("judge_003_criteria") + ".ndjson").read_text()
+    log = Path(court.folder.log_base("judge_003_criteria") + ".ndjson").read_text()
     assert all(line.startswith("{") for line in log.splitlines()), "there was nothing to list"
 
 
@@ -163,8 +163,8 @@ def test_a_criterion_that_is_not_met_is_told(court: Court) -> None:
     assert (found.passed, found.judged, found.errored) == (False, True, False)
     assert found.why == "1 of 2 criteria not met"
     assert found.output.startswith("NOT met: 2. the old greeting is gone | why: the script says so\nmet: 1. ")
-    again = court.judge(court.script({"judge": [True, False]})).ask(court.inspection(round=2), Eye())
-    other = court.judge(court.script({"judge": "no"})).ask(court.inspection(round=3), Eye())
+    again = court.judge(court.script({"judge": [True, False]})).run(court.inspection(round=2), Eye())
+    other = court.judge(court.script({"judge": "no"})).run(court.inspection(round=3), Eye())
     assert found.same_as(again)
     assert not found.same_as(other)
 
@@ -215,7 +215,7 @@ def test_a_judge_that_errs_says_nothing_of_the_work(
 
 
 def test_a_judge_that_cannot_be_started_has_cost_nothing(court: Court) -> None:
-    found = court.judge(CommandAgent((str(court.root / "missing"),))).ask(court.inspection(), Eye())
+    found = court.judge(CommandAgent((str(court.root / "missing"),))).run(court.inspection(), Eye())
     assert (found.passed, found.errored, found.judged, found.spent) == (False, True, True, None)
     assert found.why.startswith("a judge that could not be started: ")
 
@@ -223,7 +223,7 @@ def test_a_judge_that_cannot_be_started_has_cost_nothing(court: Court) -> None:
 def test_a_plain_program_may_judge(court: Court) -> None:
     said = '{"nonce": "%s", "criteria": [{"number": 1, "met": true, "evidence": "def greet(name):", "reason": "x"}]}'
     line = "sed -n 's/^The nonce of this call is \\(.*\\)\\.$/\\1/p' | { read nonce; printf '" + said + "' $nonce; }"
-    found = court.judge(CommandAgent(("sh", "-c", line)), semantic={"check_for": ("one",)}).ask(
+    found = court.judge(CommandAgent(("sh", "-c", line)), semantic={"check_for": ("one",)}).run(
         court.inspection(), Eye()
     )
     assert (found.passed, found.why) == (True, "exit")
@@ -246,7 +246,7 @@ PATTERNS: dict[str, Any] = {"check_for": (), "negative_patterns": ("FIXME",)}
 def test_patterns_that_are_not_found_need_no_model_and_prove_nothing(court: Court, diff: str) -> None:
     court.diff = diff
     judge = court.judge(None, semantic=PATTERNS)
-    found = judge.ask(court.inspection(), Eye())
+    found = judge.run(court.inspection(), Eye())
     assert (found.passed, found.judged, found.errored, found.required) == (True, False, False, False)
     assert found.output == "none of the patterns was found"
     assert not CheckReport((found,)).verified
@@ -258,14 +258,14 @@ def test_files_that_no_pattern_can_vouch_for_are_named(court: Court) -> None:
         f"diff --git a/{n}.png b/{n}.png\nBinary files a/{n}.png and b/{n}.png differ\n" for n in range(7)
     )
     sure = "none of the patterns was found; not sure of files that are binary or very large: '0.png', '1.png', "
-    found = court.judge(None, semantic=PATTERNS).ask(court.inspection(), Eye())
+    found = court.judge(None, semantic=PATTERNS).run(court.inspection(), Eye())
     assert found.passed
     assert found.output == f"{sure}'2.png', '3.png', '4.png' and 2 more"
     assert sure in court.ask({"judge": "yes"}, semantic={"negative_patterns": ("FIXME",)}).output
 
 
 def test_without_an_agent_no_criterion_is_met(court: Court) -> None:
-    found = court.judge(None).ask(court.inspection(), Eye())
+    found = court.judge(None).run(court.inspection(), Eye())
     assert (found.passed, found.judged, found.errored, found.why) == (False, True, True, "no agent to ask")
 
 
@@ -291,13 +291,13 @@ def rulings(count: int, met: bool = True) -> str:
 
 def test_a_criterion_of_a_later_question_keeps_its_number(court: Court) -> None:
     agent = Replies([rulings(50), rulings(10, met=False)])
-    found = court.judge(agent, semantic=MANY).ask(court.inspection(), Eye())
+    found = court.judge(agent, semantic=MANY).run(court.inspection(), Eye())
     assert (found.passed, found.errored, found.why) == (False, False, "10 of 60 criteria not met")
     assert found.output.startswith("NOT met: 51. criterion number 51 |")
 
 
 def test_all_questions_must_be_answered(court: Court) -> None:
-    found = court.judge(Replies([rulings(50), "no", "no"]), semantic=MANY).ask(court.inspection(), Eye())
+    found = court.judge(Replies([rulings(50), "no", "no"]), semantic=MANY).run(court.inspection(), Eye())
     assert (found.passed, found.errored, found.runs, found.why) == (
         False, False, 3, "no answer in the form that was asked for"
     )  # fmt: skip
@@ -306,24 +306,24 @@ def test_all_questions_must_be_answered(court: Court) -> None:
 
 def test_questions_share_one_limit_of_money(court: Court) -> None:
     agent = Replies([rulings(50), rulings(10)], cost=0.5)
-    found = court.judge(agent, semantic=MANY).ask(court.inspection(), Eye())
+    found = court.judge(agent, semantic=MANY).run(court.inspection(), Eye())
     assert (found.passed, found.errored, found.runs) == (False, True, 1)
     assert found.why == "no money left for the other criteria"
 
 
 def test_what_is_not_met_counts_though_the_rest_was_not_judged(court: Court) -> None:
     agent = Replies([rulings(50, met=False), LIMITED], cost=0.4)
-    found = court.judge(agent, semantic=MANY, waiting=Never()).ask(court.inspection(), Eye())
+    found = court.judge(agent, semantic=MANY, waiting=Never()).run(court.inspection(), Eye())
     assert (found.passed, found.errored, found.why) == (False, False, "50 of 60 criteria not met")
 
 
-@pytest.mark.parametrize("unknown", [{"began": Snapshot(None, None)}, {"snapshot": Snapshot(None, None)}])
+@pytest.mark.parametrize("unknown", [{"start": Snapshot(None, None)}, {"snapshot": Snapshot(None, None)}])
 @pytest.mark.parametrize("criteria", [CRITERIA, ()])
 def test_of_a_tree_that_is_not_known_nothing_is_concluded(
     court: Court, unknown: dict[str, Snapshot], criteria: tuple[str, ...]
 ) -> None:
     semantic = {"check_for": criteria, "negative_patterns": ("TODO",)}
-    found = court.judge(court.script({"judge": "yes"}), semantic=semantic).ask(court.inspection(**unknown), Eye())
+    found = court.judge(court.script({"judge": "yes"}), semantic=semantic).run(court.inspection(**unknown), Eye())
     assert (found.passed, found.errored, found.judged) == (False, True, bool(criteria))
     assert court.calls() == []
 
@@ -333,7 +333,7 @@ def test_a_difference_that_cannot_be_shown_is_an_error_of_the_check(court: Court
         raise HarnessFailed("cannot show the difference")
 
     judge = Judge("x", SemanticVerification(CRITERIA), None, DirectRunner(court.keeper), court.folder, broken, ENV)
-    found = judge.ask(court.inspection(), Eye())
+    found = judge.run(court.inspection(), Eye())
     assert (found.passed, found.errored, found.why) == (False, True, "cannot show the difference")
 
 
@@ -343,8 +343,8 @@ LIMITED = "limited until "
 class Never(Impatient):
     """Somebody wants an end while it waits."""
 
-    def rest(self, until_s: float, watch: TurnWatcher) -> bool:
-        super().rest(until_s, watch)
+    def sleep(self, until_s: float, watch: TurnWatcher) -> bool:
+        super().sleep(until_s, watch)
         return False
 
 
@@ -387,7 +387,7 @@ ONE: dict[str, Any] = {"check_for": ("one",)}
 
 def test_a_second_answer_counts_and_both_calls_are_paid_for(court: Court) -> None:
     agent, eye = Replies(["I think so", GOOD]), Eye()
-    found = court.judge(agent, semantic=ONE).ask(court.inspection(), eye)
+    found = court.judge(agent, semantic=ONE).run(court.inspection(), eye)
     assert (found.passed, found.runs, found.seconds) == (True, 2, 2.0)
     assert found.spent == Spent(200_000, Usage(output=20))
     assert [brief.most_micro_usd for brief in agent.briefs] == [500_000, 400_000], "both together have one limit"
@@ -401,13 +401,13 @@ def test_a_second_answer_counts_and_both_calls_are_paid_for(court: Court) -> Non
 
 def test_no_second_call_is_made_without_money_for_it(court: Court) -> None:
     agent = Replies(["I think so", GOOD], cost=0.5)
-    found = court.judge(agent, semantic=ONE).ask(court.inspection(), Eye())
+    found = court.judge(agent, semantic=ONE).run(court.inspection(), Eye())
     assert (found.passed, found.errored, found.runs, len(agent.briefs)) == (False, False, 1, 1)
 
 
 def test_no_second_call_is_made_when_somebody_wants_an_end(court: Court) -> None:
     agent = Replies(["I think so", GOOD])
-    found = court.judge(agent, semantic=ONE).ask(court.inspection(), Eye(spending))
+    found = court.judge(agent, semantic=ONE).run(court.inspection(), Eye(spending))
     assert (found.passed, found.errored, found.runs, found.why) == (False, True, 1, "stopped")
 
 
@@ -418,7 +418,7 @@ def test_a_service_that_fails_is_waited_for_and_asked_again(
     court: Court, resets: str, least_s: float, most_s: float
 ) -> None:
     agent, waiting = Replies([LIMITED + resets, GOOD]), Impatient()
-    found = court.judge(agent, semantic=ONE, waiting=waiting).ask(court.inspection(), Eye())
+    found = court.judge(agent, semantic=ONE, waiting=waiting).run(court.inspection(), Eye())
     assert (found.passed, found.errored, found.runs) == (True, False, 2)
     (rest,) = waiting.rests
     assert least_s <= rest <= most_s
@@ -428,7 +428,7 @@ def test_a_service_that_fails_is_waited_for_and_asked_again(
 
 def test_a_service_that_stays_away_is_asked_six_times_and_then_there_is_no_answer(court: Court) -> None:
     agent, waiting = Replies([LIMITED]), Impatient()
-    found = court.judge(agent, semantic=ONE, waiting=waiting).ask(court.inspection(), Eye())
+    found = court.judge(agent, semantic=ONE, waiting=waiting).run(court.inspection(), Eye())
     assert (found.passed, found.judged, found.errored, found.runs) == (False, True, True, MAX_FAILURES)
     assert found.why == "an error of the judge: rate limit reached"
     assert len(waiting.rests) == MAX_FAILURES - 1
@@ -438,7 +438,7 @@ def test_a_service_that_stays_away_is_asked_six_times_and_then_there_is_no_answe
 
 def test_no_more_than_an_hour_is_waited_in_all(court: Court) -> None:
     agent, waiting = Replies([f"{LIMITED}1003000", f"{LIMITED}1006000", GOOD]), Impatient()
-    found = court.judge(agent, semantic=ONE, waiting=waiting).ask(court.inspection(), Eye())
+    found = court.judge(agent, semantic=ONE, waiting=waiting).run(court.inspection(), Eye())
     assert (found.passed, found.errored, found.runs) == (False, True, 2)
     assert sum(waiting.rests) == 3001 < MAX_WAIT_S
     assert "the judge's service was not waited for any longer (3000 s)" in found.output
@@ -448,22 +448,22 @@ def test_who_wants_an_end_does_not_wait_for_a_service(court: Court) -> None:
     wanted: list[int] = []
 
     class Leaving(Impatient):
-        def rest(self, until_s: float, watch: TurnWatcher) -> bool:
+        def sleep(self, until_s: float, watch: TurnWatcher) -> bool:
             wanted.append(1)
-            return super().rest(until_s, watch)
+            return super().sleep(until_s, watch)
 
     judge = court.judge(Replies([LIMITED, GOOD]), semantic=ONE, waiting=Leaving())
-    found = judge.ask(court.inspection(), Eye(lambda _: bool(wanted)))
+    found = judge.run(court.inspection(), Eye(lambda _: bool(wanted)))
     assert (found.passed, found.errored, found.runs, found.why) == (False, True, 1, "stopped")
 
 
 def test_waiting_lets_time_pass_and_ends_when_somebody_wants_it_to() -> None:
     waiting = WaitClock()
-    assert waiting.rest(waiting.now() - 1, Eye())
+    assert waiting.sleep(waiting.now() - 1, Eye())
     began = waiting.now()
-    assert waiting.rest(began + 0.05, Eye())
+    assert waiting.sleep(began + 0.05, Eye())
     assert waiting.now() >= began + 0.04
-    assert not waiting.rest(began + 600, Eye(lambda _: True))
+    assert not waiting.sleep(began + 600, Eye(lambda _: True))
 
 
 def test_what_was_waited_for_before_a_crash_is_not_waited_for_again(court: Court) -> None:
@@ -480,7 +480,7 @@ def test_what_was_waited_for_before_a_crash_is_not_waited_for_again(court: Court
 
 
 def test_a_call_of_unknown_cost_makes_the_cost_unknown(court: Court) -> None:
-    found = court.judge(Replies(["no", GOOD], cost=None), semantic=ONE).ask(court.inspection(), Eye())
+    found = court.judge(Replies(["no", GOOD], cost=None), semantic=ONE).run(court.inspection(), Eye())
     assert found.passed
     assert found.spent == Spent(None, Usage(output=20))
 
@@ -509,7 +509,7 @@ def test_an_answer_that_was_given_before_a_crash_is_taken_up_and_not_paid_for_ag
     again = court.ask({"cost": 0.1}, {"judge": "no"})  # by a new process, that knows nothing but the files
     assert replace(again, seconds=0.0) == replace(first, seconds=0.0)
     assert len(court.calls()) == 1
-    assert court.judge(court.script({"judge": "no"})).ask(court.inspection(round=2), Eye()).passed is False
+    assert court.judge(court.script({"judge": "no"})).run(court.inspection(round=2), Eye()).passed is False
 
 
 HARNESS = """
@@ -533,7 +533,7 @@ folder = RunFolder(root + "/project", run, root + "/state")
 env = tuple(map(tuple, env))
 semantic, sandbox = SemanticVerification(tuple(criteria)), DirectRunner(Keeper())
 judge = Judge("criteria", semantic, ScriptedAgent(script), sandbox, folder, lambda *_: patch.encode(), env)
-judge.ask(Inspection(3, 1, "I did it.", Snapshot("now", "t"), Change(), began=Snapshot("began", "t")), Eye())
+judge.run(Inspection(3, 1, "I did it.", Snapshot("now", "t"), Change(), start=Snapshot("began", "t")), Eye())
 """
 
 
@@ -547,7 +547,7 @@ def test_a_call_that_outlives_the_harness_is_followed_to_its_answer(court: Court
     harness.send_signal(signal.SIGKILL)
     harness.wait()
     go.touch()
-    found = court.judge(agent).ask(court.inspection(), Eye())
+    found = court.judge(agent).run(court.inspection(), Eye())
     assert (found.passed, found.runs, len(court.calls())) == (True, 1, 1), found
     assert found.spent == Spent(100_000, Usage())
 

@@ -56,7 +56,7 @@ def told(root: Path, text: str | bytes, tests: check.SuiteResult | None = None) 
     report = find_expected_report("pytest --junitxml=r.xml", str(root), str(root))
     assert report is not None
     (root / "r.xml").write_bytes(text.encode() if isinstance(text, str) else text)
-    return report.beside(tests)
+    return report.merge_into(tests)
 
 
 def case(name: str, inner: str = "", of: str = "tests.test_a") -> str:
@@ -257,7 +257,7 @@ def test_only_a_file_that_was_written_in_this_run_is_a_report(
     report = find_expected_report("pytest --junitxml=r.xml", str(tmp_path), str(tmp_path))
     assert report is not None
     happens(tmp_path)
-    assert report.beside(None) is None
+    assert report.merge_into(None) is None
 
 
 def test_what_lay_there_from_before_is_left_there(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_what_lay_there_from_before_is_left_there(tmp_path: Path) -> None:
     os.utime(tmp_path / "r.xml", (1_000_000_000, 1_000_000_000))
     report = find_expected_report("pytest --junitxml=r.xml", str(tmp_path), str(tmp_path))
     assert report is not None
-    assert report.beside(None) is None
+    assert report.merge_into(None) is None
     assert (tmp_path / "r.xml").read_text() == "mine"
 
 
@@ -278,7 +278,7 @@ def test_a_report_outside_of_the_project_is_not_read(name: str, tmp_path: Path) 
     report = find_expected_report(f"pytest --junitxml={name.format(outside=outside)}", str(root), str(root))
     assert report is not None
     Path(report.path).write_text(GOOD)
-    assert report.beside(None) is None
+    assert report.merge_into(None) is None
 
 
 def written(root: Path, command: str, *argv: str) -> check.SuiteResult | None:
@@ -287,7 +287,7 @@ def written(root: Path, command: str, *argv: str) -> check.SuiteResult | None:
     assert isinstance(report, ExpectedReport)
     env = {name: text for name, text in os.environ.items() if not name.startswith(("PYTEST", "NODE_"))}
     subprocess.run(argv, cwd=root, env=env, capture_output=True, timeout=60)
-    return report.beside(None)
+    return report.merge_into(None)
 
 
 def test_a_report_of_the_real_pytest_is_read(tmp_path: Path) -> None:

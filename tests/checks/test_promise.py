@@ -27,7 +27,7 @@ class Patient:
 
 def ask(claim: Claim | None, rule: ClaimRule = RULE, required: bool = True, said: str = "") -> Finding:
     inspection = Inspection(1, 1, said, Snapshot("s", "t"), Change(), claim=claim)
-    return PromiseCheck("promise", rule, required).ask(inspection, Patient())
+    return PromiseCheck("promise", rule, required).run(inspection, Patient())
 
 
 @pytest.mark.parametrize("word", ["TESTS_PASSED", "tests_passed", " TESTS_PASSED\n"])

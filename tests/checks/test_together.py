@@ -64,7 +64,7 @@ class Asked:
     def __init__(self, name: str, ask: Callable[[CheckWatcher], object], key: str = "", required: bool = True) -> None:
         self.name, self.key, self.required, self._ask = name, key, required, ask
 
-    def ask(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
+    def run(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
         self._ask(watch)
         return Finding(self.name, True, seconds=1.0, spent=Spent(5), key=self.key, required=self.required)
 

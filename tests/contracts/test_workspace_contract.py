@@ -99,7 +99,7 @@ def test_what_was_touched_before_the_turn_is_not_the_turns(workspace: Workspace,
     (root / "report.xml").write_text("written by a check")
     (root / "gone").unlink()
     until_clock_moves(root)
-    workspace.mark()
+    workspace.mark_iteration_start()
     idle = workspace.change(before, workspace.save("run", "1"))
     assert (idle.paths, idle.older) == (("gone", "report.xml"), ("gone", "report.xml"))
     assert idle.nothing
@@ -114,9 +114,9 @@ def test_another_process_knows_when_the_turn_began(opens: Callable[[], Workspace
     before = first.begin("run")
     (root / "report.xml").write_text("written by a check")
     until_clock_moves(root)
-    first.mark()
+    first.mark_iteration_start()
     until_clock_moves(root)
-    first.stirred()  # to look on moves nothing
+    first.has_activity()  # to look on moves nothing
     (root / "edited").write_text("written by the agent")
     second = opens()
     assert second.change(before, second.save("run", "1")).older == ("report.xml",)
@@ -134,7 +134,7 @@ def test_what_was_touched_after_an_instant_is_told_from_the_rest(workspace: Work
     (root / "gone").unlink()
     (root / "sub" / ".ralph-put-0").write_text("ours, left by one who died")
     paths = ("edited", "gone", "kept", "sub/.ralph-put-0", "sub/new")
-    assert workspace.later(paths, stamp.stat().st_mtime_ns) == ("gone", "kept")
+    assert workspace.changed_since(paths, stamp.stat().st_mtime_ns) == ("gone", "kept")
 
 
 def test_what_another_process_saved_is_found_by_its_name(opens: Callable[[], Workspace], root: Path) -> None:
@@ -142,10 +142,10 @@ def test_what_another_process_saved_is_found_by_its_name(opens: Callable[[], Wor
     first.begin("run")
     work(root)
     saved = first.save("run", "1-checked")
-    found = opens().saved("run", "1-checked")
+    found = opens().find_snapshot("run", "1-checked")
     assert found is not None
     assert (found.id, found.tree, found.head) == (saved.id, saved.tree, saved.head)
-    assert opens().saved("run", "2-checked") is None
+    assert opens().find_snapshot("run", "2-checked") is None
 
 
 def test_a_file_that_somebody_was_putting_back_when_they_died_leaves_nothing(workspace: Workspace, root: Path) -> None:
@@ -159,13 +159,13 @@ def test_a_file_that_somebody_was_putting_back_when_they_died_leaves_nothing(wor
 
 def test_a_workspace_stirs_while_files_change_and_then_rests(workspace: Workspace, root: Path) -> None:
     workspace.begin("run")
-    workspace.mark()
+    workspace.mark_iteration_start()
     (root / "deep").mkdir()
     (root / "deep" / "new").write_text("x")
     until_clock_moves(root)
-    assert [workspace.stirred(), workspace.stirred()] == [True, False]
+    assert [workspace.has_activity(), workspace.has_activity()] == [True, False]
     (root / "deep" / "new").write_text("y")
-    assert workspace.stirred()
+    assert workspace.has_activity()
 
 
 def until_clock_moves(root: Path) -> None:

@@ -42,8 +42,8 @@ class Room:
             SourceRepository(str(self.repo.path), self.repo.environ), self.place.tree, self.repo.environ
         )
         tree = resolve_tree(self.place.tree, "HEAD", self.repo.environ)
-        self.names = self.kept.names(self.fresh, tree or "")
-        return self.kept.put_back(self.fresh, self.names)
+        self.names = self.kept.entry_names(self.fresh, tree or "")
+        return self.kept.restore(self.fresh, self.names)
 
     def make(self, **files: str) -> None:
         """What setup makes; then it is kept."""
@@ -51,7 +51,7 @@ class Room:
             path = self.tree / name.replace("__", "/")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        self.kept.keep(self.fresh, self.names)
+        self.kept.save(self.fresh, self.names)
 
     def commit(self, **files: str) -> None:
         for name, text in files.items():
@@ -61,7 +61,7 @@ class Room:
 
     @property
     def names_kept(self) -> list[str]:
-        return sorted(os.listdir(Path(self.place.folder) / "kept"))
+        return sorted(os.listdir(Path(self.place.folder) / "cache"))
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_a_copy_of_the_project_that_pip_installed_is_made_of_its_files(room: Roo
     for told, fits in ((copied, False), (copied.replace("{}", '{"editable": true}'), True)):
         room.commit(number=told)
         room.lay()
-        remove_tree(str(Path(room.place.folder) / "kept"))
+        remove_tree(str(Path(room.place.folder) / "cache"))
         site = room.tree / ".venv/lib/python3/site-packages/it-1.dist-info"
         site.mkdir(parents=True)
         (site / "direct_url.json").write_text(told)
@@ -162,7 +162,7 @@ def test_who_makes_the_files_seem_to_be_others_leaves_nothing_for_those(room: Ro
     room.commit(package__json='{"scripts": {"postinstall": "cheat"}}\n')
     room.lay()
     honest = room.repo.git("rev-parse", "HEAD~1:package.json")
-    room.fresh.ask("update-index", "--cacheinfo", f"100644,{honest},package.json")
+    room.fresh.run("update-index", "--cacheinfo", f"100644,{honest},package.json")
     room.make(node_modules__runner="exit 0\n")
     room.repo.git("revert", "--no-edit", "HEAD")
     assert not room.lay()
@@ -170,7 +170,7 @@ def test_who_makes_the_files_seem_to_be_others_leaves_nothing_for_those(room: Ro
 
 def test_one_that_was_not_written_to_its_end_is_not_used_and_the_oldest_go(room: Room) -> None:
     room.lay()
-    half = Path(room.place.folder) / "kept" / ".half-1"
+    half = Path(room.place.folder) / "cache" / ".half-1"
     (half / "files/node_modules").mkdir(parents=True)
     assert not room.lay()
     for number in range(3):
@@ -187,29 +187,29 @@ def test_what_nobody_may_write_is_removed_all_the_same(room: Room) -> None:
     room.make(node_modules__a__b="1\n")
     (room.tree / "node_modules/a").chmod(0o500)
     (room.tree / "node_modules").chmod(0o500)
-    room.place.leave()
-    assert os.listdir(room.place.folder) == ["kept"]
-    remove_tree(str(Path(room.place.folder) / "kept"))
-    room.place.leave()
+    room.place.remove()
+    assert os.listdir(room.place.folder) == ["cache"]
+    remove_tree(str(Path(room.place.folder) / "cache"))
+    room.place.remove()
     assert not os.path.exists(room.place.folder)
 
 
 def test_what_lies_there_is_known_for_as_long_as_it_does(room: Room) -> None:
-    assert room.place.laid is None
+    assert room.place.state is None
     room.lay()
-    assert room.place.laid is None
+    assert room.place.state is None
     laid = CheckoutState("run 1.1.1 check", 2, True, ("any-1", "one-2"))
-    room.place.note(laid)
-    assert room.place.laid == laid
+    room.place.save_state(laid)
+    assert room.place.state == laid
     os.rename(room.tree, room.tree.parent / "away")
-    assert room.place.laid is None
+    assert room.place.state is None
     room.place.clear()
-    (room.tree.parent / "laid.json").write_text('{"whom": 1}')
-    assert room.place.laid is None
+    (room.tree.parent / "state.json").write_text('{"owner": 1}')
+    assert room.place.state is None
 
 
 def test_what_setup_makes_elsewhere_is_of_its_tree_and_nothing_is_kept(room: Room) -> None:
     room.lay()
     room.make()
-    assert not (Path(room.place.folder) / "kept").exists() or room.names_kept == []
+    assert not (Path(room.place.folder) / "cache").exists() or room.names_kept == []
     assert not room.lay()

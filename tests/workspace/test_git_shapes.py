@@ -281,11 +281,11 @@ def test_a_dead_helper_process_is_replaced(repo: Repo, open_git: Opens) -> None:
     before = workspace.begin("r")
     repo.write("src/f1", "x")
     workspace.save("r", "1")
-    batch = workspace._objects._batch
+    batch = workspace._objects._cat_file
     assert batch
     os.kill(batch[2], 9)
     repo.write("src/f2", "x")
-    workspace._trees.forget()
+    workspace._trees.clear_cache()
     seen = [workspace.save("r", "2"), workspace.save("r", "3")]
     assert workspace.change(before, seen[1]).paths == ("src/f1", "src/f2")
 
@@ -293,7 +293,7 @@ def test_a_dead_helper_process_is_replaced(repo: Repo, open_git: Opens) -> None:
 def test_closing_ends_the_helper_process(repo: Repo, open_git: Opens) -> None:
     workspace = open_git(repo)
     workspace.change(workspace.begin("r"), workspace.save("r", "1"))
-    batch = workspace._objects._batch
+    batch = workspace._objects._cat_file
     assert batch
     workspace.close()
     with pytest.raises(ProcessLookupError):

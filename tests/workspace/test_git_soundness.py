@@ -99,7 +99,7 @@ def test_what_was_fresh_is_looked_at_by_git_alone_once_its_second_is_over(repo: 
 
 def test_what_another_process_saved_stands_on_the_same_commit(repo: Repo, open_git: Opens) -> None:
     before = open_git(repo).begin("r")
-    again = open_git(repo).saved("r", "0")
+    again = open_git(repo).find_snapshot("r", "0")
     assert before.head
     assert again is not None
     assert (again.id, again.tree, again.head) == (before.id, before.tree, before.head)

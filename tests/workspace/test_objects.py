@@ -23,7 +23,7 @@ SPEAKS = f"while read name; do echo {OTHER} blob 1; echo x; done; exit"
 
 
 def helper(workspace: GitWorkspace) -> int:
-    batch = workspace._objects._batch
+    batch = workspace._objects._cat_file
     assert batch is not None
     return batch[2]
 
@@ -40,7 +40,7 @@ def test_a_helper_that_somebody_killed_is_replaced(repo: Repo, open_git: Opens) 
     after = workspace.save("r", "1")
     assert (after.head, after.problem) == (head, "")
     assert workspace.change(before, after).paths == ("src/f1",)
-    workspace.commits.forget()
+    workspace.commits.clear_cache()
     os.kill(helper(workspace), 9)
     assert workspace.commits.has(head)
 
@@ -49,7 +49,7 @@ def test_what_git_says_is_not_there_is_missing(repo: Repo, open_git: Opens) -> N
     workspace = open_git(repo)
     assert not workspace.commits.has(OTHER)
     with pytest.raises(ObjectMissing):
-        workspace.commits.blob(OTHER)
+        workspace.commits.read_blob(OTHER)
 
 
 @pytest.mark.parametrize("does", ["kill -9 $$", "exit 1", SPEAKS], ids=["is killed", "ends", "speaks of another"])
@@ -57,7 +57,7 @@ def test_a_git_that_cannot_be_asked_does_not_mean_that_nothing_is_there(repo: Re
     """Else saved work would count as pruned, a branch as without history, a secret as not in it."""
     workspace = GitWorkspace(str(repo.path), str(repo.base / "private"), repo.asking_first(BATCH % does))
     head = repo.git("rev-parse", "HEAD")
-    for question in (workspace.commits.has, workspace.commits.blob):
+    for question in (workspace.commits.has, workspace.commits.read_blob):
         with pytest.raises(GitFailed, match="could not be asked"):
             question(head)
     workspace.close()
@@ -69,7 +69,7 @@ def test_a_save_by_a_git_that_cannot_be_asked_says_so(repo: Repo) -> None:
     assert saved.id is None
     assert "could not be asked" in saved.problem
     with pytest.raises(GitFailed):
-        workspace.commits.entry(repo.git("rev-parse", "HEAD"), b"src/f1")
+        workspace.commits.read_entry(repo.git("rev-parse", "HEAD"), b"src/f1")
     workspace.close()
 
 

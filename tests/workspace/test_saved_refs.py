@@ -47,7 +47,7 @@ def test_saved_trees_outlive_what_tidies_a_repository(
     start, first = saved
     assert repo.blob(first.id, "only-saved") == SECRET.encode()
     again = open_git(repo, private="another")
-    assert again.saved(RUN, "1") == Snapshot(first.id, first.tree, first.ref, first.head)
+    assert again.find_snapshot(RUN, "1") == Snapshot(first.id, first.tree, first.ref, first.head)
     now = again.save(RUN, "now")
     assert again.restore(start, now)
     assert (repo.path / "src/f1").read_text() == "edited, not committed\n"

@@ -51,7 +51,7 @@ class Run:
         return CommitRequest(self.iteration, message, self.began, self.workspace.save("r", str(self.iteration)))
 
     def keep(self, message: str = "work") -> CommitResult:
-        return self.scm.keep(self.work(message), Calm())
+        return self.scm.commit(self.work(message), Calm())
 
     def committed(self) -> set[str]:
         listed = self.repo.git("show", "-z", "--name-only", "--format=", "--no-renames", "HEAD")
@@ -158,7 +158,7 @@ def test_a_file_of_the_loop_goes_with_the_work_whoever_changed_it_before(
     repo.sh(f"{theirs}; echo mine > notes; echo mine > src/f1; git add src/f1")
     run = begin()
     repo.sh("echo run > plan; echo run > notes; echo run > src/f2")
-    kept = run.scm.keep(replace(run.work("work"), theirs=("plan",), ours=("plan", "never there")), Calm())
+    kept = run.scm.commit(replace(run.work("work"), theirs=("plan",), ours=("plan", "never there")), Calm())
     assert (kept.error, kept.left) == ("", ("notes",))
     assert run.committed() == {"plan", "src/f2"}
     assert repo.git("status", "--porcelain").split("\n") == ["M  src/f1", "?? notes"]
@@ -171,7 +171,7 @@ def test_a_file_of_the_loop_that_was_written_after_the_work_was_saved_goes_with_
     run = begin()
     work = replace(run.work("work"), ours=("plan",))
     repo.sh("echo new > plan; echo mine > notes")
-    kept = run.scm.keep(work, Calm())
+    kept = run.scm.commit(work, Calm())
     assert (kept.error, kept.left, run.committed()) == ("", (), {"plan"})
     assert repo.git("status", "--porcelain") == "?? notes"
 
@@ -359,8 +359,8 @@ def test_a_resumed_run_still_knows_the_hooks_of_its_start(repo: Repo, begin: Cal
     run = begin()
     hook(repo, "pre-commit", "touch ~/ran")
     repo.write("src/f1", "x")
-    start = unpack(pack(run.scm.start))
-    assert start == run.scm.start
+    start = unpack(pack(run.scm.baseline))
+    assert start == run.scm.baseline
     run.scm = GitScm(str(repo.path), ("commit",), run.programs, start, repo.environ)
     assert "changed during the run" in run.keep().error
 
@@ -399,8 +399,8 @@ def test_unfinished_business_of_the_users_is_not_touched(
 
 def test_an_unknown_state_is_not_committed(repo: Repo, begin: Callable[..., Run]) -> None:
     run = begin()
-    assert "unknown" in run.scm.keep(CommitRequest(1, "m", run.began, Snapshot(None, None)), Calm()).error
-    assert "unknown" in run.scm.keep(CommitRequest(2, "m", Snapshot(None, None), run.began), Calm()).error
+    assert "unknown" in run.scm.commit(CommitRequest(1, "m", run.began, Snapshot(None, None)), Calm()).error
+    assert "unknown" in run.scm.commit(CommitRequest(2, "m", Snapshot(None, None), run.began), Calm()).error
 
 
 def test_a_detached_head_and_the_first_commit_work(
@@ -498,8 +498,8 @@ def test_nothing_is_committed_while_git_does_not_tell_what_head_is(repo: Repo, b
     run = begin()
     repo.write("src/f1", "x")
     work, environ = run.work(), repo.asking_first('case "$*" in *"--verify HEAD"*) exit 0;; esac')
-    scm = GitScm(run.workspace.root, ("commit",), run.programs, run.scm.start, environ)
-    assert "which is no commit" in scm.keep(work, Calm()).error
+    scm = GitScm(run.workspace.root, ("commit",), run.programs, run.scm.baseline, environ)
+    assert "which is no commit" in scm.commit(work, Calm()).error
     with pytest.raises(Refused, match="which is no commit"):
         PathCommit(run.workspace.root, environ).commit(["src/f1"], [], "work")
     assert repo.git("rev-list", "--count", "HEAD") == "1"
@@ -511,7 +511,7 @@ def test_a_repository_around_ours_is_never_committed_to(repo: Repo, begin: Calla
     repo.write("inner/x", "x")
     work = run.work()
     repo.sh("rm -rf inner/.git")
-    assert run.scm.keep(work, Calm()).error
+    assert run.scm.commit(work, Calm()).error
     assert repo.git("rev-list", "--count", "HEAD") == "1"
 
 
@@ -535,15 +535,15 @@ def test_another_scm_gets_each_task_and_the_message_as_one_argument(
     nothing = Snapshot(None, None)
     kept = CommitResult(done=("commit", "push"))
     work = CommitRequest(1, "--amend 'x'\n$(y)", nothing, nothing)
-    assert scm.keep(work, Calm()) == kept
+    assert scm.commit(work, Calm()) == kept
     said = (tmp_path / "said").read_text()
     assert said == f"{root}\n<--quiet><commit><-m><--amend 'x'\n$(y)>{root}\n<--quiet><push>"
-    assert scm.keep(work, Calm()) == kept
+    assert scm.commit(work, Calm()) == kept
     assert (tmp_path / "said").read_text() == said, "what ran for this iteration does not run again"
     failing = CommandScm("fake -q", ("status", "fails", "push"), str(root), turns(root), environ)
-    failed = failing.keep(CommitRequest(2, "m", nothing, nothing), Calm())
+    failed = failing.commit(CommitRequest(2, "m", nothing, nothing), Calm())
     assert failed == CommitResult(None, "fake fails: broken", (), ("status",))
-    assert scm.keep(CommitRequest(3, "", nothing, nothing), Calm()).error == "no commit message"
+    assert scm.commit(CommitRequest(3, "", nothing, nothing), Calm()).error == "no commit message"
     with pytest.raises(Refused):
         CommandScm("nonesuch", ("commit",), str(root), turns(root), environ)
 
@@ -557,8 +557,8 @@ def test_a_commit_that_a_dead_harness_ran_is_told_and_not_made_again(
     run = begin()
     repo.write("src/f1", "x")
     work = run.work()
-    first = run.scm.keep(work, Calm())
-    assert run.scm.keep(work, Calm()) == first == CommitResult(repo.git("rev-parse", "HEAD"))
+    first = run.scm.commit(work, Calm())
+    assert run.scm.commit(work, Calm()) == first == CommitResult(repo.git("rev-parse", "HEAD"))
     assert repo.git("rev-list", "--count", "HEAD") == "2"
     assert repo.git("status", "--porcelain") == ""
 
@@ -568,7 +568,7 @@ def test_a_refused_commit_of_a_dead_harness_is_told_and_not_tried_again(repo: Re
     run = begin()
     repo.write("src/f1", "x")
     work = run.work()
-    assert run.scm.keep(work, Calm()).error == run.scm.keep(work, Calm()).error == "git commit: no luck"
+    assert run.scm.commit(work, Calm()).error == run.scm.commit(work, Calm()).error == "git commit: no luck"
     assert (repo.home / "asked").read_text() == "\n"
 
 

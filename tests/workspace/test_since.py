@@ -18,6 +18,6 @@ def test_what_was_written_just_before_the_instant_is_older_and_what_comes_just_a
     since = ChangeTimes(str(project), str(private))
     for turn in range(50):
         (project / "before").write_text(str(turn))
-        since.mark()
+        since.mark_now()
         (project / "after").write_text(str(turn))
-        assert since.older(("before", "after")) == ("before",)
+        assert since.unchanged_since_mark(("before", "after")) == ("before",)

@@ -110,9 +110,9 @@ def test_every_way_to_touch_a_protected_path_is_told_and_undone(
 def test_what_was_put_back_trips_nothing_in_the_next_turn(traps: Traps, kind: str, script: str) -> None:
     trap = traps(kind)
     assert trap.after(script).touched
-    assert trap.wires.sprung("agent_001_2") == TripwireReport()
-    trap.wires.arm()
-    assert trap.wires.sprung("agent_002") == TripwireReport()
+    assert trap.wires.check_and_restore("agent_001_2") == TripwireReport()
+    trap.wires.start_watching()
+    assert trap.wires.check_and_restore("agent_002") == TripwireReport()
 
 
 NESTED = [
@@ -176,7 +176,7 @@ def test_what_the_user_changes_between_turns_is_taken_as_it_is(traps: Traps, rep
     trap = traps()
     assert trap.after("true") == TripwireReport()
     repo.write(".env", "SECRET=2\n")
-    trap.wires.arm()
+    trap.wires.start_watching()
     trap.after("rm .env", "agent_002")
     assert (repo.path / ".env").read_text() == "SECRET=2\n"
 
@@ -186,7 +186,7 @@ def test_a_private_file_stays_private_when_it_is_put_back(traps: Traps, repo: Re
     trap.after("rm .env")
     assert stat.S_IMODE((repo.path / ".env").stat().st_mode) == 0o600
     repo.sh("chmod 644 .env; echo x >> .env")
-    trap.wires.sprung("agent_001_2")
+    trap.wires.check_and_restore("agent_001_2")
     assert stat.S_IMODE((repo.path / ".env").stat().st_mode) == 0o600
     assert stat.S_IMODE(trap.vault.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in trap.vault.iterdir() if file.is_file()} == {0o600}
@@ -210,7 +210,7 @@ def test_the_patch_can_be_applied_to_see_the_attempt(traps: Traps, repo: Repo) -
     )
     repo.sh(script)
     attempt = watched(everything(repo.path))
-    sprung = trap.wires.sprung("agent_001")
+    sprung = trap.wires.check_and_restore("agent_001")
     assert watched(everything(repo.path)) != attempt
     subprocess.run(["git", "apply", sprung.patch], cwd=repo.path, env=repo.environ, check=True)
     applied = {path: (stat.S_IFMT(mode), mode & 0o100, text) for path, (mode, text) in everything(repo.path).items()}
@@ -231,7 +231,7 @@ def test_what_is_too_large_to_keep_is_told_and_stays(traps: Traps, repo: Repo, m
     trap = traps(setup="head -c 101 /dev/zero > src/auth/large; head -c 101 /dev/zero > src/auth/same")
     sprung = trap.after("head -c 101 /dev/urandom > src/auth/large; touch src/auth/same")
     assert [(one.path, one.trouble) for one in sprung.touched] == [("src/auth/large", "no copy of it was kept")]
-    assert trap.wires.sprung("agent_001_2") == TripwireReport()
+    assert trap.wires.check_and_restore("agent_001_2") == TripwireReport()
 
 
 def test_past_a_bound_contents_are_only_known_by_their_digest(
@@ -240,7 +240,7 @@ def test_past_a_bound_contents_are_only_known_by_their_digest(
     monkeypatch.setattr(protected_copies, "MAX_COPIED_BYTES", 50)
     trap = traps(stops=("many/",), own=(ReservedPath("none", "none"),), setup="mkdir many; for i in 1 2 3 4; do head -c 20 "
                  "/dev/urandom > many/$i; done")  # fmt: skip
-    trap.wires.arm()
+    trap.wires.start_watching()
     sprung = trap.after("for i in 1 2 3 4; do echo x > many/$i; done")
     assert sorted(one.trouble for one in sprung.touched) == ["", "", *["no copy of it was kept"] * 2]
 
@@ -267,7 +267,7 @@ def test_a_folder_in_the_way_that_holds_more_is_moved_aside(traps: Traps, repo: 
 def test_a_vault_that_is_gone_is_told_and_made_again(traps: Traps, repo: Repo) -> None:
     trap = traps()
     shutil.rmtree(trap.vault)
-    (remark,) = trap.anew().sprung("agent_001").remarks
+    (remark,) = trap.anew().check_and_restore("agent_001").remarks
     assert "could not be compared" in remark
     trap.wires = trap.anew()
     assert [one.path for one in trap.after("echo x >> .env", "agent_002").touched] == [".env"]
@@ -277,7 +277,7 @@ def test_a_project_that_is_gone_is_told(traps: Traps, repo: Repo) -> None:
     trap = traps()
     repo.path.rename(repo.base / "elsewhere")
     with pytest.raises(WorkspaceGone):
-        trap.wires.sprung("agent_001")
+        trap.wires.check_and_restore("agent_001")
 
 
 def test_copies_go_when_the_run_is_over(traps: Traps) -> None:
@@ -293,7 +293,7 @@ def test_a_vault_that_vanishes_in_a_turn_is_no_end(traps: Traps, repo: Repo) -> 
     shutil.rmtree(trap.vault)
     (touched,) = trap.after("echo x >> .env").touched
     assert touched.trouble
-    trap.wires.arm()
+    trap.wires.start_watching()
     trap.after("rm .env", "agent_002")
     assert (repo.path / ".env").read_text() == "SECRET=1\nx\n"
 
@@ -322,7 +322,7 @@ def test_old_copies_do_not_pile_up(traps: Traps, repo: Repo) -> None:
     trap = traps()
     for number in range(5):
         repo.write(".env", f"SECRET={number}\n")
-        trap.wires.arm()
+        trap.wires.start_watching()
     assert len(list(trap.vault.glob("pack-*"))) <= 2
     trap.after("rm .env")
     assert (repo.path / ".env").read_text() == "SECRET=4\n"
@@ -343,14 +343,14 @@ def test_a_file_is_read_again_only_where_it_may_have_changed(
     file = tmp_path / "file"
     file.write_text("one")
     place = watching.WatchedFolder(str(tmp_path), (ProtectedPattern("file", "why"),), keep)
-    place.arm()
-    assert place.look() == place.look()
+    place.resolve_links()
+    assert place.scan() == place.scan()
     assert reads == [b"one"] * (1 if settled else 2), "what has just been written may be written again unseen"
     before = file.stat()
     while file.stat().st_ctime_ns == before.st_ctime_ns:
         file.write_text("two")
         os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert place.look()[b"file"][1] == "two"
+    assert place.scan()[b"file"][1] == "two"
 
 
 OWN = [
@@ -429,9 +429,9 @@ def test_a_full_disk_is_told_as_such(traps: Traps, repo: Repo, monkeypatch: pyte
     monkeypatch.setattr(protected_copies, "write_all", full)
     repo.write(".env", "SECRET=2\n")
     with pytest.raises(DiskFull):
-        trap.wires.arm()
+        trap.wires.start_watching()
     with pytest.raises(DiskFull):
-        trap.wires.sprung("agent_001")
+        trap.wires.check_and_restore("agent_001")
     assert (repo.path / ".env").read_text() == "SECRET=2\n"
 
 
@@ -439,16 +439,17 @@ CLOSED = """
 import os, sys
 from ralphproof.workspace.tripwires import FileTripwires
 root = sys.argv[1] + "/root"
-wires = FileTripwires(root, sys.argv[1] + "/vault", "r", ("auth/", ".env"), (), None, lambda name: sys.argv[1] + "/" + name)
-wires.arm()
+base = sys.argv[1]
+wires = FileTripwires(root, base + "/vault", "r", ("auth/", ".env"), (), None, lambda name: base + "/" + name)
+wires.start_watching()
 open(root + "/auth/a", "w").write("changed")
 open(root + "/auth/deep/b", "w").write("changed")
 os.chmod(root + "/.env", 0)
 os.chmod(root + "/auth/deep", 0)
 os.chmod(root + "/auth", 0o500)
-sprung = wires.sprung("agent_001")
-told = {one.path: one.trouble for one in sprung.touched}
-assert told == {".env": "", "auth/a": "", "auth/deep/b": "", "auth/deep": ""}, told
+report = wires.check_and_restore("agent_001")
+troubles = {one.path: one.trouble for one in report.touched}
+assert troubles == {".env": "", "auth/a": "", "auth/deep/b": "", "auth/deep": ""}, troubles
 assert open(root + "/.env").read() == open(root + "/auth/a").read() == "was"
 assert os.stat(root + "/auth").st_mode & 0o777 == 0o500
 os.chmod(root + "/auth/deep", 0o700)

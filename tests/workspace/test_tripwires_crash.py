@@ -123,19 +123,19 @@ def test_a_kill_at_any_instant_of_a_comparison_changes_neither_the_answer_nor_th
     trap, root = stage.trap, stage.trap.repo.path
     trap.git = None
     trap.wires = trap.anew()
-    trap.wires.arm()
+    trap.wires.start_watching()
     trap.repo.sh(SCRIPT)
     stage.keep()
-    expected = trap.wires.sprung("agent_001")
+    expected = trap.wires.check_and_restore("agent_001")
     files, patch = everything(root), Path(expected.patch).read_bytes()
     assert (len(expected.touched), expected.remarks) == (9, ())
     steps = 0
-    for steps in stage.killed(lambda: trap.anew().sprung("agent_001")):
+    for steps in stage.killed(lambda: trap.anew().check_and_restore("agent_001")):
         after = trap.anew()
-        assert after.sprung("agent_001") == expected, steps
+        assert after.check_and_restore("agent_001") == expected, steps
         assert everything(root) == files, steps
         assert Path(expected.patch).read_bytes() == patch, steps
-        assert after.sprung("agent_002") == TripwireReport(), steps
+        assert after.check_and_restore("agent_002") == TripwireReport(), steps
     assert steps > 40
 
 
@@ -143,18 +143,18 @@ def test_a_kill_while_a_repository_is_compared_changes_neither_the_answer_nor_it
     trap, root = stage.trap, stage.trap.repo.path
     trap.repo.sh(SCRIPT)
     stage.keep()
-    expected = trap.wires.sprung("agent_001")
+    expected = trap.wires.check_and_restore("agent_001")
     files, patch = everything(root), Path(expected.patch).read_bytes()
     config = (root / ".git/config").read_bytes()
     assert (len(expected.touched), len(expected.remarks)) == (10, 2)
     assert b"evil" not in config
     steps = 0
-    for steps in stage.killed(lambda: trap.anew().sprung("agent_001"), every=4):
+    for steps in stage.killed(lambda: trap.anew().check_and_restore("agent_001"), every=4):
         after = trap.anew()
-        assert after.sprung("agent_001") == expected, steps
+        assert after.check_and_restore("agent_001") == expected, steps
         assert everything(root) == files, steps
         assert (Path(expected.patch).read_bytes(), (root / ".git/config").read_bytes()) == (patch, config), steps
-        assert after.sprung("agent_002") == TripwireReport(), steps
+        assert after.check_and_restore("agent_002") == TripwireReport(), steps
     assert steps > 40
 
 
@@ -162,13 +162,13 @@ def test_a_kill_at_any_instant_leaves_nothing_unfinished_to_the_next_iteration(s
     trap, root = stage.trap, stage.trap.repo.path
     trap.repo.sh("echo x >> src/auth/a.py; rm .env; echo n > src/auth/new.py")
     stage.keep()
-    trap.wires.sprung("agent_001")
+    trap.wires.check_and_restore("agent_001")
     files, known = everything(root), 0
-    for steps in stage.killed(lambda: trap.anew().sprung("agent_001")):
+    for steps in stage.killed(lambda: trap.anew().check_and_restore("agent_001")):
         if not list(trap.vault.glob("answer-*.json")):
             continue  # nothing is known yet: whoever comes next must ask
         known += 1
-        trap.anew().arm() if steps % 2 else trap.anew().discard()
+        trap.anew().start_watching() if steps % 2 else trap.anew().discard()
         assert everything(root) == files, steps
     assert known > 10
 
@@ -181,10 +181,10 @@ def test_a_kill_changes_nothing_about_what_cannot_be_put_back(stage: Stage, monk
     trap.repo.sh("echo x >> .env; echo x >> src/auth/a.py")
     stage.keep()
     monkeypatch.setattr(restore_files, "_write_file", refused)
-    expected = trap.wires.sprung("agent_001")
+    expected = trap.wires.check_and_restore("agent_001")
     assert ["Permission denied; what it was is kept" in one.trouble for one in expected.touched] == [True, True]
-    for steps in stage.killed(lambda: trap.anew().sprung("agent_001")):
-        assert trap.anew().sprung("agent_001") == expected, steps
+    for steps in stage.killed(lambda: trap.anew().check_and_restore("agent_001")):
+        assert trap.anew().check_and_restore("agent_001") == expected, steps
         assert (trap.kept / "agent_001.0.was").read_text() == "SECRET=1\n", steps
 
 
@@ -193,9 +193,9 @@ def test_a_kill_at_any_instant_of_arming_leaves_wires_that_can_be_armed(stage: S
     trap.repo.sh("echo more >> .env; echo y > src/auth/user.py; git commit -q --allow-empty -m user; git branch more")
     stage.keep()
     files, steps = everything(root), 0
-    for steps in stage.killed(lambda: trap.anew().arm()):
+    for steps in stage.killed(lambda: trap.anew().start_watching()):
         trap.wires = trap.anew()
-        trap.wires.arm()
+        trap.wires.start_watching()
         assert trap.after("rm .env src/auth/user.py").touched, steps
         assert everything(root) == files, steps
     assert steps > 5
@@ -206,18 +206,18 @@ def test_a_process_that_is_really_killed_is_followed_by_another(stage: Stage, at
     trap, root = stage.trap, stage.trap.repo.path
     trap.repo.sh(SCRIPT)
     stage.keep()
-    expected, files = trap.wires.sprung("agent_001"), everything(root)
+    expected, files = trap.wires.check_and_restore("agent_001"), everything(root)
     stage.again()
     environ = {**trap.repo.environ, "PYTHONPATH": os.getcwd()}
     ran = subprocess.run([sys.executable, "-c", KILLED, str(stage.base), str(at)], env=environ, capture_output=True)
     assert ran.returncode == 9, ran.stderr
-    assert trap.anew().sprung("agent_001") == expected
+    assert trap.anew().check_and_restore("agent_001") == expected
     assert everything(root) == files
 
 
 def test_another_process_needs_no_arming_to_answer(stage: Stage) -> None:
     trap = stage.trap
     trap.repo.sh("mv src lib; ln -s lib src; git config core.pager evil")
-    sprung = trap.anew().sprung("agent_001")
+    sprung = trap.anew().check_and_restore("agent_001")
     assert (sprung.touched[0].path, sprung.touched[-1].path) == ("src", ".git/config")
-    assert trap.wires.sprung("agent_001") == sprung
+    assert trap.wires.check_and_restore("agent_001") == sprung

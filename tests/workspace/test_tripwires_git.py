@@ -88,8 +88,8 @@ def test_settings_stay_as_they_were_while_git_cannot_tell_what_they_were(repo: R
     configuration = ConfigReverter(ask, str(repo.base / "scratch"))
     before = b"[core]\n\tbare = false\n"
     with pytest.raises(GitFailed):
-        configuration.mend(before, before + b"\tfsmonitor = evil\n")
-    mended = configuration.mend(b"[no section", before + b"\tfsmonitor = evil\n")
+        configuration.revert(before, before + b"\tfsmonitor = evil\n")
+    mended = configuration.revert(b"[no section", before + b"\tfsmonitor = evil\n")
     assert mended.rules == ("core.fsmonitor executes a program",)
     assert b"evil" not in mended.content
 
@@ -149,7 +149,7 @@ def test_executing_settings_are_put_back_one_by_one_and_others_stay(traps: Traps
     assert repo.git("config", "user.name") == "agent"
     assert repo.git("config", "--name-only", "--get-regexp", "hookspath|fsmonitor|filter", check=False) == ""
     assert b"+\thooksPath = evil" in Path(sprung.patch).read_bytes()
-    assert trap.wires.sprung("agent_001_2") == TripwireReport()
+    assert trap.wires.check_and_restore("agent_001_2") == TripwireReport()
 
 
 def test_git_is_not_led_to_another_folder(traps: Traps, repo: Repo) -> None:
@@ -253,7 +253,7 @@ def test_commits_that_hold_a_change_of_a_protected_path_are_told(
     assert held(sprung) == told
     assert not any(one.trouble for one in sprung.touched)
     assert {path: one for path, one in everything(repo.path).items() if path in before} == before
-    assert trap.wires.sprung("agent_001_2") == TripwireReport()
+    assert trap.wires.check_and_restore("agent_001_2") == TripwireReport()
 
 
 NOT_HELD = [
@@ -324,7 +324,7 @@ def test_a_lost_branch_or_tag_is_told_and_can_be_had_back_even_after_a_collectio
     assert sprung.remarks == (f"{what.format(**names)}; get it back: {command.format(**names)}",)
     repo.sh("git reflog expire --expire=now --expire-unreachable=now --all; git gc -q --prune=now")
     repo.sh(command.format(**names))
-    assert trap.wires.sprung("agent_001_2").remarks == ()
+    assert trap.wires.check_and_restore("agent_001_2").remarks == ()
 
 
 def test_commits_survive_a_collection_in_the_same_turn(traps: Traps, repo: Repo) -> None:
@@ -451,7 +451,7 @@ def test_every_shape_of_repository_is_watched(traps: Traps, repo: Repo, shape: s
     assert [one.path for one in sprung.touched] == ["src/auth/a.py", ".git/config", ".git/hooks/pre-push"]
     assert sprung.touched[0].held_by
     assert not any(one.trouble for one in sprung.touched)
-    assert trap.wires.sprung("agent_003") == TripwireReport()
+    assert trap.wires.check_and_restore("agent_003") == TripwireReport()
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["sha1", "sha256"])
@@ -476,7 +476,7 @@ def test_a_repository_that_is_deleted_is_told_once_and_files_are_still_watched(t
     assert not (repo.path / ".git").exists()
     trap.wires.discard()
     assert list(trap.vault.iterdir()) == []
-    trap.wires.arm()
+    trap.wires.start_watching()
     sprung = trap.after("rm .env", "agent_002")
     assert ([one.path for one in sprung.touched], sprung.remarks) == ([".env"], ())
 
@@ -491,7 +491,7 @@ def test_a_repository_that_is_deleted_can_be_put_together_again(traps: Traps, re
     (start,) = backup.list_backups(str(trap.backup))
     restoring = RepositoryRestore(str(trap.backup), start, repo.environ)
     restoring.build()
-    assert restoring.swap() == ""
+    assert restoring.install() == ""
     assert repo.sh(tell) == before
     repo.git("fsck", "--strict")
     assert os.access(repo.path / ".git/hooks/pre-push", os.X_OK)
@@ -562,8 +562,8 @@ def test_uncommitted_work_that_is_swept_away_is_told_once_with_the_way_to_get_it
     repo.sh(f"{command} new.py; {command} src/f1")
     assert (repo.path / "src/f1").read_text() == "1\nmine\n"
     assert (repo.path / "new.py").read_text() == "new\n"
-    assert trap.anew().sprung("agent_001") == sprung
-    trap.wires.arm()
+    assert trap.anew().check_and_restore("agent_001") == sprung
+    trap.wires.start_watching()
     assert trap.after(script, "agent_002").remarks == ()
 
 
@@ -584,7 +584,7 @@ def test_uncommitted_work_that_goes_on_is_not_lost(traps: Traps, script: str) ->
 def test_work_that_is_swept_away_later_is_not_told_again(traps: Traps) -> None:
     trap = traps("echo mine >> src/f1; echo new > new.py")
     assert len(trap.after("git checkout -q src/f1").remarks) == 1
-    trap.wires.arm()
+    trap.wires.start_watching()
     assert trap.after("rm new.py", "agent_002").remarks == ()
 
 
@@ -592,7 +592,7 @@ def test_work_that_went_before_the_turn_was_not_lost_in_it(traps: Traps, repo: R
     trap = traps("echo mine >> src/f1; echo new > new.py")
     assert trap.after("true") == TripwireReport()
     repo.sh("git checkout -q src/f1")
-    trap.wires.arm()
+    trap.wires.start_watching()
     (remark,) = trap.after("rm new.py", "agent_002").remarks
     assert "src/f1" not in remark
 
@@ -618,8 +618,8 @@ def test_an_unchanged_repository_costs_no_process(traps: Traps, monkeypatch: pyt
 
     monkeypatch.setattr(os, "posix_spawn", spawn)
     for number in range(3):
-        trap.wires.arm()
-        assert trap.wires.sprung(f"agent_{number:03d}") == TripwireReport()
+        trap.wires.start_watching()
+        assert trap.wires.check_and_restore(f"agent_{number:03d}") == TripwireReport()
     assert started == []
 
 

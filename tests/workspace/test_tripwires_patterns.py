@@ -91,8 +91,8 @@ def test_what_is_looked_at_is_what_is_meant(tmp_path: Path, pattern: str) -> Non
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(path.encode("utf-8", "replace").decode())
     place = WatchedFolder(str(tmp_path), (ProtectedPattern(pattern, "why"),), lambda content: content.decode())
-    place.arm()
-    assert {os.fsdecode(path) for path in place.look()} == {path for path in files if pattern_covers(pattern, path)}
+    place.resolve_links()
+    assert {os.fsdecode(path) for path in place.scan()} == {path for path in files if pattern_covers(pattern, path)}
 
 
 @pytest.mark.parametrize(

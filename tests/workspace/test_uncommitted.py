@@ -47,9 +47,9 @@ def test_what_cannot_be_compared_is_not_taken_for_the_same(repo: Repo, open_git:
     """Else the user's own work would be committed as the run's, or a proof name what was never checked."""
     workspace = open_git(repo)
     began = workspace.begin("r")
-    assert workspace.uncommitted(Snapshot(None, None)) == ()
+    assert workspace.uncommitted_paths(Snapshot(None, None)) == ()
     with pytest.raises(HarnessFailed, match="cannot be told"):
-        workspace.uncommitted(Snapshot(began.id, began.tree, head="0" * 40))
+        workspace.uncommitted_paths(Snapshot(began.id, began.tree, head="0" * 40))
     assert uncommitted_at_start(workspace, "nobody") == ()
 
 

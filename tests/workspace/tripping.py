@@ -45,13 +45,13 @@ class Trap:
     def arm(self) -> Trap:
         if self.git:
             self.git.begin(RUN)
-        self.told = self.wires.arm()
+        self.told = self.wires.start_watching()
         return self
 
     def after(self, script: str, name: str = "agent_001") -> TripwireReport:
         """What the wires say after an agent did this."""
         self.repo.sh(script)
-        return self.wires.sprung(name)
+        return self.wires.check_and_restore(name)
 
 
 def lay_out(repo: Repo) -> None:

@@ -42,12 +42,12 @@ class CheckSpec:
     """
 
     name: str
-    how: SingleVerification
+    verification: SingleVerification
     required: bool = True
     stage: str = ""
     late: bool = False
-    rule: ClaimRule = ClaimRule()
-    log: str = ""
+    claim_rule: ClaimRule = ClaimRule()
+    log_name: str = ""
     action: str = "APPEND"
     hint: str = ""
     retries: int = 0
@@ -55,9 +55,9 @@ class CheckSpec:
     clean: bool = False
 
     @property
-    def machine(self) -> bool:
+    def is_mechanical(self) -> bool:
         """Whether no model and no word of the agent's decides."""
-        return isinstance(self.how, ExternalVerification | CustomVerification)
+        return isinstance(self.verification, ExternalVerification | CustomVerification)
 
 
 @value
@@ -68,44 +68,44 @@ class CheckPlan:
     stops_early: bool = False
 
     @property
-    def leaves(self) -> tuple[CheckSpec, ...]:
+    def specs(self) -> tuple[CheckSpec, ...]:
         return tuple(leaf for group in self.groups for leaf in group)
 
     @property
     def checks(self) -> tuple[str, ...]:
         """What is asked of every iteration's work, in this order."""
-        return tuple(leaf.name for leaf in self.leaves if not leaf.late)
+        return tuple(leaf.name for leaf in self.specs if not leaf.late)
 
     @property
     def judges(self) -> tuple[str, ...]:
         """What is asked last, one by one, about work that is claimed to be done."""
-        return tuple(leaf.name for leaf in self.leaves if leaf.late)
+        return tuple(leaf.name for leaf in self.specs if leaf.late)
 
     @property
-    def together(self) -> tuple[tuple[str, ...], ...]:
+    def parallel_groups(self) -> tuple[tuple[str, ...], ...]:
         """The checks that are asked at once."""
         at_once = (tuple(leaf.name for leaf in group if not leaf.late) for group in self.groups)
         return tuple(names for names in at_once if len(names) > 1)
 
     @property
-    def machine(self) -> bool:
-        return any(leaf.machine for leaf in self.leaves)
+    def has_mechanical(self) -> bool:
+        return any(leaf.is_mechanical for leaf in self.specs)
 
-    def plus(self, other: CheckPlan) -> CheckPlan:
+    def then(self, other: CheckPlan) -> CheckPlan:
         """This one, then the other; whether a fault ends it is the other's to say."""
         return CheckPlan((*self.groups, *other.groups), other.stops_early)
 
-    def only(self, leaves: Iterable[CheckSpec]) -> CheckPlan:
+    def keep_only(self, leaves: Iterable[CheckSpec]) -> CheckPlan:
         """Less every leaf that is not among these."""
         wanted = {leaf.name for leaf in leaves}
         kept = (tuple(leaf for leaf in group if leaf.name in wanted) for group in self.groups)
         return replace(self, groups=tuple(group for group in kept if group))
 
-    def each(self, changed: Callable[[CheckSpec], CheckSpec]) -> CheckPlan:
+    def map(self, changed: Callable[[CheckSpec], CheckSpec]) -> CheckPlan:
         """The same with every leaf changed."""
         return replace(self, groups=tuple(tuple(map(changed, group)) for group in self.groups))
 
-    def told_apart(self, taken: set[str], call: Callable[[str], str] = str) -> CheckPlan:
+    def with_unique_names(self, taken: set[str], call: Callable[[str], str] = str) -> CheckPlan:
         """The same with names that nothing else has, made by `call` of those they have; they are taken then."""
 
         def named(leaf: CheckSpec) -> CheckSpec:
@@ -117,7 +117,7 @@ class CheckPlan:
             taken.add(free)
             return replace(leaf, name=free)
 
-        return self.each(named)
+        return self.map(named)
 
 
 EMPTY_CHECK_PLAN = CheckPlan()
@@ -216,10 +216,10 @@ def plan_final_checks(settings: Settings, leaves: Iterable[CheckSpec]) -> tuple[
             name=_free_name(f"{leaf.name} (clean)", taken),
             clean=True,
             late=True,
-            log=f"clean_{leaf.log or leaf.name}",
+            log_name=f"clean_{leaf.log_name or leaf.name}",
         )
         for leaf in known
-        if clean and leaf.required and isinstance(leaf.how, ExternalVerification)
+        if clean and leaf.required and isinstance(leaf.verification, ExternalVerification)
     ]
     held = [
         CheckSpec(
@@ -249,7 +249,7 @@ def plan_guardrails(settings: Settings) -> CheckPlan:
     made = EMPTY_CHECK_PLAN
     for guardrail in settings.guardrails:
         taken.discard(guardrail.name)
-        made = made.plus(_plan_guardrail(guardrail).told_apart(taken))
+        made = made.then(_plan_guardrail(guardrail).with_unique_names(taken))
     return replace(made, stops_early=False)
 
 
@@ -258,8 +258,8 @@ def _plan_guardrail(guardrail: GuardrailSettings) -> CheckPlan:
 
     def told(leaf: CheckSpec) -> CheckSpec:
         placed = replace(leaf, action=guardrail.fail_action, hint=guardrail.hint)
-        if leaf.name != guardrail.name or not isinstance(leaf.how, ExternalVerification):
+        if leaf.name != guardrail.name or not isinstance(leaf.verification, ExternalVerification):
             return placed
-        return replace(placed, log=guardrail.command, retries=guardrail.retries)
+        return replace(placed, log_name=guardrail.command, retries=guardrail.retries)
 
-    return plan_checks(guardrail.name, guardrail.how, guardrail.name).each(told)
+    return plan_checks(guardrail.name, guardrail.how, guardrail.name).map(told)

@@ -27,10 +27,10 @@ class PreparedCheckout:
     `number` tells it from others that were laid for the same work.
     """
 
-    place: str
+    path: str
     sandbox: Sandbox
     number: int = 1
-    ready: bool = False
+    prepared: bool = False
 
 
 class CheckoutProvider(Protocol):
@@ -38,13 +38,13 @@ class CheckoutProvider(Protocol):
 
     setup: tuple[str, ...]
 
-    def enter(self, inspection: Inspection, asking: str) -> PreparedCheckout:
+    def check_out(self, inspection: Inspection, asking: str) -> PreparedCheckout:
         """The checkout that was laid for this asking, as it is: a run may be taken up in the midst of it.
 
         Else a new one, which is prepared already where what `setup` would make of it was kept.
         """
 
-    def prepared(self) -> None:
+    def setup_done(self) -> None:
         """All of `setup` went well in the checkout: keep what it made."""
 
 
@@ -64,46 +64,48 @@ class CleanCheckoutCheck:
     ) -> None:
         """`root` is the project's: the paths of logs are told from there."""
         self.name, self.required = question.name or question.command, question.required
-        self._question, self._room, self._folder, self._root, self._env = question, room, folder, root, env
+        self._spec, self._checkouts, self._folder, self._root, self._env = question, room, folder, root, env
         asked = repr((replace(question, slug="", name="", action="", hint=""), room.setup))
         self.key = hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
-    def ask(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
+    def run(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
         """Lay a checkout, prepare it, and run the command there."""
         try:
-            entered = self._room.enter(inspection, self._question.slug)
-            if not entered.ready:
+            entered = self._checkouts.check_out(inspection, self._spec.slug)
+            if not entered.prepared:
                 if failed := self._prepare(entered, inspection, watch):
-                    return self._own(failed)
-                self._room.prepared()
+                    return self._as_own(failed)
+                self._checkouts.setup_done()
         except DiskFull:
             raise
         except RalphError as error:
-            return self._own(Finding(self.name, False, why=f"no clean checkout to run in: {error}", errored=True))
-        asks = CommandCheck(self._question, entered.sandbox, self._folder, entered.place, self._env)
-        return self._own(_with_project_log(self._root, entered.place, _with_checkout_note(asks.ask(inspection, watch))))
+            return self._as_own(Finding(self.name, False, why=f"no clean checkout to run in: {error}", errored=True))
+        asks = CommandCheck(self._spec, entered.sandbox, self._folder, entered.path, self._env)
+        return self._as_own(
+            _with_project_log(self._root, entered.path, _with_checkout_note(asks.run(inspection, watch)))
+        )
 
     def _prepare(self, entered: PreparedCheckout, inspection: Inspection, watch: CommandWatcher) -> Finding | None:
         """Run what prepares the checkout, one after the other; what failed of it."""
-        for command, slug in zip(self._room.setup, unique_slugs(self._room.setup), strict=True):
-            clip = (self._question.clip_chars, self._question.clip_mode)
+        for command, slug in zip(self._checkouts.setup, unique_slugs(self._checkouts.setup), strict=True):
+            clip = (self._spec.clip_chars, self._spec.clip_mode)
             asked = CommandCheckSpec(command, slug, timeout_s=SETUP_TIMEOUT_S, clip_chars=clip[0], clip_mode=clip[1])
-            step = SetupStep(asked, entered, self._folder, self._env)
-            found = _with_project_log(self._root, entered.place, step.ask(inspection, watch))
+            step = create_setup_check(asked, entered, self._folder, self._env)
+            found = _with_project_log(self._root, entered.path, step.run(inspection, watch))
             if not found.passed:
-                return found if found.why == STOPPED else self._unprepared(found)
+                return found if found.why == STOPPED else self._setup_failure(found)
         return None
 
-    def _unprepared(self, found: Finding) -> Finding:
+    def _setup_failure(self, found: Finding) -> Finding:
         how = _with_checkout_note(found).why
         return replace(
             found, why=f"its preparation: setup command {quote_excerpt(found.command)} failed with {how}",
             fingerprint=failure_fingerprint(self.name, found.code, found.fingerprint), tests=None,
         )  # fmt: skip
 
-    def _own(self, found: Finding) -> Finding:
+    def _as_own(self, found: Finding) -> Finding:
         """An answer as this check's own."""
-        question = self._question
+        question = self._spec
         rule = PassRule(
             os.path.normpath(question.folder), question.success_code, question.contains, question.lacks,
             question.timeout_s, clean=True,
@@ -115,23 +117,20 @@ class CleanCheckoutCheck:
         )  # fmt: skip
 
 
-class SetupStep(CommandCheck):
-    """One command of those that prepare a checkout. Each checkout has logs of its own."""
+def create_setup_check(
+    spec: CommandCheckSpec, checkout: PreparedCheckout, folder: RunFiles, env: tuple[tuple[str, str], ...]
+) -> CommandCheck:
+    """A command that prepares a checkout, with a log of its own for each checkout."""
 
-    def __init__(
-        self, asked: CommandCheckSpec, entered: PreparedCheckout, folder: RunFiles, env: tuple[tuple[str, str], ...]
-    ) -> None:
-        super().__init__(asked, entered.sandbox, folder, entered.place, env)
-        self._number = entered.number
+    def log_name(inspection: Inspection, runs: int) -> str:
+        return setup_log_name(inspection, spec.slug, checkout.number, runs)
 
-    def _log_name(self, inspection: Inspection, runs: int) -> str:
-        again = f"-run{runs}" if runs > 1 else ""
-        return setup_log_name(inspection, self._question.slug, self._number) + again
+    return CommandCheck(spec, checkout.sandbox, folder, checkout.path, env, log_name)
 
 
-def setup_log_name(inspection: Inspection, slug: str, number: int) -> str:
-    """The name of the log of one command that prepares a checkout."""
-    steps = (("turn", inspection.turn), ("round", inspection.round), ("lay", number))
+def setup_log_name(inspection: Inspection, slug: str, number: int, runs: int = 1) -> str:
+    """The log name of a setup command. Each checkout, by `number`, has logs of its own."""
+    steps = (("turn", inspection.turn), ("round", inspection.round), ("lay", number), ("run", runs))
     again = "".join(f"-{what}{n}" for what, n in steps if n > 1)
     return f"setup_{inspection.iteration:03d}_{slug}{again}"
 

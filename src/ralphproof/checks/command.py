@@ -17,6 +17,8 @@ from ralphproof.engine.failure_fingerprint import failure_fingerprint
 from ralphproof.engine.sandbox import STOP, Command, CommandWatcher, Exit, Sandbox
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ralphproof.checks.readers.junit import ExpectedReport
 
 MAX_READ_BYTES = 1024 * 1024  # of the log's beginning, and as much of its end, are looked at
@@ -87,35 +89,38 @@ class CommandCheck:
         folder: RunFiles,
         root: str,
         env: tuple[tuple[str, str], ...],
+        log_name: Callable[[Inspection, int], str] | None = None,
     ) -> None:
+        """`log_name` makes the name of the log from the inspection and the number of the run, if not the usual one."""
         self.name = question.name or question.command
+        self._log_name = log_name or self._usual_log_name
         self.required, self.key = question.required, _check_key(question)
-        self._question, self._sandbox, self._folder, self._root, self._env = question, sandbox, folder, root, env
+        self._spec, self._sandbox, self._folder, self._root, self._env = question, sandbox, folder, root, env
 
-    def ask(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
+    def run(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
         """Run it; where it fails, run it again as often as `retries` says.
 
         One that was cut off by its keeper's death said nothing of the work, and is run again beside those.
         """
-        place, astray = self._place()
+        place, astray = self._work_folder()
         if astray:
-            return self._nowhere(astray)
+            return self._folder_finding(astray)
         runs, cut_off, red = 1, 0, 0
-        finding = self._run(inspection, watch, place, runs)
+        finding = self._run_once(inspection, watch, place, runs)
         while not finding.passed:
             if finding.why == STOPPED and watch.tick() >= STOP:
                 break
             cut_off += finding.why in (INTERRUPTED, STOPPED)  # by a death, or by somebody who has left since
-            if runs > self._question.retries + cut_off or cut_off > MAX_INTERRUPTIONS:
+            if runs > self._spec.retries + cut_off or cut_off > MAX_INTERRUPTIONS:
                 break
             red += finding.why not in (INTERRUPTED, STOPPED)
             runs += 1
-            finding = self._run(inspection, watch, place, runs)
+            finding = self._run_once(inspection, watch, place, runs)
         return replace(finding, flaky=red) if finding.passed and red else finding
 
-    def _place(self) -> tuple[str, str]:
+    def _work_folder(self) -> tuple[str, str]:
         """Where it runs, all links followed; else why it cannot. An agent may have moved the folder meanwhile."""
-        folder, root = self._question.folder, os.path.realpath(self._root)
+        folder, root = self._spec.folder, os.path.realpath(self._root)
         if folder in ("", "."):
             return self._root, ""
         try:
@@ -126,18 +131,18 @@ class CommandCheck:
             return "", f"a folder outside of the project: {quote_excerpt(folder)} leads to {quote_excerpt(place)}"
         return (place, "") if os.path.isdir(place) else ("", f"no folder {quote_excerpt(folder)} in the project")
 
-    def _nowhere(self, astray: str) -> Finding:
-        question = self._question
+    def _folder_finding(self, astray: str) -> Finding:
+        question = self._spec
         return Finding(
             self.name, False, command=question.command, why=astray, fingerprint=failure_fingerprint(self.name, None, astray),
             action=question.action, hint=question.hint, required=question.required, runs=0, key=self.key,
             hidden=question.hidden, rule=_pass_rule(question), unrunnable=astray,
         )  # fmt: skip
 
-    def _run(self, inspection: Inspection, watch: CommandWatcher, place: str, runs: int) -> Finding:
-        question = self._question
+    def _run_once(self, inspection: Inspection, watch: CommandWatcher, place: str, runs: int) -> Finding:
+        question = self._spec
         name = self._log_name(inspection, runs)
-        log, shown = self._folder.base(name) + ".log", self._folder.shown(name) + ".log"
+        log, shown = self._folder.log_base(name) + ".log", self._folder.published_path(name) + ".log"
         report = _expected_report(question.command, place, self._root)
         end = self._sandbox.run(
             Command(
@@ -167,16 +172,16 @@ class CommandCheck:
             unrunnable="" if passed else _unrunnable_reason(end, output, tests),
         )  # fmt: skip
 
-    def _log_name(self, inspection: Inspection, runs: int) -> str:
+    def _usual_log_name(self, inspection: Inspection, runs: int) -> str:
         steps = (("turn", inspection.turn), ("round", inspection.round), ("run", runs))
         # No slug holds a dash: a second run can never be taken for another check whose slug has a number.
         again = "".join(f"-{what}{n}" for what, n in steps if n > 1)
-        held = PRIVATE_LOG_SUFFIX if self._question.hidden else ""
-        return f"guardrail_{inspection.iteration:03d}_{self._question.slug}{again}{held}"
+        held = PRIVATE_LOG_SUFFIX if self._spec.hidden else ""
+        return f"guardrail_{inspection.iteration:03d}_{self._spec.slug}{again}{held}"
 
     def _environment(self, place: str) -> tuple[tuple[str, str], ...]:
         """What it is started with. A `PWD` that named another folder would mislead who trusts it."""
-        env = dict(self._env) | dict(self._question.env)
+        env = dict(self._env) | dict(self._spec.env)
         return tuple((env | ({"PWD": place} if "PWD" in env else {})).items())
 
 
@@ -263,7 +268,7 @@ def _read_tests(output: str, report: ExpectedReport | None) -> tuple[SuiteResult
     from ralphproof.checks.readers.runner_output import read_runner_output
 
     tests, mute = read_runner_output(output)
-    tests = tests if report is None else report.beside(tests)
+    tests = tests if report is None else report.merge_into(tests)
     return tests, mute and tests is None
 
 

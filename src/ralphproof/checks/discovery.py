@@ -37,16 +37,16 @@ class ProjectFiles:
         self._texts: dict[str, str] = {}
         self.notes: list[str] = []
 
-    def has(self, *names: str) -> str:
+    def first_existing(self, *names: str) -> str:
         """The first of these that is there; empty where none is."""
         return next((name for name in names if os.path.exists(os.path.join(self._root, name))), "")
 
-    def runs(self, *names: str) -> str:
+    def executable(self, *names: str) -> str:
         """The first of these that is a program; empty where none is."""
         paths = {name: os.path.join(self._root, name) for name in names}
         return next((name for name, path in paths.items() if os.path.isfile(path) and os.access(path, os.X_OK)), "")
 
-    def names(self, folder: str, shape: str) -> list[str]:
+    def list_files(self, folder: str, shape: str) -> list[str]:
         """The files of a folder whose whole names match, with the folder before them; none where it cannot be read."""
         from itertools import islice
 
@@ -108,16 +108,16 @@ def python_checks(top: ProjectFiles, environ: Mapping[str, str]) -> Iterator[tup
     """What each check aims at, and the check."""
     project = top.toml(PYPROJECT_FILE)
     tools = _toml_table(project, "tool")
-    if source := top.has("ruff.toml", ".ruff.toml") or ("ruff" in tools and PYPROJECT_FILE):
+    if source := top.first_existing("ruff.toml", ".ruff.toml") or ("ruff" in tools and PYPROJECT_FILE):
         yield "lint", ProposedCheck(f"{_tool_path(top, 'ruff')} check .", source)
-    if source := top.has("mypy.ini", ".mypy.ini") or ("mypy" in tools and PYPROJECT_FILE):
+    if source := top.first_existing("mypy.ini", ".mypy.ini") or ("mypy" in tools and PYPROJECT_FILE):
         where = "" if {"files", "packages"} & set(_toml_table(tools, "mypy")) else " ."
         yield "typecheck", ProposedCheck(f"{_tool_path(top, 'mypy')}{where}", source)
     if source := _pytest_source(top, project, tools):
         yield "test", _pytest_check(top, environ, source)
-    elif source := top.has("tox.ini") or ("tox" in tools and PYPROJECT_FILE):
+    elif source := top.first_existing("tox.ini") or ("tox" in tools and PYPROJECT_FILE):
         yield "test", ProposedCheck(_tool_path(top, "tox"), source)
-    elif source := top.has("noxfile.py"):
+    elif source := top.first_existing("noxfile.py"):
         yield "test", ProposedCheck(_tool_path(top, "nox"), source)
     else:
         yield from (("test", proposal) for proposal in _checks_by_test_files(top, environ))
@@ -130,21 +130,21 @@ def _toml_table(data: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _tool_path(top: ProjectFiles, name: str) -> str:
     """A program of the project's own environment, else by its name alone."""
-    if top.has("uv.lock"):
+    if top.first_existing("uv.lock"):
         return f"uv run {name}"
-    return top.runs(*(f"{folder}/bin/{name}" for folder in VENV_FOLDERS)) or name
+    return top.executable(*(f"{folder}/bin/{name}" for folder in VENV_FOLDERS)) or name
 
 
 def _python_path(top: ProjectFiles, environ: Mapping[str, str]) -> str:
     """The project's own Python, else `python3`; many machines have no `python`, or an old one by that name."""
-    if own := top.runs(*(f"{folder}/bin/python" for folder in VENV_FOLDERS)):
+    if own := top.executable(*(f"{folder}/bin/python" for folder in VENV_FOLDERS)):
         return own
     path = environ.get("PATH", os.defpath)
     return "python" if not find_program("python3", path) and find_program("python", path) else "python3"
 
 
 def _pytest_check(top: ProjectFiles, environ: Mapping[str, str], source: str) -> ProposedCheck:
-    runner = "uv run pytest" if top.has("uv.lock") else f"{_python_path(top, environ)} -m pytest -q"
+    runner = "uv run pytest" if top.first_existing("uv.lock") else f"{_python_path(top, environ)} -m pytest -q"
     return ProposedCheck(runner, source)
 
 
@@ -152,14 +152,16 @@ def _pytest_source(top: ProjectFiles, project: dict[str, Any], tools: dict[str, 
     """The file that says that pytest runs here; empty where none does."""
     if "pytest" in tools or any(map(_PYTEST.match, _requirements(project, tools))):
         return PYPROJECT_FILE
-    if source := top.has("pytest.ini", ".pytest.ini", "conftest.py", "tests/conftest.py", "test/conftest.py"):
+    if source := top.first_existing(
+        "pytest.ini", ".pytest.ini", "conftest.py", "tests/conftest.py", "test/conftest.py"
+    ):
         return source
     setup = top.sections("setup.cfg")
-    if "tool:pytest" in setup or (setup and top.has("tests")) or _names_pytest(top.text("setup.cfg")):
+    if "tool:pytest" in setup or (setup and top.first_existing("tests")) or _names_pytest(top.text("setup.cfg")):
         return "setup.cfg"
     if "pytest" in top.sections("tox.ini"):
         return "tox.ini"
-    return next((name for name in top.names("", r"requirements.*\.txt") if _names_pytest(top.text(name))), "")
+    return next((name for name in top.list_files("", r"requirements.*\.txt") if _names_pytest(top.text(name))), "")
 
 
 def _names_pytest(text: str) -> bool:
@@ -181,13 +183,15 @@ def _requirements(project: dict[str, Any], tools: dict[str, Any]) -> Iterator[st
 
 def _checks_by_test_files(top: ProjectFiles, environ: Mapping[str, str]) -> Iterator[ProposedCheck]:
     """Tests without a word on who runs them: the standard library does, unless they are written for pytest."""
-    folders = {folder: names for folder in ("", "tests", "test") if (names := top.names(folder, _TEST_FILE))}
+    folders = {folder: names for folder in ("", "tests", "test") if (names := top.list_files(folder, _TEST_FILE))}
     every = [name for names in folders.values() for name in names]
     if source := next((name for name in every[:MAX_TEST_FILES] if _ONLY_PYTEST.search(top.text(name))), ""):
         yield _pytest_check(top, environ, source)
         return
-    run = ("uv run python" if top.has("uv.lock") else _python_path(top, environ)) + " -m unittest discover"
-    seen_from_top = [names[0] for folder, names in folders.items() if not folder or top.has(f"{folder}/__init__.py")]
+    run = ("uv run python" if top.first_existing("uv.lock") else _python_path(top, environ)) + " -m unittest discover"
+    seen_from_top = [
+        names[0] for folder, names in folders.items() if not folder or top.first_existing(f"{folder}/__init__.py")
+    ]
     if seen_from_top:
         yield ProposedCheck(run, seen_from_top[0])
     for folder, names in folders.items():
@@ -229,7 +233,7 @@ def discover_checks(root: str, environ: Mapping[str, str] = os.environ) -> Disco
 
 
 def _make_checks(top: ProjectFiles) -> Iterator[ProposedCheck]:
-    name = top.has(*_MAKEFILES)
+    name = top.first_existing(*_MAKEFILES)
     targets = set(parse_make_targets(top.text(name))) if name else ()
     for target in ("lint", "check", "test"):
         if target in targets:
@@ -251,7 +255,7 @@ def parse_make_targets(text: str) -> list[str]:
 
 def _node_checks(top: ProjectFiles) -> Iterator[tuple[str, ProposedCheck]]:
     scripts = top.json("package.json").get("scripts")
-    tool = _NODE_LOCK_FILES.get(top.has(*_NODE_LOCK_FILES), "npm")
+    tool = _NODE_LOCK_FILES.get(top.first_existing(*_NODE_LOCK_FILES), "npm")
     for name in ("lint", "typecheck", "test"):
         script = scripts.get(name) if isinstance(scripts, dict) else None
         if isinstance(script, str) and script.strip() and "no test specified" not in script:
@@ -260,9 +264,9 @@ def _node_checks(top: ProjectFiles) -> Iterator[tuple[str, ProposedCheck]]:
 
 
 def _other_checks(top: ProjectFiles) -> Iterator[tuple[str, ProposedCheck]]:
-    if top.has("Cargo.toml"):
+    if top.first_existing("Cargo.toml"):
         yield "test", ProposedCheck("cargo test", "Cargo.toml")
-    if top.has("go.mod"):
+    if top.first_existing("go.mod"):
         yield "test", ProposedCheck("go test ./...", "go.mod")
 
 

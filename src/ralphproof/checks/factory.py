@@ -74,7 +74,7 @@ class CheckDependencies:
     task: Task = NO_TASK
     clip_chars: int = 5000
     clip_mode: str = "ends"
-    clean: Callable[[CommandCheckSpec], Check] | None = None  # a check in a clean checkout
+    create_clean_check: Callable[[CommandCheckSpec], Check] | None = None  # a check in a clean checkout
 
 
 class ConfiguredCheck:
@@ -84,8 +84,8 @@ class ConfiguredCheck:
         self.name, self.required, self.key = leaf.name, leaf.required, str(getattr(check, "key", ""))
         self._check, self._action, self._hint = check, leaf.action, leaf.hint
 
-    def ask(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
-        return replace(self._check.ask(inspection, watch), action=self._action, hint=self._hint)
+    def run(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
+        return replace(self._check.run(inspection, watch), action=self._action, hint=self._hint)
 
 
 def create_checks(leaves: Iterable[CheckSpec], means: CheckDependencies) -> dict[str, Check]:
@@ -98,27 +98,27 @@ def create_checks(leaves: Iterable[CheckSpec], means: CheckDependencies) -> dict
 
         means = replace(means, env=tuple((dict(means.env) | task_environment(means.task)).items()))
     every = tuple(leaves)
-    logs = unique_slugs(tuple(leaf.log or leaf.name for leaf in every))
+    logs = unique_slugs(tuple(leaf.log_name or leaf.name for leaf in every))
     return {leaf.name: _create_check(leaf, log, means) for leaf, log in zip(every, logs, strict=True)}
 
 
 def _create_check(leaf: CheckSpec, log: str, means: CheckDependencies) -> Check:
-    match leaf.how:
+    match leaf.verification:
         case ExternalVerification() as how:
             question = _command_question(leaf, how, log, means)
-            if leaf.clean and means.clean is not None:
-                return means.clean(question)
+            if leaf.clean and means.create_clean_check is not None:
+                return means.create_clean_check(question)
             return CommandCheck(question, means.sandbox, means.folder, means.root, means.env)
         case StringMatchVerification():
             from ralphproof.checks.promise import PromiseCheck
 
-            return _configured(PromiseCheck(leaf.name, leaf.rule, leaf.required), leaf)
+            return _configured(PromiseCheck(leaf.name, leaf.claim_rule, leaf.required), leaf)
         case SemanticVerification() as how:
             return _configured(_create_judge(leaf, how, means), leaf)
         case CustomVerification() as how:
             return _create_plugin_check(leaf, how, means)
         case _:
-            assert_never(leaf.how)
+            assert_never(leaf.verification)
 
 
 def _command_question(

@@ -31,13 +31,13 @@ class FunctionCheck:
         """The same under another name."""
         return FunctionCheck(self._function, name)
 
-    def ask(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
+    def run(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
         """Its answer; one that raises, or says neither yes nor no, has failed by itself."""
         began_s = time.monotonic()
         try:
             finding = self._finding(self._function(inspection))
         except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever the caller's function raises is no answer)
-            finding = self._told(False, f"{type(error).__name__}: {error}", errored=True)
+            finding = self._to_finding(False, f"{type(error).__name__}: {error}", errored=True)
         return replace(finding, check=self.name, seconds=time.monotonic() - began_s)
 
     def _finding(self, answer: object) -> Finding:
@@ -45,13 +45,13 @@ class FunctionCheck:
             case Finding():
                 return answer
             case bool(passed):
-                return self._told(passed, "")
+                return self._to_finding(passed, "")
             case (bool(passed), str(why)):
-                return self._told(passed, why)
+                return self._to_finding(passed, why)
             case _:
-                return self._told(False, f"it answered {answer!r}, neither True nor False", errored=True)
+                return self._to_finding(False, f"it answered {answer!r}, neither True nor False", errored=True)
 
-    def _told(self, passed: bool, output: str, errored: bool = False) -> Finding:
+    def _to_finding(self, passed: bool, output: str, errored: bool = False) -> Finding:
         shown, digest = (
             truncate(output, MAX_OUTPUT_CHARS),
             hashlib.sha256(output.encode("utf-8", "surrogatepass")).hexdigest(),
@@ -76,10 +76,10 @@ class PluginCheck:
         self.key = f"{kind.__module__}.{kind.__qualname__} {required} {own}" if own else ""
         self._check, self._action, self._hint = check, action, hint
 
-    def ask(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
+    def run(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
         """Its answer, under our name for it."""
-        guarded = FunctionCheck(lambda looked: self._check.ask(looked, watch), self.name)
-        found = guarded.ask(inspection, watch)
+        guarded = FunctionCheck(lambda looked: self._check.run(looked, watch), self.name)
+        found = guarded.run(inspection, watch)
         mark = found.fingerprint or failure_fingerprint(self.name, found.code, f"{found.why}\n{found.output}")
         return replace(
             found, required=self.required, action=self._action, hint=found.hint or self._hint, key=self.key,
@@ -93,6 +93,6 @@ def create_plugin_check(
     """The check that a factory makes of this; else why it makes none."""
     try:
         made: Any = factory(name, config, context)
-        return made if callable(getattr(made, "ask", None)) else f"it made {made!r}, which has no ask()"
+        return made if callable(getattr(made, "run", None)) else f"it made {made!r}, which has no run()"
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a package's code raises refuses the config)
         return str(error) or type(error).__name__

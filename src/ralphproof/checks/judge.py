@@ -74,45 +74,45 @@ class JudgeCalls:
         self, call: Callable[[str, tuple[str, ...], int, Spent], JudgeCall], begun: Callable[[str], bool],
         most_micro_usd: int, patience: ServiceRetry, watch: CheckWatcher,
     ) -> None:  # fmt: skip
-        self.made: list[JudgeCall] = []
-        self.last = ""  # the name of the last call
-        self._told: set[int] = set()  # those that somebody had stopped before: what they cost was told then
-        self._call, self._begun, self._most = call, begun, most_micro_usd
-        self._patience, self._watch = patience, watch
+        self.calls: list[JudgeCall] = []
+        self.last_name = ""  # the name of the last call
+        self._already_billed: set[int] = set()  # those that somebody had stopped before: what they cost was told then
+        self._call, self._was_started, self._max_micro_usd = call, begun, most_micro_usd
+        self._retry, self._watch = patience, watch
 
     @property
     def spent(self) -> Spent:
         """What all calls have cost."""
-        return _total_spent(self.made)
+        return _total_spent(self.calls)
 
     @property
     def billed(self) -> Spent:
         """The same less what was paid for when somebody stopped a call: that was told then."""
-        return _total_spent([call for place, call in enumerate(self.made) if place not in self._told])
+        return _total_spent([call for place, call in enumerate(self.calls) if place not in self._already_billed])
 
-    def answer(self, name: str, criteria: tuple[str, ...]) -> JudgeCall:
+    def ask(self, name: str, criteria: tuple[str, ...]) -> JudgeCall:
         """Call until there is an answer, as long as another call may bring one."""
         mine: list[JudgeCall] = []
         while True:
-            self.last = _call_name(name, len(mine) + 1)
-            earlier = self._begun(self.last)
-            called = self._call(self.last, criteria, self.left_micro_usd, self.spent)
+            self.last_name = _call_name(name, len(mine) + 1)
+            earlier = self._was_started(self.last_name)
+            called = self._call(self.last_name, criteria, self.left_micro_usd, self.spent)
             if earlier and called.turn.exit.why in (STOPPED, "killed"):
-                self._told.add(len(self.made))
+                self._already_billed.add(len(self.calls))
             mine.append(called)
-            self.made.append(called)
-            if not self._again(mine, _call_name(name, len(mine) + 1)):
+            self.calls.append(called)
+            if not self._should_retry(mine, _call_name(name, len(mine) + 1)):
                 return self._final(called)
 
     @property
     def left_micro_usd(self) -> int:
         """What the next call may cost."""
-        return self._most - (self.spent.micro_usd or 0)
+        return self._max_micro_usd - (self.spent.micro_usd or 0)
 
-    def _again(self, mine: list[JudgeCall], following: str) -> bool:
+    def _should_retry(self, mine: list[JudgeCall], following: str) -> bool:
         last = mine[-1]
         if last.fault is None:
-            self._patience.answered()
+            self._retry.reset()
         if last.judgement is not None or self._watch.tick() >= STOP:
             return False
         if last.turn.exit.why in CUT_SHORT:
@@ -120,7 +120,7 @@ class JudgeCalls:
         if self.left_micro_usd <= 0:
             return False
         if last.fault is not None:
-            return self._patience.outlasts(last.fault, self._watch, waited=self._begun(following))
+            return self._retry.wait(last.fault, self._watch, waited=self._was_started(following))
         return last.malformed and sum(call.malformed for call in mine) < MAX_ANSWERS
 
     def _final(self, last: JudgeCall) -> JudgeCall:
@@ -215,7 +215,7 @@ class WaitClock:
         """Epoch seconds."""
         return time.time()
 
-    def rest(self, until_s: float, watch: TurnWatcher) -> bool:
+    def sleep(self, until_s: float, watch: TurnWatcher) -> bool:
         """Wait until then; False at once where the watcher wants an end."""
         end_s = time.monotonic() + until_s - self.now()
         while watch.tick() < STOP:
@@ -231,26 +231,26 @@ class ServiceRetry:
 
     def __init__(self, waiting: WaitClock, seed: str) -> None:
         self.notes: list[str] = []
-        self._waiting, self._seed = waiting, seed
+        self._clock, self._seed = waiting, seed
         self._failures, self._waited_s = 0, 0.0
 
-    def answered(self) -> None:
+    def reset(self) -> None:
         """It works again."""
         self._failures = 0
 
-    def outlasts(self, fault: ServiceFault, watch: TurnWatcher, waited: bool) -> bool:
+    def wait(self, fault: ServiceFault, watch: TurnWatcher, waited: bool) -> bool:
         """Wait as long as it takes, unless this was `waited` for before; False where it is not worth it any more."""
         self._failures += 1
         if self._failures >= MAX_FAILURES:
             self.notes.append(f"the judge's service was asked {MAX_FAILURES} times in a row: {fault.message}")
             return False
-        now_s = self._waiting.now()
+        now_s = self._clock.now()
         until_s = next_retry_at(self._failures, fault.resets_at, now_s, f"{self._seed} {len(self.notes)}")
         left_s = MAX_WAIT_S - self._waited_s
         if not waited and until_s - now_s > left_s:
             self.notes.append(f"the judge's service was not waited for any longer ({until_s - now_s:.0f} s)")
             return False
-        if waited or self._waiting.rest(until_s, watch):
+        if waited or self._clock.sleep(until_s, watch):
             self._waited_s += 0.0 if waited else until_s - now_s
             told = "asked again" if waited else f"waited {until_s - now_s:.0f} s"
             self.notes.append(f"{told}, since the judge's service failed: {fault.message}")
@@ -299,13 +299,13 @@ class Judge:
         self.name, self._semantic, self._agent = name, semantic, agent
         self._sandbox, self._folder, self._diff, self._env = sandbox, folder, diff, env
         self._required, self._subject, self._nonce = required, subject, nonce
-        self._waiting = waiting or WaitClock()
+        self._clock = waiting or WaitClock()
         asks = (semantic.check_for, semantic.negative_patterns, semantic.model, semantic.agent, agent and agent.name)
         # Patterns cost nothing to look for, and whoever copies an answer may not know that it is not required.
         self.key = _digest(repr(("semantic", *asks, subject, required))) if semantic.check_for else ""
         self._slug = judge_slug(name)
 
-    def ask(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
+    def run(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
         """What the patterns say, then what the judge says: never more than one of the two."""
         criteria, patterns = self._semantic.check_for, self._semantic.negative_patterns
         try:
@@ -313,42 +313,42 @@ class Judge:
         except RalphError as error:
             return self._finding(False, why=short_line(str(error)), errored=True, judged=bool(criteria))
         hidden = tuple(iter_binary_text(diff)) if patterns else ()
-        if hit := find_negative_pattern(patterns, inspection.said, diff, hidden):
-            return self._refused(inspection, strip_control_characters(hit))
+        if hit := find_negative_pattern(patterns, inspection.message, diff, hidden):
+            return self._pattern_finding(inspection, strip_control_characters(hit))
         if not criteria:
             return replace(self._finding(True, output=describe_absent_patterns(patterns, diff)), required=False)
         if self._agent is None:
             return self._finding(False, why="no agent to ask", errored=True, judged=True)
-        return self._asked(self._agent, inspection, diff, watch)
+        return self._judge(self._agent, inspection, diff, watch)
 
     def _work(self, inspection: Inspection) -> str:
-        if inspection.began.id is None or inspection.snapshot.id is None:
+        if inspection.start.id is None or inspection.snapshot.id is None:
             raise RalphError("a tree that could not be saved: what was changed is not known")
-        return self._diff(inspection.began, inspection.snapshot).decode("utf-8", "replace")
+        return self._diff(inspection.start, inspection.snapshot).decode("utf-8", "replace")
 
-    def _refused(self, inspection: Inspection, hit: str) -> Finding:
+    def _pattern_finding(self, inspection: Inspection, hit: str) -> Finding:
         """The work has a pattern in it; the log says which, and where."""
-        name = self._called(inspection, 1)
-        _write_log(self._folder.base(name) + ".log", hit + "\n")
+        name = self._call_name(inspection, 1)
+        _write_log(self._folder.log_base(name) + ".log", hit + "\n")
         self._folder.publish(name)
         found = self._finding(False, why="a pattern that refuses it", output=hit)
-        return replace(found, log=self._shown(name, ".log"), digest=_digest(hit))
+        return replace(found, log=self._published_log(name, ".log"), digest=_digest(hit))
 
-    def _asked(self, agent: Agent, inspection: Inspection, diff: str, watch: CheckWatcher) -> Finding:
+    def _judge(self, agent: Agent, inspection: Inspection, diff: str, watch: CheckWatcher) -> Finding:
         """Ask about all criteria, as many at a time as one question holds."""
-        work = Submission(self._subject, diff, inspection.said)
-        criteria, left = self._semantic.check_for, inspection.left_micro_usd
+        work = Submission(self._subject, diff, inspection.message)
+        criteria, left = self._semantic.check_for, inspection.max_micro_usd
         own = self._semantic.most_micro_usd
         most = own if left is None else max(1, min(own, left))
 
         def call(name: str, batch: tuple[str, ...], left: int, before: Spent) -> JudgeCall:
             return self._call(agent, name, batch, work, left, CumulativeSpendWatch(watch, before))
 
-        patience = ServiceRetry(self._waiting, f"{self._folder.run} {self._slug}")
-        calls = JudgeCalls(call, lambda name: self._folder.prompted(name) is not None, most, patience, watch)
+        patience = ServiceRetry(self._clock, f"{self._folder.run} {self._slug}")
+        calls = JudgeCalls(call, lambda name: self._folder.read_prompt(name) is not None, most, patience, watch)
         rulings: list[Ruling] = []
         for part, start in enumerate(range(0, len(criteria), MAX_CRITERIA), 1):
-            last = calls.answer(self._called(inspection, part), criteria[start : start + MAX_CRITERIA])
+            last = calls.ask(self._call_name(inspection, part), criteria[start : start + MAX_CRITERIA])
             if last.judgement is None:
                 break
             rulings += [replace(ruling, number=start + ruling.number) for ruling in last.judgement.rulings]
@@ -356,11 +356,11 @@ class Judge:
                 last = JudgeCall(last.turn, why="no money left for the other criteria")
                 break
         notes = (*patience.notes, describe_absent_patterns(self._semantic.negative_patterns, diff))
-        return self._ruled(
+        return self._to_finding(
             calls, last, Judgement(tuple(rulings)), tuple(strip_control_characters(note) for note in notes if note)
         )
 
-    def _called(self, inspection: Inspection, part: int) -> str:
+    def _call_name(self, inspection: Inspection, part: int) -> str:
         steps = (("turn", inspection.turn), ("round", inspection.round), ("part", part))
         again = "".join(f"-{what}{n}" for what, n in steps if n > 1)
         return f"judge_{inspection.iteration:03d}_{self._slug}{again}"
@@ -376,12 +376,12 @@ class Judge:
     ) -> JudgeCall:
         """One question, asked or taken up."""
         folder = self._folder
-        known = folder.prompted(name)
-        path = folder.prompt(name, known or judge_prompt(criteria, work, self._nonce()))
-        asked = folder.prompted(name) or ""  # as the judge reads it: what is secret in the work is masked
-        room = folder.base(f"{name}-room")
+        known = folder.read_prompt(name)
+        path = folder.write_prompt(name, known or judge_prompt(criteria, work, self._nonce()))
+        asked = folder.read_prompt(name) or ""  # as the judge reads it: what is secret in the work is masked
+        room = folder.log_base(f"{name}-room")
         brief = TurnInput(
-            asked, path, room, self._env, folder.base(name), folder.turn_file(name), f"{folder.run}/{name}",
+            asked, path, room, self._env, folder.log_base(name), folder.turn_file(name), f"{folder.run}/{name}",
             self._semantic.timeout_s, stream=False, taken_up=known is not None, schema=answer_schema(len(criteria)),
             most_micro_usd=left_micro_usd,
         )  # fmt: skip
@@ -396,12 +396,12 @@ class Judge:
             return JudgeCall(turn, why=ruled.why, malformed=True)
         return JudgeCall(turn, ruled)
 
-    def _ruled(self, calls: JudgeCalls, last: JudgeCall, found: Judgement, notes: tuple[str, ...]) -> Finding:
-        turns = [call.turn for call in calls.made]
+    def _to_finding(self, calls: JudgeCalls, last: JudgeCall, found: Judgement, notes: tuple[str, ...]) -> Finding:
+        turns = [call.turn for call in calls.calls]
         ran = any(turn.exit.why != "unstartable" for turn in turns)
         return replace(
             self._verdict(last, found, notes), judged=True, seconds=sum(turn.exit.seconds for turn in turns),
-            runs=len(turns), spent=calls.billed if ran else None, log=self._shown(calls.last, ".ndjson"),
+            runs=len(turns), spent=calls.billed if ran else None, log=self._published_log(calls.last_name, ".ndjson"),
             digest=_digest(last.turn.text),
         )  # fmt: skip
 
@@ -423,9 +423,9 @@ class Judge:
             return self._finding(False, why=UNREADABLE_ANSWER, output=output, mark=UNREADABLE_ANSWER)
         return self._finding(False, why=last.why, output="\n".join(notes), errored=True, mark=last.why)
 
-    def _shown(self, name: str, ending: str) -> str:
+    def _published_log(self, name: str, ending: str) -> str:
         """The log as people find it, from the project's root."""
-        return "/".join(self._folder.shown(name).split("/")[-4:]) + ending
+        return "/".join(self._folder.published_path(name).split("/")[-4:]) + ending
 
     def _finding(
         self, passed: bool, why: str = "exit", output: str = "", errored: bool = False, judged: bool = False,

@@ -38,9 +38,9 @@ def run_checks_in_parallel(
     same = [first.setdefault(getattr(check, "key", "") or f"{at}", at) for at, check in enumerate(checks)]
     alone = [at for at, one in enumerate(same) if at == one]
     if len(alone) < 2:
-        found = [checks[at].ask(inspection, watch) for at in alone]
+        found = [checks[at].run(inspection, watch) for at in alone]
     else:
-        found = _CheckBatch(tuple(checks[at] for at in alone), inspection).answers(watch)
+        found = _CheckBatch(tuple(checks[at] for at in alone), inspection).run(watch)
     answers = dict(zip(alone, found, strict=True))
     return tuple(answers[at] if at == one else _copy_finding(answers[one], checks[at]) for at, one in enumerate(same))
 
@@ -57,15 +57,15 @@ class _CheckBatch:
     def __init__(self, checks: tuple[Check, ...], inspection: Inspection) -> None:
         from queue import SimpleQueue
 
-        self.heard: SimpleQueue[Message] = SimpleQueue()
-        self.over = False  # nothing of it is wanted any more
+        self.messages: SimpleQueue[Message] = SimpleQueue()
+        self.cancelled = False  # nothing of it is wanted any more
         self._checks, self._inspection = checks, inspection
-        self._open: Iterator[int] = iter(range(len(checks)))
+        self._remaining: Iterator[int] = iter(range(len(checks)))
         self._answers: dict[int, Finding] = {}
-        self._faults: list[BaseException] = []
-        self._begun: list[int] = []
-        self._gone: list[int] = []
-        self._wanted, self._due = CONTINUE, 0.0
+        self._errors: list[BaseException] = []
+        self._started: list[int] = []
+        self._finished: list[int] = []
+        self._requested, self._next_tick_s = CONTINUE, 0.0
         self._spent: dict[int, Spent] = {}
 
     def spent(self, who: int, spent: Spent) -> Spent:
@@ -79,11 +79,11 @@ class _CheckBatch:
         return total
 
     @property
-    def wanted(self) -> int:
+    def requested(self) -> int:
         """What is wanted of every check."""
-        return KILL if self.over else self._wanted
+        return KILL if self.cancelled else self._requested
 
-    def answers(self, watch: CheckWatcher) -> list[Finding]:
+    def run(self, watch: CheckWatcher) -> list[Finding]:
         """Ask all, and hand on to the watcher what comes."""
         from threading import Thread
 
@@ -93,52 +93,52 @@ class _CheckBatch:
         try:
             for thread in threads:
                 thread.start()
-            while len(self._gone) < len(threads):
-                self._attend(watch)
-            self._hand_on(watch)
+            while len(self._finished) < len(threads):
+                self._wait(watch)
+            self._deliver(watch)
         except BaseException:
-            self._abandon()
+            self._cancel()
             raise
-        if self._faults:
-            raise self._faults[0]
+        if self._errors:
+            raise self._errors[0]
         return [self._answers[at] for at in range(len(self._checks))]
 
     def _work(self) -> None:
         """Ask one after the other, in a thread, until none is left."""
-        self._begun.append(1)
+        self._started.append(1)
         try:
-            for at in self._open:
+            for at in self._remaining:
                 self._answers[at] = self._answer(self._checks[at])
         except BaseException as fault:  # noqa: BLE001 (raised in the calling thread, when the others have ended)
-            self._faults.append(fault)
-            self.over = True
+            self._errors.append(fault)
+            self.cancelled = True
         finally:
-            self._gone.append(1)
-            self.heard.put(None)
+            self._finished.append(1)
+            self.messages.put(None)
 
     def _answer(self, check: Check) -> Finding:
-        if self.wanted >= STOP:
+        if self.requested >= STOP:
             return Finding(check.name, False, why=STOPPED, required=getattr(check, "required", True), runs=0)
         try:
-            return check.ask(self._inspection, _BatchWatch(self))
+            return check.run(self._inspection, _BatchWatch(self))
         finally:
-            self.heard.put(None)
+            self.messages.put(None)
 
-    def _attend(self, watch: CheckWatcher) -> None:
+    def _wait(self, watch: CheckWatcher) -> None:
         """Wait for something to happen, for as long as a tick may wait, and hand it on."""
         from queue import Empty
 
         try:
-            first = self.heard.get(timeout=max(0.0, self._due - time.monotonic()))
+            first = self.messages.get(timeout=max(0.0, self._next_tick_s - time.monotonic()))
         except Empty:
             self._tick(watch)
             return
-        self._hand_on(watch, first)
+        self._deliver(watch, first)
 
-    def _hand_on(self, watch: CheckWatcher, *first: Message) -> None:
+    def _deliver(self, watch: CheckWatcher, *first: Message) -> None:
         """Everything that has come. Who wishes for a tick gets one that begins after the wish."""
         wishes: list[_thread.LockType] = []
-        messages = [*first, *(self.heard.get_nowait() for _ in range(self.heard.qsize()))]
+        messages = [*first, *(self.messages.get_nowait() for _ in range(self.messages.qsize()))]
         for message in messages:
             if isinstance(message, bytes):
                 watch.output(message)
@@ -146,23 +146,23 @@ class _CheckBatch:
                 watch.events(message)
             elif message is not None:
                 wishes.append(message)
-        if wishes or None in messages or time.monotonic() >= self._due:
+        if wishes or None in messages or time.monotonic() >= self._next_tick_s:
             self._tick(watch)
         for wish in wishes:
             wish.release()
 
     def _tick(self, watch: CheckWatcher) -> None:
-        self._wanted = watch.tick()
-        self._due = time.monotonic() + TICK_S
+        self._requested = watch.tick()
+        self._next_tick_s = time.monotonic() + TICK_S
 
-    def _abandon(self) -> None:
+    def _cancel(self) -> None:
         """Have all that runs killed, and wait for its end, whatever comes meanwhile."""
         from queue import Empty
 
-        self.over = True  # a thread that only begins now asks nothing
-        while len(self._gone) < len(self._begun):
+        self.cancelled = True  # a thread that only begins now asks nothing
+        while len(self._finished) < len(self._started):
             try:
-                self.heard.get(timeout=TICK_S)
+                self.messages.get(timeout=TICK_S)
             except Empty:
                 continue
             except BaseException:  # noqa: BLE001, S112 (a second one: what it wants is on its way)
@@ -176,18 +176,18 @@ class _BatchWatch:
         self._batch = batch
 
     def output(self, chunk: bytes) -> None:
-        if self._batch.heard.qsize() < MAX_QUEUED:
-            self._batch.heard.put(chunk)
+        if self._batch.messages.qsize() < MAX_QUEUED:
+            self._batch.messages.put(chunk)
 
     def events(self, events: list[Event]) -> None:
         """None of them is lost; no more of them come than the calling thread takes: each tick waits for it."""
         whole = [self._batch.spent(id(self), one) if isinstance(one, Spent) else one for one in events]
-        self._batch.heard.put(whole)
+        self._batch.messages.put(whole)
 
     def tick(self) -> int:
-        if not self._batch.over:
+        if not self._batch.cancelled:
             wish = allocate_lock()
             wish.acquire()
-            self._batch.heard.put(wish)
+            self._batch.messages.put(wish)
             wish.acquire(timeout=TICK_TIMEOUT_S)
-        return self._batch.wanted
+        return self._batch.requested

@@ -20,7 +20,7 @@ class PromiseCheck:
             raise ValueError(f"{name}: a rule that asks for no word has no promise to look for")
         self.name, self.required, self._rule = name, required, rule
 
-    def ask(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
+    def run(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
         """Whether the claim of this iteration is the promise."""
         if self._rule.accepts(inspection.claim):
             return Finding(self.name, True, required=False)

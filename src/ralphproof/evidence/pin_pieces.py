@@ -69,7 +69,7 @@ class ProjectFiles:
     def is_folder(self, path: str) -> bool:
         return os.path.isdir(os.path.join(self.root, path))
 
-    def names(self, folder: str, most: int = 5000) -> list[str]:
+    def list_files(self, folder: str, most: int = 5000) -> list[str]:
         """What lies in a folder, sorted; nothing where it is none."""
         try:
             with os.scandir(os.path.join(self.root, folder)) as entries:

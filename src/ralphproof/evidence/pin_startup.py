@@ -226,7 +226,7 @@ def modules(files: ProjectFiles, folders: Iterable[str], first: Iterable[str]) -
     """
     own, standard = frozenset(first), sys.stdlib_module_names
     for folder in sorted(set(folders) | own):
-        for name in files.names(folder):
+        for name in files.list_files(folder):
             stem = name.partition(".")[0]
             path = name if folder == "." else f"{folder}/{name}"
             known = stem in MODULES or stem in STARTS
@@ -242,19 +242,19 @@ def _is_module(files: ProjectFiles, path: str) -> bool:
     """A folder without an `__init__` never stands before a module that is installed."""
     if path.endswith(ENDINGS):
         return not files.is_folder(path)
-    return "." not in os.path.basename(path) and any(one.startswith("__init__.") for one in files.names(path))
+    return "." not in os.path.basename(path) and any(one.startswith("__init__.") for one in files.list_files(path))
 
 
 def _digests(files: ProjectFiles, path: str) -> dict[str, str]:
     if not files.is_folder(path):
         return {"": files.digest(path)}
-    return {name: files.digest(f"{path}/{name}") for name in files.names(path, 200) if name.endswith(ENDINGS)}
+    return {name: files.digest(f"{path}/{name}") for name in files.list_files(path, 200) if name.endswith(ENDINGS)}
 
 
 def environments(files: ProjectFiles) -> Iterator[Piece]:
     """What virtual environments inside the project load by themselves."""
     for site in _sites(files):
-        names = files.names(site, 20_000)
+        names = files.list_files(site, 20_000)
         yield piece(PLUGIN, site, "packages", {name: "" for name in names if name.endswith(".dist-info")})
         for name in names:
             if name.endswith(".pth"):
@@ -264,17 +264,17 @@ def environments(files: ProjectFiles) -> Iterator[Piece]:
 
 
 def _sites(files: ProjectFiles) -> Iterator[str]:
-    above = [name for name in files.names(".") if name not in _PASSED_OVER and files.is_folder(name)]
+    above = [name for name in files.list_files(".") if name not in _PASSED_OVER and files.is_folder(name)]
     below = [
         f"{folder}/{name}"
         for folder in above[:200]
         if "." not in folder and not files.there(f"{folder}/{VIRTUAL}")
-        for name in files.names(folder)[:200]
+        for name in files.list_files(folder)[:200]
         if name in ("venv", ".venv", "env", ".env", "virtualenv")
     ]
     for folder in (*above, *below):
         if files.there(f"{folder}/{VIRTUAL}"):
-            libs = [f"{folder}/lib/{name}/site-packages" for name in files.names(f"{folder}/lib")]
+            libs = [f"{folder}/lib/{name}/site-packages" for name in files.list_files(f"{folder}/lib")]
             yield from (site for site in (*libs, f"{folder}/Lib/site-packages") if files.is_folder(site))
 
 

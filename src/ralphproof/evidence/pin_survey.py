@@ -70,7 +70,7 @@ class SearchPath:
         wanted = frozenset(named)
         for folder, before in dict(reversed(self._inside)).items():
             virtual = self._files.there(os.path.normpath(os.path.join(folder, "..", "pyvenv.cfg")))
-            for name in self._files.names(folder):
+            for name in self._files.list_files(folder):
                 path = os.path.normpath(os.path.join(folder, name))
                 behind = self._behind(name, before)
                 if not (name in wanted or behind) or self._files.is_folder(path) or not self._runs(path):
@@ -119,7 +119,7 @@ def home_pieces(home: str, runners: Iterable[str], python: bool) -> Iterator[Pie
         for path in _FILES.get(runner, ()):
             if known := files.digest(path):
                 yield whole(SETTINGS, f"~/{path}", known, runner)
-    versions = [name for name in files.names(_LIBRARIES, 50) if name.startswith("python")] if python else []
+    versions = [name for name in files.list_files(_LIBRARIES, 50) if name.startswith("python")] if python else []
     for version in versions:
         for name in _STARTS:
             path = f"{_LIBRARIES}/{version}/site-packages/{name}"
@@ -197,11 +197,11 @@ class Survey:
             done |= left
 
     def _in_folder(self, folder: str, runners: frozenset[str]) -> None:
-        names = self.files.names(folder)
+        names = self.files.list_files(folder)
         for runner in sorted(runners):
             for rank, (pattern, section) in enumerate(RUNNERS[runner].rows):
                 within, _, last = pattern.rpartition("/")
-                for name in fnmatch.filter(self.files.names(f"{folder}/{within}") if within else names, last):
+                for name in fnmatch.filter(self.files.list_files(f"{folder}/{within}") if within else names, last):
                     path = os.path.normpath(os.path.join(folder, within, name))
                     self._setting(path, runner, rank, section)
 

@@ -223,7 +223,7 @@ class CheckPins:
             survey = self._survey(None)
             keep(self._folder, PinsKept(survey.pieces, survey.facts, _manifests(survey.files)))
 
-    def regain(self, paths: tuple[str, ...]) -> None:
+    def accept_user_changes(self, paths: tuple[str, ...]) -> None:
         """As these paths are now, they are meant."""
         kept = recall(self._folder) if paths else None
         if kept is None:
@@ -240,7 +240,7 @@ class CheckPins:
         tests = {path: None if content is None else counted(content) for path, content in contents.items()}
         keep(self._folder, PinsKept(known | touched, survey.facts, kept.manifests, kept.tests | tests, kept.fresh))
 
-    def altered(self, began: Snapshot, now: Snapshot, theirs: frozenset[str]) -> tuple[AlteredCheckInput, ...]:
+    def find_altered(self, began: Snapshot, now: Snapshot, theirs: frozenset[str]) -> tuple[AlteredCheckInput, ...]:
         """What is not as it was when the run began, what stops a run first."""
         kept = recall(self._folder)
         if kept is None:  # a run of a version that had no pins

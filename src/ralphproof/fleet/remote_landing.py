@@ -54,32 +54,26 @@ class FleetLandingResult:
         return {"commit": self.commit, "why": self.why}
 
 
-class CloneGit(UserGit):
-    """The loop's clone. Its remote is spoken to by the worker's settings alone: those of the clone are an agent's."""
+class IsolatedRemote:
+    """Runs git commands to the remote in a bare repository of its own that shares the objects of the loop's clone.
 
-    def __init__(self, root: str, environ: Mapping[str, str], mirror: Mirror, private: str) -> None:
-        super().__init__(root, environ)
-        self._bare, self._objects = private, os.path.join(self.folders.common, "objects")
-        self._reaching = mirror.env | {"GIT_OBJECT_DIRECTORY": self._objects}
-        self._apart("init", "-q", "--bare")
-        if have := self.commit_of("HEAD"):
-            self._apart("update-ref", "refs/have", have)  # so that not all of it is fetched
+    Only the worker's git settings apply: those of the clone can be written by an agent.
+    """
 
-    def ask(
-        self, *args: str, stdin: bytes = b"", good: tuple[int, ...] = (0,), env: Mapping[str, str] | None = None,
-        timeout_s: float = USER_GIT_TIMEOUT_S,
-    ) -> ProgramResult:  # fmt: skip
-        if args[: len(REMOTE_OPTIONS)] != REMOTE_OPTIONS:
-            return super().ask(*args, stdin=stdin, good=good, env=env, timeout_s=timeout_s)
-        reply = self._apart(*args, timeout_s=timeout_s)
-        if reply.code not in good:
-            raise Refused(f"git {args[len(REMOTE_OPTIONS)]}: {reply.said or reply.code}")
-        return reply
+    def __init__(self, clone: UserGit, mirror: Mirror, folder: str) -> None:
+        self._git, self._folder = clone.git, folder
+        self._env = mirror.env | {"GIT_OBJECT_DIRECTORY": os.path.join(clone.folders.common, "objects")}
+        self.run("init", "-q", "--bare")
+        if head := clone.resolve_commit("HEAD"):
+            self.run("update-ref", "refs/have", head)  # so that not all of it is fetched
 
-    def _apart(self, *args: str, timeout_s: float = USER_GIT_TIMEOUT_S) -> ProgramResult:
-        return run_program(
-            [self.git, "--git-dir", self._bare, *NO_HOOKS_OPTIONS, *args], self._reaching, timeout_s=timeout_s
-        )
+    def run(self, *args: str, good: tuple[int, ...] = (0,), timeout_s: float = USER_GIT_TIMEOUT_S) -> ProgramResult:
+        """The result of a git command; raises Refused where it ends with another code than a good one."""
+        argv = [self._git, "--git-dir", self._folder, *NO_HOOKS_OPTIONS, *args]
+        result = run_program(argv, self._env, timeout_s=timeout_s)
+        if result.code not in good:
+            raise Refused(f"git {' '.join(args)[:200]}: {result.said or result.code}")
+        return result
 
 
 def land_on_remote(order: LoopSpec, project: Project, mirror: Mirror, present: RunClock) -> FleetLandingResult:
@@ -93,18 +87,25 @@ def land_on_remote(order: LoopSpec, project: Project, mirror: Mirror, present: R
         if row is None:
             raise HarnessFailed(f"loop {order.loop} is not on record here")
         with tempfile.TemporaryDirectory(prefix="ralph-land-") as private:
-            users = CloneGit(project.root, os.environ, mirror, os.path.join(private, "git"))
-            return _land_item(order, project, ledger, row, users, present)
+            clone = UserGit(project.root, os.environ)
+            remote = IsolatedRemote(clone, mirror, os.path.join(private, "git"))
+            return _land_item(spec, project, ledger, row, clone, remote, clock)
     finally:
         ledger.close()
 
 
 def _land_item(
-    order: LoopSpec, project: Project, ledger: SqliteLedger, row: RunRow, users: UserGit, present: RunClock
+    spec: LoopSpec,
+    project: Project,
+    ledger: SqliteLedger,
+    row: RunRow,
+    clone: UserGit,
+    remote: IsolatedRemote,
+    clock: RunClock,
 ) -> FleetLandingResult:
-    parcel = build_landing_item(project, ledger, row, os.environ)
-    target = RemoteBranch(users, order.repo, order.target)
-    _create_target(target, order, users)
+    item = build_landing_item(project, ledger, row, os.environ)
+    target = RemoteBranch(clone, spec.repo, spec.target, remote.run)
+    _create_target(target, spec, clone, remote)
     with MergedCheckRunner(project, os.environ, present, _log_line, sandbox=parcel.sandbox or None) as examiner:
         for left in range(LANDING_TRIES - 1, -1, -1):
             try:
@@ -124,11 +125,11 @@ def _land_item(
     raise AssertionError("it landed, or it was told why not")
 
 
-def _create_target(target: RemoteBranch, order: LoopSpec, users: UserGit) -> None:
-    """Have the target on the remote: one that nobody made begins where the loop does."""
+def _create_target(target: RemoteBranch, spec: LoopSpec, clone: UserGit, remote: IsolatedRemote) -> None:
+    """Create the target branch on the remote where it is missing, at the commit where the loop begins."""
     if target.tip():
         return
-    base = RemoteBranch(users, order.repo, order.base).tip() or users.commit_of(order.base)
+    base = RemoteBranch(clone, spec.repo, spec.base, remote.run).tip() or clone.resolve_commit(spec.base)
     if not base:
         raise HarnessFailed(f"there is no branch {order.target} on the remote, and no {order.base} to make it of")
     target.move("", base)
@@ -158,10 +159,10 @@ def load_loop_result(project: Project, row: RunRow, records: tuple[Record, ...])
         return LoopResult(state.committed.commit)
     work = load_saved_work(project, row, records, max(snapshots_by_iteration(records)))
     with CommitBuilder(project.root, os.environ) as landable:
-        landing = landable.landing(work.snapshot, secret_reason)
+        landing = landable.plan(work.snapshot, secret_reason)
         commit = landing.parent if landing.empty else None
-        commit = commit or landable.users.commit(landing.tree, landing.parent, work.message)
-    return LoopResult(commit, tuple(f"{one.path}: {one.why}" for one in landing.withheld))
+        commit = commit or landable.user_git.commit(landing.tree, landing.parent, work.message)
+    return LoopResult(commit, tuple(f"{one.path}: {one.reason}" for one in landing.excluded))
 
 
 def result_refs(order: LoopSpec, result: LoopResult) -> tuple[tuple[str, str], ...]:

@@ -30,9 +30,9 @@ from ralphproof.workspace.worktrees import (
 )
 
 if TYPE_CHECKING:
-    from ralphproof.runs.target import RunTarget
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
+    from ralphproof.runs.target import RunTarget
     from ralphproof.store.landings import LandingItem
     from ralphproof.workspace.worktrees import RunWorktree
 
@@ -68,8 +68,8 @@ def move_to_worktree(
 
 def begin_in_worktree(spec: RunSpec) -> tuple[RunSpec, RunTarget]:
     """The order of a new run, once more in a work tree of its own; and which run that is: the tree has its name."""
-    from ralphproof.runs.target import RunTarget
     from ralphproof.runs.spec import prepare_spec
+    from ralphproof.runs.target import RunTarget
 
     run = new_run_id(time.time(), os.urandom(3))
     request, made, told = move_to_worktree(spec.request, spec.project, run)

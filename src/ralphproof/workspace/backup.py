@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ralphproof.workspace.branches import Refs
 
     Table = dict[bytes, tuple[int, int]]  # name: offset and size
-    Ask = Callable[..., ProgramResult]  # a question to git about the objects of a repository
+    RunGit = Callable[..., ProgramResult]  # a question to git about the objects of a repository
 
 
 # Many contents in one file with a table at its end: one sync makes all of them durable.
@@ -47,7 +47,7 @@ class BundleWriter:
         self._path = path
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file = os.open(path + ".new", flags, 0o600)
-        self.began_ns = os.fstat(self._file).st_ctime_ns  # by the clock that stamps files
+        self.started_ns = os.fstat(self._file).st_ctime_ns  # by the clock that stamps files
         self._names: list[bytes] = []
         self._sizes: list[int] = []
 
@@ -120,9 +120,9 @@ class Bundle:
 
     def contents(self, wanted: Iterable[bytes] | None = None) -> dict[bytes, bytes]:
         """What these names stand for, or all. Raises OSError, NoBundle."""
-        return dict(self.each(wanted))
+        return dict(self.iter_contents(wanted))
 
-    def each(self, wanted: Iterable[bytes] | None = None) -> Iterator[tuple[bytes, bytes]]:
+    def iter_contents(self, wanted: Iterable[bytes] | None = None) -> Iterator[tuple[bytes, bytes]]:
         """The same one by one."""
         table = self.table()
         file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -189,11 +189,11 @@ class BackupState:
     run: str
     root: str
     common: str
-    at: float  # epoch seconds
-    mark_ns: int  # objects with an older ctime are as they were copied
+    created_at: float  # epoch seconds
+    started_ns: int  # objects with an older ctime are as they were copied
     ref_files: bool
     algorithm: str
-    linked: bool  # .git was a link
+    git_is_link: bool  # .git was a link
 
 
 def list_backups(folder: str) -> list[BackupState]:
@@ -207,7 +207,7 @@ def list_backups(folder: str) -> list[BackupState]:
         for name in names
         if name.endswith((START_SUFFIX, LAST_SUFFIX)) and (kept := _read_backup(os.path.join(folder, name)))
     ]
-    return sorted(found, key=lambda one: (one.at, one.path), reverse=True)
+    return sorted(found, key=lambda one: (one.created_at, one.path), reverse=True)
 
 
 def _read_backup(path: str) -> BackupState | None:
@@ -240,7 +240,7 @@ def metadata_files(kept: BackupState) -> dict[bytes, bytes]:
     bundle = Bundle(kept.path)
     return {
         name[len(GIT_PREFIX) :]: data
-        for name, data in bundle.each(one for one in bundle.names if one.startswith(GIT_PREFIX))
+        for name, data in bundle.iter_contents(one for one in bundle.names if one.startswith(GIT_PREFIX))
     }
 
 
@@ -265,15 +265,15 @@ class RepositoryBackup:
     def path(self, run: str, which: str = START_SUFFIX) -> str:
         return os.path.join(self._folder, run + which)
 
-    def start(self, run: str) -> BackupState | None:
+    def find_start(self, run: str) -> BackupState | None:
         """What is kept of the repository as this run found it, looked up now."""
         return _read_backup(self.path(run))
 
-    def others(self, run: str) -> list[BackupState]:
+    def of_other_runs(self, run: str) -> list[BackupState]:
         """What is kept of the repository as other runs found it: those that are at work, and those that saw a loss."""
         return [one for one in list_backups(self._folder) if one.path.endswith(START_SUFFIX) and one.run != run]
 
-    def take(self, run: str, table: Callable[[], bytes]) -> str:
+    def back_up(self, run: str, table: Callable[[], bytes]) -> str:
         """Copy what is new, and keep the present state under the run's name; what there is to say of that.
 
         `table` tells refs that are no files. Where the state of the start is kept already, this one is kept beside it.
@@ -284,20 +284,20 @@ class RepositoryBackup:
             for folder in (self._folder, os.path.join(self._folder, FILES_FOLDER)):
                 os.makedirs(folder, mode=0o700, exist_ok=True)
             with _BackupLock(self._folder):
-                return self._take(run, which, self._small(), table)
+                return self._back_up(run, which, self._metadata(), table)
         except OSError as error:
             raise BackupFailed(f"it could not be copied ({error.strerror or error}); see RALPH_STATE_DIR") from error
 
-    def _take(self, run: str, which: str, small: dict[bytes, bytes], table: Callable[[], bytes]) -> str:
+    def _back_up(self, run: str, which: str, small: dict[bytes, bytes], table: Callable[[], bytes]) -> str:
         import json
 
         with BundleWriter(self.path(run, which)) as writing:
-            found, pool = list(self._objects()), self._pool()
+            found, pool = list(self._objects()), self._copied_keys()
             new = {key: path for key, path in found if key not in pool}
-            linked = self._add(new)
+            linked = self._copy_objects(new)
             meta: dict[str, Json] = {
                 "run": run, "root": self._root, "common": self._folders.common, "at": time.time(),
-                "mark": writing.began_ns, "refFiles": self._folders.ref_files, "algorithm": self._folders.algorithm,
+                "mark": writing.started_ns, "refFiles": self._folders.ref_files, "algorithm": self._folders.algorithm,
                 "linked": os.path.islink(os.path.join(self._root, ".git")),
             }  # fmt: skip
             writing.add(META_ENTRY, json.dumps(meta).encode())
@@ -309,7 +309,7 @@ class RepositoryBackup:
             writing.finish()
         present = {key for key, _ in found}
         if which == START_SUFFIX and not pool <= present:
-            self._tidy(present)
+            self._remove_unused(present)
         told = []
         if linked:
             told.append(
@@ -320,7 +320,7 @@ class RepositoryBackup:
             told.append(f"{len(new)} files of the repository are damaged, and are not copied; see: git fsck")
         return "; ".join(told)
 
-    def _small(self) -> dict[bytes, bytes]:
+    def _metadata(self) -> dict[bytes, bytes]:
         """Every file of the repository that is no object. Reflogs are left out where it would be too much."""
         found = dict(_metadata_files_below(self._common))
         if PLAIN_MARK + b"HEAD" not in found:
@@ -340,7 +340,7 @@ class RepositoryBackup:
         for module in _submodules(self._common, b"modules"):
             yield from _list_objects(self._common, module + b"/objects", (38, 62))
 
-    def _pool(self) -> set[bytes]:
+    def _copied_keys(self) -> set[bytes]:
         """The keys of all that was copied before."""
         keys = {
             os.fsencode(name)
@@ -349,7 +349,7 @@ class RepositoryBackup:
         }
         return keys.union(*(bundle.names for bundle in list_bundles(self._folder)))
 
-    def _add(self, new: dict[bytes, bytes]) -> int:
+    def _copy_objects(self, new: dict[bytes, bytes]) -> int:
         """Copy these objects, by key; those that could not be remain in `new`. How many bytes were only linked."""
         if not new:
             return 0
@@ -358,7 +358,7 @@ class RepositoryBackup:
             raise BackupFailed(f"it has {len(loose)} loose objects; git gc makes a few files of them")
         sizes = {key: _size_of(os.path.join(self._common, path)) for key, path in new.items() if _has_own_file(key)}
         self._refuse_too_large(sum(sizes.values()))
-        left = MAX_COPIED_BYTES - self._add_loose(new, loose, sizes)
+        left = MAX_COPIED_BYTES - self._copy_loose_objects(new, loose, sizes)
         linked = 0
         for key in sorted(sizes, key=lambda one: (sizes[one], one)):  # a pack is larger than its index, and comes after
             source, target = (
@@ -382,10 +382,10 @@ class RepositoryBackup:
         if min(size, MAX_COPIED_BYTES) + MIN_FREE_BYTES > disk.f_bavail * disk.f_frsize:
             raise BackupFailed(f"the disk of {self._folder} is almost full; make room, or set RALPH_STATE_DIR")
 
-    def _add_loose(self, new: dict[bytes, bytes], keys: Iterable[bytes], large: dict[bytes, int]) -> int:
+    def _copy_loose_objects(self, new: dict[bytes, bytes], keys: Iterable[bytes], large: dict[bytes, int]) -> int:
         """Copy loose objects into one bundle, but for large ones, which are added to those; how many bytes."""
         size = 0
-        with BundleWriter(self._next()) as writing:
+        with BundleWriter(self._next_bundle_path()) as writing:
             for key in keys:
                 content = _read_loose_object(os.path.join(self._common, new[key]))
                 if content is None:
@@ -401,14 +401,14 @@ class RepositoryBackup:
             del new[key]
         return size
 
-    def _next(self) -> str:
+    def _next_bundle_path(self) -> str:
         """The path of a new bundle."""
         numbers = [
             int(name[len(BUNDLE_PREFIX) :]) for name in os.listdir(self._folder) if name[len(BUNDLE_PREFIX) :].isdigit()
         ]
         return os.path.join(self._folder, f"{BUNDLE_PREFIX}{max(numbers, default=0) + 1}")
 
-    def _tidy(self, present: set[bytes]) -> None:
+    def _remove_unused(self, present: set[bytes]) -> None:
         """Remove copies that neither the repository nor any kept state has."""
         wanted = present.union(*map(_object_keys, list_backups(self._folder)))
         for bundle in list_bundles(self._folder):
@@ -421,16 +421,16 @@ class RepositoryBackup:
     def _merge(self, bundles: list[Bundle]) -> None:
         """Make one bundle of many; an object that two have is kept once."""
         known: set[bytes] = set()
-        with BundleWriter(self._next()) as writing:
+        with BundleWriter(self._next_bundle_path()) as writing:
             for bundle in bundles:
-                for key, content in bundle.each(name for name in bundle.names if name not in known):
+                for key, content in bundle.iter_contents(name for name in bundle.names if name not in known):
                     writing.add(key, content)
                     known.add(key)
             writing.finish()
         for bundle in bundles:
             os.unlink(bundle.path)
 
-    def drop(self, run: str) -> None:
+    def delete(self, run: str) -> None:
         """Forget the states of a run. The copied objects stay for the next one."""
         for which in (LAST_SUFFIX, START_SUFFIX):
             for ending in ("", ".new"):
@@ -445,20 +445,20 @@ class CopiedObjects:
 
     def __init__(self, folder: str) -> None:
         self._files = os.path.join(folder, FILES_FOLDER)
-        self._where: dict[bytes, tuple[str, int, int]] = {}
+        self._locations: dict[bytes, tuple[str, int, int]] = {}
         for bundle in list_bundles(folder):
-            self._where |= {key: (bundle.path, *place) for key, place in bundle.table().items()}
+            self._locations |= {key: (bundle.path, *place) for key, place in bundle.table().items()}
         self._open: dict[str, int] = {}
 
-    def put(self, key: bytes, target: bytes) -> bool:
+    def write_to(self, key: bytes, target: bytes) -> bool:
         """Write an object to this path; whether there is a true copy of it."""
-        if key not in self._where:
+        if key not in self._locations:
             source = os.path.join(os.fsencode(self._files), key)
             if not _add_file(source, target, key, may_copy=True, links=False):
                 return False
             os.chmod(target, 0o444)
             return True
-        path, at, size = self._where[key]
+        path, at, size = self._locations[key]
         if path not in self._open:
             self._open[path] = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         content = os.pread(self._open[path], size, at)
@@ -486,7 +486,7 @@ def _object_keys(kept: BackupState) -> set[bytes]:
     return set(map(object_key, backup_objects(kept)))
 
 
-def describe_loss(kept: BackupState, ask: Ask, refs: Callable[[], bytes]) -> str:
+def describe_loss(kept: BackupState, ask: RunGit, refs: Callable[[], bytes]) -> str:
     """What the repository lacks of a kept state, in words; empty where it provably has all of it.
 
     `refs` tells all present refs in lines `id name`. Raises nothing: what cannot be told is not proved.
@@ -497,10 +497,10 @@ def describe_loss(kept: BackupState, ask: Ask, refs: Callable[[], bytes]) -> str
         return f"it cannot be told whether all of its history is there ({error})"
 
 
-def describe_damage(kept: BackupState, ask: Ask, refs: Callable[[], bytes]) -> str:
+def describe_damage(kept: BackupState, ask: RunGit, refs: Callable[[], bytes]) -> str:
     """The same without commits that only lost their name: others may delete branches too, and work still counts."""
     folders = git_folders(kept.root)
-    if os.path.islink(os.path.join(kept.root, ".git")) and not kept.linked:
+    if os.path.islink(os.path.join(kept.root, ".git")) and not kept.git_is_link:
         return "a link stands in the place of .git"
     if odd := next(find_blocking_files(kept.common), ""):
         return f"git cannot read the repository: no file stands at {odd}"
@@ -564,7 +564,7 @@ def _lost_index(kept: BackupState, files: dict[bytes, bytes], common: bytes) -> 
         os.close(file)
 
 
-def _lost_objects(kept: BackupState, common: bytes, ask: Ask) -> str:
+def _lost_objects(kept: BackupState, common: bytes, ask: RunGit) -> str:
     missing = False
     for path in backup_objects(kept):
         full = os.path.join(common, path)
@@ -573,7 +573,7 @@ def _lost_objects(kept: BackupState, common: bytes, ask: Ask) -> str:
         except FileNotFoundError:
             missing = True  # git may have packed it since
             continue
-        untouched = stat.S_ISREG(state.st_mode) and state.st_ctime_ns < kept.mark_ns
+        untouched = stat.S_ISREG(state.st_mode) and state.st_ctime_ns < kept.started_ns
         if not untouched and not _is_valid_file(full, object_key(path)):
             return f"files of the repository are damaged ({os.fsdecode(path)})"
     if missing:
@@ -598,7 +598,7 @@ def rev_list_command(kept: BackupState) -> tuple[str, ...]:
     return ("-c", "remote.promised.promisor=true", *asked, "--missing=allow-promisor")
 
 
-def _lost_refs(kept: BackupState, ask: Ask, refs: Callable[[], bytes]) -> str:
+def _lost_refs(kept: BackupState, ask: RunGit, refs: Callable[[], bytes]) -> str:
     """Whether some commit that had a name has none any more, so that git would free it some day."""
     now = {words[0].decode() for line in refs().splitlines() if len(words := line.split(b" ", 1)) == 2}
     tips = _ref_tips(kept)

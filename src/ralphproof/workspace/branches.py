@@ -69,7 +69,7 @@ class RefMove:
         return self.ref.removeprefix(TAGS if self.kind == "tag" else HEADS)
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         return self.ref if self.ref == HEAD else "a stash" if self.kind == "stash" else f"{self.kind} {self.name}"
 
 
@@ -80,26 +80,26 @@ class BranchTracker:
         self._commits, self._run = commits, run
 
     @property
-    def gone(self) -> bool:
+    def repository_missing(self) -> bool:
         """Whether the repository itself is not there any more."""
         folders = self._commits.folders
         needed = (os.path.join(folders.git_dir, "HEAD"), folders.objects)
         return not all(map(os.path.exists, needed))
 
-    def tie(self, refs: Refs) -> None:
+    def keep_tips_reachable(self, refs: Refs) -> None:
         """Keep every tip from being pruned, whatever becomes of its name during the run."""
         tips = {ref: name for ref, name in refs.items() if ref.startswith((HEADS, TAGS, STASH))}
         if not tips or len(tips) > MAX_TIPS:
             return
-        behind = self._commits.behind(dict.fromkeys(tips.values()))
+        behind = self._commits.peel_to_commits(dict.fromkeys(tips.values()))
         lines = "\n".join(f"{name} {ref}" for ref, name in sorted(tips.items()))
         parents = dict.fromkeys(behind[name] for name in tips.values() if name in behind)
         if parents:
-            self._commits.tie(
+            self._commits.keep_reachable(
                 self._run, TIPS_NAME, parents, f"branches, tags and stashes at the start of the run\n\n{lines}"
             )
 
-    def elsewhere(self, known: Iterable[str] | None = None) -> dict[str, str]:
+    def other_worktrees(self, known: Iterable[str] | None = None) -> dict[str, str]:
         """The branches that other worktrees work on, by worktree; of the known ones alone, if they are given.
 
         Somebody else may commit there at any time.
@@ -112,7 +112,7 @@ class BranchTracker:
         wanted = heads.keys() if known is None else heads.keys() & set(known)
         return {name: text for name in sorted(wanted) if (text := _branch_of_worktree(heads[name]))}
 
-    def moves(self, before: Refs, now: Refs, others: Iterable[str]) -> list[RefMove]:
+    def find_moves(self, before: Refs, now: Refs, others: Iterable[str]) -> list[RefMove]:
         """Branches and tags that are new, gone, or somewhere else; and HEAD, where it is on no branch."""
         spared = set(others)
         kinds = (HEADS, TAGS, STASH)
@@ -123,11 +123,11 @@ class BranchTracker:
             found.append(RefMove(HEAD, before.get(HEAD), now.get(HEAD)))
         return found
 
-    def lost(self, moves: list[RefMove]) -> list[str]:
+    def describe_lost(self, moves: list[RefMove]) -> list[str]:
         """A remark for each tip that no longer has its name, with the way to get it back. It is named anew, for us."""
         told = [move for move in moves if move.ref != HEAD and (move.kind != "stash" or move.new is None)]
-        lost = [move for move in told if move.old and not self._holds(move)]
-        remarks = [self._remark(move) for move in lost[:MAX_LISTED]]
+        lost = [move for move in told if move.old and not self._still_contains(move)]
+        remarks = [self._describe_loss(move) for move in lost[:MAX_LISTED]]
         if len(lost) > MAX_LISTED:
             where = f"refs/ralph/{self._run}/{TIPS_NAME}"
             remarks.append(
@@ -135,26 +135,26 @@ class BranchTracker:
             )
         return remarks
 
-    def _holds(self, move: RefMove) -> bool:
+    def _still_contains(self, move: RefMove) -> bool:
         if move.new is None or move.old is None or move.kind == "tag":
             return False
         try:
-            return self._commits.descends(move.old, move.new)
+            return self._commits.is_ancestor(move.old, move.new)
         except GitFailed:
             return False  # parts of the history are missing
 
-    def _remark(self, move: RefMove) -> str:
+    def _describe_loss(self, move: RefMove) -> str:
         import shlex
 
         old = str(move.old)
         if move.new is None:
-            what, name = f"{move.shown} was deleted; it was at {old[:SHORT_ID_CHARS]}", move.name
+            what, name = f"{move.label} was deleted; it was at {old[:SHORT_ID_CHARS]}", move.name
         else:
-            what = f"{move.shown} was moved from {old[:SHORT_ID_CHARS]} to {move.new[:SHORT_ID_CHARS]}, which does not hold it"
+            what = f"{move.label} was moved from {old[:SHORT_ID_CHARS]} to {move.new[:SHORT_ID_CHARS]}, which does not hold it"
             name = f"{move.name}-before"
-        if not self._commits.is_there(old):
+        if not self._commits.object_exists(old):
             return f"{what}, and that is no longer in the repository"
-        self._commits.name(self._run, LOST_PREFIX + old[:SHORT_ID_CHARS], old)
+        self._commits.write_run_ref(self._run, LOST_PREFIX + old[:SHORT_ID_CHARS], old)
         back = "stash store" if move.kind == "stash" else f"{move.kind} {shlex.quote(name)}"
         return f"{what}; get it back: git {back} {old[:SHORT_ID_CHARS]}"
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Where clean checkouts of a project are laid, one at a time and always at the same path; and what is noted of one.
 
 
-TREE_FOLDER, STATE_FILE, CACHE_FOLDER, REMOVED_PREFIX = "tree", "laid.json", "kept", "gone-"
+TREE_FOLDER, STATE_FILE, CACHE_FOLDER, REMOVED_PREFIX = "tree", "state.json", "cache", "removed-"
 
 
 @value
@@ -37,10 +37,10 @@ class CheckoutState:
     `names` are those by which it is kept what prepares it: told before anything ran there.
     """
 
-    whom: str
+    owner: str
     number: int
-    ready: bool = False
-    names: tuple[str, ...] = ()
+    prepared: bool = False
+    cache_names: tuple[str, ...] = ()
 
 
 class CheckoutFolder:
@@ -50,23 +50,25 @@ class CheckoutFolder:
         self.folder, self.tree = folder, os.path.join(folder, TREE_FOLDER)
 
     @property
-    def laid(self) -> CheckoutState | None:
+    def state(self) -> CheckoutState | None:
         """What lies there; None where nothing does, or it is not known what."""
         try:
             with open(os.path.join(self.folder, STATE_FILE), encoding="utf-8") as file:
-                told = json.loads(file.read(1 << 16))
-            found = CheckoutState(told["whom"], told["number"], told["ready"], tuple(told["names"]))
+                data = json.loads(file.read(1 << 16))
+            found = CheckoutState(data["owner"], data["number"], data["prepared"], tuple(data["cacheNames"]))
         except (OSError, ValueError, TypeError, KeyError):
             return None
         return found if os.path.isdir(os.path.join(self.tree, ".git")) else None
 
-    def note(self, laid: CheckoutState) -> None:
+    def save_state(self, state: CheckoutState) -> None:
         """Note what lies there."""
         file = os.path.join(self.folder, STATE_FILE)
-        told = {"whom": laid.whom, "number": laid.number, "ready": laid.ready, "names": laid.names}
+        data = {
+            "owner": state.owner, "number": state.number, "prepared": state.prepared, "cacheNames": state.cache_names,
+        }  # fmt: skip
         try:
             with open(f"{file}.tmp", "w", encoding="utf-8") as draft:
-                draft.write(json.dumps(told))
+                draft.write(json.dumps(data))
             os.replace(f"{file}.tmp", file)
         except OSError as error:
             raise wrap_os_error(error) from error
@@ -85,7 +87,7 @@ class CheckoutFolder:
         for name in gone:
             remove_tree(os.path.join(self.folder, name))
 
-    def leave(self) -> None:
+    def remove(self) -> None:
         """Nobody needs it any more: only what is kept for the next one stays."""
         if not os.path.isdir(self.folder):
             return
@@ -138,7 +140,7 @@ def resolve_tree(root: str, revision: str, environ: Mapping[str, str]) -> str | 
     """
     if git_folders(root) is None or revision.startswith("-"):
         return None
-    return SourceRepository(root, environ).named(f"{revision}^{{tree}}")
+    return SourceRepository(root, environ).resolve(f"{revision}^{{tree}}")
 
 
 def check_out(root: str, revision: str, place: str, environ: Mapping[str, str]) -> None:
@@ -151,11 +153,11 @@ def check_out(root: str, revision: str, place: str, environ: Mapping[str, str]) 
     """
     source = SourceRepository(root, environ)
     fresh = CheckoutRepository(source, place, environ)
-    tree = source.named(f"{revision}^{{tree}}")
+    tree = source.resolve(f"{revision}^{{tree}}")
     if tree is None:
         raise Refused(f"{revision} is no commit or tree of the repository at {source.root}")
-    fresh.make()
-    fresh.fill(tree, source.named(f"{revision}^{{commit}}") or fresh.commit(tree, None))
+    fresh.create()
+    fresh.check_out(tree, source.resolve(f"{revision}^{{commit}}") or fresh.commit_tree(tree, None))
 
 
 class SourceRepository:
@@ -173,14 +175,14 @@ class SourceRepository:
         self.git = git
         self._env = isolated_git_environment(environ, folders.git_dir, folders.objects, self.root)
 
-    def named(self, revision: str) -> str | None:
+    def resolve(self, revision: str) -> str | None:
         """The id that this names; None where it names nothing."""
         if revision.startswith("-") or "\0" in revision:
             return None
-        found = self.ask("rev-parse", "-q", "--verify", revision).out.strip().decode("ascii", "replace")
+        found = self.run("rev-parse", "-q", "--verify", revision).out.strip().decode("ascii", "replace")
         return found if is_object_id(found) else None
 
-    def ask(self, *args: str) -> ProgramResult:
+    def run(self, *args: str) -> ProgramResult:
         return run_program(
             (self.git, "-C", self.root, *NO_HOOKS_OPTIONS, *CHECKOUT_OPTIONS, *args),
             self._env,
@@ -190,7 +192,7 @@ class SourceRepository:
     @property
     def tags(self) -> bytes:
         """All tags, as git packs them."""
-        return self.ask("for-each-ref", "--format=%(objectname) %(refname)", "refs/tags").out
+        return self.run("for-each-ref", "--format=%(objectname) %(refname)", "refs/tags").out
 
 
 def object_folders(folders: GitFolders) -> tuple[str, ...]:
@@ -235,17 +237,17 @@ class CheckoutRepository:
         self.git_dir = os.path.join(self.place, ".git")
         self._env = isolated_git_environment(environ, self.git_dir, os.path.join(self.git_dir, "objects"), self.place)
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Make it, without files. Raises Refused where something is there."""
         try:
             os.makedirs(self.place, exist_ok=True)
             if os.listdir(self.place):
                 raise Refused(f"{self.place} is not empty, and a checkout needs a folder of its own; name another one")
-            self._make()
+            self._create()
         except OSError as error:
             raise wrap_os_error(error) from error
 
-    def _make(self) -> None:
+    def _create(self) -> None:
         folders = self._source.folders
         named = ("GIT_DIR", "GIT_OBJECT_DIRECTORY", "GIT_WORK_TREE")  # git would note them as settings
         env = {name: text for name, text in self._env.items() if name not in named}
@@ -254,37 +256,37 @@ class CheckoutRepository:
         require_success(
             run_program(argv, env | {"GIT_DEFAULT_REF_FORMAT": "files", "GIT_DEFAULT_HASH": "sha1"}), "init"
         )
-        self._put("objects/info/alternates", b"".join(_quote(one) + b"\n" for one in object_folders(folders)))
-        self._put("packed-refs", self._source.tags)
+        self._write_file("objects/info/alternates", b"".join(_quote(one) + b"\n" for one in object_folders(folders)))
+        self._write_file("packed-refs", self._source.tags)
         try:
-            self._put("shallow", read_regular_file(os.fsencode(os.path.join(folders.common, "shallow"))))
+            self._write_file("shallow", read_regular_file(os.fsencode(os.path.join(folders.common, "shallow"))))
         except FileNotFoundError:
             pass  # its history is whole
 
-    def _put(self, name: str, data: bytes) -> None:
+    def _write_file(self, name: str, data: bytes) -> None:
         path = os.path.join(self.git_dir, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "wb") as file:
             file.write(data)
 
-    def commit(self, tree: str, parent: str | None) -> str:
+    def commit_tree(self, tree: str, parent: str | None) -> str:
         """A commit of a tree that has none, in the place alone."""
         before = ("-p", parent) if parent else ()
         return (
-            self.ask("commit-tree", *before, "-m", "a clean checkout", tree, more=IDENTITY_ENVIRONMENT)
+            self.run("commit-tree", *before, "-m", "a clean checkout", tree, more=IDENTITY_ENVIRONMENT)
             .out.strip()
             .decode()
         )
 
-    def fill(self, tree: str, commit: str) -> None:
+    def check_out(self, tree: str, commit: str) -> None:
         """Put the files there; HEAD is this commit."""
-        self.ask("read-tree", "--reset", "-u", tree)
+        self.run("read-tree", "--reset", "-u", tree)
         try:
-            self._put("HEAD", commit.encode() + b"\n")
+            self._write_file("HEAD", commit.encode() + b"\n")
         except OSError as error:
             raise wrap_os_error(error) from error
 
-    def drop(self, path: bytes) -> None:
+    def remove_file(self, path: bytes) -> None:
         """Remove one of its files."""
         try:
             os.unlink(os.path.join(os.fsencode(self.place), path))
@@ -292,11 +294,11 @@ class CheckoutRepository:
             raise wrap_os_error(error) from error
 
     @property
-    def tree(self) -> str:
+    def index_tree(self) -> str:
         """The tree of what is in its index."""
-        return self.ask("write-tree").out.strip().decode()
+        return self.run("write-tree").out.strip().decode()
 
-    def ask(
+    def run(
         self, *args: str, stdin: bytes = b"", more: dict[str, str] | None = None, good: tuple[int, ...] = (0,),
         over: str = "",
     ) -> ProgramResult:  # fmt: skip
@@ -344,18 +346,18 @@ class DependencyCache:
     def __init__(self, folder: str, setup: tuple[str, ...], environ: Mapping[str, str]) -> None:
         self._folder, self._setup, self._environ = os.path.join(folder, CACHE_FOLDER), setup, environ
 
-    def names(self, fresh: CheckoutRepository, tree: str) -> tuple[str, ...]:
+    def entry_names(self, fresh: CheckoutRepository, tree: str) -> tuple[str, ...]:
         """By which names something may be kept for a checkout of this tree: for all with its manifests, for it alone.
 
         To be asked before anything ran there: it could make the files seem to be others.
         """
-        entries = (entry.split(b"\t", 1) for entry in fresh.ask("ls-tree", "-r", "-z", tree).out.split(b"\0") if entry)
+        entries = (entry.split(b"\t", 1) for entry in fresh.run("ls-tree", "-r", "-z", tree).out.split(b"\0") if entry)
         words = {word.removeprefix("./") for command in self._setup for word in re.split(WORD_SEPARATORS, command)}
         files = (*MANIFESTS, *(MAKEFILES if "make" in words else ()))
         known = [(path, about) for about, path in entries if _matches(path, files) or os.fsdecode(path) in words]
         return _entry_name(ANY_TREE, (self._setup, known)), _entry_name(ONE_TREE, (self._setup, tree))
 
-    def put_back(self, fresh: CheckoutRepository, names: tuple[str, ...]) -> bool:
+    def restore(self, fresh: CheckoutRepository, names: tuple[str, ...]) -> bool:
         """Lay what was kept into a fresh checkout; whether there was something that fits it."""
         found = next((path for name in names if os.path.isdir(path := os.path.join(self._folder, name))), "")
         if not found:
@@ -370,27 +372,27 @@ class DependencyCache:
             raise wrap_os_error(error) from error
         return True
 
-    def keep(self, fresh: CheckoutRepository, names: tuple[str, ...]) -> None:
+    def save(self, fresh: CheckoutRepository, names: tuple[str, ...]) -> None:
         """Keep what lies in a checkout beside its files, by the first of its names where it is dependencies alone."""
-        listed = fresh.ask("ls-files", "-z", "--others", "--directory").out.split(b"\0")
+        listed = fresh.run("ls-files", "-z", "--others", "--directory").out.split(b"\0")
         paths = sorted(path.rstrip(b"/") for path in listed if path)
         if not paths:
             return  # whatever it made lies elsewhere, and is of this tree
         foreign = all(_matches(path, DEPENDENCIES) for path in paths) and not _has_own_code(fresh.place, paths)
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            self._drop_halves()
-            half = self._half(os.fsencode(fresh.place), paths)
+            self._remove_partial()
+            half = self._copy_partial(os.fsencode(fresh.place), paths)
             os.sync()  # else a loss of power could leave empty files in what looks whole
             remove_tree(whole := os.path.join(self._folder, names[0] if foreign else names[1]))
             os.rename(half, whole)
-            self._drop_old()
+            self._remove_oldest()
         except OSError as error:
             raise wrap_os_error(error) from error
         finally:
-            self._drop_halves()
+            self._remove_partial()
 
-    def _half(self, place: bytes, paths: list[bytes]) -> str:
+    def _copy_partial(self, place: bytes, paths: list[bytes]) -> str:
         """What lies at these paths, where nobody looks for it yet."""
         half = os.path.join(self._folder, f"{PARTIAL_PREFIX}{os.getpid()}")
         os.makedirs(files := os.path.join(half, "files"))
@@ -399,7 +401,7 @@ class DependencyCache:
             file.write(b"\0".join(paths))
         return half
 
-    def _drop_halves(self) -> None:
+    def _remove_partial(self) -> None:
         for name in os.listdir(self._folder) if os.path.isdir(self._folder) else ():
             if name.startswith(PARTIAL_PREFIX):
                 remove_tree(os.path.join(self._folder, name))
@@ -416,7 +418,7 @@ class DependencyCache:
                 full = b"No space left" in reply.err or b"quota exceeded" in reply.err
                 raise (DiskFull if full else HarnessFailed)(f"cannot copy what setup made: {reply.said}")
 
-    def _drop_old(self) -> None:
+    def _remove_oldest(self) -> None:
         paths = [os.path.join(self._folder, name) for name in os.listdir(self._folder)]
         for path in sorted(paths, key=lambda path: os.stat(path).st_mtime_ns, reverse=True)[MAX_ENTRIES:]:
             remove_tree(path)
@@ -482,7 +484,7 @@ class PendingWork:
 
     began: Snapshot
     now: Snapshot
-    theirs: frozenset[str] = frozenset()
+    user_paths: frozenset[str] = frozenset()
 
 
 def check_out_pending_work(root: str, work: PendingWork, place: str, environ: Mapping[str, str]) -> str:
@@ -495,17 +497,17 @@ def check_out_pending_work(root: str, work: PendingWork, place: str, environ: Ma
         raise Refused(f"the work was not saved: {work.now.problem or work.began.problem or 'its tree is unknown'}")
     source = SourceRepository(root, environ)
     fresh = CheckoutRepository(source, place, environ)
-    fresh.make()
-    empty = fresh.ask("hash-object", "-t", "tree", "-w", "--stdin").out.strip().decode()
+    fresh.create()
+    empty = fresh.run("hash-object", "-t", "tree", "-w", "--stdin").out.strip().decode()
     base = work.now.head or empty
     chosen = choose_staged_paths(
-        _UserRepositoryQuery(source, fresh, environ), source.root, work.began, work.now, empty, work.theirs
+        _UserRepositoryQuery(source, fresh, environ), source.root, work.began, work.now, empty, work.user_paths
     )
     wanted = {*chosen.add, *chosen.remove}
-    changes = [change for change in list_raw_changes(fresh.ask, base, now) if change.path in wanted]
-    fresh.ask("read-tree", base)
-    lines = b"".join(change.for_index for change in changes)
-    fresh.ask("update-index", "--replace", "-z", "--index-info", stdin=lines)
+    changes = [change for change in list_raw_changes(fresh.run, base, now) if change.path in wanted]
+    fresh.run("read-tree", base)
+    lines = b"".join(change.index_line for change in changes)
+    fresh.run("update-index", "--replace", "-z", "--index-info", stdin=lines)
     return _check_out_index(
         fresh, work.now.head, [change.path for change in changes if change.new_mode != DELETED_MODE]
     )
@@ -516,15 +518,15 @@ def _check_out_index(fresh: CheckoutRepository, head: str | None, paths: list[by
     tree = _commit_index(fresh, head)
     if not paths:
         return tree
-    fresh.ask("add", "--renormalize", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=b"\0".join(paths))
-    for change in list_raw_changes(fresh.ask, tree, fresh.tree):
-        fresh.drop(change.path)  # else git takes it for what it would write
-    return tree if fresh.tree == tree else _commit_index(fresh, head)
+    fresh.run("add", "--renormalize", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=b"\0".join(paths))
+    for change in list_raw_changes(fresh.run, tree, fresh.index_tree):
+        fresh.remove_file(change.path)  # else git takes it for what it would write
+    return tree if fresh.index_tree == tree else _commit_index(fresh, head)
 
 
 def _commit_index(fresh: CheckoutRepository, head: str | None) -> str:
-    tree = fresh.tree
-    fresh.fill(tree, fresh.commit(tree, head))
+    tree = fresh.index_tree
+    fresh.check_out(tree, fresh.commit_tree(tree, head))
     return tree
 
 
@@ -539,6 +541,6 @@ class _UserRepositoryQuery:
 
     def __call__(self, *args: str, stdin: bytes = b"", good: tuple[int, ...] = (0,)) -> ProgramResult:
         if args[0] not in USER_INDEX_COMMANDS:
-            return self._fresh.ask(*args, stdin=stdin, good=good, over=self._source.root)
+            return self._fresh.run(*args, stdin=stdin, good=good, over=self._source.root)
         argv = (self._source.git, "-C", self._source.root, *NO_HOOKS_OPTIONS, *CHECKOUT_OPTIONS, *args)
         return require_success(run_program(argv, self._env, stdin, timeout_s=CHECKOUT_TIMEOUT_S), args[0], good)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from ralphproof.workspace.git_objects import Entry
 
     # A path, what it holds, and what the parent has there: why it must stay out, or nothing.
-    Judge = Callable[[str, bytes, bytes | None], str]
-    Differing = dict[bytes, tuple[Entry | None, Entry | None]]
+    ExclusionRule = Callable[[str, bytes, bytes | None], str]
+    TreeDifferences = dict[bytes, tuple[Entry | None, Entry | None]]
 
 SCRATCH_PREFIX = "ralph-branch-"
 SUBMODULE_MODE = b"160000"
@@ -59,7 +59,7 @@ class ExcludedFile:
     """A file that stays out of a commit, and why."""
 
     path: str
-    why: str
+    reason: str
 
 
 @value
@@ -69,7 +69,7 @@ class CommitPlan:
     tree: str
     parent: str | None
     changes: tuple[tuple[str, str], ...]
-    withheld: tuple[ExcludedFile, ...] = ()
+    excluded: tuple[ExcludedFile, ...] = ()
     empty: bool = False  # the parent has this very tree
 
 
@@ -89,11 +89,11 @@ class CommitBuilder:
     def __init__(self, root: str, environ: Mapping[str, str], store: bool = True) -> None:
         import tempfile
 
-        self.users, self._stores = UserGit(root, environ), store
+        self.user_git, self._store = UserGit(root, environ), store
         self._scratch = tempfile.mkdtemp(prefix=SCRATCH_PREFIX)
-        index = PrivateIndex(self.users.root, self._scratch, self.users.folders, environ)
-        index.make()
-        folders = self.users.folders
+        index = PrivateIndex(self.user_git.root, self._scratch, self.user_git.folders, environ)
+        index.create()
+        folders = self.user_git.folders
         objects = ObjectStore if store else UnstoredObjects
         self._objects = objects(index.git, folders.objects, folders.algorithm, index.env)
         self._trees = TreeStore(self._objects)
@@ -110,25 +110,25 @@ class CommitBuilder:
         self._objects.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def landing(self, snapshot: Snapshot, judge: Judge) -> CommitPlan:
+    def plan(self, snapshot: Snapshot, judge: ExclusionRule) -> CommitPlan:
         """The tree that a commit of this snapshot would have."""
         if snapshot.tree is None:
             raise HarnessFailed(f"the tree was not saved: {snapshot.problem}")
         try:
-            return self._landing(snapshot, judge)
+            return self._plan(snapshot, judge)
         except ObjectMissing as error:
             raise Refused(f"what was saved is no longer there; was it pruned? ({error})") from error
 
-    def _landing(self, snapshot: Snapshot, judge: Judge) -> CommitPlan:
+    def _plan(self, snapshot: Snapshot, judge: ExclusionRule) -> CommitPlan:
         assert snapshot.tree is not None
         parent = snapshot.head if snapshot.head and self.commits.has(snapshot.head) else None
         base = self.commits.header(parent, b"tree ")[0] if parent else None
-        raw = self._saved_only(self._trees.compare(base, snapshot.tree), snapshot)
-        differing = self._as_stored(raw)
+        raw = self._without_unsaved(self._trees.compare(base, snapshot.tree), snapshot)
+        differing = self._apply_conversions(raw)
         held = {ExcludedFile(path, TOO_LARGE) for path in snapshot.left_out}
-        accepted: Differing = {}
+        accepted: TreeDifferences = {}
         for path, (was, now) in differing.items():
-            if why := self._why_out(path, was, raw[path][1], judge):
+            if why := self._exclusion_reason(path, was, raw[path][1], judge):
                 held.add(ExcludedFile(decode_path(path), why))
             else:
                 accepted[path] = (was, now)
@@ -137,33 +137,33 @@ class CommitBuilder:
         told = tuple(sorted(held, key=lambda one: one.path))
         return CommitPlan(tree, parent, _changed_paths(accepted), told, tree == base)
 
-    def _saved_only(self, differing: Differing, snapshot: Snapshot) -> Differing:
+    def _without_unsaved(self, differing: TreeDifferences, snapshot: Snapshot) -> TreeDifferences:
         """Without what was never saved: it is not gone. That is our own, the too large, submodules, sparse files."""
-        sparse = self._flagged() if any(now is None for _, now in differing.values()) else set()
+        sparse = self._flagged_paths() if any(now is None for _, now in differing.values()) else set()
         kept = {path for path, (was, _) in differing.items() if was is not None and was[0] == SUBMODULE_MODE}
         kept |= {*OWN_NAMES, *map(os.fsencode, snapshot.left_out)}
         kept |= {path for path, (_, now) in differing.items() if now is None and path in sparse}
         return {path: pair for path, pair in differing.items() if not kept.intersection(_path_and_parents(path))}
 
-    def _flagged(self) -> set[bytes]:
+    def _flagged_paths(self) -> set[bytes]:
         """Paths that the user marked skip-worktree or assume-unchanged."""
-        records = self.users.ask("ls-files", "-z", "-v").out.split(b"\0")
+        records = self.user_git.run("ls-files", "-z", "-v").out.split(b"\0")
         return {record[2:] for record in records if record and (record[:1] == b"S" or record[:1].islower())}
 
-    def _as_stored(self, differing: Differing) -> Differing:
+    def _apply_conversions(self, differing: TreeDifferences) -> TreeDifferences:
         """The same with each file as git would store it: line ends, encodings and the user's filters (LFS) applied."""
         paths = [path for path, (_, now) in differing.items() if now and now[0] in (MODE_FILE, MODE_EXECUTABLE)]
         stored = dict(differing)
-        for path in self._converted(paths):
+        for path in self._converted_paths(paths):
             was, now = differing[path]
             assert now is not None
             if path in self._unfiltered:
-                if was and self._points_to(was[1], now[1]):
+                if was and self._is_lfs_pointer_of(was[1], now[1]):
                     del stored[path]
                 continue
-            options = ("-w",) if self._stores else ()
+            options = ("-w",) if self._store else ()
             content = self._objects.read(now[1])[1]
-            made = self.users.ask("hash-object", *options, "--stdin", f"--path={os.fsdecode(path)}", stdin=content)
+            made = self.user_git.run("hash-object", *options, "--stdin", f"--path={os.fsdecode(path)}", stdin=content)
             entry = (now[0], made.out.strip().decode())
             if entry == was:
                 del stored[path]
@@ -171,7 +171,7 @@ class CommitBuilder:
                 stored[path] = (was, entry)
         return stored
 
-    def _points_to(self, pointer: str, blob: str) -> bool:
+    def _is_lfs_pointer_of(self, pointer: str, blob: str) -> bool:
         """Whether a commit has the pointer that Git LFS makes of this content."""
         import hashlib
 
@@ -180,38 +180,38 @@ class CommitBuilder:
             known.startswith(LFS_POINTER) and hashlib.sha256(self._objects.read(blob)[1]).hexdigest().encode() in known
         )
 
-    def _converted(self, paths: list[bytes]) -> Iterable[bytes]:
+    def _converted_paths(self, paths: list[bytes]) -> Iterable[bytes]:
         if not paths:
             return ()
         asked = b"".join(path + b"\0" for path in paths)
-        words = self.users.ask("check-attr", "-z", "--stdin", *CONVERSION_ATTRIBUTES, stdin=asked).out.split(b"\0")
+        words = self.user_git.run("check-attr", "-z", "--stdin", *CONVERSION_ATTRIBUTES, stdin=asked).out.split(b"\0")
         told = list(zip(words[::3], words[1::3], words[2::3], strict=False))
         found = {path for path, _, said in told if said not in NO_CONVERSION}
         filtered = ((path, os.fsdecode(said)) for path, name, said in told if name == b"filter")
-        self._unfiltered = {path: said for path, said in filtered if said in self.users.unused_filters}
-        if self.users.line("config", "core.autocrlf") in ("true", "input"):
+        self._unfiltered = {path: said for path, said in filtered if said in self.user_git.unused_filters}
+        if self.user_git.run_line("config", "core.autocrlf") in ("true", "input"):
             found |= {path for path, name, said in told if (name, said) == (b"text", b"unspecified")}
         return sorted(found & set(paths))
 
-    def _why_out(self, path: bytes, was: Entry | None, now: Entry | None, judge: Judge) -> str:
+    def _exclusion_reason(self, path: bytes, was: Entry | None, now: Entry | None, judge: ExclusionRule) -> str:
         if now is None or now[0] not in BLOB_MODES:
             return ""
-        if was is None and self._nested(path):
+        if was is None and self._is_nested(path):
             return NESTED_REPOSITORY
         if path in self._unfiltered:
             return FILTER_NOT_RUN.format(self._unfiltered[path])
         before = self._objects.read(was[1])[1] if was and was[0] in BLOB_MODES else None
         return judge(decode_path(path), self._objects.read(now[1])[1], before)
 
-    def _nested(self, path: bytes) -> bool:
+    def _is_nested(self, path: bytes) -> bool:
         folder = os.path.dirname(path)
         while folder:
-            if os.path.lexists(os.path.join(os.fsencode(self.users.root), folder, b".git")):
+            if os.path.lexists(os.path.join(os.fsencode(self.user_git.root), folder, b".git")):
                 return True
             folder = os.path.dirname(folder)
         return False
 
-    def work_in(self, tree: str) -> str:
+    def content_digest(self, tree: str) -> str:
         """A digest of what a tree holds but for what is our own: two trees with the same one are the same work."""
         import hashlib
 
@@ -221,27 +221,27 @@ class CommitBuilder:
         )
         return hashlib.sha256(b"\n".join(told)).hexdigest()
 
-    def saved_as(self, commit: str) -> Snapshot:
+    def snapshot_of(self, commit: str) -> Snapshot:
         """A save by its commit, as far as that tells."""
         from ralphproof.engine.workspace import Snapshot
 
         head = next(iter(self.commits.header(commit, b"parent ")), None)
         return Snapshot(commit, self.commits.header(commit, b"tree ")[0], head=head)
 
-    def only_in(self, saved: Snapshot, landing: CommitPlan, trees: Iterable[str], folder: str) -> tuple[str, ...]:
+    def files_only_in(self, saved: Snapshot, landing: CommitPlan, trees: Iterable[str], folder: str) -> tuple[str, ...]:
         """Files of a save that no commit had then, and whose content neither these trees have nor, now, the folder."""
         assert saved.tree is not None
-        paths = {path for letter, path in landing.changes if letter != "D"} | {one.path for one in landing.withheld}
+        paths = {path for letter, path in landing.changes if letter != "D"} | {one.path for one in landing.excluded}
         others, found = [*trees], []
         for path in sorted(paths):
             name = path.encode("utf-8", "surrogateescape")
-            ids = {self._held(tree, name) for tree in (saved.tree, landing.tree)} - {""}
-            known = {self._held(tree, name) for tree in others}
-            if ids and not ids & known and not self._lies(folder, name, self._held(saved.tree, name)):
+            ids = {self._blob_at(tree, name) for tree in (saved.tree, landing.tree)} - {""}
+            known = {self._blob_at(tree, name) for tree in others}
+            if ids and not ids & known and not self._file_has_content(folder, name, self._blob_at(saved.tree, name)):
                 found.append(path)
         return tuple(found)
 
-    def _held(self, tree: str, path: bytes) -> str:
+    def _blob_at(self, tree: str, path: bytes) -> str:
         """What a tree holds at a path; empty where it holds nothing there, or cannot be read."""
         *above, name = path.split(b"/")
         try:
@@ -253,7 +253,7 @@ class CommitBuilder:
         except ObjectMissing:
             return ""
 
-    def _lies(self, folder: str, path: bytes, blob: str) -> bool:
+    def _file_has_content(self, folder: str, path: bytes, blob: str) -> bool:
         """Whether a file, or a link, still has this content."""
         import stat
 
@@ -269,7 +269,7 @@ class CommitBuilder:
         except (OSError, ObjectMissing):
             return False
 
-    def differing(self, checked: str, tree: str) -> tuple[str, ...] | None:
+    def differing_paths(self, checked: str, tree: str) -> tuple[str, ...] | None:
         """The paths in which two trees differ but for what is our own; None where one cannot be read."""
         try:
             paths = self._trees.compare(checked, tree)
@@ -279,18 +279,21 @@ class CommitBuilder:
             decode_path(path) for path in sorted(paths) if not {*OWN_NAMES}.intersection(_path_and_parents(path))
         )
 
-    def intruders(self, tip: str, known: Iterable[str], judge: Judge) -> tuple[ExcludedFile, ...]:
+    def excluded_in_commits(self, tip: str, known: Iterable[str], judge: ExclusionRule) -> tuple[ExcludedFile, ...]:
         """What must stay out and stands in a commit that `tip` has and the known ones have not."""
         found: dict[str, str] = {}
-        for commit, paths in self.commits.since([tip], known):
+        for commit, paths in self.commits.list_new_commits([tip], known):
             parent = next(iter(self.commits.header(commit, b"parent ")), None)
             for path in paths:
-                now, was = self.commits.entry(commit, path), self.commits.entry(parent, path) if parent else None
-                if why := self._why_out(path, was, now, judge):
+                now, was = (
+                    self.commits.read_entry(commit, path),
+                    self.commits.read_entry(parent, path) if parent else None,
+                )
+                if why := self._exclusion_reason(path, was, now, judge):
                     found.setdefault(decode_path(path), why)
         return tuple(ExcludedFile(path, why) for path, why in sorted(found.items()))
 
-    def changes(self, before: str | None, after: str) -> tuple[tuple[str, str], ...]:
+    def changed_paths(self, before: str | None, after: str) -> tuple[tuple[str, str], ...]:
         """What differs between two commits, as a landing tells it."""
         trees = [self.commits.header(one, b"tree ")[0] if one else None for one in (before, after)]
         return _changed_paths(self._trees.compare(*trees))
@@ -303,6 +306,6 @@ def _path_and_parents(path: bytes) -> Iterable[bytes]:
         path = os.path.dirname(path)
 
 
-def _changed_paths(differing: Differing) -> tuple[tuple[str, str], ...]:
+def _changed_paths(differing: TreeDifferences) -> tuple[tuple[str, str], ...]:
     found = (("A" if was is None else "D" if now is None else "M", path) for path, (was, now) in differing.items())
     return tuple((letter, decode_path(path)) for letter, path in found)

@@ -41,18 +41,18 @@ class FileReader:
         self.root, self._keep = os.fsencode(root), keep
         self._seen: dict[bytes, tuple[Signature, Entry, int]] = {}
         self._folders: dict[bytes, bool] = {b"": True}
-        self.large: set[bytes] = set()
+        self.too_large: set[bytes] = set()
 
-    def begin(self) -> None:
+    def start_scan(self) -> None:
         """Start a new look at everything."""
         self._folders = {b"": True}
-        self.large = set()
+        self.too_large = set()
 
-    def look(self, path: bytes) -> Entry | None:
+    def read_entry(self, path: bytes) -> Entry | None:
         """What the path holds; None where it holds nothing that is saved. Too large a file goes to `large`."""
         full = self.root + b"/" + path
         try:
-            state = os.lstat(full) if self._inside(os.path.dirname(path)) else None
+            state = os.lstat(full) if self._is_inside_root(os.path.dirname(path)) else None
         except (FileNotFoundError, NotADirectoryError):
             return None
         except PermissionError:
@@ -60,14 +60,14 @@ class FileReader:
         if state is None or not (stat.S_ISREG(state.st_mode) or stat.S_ISLNK(state.st_mode)):
             return None
         if state.st_size > MAX_FILE_BYTES:
-            self.large.add(path)
+            self.too_large.add(path)
             return None
         return self._entry(path, full, state)
 
-    def _inside(self, folder: bytes) -> bool:
+    def _is_inside_root(self, folder: bytes) -> bool:
         """Whether no symbolic link lies on the way: behind one are files of somewhere else."""
         if folder not in self._folders:
-            above = self._inside(os.path.dirname(folder))
+            above = self._is_inside_root(os.path.dirname(folder))
             self._folders[folder] = above and stat.S_ISDIR(os.lstat(self.root + b"/" + folder).st_mode)
         return self._folders[folder]
 
@@ -88,7 +88,7 @@ class FileReader:
             self._seen[path] = (signature, entry, started)
         return entry
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Read everything again."""
         self._seen.clear()
 
@@ -148,38 +148,38 @@ class ChangeTimes:
 
     def __init__(self, root: str, private: str) -> None:
         self._root, self._stamp = os.fsencode(root), os.path.join(os.fsencode(private), b"instant")
-        self._mark_ns = self._looked_ns = self._last()
+        self._mark_ns = self._last_look_ns = self._stored_mark()
 
-    def mark(self) -> None:
+    def mark_now(self) -> None:
         """Now is the instant, and later than everything before: the clock of the files goes in steps."""
-        before = self._now(self._stamp)
-        while (instant := self._now(self._stamp)) == before:
+        before = self._touch(self._stamp)
+        while (instant := self._touch(self._stamp)) == before:
             time.sleep(CLOCK_STEP_S)
-        self._mark_ns = self._looked_ns = instant
+        self._mark_ns = self._last_look_ns = instant
 
-    def older(self, paths: Iterable[str]) -> tuple[str, ...]:
+    def unchanged_since_mark(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Those of the paths that were not touched since the instant; for a deleted one its folder tells."""
         return tuple(path for path in paths if self._ctime_ns(path.encode("utf-8", "surrogateescape")) < self._mark_ns)
 
-    def later(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
+    def changed_since(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
         """Those of the paths that were last touched after another instant, whatever we ourselves left behind aside."""
         names = ((path, path.encode("utf-8", "surrogateescape")) for path in paths)
         others = ((path, name) for path, name in names if not os.path.basename(name).startswith(TEMPORARY_PREFIX))
         return tuple(path for path, name in others if self._ctime_ns(name) > instant_ns)
 
-    def stirred(self) -> bool:
+    def has_activity(self) -> bool:
         """Whether any file or folder was touched since the instant, or since this was last asked."""
-        before, self._looked_ns = self._looked_ns, self._now(self._stamp + b"-looked")
+        before, self._last_look_ns = self._last_look_ns, self._touch(self._stamp + b"-looked")
         return any(changed >= before for changed in _ctimes_below(self._root))
 
-    def _last(self) -> int:
+    def _stored_mark(self) -> int:
         """The instant that another process marked last: we may go on with what it began."""
         try:
             return os.stat(self._stamp).st_ctime_ns
         except OSError:
             return 0
 
-    def _now(self, stamp: bytes) -> int:
+    def _touch(self, stamp: bytes) -> int:
         file = os.open(stamp, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.utime(file)

@@ -128,14 +128,14 @@ class UserGit:
         if folders is None or git is None:
             raise Refused(f"{self.root}: no git repository, or no git")
         refuse_unsafe_repository(self.root, folders)
-        self.folders, self.git, self._given = folders, git, environ
+        self.folders, self.git, self._environ = folders, git, environ
         above = os.path.dirname(self.root)  # a repository around ours is not ours
         self.env = user_git_environment(environ) | {"GIT_CEILING_DIRECTORIES": above, "GIT_OPTIONAL_LOCKS": "0"}
         filters = find_local_filters(git, self.root, folders, self.env)
         self.unused_filters = frozenset(name for name, programs in filters.items() if not programs)
         self.env |= disabled_filters_environment(filters)
 
-    def ask(
+    def run(
         self, *args: str, stdin: bytes = b"", good: tuple[int, ...] = (0,), env: Mapping[str, str] | None = None,
         timeout_s: float = USER_GIT_TIMEOUT_S,
     ) -> ProgramResult:  # fmt: skip
@@ -146,30 +146,30 @@ class UserGit:
             raise Refused(f"git {args[0]}: {reply.said or reply.code}")
         return reply
 
-    def line(self, *args: str) -> str:
+    def run_line(self, *args: str) -> str:
         """The answer in one line; empty where git has none. Raises Refused where git itself gives up, and says why."""
-        reply = self.ask(*args, good=ANSWER_CODES)
+        reply = self.run(*args, good=ANSWER_CODES)
         return reply.out.decode("utf-8", "surrogateescape").rstrip("\n") if reply.code == 0 else ""
 
-    def commit_of(self, revision: str) -> str:
+    def resolve_commit(self, revision: str) -> str:
         """The id of a commit; empty where it is not there."""
-        found = self.line("rev-parse", "-q", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+        found = self.run_line("rev-parse", "-q", "--verify", "--end-of-options", f"{revision}^{{commit}}")
         return found if is_object_id(found) else ""
 
-    def must_be_a_branch_name(self, name: str) -> None:
+    def check_branch_name(self, name: str) -> None:
         """Raise Refused for what git does not take as the name of a branch."""
         odd = name.startswith("-") or name == "HEAD" or "\0" in name
-        if odd or self.ask("check-ref-format", f"refs/heads/{name}", good=(0, 1)).code:
+        if odd or self.run("check-ref-format", f"refs/heads/{name}", good=(0, 1)).code:
             raise Refused(f"{name!r} cannot be the name of a branch; say another one")
 
-    def branch(self, name: str) -> str:
+    def branch_commit(self, name: str) -> str:
         """The commit that a branch names; empty where there is no such branch."""
-        return self.commit_of(f"refs/heads/{name}")
+        return self.resolve_commit(f"refs/heads/{name}")
 
-    def checked_out(self, name: str) -> str:
+    def find_checkout(self, name: str) -> str:
         """The work tree in which this branch is checked out; empty where it is in none."""
         place = ""
-        for line in self.line("worktree", "list", "--porcelain").splitlines():
+        for line in self.run_line("worktree", "list", "--porcelain").splitlines():
             key, _, rest = line.partition(" ")
             place = rest if key == "worktree" else place
             if key == "branch" and rest == f"refs/heads/{name}":
@@ -180,34 +180,34 @@ class UserGit:
         """A commit by the user that no ref names yet, made now or `at` that time: then twice the same is one commit."""
         on = ("-p", parent) if parent else ()
         when = {} if at is None else dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), f"@{int(at)} +0000")
-        who = self._signed() | when
+        who = self._identity_environment() | when
         text = message.encode("utf-8", "replace")
-        made = self.ask("-c", "i18n.commitEncoding=UTF-8", "commit-tree", tree, *on, stdin=text, env=who)
+        made = self.run("-c", "i18n.commitEncoding=UTF-8", "commit-tree", tree, *on, stdin=text, env=who)
         return made.out.strip().decode()
 
-    def ident(self) -> bytes:
+    def identity(self) -> bytes:
         """The user and the time, as a commit says who made it."""
-        return self.ask("var", "GIT_COMMITTER_IDENT", env=self._signed()).out.strip()
+        return self.run("var", "GIT_COMMITTER_IDENT", env=self._identity_environment()).out.strip()
 
-    def _signed(self) -> dict[str, str]:
-        name, email = self._who()
+    def _identity_environment(self) -> dict[str, str]:
+        name, email = self._user_identity()
         who = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email}
         who |= {"GIT_COMMITTER_NAME": name, "GIT_COMMITTER_EMAIL": email}
-        return who | {key: self._given[key] for key in IDENTITY_VARIABLES if self._given.get(key)}
+        return who | {key: self._environ[key] for key in IDENTITY_VARIABLES if self._environ.get(key)}
 
-    def holds(self, after: str, before: str) -> bool:
+    def contains(self, after: str, before: str) -> bool:
         """Whether a commit has another in its history."""
-        return self.ask("merge-base", "--is-ancestor", before, after, good=(0, 1)).code == 0
+        return self.run("merge-base", "--is-ancestor", before, after, good=(0, 1)).code == 0
 
-    def _who(self) -> tuple[str, str]:
+    def _user_identity(self) -> tuple[str, str]:
         """The user by their settings: both halves, or nobody."""
-        found = self.line("config", "user.name"), self.line("config", "user.email")
+        found = self.run_line("config", "user.name"), self.run_line("config", "user.email")
         return found if all(found) else FALLBACK_IDENTITY
 
-    def let(self, name: str, commit: str, force: bool) -> None:
+    def set_branch(self, name: str, commit: str, force: bool) -> None:
         """Let a branch name a commit. Git itself refuses one that is checked out."""
         move = ("--force",) if force else ()
-        self.ask("branch", "--no-track", *move, name, commit)
+        self.run("branch", "--no-track", *move, name, commit)
 
 
 class GitFailed(HarnessFailed):

@@ -40,25 +40,25 @@ class TreeStore:
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
-        self._known: dict[str, dict[bytes, Entry]] = {}
+        self._cache: dict[str, dict[bytes, Entry]] = {}
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Read everything again: the object store may be another one."""
-        self._known.clear()
+        self._cache.clear()
 
     def entries(self, tree: str) -> dict[bytes, Entry]:
         """What lies directly in a tree, by name."""
-        if tree not in self._known:
-            self._remember(tree, self._parse(self._objects.read(tree)[1]))
-        return self._known[tree]
+        if tree not in self._cache:
+            self._add_to_cache(tree, self._parse(self._objects.read(tree)[1]))
+        return self._cache[tree]
 
-    def _remember(self, tree: str, entries: dict[bytes, Entry]) -> None:
-        if len(self._known) >= MAX_CACHED_TREES:
-            self._known.clear()
-        self._known[tree] = entries
+    def _add_to_cache(self, tree: str, entries: dict[bytes, Entry]) -> None:
+        if len(self._cache) >= MAX_CACHED_TREES:
+            self._cache.clear()
+        self._cache[tree] = entries
 
     def _parse(self, body: bytes) -> dict[bytes, Entry]:
-        entries, at, width = {}, 0, self._objects.bytes
+        entries, at, width = {}, 0, self._objects.id_bytes
         while at < len(body):
             end = body.index(b"\0", at)
             mode, _, name = body[at:end].partition(b" ")
@@ -104,7 +104,7 @@ class TreeStore:
         ordered = sorted(entries.items(), key=lambda item: item[0] + b"/" if item[1][0] == MODE_FOLDER else item[0])
         body = b"".join(b"%s %s\0%s" % (mode, name, bytes.fromhex(object_id)) for name, (mode, object_id) in ordered)
         tree = self._objects.write(b"tree", body)
-        self._remember(tree, entries)
+        self._add_to_cache(tree, entries)
         return tree
 
     def compare(self, before: str | None, after: str | None) -> dict[bytes, tuple[Entry | None, Entry | None]]:
@@ -158,7 +158,7 @@ def read_head(index: PrivateIndex) -> str | None:
     """The commit that HEAD names, or None before the first one."""
     if index.folders.ref_files:
         return head_commit(index.folders)
-    reply = index.ask("rev-parse", "-q", "--verify", "HEAD", env=_repository_environment(index, index.folders.git_dir))
+    reply = index.run("rev-parse", "-q", "--verify", "HEAD", env=_repository_environment(index, index.folders.git_dir))
     if reply.code not in (0, 1):
         raise GitFailed(f"git rev-parse: {reply.said}")
     return reply.out.strip().decode() or None
@@ -169,14 +169,14 @@ def read_ref(index: PrivateIndex, ref: str) -> str | None:
     if index.folders.ref_files:
         found = read_ref_text(index.folders, ref.encode())
         return found.strip().decode("ascii", "replace") if found else None
-    reply = index.ask("rev-parse", "-q", "--verify", ref, env=_repository_environment(index, index.folders.common))
+    reply = index.run("rev-parse", "-q", "--verify", ref, env=_repository_environment(index, index.folders.common))
     return reply.out.strip().decode() if reply.code == 0 else None
 
 
 def write_ref(index: PrivateIndex, ref: str, commit: str) -> None:
     """Let the ref name the commit, durably."""
     if not index.folders.ref_files:
-        index.must("update-ref", ref, commit, env=_repository_environment(index, index.folders.common))
+        index.run_checked("update-ref", ref, commit, env=_repository_environment(index, index.folders.common))
         return
     path = os.path.join(index.folders.common, ref)
     folder = os.path.dirname(path)
@@ -230,46 +230,46 @@ class ObjectStore:
         import hashlib
         import zlib
 
-        self.folder, self.bytes = os.fsencode(folder), 32 if algorithm == "sha256" else 20
+        self.folder, self.id_bytes = os.fsencode(folder), 32 if algorithm == "sha256" else 20
         self._hash = hashlib.sha256 if algorithm == "sha256" else hashlib.sha1
         self._compress = zlib.compress
         self._git, self._env = git, env
-        self._unnamed = AtomicFileBatch(self.folder, 0o444)
-        self._batch: tuple[int, int, int] | None = None
+        self._pending = AtomicFileBatch(self.folder, 0o444)
+        self._cat_file: tuple[int, int, int] | None = None
 
     def write(self, kind: bytes, body: bytes) -> str:
         """Store an object unless it is there; return its id."""
         raw = b"%s %d\0%s" % (kind, len(body), body)
         name = self._hash(raw).hexdigest()
         final = b"%s/%s/%s" % (self.folder, name[:2].encode(), name[2:].encode())
-        if not self._unnamed.has(final):
-            self._unnamed.add(final, self._compress(raw, 1))
+        if not self._pending.has(final):
+            self._pending.add(final, self._compress(raw, 1))
         return name
 
     def flush(self) -> None:
         """Make everything written so far durable."""
-        self._unnamed.flush()
+        self._pending.flush()
 
     def discard(self) -> None:
         """Forget what was not flushed."""
-        self._unnamed.discard()
+        self._pending.discard()
 
     def read(self, name: str) -> tuple[bytes, bytes]:
         """Kind and body of an object. Raises ObjectMissing, and GitFailed where git cannot tell whether it is there."""
-        if self._unnamed:
+        if self._pending:
             self.flush()
         try:
-            return self._ask(name)
+            return self._read_from_cat_file(name)
         except OSError:  # somebody may have ended our helper, as `pkill git` does: another one can tell
             self.close()
         try:
-            return self._ask(name)
+            return self._read_from_cat_file(name)
         except OSError as error:
             self.close()
             raise GitFailed(f"git cat-file could not be asked for {name}: {error}") from error
 
-    def _ask(self, name: str) -> tuple[bytes, bytes]:
-        to, back, _ = self._batch or self._start()
+    def _read_from_cat_file(self, name: str) -> tuple[bytes, bytes]:
+        to, back, _ = self._cat_file or self._start_cat_file()
         write_all(to, name.encode() + b"\n")
         head, _, rest = _read_line(back).partition(b"\n")
         words = head.split()
@@ -283,7 +283,7 @@ class ObjectStore:
             left -= len(piece)
         return words[1], b"".join(pieces)[:-1]
 
-    def _start(self) -> tuple[int, int, int]:
+    def _start_cat_file(self) -> tuple[int, int, int]:
         theirs_in, to = os.pipe()
         back, theirs_out = os.pipe()
         nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -298,12 +298,12 @@ class ObjectStore:
         finally:
             for end in (theirs_in, theirs_out, nowhere):
                 os.close(end)
-        self._batch = (to, back, pid)
-        return self._batch
+        self._cat_file = (to, back, pid)
+        return self._cat_file
 
     def close(self) -> None:
         """End the helper process; it may be started again."""
-        batch, self._batch = self._batch, None
+        batch, self._cat_file = self._cat_file, None
         if batch:
             os.close(batch[0])
             os.close(batch[1])
@@ -348,26 +348,26 @@ class CommitStore:
 
     def __init__(self, index: PrivateIndex, objects: ObjectStore, trees: TreeStore) -> None:
         self._index, self._objects, self._trees = index, objects, trees
-        self._known: set[str] = set()
+        self._known_commits: set[str] = set()
 
     @property
     def folders(self) -> GitFolders:
         """Where the repository keeps its things."""
         return self._index.folders
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Look everything up again."""
-        self._known.clear()
+        self._known_commits.clear()
 
     def has(self, name: str) -> bool:
         """Whether there is a commit of this id."""
-        if name not in self._known:
+        if name not in self._known_commits:
             try:
                 if self._objects.read(name)[0] != b"commit":
                     return False
             except ObjectMissing:
                 return False
-            self._known.add(name)
+            self._known_commits.add(name)
         return True
 
     def header(self, commit: str, field: bytes) -> list[str]:
@@ -375,32 +375,32 @@ class CommitStore:
         head = self._objects.read(commit)[1].partition(b"\n\n")[0]
         return [line[len(field) :].decode() for line in head.split(b"\n") if line.startswith(field)]
 
-    def descends(self, before: str, after: str | None) -> bool:
+    def is_ancestor(self, before: str, after: str | None) -> bool:
         """Whether a commit holds another. Raises GitFailed where git cannot tell."""
         if after is None or not (self.has(before) and self.has(after)):
             return False
         if before in self.header(after, b"parent "):
             return True
-        reply = self.ask("merge-base", "--is-ancestor", before, after)
+        reply = self.run("merge-base", "--is-ancestor", before, after)
         if reply.code not in (0, 1):
             raise GitFailed(f"git merge-base: {reply.said}")
         return reply.code == 0
 
-    def ask(self, *args: str, stdin: bytes = b"") -> ProgramResult:
+    def run(self, *args: str, stdin: bytes = b"") -> ProgramResult:
         """A question to git."""
         theirs = os.path.join(self.folders.common, "shallow")  # says where the history of a shallow clone ends
         if os.path.exists(theirs):
-            self._index.note("shallow", read_regular_file(os.fsencode(theirs)))
-        return self._index.ask(*args, stdin=stdin)
+            self._index.write_note("shallow", read_regular_file(os.fsencode(theirs)))
+        return self._index.run(*args, stdin=stdin)
 
     def log(self, head: str, lines: int) -> tuple[str, ...]:
         """The last commits before and with this one, newest first, one line each."""
         if lines < 1:
             return ()
-        reply = self.ask("log", "--no-color", "--format=%h %s", f"--max-count={lines}", head, "--")
+        reply = self.run("log", "--no-color", "--format=%h %s", f"--max-count={lines}", head, "--")
         return tuple(reply.out.decode("utf-8", "replace").split("\n")[:-1]) if reply.code == 0 else ()
 
-    def entry(self, revision: str, path: bytes) -> Entry | None:
+    def read_entry(self, revision: str, path: bytes) -> Entry | None:
         """What a commit holds at a path; None where it holds nothing there, or is itself not there."""
         found: Entry | None = (MODE_FOLDER, f"{revision}^{{tree}}")
         try:
@@ -412,17 +412,17 @@ class CommitStore:
             return None
         return found
 
-    def blob(self, name: str) -> bytes:
+    def read_blob(self, name: str) -> bytes:
         """The content of a file. Raises ObjectMissing."""
         return self._objects.read(name)[1]
 
-    def since(self, tips: Iterable[str], known: Iterable[str]) -> list[tuple[str, list[bytes]]]:
+    def list_new_commits(self, tips: Iterable[str], known: Iterable[str]) -> list[tuple[str, list[bytes]]]:
         """The commits that the tips hold and the known ones do not, newest first, each with the paths that it changed.
 
         Of a merge only what it has from none of its parents. Raises TooMany where they are not all looked through.
         """
         lines = [*tips, *(f"^{name}" for name in known)]
-        reply = self.ask("log", *LOG_OPTIONS, stdin="".join(f"{line}\n" for line in lines).encode())
+        reply = self.run("log", *LOG_OPTIONS, stdin="".join(f"{line}\n" for line in lines).encode())
         if reply.code != 0:
             raise GitFailed(f"git log: {reply.said}")
         found: list[tuple[str, list[bytes]]] = []
@@ -436,50 +436,50 @@ class CommitStore:
             raise TooManyCommits(f"more than {MAX_COMMITS} new commits: what they hold cannot be told")
         return found
 
-    def behind(self, names: Iterable[str]) -> dict[str, str]:
+    def peel_to_commits(self, names: Iterable[str]) -> dict[str, str]:
         """The commit behind each id: itself, or what a tag names; without those that lead to none."""
         asked = list(names)
         stdin = "".join(f"{name}^{{commit}}\n" for name in asked).encode()
-        reply = self.ask("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=stdin)
+        reply = self.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=stdin)
         if reply.code != 0:
             raise GitFailed(f"git cat-file: {reply.said}")
         answers = (line.split(" ") for line in reply.out.decode("ascii", "replace").splitlines())
         return {name: said[0] for name, said in zip(asked, answers, strict=False) if said[-1] == "commit"}
 
-    def is_there(self, name: str) -> bool:
+    def object_exists(self, name: str) -> bool:
         """Whether there is any object of this id, whatever was known of it before."""
-        return self.ask("cat-file", "-e", name).code == 0
+        return self.run("cat-file", "-e", name).code == 0
 
-    def refs(self) -> bytes:
+    def list_refs(self) -> bytes:
         """Branches, tags and remote branches in lines `id name`, for repositories whose refs are no files."""
-        return self._listed("refs/heads", "refs/tags", "refs/remotes")
+        return self._for_each_ref("refs/heads", "refs/tags", "refs/remotes")
 
-    def all_refs(self) -> bytes:
+    def list_all_refs(self) -> bytes:
         """Every ref in such lines."""
-        return self._listed()
+        return self._for_each_ref()
 
-    def _listed(self, *kinds: str) -> bytes:
+    def _for_each_ref(self, *kinds: str) -> bytes:
         env = self._index.env | {"GIT_DIR": self.folders.common}
-        return self._index.must("for-each-ref", "--format=%(objectname) %(refname)", *kinds, env=env).out
+        return self._index.run_checked("for-each-ref", "--format=%(objectname) %(refname)", *kinds, env=env).out
 
-    def staged(self, paths: Iterable[bytes]) -> dict[bytes, Entry]:
+    def read_staged(self, paths: Iterable[bytes]) -> dict[bytes, Entry]:
         """What the user's index holds at these paths; nothing where it cannot be read."""
         wanted = [os.fsdecode(path) for path in paths]
         env = self._index.env | {"GIT_DIR": self.folders.git_dir}
-        reply = self._index.ask("ls-files", "--stage", "-z", "--", *wanted[:MAX_STAGED], env=env)
+        reply = self._index.run("ls-files", "--stage", "-z", "--", *wanted[:MAX_STAGED], env=env)
         records = (record.partition(b"\t") for record in reply.out.split(b"\0")[:-1])
         return {path: (about.split(b" ")[0], about.split(b" ")[1].decode()) for about, _, path in records}
 
-    def uncommitted(self, run: str, start: str) -> dict[bytes, tuple[Entry | None, Entry | None]]:
+    def uncommitted_changes(self, run: str, start: str) -> dict[bytes, tuple[Entry | None, Entry | None]]:
         """What differed from HEAD when this was saved: HEAD's version of each file, and the one saved."""
-        saved = self.named(run, start)
+        saved = self.find_saved_commit(run, start)
         if saved is None:
             return {}
         heads = self.header(saved, b"parent ")
         tree = self.header(heads[0], b"tree ")[0] if heads else None
         return self._trees.compare(tree, self.header(saved, b"tree ")[0])
 
-    def tie(self, run: str, name: str, commits: Iterable[str], message: str) -> None:
+    def keep_reachable(self, run: str, name: str, commits: Iterable[str], message: str) -> None:
         """Save a commit under this name of the run that only holds others, so that they are not pruned."""
         who = f"ralph <ralph@localhost> {int(time.time())} +0000"
         parents = "".join(f"parent {commit}\n" for commit in commits)
@@ -487,13 +487,13 @@ class CommitStore:
         text = f"tree {tree}\n{parents}author {who}\ncommitter {who}\n\n{message}\n"
         tied = self._objects.write(b"commit", text.encode("utf-8", "surrogateescape"))
         self._objects.flush()
-        self.name(run, name, tied)
+        self.write_run_ref(run, name, tied)
 
-    def named(self, run: str, name: str) -> str | None:
+    def find_saved_commit(self, run: str, name: str) -> str | None:
         """The commit that has this name of the run, if it is there."""
         saved = read_ref(self._index, run_ref_name(run, name))
         return saved if saved and is_object_id(saved) and self.has(saved) else None
 
-    def name(self, run: str, name: str, target: str) -> None:
+    def write_run_ref(self, run: str, name: str, target: str) -> None:
         """Let this name of the run name an object, durably."""
         write_ref(self._index, run_ref_name(run, name), target)

@@ -57,36 +57,38 @@ class GitWorkspace:
         if folders is None:
             raise Refused(f"{self.root} is not the top of a git repository")
         environ = os.environ if environ is None else environ
-        self._linked = os.path.islink(os.path.join(self.root, ".git"))  # so the user has it
+        self._git_is_link = os.path.islink(os.path.join(self.root, ".git"))  # so the user has it
         self._index = PrivateIndex(self.root, os.path.abspath(private), folders, environ)
-        self._index.make()
+        self._index.create()
         self._objects = ObjectStore(self._index.git, folders.objects, folders.algorithm, self._index.env)
         self._trees = TreeStore(self._objects)
         self.commits = CommitStore(self._index, self._objects, self._trees)
         self._work_tree = WorkTreeScanner(self._index, self._objects, self._trees, frozenset(map(os.fsencode, own)))
-        self._named: list[tuple[str, str]] = []  # refs that keep what we build on: the first since indexing, the last
-        self._since = ChangeTimes(self.root, private)
-        self._place = os.path.realpath(folders.common)
-        self._blocking = frozenset(
+        self._saved_refs: list[
+            tuple[str, str]
+        ] = []  # refs that keep what we build on: the first since indexing, the last
+        self._change_times = ChangeTimes(self.root, private)
+        self._repository_path = os.path.realpath(folders.common)
+        self._blocking_at_start = frozenset(
             find_blocking_files(folders.common, objects=False)
         )  # whoever put them there before us
-        self._unblocked: list[str] = []
+        self._removed_files: list[str] = []
 
-    def mark(self) -> None:
+    def mark_iteration_start(self) -> None:
         """From this instant on, changes are the turn's."""
-        self._since.mark()
+        self._change_times.mark_now()
 
-    def stirred(self) -> bool:
+    def has_activity(self) -> bool:
         """Whether files were touched since the mark, or since this was last asked."""
-        return self._since.stirred()
+        return self._change_times.has_activity()
 
-    def later(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
+    def changed_since(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
         """Those of the paths that were last touched after this instant."""
-        return self._since.later(paths, instant_ns)
+        return self._change_times.changed_since(paths, instant_ns)
 
     def begin(self, run: str) -> Snapshot:
         """Save the tree as the run finds it, the user's uncommitted work included."""
-        self._work_tree.begin()
+        self._work_tree.reset()
         return self.save(run, START_NAME)
 
     def save(self, run: str, name: str) -> Snapshot:
@@ -95,70 +97,70 @@ class GitWorkspace:
         if not os.path.isdir(self.root):
             raise WorkspaceGone(f"{self.root} is gone")
         entry = os.path.join(self.root, ".git")
-        planted = entry if os.path.islink(entry) and not self._linked else ""
+        planted = entry if os.path.islink(entry) and not self._git_is_link else ""
         if found := planted or find_unsafe_snapshot_path(self.root, self._index.folders, run):
-            return self._unknown(describe_unsafe_path(found))
-        self._unblock()
+            return self._unknown_snapshot(describe_unsafe_path(found))
+        self._remove_blocking_files()
         try:
             return self._save(run, ref, read_head(self._index))
         except OSError as error:
             if error.errno in DISK_FULL_ERRNOS:
                 raise DiskFull(f"cannot save the work: {error}") from error
-            return self._unknown(str(wrap_os_error(error)))
+            return self._unknown_snapshot(str(wrap_os_error(error)))
         except (GitFailed, ObjectMissing) as error:
-            return self._unknown(str(error))
+            return self._unknown_snapshot(str(error))
         finally:
             self._objects.discard()
 
-    def _unblock(self) -> None:
+    def _remove_blocking_files(self) -> None:
         """Remove FIFOs and devices that came into the repository: git, and we with it, would wait for them for ever."""
         folder = self.commits.folders.common
-        if os.path.realpath(folder) != self._place:
+        if os.path.realpath(folder) != self._repository_path:
             return  # a link stands in its place: nothing is removed where it leads
         for name in find_blocking_files(folder, objects=False):
-            if name in self._blocking:
+            if name in self._blocking_at_start:
                 continue
             try:
                 os.unlink(os.path.join(folder, name))
-                self._unblocked.append(name)
+                self._removed_files.append(name)
             except OSError:
                 pass
 
-    def unblocked(self) -> tuple[str, ...]:
+    def take_removed_files(self) -> tuple[str, ...]:
         """What was removed since this was last asked."""
-        removed, self._unblocked = tuple(self._unblocked), []
+        removed, self._removed_files = tuple(self._removed_files), []
         return removed
 
-    def _unknown(self, problem: str) -> Snapshot:
-        self._work_tree.distrust()
-        self._trees.forget()
+    def _unknown_snapshot(self, problem: str) -> Snapshot:
+        self._work_tree.invalidate()
+        self._trees.clear_cache()
         return Snapshot(None, None, problem=problem)
 
     def _save(self, run: str, ref: str, head: str | None) -> Snapshot:
-        if not (self._work_tree.ready and self._names_stand()):
+        if not (self._work_tree.ready and self._refs_intact()):
             self._prepare(run, first=ref == run_ref_name(run, START_NAME))
-        seen = self._work_tree.look()
+        seen = self._work_tree.scan()
         commit = self._commit(seen.tree, head, ref)
         self._objects.flush()
         write_ref(self._index, ref, commit)
-        self._named = [*self._named[:1], (ref, commit)]
-        if self._work_tree.settle():
-            self._named = [(ref, commit)]
+        self._saved_refs = [*self._saved_refs[:1], (ref, commit)]
+        if self._work_tree.update_base():
+            self._saved_refs = [(ref, commit)]
         return Snapshot(commit, seen.tree, ref, head, seen.left_out, seen.problem)
 
-    def _names_stand(self) -> bool:
+    def _refs_intact(self) -> bool:
         """Whether our saves are still named: else their objects may be gone too, and with them what we build on."""
-        return all(read_ref(self._index, ref) == commit for ref, commit in self._named)
+        return all(read_ref(self._index, ref) == commit for ref, commit in self._saved_refs)
 
     def _prepare(self, run: str, first: bool) -> None:
-        self._trees.forget()
-        self.commits.forget()
-        self._named = []
-        self._index.make()
-        if first or self._index.noted("run") != run.encode():
-            self._index.take_rules()
-            self._index.note("run", run)
-        self._work_tree.prepare(None if first else self._start_of(run))
+        self._trees.clear_cache()
+        self.commits.clear_cache()
+        self._saved_refs = []
+        self._index.create()
+        if first or self._index.read_note("run") != run.encode():
+            self._index.copy_ignore_rules()
+            self._index.write_note("run", run)
+        self._work_tree.index_all(None if first else self._start_of(run))
 
     def _start_of(self, run: str) -> str | None:
         """The tree that the run began with, from its ref: this may be another process than the one that began."""
@@ -171,7 +173,7 @@ class GitWorkspace:
         lines = (tree.encode(), parent, who, who, ref.encode())
         return self._objects.write(b"commit", b"tree %s\n%sauthor %s\ncommitter %s\n\n%s\n" % lines)
 
-    def saved(self, run: str, name: str) -> Snapshot | None:
+    def find_snapshot(self, run: str, name: str) -> Snapshot | None:
         """What was saved under this name of the run, as far as its ref tells; None where nothing is."""
         ref = run_ref_name(run, name)
         commit = read_ref(self._index, ref)
@@ -187,14 +189,16 @@ class GitWorkspace:
         moved = before.head != after.head
         try:
             paths = set(map(decode_path, self._trees.compare(before.tree, after.tree)))
-            rewritten = moved and before.head is not None and not self.commits.descends(before.head, after.head)
+            rewritten = moved and before.head is not None and not self.commits.is_ancestor(before.head, after.head)
         except (ObjectMissing, GitFailed):
-            return Change(known=False, tree=after.tree, committed=moved, rewritten=self._is_gone(before.head))
+            return Change(known=False, tree=after.tree, committed=moved, rewritten=self._commit_missing(before.head))
         paths |= set(before.left_out) ^ set(after.left_out)
         changed = tuple(sorted(paths))
-        return Change(changed, not after.problem, after.tree, rewritten, moved, self._since.older(changed))
+        return Change(
+            changed, not after.problem, after.tree, rewritten, moved, self._change_times.unchanged_since_mark(changed)
+        )
 
-    def uncommitted(self, snapshot: Snapshot) -> tuple[str, ...]:
+    def uncommitted_paths(self, snapshot: Snapshot) -> tuple[str, ...]:
         """The paths in which a tree differs from the commit that it stood on; none where it stood on none."""
         if snapshot.tree is None or snapshot.head is None:
             return ()
@@ -204,13 +208,13 @@ class GitWorkspace:
         except ObjectMissing as error:
             raise HarnessFailed(f"what was not committed cannot be told: {error}") from error
 
-    def differing_from_head(self) -> tuple[str, ...]:
+    def paths_differing_from_head(self) -> tuple[str, ...]:
         """The paths in which the files differ from the commit that HEAD names; all of them where it names none."""
-        self._work_tree.begin()
-        self._index.take_rules()
-        self._work_tree.prepare(None)
+        self._work_tree.reset()
+        self._index.copy_ignore_rules()
+        self._work_tree.index_all(None)
         try:
-            head, seen = read_head(self._index), self._work_tree.look()
+            head, seen = read_head(self._index), self._work_tree.scan()
             tree = self.commits.header(head, b"tree ")[0] if head else None
             compared = self._trees.compare(tree, seen.tree)
             modules = tuple(path + b"/" for path, (was, _) in compared.items() if was and was[0] == MODE_SUBMODULE)
@@ -222,7 +226,7 @@ class GitWorkspace:
         finally:
             self._objects.discard()
 
-    def _is_gone(self, head: str | None) -> bool:
+    def _commit_missing(self, head: str | None) -> bool:
         """Whether git knows that there is no such commit any more."""
         try:
             return head is not None and not self.commits.has(head)
@@ -243,15 +247,15 @@ class GitWorkspace:
     def diff(self, before: Snapshot, after: Snapshot) -> bytes:
         """The difference as a patch that `git apply` takes, binary files included."""
         try:
-            return self._index.must(*PATCH_COMMAND, _tree_of(before), _tree_of(after)).out
+            return self._index.run_checked(*PATCH_COMMAND, _tree_of(before), _tree_of(after)).out
         except GitFailed as error:
             raise HarnessFailed(f"cannot show the difference: {error}") from error
 
     def content(self, snapshot: Snapshot, path: str) -> bytes | None:
         """What a file held then; None where there was none, or it cannot be told."""
-        found = self.commits.entry(snapshot.id, os.fsencode(path)) if snapshot.id else None
+        found = self.commits.read_entry(snapshot.id, os.fsencode(path)) if snapshot.id else None
         try:
-            return self.commits.blob(found[1]) if found and found[0] != MODE_FOLDER else None
+            return self.commits.read_blob(found[1]) if found and found[0] != MODE_FOLDER else None
         except ObjectMissing:
             return None
 

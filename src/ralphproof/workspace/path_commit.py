@@ -46,13 +46,13 @@ class PathCommit:
         folders, git = git_folders(self._root), find_program("git", environ.get("PATH", os.defpath), outside=self._root)
         if folders is None or git is None:
             raise Refused(f"{self._root}: no git repository, or no git")
-        self._git, self._git_dir, self.made = git, folders.git_dir, ""
+        self._git, self._git_dir, self.commit_id = git, folders.git_dir, ""
         self._folders = folders
         above = os.path.dirname(self._root)  # a repository around ours is not ours
         self._env = user_git_environment(environ) | {"GIT_CEILING_DIRECTORIES": above}
         self._env |= disabled_filters_environment(find_local_filters(git, self._root, folders, self._env))
 
-    def must_be_free(self) -> None:
+    def refuse_unfinished(self) -> None:
         """Raise Refused while a merge or the like is in progress, or another git at work, or links lead elsewhere."""
         refuse_unsafe_repository(self._root, self._folders)
         for name in UNFINISHED_OPERATIONS:
@@ -67,80 +67,80 @@ class PathCommit:
 
         A path that the user's rules ignore is left out. What goes wrong after the commit is told in `error`.
         """
-        self.must_be_free()
-        self.made = ""
-        ignored, before = set(self.ignored(add)), self._base()
+        self.refuse_unfinished()
+        self.commit_id = ""
+        ignored, before = set(self.list_ignored(add)), self._head_or_empty_tree()
         wanted = [path for path in add if path not in ignored]
         with TemporaryIndex(self._git_dir) as index:
             env = self._env | {"GIT_INDEX_FILE": index.path}
             merge = ("-i", "-m") if index.copied else ()
-            self._ask("read-tree", *merge, before, env=env)
+            self._run_git("read-tree", *merge, before, env=env)
             for paths, how in ((remove, "--force-remove"), (wanted, "--replace")):
                 if paths:
-                    self._ask("update-index", "--add", how, "-z", "--stdin", env=env, stdin=_path_list(paths))
-            if self._ask("write-tree", env=env).out != self._ask("rev-parse", f"{before}^{{tree}}").out:
+                    self._run_git("update-index", "--add", how, "-z", "--stdin", env=env, stdin=_path_list(paths))
+            if self._run_git("write-tree", env=env).out != self._run_git("rev-parse", f"{before}^{{tree}}").out:
                 self._run(message, before, env)
         try:
-            self._follow(before, [*wanted, *remove])
+            self._update_user_index(before, [*wanted, *remove])
         except Refused as refusal:
-            return CommitResult(self.made or None, f"committed, but the index could not follow: {refusal}")
-        return CommitResult(self.made or None)
+            return CommitResult(self.commit_id or None, f"committed, but the index could not follow: {refusal}")
+        return CommitResult(self.commit_id or None)
 
     def _run(self, message: str, before: str, env: Mapping[str, str]) -> None:
         argv = [self._git, "-C", self._root, *USER_HOOKS_OPTIONS, "commit", "-q", "--cleanup=whitespace", "-m", message]
         try:
             trouble = run_with_hooks(argv, env)
         except KeyboardInterrupt:
-            if self._base() == before:
+            if self._head_or_empty_tree() == before:
                 raise
             trouble = ""  # it came too late
-        after = self._base()
+        after = self._head_or_empty_tree()
         if after == before:
             raise Refused(f"git commit: {trouble or 'nothing was committed'}")
-        self.made = after
+        self.commit_id = after
 
-    def _follow(self, before: str, paths: Sequence[str]) -> None:
+    def _update_user_index(self, before: str, paths: Sequence[str]) -> None:
         """Bring the user's index up to date at the committed paths: they show as clean, all others as before."""
-        if not os.path.exists(os.path.join(self._git_dir, "index")) and before != self._empty():
+        if not os.path.exists(os.path.join(self._git_dir, "index")) and before != self._empty_tree():
             return  # they have none
-        if self.made:
-            entries = b"".join(change.for_index for change in list_raw_changes(self._ask, before, self.made))
+        if self.commit_id:
+            entries = b"".join(change.index_line for change in list_raw_changes(self._run_git, before, self.commit_id))
         else:
             entries = self._entries(before, paths)
-        self._ask("update-index", "-z", "--index-info", stdin=entries)
-        self._ask("update-index", "-q", "--refresh", good=(0, 1))
+        self._run_git("update-index", "-z", "--index-info", stdin=entries)
+        self._run_git("update-index", "-q", "--refresh", good=(0, 1))
 
     def _entries(self, commit: str, paths: Sequence[str]) -> bytes:
         """What a commit has at these paths, as `update-index --index-info` wants it; 0 is the mode of nothing."""
         if not paths:
             return b""
-        found = self._ask("ls-tree", "-z", "--full-tree", commit, "--", *paths).out
+        found = self._run_git("ls-tree", "-z", "--full-tree", commit, "--", *paths).out
         has = {line.partition(b"\t")[2]: line + b"\0" for line in found.split(b"\0") if line}
-        nothing = b"0" * len(self._empty())
+        nothing = b"0" * len(self._empty_tree())
         return b"".join(has.get(path, b"0 %s\t%s\0" % (nothing, path)) for path in map(os.fsencode, paths))
 
-    def ignored(self, paths: Sequence[str]) -> list[str]:
+    def list_ignored(self, paths: Sequence[str]) -> list[str]:
         """Those of the paths that the user's rules ignore."""
-        found = git_ignored_paths(self._ask, map(os.fsencode, paths))
+        found = git_ignored_paths(self._run_git, map(os.fsencode, paths))
         return [path for path in paths if os.fsencode(path) in found]
 
-    def detached(self) -> bool:
+    def is_detached(self) -> bool:
         """Whether no branch is checked out, so that none leads to what is committed."""
-        return self._ask("symbolic-ref", "-q", "HEAD", good=(0, 1)).code != 0
+        return self._run_git("symbolic-ref", "-q", "HEAD", good=(0, 1)).code != 0
 
-    def _base(self) -> str:
-        reply = self._ask("rev-parse", "-q", "--verify", "HEAD", good=(0, 1))
+    def _head_or_empty_tree(self) -> str:
+        reply = self._run_git("rev-parse", "-q", "--verify", "HEAD", good=(0, 1))
         if reply.code:
-            return self._empty()
+            return self._empty_tree()
         found = reply.out.strip().decode()
         if not is_object_id(found):
             raise Refused(f"git rev-parse: HEAD is {found!r}, which is no commit")
         return found
 
-    def _empty(self) -> str:
-        return self._ask("hash-object", "-t", "tree", "-w", "--stdin").out.strip().decode()
+    def _empty_tree(self) -> str:
+        return self._run_git("hash-object", "-t", "tree", "-w", "--stdin").out.strip().decode()
 
-    def _ask(
+    def _run_git(
         self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None, good: tuple[int, ...] = (0,)
     ) -> ProgramResult:
         reply = run_program(

@@ -42,31 +42,31 @@ class PlainWorkspace:
         self._private = os.fsencode(os.path.abspath(private))
         self._store = os.path.join(self._private, b"objects")
         os.makedirs(self._store, mode=0o700, exist_ok=True)
-        self._unnamed = AtomicFileBatch(self._store, 0o600)
+        self._pending = AtomicFileBatch(self._store, 0o600)
         self._digest = hashlib.sha256
         self._own = frozenset(map(os.fsencode, own))
-        self._files = FileReader(self.root, self._put)
-        self._tolerated: dict[bytes, object] | None = None
-        self._last: Manifest = {}
+        self._files = FileReader(self.root, self._store_content)
+        self._known_unreadable: dict[bytes, object] | None = None
+        self._last_manifest: Manifest = {}
         self._manifests: dict[str, Manifest] = {}
-        self._since = ChangeTimes(self.root, private)
+        self._change_times = ChangeTimes(self.root, private)
 
-    def mark(self) -> None:
+    def mark_iteration_start(self) -> None:
         """From this instant on, changes are the turn's."""
-        self._since.mark()
+        self._change_times.mark_now()
 
-    def stirred(self) -> bool:
+    def has_activity(self) -> bool:
         """Whether files were touched since the mark, or since this was last asked."""
-        return self._since.stirred()
+        return self._change_times.has_activity()
 
-    def later(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
+    def changed_since(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
         """Those of the paths that were last touched after this instant."""
-        return self._since.later(paths, instant_ns)
+        return self._change_times.changed_since(paths, instant_ns)
 
     def begin(self, run: str) -> Snapshot:
         """Save the tree as the run finds it."""
-        self._tolerated = None
-        self._files.forget()
+        self._known_unreadable = None
+        self._files.clear_cache()
         return self.save(run, "0")
 
     def save(self, run: str, name: str) -> Snapshot:
@@ -81,37 +81,37 @@ class PlainWorkspace:
                 raise DiskFull(f"cannot save the work: {error}") from error
             return Snapshot(None, None, problem=str(wrap_os_error(error)))
         finally:
-            self._unnamed.discard()
+            self._pending.discard()
 
     def _save(self, ref: str) -> Snapshot:
         unread: dict[bytes, object] = {}
-        manifest = self._look(unread)
+        manifest = self._scan(unread)
         body = b"".join(b"%s %s %s\0" % (mode, name.encode(), path) for path, (mode, name) in sorted(manifest.items()))
-        tree = self._put(body)
-        self._unnamed.flush()
-        self._name(os.path.join(self._private, ref.encode()), tree)
-        self._last = manifest
-        self._remember(tree, manifest)
-        first = self._tolerated is None
-        tolerated = self._tolerated = unread if self._tolerated is None else self._tolerated
+        tree = self._store_content(body)
+        self._pending.flush()
+        self._write_ref(os.path.join(self._private, ref.encode()), tree)
+        self._last_manifest = manifest
+        self._cache_manifest(tree, manifest)
+        first = self._known_unreadable is None
+        tolerated = self._known_unreadable = unread if self._known_unreadable is None else self._known_unreadable
         fresh = [path for path, state in unread.items() if first or tolerated.get(path) != state]
         problem = "; ".join(f"cannot read {decode_path(path)}" for path in sorted(fresh)[:5])
-        left_out = tuple(sorted(map(decode_path, self._files.large | unread.keys())))
+        left_out = tuple(sorted(map(decode_path, self._files.too_large | unread.keys())))
         return Snapshot(tree, tree, ref, None, left_out, problem)
 
-    def _look(self, unread: dict[bytes, object]) -> Manifest:
-        self._files.begin()
+    def _scan(self, unread: dict[bytes, object]) -> Manifest:
+        self._files.start_scan()
         manifest: Manifest = {}
         for path in self._paths(b"", unread):
             try:
-                entry = self._files.look(path)
+                entry = self._files.read_entry(path)
             except UnreadableFile as error:
                 unread[path] = error.signature
-                entry = self._last.get(path)
+                entry = self._last_manifest.get(path)
             if entry is not None:
                 manifest[path] = entry
         for path in unread.keys() - manifest.keys():  # an unreadable folder keeps what was known to be in it
-            manifest |= {old: entry for old, entry in self._last.items() if old.startswith(path + b"/")}
+            manifest |= {old: entry for old, entry in self._last_manifest.items() if old.startswith(path + b"/")}
         return manifest
 
     def _paths(self, prefix: bytes, unread: dict[bytes, object]) -> Iterator[bytes]:
@@ -134,31 +134,31 @@ class PlainWorkspace:
             else:
                 yield prefix + entry.name
 
-    def _put(self, content: bytes) -> str:
+    def _store_content(self, content: bytes) -> str:
         name = self._digest(content).hexdigest()
-        if not self._unnamed.has(self._place(name)):
-            self._unnamed.add(self._place(name), content)
+        if not self._pending.has(self._content_path(name)):
+            self._pending.add(self._content_path(name), content)
         return name
 
-    def _place(self, name: str) -> bytes:
+    def _content_path(self, name: str) -> bytes:
         return b"%s/%s/%s" % (self._store, name[:2].encode(), name[2:].encode())
 
-    def _get(self, name: str) -> bytes:
+    def _read_content(self, name: str) -> bytes:
         try:
-            content = read_regular_file(self._place(name))
+            content = read_regular_file(self._content_path(name))
         except OSError as error:
             raise HarnessFailed(f"saved content is gone: {error}") from error
         if self._digest(content).hexdigest() != name:
             raise HarnessFailed(f"saved content was changed: {name}")
         return content
 
-    def _name(self, file: bytes, tree: str) -> None:
+    def _write_ref(self, file: bytes, tree: str) -> None:
         os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
-        self._unnamed.add(file, tree.encode() + b"\n")
-        self._unnamed.flush()
+        self._pending.add(file, tree.encode() + b"\n")
+        self._pending.flush()
         sync_folders({os.path.dirname(file)})
 
-    def _remember(self, tree: str, manifest: Manifest) -> None:
+    def _cache_manifest(self, tree: str, manifest: Manifest) -> None:
         if len(self._manifests) > 3:
             self._manifests.clear()
         self._manifests[tree] = manifest
@@ -167,11 +167,11 @@ class PlainWorkspace:
         if snapshot.tree is None:
             raise HarnessFailed(f"the tree was not saved: {snapshot.problem}")
         if snapshot.tree not in self._manifests:
-            lines = (line.split(b" ", 2) for line in self._get(snapshot.tree).split(b"\0")[:-1])
-            self._remember(snapshot.tree, {path: (mode, name.decode()) for mode, name, path in lines})
+            lines = (line.split(b" ", 2) for line in self._read_content(snapshot.tree).split(b"\0")[:-1])
+            self._cache_manifest(snapshot.tree, {path: (mode, name.decode()) for mode, name, path in lines})
         return self._manifests[snapshot.tree]
 
-    def saved(self, run: str, name: str) -> Snapshot | None:
+    def find_snapshot(self, run: str, name: str) -> Snapshot | None:
         """What was saved under this name of the run, as far as its ref tells; None where nothing is."""
         ref = run_ref_name(run, name)
         try:
@@ -190,7 +190,7 @@ class PlainWorkspace:
             return Change(known=False, tree=after.tree)
         paths |= set(before.left_out) ^ set(after.left_out)
         changed = tuple(sorted(paths))
-        return Change(changed, not after.problem, after.tree, older=self._since.older(changed))
+        return Change(changed, not after.problem, after.tree, older=self._change_times.unchanged_since_mark(changed))
 
     def _differing(self, before: Snapshot, after: Snapshot) -> dict[bytes, Entry | None]:
         old, new = self._manifest(before), self._manifest(after)
@@ -201,13 +201,13 @@ class PlainWorkspace:
         from ralphproof.workspace.file_patch import file_patch
 
         old, differing = self._manifest(before), self._differing(before, after)
-        return b"".join(file_patch(path, old.get(path), entry, self._get) for path, entry in differing.items())
+        return b"".join(file_patch(path, old.get(path), entry, self._read_content) for path, entry in differing.items())
 
     def content(self, snapshot: Snapshot, path: str) -> bytes | None:
         """What a file held then; None where there was none, or it cannot be told."""
         try:
             found = self._manifest(snapshot).get(os.fsencode(path))
-            return self._get(found[1]) if found else None
+            return self._read_content(found[1]) if found else None
         except HarnessFailed:
             return None
 
@@ -218,7 +218,7 @@ class PlainWorkspace:
             path: entry for path, entry in self._differing(now, target).items() if decode_path(path) not in spared
         }
         try:
-            done, failed = restore_files(self.root, wanted, self._get)
+            done, failed = restore_files(self.root, wanted, self._read_content)
         except OSError as error:
             raise (DiskFull if error.errno in DISK_FULL_ERRNOS else HarnessFailed)(
                 f"cannot put files back: {error}"

@@ -60,10 +60,10 @@ class PrivateIndex:
         self.git = found
         self.environ = dict(environ)
         self.env = isolated_git_environment(environ, folder, folders.objects, root)
-        self._left: tuple[int, ...] | None = None
-        self.fresh: set[bytes] = set()
+        self._last_signature: tuple[int, ...] | None = None
+        self.racy_paths: set[bytes] = set()
 
-    def ask(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> ProgramResult:
+    def run(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> ProgramResult:
         """What git answers; raises GitFailed where it does not."""
         argv = [self.git, "-C", self.root, *NO_HOOKS_OPTIONS, *args]
         reply = run_program(argv, env or self.env, stdin, timeout_s=TIMEOUT_S)
@@ -73,54 +73,54 @@ class PrivateIndex:
             raise GitFailed(f"git {args[0]}: {reply.said or reply.code}")
         return reply
 
-    def must(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> ProgramResult:
-        reply = self.ask(*args, stdin=stdin, env=env)
+    def run_checked(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> ProgramResult:
+        reply = self.run(*args, stdin=stdin, env=env)
         if reply.code != 0:
             raise GitFailed(f"git {args[0]}: {reply.said}")
         return reply
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Make the private folder what git accepts as a repository."""
         for name in ("refs/heads", "info"):
             os.makedirs(os.path.join(self.folder, name), mode=0o700, exist_ok=True)
         wide = self.folders.algorithm == "sha256"
         config = CONFIG_TEMPLATE.format(version=int(wide), extensions="\tobjectFormat = sha256" if wide else "")
-        self._put("HEAD", "ref: refs/heads/none\n")
-        self._put("config", config)
-        self._put("info/attributes", RAW_ATTRIBUTES)
+        self._write_file("HEAD", "ref: refs/heads/none\n")
+        self._write_file("config", config)
+        self._write_file("info/attributes", RAW_ATTRIBUTES)
 
-    def _put(self, name: str, text: str | bytes) -> None:
+    def _write_file(self, name: str, text: str | bytes) -> None:
         with open(os.path.join(self.folder, name), "wb") as file:
             file.write(text if isinstance(text, bytes) else text.encode())
 
-    def take_rules(self) -> None:
+    def copy_ignore_rules(self) -> None:
         """Copy the ignore rules that lie outside the work tree; later edits of theirs change nothing."""
         env = user_git_environment(self.environ) | {"GIT_DIR": self.folders.git_dir}
-        named = self.ask("config", "--path", "--get", "core.excludesFile", env=env)
+        named = self.run("config", "--path", "--get", "core.excludesFile", env=env)
         home = os.path.join(self.environ.get("HOME", "/nonexistent"), ".config")
         usual = os.path.join(self.environ.get("XDG_CONFIG_HOME") or home, "git", "ignore")
         wide = named.out.rstrip(b"\n") if named.code == 0 else os.fsencode(usual)
         own = os.fsencode(os.path.join(self.folders.common, "info", "exclude"))
-        self._put("info/exclude", _read_text(wide) + b"\n" + _read_text(own))
+        self._write_file("info/exclude", _read_text(wide) + b"\n" + _read_text(own))
 
-    def note(self, name: str, text: str | bytes) -> str:
+    def write_note(self, name: str, text: str | bytes) -> str:
         """Keep a note in the private folder; return its path."""
-        self._put(name, text)
+        self._write_file(name, text)
         return os.path.join(self.folder, name)
 
-    def noted(self, name: str) -> bytes:
+    def read_note(self, name: str) -> bytes:
         """A note kept earlier, or nothing."""
         return _read_text(os.fsencode(os.path.join(self.folder, name)))
 
-    def fill(self, paths: Iterable[bytes]) -> tuple[str, set[bytes]]:
+    def rebuild(self, paths: Iterable[bytes]) -> tuple[str, set[bytes]]:
         """Make the index anew from these paths; return its tree and the paths that could not be read."""
         for name in ("index", "index.lock"):
             if os.path.exists(os.path.join(self.folder, name)):
                 os.unlink(os.path.join(self.folder, name))
-        self.fresh = set()
+        self.racy_paths = set()
         return self._add(paths)
 
-    def absorb(self, paths: Iterable[bytes]) -> str:
+    def update(self, paths: Iterable[bytes]) -> str:
         """Bring the index up to date at these paths; return its tree."""
         tree, unreadable = self._add(paths)
         if unreadable:
@@ -129,16 +129,16 @@ class PrivateIndex:
 
     def refresh(self) -> None:
         """Take over the times of files that were touched and not changed."""
-        self.ask("update-index", "-q", "--refresh")
-        self._left = self._signature()
-        self._count_fresh(self._seconds(self.must("ls-files", "-z").out.split(b"\0")[:-1]))
+        self.run("update-index", "-q", "--refresh")
+        self._last_signature = self._signature()
+        self._update_racy_paths(self._change_times(self.run_checked("ls-files", "-z").out.split(b"\0")[:-1]))
 
     @property
-    def ripe(self) -> bool:
+    def racy_window_over(self) -> bool:
         """Whether the second is over in which `fresh` files can change unseen."""
-        return bool(self.fresh) and time.time() >= self._written_s() + 1 + CLOCK_LAG_S
+        return bool(self.racy_paths) and time.time() >= self._index_written_s() + 1 + CLOCK_LAG_S
 
-    def _seconds(self, paths: Iterable[bytes]) -> dict[bytes, float]:
+    def _change_times(self, paths: Iterable[bytes]) -> dict[bytes, float]:
         """The paths, less files that are too large, each with the time of its last change; 0 where nothing is."""
         root, found = os.fsencode(self.root), {}
         for path in paths:
@@ -151,18 +151,18 @@ class PrivateIndex:
                 found[path] = state.st_ctime
         return found
 
-    def _count_fresh(self, seconds: Mapping[bytes, float]) -> None:
-        written_s = self._written_s()
-        self.fresh = (self.fresh - seconds.keys()) | {path for path, at in seconds.items() if at >= written_s}
+    def _update_racy_paths(self, seconds: Mapping[bytes, float]) -> None:
+        written_s = self._index_written_s()
+        self.racy_paths = (self.racy_paths - seconds.keys()) | {path for path, at in seconds.items() if at >= written_s}
 
-    def _written_s(self) -> int:
+    def _index_written_s(self) -> int:
         return int(os.stat(os.path.join(self.folder, "index")).st_ctime)
 
     def _add(self, wished: Iterable[bytes]) -> tuple[str, set[bytes]]:
-        paths, unreadable = self._seconds(wished), set[bytes]()
+        paths, unreadable = self._change_times(wished), set[bytes]()
         for _ in range(100):
             wanted = b"".join(path + b"\0" for path in paths if path not in unreadable)
-            reply = self.ask("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=wanted)
+            reply = self.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=wanted)
             if reply.code == 0:
                 break
             _, found, path = reply.err.rpartition(b"fatal: Unable to process path ")
@@ -171,15 +171,15 @@ class PrivateIndex:
             unreadable.add(path.removesuffix(b"\n"))
         else:
             raise GitFailed(f"too many files cannot be read, among them {min(unreadable)!r}")
-        tree = self.must("write-tree", "--missing-ok").out.strip().decode()
-        self._left = self._signature()
-        self._count_fresh({path: at for path, at in paths.items() if path not in unreadable})
+        tree = self.run_checked("write-tree", "--missing-ok").out.strip().decode()
+        self._last_signature = self._signature()
+        self._update_racy_paths({path: at for path, at in paths.items() if path not in unreadable})
         return tree, unreadable
 
     @property
-    def as_left(self) -> bool:
+    def is_unmodified(self) -> bool:
         """Whether the index is still the one that we wrote."""
-        return self._left is not None and self._left == self._signature()
+        return self._last_signature is not None and self._last_signature == self._signature()
 
     def _signature(self) -> tuple[int, ...] | None:
         try:
@@ -209,42 +209,42 @@ class PathLister:
 
     def __init__(self, index: PrivateIndex, own: frozenset[bytes]) -> None:
         self._index, self._own = index, own
-        self._theirs: tuple[int, ...] | None = None
-        self._forced: set[bytes] = set()
-        self._settled: set[bytes] = set()
+        self._user_index_signature: tuple[int, ...] | None = None
+        self._tracked_ignored: set[bytes] = set()
+        self._indexed: set[bytes] = set()
         self.complaints: set[str] = set()
 
-    def changed(self) -> set[bytes]:
+    def list_changed(self) -> set[bytes]:
         """Modified, deleted and new paths; files inside nested repositories one by one."""
         self.complaints = set()
         reply = self._list("-t", "-m", "-d", "-o", "--exclude-standard", *EXCLUDE_OWN_NAMES)
         paths = {record[2:] for record in reply.split(b"\0") if record}
-        return self._whole(paths) | (self._ignored_but_tracked() - self._settled)
+        return self._expand_nested(paths) | (self._ignored_but_tracked() - self._indexed)
 
-    def settle(self, unreadable: set[bytes]) -> None:
+    def mark_indexed(self, unreadable: set[bytes]) -> None:
         """The private index now holds all that was listed, save these."""
-        self._settled = self._forced - unreadable
+        self._indexed = self._tracked_ignored - unreadable
 
-    def everything(self) -> set[bytes]:
+    def list_all(self) -> set[bytes]:
         """Every path that is not ignored, whether tracked or not; the private index must be empty."""
         self.complaints = set()
-        self._theirs = None
+        self._user_index_signature = None
         env = self._index.env | {"GIT_INDEX_FILE": os.path.join(self._index.folder, "none")}
         reply = self._list("-o", "--exclude-standard", *EXCLUDE_OWN_NAMES, env=env)
-        return self._whole(set(reply.split(b"\0")) - {b""}) | self._ignored_but_tracked()
+        return self._expand_nested(set(reply.split(b"\0")) - {b""}) | self._ignored_but_tracked()
 
-    def unhidden(self, rules: str) -> set[bytes]:
+    def list_not_ignored(self, rules: str) -> set[bytes]:
         """Every path outside the private index that these rules alone do not ignore."""
         reply = self._list("-o", f"--exclude-from={rules}", *EXCLUDE_OWN_NAMES)
-        return self._whole(set(reply.split(b"\0")) - {b""})
+        return self._expand_nested(set(reply.split(b"\0")) - {b""})
 
     def _list(self, *args: str, env: dict[str, str] | None = None) -> bytes:
-        reply = self._index.must("ls-files", "-z", *args, env=env)
+        reply = self._index.run_checked("ls-files", "-z", *args, env=env)
         lines = reply.err.decode("utf-8", "replace").splitlines()
         self.complaints |= {line for line in lines if line and not line.endswith(VANISHED_MESSAGES)}
         return reply.out
 
-    def _whole(self, paths: set[bytes]) -> set[bytes]:
+    def _expand_nested(self, paths: set[bytes]) -> set[bytes]:
         nested = {path for path in paths if path.endswith(b"/")}
         found = paths - nested
         for folder in nested:
@@ -263,7 +263,7 @@ class PathLister:
         return found
 
     def _list_in(self, folder: str, env: dict[str, str]) -> bytes:
-        reply = self._index.ask("-C", folder, "ls-files", "-z", "-o", "--exclude-standard", env=env)
+        reply = self._index.run("-C", folder, "ls-files", "-z", "-o", "--exclude-standard", env=env)
         if reply.code != 0 and os.path.isdir(folder):
             raise GitFailed(f"git ls-files: {reply.said}")
         return reply.out if reply.code == 0 else b""
@@ -274,16 +274,16 @@ class PathLister:
         try:
             state = os.stat(os.path.join(git_dir, "index"))
         except OSError:
-            return self._forced
+            return self._tracked_ignored
         theirs = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-        if theirs != self._theirs:
+        if theirs != self._user_index_signature:
             env = {name: text for name, text in self._index.env.items() if name != "GIT_OBJECT_DIRECTORY"}
-            reply = self._index.ask("ls-files", "-z", "-c", "-i", "--exclude-standard", *EXCLUDE_OWN_NAMES,
+            reply = self._index.run("ls-files", "-z", "-c", "-i", "--exclude-standard", *EXCLUDE_OWN_NAMES,
                                     env=env | {"GIT_DIR": git_dir})  # fmt: skip
             if reply.code == 0:
                 tracked = {path for path in reply.out.split(b"\0") if path and path.split(b"/", 1)[0] not in OWN_NAMES}
-                self._forced, self._theirs = self._forced | tracked, theirs
-        return self._forced
+                self._tracked_ignored, self._user_index_signature = self._tracked_ignored | tracked, theirs
+        return self._tracked_ignored
 
 
 def group_hidden_files(hidden: set[bytes]) -> tuple[set[bytes], set[bytes]]:
@@ -364,36 +364,36 @@ class WorkTreeScanner:
         self._overlay: dict[bytes, Entry | None] = {}
         self._start: str | None = None
         self._rules: str | None = None  # the ignore rules of the start, flattened into a file
-        self._rules_moved = False
-        self._quickest_s, self._slow, self._fooled = float("inf"), False, False
-        self._unread: dict[bytes, tuple[int, ...]] = {}
-        self._tolerated: tuple[dict[bytes, tuple[int, ...]], set[str]] | None = None
+        self._rules_changed = False
+        self._fastest_listing_s, self._listing_was_slow, self._index_missed_change = float("inf"), False, False
+        self._unreadable: dict[bytes, tuple[int, ...]] = {}
+        self._known_unreadable: tuple[dict[bytes, tuple[int, ...]], set[str]] | None = None
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Forget everything: the next look sets the rules."""
-        self.distrust()
-        self._start = self._rules = self._tolerated = None
-        self._rules_moved = False
+        self.invalidate()
+        self._start = self._rules = self._known_unreadable = None
+        self._rules_changed = False
 
-    def distrust(self) -> None:
+    def invalidate(self) -> None:
         """Build on nothing that was read before."""
         self._base = None
-        self._files.forget()
+        self._files.clear_cache()
 
     @property
     def ready(self) -> bool:
-        return self._base is not None and self._index.as_left
+        return self._base is not None and self._index.is_unmodified
 
-    def prepare(self, start: str | None) -> None:
+    def index_all(self, start: str | None) -> None:
         """Index everything anew. `start` is the tree that the run began with, None when this is it."""
         self._overlay = {}
-        self._base, unreadable = self._index.fill(self._listing.everything())
-        self._listing.settle(unreadable)
-        self._files.forget()
+        self._base, unreadable = self._index.rebuild(self._listing.list_all())
+        self._listing.mark_indexed(unreadable)
+        self._files.clear_cache()
         if start and start != self._start:
             self._start, self._rules = start, None
         if self._start:
-            self._rules_moved = self._rules_differ(self._start, self._base)
+            self._rules_changed = self._rules_differ(self._start, self._base)
 
     def _rules_differ(self, start: str, base: str) -> bool:
         try:
@@ -402,93 +402,93 @@ class WorkTreeScanner:
             self._start = self._rules = None
             return False
 
-    def look(self) -> TreeScan:
+    def scan(self) -> TreeScan:
         """The tree as it is now."""
         assert self._base is not None, "prepare comes first"
-        self._unread = {}
-        self._files.begin()
+        self._unreadable = {}
+        self._files.start_scan()
         paths = self._timed_listing()
-        overlay = self._unlisted(paths) | self._entries(paths)
+        overlay = self._racy_entries(paths) | self._entries(paths)
         heavy: set[bytes] = set()
-        if self._start and (self._rules_moved or any(map(is_ignore_file, overlay))):
-            kept, heavy = group_hidden_files(self._listing.unhidden(self._start_rules(self._start)) - paths)
+        if self._start and (self._rules_changed or any(map(is_ignore_file, overlay))):
+            kept, heavy = group_hidden_files(self._listing.list_not_ignored(self._start_rules(self._start)) - paths)
             overlay |= self._entries(kept)
         self._overlay = overlay
         tree = self._trees.build(self._base, overlay)
         self._start = self._start or tree
-        return self._seen(tree, heavy)
+        return self._to_scan(tree, heavy)
 
-    def _unlisted(self, paths: set[bytes]) -> dict[bytes, Entry | None]:
+    def _racy_entries(self, paths: set[bytes]) -> dict[bytes, Entry | None]:
         """What may have changed unseen by git. The index cannot be mended there: one that lies is not kept."""
-        ripe = self._index.ripe  # asked before they are read: what changes from now on, git sees
-        found = self._entries(self._index.fresh - paths)
-        self._fooled = bool(found) and self._trees.build(self._base, found) != self._base
-        if ripe and not self._fooled:
-            self._index.fresh = set()
+        ripe = self._index.racy_window_over  # asked before they are read: what changes from now on, git sees
+        found = self._entries(self._index.racy_paths - paths)
+        self._index_missed_change = bool(found) and self._trees.build(self._base, found) != self._base
+        if ripe and not self._index_missed_change:
+            self._index.racy_paths = set()
         return found
 
     def _timed_listing(self) -> set[bytes]:
         started = time.monotonic()
-        paths = self._listing.changed()
+        paths = self._listing.list_changed()
         took_s = time.monotonic() - started
-        self._quickest_s = min(self._quickest_s, took_s)
-        self._slow = took_s > SLOW_LISTING_S + 2 * self._quickest_s
+        self._fastest_listing_s = min(self._fastest_listing_s, took_s)
+        self._listing_was_slow = took_s > SLOW_LISTING_S + 2 * self._fastest_listing_s
         return paths
 
     def _entries(self, paths: set[bytes]) -> dict[bytes, Entry | None]:
         overlay: dict[bytes, Entry | None] = {}
         for path in sorted(paths):
             try:
-                overlay[path] = self._files.look(path)
+                overlay[path] = self._files.read_entry(path)
             except UnreadableFile as error:
-                self._unread[path] = error.signature
+                self._unreadable[path] = error.signature
                 if path in self._overlay:
                     overlay[path] = self._overlay[path]
         return overlay
 
-    def _seen(self, tree: str, heavy: set[bytes]) -> TreeScan:
+    def _to_scan(self, tree: str, heavy: set[bytes]) -> TreeScan:
         """What was unreadable at the start and is untouched since is left out; anything newer is a problem."""
         complaints = self._listing.complaints
-        first = self._tolerated is None
-        known, said = self._tolerated = self._tolerated or (dict(self._unread), set(complaints))
-        fresh = sorted(path for path, signature in self._unread.items() if known.get(path) != signature)
+        first = self._known_unreadable is None
+        known, said = self._known_unreadable = self._known_unreadable or (dict(self._unreadable), set(complaints))
+        fresh = sorted(path for path, signature in self._unreadable.items() if known.get(path) != signature)
         told = [f"cannot read {decode_path(path)}" for path in fresh[:5]] + sorted(complaints - said)[:5]
         if first:
             told = [f"cannot read {decode_path(path)}" for path in sorted(known)[:5]] + sorted(complaints)[:5]
-        left_out = self._files.large | heavy | self._unread.keys()
+        left_out = self._files.too_large | heavy | self._unreadable.keys()
         return TreeScan(tree, tuple(sorted(map(decode_path, left_out))), "; ".join(told))
 
-    def settle(self) -> bool:
+    def update_base(self) -> bool:
         """Make the next look short again; return whether there is a new base.
 
         A long list of changes goes into the index. After a checkout that touched many files their times do.
         """
         try:
-            if not self._fooled:
-                return self._settled()
+            if not self._index_missed_change:
+                return self._update_base()
         except GitFailed:
             pass
-        self.distrust()
+        self.invalidate()
         return False
 
-    def _settled(self) -> bool:
+    def _update_base(self) -> bool:
         if len(self._overlay) <= ABSORB_THRESHOLD:
-            if self._slow:
+            if self._listing_was_slow:
                 self._index.refresh()
             return False
-        self._rules_moved = self._rules_moved or any(map(is_ignore_file, self._overlay))
-        self._base, self._overlay = self._index.absorb(self._overlay), {}
+        self._rules_changed = self._rules_changed or any(map(is_ignore_file, self._overlay))
+        self._base, self._overlay = self._index.update(self._overlay), {}
         return True
 
     def _start_rules(self, start: str) -> str:
         if self._rules is None:
-            listed = self._index.must("ls-tree", "-r", "-z", "--full-tree", start).out
+            listed = self._index.run_checked("ls-tree", "-r", "-z", "--full-tree", start).out
             found = []
             for record in listed.split(b"\0")[:-1]:
                 about, _, path = record.partition(b"\t")
                 mode, _, name = about.split(b" ", 2)
                 if is_ignore_file(path) and mode != MODE_LINK:
                     found.append((path, self._objects.read(name.decode())[1]))
-            text = self._index.noted("info/exclude") + b"\n" + flatten_ignore_rules(found)
-            self._rules = self._index.note("rules-of-the-start", text)
+            text = self._index.read_note("info/exclude") + b"\n" + flatten_ignore_rules(found)
+            self._rules = self._index.write_note("rules-of-the-start", text)
         return self._rules

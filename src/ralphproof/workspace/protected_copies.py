@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ralphproof.base.value import Json
-    from ralphproof.workspace.history_tripwires import Work
-    from ralphproof.workspace.protected_paths import Root, Seen, Sight
+    from ralphproof.workspace.history_tripwires import UncommittedFiles
+    from ralphproof.workspace.protected_paths import Root, FileState, FileStates
 
-    Plan = dict[str, dict[bytes, Seen | None]]  # by place: what a path must become; None where nothing may be
+    RestorePlan = dict[
+        str, dict[bytes, FileState | None]
+    ]  # by place: what a path must become; None where nothing may be
 
 
 # Contents of files, kept many in one file, because to sync one file takes as long as to sync a thousand contents.
@@ -36,78 +38,78 @@ class ContentStore:
     def __init__(self, folder: str) -> None:
         import hashlib
 
-        self._folder, self._digest = folder, hashlib.sha256
-        self._held: dict[str, tuple[str, int, int]] = {}  # digest: file, offset, length
+        self._folder, self._hash = folder, hashlib.sha256
+        self._index: dict[str, tuple[str, int, int]] = {}  # digest: file, offset, length
         self._bytes = 0
-        self._writing: tuple[str, int] | None = None
-        self.taking = False
+        self._pack_file: tuple[str, int] | None = None
+        self.storing = False
         os.makedirs(folder, mode=0o700, exist_ok=True)
 
-    def know(self, held: Any) -> None:
+    def load_index(self, held: Any) -> None:
         """What `settle` said once. Raises ValueError and the like where it said no such thing."""
-        self._held = {str(digest): (str(file), int(at), int(size)) for digest, (file, at, size) in held.items()}
-        self._bytes = sum(size for _, _, size in self._held.values())
+        self._index = {str(digest): (str(file), int(at), int(size)) for digest, (file, at, size) in held.items()}
+        self._bytes = sum(size for _, _, size in self._index.values())
 
-    def name(self, content: bytes) -> str:
+    def digest(self, content: bytes) -> str:
         """What a content is called."""
-        return self._digest(content).hexdigest()
+        return self._hash(content).hexdigest()
 
-    def take(self, content: bytes) -> str:
+    def digest_or_store(self, content: bytes) -> str:
         """The name of a content; while `taking`, it is held as well."""
-        return self.hold(content) if self.taking else self.name(content)
+        return self.store(content) if self.storing else self.digest(content)
 
-    def hold(self, content: bytes) -> str:
+    def store(self, content: bytes) -> str:
         """Keep a content until things settle; return its name."""
-        digest = self.name(content)
-        if digest not in self._held and self._bytes + len(content) <= MAX_COPIED_BYTES:
-            name, descriptor = self._writing or self._start()
+        digest = self.digest(content)
+        if digest not in self._index and self._bytes + len(content) <= MAX_COPIED_BYTES:
+            name, descriptor = self._pack_file or self._new_pack_file()
             at = os.lseek(descriptor, 0, os.SEEK_CUR)
             write_all(descriptor, content)
-            self._held[digest] = (name, at, len(content))
+            self._index[digest] = (name, at, len(content))
             self._bytes += len(content)
         return digest
 
-    def holds(self, digest: str) -> bool:
-        return digest in self._held
+    def has(self, digest: str) -> bool:
+        return digest in self._index
 
-    def _start(self) -> tuple[str, int]:
+    def _new_pack_file(self) -> tuple[str, int]:
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         number = 1
         while os.path.lexists(os.path.join(self._folder, f"{PACK_PREFIX}{number}")):
             number += 1
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._writing = (
+        self._pack_file = (
             f"{PACK_PREFIX}{number}",
             os.open(os.path.join(self._folder, f"{PACK_PREFIX}{number}"), flags, 0o600),
         )
-        return self._writing
+        return self._pack_file
 
     def read(self, digest: str) -> bytes:
         """A content that is held. Raises OSError where there is no true copy."""
-        if digest not in self._held:
+        if digest not in self._index:
             raise OSError(errno.ENOENT, "no copy of it was kept")
-        name, at, size = self._held[digest]
+        name, at, size = self._index[digest]
         descriptor = os.open(os.path.join(self._folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             content = os.pread(descriptor, size, at)
         finally:
             os.close(descriptor)
-        if self.name(content) != digest:
+        if self.digest(content) != digest:
             raise OSError(errno.EIO, "the copy of it was damaged")
         return content
 
-    def settle(self, wanted: Container[str]) -> Json:
+    def sync(self, wanted: Container[str]) -> Json:
         """Make all contents durable that are wanted; forget the others. Where they are must be written down next."""
-        if self._writing:
-            os.fsync(self._writing[1])
-            os.close(self._writing[1])
-            self._writing = None
-        self.know({digest: place for digest, place in self._held.items() if digest in wanted})
-        return {digest: list(place) for digest, place in self._held.items()}
+        if self._pack_file:
+            os.fsync(self._pack_file[1])
+            os.close(self._pack_file[1])
+            self._pack_file = None
+        self.load_index({digest: place for digest, place in self._index.items() if digest in wanted})
+        return {digest: list(place) for digest, place in self._index.items()}
 
-    def sweep(self) -> None:
+    def remove_unused(self) -> None:
         """Remove files that hold nothing any more, once that is written down."""
-        needed = {file for file, _, _ in self._held.values()}
+        needed = {file for file, _, _ in self._index.values()}
         for name in os.listdir(self._folder):
             if name.startswith(PACK_PREFIX) and name not in needed:
                 os.unlink(os.path.join(self._folder, name))
@@ -139,19 +141,19 @@ class RepositoryBaseline:
     `work` is what the user had not committed; None before the run's first turn.
     """
 
-    gone: bool = False
-    elsewhere: tuple[tuple[str, str], ...] = ()
-    work: Work | None = None
+    missing: bool = False
+    other_worktrees: tuple[tuple[str, str], ...] = ()
+    uncommitted: UncommittedFiles | None = None
 
 
 @value
 class TripwireBaseline:
     """What was watched when the wires were armed, by place, and the wires themselves: others may be laid later."""
 
-    sights: dict[str, Sight]
+    states: dict[str, FileStates]
     roots: dict[str, tuple[Root, ...]]
-    besides: RepositoryBaseline = RepositoryBaseline()
-    wires: dict[str, tuple[ProtectedPattern, ...]] = {}  # noqa: RUF012 (never changed)
+    repository: RepositoryBaseline = RepositoryBaseline()
+    patterns: dict[str, tuple[ProtectedPattern, ...]] = {}  # noqa: RUF012 (never changed)
 
 
 @value
@@ -161,10 +163,10 @@ class TripwireResult:
     `told` says that the user hears of uncommitted work that was swept away, as they do once in a run.
     """
 
-    sprung: TripwireReport
-    plan: Plan
-    told: bool = False
-    done: bool = False
+    report: TripwireReport
+    plan: RestorePlan
+    lost_work_reported: bool = False
+    restored: bool = False
 
 
 class ProtectedCopies:
@@ -174,15 +176,15 @@ class ProtectedCopies:
         self._folder, self.contents = folder, ContentStore(folder)
 
     @property
-    def scratch(self) -> str:
+    def scratch_file(self) -> str:
         """A file for whoever needs one for a moment."""
         return os.path.join(self._folder, "scratch")
 
-    def load(self) -> TripwireBaseline | None:
+    def load_baseline(self) -> TripwireBaseline | None:
         """What was saved last; None where nothing was, or it can no longer be read."""
-        data = self._json(BASELINE_FILE)
+        data = self._read_json(BASELINE_FILE)
         try:
-            self.contents.know(data["held"])
+            self.contents.load_index(data["held"])
             sights = {name: _states_from_json(found) for name, found in data["sights"].items()}
             roots = {name: _roots_from_json(found) for name, found in data["roots"].items()}
             besides = unpack(data["besides"])
@@ -191,32 +193,32 @@ class ProtectedCopies:
         except (KeyError, TypeError, ValueError, AttributeError):
             return None
 
-    def save(self, armed: TripwireBaseline, plan: Plan) -> None:
+    def save_baseline(self, armed: TripwireBaseline, plan: RestorePlan) -> None:
         """Make this durable, with every content held so far that it names, or the plan does; forget all others."""
-        wanted = {seen[1] for found in armed.sights.values() for seen in found.values()}
+        wanted = {seen[1] for found in armed.states.values() for seen in found.values()}
         wanted |= {seen[1] for planned in plan.values() for seen in planned.values() if seen}
         data: dict[str, Json] = {
-            "held": self.contents.settle(wanted),
-            "sights": {name: _states_to_json(found) for name, found in armed.sights.items()},
+            "held": self.contents.sync(wanted),
+            "sights": {name: _states_to_json(found) for name, found in armed.states.items()},
             "roots": {
                 name: [[_path_to_text(path), wire] for path, wire in found] for name, found in armed.roots.items()
             },
-            "besides": pack(armed.besides),
-            "wires": {name: [[w.pattern, w.rule, w.stops] for w in laid] for name, laid in armed.wires.items()},
+            "besides": pack(armed.repository),
+            "wires": {name: [[w.pattern, w.rule, w.stops] for w in laid] for name, laid in armed.patterns.items()},
         }
-        self._put(BASELINE_FILE, data)
-        self.contents.sweep()
+        self._write_json(BASELINE_FILE, data)
+        self.contents.remove_unused()
 
     def clear(self) -> None:
         """Forget everything: nothing of it is needed any more."""
         for name in os.listdir(self._folder) if os.path.isdir(self._folder) else ():
             if not os.path.isdir(os.path.join(self._folder, name)):
                 os.unlink(os.path.join(self._folder, name))
-        self.contents.know({})
+        self.contents.load_index({})
 
-    def answer(self, name: str) -> TripwireResult | None:
+    def load_result(self, name: str) -> TripwireResult | None:
         """What was found under this name, if it was."""
-        data = self._json(_result_name(name))
+        data = self._read_json(_result_name(name))
         try:
             plan = {place: _plan_from_json(found) for place, found in data["plan"].items()}
             sprung = unpack(data["sprung"])
@@ -226,21 +228,26 @@ class ProtectedCopies:
         except (KeyError, TypeError, ValueError, AttributeError):
             return None
 
-    def keep(self, name: str, answer: TripwireResult) -> None:
+    def save_result(self, name: str, answer: TripwireResult) -> None:
         """Make an answer durable."""
         plan: Json = {place: _states_to_json(found) for place, found in answer.plan.items()}
-        sprung = pack(answer.sprung)
-        self._put(_result_name(name), {"sprung": sprung, "plan": plan, "told": answer.told, "done": answer.done})
+        sprung = pack(answer.report)
+        self._write_json(
+            _result_name(name),
+            {"sprung": sprung, "plan": plan, "told": answer.lost_work_reported, "done": answer.restored},
+        )
 
-    def unfinished(self) -> list[str]:
+    def unfinished_results(self) -> list[str]:
         """The names of answers that were not acted on to the end."""
         if not os.path.isdir(self._folder):
             return []
         files = (file for file in os.listdir(self._folder) if file.startswith(RESULT_PREFIX) and file.endswith(".json"))
-        answers = {name: self.answer(name) for name in (file[len(RESULT_PREFIX) : -len(".json")] for file in files)}
-        return sorted(name for name, answer in answers.items() if answer and not answer.done)
+        answers = {
+            name: self.load_result(name) for name in (file[len(RESULT_PREFIX) : -len(".json")] for file in files)
+        }
+        return sorted(name for name, answer in answers.items() if answer and not answer.restored)
 
-    def _json(self, name: str) -> Any:
+    def _read_json(self, name: str) -> Any:
         import json
 
         try:
@@ -248,7 +255,7 @@ class ProtectedCopies:
         except (OSError, ValueError):
             return None
 
-    def _put(self, name: str, data: Json) -> None:
+    def _write_json(self, name: str, data: Json) -> None:
         import json
 
         write_private_file(os.path.join(self._folder, name), json.dumps(data, separators=(",", ":")).encode())
@@ -260,15 +267,15 @@ def _result_name(name: str) -> str:
     return f"{RESULT_PREFIX}{name}.json"
 
 
-def _states_to_json(found: dict[bytes, Seen | None] | Sight) -> Json:
+def _states_to_json(found: dict[bytes, FileState | None] | FileStates) -> Json:
     return {_path_to_text(path): [seen[0].decode(), seen[1], seen[2]] if seen else None for path, seen in found.items()}
 
 
-def _plan_from_json(data: dict[str, Any]) -> dict[bytes, Seen | None]:
+def _plan_from_json(data: dict[str, Any]) -> dict[bytes, FileState | None]:
     return {_path_from_text(path): _state_from_json(seen) for path, seen in data.items()}
 
 
-def _states_from_json(data: dict[str, Any]) -> Sight:
+def _states_from_json(data: dict[str, Any]) -> FileStates:
     return {path: seen for path, seen in _plan_from_json(data).items() if seen}
 
 
@@ -280,7 +287,7 @@ def _patterns_from_json(data: list[tuple[str, str, bool]]) -> tuple[ProtectedPat
     return tuple(ProtectedPattern(str(pattern), str(rule), bool(stops)) for pattern, rule, stops in data)
 
 
-def _state_from_json(data: Any) -> Seen | None:
+def _state_from_json(data: Any) -> FileState | None:
     return None if data is None else (str(data[0]).encode(), str(data[1]), int(data[2]))
 
 

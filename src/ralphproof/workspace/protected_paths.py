@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from re import Pattern
 
-    Seen = tuple[bytes, str, int]  # mode, digest, permissions
-    Sight = dict[bytes, Seen]
+    FileState = tuple[bytes, str, int]  # mode, digest, permissions
+    FileStates = dict[bytes, FileState]
     Root = tuple[bytes, int]  # a path that is watched with all below it, and the number of its wire
 
 
@@ -86,17 +86,17 @@ class GlobSearch:
     """Patterns of many names, made ready: all that they mean lies below `folder`, at most so `deep`."""
 
     folder: bytes
-    deep: int | None
-    means: Pattern[bytes]
-    passed_over: frozenset[bytes]  # folders that are not looked into
+    max_depth: int | None
+    regex: Pattern[bytes]
+    skipped_folders: frozenset[bytes]  # folders that are not looked into
 
 
 class ProtectedMatcher:
     """Tells protected paths of a place from others, many at a time."""
 
     def __init__(self, place: WatchedFolder) -> None:
-        self._folders = tuple(root + b"/" for root, number in place.roots if place.wires[number].stops)
-        self._globs = [wire.pattern for wire in place.wires if wire.stops and is_glob(wire.pattern)]
+        self._folders = tuple(root + b"/" for root, number in place.roots if place.patterns[number].stops)
+        self._globs = [wire.pattern for wire in place.patterns if wire.stops and is_glob(wire.pattern)]
 
     def __bool__(self) -> bool:
         return bool(self._folders or self._globs)
@@ -134,34 +134,34 @@ class WatchedFolder:
         self, folder: str, wires: tuple[ProtectedPattern, ...], keep: Callable[[bytes], str], prefix: str = "",
         skips: Callable[[bytes], bool] = is_temporary_file,
     ) -> None:  # fmt: skip
-        self.folder, self.prefix, self._skips = folder, prefix, skips
+        self.folder, self.prefix, self._is_skipped = folder, prefix, skips
         self._top = os.fsencode(folder)
         self._files = FileReader(folder, keep)
-        self._settled: dict[bytes, tuple[tuple[int, ...], Seen]] = {}
-        self.lay(wires)
+        self._cache: dict[bytes, tuple[tuple[int, ...], FileState]] = {}
+        self.set_patterns(wires)
 
-    def lay(self, wires: tuple[ProtectedPattern, ...], roots: tuple[Root, ...] = ()) -> None:
+    def set_patterns(self, wires: tuple[ProtectedPattern, ...], roots: tuple[Root, ...] = ()) -> None:
         """Watch by these wires from now on, and what they led to when they were armed."""
-        self.wires, self.roots = wires, roots
+        self.patterns, self.roots = wires, roots
         numbered = enumerate(wire.pattern for wire in wires)
-        self._plain = tuple((literal_path(pattern), number) for number, pattern in numbered if not is_glob(pattern))
+        self._literals = tuple((literal_path(pattern), number) for number, pattern in numbered if not is_glob(pattern))
         self._globs = compile_globs([wire.pattern for wire in wires if is_glob(wire.pattern)])
 
-    def arm(self) -> None:
+    def resolve_links(self) -> None:
         """Follow the links that lie on the way of plain paths, as they are now, link by link."""
         found: list[Root] = []
-        for path, wire in self._plain:
+        for path, wire in self._literals:
             onwards: bytes | None = path
             for _ in range(MAX_LINKS):
                 if onwards is None:
                     break
                 found.append((onwards, wire))
-                onwards = self._onwards(onwards)
+                onwards = self._follow_link(onwards)
         self.roots = tuple(found)
 
-    def _onwards(self, path: bytes) -> bytes | None:
+    def _follow_link(self, path: bytes) -> bytes | None:
         """Where a path leads over its first link; None where it has none, or leads out of here."""
-        link = self._link(path + b"/")
+        link = self._first_link(path + b"/")
         if not link:
             return None
         full = os.path.join(self._top, link)
@@ -172,26 +172,26 @@ class WatchedFolder:
                 return inside
         return None
 
-    def look(self, known: Sight | None = None) -> Sight:
+    def scan(self, known: FileStates | None = None) -> FileStates:
         """Everything that is watched and there. `known` is an earlier look, None where this is the first."""
-        self._files.begin()
-        found: Sight = {}
+        self._files.start_scan()
+        found: FileStates = {}
         for path, _ in self.roots:
-            if self._clear(path, known, found):
-                self._see(path, found)
+            if self._no_link_on_path(path, known, found):
+                self._add_path(path, found)
         for glob in self._globs:
-            if self._clear(glob.folder + b"/", known, found):
+            if self._no_link_on_path(glob.folder + b"/", known, found):
                 self._search(glob, found)
         return found
 
-    def _clear(self, path: bytes, known: Sight | None, found: Sight) -> bool:
+    def _no_link_on_path(self, path: bytes, known: FileStates | None, found: FileStates) -> bool:
         """Whether no link lies on the way. One that does is seen; a new one only if it leads to what is watched."""
-        link = self._link(path)
+        link = self._first_link(path)
         if link and (known is None or link in known or os.path.lexists(os.path.join(self._top, path))):
-            self._see(link, found)
+            self._add_path(link, found)
         return not link
 
-    def _link(self, path: bytes) -> bytes:
+    def _first_link(self, path: bytes) -> bytes:
         """The first link on the way to a path, if there is one."""
         at = path.find(b"/", 1)
         while at > 0:
@@ -203,7 +203,7 @@ class WatchedFolder:
             at = path.find(b"/", at + 1)
         return b""
 
-    def _see(self, path: bytes, found: Sight) -> None:
+    def _add_path(self, path: bytes, found: FileStates) -> None:
         try:
             state = os.lstat(os.path.join(self._top, path))
         except MISSING_ERRORS:
@@ -212,12 +212,12 @@ class WatchedFolder:
             found[path] = (NO_ACCESS, str(error.errno), 0)
             return
         if stat.S_ISDIR(state.st_mode):
-            self._all_below(path, found)
+            self._scan_below(path, found)
         else:
-            self._file(path, state, found)
+            self._add_file(path, state, found)
 
-    def _all_below(self, path: bytes, found: Sight) -> None:
-        folders, skips, see = [path], self._skips, self._file
+    def _scan_below(self, path: bytes, found: FileStates) -> None:
+        folders, skips, see = [path], self._is_skipped, self._add_file
         while folders:
             folder = folders.pop()
             for entry in self._entries(folder, found):
@@ -231,20 +231,20 @@ class WatchedFolder:
                         continue
                     see(inner, state, found)
 
-    def _search(self, glob: GlobSearch, found: Sight) -> None:
+    def _search(self, glob: GlobSearch, found: FileStates) -> None:
         folders = [(glob.folder, 1)]
         while folders:
             folder, depth = folders.pop()
             for entry in self._entries(folder, found):
                 inner = folder + b"/" + entry.name if folder else entry.name
-                if entry.name in glob.passed_over or self._skips(inner):
+                if entry.name in glob.skipped_folders or self._is_skipped(inner):
                     continue
-                if glob.means.fullmatch(inner):
-                    self._see(inner, found)
-                elif (glob.deep is None or depth < glob.deep) and entry.is_dir(follow_symlinks=False):
+                if glob.regex.fullmatch(inner):
+                    self._add_path(inner, found)
+                elif (glob.max_depth is None or depth < glob.max_depth) and entry.is_dir(follow_symlinks=False):
                     folders.append((inner, depth + 1))
 
-    def _entries(self, folder: bytes, found: Sight) -> list[os.DirEntry[bytes]]:
+    def _entries(self, folder: bytes, found: FileStates) -> list[os.DirEntry[bytes]]:
         """What lies in a folder, without the insides of repositories. One that cannot be read is itself a sight."""
         full = os.path.join(self._top, folder)
         try:
@@ -256,10 +256,10 @@ class WatchedFolder:
             found[folder] = (NO_ACCESS, str(error.errno), 0)
             return []
 
-    def _file(self, path: bytes, state: os.stat_result, found: Sight) -> None:
+    def _add_file(self, path: bytes, state: os.stat_result, found: FileStates) -> None:
         # The change time cannot be set back, so it tells of every change; the inode tells of a replacement.
         signature = (state.st_ctime_ns, state.st_ino, state.st_size, state.st_mode, state.st_dev)
-        known = self._settled.get(path)
+        known = self._cache.get(path)
         if known is not None and known[0] == signature:
             found[path] = known[1]
             return
@@ -268,32 +268,32 @@ class WatchedFolder:
         if seen is not None:
             found[path] = seen
             if started - state.st_ctime_ns > SETTLED_NS:
-                self._settled[path] = (signature, seen)
+                self._cache[path] = (signature, seen)
 
-    def _read(self, path: bytes, state: os.stat_result, signature: tuple[int, ...]) -> Seen | None:
+    def _read(self, path: bytes, state: os.stat_result, signature: tuple[int, ...]) -> FileState | None:
         try:
             if state.st_size > MAX_FILE_BYTES and stat.S_ISREG(state.st_mode):
                 digest = LARGE_PREFIX + _file_digest(os.path.join(self._top, path))
                 return git_mode(state), digest, stat.S_IMODE(state.st_mode)
-            entry = self._files.look(path)
+            entry = self._files.read_entry(path)
         except (UnreadableFile, OSError):
             return NO_ACCESS, ":".join(map(str, signature)), 0
         return None if entry is None else (*entry, stat.S_IMODE(state.st_mode))
 
-    def later(self, path: bytes, instant_ns: int) -> bool:
+    def changed_after(self, path: bytes, instant_ns: int) -> bool:
         """Whether what is at this path was last touched after an instant. Of what is not there nobody can tell."""
         try:
             return os.lstat(os.path.join(self._top, path)).st_ctime_ns > instant_ns
         except OSError:
             return False
 
-    def at(self, path: bytes) -> Seen | None:
+    def read_state(self, path: bytes) -> FileState | None:
         """What is at this path now, whether it is watched or not."""
-        found: Sight = {}
-        self._see(path, found)
+        found: FileStates = {}
+        self._add_path(path, found)
         return found.get(path)
 
-    def content(self, path: bytes, seen: Seen) -> bytes:
+    def read_content(self, path: bytes, seen: FileState) -> bytes:
         """The bytes of a file that was just seen, or where a link leads. Raises OSError where that cannot be told."""
         full = os.path.join(self._top, path)
         if seen[0] == MODE_LINK:
@@ -304,22 +304,24 @@ class WatchedFolder:
         finally:
             os.close(descriptor)
 
-    def wire_of(self, path: bytes) -> ProtectedPattern:
+    def pattern_for(self, path: bytes) -> ProtectedPattern:
         """The first wire that watches this path. For a link on the way to what is watched: the one that leads there."""
-        below = (self.wires[number] for root, number in self.roots if root.startswith(path + b"/"))
-        return self.watching(path) or next(below, self.wires[0])
+        below = (self.patterns[number] for root, number in self.roots if root.startswith(path + b"/"))
+        return self.matching_pattern(path) or next(below, self.patterns[0])
 
-    def watching(self, path: bytes) -> ProtectedPattern | None:
+    def matching_pattern(self, path: bytes) -> ProtectedPattern | None:
         """The first wire that watches this path, wherever its content came from."""
         shown = decode_path(path)
         numbers = {number for root, number in self.roots if path == root or path.startswith(root + b"/")}
         named = (
-            wire for number, wire in enumerate(self.wires) if number in numbers or pattern_covers(wire.pattern, shown)
+            wire
+            for number, wire in enumerate(self.patterns)
+            if number in numbers or pattern_covers(wire.pattern, shown)
         )
         return next(named, None)
 
 
-def differing_paths(before: Sight, now: Sight) -> list[bytes]:
+def differing_paths(before: FileStates, now: FileStates) -> list[bytes]:
     """The paths whose kind or content is another. Permissions that make no difference to their owner are no touch."""
     if before == now:
         return []

@@ -22,9 +22,9 @@ HISTORY_OPTIONS = ("--exclude=refs/ralph/*", "--exclude=refs/stash", "--exclude=
 def delete_run_refs(git: UserGit, run: str) -> None:
     """Remove every ref of a run in one transaction. What they alone held is git's to free, when it next does."""
     place = os.path.dirname(run_ref_name(run, "0"))
-    listed = git.ask("for-each-ref", "--format=%(refname)", f"{place}/").out.splitlines()
+    listed = git.run("for-each-ref", "--format=%(refname)", f"{place}/").out.splitlines()
     if listed:
-        git.ask("update-ref", "--no-deref", "-z", "--stdin", stdin=b"".join(b"delete %s\0\0" % ref for ref in listed))
+        git.run("update-ref", "--no-deref", "-z", "--stdin", stdin=b"".join(b"delete %s\0\0" % ref for ref in listed))
     if git.folders.ref_files:  # git lists no ref that is broken, and leaves locks of the dead
         remove_folder(os.path.join(git.folders.common, place))
 
@@ -32,22 +32,22 @@ def delete_run_refs(git: UserGit, run: str) -> None:
 def list_run_refs(git: UserGit, run: str) -> dict[str, str]:
     """What each ref of a run names, by the last word of its name."""
     place = os.path.dirname(run_ref_name(run, "0"))
-    listed = git.ask("for-each-ref", "--format=%(refname) %(objectname)", f"{place}/").out.decode("utf-8", "replace")
+    listed = git.run("for-each-ref", "--format=%(refname) %(objectname)", f"{place}/").out.decode("utf-8", "replace")
     rows = (line.rpartition(" ") for line in listed.splitlines())
     return {os.path.basename(ref): commit for ref, _, commit in rows}
 
 
 def is_reachable(git: UserGit, commit: str) -> bool:
     """Whether history has a commit, other than by what we saved."""
-    if not git.commit_of(commit):
+    if not git.resolve_commit(commit):
         return False
-    return not git.ask("rev-list", "--max-count=1", commit, "--not", *HISTORY_OPTIONS).out.strip()
+    return not git.run("rev-list", "--max-count=1", commit, "--not", *HISTORY_OPTIONS).out.strip()
 
 
 def list_trees_since(git: UserGit, since: float) -> set[str]:
     """The trees of all commits that history has from this moment (epoch seconds) on."""
     asked = ("log", "--format=%T", f"--since=@{int(since)}", *HISTORY_OPTIONS)
-    return set(git.ask(*asked).out.decode("ascii", "replace").split())
+    return set(git.run(*asked).out.decode("ascii", "replace").split())
 
 
 def delete_run_copies(private: str, run: str) -> None:

@@ -61,73 +61,73 @@ class RepositoryRestore:
 
     def __init__(self, folder: str, start: BackupState, environ: Mapping[str, str]) -> None:
         self._folder, self.start = folder, start
-        self.place = start.common
-        self._built = self.place + BUILD_SUFFIX
+        self.target = start.common
+        self._build_path = self.target + BUILD_SUFFIX
         found = find_program("git", environ.get("PATH", os.defpath), outside=start.root)
         if found is None:
             raise Refused("git was not found in PATH")
         self._git, self._environ = found, environ
-        self.kept = start  # the state that is put back
-        self.named: list[str] = []  # refs that hold what a later state has besides
+        self.restored_state = start  # the state that is put back
+        self.extra_refs: list[str] = []  # refs that hold what a later state has besides
 
     def build(self) -> None:
         """Make the whole repository beside its place, and see that it is one."""
-        above = os.path.dirname(self.place)
+        above = os.path.dirname(self.target)
         if not os.path.isdir(above):
             raise Refused(f"{above} is gone; make that folder first")
         if not os.access(above, os.W_OK | os.X_OK):
             raise Refused(f"{above} may not be written to, so nothing can be put there; chmod u+wx it first")
         try:
-            remove_folder(self._built)  # left by one that was killed
-            self._put_together()
+            remove_folder(self._build_path)  # left by one that was killed
+            self._assemble()
         except OSError as error:
             raise wrap_os_error(error) from error
         except InvalidBundle as error:
             raise HarnessFailed(f"the copy cannot be read: {error}") from error
 
-    def _put_together(self) -> None:
+    def _assemble(self) -> None:
         states = [one for one in list_backups(self._folder) if one.run == self.start.run]
         last = next((one for one in states if one.path.endswith(LAST_SUFFIX)), None)
         copies = CopiedObjects(self._folder)
         try:
-            missing = [path for one in filter(None, (self.start, last)) for path in self._objects(copies, one)]
+            missing = [path for one in filter(None, (self.start, last)) for path in self._write_objects(copies, one)]
         finally:
             copies.close()
-        self._files(self.start)
-        problem = self._problem(self.start)
-        if last and not problem and self._goes_on(last):
-            self._files(last)
-            if self._problem(last):
-                self._files(self.start)
+        self._write_metadata(self.start)
+        problem = self._missing_objects(self.start)
+        if last and not problem and self._continues_start(last):
+            self._write_metadata(last)
+            if self._missing_objects(last):
+                self._write_metadata(self.start)
             else:
-                self.kept = last
+                self.restored_state = last
         elif last and not problem:
-            self._name(last)
+            self._name_extra_commits(last)
         if problem:
             more = f"; {len(missing)} files of it are missing or damaged" if missing else ""
             raise Refused(f"the copy of {self.start.root} is not whole, so nothing was changed: {problem}{more}")
 
-    def _objects(self, copies: CopiedObjects, state: BackupState) -> list[bytes]:
+    def _write_objects(self, copies: CopiedObjects, state: BackupState) -> list[bytes]:
         """Put the objects of a state in place; the paths of those of which there is no true copy."""
         missing, known = [], set[bytes]()
         for path in backup_objects(state):
-            target = os.path.join(os.fsencode(self._built), path)
+            target = os.path.join(os.fsencode(self._build_path), path)
             folder = os.path.dirname(target)
             if folder not in known:
                 os.makedirs(folder, exist_ok=True)
                 known.add(folder)
-            if not os.path.lexists(target) and not copies.put(object_key(path), target):
+            if not os.path.lexists(target) and not copies.write_to(object_key(path), target):
                 missing.append(path)
         return missing
 
-    def _files(self, state: BackupState) -> None:
+    def _write_metadata(self, state: BackupState) -> None:
         """Write refs, index, settings and the like of a state, over those of another one."""
-        top = os.fsencode(self._built)
+        top = os.fsencode(self._build_path)
         for name in os.listdir(top) if os.path.isdir(top) else []:
             if name not in (b"objects", b"modules"):
                 remove_folder(os.fsdecode(os.path.join(top, name)))
         files = metadata_files(state)
-        aside = b"/%s%s*" % (os.path.basename(os.fsencode(self.place)), ASIDE_SUFFIX.encode())
+        aside = b"/%s%s*" % (os.path.basename(os.fsencode(self.target)), ASIDE_SUFFIX.encode())
         if aside not in files.get(EXCLUDE, b"").splitlines():  # else the next `git add -A` would take it
             files[EXCLUDE] = files.get(EXCLUDE, b"").rstrip(b"\n") + b"\n" + aside + b"\n"
         for folder in (b"objects/pack", b"refs/heads", b"refs/tags", b"info"):
@@ -135,23 +135,23 @@ class RepositoryRestore:
         for name, content in files.items():
             _write_file(os.path.join(top, name[2:]), name[:2], content)
 
-    def _name(self, last: BackupState) -> None:
+    def _name_extra_commits(self, last: BackupState) -> None:
         """Give names of the run's to what a later state has that does not go on from the start: it is not lost."""
         known = set(backup_refs(self.start).values())
         others = {name for ref, name in backup_refs(last).items() if name not in known and not ref.startswith(OWN_REFS)}
         for name in sorted(others) if last.ref_files else ():
-            if self._ask(*rev_list_command(last), name).code == 0:
+            if self._run_git(*rev_list_command(last), name).code == 0:
                 ref = run_ref_name(last.run, f"last-{name[:SHORT_ID_CHARS]}")
-                _write_file(os.fsencode(os.path.join(self._built, ref)), PLAIN_MARK, name.encode() + b"\n")
-                self.named.append(ref)
+                _write_file(os.fsencode(os.path.join(self._build_path, ref)), PLAIN_MARK, name.encode() + b"\n")
+                self.extra_refs.append(ref)
 
-    def _problem(self, state: BackupState) -> str:
+    def _missing_objects(self, state: BackupState) -> str:
         """What git misses in what was built; empty where all that refs name is there."""
         tips = "".join(f"{tip}\n" for tip in dict.fromkeys(backup_refs(state).values())).encode()
-        reply = self._ask(*rev_list_command(state), "--stdin", stdin=tips) if tips else None
+        reply = self._run_git(*rev_list_command(state), "--stdin", stdin=tips) if tips else None
         return reply.said or f"git rev-list: {reply.code}" if reply and reply.code else ""
 
-    def _goes_on(self, last: BackupState) -> bool:
+    def _continues_start(self, last: BackupState) -> bool:
         """Whether the later state has every branch and tag of the start, and none of them was rewritten."""
         before, now = backup_refs(self.start), backup_refs(last)
         for ref, old in before.items():
@@ -160,55 +160,57 @@ class RepositoryRestore:
             new = now.get(ref)
             if new is None or ref.startswith("refs/tags/"):
                 return False
-            if self._ask("merge-base", "--is-ancestor", old, new).code:
+            if self._run_git("merge-base", "--is-ancestor", old, new).code:
                 return False
         return True
 
-    def newer(self) -> list[NewerRef]:
+    def newer_refs(self) -> list[NewerRef]:
         """The refs of the present repository that name what the copy does not have; what our runs saved aside."""
-        if os.path.islink(self.place) or not os.path.isdir(os.path.join(self.place, "objects")):
+        if os.path.islink(self.target) or not os.path.isdir(os.path.join(self.target, "objects")):
             return []  # what a link leads to is not touched
         folders = git_folders(self.start.root)
-        if any(find_blocking_files(self.place)) or (folders and find_unsafe_path(self.start.root, folders)):
+        if any(find_blocking_files(self.target)) or (folders and find_unsafe_path(self.start.root, folders)):
             return []  # nobody can ask; it is moved aside as it is
-        env = self._env(self.place)
-        listed = self._ask("for-each-ref", "--format=%(objectname) %(refname)", env=env).out.decode("utf-8", "replace")
+        env = self._git_environment(self.target)
+        listed = self._run_git("for-each-ref", "--format=%(objectname) %(refname)", env=env).out.decode(
+            "utf-8", "replace"
+        )
         found = [NewerRef(ref, name) for name, _, ref in (line.partition(" ") for line in listed.splitlines())]
-        head = self._ask("rev-parse", "-q", "--verify", "HEAD", env=env).out.decode("ascii", "replace").strip()
+        head = self._run_git("rev-parse", "-q", "--verify", "HEAD", env=env).out.decode("ascii", "replace").strip()
         if head and head not in {one.commit for one in found}:
             found.append(NewerRef("HEAD", head))
         found = [one for one in found if not one.ref.startswith(OWN_REFS)]
         asked = "".join(f"{one.commit}\n" for one in found).encode()
-        said = self._ask("cat-file", "--batch-check", stdin=asked).out.splitlines() if found else []
+        said = self._run_git("cat-file", "--batch-check", stdin=asked).out.splitlines() if found else []
         return [one for one, line in zip(found, said, strict=False) if line.endswith(b" missing")]
 
-    def lost(self) -> str:
+    def describe_loss(self) -> str:
         """What the present repository lacks of the copy, in words; empty where it provably has all of it."""
-        env = self._env(self.place)
+        env = self._git_environment(self.target)
 
         def ask(*args: str, stdin: bytes = b"") -> ProgramResult:
-            return self._ask(*args, stdin=stdin, env=env)
+            return self._run_git(*args, stdin=stdin, env=env)
 
         def refs() -> bytes:
-            return self._ask("for-each-ref", "--format=%(objectname) %(refname)", env=env).out
+            return self._run_git("for-each-ref", "--format=%(objectname) %(refname)", env=env).out
 
         return describe_loss(self.start, ask, refs)
 
     def refs(self) -> Refs:
         """What is put back."""
-        return backup_refs(self.kept)
+        return backup_refs(self.restored_state)
 
-    def swap(self) -> str:
+    def install(self) -> str:
         """Put it in place; where what stood there is now, empty where nothing did."""
         try:
             self._give_to_owner()
             os.sync()
             aside = ""
-            if os.path.lexists(self.place):
-                aside = self._free_name()
-                os.rename(self.place, aside)
-            os.rename(self._built, self.place)
-            sync_folders({os.fsencode(os.path.dirname(self.place))})
+            if os.path.lexists(self.target):
+                aside = self._moved_aside_path()
+                os.rename(self.target, aside)
+            os.rename(self._build_path, self.target)
+            sync_folders({os.fsencode(os.path.dirname(self.target))})
         except OSError as error:
             raise wrap_os_error(error) from error
         return aside
@@ -218,37 +220,37 @@ class RepositoryRestore:
         owner = os.stat(self.start.root)
         if os.geteuid() or not owner.st_uid:
             return
-        for folder, names, files in os.walk(self._built):
+        for folder, names, files in os.walk(self._build_path):
             for name in (*names, *files):
                 os.lchown(os.path.join(folder, name), owner.st_uid, owner.st_gid)
-        os.lchown(self._built, owner.st_uid, owner.st_gid)
+        os.lchown(self._build_path, owner.st_uid, owner.st_gid)
 
-    def _free_name(self) -> str:
+    def _moved_aside_path(self) -> str:
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-        name, number = f"{self.place}{ASIDE_SUFFIX}{stamp}", 1
+        name, number = f"{self.target}{ASIDE_SUFFIX}{stamp}", 1
         while os.path.lexists(name):
             number += 1
-            name = f"{self.place}{ASIDE_SUFFIX}{stamp}-{number}"
+            name = f"{self.target}{ASIDE_SUFFIX}{stamp}-{number}"
         return name
 
-    def asides(self) -> list[str]:
+    def list_moved_aside(self) -> list[str]:
         """All that was moved aside here, now or before."""
-        above, start = os.path.split(self.place + ASIDE_SUFFIX)
+        above, start = os.path.split(self.target + ASIDE_SUFFIX)
         return [os.path.join(above, name) for name in sorted(os.listdir(above)) if name.startswith(start)]
 
-    def clear(self) -> None:
+    def remove_build(self) -> None:
         """Remove what was built and is not in place."""
         try:
-            remove_folder(self._built)
+            remove_folder(self._build_path)
         except OSError:
             return  # the next one removes it
 
-    def _env(self, git_dir: str) -> dict[str, str]:
+    def _git_environment(self, git_dir: str) -> dict[str, str]:
         return isolated_git_environment(self._environ, git_dir, os.path.join(git_dir, "objects"), self.start.root)
 
-    def _ask(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> ProgramResult:
-        argv = [self._git, "-C", os.path.dirname(self.place), *NO_HOOKS_OPTIONS, *args]
-        return run_program(argv, env or self._env(self._built), stdin, timeout_s=TIMEOUT_S)
+    def _run_git(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> ProgramResult:
+        argv = [self._git, "-C", os.path.dirname(self.target), *NO_HOOKS_OPTIONS, *args]
+        return run_program(argv, env or self._git_environment(self._build_path), stdin, timeout_s=TIMEOUT_S)
 
 
 def _write_file(path: bytes, kind: bytes, content: bytes) -> None:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from ralphproof.base.run_program import ProgramResult
     from ralphproof.workspace.backup import BackupState
     from ralphproof.workspace.git_workspace import GitWorkspace
-    from ralphproof.workspace.history_tripwires import Sights
+    from ralphproof.workspace.history_tripwires import StatesByFolder
     from ralphproof.workspace.protected_copies import ProtectedCopies, TripwireBaseline
-    from ralphproof.workspace.protected_paths import ReservedPath, Seen, Sight
+    from ralphproof.workspace.protected_paths import ReservedPath, FileState, FileStates
     from ralphproof.workspace.tripwires import ProtectedChanges
 
-    Ask = Callable[..., ProgramResult]
-    Listed = list[tuple[str, str | None]]
+    RunGit = Callable[..., ProgramResult]
+    ConfigEntries = list[tuple[str, str | None]]
 
 
 # Settings of git that execute a program, or lead git to other files. The rest is the agent's to change.
@@ -77,12 +77,12 @@ class RevertedConfig:
 class ConfigReverter:
     """Compares and mends copies of a configuration in a private file; git never writes the repository's own."""
 
-    def __init__(self, ask: Ask, scratch: str) -> None:
-        self._ask, self._scratch = ask, scratch
+    def __init__(self, ask: RunGit, scratch: str) -> None:
+        self._run_git, self._scratch_file = ask, scratch
 
-    def mend(self, before: bytes, now: bytes) -> RevertedConfig:
+    def revert(self, before: bytes, now: bytes) -> RevertedConfig:
         """The present content with what executes put back. One that git cannot read is put back as a whole."""
-        was, present = self._listed(before), self._listed(now)
+        was, present = self._list(before), self._list(now)
         if present is None:
             return RevertedConfig((CONFIG_UNREADABLE,), before) if was is not None else RevertedConfig((), now)
         was = was or []
@@ -90,30 +90,30 @@ class ConfigReverter:
         keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
         if not keys:
             return RevertedConfig((), now)
-        content = before if len(keys) > MAX_KEYS else self._without(keys, was, now)
-        if _executing_settings(self._listed(content) or []) != old:
+        content = before if len(keys) > MAX_KEYS else self._revert_keys(keys, was, now)
+        if _executing_settings(self._list(content) or []) != old:
             content = before
         said = {True: "would make git work elsewhere", False: "executes a program"}
         return RevertedConfig(tuple(f"{key} {said[key in REDIRECTING_KEYS]}" for key in keys), content)
 
-    def _without(self, keys: list[str], was: Listed, now: bytes) -> bytes:
+    def _revert_keys(self, keys: list[str], was: ConfigEntries, now: bytes) -> bytes:
         self._write(now)
         for key in keys:
-            self._ask("config", "--file", self._scratch, "--unset-all", key)
+            self._run_git("config", "--file", self._scratch_file, "--unset-all", key)
             for text in (text for name, text in was if name == key):
-                self._ask("config", "--file", self._scratch, "--add", key, "true" if text is None else text)
-        return read_regular_file(os.fsencode(self._scratch))
+                self._run_git("config", "--file", self._scratch_file, "--add", key, "true" if text is None else text)
+        return read_regular_file(os.fsencode(self._scratch_file))
 
-    def _listed(self, content: bytes) -> Listed | None:
+    def _list(self, content: bytes) -> ConfigEntries | None:
         """Every setting in order; None where git cannot read them. A setting without a text is simply true."""
         self._write(content)
-        reply = self._ask("config", "--file", self._scratch, "-z", "--list")
+        reply = self._run_git("config", "--file", self._scratch_file, "-z", "--list")
         records = reply.out.decode("utf-8", "surrogateescape").split("\0")[:-1]
         pairs = [record.partition("\n") for record in records]
         return [(key, text if has else None) for key, has, text in pairs] if reply.code == 0 else None
 
     def _write(self, content: bytes) -> None:
-        with open(self._scratch, "wb", opener=_open_private) as file:
+        with open(self._scratch_file, "wb", opener=_open_private) as file:
             file.write(content)
 
 
@@ -121,7 +121,7 @@ def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def _executing_settings(listed: Listed) -> dict[str, list[str | None]]:
+def _executing_settings(listed: ConfigEntries) -> dict[str, list[str | None]]:
     found: dict[str, list[str | None]] = {}
     for key, text in listed:
         leads_elsewhere = key in REDIRECTING_KEYS and (key, text) != ("core.bare", "false")
@@ -160,7 +160,7 @@ def repository_folders(
             WORKTREE_FOLDER: (folders.git_dir, (*single, *_protected_patterns(COMMONDIR))),
         }
     return {
-        name: WatchedFolder(os.path.realpath(folder), wires, vault.contents.take, ".git/", _is_inert)
+        name: WatchedFolder(os.path.realpath(folder), wires, vault.contents.digest_or_store, ".git/", _is_inert)
         for name, (folder, wires) in laid.items()
     }
 
@@ -181,167 +181,182 @@ class RepositoryTripwires:
         self, git: GitWorkspace, run: str, vault: ProtectedCopies, places: dict[str, WatchedFolder], backup: str
     ) -> None:
         """`backup` is the folder for copies of the repository; empty where none is wanted."""
-        self._vault, self._places, self._folders = vault, places, git.commits.folders
+        self._copies, self._watched, self._folders = vault, places, git.commits.folders
         self._run, self._root, self._commits, self._git = run, git.root, git.commits, git
         common = self._folders.common
         home = os.path.dirname(common) if os.path.basename(common) == ".git" else git.root
         self._backup = RepositoryBackup(backup, home, self._folders) if backup else None
-        self._copied: Sight | None = None  # the ref files that were there when the repository was last copied
-        self._to_say: list[str] = []
-        self._said = False  # that the copy is kept
+        self._backed_up_refs: FileStates | None = (
+            None  # the ref files that were there when the repository was last copied
+        )
+        self._warnings: list[str] = []
+        self._backup_mentioned = False  # that the copy is kept
         self._history = HistoryTripwires(git.commits, run, vault, places)
         self._uncommitted = UncommittedWork(git.commits, git.root, run)
-        self._configuration = ConfigReverter(git.commits.ask, vault.scratch)
+        self._configuration = ConfigReverter(git.commits.run, vault.scratch_file)
 
-    def complete(self, sights: Sights) -> None:
+    def add_ref_table(self, sights: StatesByFolder) -> None:
         """Add what is not told by files."""
-        self._history.complete(sights)
+        self._history.add_ref_table(sights)
 
-    def remember(self, known: RepositoryBaseline, sights: Sights) -> RepositoryBaseline:
+    def update_baseline(self, known: RepositoryBaseline, sights: StatesByFolder) -> RepositoryBaseline:
         """What else must be known after the turn. At the run's first time the tips of all branches are kept."""
-        if self._history.gone:
-            return replace(known, gone=True)
-        work = known.work
+        if self._history.repository_missing:
+            return replace(known, missing=True)
+        work = known.uncommitted
         try:
             if work is None:
-                self._history.tie(sights)
-                work = self._uncommitted.at_start()
-                self._copy(sights, first=True)
+                self._history.keep_tips_reachable(sights)
+                work = self._uncommitted.list_at_start()
+                self._back_up(sights, first=True)
             else:
-                work = self._uncommitted.still(work) if work else work
-                self._copy(sights, first=False)
+                work = self._uncommitted.drop_lost(work) if work else work
+                self._back_up(sights, first=False)
         except (GitFailed, ObjectMissing):
-            work = known.work  # it is tried again before the next turn
-        return RepositoryBaseline(False, self._history.elsewhere(), work)
+            work = known.uncommitted  # it is tried again before the next turn
+        return RepositoryBaseline(False, self._history.other_worktrees(), work)
 
-    def judge(self, armed: TripwireBaseline, sights: Sights, attempt: ProtectedChanges) -> tuple[list[str], bool]:
+    def compare(
+        self, armed: TripwireBaseline, sights: StatesByFolder, attempt: ProtectedChanges
+    ) -> tuple[list[str], bool]:
         """Add to the attempt what was changed here; return what else to tell, and whether that is of swept work."""
-        odd = [BLOCKING_FILES_REMOVED.format(", ".join(taken))] if (taken := self._git.unblocked()) else []
-        if self._history.gone or armed.besides.gone:
-            return [*odd, *([] if armed.besides.gone else [f"{REPOSITORY_GONE}; {self.kept() or NO_BACKUP}"])], False
+        odd = [BLOCKING_FILES_REMOVED.format(", ".join(taken))] if (taken := self._git.take_removed_files()) else []
+        if self._history.repository_missing or armed.repository.missing:
+            return [
+                *odd,
+                *([] if armed.repository.missing else [f"{REPOSITORY_GONE}; {self.history_backup() or NO_BACKUP}"]),
+            ], False
         moved = False
-        for name in self._places:
-            before, now = armed.sights.get(name, {}), sights[name]
+        for name in self._watched:
+            before, now = armed.states.get(name, {}), sights[name]
             for path in differing_paths(before, now):
                 if path in CONFIG_FILES:
-                    self._settings(attempt, name, path, before.get(path), now.get(path))
+                    self._compare_config(attempt, name, path, before.get(path), now.get(path))
                 moved = moved or is_ref_file(path)
         remarks = odd
         try:
-            self._history.staged(armed, sights, attempt)
+            self._history.compare_index(armed, sights, attempt)
             if moved:
-                remarks += self._history.judge(armed, sights, attempt)
+                remarks += self._history.compare(armed, sights, attempt)
         except TooManyCommits:  # whoever wants to hide a commit could make so many
             raise
         except (GitFailed, ObjectMissing) as error:
             remarks.append(f"the history could not be compared with what it was: {error}")
-        swept = self._uncommitted.swept(armed.besides.work or {})
-        return [*remarks, *([self._uncommitted.remark(swept)] if swept else [])], bool(swept)
+        swept = self._uncommitted.find_lost(armed.repository.uncommitted or {})
+        return [*remarks, *([self._uncommitted.describe_lost(swept)] if swept else [])], bool(swept)
 
-    def switched(self, armed: TripwireBaseline, sights: Sights) -> tuple[str, ...]:
+    def branch_switch(self, armed: TripwireBaseline, sights: StatesByFolder) -> tuple[str, ...]:
         """The branch that was checked out, and the one that is now, where they differ."""
-        return () if self._history.gone or armed.besides.gone else self._history.switched(armed, sights)
+        return (
+            ()
+            if self._history.repository_missing or armed.repository.missing
+            else self._history.branch_switch(armed, sights)
+        )
 
-    def _copy(self, sights: Sights, first: bool) -> None:
+    def _back_up(self, sights: StatesByFolder, first: bool) -> None:
         """Copy the repository at the start of the run, and again before a turn when refs have moved."""
         refs = {path: seen for path, seen in sights.get(COMMON_FOLDER, {}).items() if is_ref_file(path)}
-        if self._backup is None or refs == self._copied:
+        if self._backup is None or refs == self._backed_up_refs:
             return
         if first:
-            self._to_say += self._lost_before(self._backup)
+            self._warnings += self._earlier_loss(self._backup)
         try:
-            if told := self._backup.take(self._run, self._commits.refs):
-                self._to_say.append(told)
+            if told := self._backup.back_up(self._run, self._commits.list_refs):
+                self._warnings.append(told)
         except BackupFailed as error:
             if first:
-                self._to_say.append(f"no copy of .git is kept, so one that an agent deletes is gone: {error}")
-        self._copied = refs
+                self._warnings.append(f"no copy of .git is kept, so one that an agent deletes is gone: {error}")
+        self._backed_up_refs = refs
 
-    def _lost_before(self, backup: RepositoryBackup) -> list[str]:
+    def _earlier_loss(self, backup: RepositoryBackup) -> list[str]:
         """That the repository is not whole when the run begins: nobody has put back what was lost in an earlier run."""
-        for kept in backup.others(self._run):
-            if lost := describe_loss(kept, self._commits.ask, self._commits.all_refs):
-                return [f"the repository is not whole since run {kept.run}: {lost}; put it back: {self._command(kept)}"]
+        for kept in backup.of_other_runs(self._run):
+            if lost := describe_loss(kept, self._commits.run, self._commits.list_all_refs):
+                return [
+                    f"the repository is not whole since run {kept.run}: {lost}; put it back: {self._restore_command(kept)}"
+                ]
         return []
 
-    def to_say(self) -> tuple[str, ...]:
+    def take_warnings(self) -> tuple[str, ...]:
         """What there is to say of copies, once."""
-        told, self._to_say = tuple(self._to_say), []
+        told, self._warnings = tuple(self._warnings), []
         return told
 
-    def kept(self) -> str:
+    def history_backup(self) -> str:
         """Where the history that the run began on is, looked up now, and how to have it; empty where it is nowhere."""
-        kept = self._backup.start(self._run) if self._backup else None
-        planted = kept and not kept.linked and os.path.islink(os.path.join(self._root, ".git"))
+        kept = self._backup.find_start(self._run) if self._backup else None
+        planted = kept and not kept.git_is_link and os.path.islink(os.path.join(self._root, ".git"))
         folders = None if planted else git_folders(self._root)
-        if folders is not None and not any(find_blocking_files(folders.common)) and self._start_is_there():
+        if folders is not None and not any(find_blocking_files(folders.common)) and self._start_exists():
             return f"it is kept, with the files of the start: git log refs/ralph/{self._run}/{START_NAME}"
         if kept is None:
             return ""
-        self._said = True
+        self._backup_mentioned = True
         if os.path.isdir(kept.root):
-            return f"put the repository back as it was: {self._command(kept)}"
+            return f"put the repository back as it was: {self._restore_command(kept)}"
         import shlex
 
-        return f"its history can be put back: mkdir {shlex.quote(kept.root)} && {self._command(kept)}"
+        return f"its history can be put back: mkdir {shlex.quote(kept.root)} && {self._restore_command(kept)}"
 
-    def _command(self, kept: BackupState) -> str:
+    def _restore_command(self, kept: BackupState) -> str:
         """What puts it back. The repository of a linked worktree is elsewhere."""
         import shlex
 
         there = os.path.realpath(kept.root) == os.path.realpath(self._root) and os.path.isdir(kept.root)
         return f"ralph restore {kept.run}" + ("" if there else f" -d {shlex.quote(kept.root)}")
 
-    def _start_is_there(self) -> bool:
-        self._commits.forget()
+    def _start_exists(self) -> bool:
+        self._commits.clear_cache()
         try:
-            saved = self._commits.named(self._run, START_NAME)
+            saved = self._commits.find_saved_commit(self._run, START_NAME)
             if saved is None or not all(map(self._commits.has, self._commits.header(saved, b"parent "))):
                 return False
             named = f"{saved} {run_ref_name(self._run, START_NAME)}".encode()
-            return named in self._commits.all_refs().splitlines()  # else git itself cannot read the repository
+            return named in self._commits.list_all_refs().splitlines()  # else git itself cannot read the repository
         except (OSError, GitFailed, ObjectMissing):
             return False
 
-    def damage(self) -> str:
+    def repository_damage(self) -> str:
         """Why no work counts on the repository as it now is; empty also where no copy can tell."""
-        return self._found(describe_damage)
+        return self._describe(describe_damage)
 
-    def parting(self) -> tuple[str, ...]:
+    def final_warnings(self) -> tuple[str, ...]:
         """What the repository lacks at the end of the run of what it had at its start, if it was not said before."""
-        return () if self._said or not (lost := self._found(describe_loss)) else (lost,)
+        return () if self._backup_mentioned or not (lost := self._describe(describe_loss)) else (lost,)
 
     def discard(self) -> None:
         """Drop the copy if the repository provably has all that it had when the run began."""
-        if self._backup and not self._found(describe_loss):
-            self._backup.drop(self._run)
+        if self._backup and not self._describe(describe_loss):
+            self._backup.delete(self._run)
 
-    def _found(self, look: Callable[[BackupState, Ask, Callable[[], bytes]], str]) -> str:
-        if self._backup is None or (kept := self._backup.start(self._run)) is None:
+    def _describe(self, look: Callable[[BackupState, RunGit, Callable[[], bytes]], str]) -> str:
+        if self._backup is None or (kept := self._backup.find_start(self._run)) is None:
             return ""
-        self._commits.forget()
-        lost = look(kept, self._commits.ask, self._commits.all_refs)
+        self._commits.clear_cache()
+        lost = look(kept, self._commits.run, self._commits.list_all_refs)
         if not lost:
             return ""
-        self._said = True
-        return f"{lost}; a copy of .git as it was is kept: {self._command(kept)}"
+        self._backup_mentioned = True
+        return f"{lost}; a copy of .git as it was is kept: {self._restore_command(kept)}"
 
-    def _settings(self, attempt: ProtectedChanges, name: str, path: bytes, old: Seen | None, new: Seen | None) -> None:
+    def _compare_config(
+        self, attempt: ProtectedChanges, name: str, path: bytes, old: FileState | None, new: FileState | None
+    ) -> None:
         """Put back the settings that execute something, or the whole file where git would read another."""
-        place = self._places[name]
+        place = self._watched[name]
         if new is None or (new[0] == MODE_LINK and (old is None or old[0] != MODE_LINK)):
-            attempt.add(name, place, path, old, new)
+            attempt.add_change(name, place, path, old, new)
             return
         try:
-            before, now = self._vault.contents.read(old[1]) if old else b"", place.content(path, new)
+            before, now = self._copies.contents.read(old[1]) if old else b"", place.read_content(path, new)
         except OSError:
-            attempt.add(name, place, path, old, new)
+            attempt.add_change(name, place, path, old, new)
             return
-        mended = self._configuration.mend(before, now)
+        mended = self._configuration.revert(before, now)
         for rule in mended.rules:
-            attempt.tell(place, path, ProtectedPattern("", rule))
+            attempt.add_touched(place, path, ProtectedPattern("", rule))
         if mended.rules:
-            wanted = (new[0], self._vault.contents.hold(mended.content), new[2])
-            attempt.undo(
+            wanted = (new[0], self._copies.contents.store(mended.content), new[2])
+            attempt.plan_restore(
                 name, place, path, old, new, None if old is None and CONFIG_UNREADABLE in mended.rules else wanted
             )

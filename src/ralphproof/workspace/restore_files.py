@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ralphproof.workspace.git_objects import Entry
-    from ralphproof.workspace.protected_paths import Seen
+    from ralphproof.workspace.protected_paths import FileState
 
 
 # Putting files back: each one whole or not at all, and nothing outside the root.
@@ -190,7 +190,7 @@ def _is_obstacle(full: bytes) -> bool:
 
 
 def restore_protected_files(
-    folder: str, wanted: Mapping[bytes, Seen | None], read: Callable[[str], bytes]
+    folder: str, wanted: Mapping[bytes, FileState | None], read: Callable[[str], bytes]
 ) -> tuple[dict[bytes, str], list[str]]:
     """Make these paths what is wanted; return why the rest could not be, and what was moved aside for them.
 

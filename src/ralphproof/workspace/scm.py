@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ralphproof.engine.sandbox import CommandWatcher, Exit, Sandbox
     from ralphproof.engine.workspace import CommitRequest, Snapshot
 
-    Ask = Callable[..., ProgramResult]  # raises where git fails
-    Marks = tuple[tuple[str, str], ...]  # what, digest
+    RunGit = Callable[..., ProgramResult]  # raises where git fails
+    Fingerprints = tuple[tuple[str, str], ...]  # what, digest
 
 
 # Which of a run's changes may go into the user's commit: those that were not the user's work in progress.
@@ -40,7 +40,7 @@ class StagingPlan:
 
     add: tuple[bytes, ...]
     remove: tuple[bytes, ...]
-    left: tuple[str, ...]
+    left_out: tuple[str, ...]
 
 
 @value
@@ -54,13 +54,13 @@ class RawChange:
     new: str
 
     @property
-    def for_index(self) -> bytes:
+    def index_line(self) -> bytes:
         """As `git update-index --index-info` wants it."""
         mode = b"0" if self.new_mode == b"000000" else self.new_mode
         return b"%s %s 0\t%s\0" % (mode, self.new.encode(), self.path)
 
 
-def list_raw_changes(ask: Ask, before: str, after: str) -> list[RawChange]:
+def list_raw_changes(ask: RunGit, before: str, after: str) -> list[RawChange]:
     """Every file that differs between two trees or commits."""
     fields = ask(*RAW_DIFF_COMMAND, before, after).out.split(b"\0")
     changes = []
@@ -71,7 +71,7 @@ def list_raw_changes(ask: Ask, before: str, after: str) -> list[RawChange]:
 
 
 def choose_staged_paths(
-    ask: Ask, root: str, began: Snapshot, now: Snapshot, empty: str, staged: frozenset[str],
+    ask: RunGit, root: str, began: Snapshot, now: Snapshot, empty: str, staged: frozenset[str],
     ours: frozenset[str] = frozenset(),
 ) -> StagingPlan:  # fmt: skip
     """What to stage. A path that was changed, staged or flagged by the user before is theirs and is left.
@@ -105,7 +105,9 @@ def _is_file(root: str, path: bytes) -> bool:
     return os.path.isfile(os.path.join(os.fsencode(root), path)) and not _is_in_nested_repository(root, path)
 
 
-def _reverted_changes(ask: Ask, root: str, now: Snapshot, known: set[bytes], staged: frozenset[str]) -> list[RawChange]:
+def _reverted_changes(
+    ask: RunGit, root: str, now: Snapshot, known: set[bytes], staged: frozenset[str]
+) -> list[RawChange]:
     """What an agent committed and was put back since: its commit is not what the run came to."""
     uncommitted = [
         change for change in list_raw_changes(ask, now.head or "", now.tree or "") if not _is_unsaved(root, change)
@@ -118,7 +120,7 @@ def _is_unsaved(root: str, change: RawChange) -> bool:
     return change.new_mode == b"000000" and os.path.lexists(os.path.join(os.fsencode(root), change.path))
 
 
-def _is_same_after_filters(ask: Ask, change: RawChange) -> bool:
+def _is_same_after_filters(ask: RunGit, change: RawChange) -> bool:
     """Whether a file that differs byte for byte is what git would have committed all the same (line ends, LFS)."""
     if change.old_mode != change.new_mode or change.new_mode not in (b"100644", b"100755"):
         return False
@@ -127,7 +129,7 @@ def _is_same_after_filters(ask: Ask, change: RawChange) -> bool:
     return made.strip().decode() == change.old
 
 
-def _flagged_paths(ask: Ask) -> set[bytes]:
+def _flagged_paths(ask: RunGit) -> set[bytes]:
     """Paths that the user marked skip-worktree or assume-unchanged."""
     records = ask("ls-files", "-z", "-v").out.split(b"\0")
     return {record[2:] for record in records if record and (record[:1] == b"S" or record[:1].islower())}
@@ -143,7 +145,7 @@ def _is_in_nested_repository(root: str, path: bytes) -> bool:
     return False
 
 
-def git_ignored_paths(ask: Ask, paths: Iterable[bytes]) -> set[bytes]:
+def git_ignored_paths(ask: RunGit, paths: Iterable[bytes]) -> set[bytes]:
     """Those of the paths that the user's rules keep out of commits; what is tracked already is not.
 
     `git check-ignore` takes no literal names, so each is written such that it is no pattern.
@@ -167,7 +169,7 @@ class TemporaryIndex:
 
     def __init__(self, git_dir: str) -> None:
         self._git_dir = git_dir
-        self.theirs = os.path.join(git_dir, "index")
+        self.user_index = os.path.join(git_dir, "index")
         self.path = os.path.join(git_dir, f"{INDEX_PREFIX}{os.getpid()}")
         self.copied = False
 
@@ -175,7 +177,7 @@ class TemporaryIndex:
         for name in os.listdir(self._git_dir):
             if name.startswith(INDEX_PREFIX) and _is_abandoned(name):
                 os.unlink(os.path.join(self._git_dir, name))
-        if os.path.exists(self.theirs):
+        if os.path.exists(self.user_index):
             self._copy()
         return self
 
@@ -185,7 +187,7 @@ class TemporaryIndex:
                 os.unlink(leftover)
 
     def _copy(self) -> None:
-        with open(self.theirs, "rb") as source, open(self.path, "wb") as copy:
+        with open(self.user_index, "rb") as source, open(self.path, "wb") as copy:
             copy.write(source.read())
             written = os.fstat(source.fileno()).st_mtime_ns
         os.utime(self.path, ns=(written, written))  # git mistrusts files as new as their index; a newer copy would not
@@ -228,7 +230,7 @@ HOOK_TOOL_FILES = (
 MAX_HASHED_BYTES = 1 << 22
 
 
-def config_fingerprints(listed: bytes, sending: bool) -> Marks:
+def config_fingerprints(listed: bytes, sending: bool) -> Fingerprints:
     """Marks of the settings that name a program, or decide where work is sent; from `git config -z --list`."""
     found: dict[str, list[bytes]] = {}
     for record in listed.split(b"\0"):
@@ -244,7 +246,7 @@ def _is_push_key(key: str) -> bool:
     return where or key.startswith(PUSH_SECTIONS)
 
 
-def hook_fingerprints(hooks: str, root: str) -> Marks:
+def hook_fingerprints(hooks: str, root: str) -> Fingerprints:
     """Marks of the hooks that git would run, and of the files that well-known hooks take their orders from."""
     marks = dict(_folder_fingerprints(hooks))
     if not marks:
@@ -267,7 +269,7 @@ def _folder_fingerprints(folder: str) -> Iterator[tuple[str, str]]:
             yield from _file_fingerprint(os.path.join(folder, name)).items()
 
 
-def program_fingerprints(words: Sequence[str], root: str) -> Marks:
+def program_fingerprints(words: Sequence[str], root: str) -> Fingerprints:
     """Marks of the files of the project that a command names."""
     named = (os.path.normpath(os.path.join(root, word)) for word in words)
     marks: dict[str, str] = {}
@@ -296,7 +298,7 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def changed_fingerprints(before: Marks, now: Marks) -> list[str]:
+def changed_fingerprints(before: Fingerprints, now: Fingerprints) -> list[str]:
     """What is not as it was."""
     return sorted({name for name, _ in set(before) ^ set(now)})
 
@@ -318,8 +320,8 @@ class _CommitRefused(Exception):
 class ScmBaseline:
     """What a commit would have run, and what the user had staged, when the run began. Kept for a resumed run."""
 
-    commit_marks: Marks
-    send_marks: Marks
+    commit_fingerprints: Fingerprints
+    push_fingerprints: Fingerprints
     staged: tuple[str, ...]
     branch: str = ""  # empty: none was checked out
 
@@ -331,11 +333,11 @@ class GitScm:
     """
 
     def __init__(
-        self, root: str, tasks: tuple[str, ...], programs: ProgramRunner, start: ScmBaseline | None = None,
-        environ: Mapping[str, str] | None = None, inside: ProgramRunner | None = None,
+        self, root: str, tasks: tuple[str, ...], programs: ProgramRunner, baseline: ScmBaseline | None = None,
+        environ: Mapping[str, str] | None = None, sandboxed: ProgramRunner | None = None,
     ) -> None:  # fmt: skip
-        """`inside` runs programs in the run's sandbox: hooks start what the project holds, and an agent wrote that."""
-        self.root, self.tasks, self._programs, self._inside = os.path.realpath(root), tasks, programs, inside
+        """`sandboxed` runs programs in the sandbox of the run: hooks may execute files of the project that an agent wrote."""
+        self.root, self.tasks, self._programs, self._sandboxed = os.path.realpath(root), tasks, programs, sandboxed
         environ = os.environ if environ is None else environ
         folders = git_folders(self.root)
         git = find_program("git", environ.get("PATH", os.defpath), outside=self.root)
@@ -345,23 +347,25 @@ class GitScm:
         above = os.path.dirname(self.root)  # a repository around ours is not ours
         self._env = user_git_environment(environ) | {"GIT_CEILING_DIRECTORIES": above}
         try:
-            self.start = start or self._look()
+            self.baseline = baseline or self._read_baseline()
         except _CommitRefused as refusal:
             raise Refused(str(refusal)) from refusal
 
-    def _look(self) -> ScmBaseline:
-        listed = self._ask("diff-index", "--cached", "-z", "--name-only", "--no-renames", self._base()).out
+    def _read_baseline(self) -> ScmBaseline:
+        listed = self._run_git(
+            "diff-index", "--cached", "-z", "--name-only", "--no-renames", self._head_or_empty_tree()
+        ).out
         staged = tuple(sorted(path.decode("utf-8", "surrogateescape") for path in listed.split(b"\0") if path))
-        return ScmBaseline(*self._marks(), staged, self._branch())
+        return ScmBaseline(*self._fingerprints(), staged, self._branch())
 
     def _branch(self) -> str:
         """The branch that is checked out; empty where none is."""
-        name = self._ask("symbolic-ref", "-q", "HEAD", good=(0, 1)).out.decode("utf-8", "surrogateescape")
+        name = self._run_git("symbolic-ref", "-q", "HEAD", good=(0, 1)).out.decode("utf-8", "surrogateescape")
         return name.strip().removeprefix("refs/heads/")
 
-    def _elsewhere(self) -> str:
+    def _describe_other_branch(self) -> str:
         """What to say where the commit is not on the branch that the run began on."""
-        begun, now = self.start.branch, self._branch()
+        begun, now = self.baseline.branch, self._branch()
         if begun == now:
             return ""
         place = f"on branch {now}" if now else "on no branch"
@@ -371,8 +375,8 @@ class GitScm:
         back = f"git switch {shlex.quote(begun)} && git merge {merge}"
         return f"committed {place}, not on {begun}, where the run began; to have it there: {back}"
 
-    def _marks(self) -> tuple[Marks, Marks]:
-        settings = self._ask("config", "-z", "--list").out
+    def _fingerprints(self) -> tuple[Fingerprints, Fingerprints]:
+        settings = self._run_git("config", "-z", "--list").out
         found = run_program([self._git, "-C", self.root, "rev-parse", "--git-path", "hooks"], self._env)
         if found.code != 0:
             raise _CommitRefused(f"git rev-parse: {found.said or found.code}")
@@ -380,13 +384,13 @@ class GitScm:
         commit = tuple(sorted(config_fingerprints(settings, sending=False) + hook_fingerprints(hooks, self.root)))
         return commit, config_fingerprints(settings, sending=True)
 
-    def keep(self, work: CommitRequest, watch: CommandWatcher) -> CommitResult:
+    def commit(self, work: CommitRequest, watch: CommandWatcher) -> CommitResult:
         """Commit exactly what the run changed, then do whatever else was asked for. The first failure ends it."""
         kept = CommitResult()
         for task, slug in zip(self.tasks, unique_slugs(self.tasks), strict=True):
             name = f"scm_{work.iteration:03d}_{slug}"
             try:
-                kept = self._commit(work, name, watch) if task == "commit" else self._other(task, kept, name, watch)
+                kept = self._commit(work, name, watch) if task == "commit" else self._run_task(task, kept, name, watch)
             except (_CommitRefused, OSError) as refusal:
                 return replace(kept, error=str(refusal))
             if kept.error:
@@ -399,81 +403,83 @@ class GitScm:
             raise _CommitRefused("no commit message")
         if began.tree is None or now.tree is None:
             raise _CommitRefused("the state of the files is unknown, so nothing is committed")
-        if self._programs.began(name):  # by a harness that died: what it left out is not known any more
-            return self._run_commit(text, now.head or self._empty(), name, self._env, watch)
-        self._must_be_free()
-        self._must_be_unchanged(self.start.commit_marks, self._marks()[0])
-        theirs, ours = frozenset((*self.start.staged, *work.theirs)), frozenset(work.ours)
-        staging = choose_staged_paths(self._ask, self.root, began, now, self._empty(), theirs, ours)
+        if self._programs.was_started(name):  # by a harness that died: what it left out is not known any more
+            return self._run_commit(text, now.head or self._empty_tree(), name, self._env, watch)
+        self._refuse_unfinished()
+        self._refuse_changed(self.baseline.commit_fingerprints, self._fingerprints()[0])
+        theirs, ours = frozenset((*self.baseline.staged, *work.theirs)), frozenset(work.ours)
+        staging = choose_staged_paths(self._run_git, self.root, began, now, self._empty_tree(), theirs, ours)
         if not (staging.add or staging.remove):
-            return CommitResult(left=staging.left)
+            return CommitResult(left=staging.left_out)
         with TemporaryIndex(self._git_dir) as index:
-            env, before = self._env | {"GIT_INDEX_FILE": index.path}, self._base()
+            env, before = self._env | {"GIT_INDEX_FILE": index.path}, self._head_or_empty_tree()
             if self._stage(staging, index, before, env):
-                return replace(self._run_commit(text, before, name, env, watch), left=staging.left)
-        return CommitResult(left=staging.left)
+                return replace(self._run_commit(text, before, name, env, watch), left=staging.left_out)
+        return CommitResult(left=staging.left_out)
 
-    def _must_be_free(self) -> None:
+    def _refuse_unfinished(self) -> None:
         for name in UNFINISHED_OPERATIONS:
             if os.path.lexists(os.path.join(self._git_dir, name)):
                 raise _CommitRefused(f"a merge, rebase or the like is in progress ({name}); finish it first")
         lock = os.path.join(self._git_dir, "index.lock")
         if os.path.lexists(lock):
             raise _CommitRefused(f"another git process seems to be at work: {lock} exists")
-        self._must_lead_nowhere()
+        self._refuse_unsafe()
 
-    def _must_lead_nowhere(self) -> None:
+    def _refuse_unsafe(self) -> None:
         """Git would write what an agent says to where an agent's link leads."""
         if found := find_unsafe_path(self.root, self._folders):
             raise _CommitRefused(describe_unsafe_path(found))
 
-    def _must_be_unchanged(self, before: Marks, now: Marks) -> None:
+    def _refuse_changed(self, before: Fingerprints, now: Fingerprints) -> None:
         if names := changed_fingerprints(before, now):
             raise _CommitRefused("refused, because this changed during the run: " + ", ".join(names[:5]))
 
     def _stage(self, staging: StagingPlan, index: TemporaryIndex, base: str, env: Mapping[str, str]) -> bool:
         """Make the index that of HEAD and the run's changes; whether that differs from HEAD."""
         merge = ("-i", "-m") if index.copied else ()  # keeps what is known of unchanged files
-        self._ask("read-tree", *merge, base, env=env)
+        self._run_git("read-tree", *merge, base, env=env)
         for paths, how in ((staging.remove, "--force-remove"), (staging.add, "--replace")):
             if paths:
                 stdin = b"".join(path + b"\0" for path in paths)
-                self._ask("update-index", "--add", how, "-z", "--stdin", env=env, stdin=stdin)
-        return self._ask("write-tree", env=env).out != self._ask("rev-parse", f"{base}^{{tree}}").out
+                self._run_git("update-index", "--add", how, "-z", "--stdin", env=env, stdin=stdin)
+        return self._run_git("write-tree", env=env).out != self._run_git("rev-parse", f"{base}^{{tree}}").out
 
     def _run_commit(
         self, text: str, before: str, name: str, env: Mapping[str, str], watch: CommandWatcher
     ) -> CommitResult:
         argv = (self._git, *USER_HOOKS_OPTIONS, "commit", "-q", "--cleanup=whitespace", "-m", text)
-        programs = self._inside if self._inside and self._hooks() else self._programs
+        programs = self._sandboxed if self._sandboxed and self._hooks() else self._programs
         trouble = programs.run(name, argv, env, watch)
-        after = self._base()
+        after = self._head_or_empty_tree()
         if after == before:
             raise _CommitRefused(f"git commit{trouble or ' committed nothing'}")
-        behind = self._show_as_clean(before, after)  # also where git was cut off when it had committed
-        return CommitResult(after, f"git commit{trouble}" if trouble else behind, elsewhere=self._elsewhere())
+        behind = self._update_user_index(before, after)  # also where git was cut off when it had committed
+        return CommitResult(
+            after, f"git commit{trouble}" if trouble else behind, elsewhere=self._describe_other_branch()
+        )
 
-    def _show_as_clean(self, before: str, after: str) -> str:
+    def _update_user_index(self, before: str, after: str) -> str:
         """Bring the user's index up to date at the committed paths only; return what went wrong."""
-        if not os.path.exists(os.path.join(self._git_dir, "index")) and before != self._empty():
+        if not os.path.exists(os.path.join(self._git_dir, "index")) and before != self._empty_tree():
             return ""  # they have none: nothing to bring up to date
         try:
-            self._must_lead_nowhere()  # hooks ran meanwhile
-            changes = list_raw_changes(self._ask, before, after)
-            self._ask("update-index", "-z", "--index-info", stdin=b"".join(change.for_index for change in changes))
-            self._ask("update-index", "-q", "--refresh", good=(0, 1))
+            self._refuse_unsafe()  # hooks ran meanwhile
+            changes = list_raw_changes(self._run_git, before, after)
+            self._run_git("update-index", "-z", "--index-info", stdin=b"".join(change.index_line for change in changes))
+            self._run_git("update-index", "-q", "--refresh", good=(0, 1))
         except _CommitRefused as refusal:
             return f"committed, but the index could not follow: {refusal}"
         return ""
 
-    def _other(self, task: str, kept: CommitResult, name: str, watch: CommandWatcher) -> CommitResult:
+    def _run_task(self, task: str, kept: CommitResult, name: str, watch: CommandWatcher) -> CommitResult:
         if not task or task.startswith("-"):
             raise _CommitRefused(f"{task!r} is not a git command")
-        if not self._programs.began(name):
-            self._must_lead_nowhere()
-            now = self._marks()
-            self._must_be_unchanged(self.start.commit_marks + self.start.send_marks, now[0] + now[1])
-        if self._inside and (hooks := self._hooks()):
+        if not self._programs.was_started(name):
+            self._refuse_unsafe()
+            now = self._fingerprints()
+            self._refuse_changed(self.baseline.commit_fingerprints + self.baseline.push_fingerprints, now[0] + now[1])
+        if self._sandboxed and (hooks := self._hooks()):
             raise _CommitRefused(
                 f"git {task} is left to you: it needs your login, and might run a hook outside ({hooks[0]})"
             )
@@ -482,22 +488,22 @@ class GitScm:
 
     def _hooks(self) -> list[str]:
         """The hooks that the user had when the run began."""
-        return [name.removeprefix("hook ") for name, _ in self.start.commit_marks if name.startswith("hook ")]
+        return [name.removeprefix("hook ") for name, _ in self.baseline.commit_fingerprints if name.startswith("hook ")]
 
-    def _base(self) -> str:
+    def _head_or_empty_tree(self) -> str:
         """The commit that HEAD names, or the empty tree before the first one."""
-        reply = self._ask("rev-parse", "-q", "--verify", "HEAD", good=(0, 1))
+        reply = self._run_git("rev-parse", "-q", "--verify", "HEAD", good=(0, 1))
         if reply.code:
-            return self._empty()
+            return self._empty_tree()
         found = reply.out.strip().decode()
         if not is_object_id(found):  # on the empty tree, a commit would delete everything that it does not name
             raise _CommitRefused(f"git rev-parse: HEAD is {found!r}, which is no commit")
         return found
 
-    def _empty(self) -> str:
-        return self._ask("hash-object", "-t", "tree", "-w", "--stdin").out.strip().decode()
+    def _empty_tree(self) -> str:
+        return self._run_git("hash-object", "-t", "tree", "-w", "--stdin").out.strip().decode()
 
-    def _ask(
+    def _run_git(
         self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None, good: tuple[int, ...] = (0,)
     ) -> ProgramResult:
         argv = [self._git, "-C", self.root, *NO_HOOKS_OPTIONS, *args]
@@ -520,9 +526,9 @@ class CommandScm:
 
     def __init__(
         self, command: str, tasks: tuple[str, ...], root: str, programs: ProgramRunner,
-        environ: Mapping[str, str] | None = None, start: ScmBaseline | None = None,
+        environ: Mapping[str, str] | None = None, baseline: ScmBaseline | None = None,
     ) -> None:  # fmt: skip
-        """`start` is what a resumed run had seen when it began."""
+        """`baseline` is that of the run's start, for a resumed run."""
         import shlex
 
         self.root, self.tasks, self._programs = os.path.realpath(root), tasks, programs
@@ -540,14 +546,16 @@ class CommandScm:
             where = "is no program" if "/" in named else "was not found in PATH"
             raise Refused(f"scm.command: {place} {where}")
         self._command[0] = program
-        self.start = start or ScmBaseline(program_fingerprints(self._command, self.root), (), ())
+        self.baseline = baseline or ScmBaseline(program_fingerprints(self._command, self.root), (), ())
 
-    def keep(self, work: CommitRequest, watch: CommandWatcher) -> CommitResult:
+    def commit(self, work: CommitRequest, watch: CommandWatcher) -> CommitResult:
         """Run the tasks in order; the first that fails ends it."""
         names = [f"scm_{work.iteration:03d}_{slug}" for slug in unique_slugs(self.tasks)]
-        began = any(map(self._programs.began, names))
+        began = any(map(self._programs.was_started, names))
         if not began and (
-            other := changed_fingerprints(self.start.commit_marks, program_fingerprints(self._command, self.root))
+            other := changed_fingerprints(
+                self.baseline.commit_fingerprints, program_fingerprints(self._command, self.root)
+            )
         ):
             return CommitResult(error="refused, because this changed during the run: " + ", ".join(other))
         before = work.now.head if began else self._head()
@@ -585,7 +593,7 @@ OUTPUT_TAIL_CHARS = 500  # of it are told
 class ProgramRunner(Protocol):
     """Runs what may run the user's hooks."""
 
-    def began(self, name: str) -> bool:
+    def was_started(self, name: str) -> bool:
         """Whether a program of this name was started before. Then `run` starts none: it tells how that one ended."""
 
     def run(self, name: str, argv: tuple[str, ...], env: Mapping[str, str], watch: CommandWatcher) -> str:
@@ -598,7 +606,7 @@ class TurnProgramRunner:
     def __init__(self, sandbox: Sandbox, folder: RunFiles, root: str, timeout_s: float = PROGRAM_TIMEOUT_S) -> None:
         self._sandbox, self._folder, self._root, self._timeout_s = sandbox, folder, root, timeout_s
 
-    def began(self, name: str) -> bool:
+    def was_started(self, name: str) -> bool:
         """Whether a program of this name was started before."""
         turn_file = self._folder.turn_file(name)
         return os.path.exists(turn_file) and os.path.getsize(turn_file) > 0
@@ -607,13 +615,13 @@ class TurnProgramRunner:
         """Run to the end, or tell how the one of this name ended."""
         ear = _OutputTail(watch)
         command = Command(
-            argv, self._root, tuple(env.items()), out=self._folder.base(name) + ".log",
+            argv, self._root, tuple(env.items()), out=self._folder.log_base(name) + ".log",
             turn_file=self._folder.turn_file(name), mark=f"{self._folder.run}/{name}", timeout_s=self._timeout_s,
         )  # fmt: skip
         end = self._sandbox.run(command, ear)
         self._folder.publish(name)
         left = f"; processes of it could not be ended ({', '.join(map(str, end.survivors))})" if end.survivors else ""
-        return self._trouble(end, _last_output_line(ear.said)) + left
+        return self._trouble(end, _last_output_line(ear.output_tail)) + left
 
     def _trouble(self, end: Exit, said: str) -> str:
         match end.why:
@@ -636,11 +644,11 @@ class _OutputTail:
     """Keeps the end of what a program prints."""
 
     def __init__(self, watch: CommandWatcher) -> None:
-        self.said = b""
+        self.output_tail = b""
         self._watch = watch
 
     def output(self, chunk: bytes) -> None:
-        self.said = (self.said + chunk)[-OUTPUT_TAIL_BYTES:]
+        self.output_tail = (self.output_tail + chunk)[-OUTPUT_TAIL_BYTES:]
         self._watch.output(chunk)
 
     def tick(self) -> int:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ralphproof.workspace.git_workspace import GitWorkspace
-    from ralphproof.workspace.protected_copies import Plan
-    from ralphproof.workspace.protected_paths import ReservedPath, Seen, Sight
+    from ralphproof.workspace.protected_copies import RestorePlan
+    from ralphproof.workspace.protected_paths import FileState, FileStates, ReservedPath
 
 
 # What a turn did to watched files: the list of it, the patch that keeps it, and the plan that undoes it.
@@ -45,67 +45,75 @@ class ProtectedChanges:
     """Collects what was touched, place by place. `read` gives the content that a digest had before the turn."""
 
     def __init__(self, read: Callable[[str], bytes], project: WatchedFolder) -> None:
-        self._read, self._project, self.guard = read, project, ProtectedMatcher(project)
-        self._touched: list[TouchedPath] = []
-        self.plan: Plan = {}
+        self._read, self._project, self.matcher = read, project, ProtectedMatcher(project)
+        self._entries: list[TouchedPath] = []
+        self.plan: RestorePlan = {}
         self.patch = b""
 
-    def add(self, name: str, place: WatchedFolder, path: bytes, old: Seen | None, new: Seen | None) -> None:
+    def add_change(
+        self, name: str, place: WatchedFolder, path: bytes, old: FileState | None, new: FileState | None
+    ) -> None:
         """A file is not as it was: it must become that again."""
-        self.tell(place, path, place.wire_of(path))
-        self.undo(name, place, path, old, new, old)
+        self.add_touched(place, path, place.pattern_for(path))
+        self.plan_restore(name, place, path, old, new, old)
 
-    def tell(self, place: WatchedFolder, path: bytes, wire: ProtectedPattern) -> None:
+    def add_touched(self, place: WatchedFolder, path: bytes, wire: ProtectedPattern) -> None:
         """A path was touched, against the rule of this wire."""
-        self._touched.append(TouchedPath(place.prefix + decode_path(path), wire.rule, wire.stops))
+        self._entries.append(TouchedPath(place.prefix + decode_path(path), wire.rule, wire.stops))
 
-    def held(self, path: str, by: str, way_out: str) -> None:
+    def add_commit(self, path: str, by: str, way_out: str) -> None:
         """A commit holds a change of a protected path, whatever the file is now; how to take it out of there."""
         named = path.encode("utf-8", "surrogateescape")
-        here = next((place for place, one in enumerate(self._touched) if one.path == path and one.stops), None)
+        here = next((place for place, one in enumerate(self._entries) if one.path == path and one.stops), None)
         if here is None:
-            self.tell(self._project, named, self._project.wire_of(named))
+            self.add_touched(self._project, named, self._project.pattern_for(named))
             here = -1
-        known = self._touched[here]
+        known = self._entries[here]
         if way_out in known.way_out.split("; "):
             way_out = ""
         held_by, ways = (known.held_by, by), (known.way_out, way_out)
-        self._touched[here] = replace(known, held_by=_join_path(held_by), way_out=_join_path(ways))
+        self._entries[here] = replace(known, held_by=_join_path(held_by), way_out=_join_path(ways))
 
     @property
-    def stopping(self) -> list[str]:
+    def protected_paths(self) -> list[str]:
         """The protected paths that were touched."""
-        return [one.path for one in self._touched if one.stops]
+        return [one.path for one in self._entries if one.stops]
 
     @property
-    def listed(self) -> tuple[TouchedPath, ...]:
+    def touched(self) -> tuple[TouchedPath, ...]:
         """What was touched, protected paths first."""
-        return tuple(sorted(self._touched, key=lambda one: (not one.stops, one.path)))
+        return tuple(sorted(self._entries, key=lambda one: (not one.stops, one.path)))
 
-    def undo(
-        self, name: str, place: WatchedFolder, path: bytes, old: Seen | None, new: Seen | None, wanted: Seen | None
+    def plan_restore(
+        self,
+        name: str,
+        place: WatchedFolder,
+        path: bytes,
+        old: FileState | None,
+        new: FileState | None,
+        wanted: FileState | None,
     ) -> None:
         """Keep the difference, and plan what the path must become."""
-        self.patch += self._piece(place, path, old, new)
+        self.patch += self._file_patch(place, path, old, new)
         self.plan.setdefault(name, {})[path] = wanted
 
-    def clear_the_way(self, name: str, place: WatchedFolder) -> None:
+    def plan_obstacle_removal(self, name: str, place: WatchedFolder) -> None:
         """Plan the removal of files and links that stand where folders must be again."""
         planned = self.plan.get(name, {})
         needed = sorted(path for path, wanted in planned.items() if wanted is not None)
         for path in sorted(find_obstacles(place.folder, needed) - planned.keys()):
             below = next(one for one in needed if one.startswith(path + b"/"))
-            self.tell(place, path, place.wire_of(below))
-            self.undo(name, place, path, None, place.at(path), None)
+            self.add_touched(place, path, place.pattern_for(below))
+            self.plan_restore(name, place, path, None, place.read_state(path), None)
 
-    def _piece(self, place: WatchedFolder, path: bytes, old: Seen | None, new: Seen | None) -> bytes:
+    def _file_patch(self, place: WatchedFolder, path: bytes, old: FileState | None, new: FileState | None) -> bytes:
         shown = place.prefix.encode() + path
         contents: dict[str, bytes] = {}
         try:
             if old is not None and old[0] != NO_ACCESS:
                 contents[old[1]] = self._read(old[1])
             if new is not None and new[0] != NO_ACCESS:
-                contents[new[1]] = place.content(path, new)
+                contents[new[1]] = place.read_content(path, new)
             return _change_patch(shown, old and old[:2], new and new[:2], contents)
         except (OSError, KeyError):  # it cannot be read, or is too large: named all the same
             return b"diff --git a/%s b/%s\nBinary files a/%s and b/%s differ\n" % ((shown,) * 4)
@@ -146,35 +154,37 @@ class FileTripwires:
         for path in stops:
             if problem := explain_bad_pattern(path):
                 raise Refused(f"protectedPaths: {path!r} {problem}")
-        self._root, self._kept, self._shown = os.path.realpath(root), kept, shown or kept
-        self._vault = ProtectedCopies(vault)
-        self._armed: TripwireBaseline | None = None
-        self._unkept: set[str] = set()  # what is too much to keep a copy of
+        self._root, self._patch_path, self._published_path = os.path.realpath(root), kept, shown or kept
+        self._copies = ProtectedCopies(vault)
+        self._baseline: TripwireBaseline | None = None
+        self._uncopied: set[str] = set()  # what is too much to keep a copy of
         inside = tuple(one for one in own if one.path.startswith(".git/"))
         wires = tuple(ProtectedPattern(path, f"protectedPaths: {path}", True) for path in stops)
         wires += tuple(ProtectedPattern(one.path, one.rule) for one in own if one not in inside)
-        git_places = repository_folders(self._root, inside, git, self._vault)
-        self._places = {PROJECT_FOLDER: WatchedFolder(self._root, wires, self._vault.contents.take)} | git_places
-        self._repository = RepositoryTripwires(git, run, self._vault, git_places, backup) if git else None
-        self._laid = {name: place.wires for name, place in self._places.items()}
-        self._over_ns, self._spared = 0, False
+        git_places = repository_folders(self._root, inside, git, self._copies)
+        self._watched = {
+            PROJECT_FOLDER: WatchedFolder(self._root, wires, self._copies.contents.digest_or_store)
+        } | git_places
+        self._repository = RepositoryTripwires(git, run, self._copies, git_places, backup) if git else None
+        self._patterns = {name: place.patterns for name, place in self._watched.items()}
+        self._turn_end_ns, self._ignored_changes = 0, False
 
-    def spare(self, instant_ns: int) -> None:
+    def ignore_changes_after(self, instant_ns: int) -> None:
         """The turn that is judged next was over at this instant: files that were touched later are not its doing."""
-        self._over_ns = instant_ns
+        self._turn_end_ns = instant_ns
 
-    def changed(self, name: str, below: tuple[str, ...], read: Mapping[str, str]) -> tuple[str, ...]:
+    def changed_files(self, name: str, below: tuple[str, ...], read: Mapping[str, str]) -> tuple[str, ...]:
         """The watched files with these beginnings that a turn changed, as long as they are not put back under its name.
 
         `read` holds digests of such files as somebody read them: they may have been others at that time alone.
         """
-        answer = self._vault.answer(name)
-        armed = None if answer and answer.done else self._load()
+        answer = self._copies.load_result(name)
+        armed = None if answer and answer.restored else self._load_baseline()
         if armed is None:
             return ()
-        before, place = armed.sights.get(PROJECT_FOLDER, {}), self._places[PROJECT_FOLDER]
+        before, place = armed.states.get(PROJECT_FOLDER, {}), self._watched[PROJECT_FOLDER]
         found = {
-            decode_path(path) for path in differing_paths(before, place.look(before)) if not self._is_later(place, path)
+            decode_path(path) for path in differing_paths(before, place.scan(before)) if not self._is_later(place, path)
         }
         for path, digest in read.items():
             seen = before.get(os.fsencode(path))
@@ -184,41 +194,41 @@ class FileTripwires:
         return tuple(sorted(path for path in found if path.startswith(below)))
 
     def _is_later(self, place: WatchedFolder, path: bytes) -> bool:
-        return bool(self._over_ns) and place.later(path, self._over_ns)
+        return bool(self._turn_end_ns) and place.changed_after(path, self._turn_end_ns)
 
-    def arm(self) -> tuple[str, ...]:
+    def start_watching(self) -> tuple[str, ...]:
         """An iteration begins: remember what is watched as it now is, durably. What was left unfinished is finished."""
         try:
-            if self._armed is None:
-                self._finish()
-            self._load()
-            for name, wires in self._laid.items():
-                if self._places[name].wires is not wires:  # those of a turn that was taken up
-                    self._places[name].lay(wires)
-            self._arm({})
+            if self._baseline is None:
+                self._finish_pending()
+            self._load_baseline()
+            for name, wires in self._patterns.items():
+                if self._watched[name].patterns is not wires:  # those of a turn that was taken up
+                    self._watched[name].set_patterns(wires)
+            self._save_baseline({})
         except OSError as error:
             raise wrap_os_error(error) from error
-        return self._repository.to_say() if self._repository else ()
+        return self._repository.take_warnings() if self._repository else ()
 
-    def kept(self) -> str:
+    def history_backup(self) -> str:
         """Where the history that the run began on is, looked up now."""
-        return self._repository.kept() if self._repository else ""
+        return self._repository.history_backup() if self._repository else ""
 
-    def damage(self) -> str:
+    def repository_damage(self) -> str:
         """Why no work counts on the repository as it now is."""
-        return self._repository.damage() if self._repository else ""
+        return self._repository.repository_damage() if self._repository else ""
 
-    def parting(self) -> tuple[str, ...]:
+    def final_warnings(self) -> tuple[str, ...]:
         """What there is to say of the repository at the end of the run."""
-        return self._repository.parting() if self._repository else ()
+        return self._repository.final_warnings() if self._repository else ()
 
-    def sprung(self, name: str) -> TripwireReport:
+    def check_and_restore(self, name: str) -> TripwireReport:
         """What changed since. It is put back, and the attempt kept as a patch of this name."""
         if not os.path.isdir(self._root):
             raise WorkspaceGone(f"{self._root} is gone")
         try:
-            answer = self._vault.answer(name) or self._judged(name)
-            return answer.sprung if answer.done else self._finished(name, answer)
+            answer = self._copies.load_result(name) or self._compare_all(name)
+            return answer.report if answer.restored else self._restore(name, answer)
         except OSError as error:
             raise wrap_os_error(error) from error
 
@@ -229,141 +239,142 @@ class FileTripwires:
         """
         try:
             if os.path.isdir(self._root):
-                self._finish()
-            self._armed = None
-            self._vault.clear()
+                self._finish_pending()
+            self._baseline = None
+            self._copies.clear()
             if self._repository:
                 self._repository.discard()
         except OSError as error:
             raise wrap_os_error(error) from error
 
-    def _finish(self) -> None:
-        for name in self._vault.unfinished():
-            self.sprung(name)
+    def _finish_pending(self) -> None:
+        for name in self._copies.unfinished_results():
+            self.check_and_restore(name)
 
-    def _load(self) -> TripwireBaseline | None:
-        if self._armed is None and (armed := self._vault.load()):
-            self._armed = armed
-            for name, place in self._places.items():
-                wires = armed.wires.get(name, place.wires)  # a turn is judged by the wires that it began with
+    def _load_baseline(self) -> TripwireBaseline | None:
+        if self._baseline is None and (armed := self._copies.load_baseline()):
+            self._baseline = armed
+            for name, place in self._watched.items():
+                wires = armed.patterns.get(name, place.patterns)  # a turn is judged by the wires that it began with
                 roots = armed.roots.get(name, ()) if wires else ()
-                place.lay(wires, tuple((path, min(number, len(wires) - 1)) for path, number in roots))
-        return self._armed
+                place.set_patterns(wires, tuple((path, min(number, len(wires) - 1)) for path, number in roots))
+        return self._baseline
 
-    def _arm(self, plan: Plan, told: bool = False) -> None:
-        self._vault.contents.taking = True
+    def _save_baseline(self, plan: RestorePlan, told: bool = False) -> None:
+        self._copies.contents.storing = True
         try:
-            for place in self._places.values():
-                place.arm()
-            sights = self._look(None)
-            if not self._armed or sights != self._armed.sights:
-                self._hold(sights)
+            for place in self._watched.values():
+                place.resolve_links()
+            sights = self._scan(None)
+            if not self._baseline or sights != self._baseline.states:
+                self._copy_missing(sights)
         finally:
-            self._vault.contents.taking = False
-        besides, laid = self._armed.besides if self._armed else RepositoryBaseline(), self._places.items()
+            self._copies.contents.storing = False
+        besides, laid = self._baseline.repository if self._baseline else RepositoryBaseline(), self._watched.items()
         if self._repository:
-            besides = self._repository.remember(replace(besides, work={}) if told else besides, sights)
-        roots, wires = ({name: one.roots for name, one in laid}, {name: one.wires for name, one in laid})
+            besides = self._repository.update_baseline(replace(besides, uncommitted={}) if told else besides, sights)
+        roots, wires = ({name: one.roots for name, one in laid}, {name: one.patterns for name, one in laid})
         armed = TripwireBaseline(sights, roots, besides, wires)
-        if armed != self._armed:
-            self._vault.save(armed, plan)
-            self._armed = armed
+        if armed != self._baseline:
+            self._copies.save_baseline(armed, plan)
+            self._baseline = armed
 
-    def _look(self, armed: TripwireBaseline | None) -> dict[str, Sight]:
-        known = armed.sights if armed else {}
-        sights = {name: place.look(known.get(name)) for name, place in self._places.items()}
+    def _scan(self, armed: TripwireBaseline | None) -> dict[str, FileStates]:
+        known = armed.states if armed else {}
+        sights = {name: place.scan(known.get(name)) for name, place in self._watched.items()}
         if self._repository:
-            self._repository.complete(sights)
+            self._repository.add_ref_table(sights)
         return sights
 
-    def _hold(self, sights: dict[str, Sight]) -> None:
+    def _copy_missing(self, sights: dict[str, FileStates]) -> None:
         """Keep copies of what was first seen after a turn, when nothing is kept."""
         missing = [
             (name, path, seen)
             for name, sight in sights.items()
             for path, seen in sight.items()
-            if not self._vault.contents.holds(seen[1]) and seen[0] != NO_ACCESS and not seen[1].startswith(LARGE_PREFIX)
+            if not self._copies.contents.has(seen[1]) and seen[0] != NO_ACCESS and not seen[1].startswith(LARGE_PREFIX)
         ]
         for name, path, seen in missing:
-            if seen[1] in self._unkept:
+            if seen[1] in self._uncopied:
                 continue
             try:
-                content = self._places[name].content(path, seen)
+                content = self._watched[name].read_content(path, seen)
             except OSError:
                 continue  # it went away, or became something else
-            if not self._vault.contents.holds(self._vault.contents.hold(content)):
-                self._unkept.add(seen[1])
+            if not self._copies.contents.has(self._copies.contents.store(content)):
+                self._uncopied.add(seen[1])
 
-    def _judged(self, name: str) -> TripwireResult:
+    def _compare_all(self, name: str) -> TripwireResult:
         """Compare everything with what it was. Unless there is nothing to tell, what was found is durable then."""
-        armed = self._load()
+        armed = self._load_baseline()
         if armed is None:
-            self._arm({})
-            return TripwireResult(TripwireReport(remarks=(BASELINE_GONE,)), {}, done=True)
-        sights, attempt = self._look(armed), ProtectedChanges(self._vault.contents.read, self._places[PROJECT_FOLDER])
-        for where, place in self._places.items():
+            self._save_baseline({})
+            return TripwireResult(TripwireReport(remarks=(BASELINE_GONE,)), {}, restored=True)
+        sights, attempt = self._scan(armed), ProtectedChanges(self._copies.contents.read, self._watched[PROJECT_FOLDER])
+        for where, place in self._watched.items():
             if os.path.isdir(place.folder):
                 self._compare(where, armed, sights[where], attempt)
-        self._over_ns = 0  # of this turn alone
-        remarks, told = self._repository.judge(armed, sights, attempt) if self._repository else ([], False)
-        for where, place in self._places.items():
-            attempt.clear_the_way(where, place)
-        kept = f"{self._shown(name)}.patch" if attempt.patch else ""
-        switched = self._repository.switched(armed, sights) if self._repository else ()
+        self._turn_end_ns = 0  # of this turn alone
+        remarks, told = self._repository.compare(armed, sights, attempt) if self._repository else ([], False)
+        for where, place in self._watched.items():
+            attempt.plan_obstacle_removal(where, place)
+        kept = f"{self._published_path(name)}.patch" if attempt.patch else ""
+        switched = self._repository.branch_switch(armed, sights) if self._repository else ()
         remarks = [*remarks, *([_describe_switch(*switched)] if switched else [])]
-        answer = TripwireResult(TripwireReport(attempt.listed, kept, tuple(remarks), switched), attempt.plan, told)
-        if answer.sprung == TripwireReport():
-            if self._spared:  # it is not asked about again
-                self._arm({})
-            return replace(answer, done=True)
+        answer = TripwireResult(TripwireReport(attempt.touched, kept, tuple(remarks), switched), attempt.plan, told)
+        if answer.report == TripwireReport():
+            if self._ignored_changes:  # it is not asked about again
+                self._save_baseline({})
+            return replace(answer, restored=True)
         if attempt.patch:
-            write_private_file(f"{self._kept(name)}.patch", attempt.patch)
-        self._vault.save(armed, attempt.plan)
-        self._vault.keep(name, answer)
+            write_private_file(f"{self._patch_path(name)}.patch", attempt.patch)
+        self._copies.save_baseline(armed, attempt.plan)
+        self._copies.save_result(name, answer)
         return answer
 
-    def _kept_beside(
-        self, name: str, wanted: Mapping[bytes, Seen | None], path: bytes, failed: dict[bytes, str]
+    def _describe_failure(
+        self, name: str, wanted: Mapping[bytes, FileState | None], path: bytes, failed: dict[bytes, str]
     ) -> str:
         """Why a file could not be put back. What it was is written to where the patch is, if there is a copy."""
         seen = wanted[path]
-        if seen is None or not self._vault.contents.holds(seen[1]):
+        if seen is None or not self._copies.contents.has(seen[1]):
             return failed[path]
         ending = f".{sorted(wanted).index(path)}.was"
         try:
-            content = self._vault.contents.read(seen[1])
+            content = self._copies.contents.read(seen[1])
         except OSError:
             return failed[path]
-        write_private_file(self._kept(name) + ending, content)
-        return f"{failed[path]}; what it was is kept in {self._shown(name)}{ending}"
+        write_private_file(self._patch_path(name) + ending, content)
+        return f"{failed[path]}; what it was is kept in {self._published_path(name)}{ending}"
 
-    def _compare(self, where: str, armed: TripwireBaseline, now: Sight, attempt: ProtectedChanges) -> None:
-        before, place = armed.sights.get(where, {}), self._places[where]
+    def _compare(self, where: str, armed: TripwireBaseline, now: FileStates, attempt: ProtectedChanges) -> None:
+        before, place = armed.states.get(where, {}), self._watched[where]
         for path in differing_paths(before, now):
             if where != PROJECT_FOLDER and (path in CONFIG_FILES or is_ref_file(path)):
                 continue
             if self._is_later(place, path):
-                self._spared = True
+                self._ignored_changes = True
             else:
-                attempt.add(where, place, path, before.get(path), now.get(path))
+                attempt.add_change(where, place, path, before.get(path), now.get(path))
 
-    def _finished(self, name: str, answer: TripwireResult) -> TripwireReport:
+    def _restore(self, name: str, answer: TripwireResult) -> TripwireReport:
         """Put back what was found; then what is watched is what is there now."""
-        self._load()
+        self._load_baseline()
         trouble: dict[str, str] = {}
         notes: list[str] = []
         for where, wanted in answer.plan.items():
-            place = self._places.get(where)
+            place = self._watched.get(where)
             if place and os.path.isdir(place.folder):
-                failed, moved = restore_protected_files(place.folder, wanted, self._vault.contents.read)
+                failed, moved = restore_protected_files(place.folder, wanted, self._copies.contents.read)
                 trouble |= {
-                    place.prefix + decode_path(path): self._kept_beside(name, wanted, path, failed) for path in failed
+                    place.prefix + decode_path(path): self._describe_failure(name, wanted, path, failed)
+                    for path in failed
                 }
                 notes += moved
-        self._arm(answer.plan, answer.told)
-        touched = tuple(replace(one, trouble=trouble.get(one.path, "")) for one in answer.sprung.touched)
-        sprung = replace(answer.sprung, touched=touched, remarks=(*answer.sprung.remarks, *notes))
-        self._vault.keep(name, replace(answer, sprung=sprung, done=True))
+        self._save_baseline(answer.plan, answer.lost_work_reported)
+        touched = tuple(replace(one, trouble=trouble.get(one.path, "")) for one in answer.report.touched)
+        sprung = replace(answer.report, touched=touched, remarks=(*answer.report.remarks, *notes))
+        self._copies.save_result(name, replace(answer, report=sprung, restored=True))
         return sprung
 
 
@@ -375,7 +386,7 @@ def _describe_switch(before: str, now: str) -> str:
     return f"the agent switched from {names[0]} to {names[1]}: the run goes on there, and commits land there{back}"
 
 
-def _is_other_content(seen: Seen | None, digest: str, linked: bool) -> bool:
+def _is_other_content(seen: FileState | None, digest: str, linked: bool) -> bool:
     """Whether a file was read that is not the one that was seen. Where links lead to it, this cannot be told."""
     if seen is None:
         return bool(digest) and not linked

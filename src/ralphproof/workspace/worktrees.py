@@ -36,7 +36,7 @@ def find_unshared_repositories(place: str, base: str, environ: Mapping[str, str]
     found: list[str] = []
     for path in _nested_repositories(top, environ, MAX_NESTING):
         name = os.path.relpath(path, top)
-        known = UserGit(top, environ).line("rev-parse", "-q", "--verify", "--end-of-options", f"{base}:{name}")
+        known = UserGit(top, environ).run_line("rev-parse", "-q", "--verify", "--end-of-options", f"{base}:{name}")
         if len(found) < MAX_LISTED and _has_own_commits(path, known, environ):
             found.append(name)
     return tuple(found)
@@ -57,7 +57,7 @@ def _nested_repositories(place: str, environ: Mapping[str, str], deepest: int) -
 
 
 def _listed_rows(users: UserGit, *which: str) -> list[bytes]:
-    return users.ask("ls-files", "-z", *which, good=(0, 128)).out.split(b"\0")
+    return users.run("ls-files", "-z", *which, good=(0, 128)).out.split(b"\0")
 
 
 def _has_own_commits(path: str, known: str, environ: Mapping[str, str]) -> bool:
@@ -66,7 +66,7 @@ def _has_own_commits(path: str, known: str, environ: Mapping[str, str]) -> bool:
     tips = (("--branches", "--glob=refs/stas[h]"), ("HEAD",))
     try:
         users = UserGit(path, environ)
-        return any(users.ask(*OFFLINE_OPTIONS, *REV_LIST_COMMAND, *tip, *but, good=(0, 128)).out for tip in tips)
+        return any(users.run(*OFFLINE_OPTIONS, *REV_LIST_COMMAND, *tip, *but, good=(0, 128)).out for tip in tips)
     except Refused:
         return True
 
@@ -77,7 +77,7 @@ def _has_own_commits(path: str, known: str, environ: Mapping[str, str]) -> bool:
 BRANCH_PREFIX = "ralph/"
 WORKTREE_TIMEOUT_S = 900.0  # a large checkout, with filters
 DISK_FULL_MESSAGES = (b"No space left on device", b"Disk quota exceeded", b"unable to write file")  # in git's own words
-NOTE_KEYS = ("branch", "base", "home")
+NOTE_KEYS = ("branch", "base", "source")
 NOTE_SUFFIX, LOCK_FILE, MAX_NAMES = ".json", "lock", 1000
 SETTINGS_FOLDER = ".ralph"
 COPIED_SETTINGS = (
@@ -96,10 +96,10 @@ class RunWorktree:
     """
 
     name: str
-    place: str
+    path: str
     branch: str
     base: str
-    home: str
+    source: str
 
 
 class RunWorktrees:
@@ -118,79 +118,79 @@ class RunWorktrees:
         """The top of the repository's files that it was asked for."""
         return self._git.root
 
-    def known(self) -> tuple[RunWorktree, ...]:
+    def list_all(self) -> tuple[RunWorktree, ...]:
         """All that were made and not removed, by their names."""
         if not os.path.isdir(self._folder):
             return ()
         names = sorted(
             name.removesuffix(NOTE_SUFFIX) for name in os.listdir(self._folder) if name.endswith(NOTE_SUFFIX)
         )
-        return tuple(one for name in names if (one := self.named(name)) is not None)
+        return tuple(one for name in names if (one := self.find(name)) is not None)
 
-    def named(self, name: str) -> RunWorktree | None:
+    def find(self, name: str) -> RunWorktree | None:
         """The offshoot of this name; None where there is none, or its folder is gone."""
         try:
-            with open(self._note(name), encoding="utf-8") as file:
+            with open(self._note_path(name), encoding="utf-8") as file:
                 told = json.loads(file.read(1 << 16))
             found = RunWorktree(name, os.path.join(self._folder, name), *(str(told[key]) for key in NOTE_KEYS))
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return found if os.path.lexists(os.path.join(found.place, ".git")) else None
+        return found if os.path.lexists(os.path.join(found.path, ".git")) else None
 
-    def make(self, name: str, base: str) -> RunWorktree:
+    def create(self, name: str, base: str) -> RunWorktree:
         """A new one at this commit, whole or not at all; one of this name that is there is handed out as it is."""
-        with self._alone():
-            if known := self.named(name):
+        with self._lock():
+            if known := self.find(name):
                 return known
-            commit = self._git.commit_of(base)
+            commit = self._git.resolve_commit(base)
             if not commit:
                 raise Refused(f"{base} is no commit, and a worktree needs one to begin on; commit something first")
             place, branch = os.path.join(self._folder, name), self._free_branch(name)
-            if os.path.lexists(self._note(name)) and os.path.lexists(place):
+            if os.path.lexists(self._note_path(name)) and os.path.lexists(place):
                 raise TaskWrong(f"{place} was a worktree, and has no .git any more; take what you need, remove it")
             self._clear(place)
             made = RunWorktree(name, place, branch, commit, self._git.root)
             try:
-                self._lay(made)
+                self._add(made)
             except RalphError:
                 self._clear(place)
-                self._git.ask("update-ref", "-d", f"refs/heads/{branch}", commit, good=(0, 1, 128))
+                self._git.run("update-ref", "-d", f"refs/heads/{branch}", commit, good=(0, 1, 128))
                 raise
             return made
 
-    def _lay(self, made: RunWorktree) -> None:
-        self._must("worktree", "add", "--quiet", "--no-track", "-b", made.branch, made.place, made.base)
-        self._bring(made.place)
-        self._write(made)
+    def _add(self, made: RunWorktree) -> None:
+        self._run_git("worktree", "add", "--quiet", "--no-track", "-b", made.branch, made.path, made.base)
+        self._copy_settings(made.path)
+        self._write_note(made)
 
     def remove(self, offshoot: RunWorktree, branch: bool = False) -> None:
         """Remove its files, and its branch too where the caller knows that what it names is elsewhere."""
-        with self._alone():
-            tip = self._git.branch(offshoot.branch) if branch else ""
-            _unlink(self._note(offshoot.name))
-            self._clear(offshoot.place)
+        with self._lock():
+            tip = self._git.branch_commit(offshoot.branch) if branch else ""
+            _unlink(self._note_path(offshoot.name))
+            self._clear(offshoot.path)
             if tip:
-                self._git.ask("update-ref", "-d", f"refs/heads/{offshoot.branch}", tip, good=(0, 1, 128))
+                self._git.run("update-ref", "-d", f"refs/heads/{offshoot.branch}", tip, good=(0, 1, 128))
 
     def _free_branch(self, name: str) -> str:
         """A branch that nobody has: one of that name may be the work of an earlier run, or the user's."""
         for number in range(1, MAX_NAMES):
             branch = f"{BRANCH_PREFIX}{name}" if number == 1 else f"{BRANCH_PREFIX}{name}-{number}"
-            if not self._git.line("for-each-ref", "--count=1", f"refs/heads/{branch}"):  # nor one below it
+            if not self._git.run_line("for-each-ref", "--count=1", f"refs/heads/{branch}"):  # nor one below it
                 return branch
         raise Refused(f"there are {MAX_NAMES} branches {BRANCH_PREFIX}{name}-…; delete those that you do not need")
 
     def _clear(self, place: str) -> None:
         """Have nothing at this place, and git know of nothing there."""
         forget = ("worktree", "remove", "--force", "--force", place)  # a prune would forget the user's own as well
-        forgot = self._git.ask(*forget, good=tuple(range(256))).code == 0
+        forgot = self._git.run(*forget, good=tuple(range(256))).code == 0
         remove_tree(place)
         if os.path.lexists(place):
             raise HarnessFailed(f"{place} could not be removed; remove it by hand")
         if not forgot:
-            self._git.ask(*forget, good=tuple(range(256)))
+            self._git.run(*forget, good=tuple(range(256)))
 
-    def _bring(self, place: str) -> None:
+    def _copy_settings(self, place: str) -> None:
         """What a run goes by and nobody committed comes along: it is in no tree, and no work."""
         source, target = os.path.join(self._git.root, SETTINGS_FOLDER), os.path.join(place, SETTINGS_FOLDER)
         try:
@@ -206,8 +206,8 @@ class RunWorktrees:
         except (OSError, shutil.Error) as error:
             raise HarnessFailed(f"{source} could not be copied to {target}: {error}") from error
 
-    def _write(self, made: RunWorktree) -> None:
-        note = self._note(made.name)
+    def _write_note(self, made: RunWorktree) -> None:
+        note = self._note_path(made.name)
         try:
             with open(f"{note}.tmp", "w", encoding="utf-8") as file:
                 file.write(json.dumps({key: getattr(made, key) for key in NOTE_KEYS}))
@@ -217,10 +217,10 @@ class RunWorktrees:
         except OSError as error:
             raise wrap_os_error(error) from error
 
-    def _note(self, name: str) -> str:
+    def _note_path(self, name: str) -> str:
         return os.path.join(self._folder, name + NOTE_SUFFIX)
 
-    def _must(self, *args: str) -> None:
+    def _run_git(self, *args: str) -> None:
         argv = (self._git.git, "-C", self._git.root, *NO_HOOKS_OPTIONS, *args)
         reply = run_program(argv, self._env | {"LC_ALL": "C"}, timeout_s=WORKTREE_TIMEOUT_S)
         if reply.code and any(words in reply.err for words in DISK_FULL_MESSAGES):
@@ -229,7 +229,7 @@ class RunWorktrees:
         if reply.code:
             raise Refused(f"git {' '.join(args[:2])}: {reply.said or reply.code}")
 
-    def _alone(self) -> _WorktreeLock:
+    def _lock(self) -> _WorktreeLock:
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
         except OSError as error:
@@ -260,11 +260,11 @@ def _unlink(path: str) -> None:
 
 def has_unshared_commits(offshoot: RunWorktree, environ: Mapping[str, str], branch: bool) -> bool:
     """Whether commits would lose their last name with this work tree; with `branch`, with its branch as well."""
-    home, there = UserGit(offshoot.home, environ), UserGit(offshoot.place, environ)
-    tips = {there.commit_of("HEAD"), home.branch(offshoot.branch) if branch else ""} - {""}
+    home, there = UserGit(offshoot.source, environ), UserGit(offshoot.path, environ)
+    tips = {there.resolve_commit("HEAD"), home.branch_commit(offshoot.branch) if branch else ""} - {""}
     but = (f"--exclude=refs/heads/{offshoot.branch}",) if branch else ()
     others = ("--not", "--single-worktree", *but, "--all", "--")
-    return bool(tips and home.line("rev-list", "--max-count=1", *sorted(tips), *others))
+    return bool(tips and home.run_line("rev-list", "--max-count=1", *sorted(tips), *others))
 
 
 def differing_settings(root: str, place: str) -> Iterator[str]:

@@ -64,7 +64,7 @@ class Pinned:
     def altered(self, *theirs: str) -> tuple[AlteredCheckInput, ...]:
         """What is not as it was, as a process sees it that has just taken the run up."""
         self.saves += 1
-        return self.pins().altered(self.began, self.workspace.save("run", str(self.saves)), frozenset(theirs))
+        return self.pins().find_altered(self.began, self.workspace.save("run", str(self.saves)), frozenset(theirs))
 
     def told(self) -> list[tuple[str, bool]]:
         """The same in short: what is said, and whether it stops the run."""

@@ -37,7 +37,7 @@ def test_what_the_user_changed_in_a_pause_is_meant(pinned: Pinned) -> None:
     pinned.begin("make test")
     pinned.write({"Makefile": "test:\n\tsh a.sh || sh b.sh\n", "test_a.py": "assert a\n", "conftest.py": "x()\n"})
     theirs = ("Makefile", "conftest.py", "test_a.py")
-    pinned.pins().regain(theirs)
+    pinned.pins().accept_user_changes(theirs)
     assert pinned.altered(*theirs) == ()
     pinned.write({"Makefile": "test:\n\ttrue\n", "test_a.py": "a\n", "b.sh": "exit 0\n"})
     assert [one.told for one in pinned.altered(*theirs)] == [
@@ -50,7 +50,7 @@ def test_what_the_agent_changed_before_a_pause_is_told_after_it(pinned: Pinned) 
     pinned.write({"a.sh": "exit 1\n", "b.sh": "exit 1\n"})
     pinned.begin("sh a.sh", "sh b.sh")
     pinned.write({"a.sh": "exit 0\n", "b.sh": "exit 0\n"})
-    pinned.pins().regain(("b.sh",))
+    pinned.pins().accept_user_changes(("b.sh",))
     assert [one.path for one in pinned.altered("b.sh")] == ["a.sh"]
 
 
@@ -59,7 +59,7 @@ def test_what_the_user_deleted_in_a_pause_may_be_missing(pinned: Pinned) -> None
     pinned.begin("sh a.sh", "pytest")
     theirs = ("a.sh", "test_a.py", "conftest.py")
     pinned.write(dict.fromkeys(theirs))
-    pinned.pins().regain(theirs)
+    pinned.pins().accept_user_changes(theirs)
     assert pinned.altered(*theirs) == ()
 
 

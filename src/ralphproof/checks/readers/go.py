@@ -28,7 +28,7 @@ def read_go(lines: list[str]) -> list[SuiteResult] | None:
             whole = _parse_text_line(packages, line)
         if not whole:
             return None
-    return packages.all()
+    return packages.result()
 
 
 def _is_event(line: str) -> bool:
@@ -38,25 +38,25 @@ def _is_event(line: str) -> bool:
 def _parse_package_line(packages: _GoPackages, line: str) -> bool:
     """The line that ends a package; whether all can still be read after it."""
     package, _, why = line.split("\t")[1].partition(" ")
-    if why in ("[build failed]", "[setup failed]") and packages.waiting:
+    if why in ("[build failed]", "[setup failed]") and packages.has_unassigned:
         return False
-    return packages.ended(package, "fail" if line.startswith("F") else "pass")
+    return packages.finish_package(package, "fail" if line.startswith("F") else "pass")
 
 
 def _parse_text_line(packages: _GoPackages, line: str) -> bool:
     """A line of text; whether all can still be read after it. The package is told after its tests."""
     if line in ("PASS", "FAIL") or line.startswith(("panic: ", "exit status ")):
-        return packages.over(line)
+        return packages.add_final_line(line)
     if line.startswith("=== RUN "):
-        packages.told("", line[8:].strip(), _OPEN)
-        return not packages.last
+        packages.set_result("", line[8:].strip(), _OPEN)
+        return not packages.final_line
     words = line.lstrip(" ").split(" ", 3)
     if len(words) < 4 or words[0] != "---" or words[1] not in _RESULTS or not words[3].startswith("("):
         return True
     depth, name = (len(line) - len(line.lstrip(" "))) // 4, words[2]
     if depth and "/" not in name:
         return True  # an indented line of a log: what is a part of a test has a slash
-    return not packages.last and packages.printed(depth, name, _RESULTS[words[1]])
+    return not packages.final_line and packages.add_printed(depth, name, _RESULTS[words[1]])
 
 
 def _parse_event_line(packages: _GoPackages, line: str) -> bool:
@@ -71,11 +71,11 @@ def _parse_event_line(packages: _GoPackages, line: str) -> bool:
     packages.events = True
     if test:
         if action in ("run", "pass", "fail", "skip"):
-            packages.told(package, test, _OPEN if action == "run" else action)
+            packages.set_result(package, test, _OPEN if action == "run" else action)
         return True
     if action in ("pass", "fail", "skip"):
-        return packages.ended(package, action)
-    packages.begun(package)
+        return packages.finish_package(package, action)
+    packages.tests_of(package)
     return True
 
 
@@ -84,68 +84,72 @@ class _GoPackages:
 
     def __init__(self) -> None:
         self.events = False
-        self.last = ""  # the last words of a package, after which nothing comes but its result
-        self._open: dict[str, dict[str, str]] = {}
+        self.final_line = ""  # the last words of a package, after which nothing comes but its result
+        self._unfinished: dict[str, dict[str, str]] = {}
         self._path: list[str] = []
         self._ended: dict[str, int] = {}
-        self._names: list[str] = []
-        self._every: list[str] = []
+        self._failed_names: list[str] = []
+        self._all_names: list[str] = []
         self._passed, self._skipped, self._counts = 0, 0, False
-        self._whole = True  # no package is among those that failed, and no test was cut off: all tests were begun
+        self._complete = True  # no package is among those that failed, and no test was cut off: all tests were begun
 
     @property
-    def waiting(self) -> bool:
+    def has_unassigned(self) -> bool:
         """Whether tests were told whose package is yet to come."""
-        return bool(self._open.get(""))
+        return bool(self._unfinished.get(""))
 
-    def over(self, line: str) -> bool:
+    def add_final_line(self, line: str) -> bool:
         """Whether these may be the last words after those that were."""
-        fits = not self.last or line.startswith("exit status ")
-        self.last = line
+        fits = not self.final_line or line.startswith("exit status ")
+        self.final_line = line
         return fits
 
-    def begun(self, package: str) -> dict[str, str]:
+    def tests_of(self, package: str) -> dict[str, str]:
         """The results of the package's tests so far."""
-        return self._open.setdefault(package, {})
+        return self._unfinished.setdefault(package, {})
 
-    def told(self, package: str, test: str, result: str) -> None:
+    def set_result(self, package: str, test: str, result: str) -> None:
         self._counts = self._counts or result == _OPEN
-        tests = self.begun(package)
+        tests = self.tests_of(package)
         tests[test] = "fail" if tests.get(test) == "fail" else result  # with -count a test runs more than once
 
-    def printed(self, depth: int, test: str, result: str) -> bool:
+    def add_printed(self, depth: int, test: str, result: str) -> bool:
         """Whether the test is a part of the last one above it."""
         if depth > len(self._path) or (depth and not test.startswith(f"{self._path[depth - 1]}/")):
             return False
         self._path[depth:] = [test]
-        self.told("", test, result)
+        self.set_result("", test, result)
         return True
 
-    def ended(self, package: str, result: str) -> bool:
+    def finish_package(self, package: str, result: str) -> bool:
         """Whether the package's result is that of its tests. One that failed without a failed test is named itself."""
-        tests = self._open.pop(package if self.events else "", {})
-        last, self.last, self._path = self.last, "", []
+        tests = self._unfinished.pop(package if self.events else "", {})
+        last, self.final_line, self._path = self.final_line, "", []
         red = [test for test, end in tests.items() if end in ("fail", _OPEN)]
         if result != "fail" and (red or last not in ("", "PASS")):
             return False
         self._ended[package] = number = self._ended.get(package, 0) + 1
         again = "" if number == 1 else f" (run {number})"
         if result == "fail":
-            self._whole = self._whole and bool(red) and _OPEN not in tests.values()
-            self._names += [f"{package}.{test}{again}" for test in red] or [f"{package}{again}"]
+            self._complete = self._complete and bool(red) and _OPEN not in tests.values()
+            self._failed_names += [f"{package}.{test}{again}" for test in red] or [f"{package}{again}"]
         ends = list(tests.values())
         self._passed, self._skipped = self._passed + ends.count("pass"), self._skipped + ends.count("skip")
-        self._every += [f"{package}.{test}{again}" for test in tests]
+        self._all_names += [f"{package}.{test}{again}" for test in tests]
         return True
 
-    def all(self) -> list[SuiteResult] | None:
+    def result(self) -> list[SuiteResult] | None:
         """All that was said, as one run; None where a package did not end."""
-        if any(self._open.values()) or (self.events and self._open) or self.last.startswith("panic: "):
+        if (
+            any(self._unfinished.values())
+            or (self.events and self._unfinished)
+            or self.final_line.startswith("panic: ")
+        ):
             return None
-        if not self._ended or (self.last == "FAIL" and not self._names):
+        if not self._ended or (self.final_line == "FAIL" and not self._failed_names):
             return None
-        names = tuple(sorted(self._names))
+        names = tuple(sorted(self._failed_names))
         if not self._counts:
             return [SuiteResult("go", names, len(names))]
-        skipped, xfailed = (self._skipped, 0) if self._whole else (None, None)
-        return [SuiteResult("go", names, len(names), self._passed, skipped, xfailed, bounded_names(self._every))]
+        skipped, xfailed = (self._skipped, 0) if self._complete else (None, None)
+        return [SuiteResult("go", names, len(names), self._passed, skipped, xfailed, bounded_names(self._all_names))]

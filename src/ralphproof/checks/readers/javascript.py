@@ -24,8 +24,8 @@ class SpecNode:
 
     title: str
     path: tuple[str, ...]
-    outer: bool
-    red: bool
+    is_suite: bool
+    failed: bool
 
 
 def spec_failures(
@@ -33,7 +33,7 @@ def spec_failures(
 ) -> tuple[list[str], list[str]] | None:
     """The names of tests and suites that failed, and those of all; None where tree, list and counts do not agree."""
     every, listed = _parse_spec_tree(before), _parse_spec_failures(after, last)
-    tree = [node for node in every or () if node.red]
+    tree = [node for node in every or () if node.failed]
     if every is None or listed is None or not len(tree) - suites <= red <= len(tree):
         return None
     names: list[str] = []
@@ -41,7 +41,7 @@ def spec_failures(
     for node in tree:
         if at < len(listed) and listed[at][1] == node.title:
             file, at = listed[at][0], at + 1
-        elif not node.outer:
+        elif not node.is_suite:
             return None
         # An outer one that is not listed is in the file of its parts, the last of which came before it.
         names.append(_spec_name(file, node.path))
@@ -99,19 +99,19 @@ _TAP_LINE = r"(?P<pad>(?:    )*)(?:(?P<end>ok|not ok) \d{1,9} - (?P<title>.*)|1\
 class _TapResult:
     """One of a test or a suite, with its path as far as it is known: those around it are told after it."""
 
-    def __init__(self, name: str, details: dict[str, str], red: bool) -> None:
-        self.path, self.red = [name], red
-        self.suite = details.get("type") == "suite"
+    def __init__(self, name: str, details: dict[str, str], failed: bool) -> None:
+        self.path, self.failed = [name], failed
+        self.is_suite = details.get("type") == "suite"
         self.file = details.get("location", "").rsplit(":", 2)[0]
 
     @property
-    def own(self) -> str:
+    def full_title(self) -> str:
         """Its name without that of its file, which is told of none that passed."""
         return " > ".join(reversed(self.path))
 
     @property
     def name(self) -> str:
-        own = self.own
+        own = self.full_title
         # A file that could not be loaded is a test of its own name.
         return self.file if f"/{self.file}".endswith(f"/{own}") else f"{self.file} > {own}".removeprefix(" > ")
 
@@ -127,10 +127,10 @@ class _TapLevel:
 def tap_failures(lines: list[str], red: int) -> tuple[list[str], list[str]] | None:
     """The names of tests and suites that failed, and those of all; None where not as many failed as were counted."""
     every = _parse_tap(lines)
-    failed = [one for one in every or () if one.red]
-    if every is None or sum(not one.suite for one in failed) != red or len({bool(one.file) for one in failed}) > 1:
+    failed = [one for one in every or () if one.failed]
+    if every is None or sum(not one.is_suite for one in failed) != red or len({bool(one.file) for one in failed}) > 1:
         return None
-    return [one.name for one in failed], [one.own for one in every]
+    return [one.name for one in failed], [one.full_title for one in every]
 
 
 def _parse_tap(lines: list[str]) -> list[_TapResult] | None:
@@ -161,7 +161,7 @@ def _name_results(title: str, inner: list[_TapResult], details: dict[str, str], 
     name = name.replace("\\#", "#").replace("\\\\", "\\")
     for one in inner:
         one.path.append(name)
-    return [*inner, _TapResult(name, details, red=not (passed or excused))]
+    return [*inner, _TapResult(name, details, failed=not (passed or excused))]
 
 
 def _parse_tap_details(lines: list[str], at: int, pad: str) -> tuple[dict[str, str], int]:
@@ -197,46 +197,46 @@ def read_jest(lines: list[str]) -> list[SuiteResult] | None:
     suites = _JestRun()
     for at, line in enumerate(lines):
         if line.startswith("Test Suites: "):
-            run = suites.ended(line, lines[at + 1] if at + 1 < len(lines) else "")
+            run = suites.finish(line, lines[at + 1] if at + 1 < len(lines) else "")
             if run is None:
                 return None
             runs.append(run)
             suites = _JestRun()
-        elif not suites.heard(line, lines[at + 1 : at + 3]) or _is_torn(lines, at):
+        elif not suites.read_line(line, lines[at + 1 : at + 3]) or _is_torn(lines, at):
             return None
-    return None if suites.red else runs
+    return None if suites.failures else runs
 
 
 class _JestRun:
     """What one run has said so far."""
 
     def __init__(self) -> None:
-        self.red: dict[str, list[str]] = {}
+        self.failures: dict[str, list[str]] = {}
         self._file: str | None = None  # whose block this is; None in that of a file that passed
-        self._again = False
+        self._in_summary = False
         self._tree: list[str] | None = None  # where in the tree of a file we are; None outside of it
-        self._block = ""
+        self._current_file = ""
         self._states: list[tuple[str, str]] = []
 
-    def heard(self, line: str, after: list[str]) -> bool:
+    def read_line(self, line: str, after: list[str]) -> bool:
         """Whether the run can still be read after this line."""
         if line == "Summary of all failing tests":
-            self._again = True
-        elif not self._again and (found := re.fullmatch(_JEST_FILE, line)):
-            self._block, self._tree = _file_name(found[2]), []
-            self._file = self._block if found[1] == "FAIL" else None
-            fresh = self._file not in self.red
-            self.red.update({self._file: []} if self._file is not None and fresh else {})
+            self._in_summary = True
+        elif not self._in_summary and (found := re.fullmatch(_JEST_FILE, line)):
+            self._current_file, self._tree = _file_name(found[2]), []
+            self._file = self._current_file if found[1] == "FAIL" else None
+            fresh = self._file not in self.failures
+            self.failures.update({self._file: []} if self._file is not None and fresh else {})
             return fresh
-        elif not self._again and line.startswith("  ● ") and not _is_console_log(line, after):
+        elif not self._in_summary and line.startswith("  ● ") and not _is_console_log(line, after):
             if self._file is None:
                 return False
-            self.red[self._file].append(line[4:])
+            self.failures[self._file].append(line[4:])
         else:
-            self._grown(line)
+            self._read_tree_line(line)
         return True
 
-    def _grown(self, line: str) -> None:
+    def _read_tree_line(self, line: str) -> None:
         """A line that may be one of the tree; the first that is none ends it."""
         test = re.fullmatch(_JEST_TEST, line) if self._tree is not None and len(line) < _MAX_LINE_CHARS else None
         if test is None or self._tree is None or (depth := len(test["pad"]) // 2 - 1) > len(self._tree):
@@ -244,28 +244,28 @@ class _JestRun:
             return
         self._tree[depth:] = [re.sub(_JEST_DURATION + "$", "", test["name"]) if test["state"] else test["name"]]
         if test["state"]:
-            self._states.append((test["state"], " › ".join((self._block, *self._tree))))
+            self._states.append((test["state"], " › ".join((self._current_file, *self._tree))))
             self._tree.pop()
 
-    def ended(self, suites: str, tests: str) -> SuiteResult | None:
+    def finish(self, suites: str, tests: str) -> SuiteResult | None:
         """The run with these two lines; None where they count other failures than were named."""
         told = parse_counts(suites.partition(":")[2].strip())
         counts = parse_counts(tests.partition(":")[2].strip()) if tests.startswith("Tests:") else None
         if told is None or counts is None:
             return None
-        dots = [(file, dot) for file, found in self.red.items() for dot in found]
+        dots = [(file, dot) for file, found in self.failures.items() for dot in found]
         named = [dot for _, dot in dots if dot != _JEST_UNLOADED]
-        agreed = (told.get("failed", 0), counts.get("failed", 0)) == (len(self.red), len(named))
-        if not agreed or not all(self.red.values()):
+        agreed = (told.get("failed", 0), counts.get("failed", 0)) == (len(self.failures), len(named))
+        if not agreed or not all(self.failures.values()):
             return None
         failing = {file if dot == _JEST_UNLOADED else f"{file} › {dot}" for file, dot in dots}
         whole = _JEST_UNLOADED not in {dot for _, dot in dots} and not any(word.startswith("of ") for word in told)
         skipped = counts.get("skipped", 0) + counts.get("todo", 0) if whole else None
         return SuiteResult(
-            "jest", tuple(sorted(failing)), len(dots), counts.get("passed", 0), skipped, None, self._all(counts)
+            "jest", tuple(sorted(failing)), len(dots), counts.get("passed", 0), skipped, None, self._all_names(counts)
         )
 
-    def _all(self, counts: dict[str, int]) -> tuple[str, ...]:
+    def _all_names(self, counts: dict[str, int]) -> tuple[str, ...]:
         """All tests by name, where the trees hold as many as were counted, state by state."""
         agreed = all(
             sum(sign == one for one, _ in self._states) == counts.get(word, 0) for word, sign in _JEST_STATES.items()

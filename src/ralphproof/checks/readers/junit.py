@@ -32,15 +32,15 @@ class ExpectedReport:
 
     path: str
     root: str
-    began_ns: int
-    mark: tuple[int, ...]
+    started_ns: int
+    previous: tuple[int, ...]
 
-    def beside(self, tests: SuiteResult | None) -> SuiteResult | None:
+    def merge_into(self, tests: SuiteResult | None) -> SuiteResult | None:
         """What the output says, with what the report adds; all that the report says where the output says nothing.
 
         All names are those of the report: they would be others than those of the output, and not to be compared.
         """
-        told = self._told()
+        told = self._read()
         if tests is None or told is None:
             return told if tests is None else replace(tests, names=())
         if not _counts_agree(tests, told):
@@ -49,25 +49,25 @@ class ExpectedReport:
         xfailed = told.xfailed if tests.xfailed is None else tests.xfailed
         return replace(tests, skipped=skipped, xfailed=xfailed, names=told.names)
 
-    def _told(self) -> SuiteResult | None:
-        text = self._written()
+    def _read(self) -> SuiteResult | None:
+        text = self._read_file()
         cases = None if text is None else _parse_cases(text)
         return None if cases is None else _to_tests(cases, f"{self.root}/")
 
-    def _written(self) -> bytes | None:
+    def _read_file(self) -> bytes | None:
         """The report, if it is a file in the project that was written since."""
         folder, root = os.path.realpath(os.path.dirname(self.path)), os.path.realpath(self.root)
         if os.path.commonpath((folder, root)) != root:
             return None
         try:
             with open(os.path.join(folder, os.path.basename(self.path)), "rb", opener=_open_report) as report:
-                return report.read(MAX_BYTES) if self._fresh(os.fstat(report.fileno())) else None
+                return report.read(MAX_BYTES) if self._is_fresh(os.fstat(report.fileno())) else None
         except OSError:
             return None
 
-    def _fresh(self, facts: os.stat_result) -> bool:
+    def _is_fresh(self, facts: os.stat_result) -> bool:
         """Whether it is a file of a size to read, and another than lay there before."""
-        since = facts.st_mtime_ns >= self.began_ns and _file_identity(facts) != self.mark
+        since = facts.st_mtime_ns >= self.started_ns and _file_identity(facts) != self.previous
         return since and stat.S_ISREG(facts.st_mode) and facts.st_size <= MAX_BYTES
 
 
@@ -132,7 +132,7 @@ class _ReportParser:
     def refuse(self, *_: object) -> None:
         raise _BadReport
 
-    def begun(self, tag: str, said: dict[str, str]) -> None:
+    def start_element(self, tag: str, said: dict[str, str]) -> None:
         self._depth += 1
         if self._depth > MAX_DEPTH or (self._depth == 1 and tag not in ("testsuites", "testsuite")):
             raise _BadReport
@@ -143,14 +143,14 @@ class _ReportParser:
             self._case = self._depth
             self.cases.append((*names, "passed"))
         elif self._case and self._depth == self._case + 1 and tag in ("failure", "error", "skipped"):
-            self._ended(_case_result(tag, said))
+            self._set_result(_case_result(tag, said))
 
-    def _ended(self, how: str) -> None:
+    def _set_result(self, how: str) -> None:
         of, name, known = self.cases[-1]
         # A failure stays one, whatever else is said of it.
         self.cases[-1] = (of, name, known if known.startswith("failed") else how)
 
-    def ended(self, _tag: str) -> None:
+    def end_element(self, _tag: str) -> None:
         self._case = 0 if self._depth == self._case else self._case
         self._depth -= 1
 
@@ -169,7 +169,7 @@ def _parse_cases(text: bytes) -> list[tuple[str, str, str]] | None:
 
     reading, parser = _ReportParser(), expat.ParserCreate()
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = reading.refuse
-    parser.StartElementHandler, parser.EndElementHandler = reading.begun, reading.ended
+    parser.StartElementHandler, parser.EndElementHandler = reading.start_element, reading.end_element
     try:
         parser.Parse(text, True)
     except (expat.ExpatError, _BadReport, LookupError, ValueError):  # the latter two for an encoding that is none

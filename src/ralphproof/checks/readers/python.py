@@ -32,70 +32,70 @@ def read_pytest(lines: list[str]) -> list[SuiteResult] | None:
     for line in lines:
         title = _section_title(line)
         # A run that began with a title line ends with one.
-        counts = _pytest_counts(line if title is None and not session.seen & {_PYTEST_SECTIONS[0]} else title)
+        counts = _pytest_counts(line if title is None and not session.sections & {_PYTEST_SECTIONS[0]} else title)
         if counts is not None:
-            run = session.ended(counts)
+            run = session.finish(counts)
             if run is None:
                 return None
             runs.append(run)
             session = _PytestSession()
-        elif not session.heard(line, title):
+        elif not session.read_line(line, title):
             return None
-    return None if session.seen else runs
+    return None if session.sections else runs
 
 
 class _PytestSession:
     """What one run has said so far."""
 
     def __init__(self) -> None:
-        self.seen: set[str] = set()
+        self.sections: set[str] = set()
         self._headings: set[str] = set()
         self._failed: list[str] = []
         self._errors: list[str] = []
-        self._parts = 0  # of those that failed, they are parts of tests
+        self._failed_subtests = 0  # of those that failed, they are parts of tests
         self._stopped = False
-        self._begun = False  # the first section has, and the list of all tests is over
+        self._in_sections = False  # the first section has, and the list of all tests is over
         self._states: list[tuple[str, str]] = []
-        self._summed_up: list[tuple[str, str]] = []
+        self._summary_states: list[tuple[str, str]] = []
 
-    def heard(self, line: str, title: str | None) -> bool:
+    def read_line(self, line: str, title: str | None) -> bool:
         """Whether the run can still be read after this line."""
-        self._begun = self._begun or title not in (None, _PYTEST_SECTIONS[0])
+        self._in_sections = self._in_sections or title not in (None, _PYTEST_SECTIONS[0])
         if title in _PYTEST_SECTIONS:
-            fresh = title not in self.seen
-            self.seen.add(title)
+            fresh = title not in self.sections
+            self.sections.add(title)
             return fresh
         if line.startswith(("INTERNALERROR>", "!")):
             self._stopped = True
             return not line.startswith("I") and not any(word in line for word in _PYTEST_INTERRUPTS)
-        if _PYTEST_SECTIONS[-1] in self.seen:
-            self._summed(line)
-        elif not self._begun:
-            self._listed(line)
+        if _PYTEST_SECTIONS[-1] in self.sections:
+            self._read_summary_line(line)
+        elif not self._in_sections:
+            self._read_verbose_line(line)
         elif line.startswith("_") and line.endswith("_"):
             self._headings.add(line.strip("_").strip().replace("::", "."))
         return True
 
-    def _listed(self, line: str) -> None:
+    def _read_verbose_line(self, line: str) -> None:
         """A line before all sections: with -v it may tell how a test ended."""
         if "::" in line and len(line) < _MAX_LINE_CHARS:
             state, name = _parse_worker_line(line) if line.startswith("[gw") else _parse_verbose_line(line)
             self._states += [(state, name)] if "::" in name else []
 
-    def _summed(self, line: str) -> None:
+    def _read_summary_line(self, line: str) -> None:
         """A line of the short summary. Where it is long, lines of a message follow: they begin otherwise."""
         if line.startswith("FAILED "):
             self._failed.append(self._name(line[7:]))
         elif line.startswith("ERROR "):
             self._errors.append(self._name(line[6:]))
         elif part := re.match(r"SUBFAILED([\[(].*?[\])]) (?=\S*::)", line):
-            self._parts += 1
+            self._failed_subtests += 1
             self._failed.append(f"{self._name(line[part.end() :])} {part[1]}")
         elif line.startswith(("PASSED ", "XFAIL ", "XPASS ")):
             state, _, name = line.partition(" ")
-            self._summed_up.append((state, name if state == "PASSED" else self._name(name)))
+            self._summary_states.append((state, name if state == "PASSED" else self._name(name)))
         elif line.startswith(("[", "(")) and " SUBFAIL " in line:  # pytest-subtests 0.15
-            self._parts += 1
+            self._failed_subtests += 1
             part_of, _, name = line.partition(" SUBFAIL ")
             self._failed.append(f"{self._name(name)} {part_of}")
 
@@ -108,24 +108,24 @@ class _PytestSession:
         known = [name for name in names if _name_in_file(name).replace("::", ".") in self._headings]
         return (known or names or [text])[0].strip()
 
-    def ended(self, counts: dict[str, int]) -> SuiteResult | None:
+    def finish(self, counts: dict[str, int]) -> SuiteResult | None:
         """The run with this last line; None where it counts other failures than were named."""
         failed, errors = counts.get("failed", 0), counts.get("error", 0) + counts.get("errors", 0)
         told = {"FAILURES": failed, "ERRORS": errors}
         if (len(self._failed), len(self._errors)) != (failed, errors):
             return None
-        if any(section in self.seen and not count for section, count in told.items()):
+        if any(section in self.sections and not count for section, count in told.items()):
             return None
         failing = tuple(sorted({*self._failed, *self._errors}))
         # One that stopped, or could not load a module, does not tell what else there is.
         whole = not self._stopped and all("::" in name for name in failing)
         skipped, xfailed = counts.get("skipped", 0), counts.get("xfailed", 0) + counts.get("xpassed", 0)
         return SuiteResult(
-            "pytest", failing, failed + errors, max(0, counts.get("passed", 0) - self._unclosed()),
-            skipped if whole else None, xfailed if whole else None, self._names(counts),
+            "pytest", failing, failed + errors, max(0, counts.get("passed", 0) - self._count_teardown_errors()),
+            skipped if whole else None, xfailed if whole else None, self._all_names(counts),
         )  # fmt: skip
 
-    def _unclosed(self) -> int:
+    def _count_teardown_errors(self) -> int:
         """How many are counted with those that passed, and have an error of their fixture's end: they failed."""
         ends = {
             name
@@ -134,13 +134,13 @@ class _PytestSession:
         }
         return len(ends.difference(self._failed))
 
-    def _names(self, counts: dict[str, int]) -> tuple[str, ...]:
+    def _all_names(self, counts: dict[str, int]) -> tuple[str, ...]:
         """All tests by name, where as many were named as were counted, state by state."""
         errors = [("ERROR", name) for name in self._errors if "::" in name]
         due = [counts.get(word, 0) for word in ("passed", "failed", "error", "skipped", "xfailed", "xpassed")]
-        due[1:3] = due[1] - self._parts, len(errors)
-        red = [("FAILED", name) for name in self._failed if not self._parts]
-        for told in (self._states, [*self._summed_up, *red, *errors]):
+        due[1:3] = due[1] - self._failed_subtests, len(errors)
+        red = [("FAILED", name) for name in self._failed if not self._failed_subtests]
+        for told in (self._states, [*self._summary_states, *red, *errors]):
             if [sum(state == one for one, _ in told) for state in _PYTEST_STATES] == due:
                 return bounded_names(sorted({name for _, name in told}))
         return ()

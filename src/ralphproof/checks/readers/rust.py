@@ -29,35 +29,35 @@ def read_cargo(lines: list[str]) -> list[SuiteResult] | None:
         if line.startswith("error: could not compile"):
             return None
         if line.startswith(_FAILURE_PREFIXES):
-            told.owed += 1
+            told.failed_binaries += 1
         elif line.startswith("error: ") and re.fullmatch(_TARGETS_FAILED, line):
-            told.whole = True
+            told.complete = True
         elif line.startswith(_RESULT_PREFIX):
-            if not told.ended(line, _listed_failures(lines, at)):
+            if not told.finish_binary(line, _listed_failures(lines, at)):
                 return None
-        elif not told.heard(line):
+        elif not told.read_line(line):
             return None
-    return told.all()
+    return told.result()
 
 
 class _CargoRun:
     """What all binaries have said so far."""
 
     def __init__(self) -> None:
-        self.owed = 0  # how many binaries failed, as cargo says beside them
-        self.whole = False
-        self._begun, self._binary = False, ""
+        self.failed_binaries = 0  # how many binaries failed, as cargo says beside them
+        self.complete = False
+        self._running, self._binary = False, ""
         self._ended: dict[str, int] = {}
-        self._names: list[str] = []
-        self._red, self._passed, self._ignored = 0, 0, 0
-        self._due, self._tests = 0, list[str]()
-        self._every: list[str] | None = []  # all tests by name; None where not all are known
+        self._failed_names: list[str] = []
+        self._binaries_with_failures, self._passed, self._ignored = 0, 0, 0
+        self._expected, self._tests = 0, list[str]()
+        self._all_names: list[str] | None = []  # all tests by name; None where not all are known
 
-    def heard(self, line: str) -> bool:
+    def read_line(self, line: str) -> bool:
         """Whether all can still be read after this line."""
         if line.startswith("running ") and (begun := re.fullmatch(_RUN_START, line)):
-            fresh = not self._begun
-            self._begun, self._due, self._tests = True, int(begun[1]), []
+            fresh = not self._running
+            self._running, self._expected, self._tests = True, int(begun[1]), []
             return fresh
         if line.startswith("test ") and len(line) < _MAX_LINE_CHARS and (test := re.fullmatch(_TEST, line)):
             self._tests.append(test[1])
@@ -65,36 +65,40 @@ class _CargoRun:
             self._binary = f"{binary['crate']} {binary.groupdict().get('file', 'docs')}: "
         return True
 
-    def ended(self, line: str, names: list[str]) -> bool:
+    def finish_binary(self, line: str, names: list[str]) -> bool:
         """Whether a binary with this last line named as many failures as it counts."""
         counts = parse_counts(line.partition(". ")[2].partition("; finished in")[0], "; ")
-        if counts is None or not self._begun or counts.get("failed", 0) != len(names):
+        if counts is None or not self._running or counts.get("failed", 0) != len(names):
             return False
         self._ended[self._binary] = number = self._ended.get(self._binary, 0) + 1
         again = "" if number == 1 else f" (run {number})"
-        self._names += [f"{self._binary}{name}{again}" for name in _without_line_numbers(names)]
-        self._red += bool(names)
+        self._failed_names += [f"{self._binary}{name}{again}" for name in _without_line_numbers(names)]
+        self._binaries_with_failures += bool(names)
         self._passed += counts.get("passed", 0)
         self._ignored += counts.get("ignored", 0)
-        self._list(set(names), again)
-        self._begun, self._binary = False, ""
+        self._add_names(set(names), again)
+        self._running, self._binary = False, ""
         return True
 
-    def _list(self, failed: set[str], again: str) -> None:
+    def _add_names(self, failed: set[str], again: str) -> None:
         """Add the binary's tests to all; a line may be made up, so that there must be as many as it said."""
-        if self._every is None or len(self._tests) != self._due or not failed <= set(self._tests):
-            self._every = None
+        if self._all_names is None or len(self._tests) != self._expected or not failed <= set(self._tests):
+            self._all_names = None
         else:
-            self._every += [f"{self._binary}{name}{again}" for name in _without_line_numbers(self._tests)]
+            self._all_names += [f"{self._binary}{name}{again}" for name in _without_line_numbers(self._tests)]
 
-    def all(self) -> list[SuiteResult] | None:
+    def result(self) -> list[SuiteResult] | None:
         """All that was said, as one run; None where a binary did not end, or only some say what they are."""
-        if self._begun or self.owed > self._red or ("" in self._ended and any(self._ended)):
+        if (
+            self._running
+            or self.failed_binaries > self._binaries_with_failures
+            or ("" in self._ended and any(self._ended))
+        ):
             return None
         if not self._ended:
             return []
-        names, every = tuple(sorted(self._names)), bounded_names(self._every or [])
-        ignored, xfailed = (self._ignored, 0) if self.whole or not names else (None, None)
+        names, every = tuple(sorted(self._failed_names)), bounded_names(self._all_names or [])
+        ignored, xfailed = (self._ignored, 0) if self.complete or not names else (None, None)
         return [SuiteResult("cargo", names, len(names), self._passed, ignored, xfailed, every)]
 
 
