@@ -36,17 +36,17 @@ class Entered:
         base = os.path.join(store, "turn")
         terrain = SandboxConfig(root, store, "", tuple(place.env.items()))
         command = Command(("true",), root, terrain.environ, f"{base}.log", f"{base}.turn", "bench/0")
-        box = SandboxPlanner(terrain, backend).box(command)
-        if why := backend.ready(box, command):
+        box = SandboxPlanner(terrain, backend).plan(command)
+        if why := backend.prepare(box, command):
             raise SystemExit(f"{backend.name}: {why}")
         write_launch_spec(
             base + runner.LAUNCH_SPEC_SUFFIX,
-            LaunchSpec(box, backend.way(box), base + runner.AUDIT_SUFFIX, base + runner.REPORT_SUFFIX),
+            LaunchSpec(box, backend.entry(box), base + runner.AUDIT_SUFFIX, base + runner.REPORT_SUFFIX),
         )
         self._argv = list(runner.wrap_command(command, base + runner.LAUNCH_SPEC_SUFFIX).argv)
-        self._laid = [path for path in (*box.hollow, *box.ghosts) if not os.path.lexists(path)]
+        self._laid = [path for path in (*box.placeholder_folders, *box.placeholders) if not os.path.lexists(path)]
         for path in self._laid:
-            os.makedirs(path, exist_ok=True) if path in box.hollow else open(path, "x").close()
+            os.makedirs(path, exist_ok=True) if path in box.placeholder_folders else open(path, "x").close()
 
     def cost(self) -> Cost:
         return cost_of(self._argv, self._root, self._env)
@@ -85,7 +85,7 @@ def main() -> None:
     with Place(args.python) as place:
         root = place.repository("project", 1)
         backends = [
-            one.backend for name in BACKEND_ORDER for one in try_backends(name, place.env, root) if one.lack is None
+            one.backend for name in BACKEND_ORDER for one in try_backends(name, place.env, root) if one.problem is None
         ]
         facts = machine(place.python)
         show("to enter", entering(place, backends, args.quick), facts, args.json)

@@ -26,7 +26,7 @@ CALL = f"{shlex.quote(sys.executable)} -c 'import urllib.request as web; web.url
 @cache
 def holds(kind: str) -> bool:
     """Whether a kind of sandbox holds on this machine."""
-    return any(one.lack is None for one in try_backends(kind, os.environ, "/nowhere"))
+    return any(one.problem is None for one in try_backends(kind, os.environ, "/nowhere"))
 
 
 def needs(*kinds: str) -> None:

@@ -81,8 +81,8 @@ def test_a_command_that_ended_has_done_so_itself(died: Died) -> None:
 
 def test_what_lay_over_absent_files_is_lifted(died: Died) -> None:
     ghosts = Placeholders(sandbox_state_folder(str(died.store), str(died.root)))
-    held = ghosts.hold()
-    ghosts.lay([str(died.root / ".mcp.json")], [])
+    held = ghosts.acquire()
+    ghosts.create([str(died.root / ".mcp.json")], [])
     assert (died.root / ".mcp.json").exists()
     os.close(held)
     died.clear()

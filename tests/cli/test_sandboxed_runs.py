@@ -72,7 +72,7 @@ def test_everybody_who_tells_of_a_run_says_what_held_it(ralph: Ralph, kind: str)
     needs(kind)
     lay(ralph)
     strength = STRENGTH[kind]
-    weak = list(Landlock.weak) if kind == "landlock" else []
+    weak = list(Landlock.weaknesses) if kind == "landlock" else []
     ended = run(ralph, [done()], flags=(f"--sandbox={kind}",))
     assert f"sandbox {kind} ({strength})" in ended.err
     shown = [

@@ -59,7 +59,7 @@ def test_a_way_out_is_open_without_a_sandbox_and_closed_in_every_one(name: str, 
 
 @pytest.mark.parametrize("name", protections.PROTECTIONS)
 def test_what_is_protected_is_held_where_the_kind_of_sandbox_can(name: str, probe: Probed) -> None:
-    assert (probe.came[name] != "") == probe.holds
+    assert (probe.came[name] != "") == probe.protects_paths
 
 
 @pytest.mark.parametrize("name", callings.CALLS)
@@ -321,9 +321,9 @@ os.killpg(0, 9) if made == 400 else os._exit(0)
 @pytest.mark.parametrize(("thing", "program", "out"), [("memory", EAT, ""), ("processes", FORK, "bounded\n")])
 def test_a_command_gets_no_more_than_its_ration(thing: str, program: str, out: str, kept: tuple[str, World]) -> None:
     kind, made = kept
-    ration = ResourceLimits(200 << 20, 100)
-    if kind == DIRECT or thing not in held_for(made, ration):
+    limits = ResourceLimits(200 << 20, 100)
+    if kind == DIRECT or thing not in held_for(made, limits):
         return
-    run = made.enter(kind, {"argv": ["python3", "-c", program]}, ration=[ration.memory_bytes, ration.processes]).one
+    run = made.enter(kind, {"argv": ["python3", "-c", program]}, ration=[limits.memory_bytes, limits.processes]).one
     assert run["out"] == out, run
     assert made.person.prefix or f"it reached its limit of {thing}" in run["err"], run

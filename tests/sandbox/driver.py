@@ -37,18 +37,21 @@ def made(orders: dict[str, Any], keeper: Any) -> tuple[Any, dict[str, Any]]:
     if orders["kind"] == "direct":
         return DirectRunner(keeper), {"lack": "", "holds": False}
     backend = next(backends(orders["kind"], orders["env"], orders["root"]))
-    lack = backend.lacking()
-    if lack is not None:
-        return None, {"lack": lack.why, "holds": backend.holds}
-    terrain = SandboxConfig(
+    problem = backend.problem()
+    if problem is not None:
+        return None, {"lack": problem.why, "holds": backend.protects_paths}
+    config = SandboxConfig(
         orders["root"], orders["store"], orders["task"], tuple(orders["env"].items()), tuple(orders["protected"]),
         hosts=tuple(orders["hosts"]), local_ports=tuple(orders["ports"]),
     )  # fmt: skip
-    boxes = SandboxPlanner(terrain, backend)
-    ghosts = Placeholders(boxes.private)
-    ghosts.lift()
+    boxes = SandboxPlanner(config, backend)
+    placeholders = Placeholders(boxes.private)
+    placeholders.release()
     altered = Weakened(backend, orders["without"]) if orders["without"] else backend
-    return SandboxedRunner(keeper, altered, Altered(boxes, orders), ghosts), {"lack": "", "holds": backend.holds}
+    return SandboxedRunner(keeper, altered, Altered(boxes, orders), placeholders), {
+        "lack": "",
+        "holds": backend.protects_paths,
+    }
 
 
 class Nobody:
@@ -72,10 +75,10 @@ class Weakened:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
-    def way(self, box: Any) -> Any:
+    def entry(self, plan: Any) -> Any:
         from ralphproof.base.value import replace
 
-        way = self._backend.way(box)
+        way = self._backend.entry(plan)
         argv = list(way.argv)
         for words in self._without:
             at = next(at for at in range(len(argv)) if argv[at : at + len(words)] == words)
@@ -89,17 +92,17 @@ class Altered:
     def __init__(self, boxes: Any, orders: dict[str, Any]) -> None:
         self._boxes, self._orders = boxes, orders
 
-    def box(self, command: Any) -> Any:
+    def plan(self, command: Any) -> Any:
         from ralphproof.base.value import replace
         from ralphproof.sandbox.plan import WRITABLE, ResourceLimits
 
-        box = self._boxes.box(command)
+        plan = self._boxes.plan(command)
         if self._orders["ration"]:
-            box = replace(box, ration=ResourceLimits(*self._orders["ration"]))
+            plan = replace(plan, limits=ResourceLimits(*self._orders["ration"]))
         if self._orders["unpinned"]:
-            pins = [one for one in box.mounts if one.kind == WRITABLE and one.path.startswith(box.root + "/")]
-            box = replace(box, mounts=tuple(one for one in box.mounts if one not in pins))
-        return box
+            pins = [one for one in plan.mounts if one.kind == WRITABLE and one.path.startswith(plan.root + "/")]
+            plan = replace(plan, mounts=tuple(one for one in plan.mounts if one not in pins))
+        return plan
 
 
 class Onlooker:

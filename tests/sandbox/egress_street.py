@@ -109,7 +109,7 @@ class Street:
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "egress.ndjson"
-        self.audit = EgressAudit(str(self.log))
+        self.audit_file = EgressAudit(str(self.log))
         self.leads: dict[str, list[str]] = {}
         self.lookups: list[str] = []
         self._houses: list[House] = []
@@ -130,9 +130,9 @@ class Street:
         family = socket.AF_INET6 if ":" in found else socket.AF_INET
         return [(family, socket.SOCK_STREAM, 6, "", (found, 1, 0, 0) if ":" in found else (found, 1))]
 
-    def proxy(self, *hosts: str, token: str = "", bounds: ProxyLimits = DEFAULT_PROXY_LIMITS) -> EgressProxy:
+    def proxy(self, *hosts: str, token: str = "", limits: ProxyLimits = DEFAULT_PROXY_LIMITS) -> EgressProxy:
         """A proxy with this allow-list."""
-        return EgressProxy(AllowList(hosts), self.audit, token, resolve=self.resolve, bounds=bounds)
+        return EgressProxy(AllowList(hosts), self.audit_file, token, resolve=self.resolve, limits=limits)
 
     def enter(self, door: EgressProxy | PortForward) -> socket.socket:
         """A connection that the door serves in a thread."""
@@ -170,4 +170,4 @@ class Street:
         self.all_served()
         for house in self._houses:
             house.close()
-        self.audit.close()
+        self.audit_file.close()

@@ -23,7 +23,7 @@ class Probed:
 
     kind: str
     person: Person
-    holds: bool
+    protects_paths: bool
     came: dict[str, str]
 
 
@@ -43,7 +43,7 @@ def probed(kind: str, person: Person) -> dict[str, Any]:
         run = entered.one
         assert run.get("exit", {}).get("code") == 0, run
         came = json.loads(run["out"]) | _signed(world, json.loads(run["out"])) | _changed(world, before, run)
-        return {"holds": entered.holds, "came": came}
+        return {"protects_paths": entered.protects_paths, "came": came}
 
 
 def _signed(world: World, came: dict[str, str]) -> dict[str, str]:

@@ -37,9 +37,9 @@ def main(source: str, memory: str, processes: str, what: str) -> None:
     from ralphproof.sandbox.plan import ResourceLimits
     from ralphproof.sandbox.resource_limits import LimitedCommand, find_limit_mechanism
 
-    ration = ResourceLimits(int(memory), int(processes))
-    by = find_limit_mechanism(ration)
-    enclosure = LimitedCommand(by, ration, f"{what}.stay")
+    limits = ResourceLimits(int(memory), int(processes))
+    by = find_limit_mechanism(limits)
+    enclosure = LimitedCommand(by, limits, f"{what}.stay")
     says, said = os.pipe()
     child = os.fork()
     if child == 0:
@@ -53,11 +53,17 @@ def main(source: str, memory: str, processes: str, what: str) -> None:
         os._exit(0)
     os.close(said)
     status = os.waitpid(child, 0)[1]
-    full = enclosure.full()
+    limit_reached = enclosure.limit_reached()
     enclosure.close()
     with open(says, "rb") as file:  # which ends when all that could write to it have ended
         heard = file.read().decode()
-    told = {"name": by.name, "held": by.held, "code": os.waitstatus_to_exitcode(status), "full": full, "said": heard}
+    told = {
+        "name": by.name,
+        "held": by.enforced,
+        "code": os.waitstatus_to_exitcode(status),
+        "full": limit_reached,
+        "said": heard,
+    }
     print(json.dumps(told))
 
 

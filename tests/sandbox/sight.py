@@ -29,15 +29,15 @@ def place_of(mounts: Sequence[Mount], path: str) -> tuple[str, str]:
         if is_within(path, mount.path):
             if mount.kind == EMPTY_FOLDER or mount.source == DEV_NULL:
                 return (EMPTY_FOLDER if path == mount.path else ""), ""
-            return mount.kind, mount.outside.rstrip("/") + path[len(mount.path.rstrip("/")) :]
+            return mount.kind, mount.host_path.rstrip("/") + path[len(mount.path.rstrip("/")) :]
     return "", ""
 
 
 def seen_at(mounts: Sequence[Mount], file: str | Path) -> list[str]:
     """Every path at which a file of the machine can be read."""
     real = os.path.realpath(file)
-    shown = [one for one in mounts if one.kind != EMPTY_FOLDER and is_within(real, one.outside)]
-    paths = dict.fromkeys(one.path.rstrip("/") + real[len(one.outside.rstrip("/")) :] for one in shown)
+    shown = [one for one in mounts if one.kind != EMPTY_FOLDER and is_within(real, one.host_path)]
+    paths = dict.fromkeys(one.path.rstrip("/") + real[len(one.host_path.rstrip("/")) :] for one in shown)
     return [path for path in paths if place_of(mounts, path)[1] == real]
 
 

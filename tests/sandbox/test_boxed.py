@@ -84,20 +84,20 @@ class Kind:
     done: list[str] = field(default_factory=list)
     name = "kind"
     strength = "strong"
-    weak: tuple[str, ...] = ()
-    holds = remounts = True
+    weaknesses: tuple[str, ...] = ()
+    protects_paths = can_remount = True
 
-    def lacking(self) -> None:
+    def problem(self) -> None:
         return None
 
-    def way(self, box: SandboxPlan) -> SandboxEntry:
+    def entry(self, plan: SandboxPlan) -> SandboxEntry:
         self.done.append("entered")
         return self.way_in
 
-    def ready(self, box: SandboxPlan, command: Command) -> str:
+    def prepare(self, plan: SandboxPlan, command: Command) -> str:
         return self.why
 
-    def over(self, box: SandboxPlan) -> None:
+    def clean_up(self, plan: SandboxPlan) -> None:
         self.done.append("over")
 
 
@@ -108,20 +108,20 @@ class Place:
     folder: Path
 
     @property
-    def box(self) -> SandboxPlan:
+    def plan(self) -> SandboxPlan:
         root = str(self.folder / "project")
-        ghosts = (f"{root}/.env", f"{root}/a/hooks")
+        placeholders = (f"{root}/.env", f"{root}/a/hooks")
         return SandboxPlan(
-            root, str(self.folder), str(self.folder / "1.tmp"), (Mount(READ_ONLY, "/"),), keeps=("PATH", "RALPH_TURN"),
-            sets=(("SET", "here"),), ghosts=ghosts, hollow=(f"{root}/a", f"{root}/a/hooks"),
+            root, str(self.folder), str(self.folder / "1.tmp"), (Mount(READ_ONLY, "/"),), passed_variables=("PATH", "RALPH_TURN"),
+            variables=(("SET", "here"),), placeholders=placeholders, placeholder_folders=(f"{root}/a", f"{root}/a/hooks"),
         )  # fmt: skip
 
     def command(self, *argv: str) -> Command:
         env = (("PATH", os.environ["PATH"]), ("SECRET", "x"))
-        return Command(argv, self.box.root, env, str(self.folder / "1.log"), str(self.folder / "1.turn"), "mark")
+        return Command(argv, self.plan.root, env, str(self.folder / "1.log"), str(self.folder / "1.turn"), "mark")
 
     def run(self, kind: Kind, *argv: str) -> Exit:
-        boxed = SandboxedRunner(Owner(), kind, Planned(self.box), Placeholders(str(self.folder / "private")))
+        boxed = SandboxedRunner(Owner(), kind, Planned(self.plan), Placeholders(str(self.folder / "private")))
         return boxed.run(self.command(*argv), None)  # type: ignore[arg-type]
 
     @property
@@ -131,7 +131,7 @@ class Place:
     def left(self) -> list[str]:
         """What is there but the project and what is to be read later."""
         kept = {"project", "private", "1.log", f"1{LAUNCH_SPEC_SUFFIX}", f"1{REPORT_SUFFIX}", f"1{AUDIT_SUFFIX}"}
-        return sorted({path.name for path in self.folder.iterdir()} - kept) + os.listdir(self.box.root)
+        return sorted({path.name for path in self.folder.iterdir()} - kept) + os.listdir(self.plan.root)
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Planned:
 
     made: SandboxPlan
 
-    def box(self, command: Command) -> SandboxPlan:
+    def plan(self, command: Command) -> SandboxPlan:
         return self.made
 
 
@@ -192,7 +192,7 @@ def test_a_box_that_cannot_be_entered_is_told_from_a_command_that_fails(
 def test_an_engine_that_loses_how_a_program_ended_is_not_believed(script: str, place: Place) -> None:
     expected = {"exit 5": 5, "kill -TERM $$": 143, "exit 0": 0}[script]
     with TemporaryDirectory() as short:
-        os.symlink(place.box.meeting, f"{short}/m")
+        os.symlink(place.plan.socket_folder, f"{short}/m")
         way = SandboxEntry((sys.executable, "-c", FORGETS, f"{short}/m"), PROXY_BY_SOCKET)
         assert place.run(Kind(way), "sh", "-c", script).code == expected
 
@@ -200,7 +200,7 @@ def test_an_engine_that_loses_how_a_program_ended_is_not_believed(script: str, p
 def test_a_program_may_outlast_whoever_only_called_its_engine(place: Place, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     with TemporaryDirectory() as short:
-        os.symlink(place.box.meeting, f"{short}/m")
+        os.symlink(place.plan.socket_folder, f"{short}/m")
         way = SandboxEntry((sys.executable, "-c", DEPARTS, f"{short}/m", str(begun)), PROXY_BY_SOCKET)
         assert place.run(Kind(way), "sh", "-c", f"touch '{begun}'; sleep 0.5; exit 5").code == 5
 
@@ -208,14 +208,14 @@ def test_a_program_may_outlast_whoever_only_called_its_engine(place: Place, tmp_
 def test_a_program_that_no_signal_reaches_has_them_passed_on(place: Place) -> None:
     script = "trap 'exit 5' TERM; kill -TERM $PPID; sleep 20 & wait; exit 6"
     with TemporaryDirectory() as short:
-        os.symlink(place.box.meeting, f"{short}/m")
-        way = SandboxEntry((sys.executable, "-c", FORGETS, f"{short}/m"), PROXY_BY_SOCKET, reached=False)
+        os.symlink(place.plan.socket_folder, f"{short}/m")
+        way = SandboxEntry((sys.executable, "-c", FORGETS, f"{short}/m"), PROXY_BY_SOCKET, gets_group_signals=False)
         assert place.run(Kind(way), "sh", "-c", script).code == 5
 
 
 def test_who_comes_to_the_meeting_and_leaves_was_never_inside(place: Place) -> None:
     with TemporaryDirectory() as short:
-        os.symlink(place.box.meeting, f"{short}/m")
+        os.symlink(place.plan.socket_folder, f"{short}/m")
         end = place.run(
             Kind(SandboxEntry((sys.executable, "-c", LEAVES, f"{short}/m/ctl.sock"), PROXY_BY_SOCKET)), "true"
         )
@@ -237,7 +237,7 @@ def test_an_owner_who_fails_leaves_nothing(place: Place) -> None:
             raise KeyboardInterrupt
 
     kind = Kind(SandboxEntry((), PROXY_BY_DESCRIPTOR))
-    boxed = SandboxedRunner(Failing(), kind, Planned(place.box), Placeholders(str(place.folder / "private")))
+    boxed = SandboxedRunner(Failing(), kind, Planned(place.plan), Placeholders(str(place.folder / "private")))
     with pytest.raises(KeyboardInterrupt):
         boxed.run(place.command("true"), None)  # type: ignore[arg-type]
     assert kind.done == ["entered", "over"]
@@ -248,18 +248,18 @@ def test_an_owner_who_fails_leaves_nothing(place: Place) -> None:
 
 
 def test_a_load_comes_back_as_it_was(tmp_path: Path) -> None:
-    box = SandboxPlan(
-        "/p", "/h", "/t", (Mount(READ_ONLY, "/a\udcff"),), EgressPolicy(("a.test",), (80,)), ghosts=("/p/x",)
+    plan = SandboxPlan(
+        "/p", "/h", "/t", (Mount(READ_ONLY, "/a\udcff"),), EgressPolicy(("a.test",), (80,)), placeholders=("/p/x",)
     )
-    load = LaunchSpec(
-        box,
+    spec = LaunchSpec(
+        plan,
         SandboxEntry(("a",), PROXY_BY_PORT, LandlockRules(("/r",), ("/w",), (1,)), (("A", "b"),)),
         "audit",
         "report",
         "lock",
     )
-    write_launch_spec(str(tmp_path / "load"), load)
-    assert read_launch_spec(str(tmp_path / "load")) == load
+    write_launch_spec(str(tmp_path / "load"), spec)
+    assert read_launch_spec(str(tmp_path / "load")) == spec
     assert (tmp_path / "load").stat().st_mode & 0o777 == 0o600
     assert os.listdir(tmp_path) == ["load"]
 
@@ -304,15 +304,17 @@ def test_a_folder_is_cleared_whatever_was_made_of_it_and_nothing_else(tmp_path: 
 
 
 @contextmanager
-def gate(tmp_path: Path, way: SandboxEntry, **box: Any) -> Iterator[EgressGateway]:
-    box_made = SandboxPlan("/p", "/h", str(tmp_path / "1.tmp"), (), **box)
+def gate(tmp_path: Path, way: SandboxEntry, **plan: Any) -> Iterator[EgressGateway]:
+    box_made = SandboxPlan("/p", "/h", str(tmp_path / "1.tmp"), (), **plan)
     made = EgressGateway(LaunchSpec(box_made, way, str(tmp_path / "audit"), str(tmp_path / "report")))
     yield made
     made.close()
 
 
 def test_who_is_bare_is_started_as_it_is_and_told_the_port(tmp_path: Path) -> None:
-    with gate(tmp_path, SandboxEntry(("enter", "-p", "at {port}"), PROXY_BY_PORT, bare=True), keeps=("A",)) as made:
+    with gate(
+        tmp_path, SandboxEntry(("enter", "-p", "at {port}"), PROXY_BY_PORT, no_entrypoint=True), passed_variables=("A",)
+    ) as made:
         argv, env = made.argv("inner", ("program", "{port}")), made.environment({"A": "1", "B": "2"})
         assert made.entered
     port = argv[2].removeprefix("at ")
@@ -342,6 +344,9 @@ def test_the_folder_of_the_meeting_may_have_a_long_name(tmp_path: Path) -> None:
 
 def test_variables_for_the_entering_program_come_last(tmp_path: Path) -> None:
     with gate(
-        tmp_path, SandboxEntry((), PROXY_BY_SOCKET, env=(("A", "/engine"),)), keeps=("A", "X"), sets=(("X", "2"),)
+        tmp_path,
+        SandboxEntry((), PROXY_BY_SOCKET, env=(("A", "/engine"),)),
+        passed_variables=("A", "X"),
+        variables=(("X", "2"),),
     ) as made:
         assert made.environment({"A": "/me", "X": "1", "Y": "3"}) == {"A": "/engine", "X": "2"}

@@ -81,8 +81,8 @@ def command(*, taken_up: bool = False, env: tuple[tuple[str, str], ...] = ()) ->
     return Command(("true",), "/project", env, "/log", "/turn", "mark", taken_up=taken_up)
 
 
-def argv(box: SandboxPlan, engine: ContainerEngine, *names: str) -> list[str]:
-    return list(run_arguments(box, engine, box.mounts, names))
+def argv(plan: SandboxPlan, engine: ContainerEngine, *names: str) -> list[str]:
+    return list(run_arguments(plan, engine, plan.mounts, names))
 
 
 def values(given: list[str], flag: str) -> list[str]:
@@ -120,14 +120,14 @@ def test_what_only_podman_adds_is_switched_off_there() -> None:
         (ContainerEngine(PODMAN, "p", runtime="/bin/runc"), "--runtime", ["/bin/runc"]),
         (ContainerEngine(PODMAN, "p"), "--memory", ["5b"]),
         (ContainerEngine(PODMAN, "p"), "--pids-limit", ["7"]),
-        (ContainerEngine(PODMAN, "p", rations=False), "--memory", []),
-        (ContainerEngine(PODMAN, "p", rations=False), "--pids-limit", []),
+        (ContainerEngine(PODMAN, "p", limits_resources=False), "--memory", []),
+        (ContainerEngine(PODMAN, "p", limits_resources=False), "--pids-limit", []),
         (ContainerEngine(PODMAN, "p", files=10, processes=20), "--ulimit", ["nofile=10:10", "nproc=20:20"]),
     ],
 )
 def test_what_an_engine_must_be_told_it_is_told(engine: ContainerEngine, flag: str, expected: list[str]) -> None:
-    box = SandboxPlan("/project", "/home/me", "/t", (), ration=ResourceLimits(5, 7))
-    assert values(argv(box, engine), flag) == expected
+    plan = SandboxPlan("/project", "/home/me", "/t", (), limits=ResourceLimits(5, 7))
+    assert values(argv(plan, engine), flag) == expected
 
 
 def test_without_a_limit_of_processes_the_engine_has_none_of_its_own() -> None:
@@ -161,18 +161,21 @@ def test_a_path_that_cannot_be_written_so_is_refused(mount: Mount) -> None:
 
 def test_variables_come_inside_by_name_alone_unless_the_client_has_another_value() -> None:
     engine = ContainerEngine(PODMAN, "p", env=(("HOME", "/root"), ("DOCKER_HOST", "unix:///x")))
-    box = SandboxPlan("/p", "/home/me", "/t", (), sets=(("HOME", "/inside"), ("A", "secret")))
-    assert values(argv(box, engine, "HOME", "A", "B"), "--env") == ["HOME=/inside", "A", "B"]
+    plan = SandboxPlan("/p", "/home/me", "/t", (), variables=(("HOME", "/inside"), ("A", "secret")))
+    assert values(argv(plan, engine, "HOME", "A", "B"), "--env") == ["HOME=/inside", "A", "B"]
 
 
 def test_of_the_variables_of_a_command_those_come_inside_that_a_box_keeps(played: Played) -> None:
-    container, box = played.container, SandboxPlan("/p", "/h", "/t", (), keeps=("KEPT", "LC_*"), sets=(("SET", "1"),))
-    container.ready(box, command(env=(("KEPT", "1"), ("LC_ALL", "C"), ("SECRET", "x"), ("LC", "x"))))
-    assert values(list(container.way(box).argv), "--env") == ["KEPT", "LC_ALL", "SET", TURN_VARIABLE]
+    container, plan = (
+        played.container,
+        SandboxPlan("/p", "/h", "/t", (), passed_variables=("KEPT", "LC_*"), variables=(("SET", "1"),)),
+    )
+    container.prepare(plan, command(env=(("KEPT", "1"), ("LC_ALL", "C"), ("SECRET", "x"), ("LC", "x"))))
+    assert values(list(container.entry(plan).argv), "--env") == ["KEPT", "LC_ALL", "SET", TURN_VARIABLE]
 
 
 def test_signals_are_passed_on_where_the_programs_of_a_container_are_not_below_the_engine(played: Played) -> None:
-    assert played.container.way(BOX).reached == (played.kind == PODMAN)
+    assert played.container.entry(BOX).gets_group_signals == (played.kind == PODMAN)
 
 
 def test_a_container_is_called_after_its_project_and_its_turn() -> None:
@@ -180,7 +183,7 @@ def test_a_container_is_called_after_its_project_and_its_turn() -> None:
         SandboxPlan("/project2", "/home/me", "/store/1.tmp", ()),
         SandboxPlan("/project", "/home/me", "/store/2.tmp", ()),
     )
-    assert len({container_name(box) for box in (BOX, *other)}) == 3
+    assert len({container_name(plan) for plan in (BOX, *other)}) == 3
     assert container_name(BOX) == container_name(
         SandboxPlan("/project", "/another", "/store/1.tmp", (Mount(READ_ONLY, "/usr"),))
     )
@@ -188,7 +191,7 @@ def test_a_container_is_called_after_its_project_and_its_turn() -> None:
 
 def test_the_image_is_made_of_nothing_and_once(played: Played) -> None:
     container = played.container
-    assert [container.ready(BOX, command()) for _ in range(2)] == ["", ""]
+    assert [container.prepare(BOX, command()) for _ in range(2)] == ["", ""]
     asked = "exists" if played.kind == PODMAN else "inspect"
     made = [call for call in played.asked() if call[0] != "rm"]
     assert made == [["image", asked, IMAGE, 0], ["import", "-", IMAGE, len(EMPTY_ARCHIVE)]]
@@ -196,35 +199,35 @@ def test_the_image_is_made_of_nothing_and_once(played: Played) -> None:
 
 def test_an_image_that_is_there_is_used(played: Played) -> None:
     played.refuses("import")
-    assert played.container.ready(BOX, command()) == ""
+    assert played.container.prepare(BOX, command()) == ""
 
 
 def test_an_image_that_cannot_be_made_is_told(played: Played) -> None:
     (played.folder / "refused").write_text('[["image"], ["import"]]')
-    assert played.container.ready(BOX, command()) == "the empty image cannot be made: it will not"
+    assert played.container.prepare(BOX, command()) == "the empty image cannot be made: it will not"
 
 
 @pytest.mark.parametrize(("taken_up", "count"), [(False, 1), (True, 0)])
 def test_docker_is_rid_of_an_earlier_container_unless_it_is_taken_up(
     taken_up: bool, count: int, played: Played
 ) -> None:
-    played.container.ready(BOX, command(taken_up=taken_up))
+    played.container.prepare(BOX, command(taken_up=taken_up))
     removed = [call for call in played.asked() if call[0] == "rm"]
     assert len(removed) == (0 if played.kind == PODMAN else count)
 
 
 def test_afterwards_the_container_is_ended(played: Played) -> None:
-    played.container.over(BOX)
+    played.container.clean_up(BOX)
     how = ["--ignore", "--time", "0"] if played.kind == PODMAN else []
     assert played.asked() == [["rm", "--force", *how, container_name(BOX), 0]]
 
 
 def test_a_file_that_the_engine_needs_and_cannot_make_is_named(played: Played, tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
-    box = SandboxPlan("/p", "/h", "/t", (Mount(READ_ONLY, "/etc", str(tmp_path / "etc")),))
-    assert played.container.ready(box, command()) == (
+    plan = SandboxPlan("/p", "/h", "/t", (Mount(READ_ONLY, "/etc", str(tmp_path / "etc")),))
+    assert played.container.prepare(plan, command()) == (
         "/etc/hostname is not there, and the engine needs it: sudo touch /etc/hostname"
     )
     for name in ("hostname", "hosts", "resolv.conf"):
         (tmp_path / "etc" / name).touch()
-    assert played.container.ready(box, command()) == ""
+    assert played.container.prepare(plan, command()) == ""

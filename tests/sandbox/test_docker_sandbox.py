@@ -42,18 +42,18 @@ class Place:
             made.mkdir(parents=True)
         self.environ = self.fake.environ(kind, HOME=str(folder / "home"), RALPH_STATE_DIR=str(folder / "state"))
         self.sandbox = self.again(kind)
-        self.box = self.boxed(Mount(WRITABLE, str(self.state)), sets=(("CLAUDE_CONFIG_DIR", str(self.state)),))
+        self.plan = self.boxed(Mount(WRITABLE, str(self.state)), variables=(("CLAUDE_CONFIG_DIR", str(self.state)),))
 
     def again(self, kind: str = "docker", agent: str = "") -> DockerSandbox:
         """As another process of ours would see it."""
         return DockerSandbox(kind, self.fake.path(kind), self.environ, agent=agent, pause_s=0.01, answer_s=20.0)
 
-    def boxed(self, *mounts: Mount, sets: tuple[tuple[str, str], ...] = (), turn: str = "1") -> SandboxPlan:
+    def boxed(self, *mounts: Mount, variables: tuple[tuple[str, str], ...] = (), turn: str = "1") -> SandboxPlan:
         machine = (Mount(READ_ONLY, "/usr"), Mount(READ_ONLY, "/etc"), Mount(EMPTY_FOLDER, "/tmp"))
         return SandboxPlan(
             str(self.root), str(self.folder / "home"), str(self.folder / "turns" / turn),
-            (*machine, Mount(WRITABLE, str(self.root)), *mounts), EgressPolicy(HOSTS), keeps=("LANG", "KEY_*"),
-            sets=(("HOME", str(self.folder / "home")), *sets),
+            (*machine, Mount(WRITABLE, str(self.root)), *mounts), EgressPolicy(HOSTS), passed_variables=("LANG", "KEY_*"),
+            variables=(("HOME", str(self.folder / "home")), *variables),
         )  # fmt: skip
 
     def command(self, agent: str = "claude", **env: str) -> Command:
@@ -63,11 +63,11 @@ class Place:
     def run(self, *argv: str, agent: str = "claude", said: str = "", **env: str) -> subprocess.CompletedProcess[str]:
         """One command, as the sandbox's owner would run it."""
         command = self.command(agent, **env)
-        assert self.sandbox.ready(self.box, command) == ""
-        way = self.sandbox.way(self.box)
-        full = dict(command.env) | {"RALPH_TURN": command.mark} | dict(self.box.sets) | dict(way.env)
-        ended = subprocess.run((*way.argv, *argv), env=full, input=said, capture_output=True, text=True, timeout=60)
-        self.sandbox.over(self.box)
+        assert self.sandbox.prepare(self.plan, command) == ""
+        way = self.sandbox.entry(self.plan)
+        full_env = dict(command.env) | {"RALPH_TURN": command.mark} | dict(self.plan.variables) | dict(way.env)
+        ended = subprocess.run((*way.argv, *argv), env=full_env, input=said, capture_output=True, text=True, timeout=60)
+        self.sandbox.clean_up(self.plan)
         return ended
 
     def asked(self, verb: str = "") -> list[list[str]]:
@@ -121,7 +121,7 @@ def test_settings_that_an_agent_has_are_left_as_they_are(place: Place) -> None:
 
 def test_a_place_that_is_shown_elsewhere_is_a_link(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    place.box = place.boxed(Mount(WRITABLE, str(tmp_path / "home" / ".config" / "tool"), str(place.state)))
+    place.plan = place.boxed(Mount(WRITABLE, str(tmp_path / "home" / ".config" / "tool"), str(place.state)))
     assert place.run("sh", "-c", "readlink ~/.config/tool", agent="tool").stdout.strip() == str(place.state)
 
 
@@ -164,10 +164,10 @@ def test_a_program_that_is_elsewhere_inside_is_found_by_its_name(place: Place) -
 
 def test_it_is_entered_where_the_command_runs_and_has_a_proxy_of_its_own(place: Place) -> None:
     (place.root / "sub").mkdir()
-    place.box = replace(place.box, cwd=str(place.root / "sub"))
+    place.plan = replace(place.plan, cwd=str(place.root / "sub"))
     assert place.run("pwd").stdout.strip() == str(place.root / "sub")
-    way = place.sandbox.way(place.box)
-    assert (way.meets, way.bare) == (PROXY_BUILT_IN, True)
+    way = place.sandbox.entry(place.plan)
+    assert (way.proxy_access, way.no_entrypoint) == (PROXY_BUILT_IN, True)
 
 
 # A login outlives its sandbox
@@ -219,8 +219,8 @@ def test_folders_of_the_system_and_of_tools_are_not_shown_but_the_users_are_read
         made.mkdir()
     (tmp_path / "file").touch()
     reads = (home / ".cargo", home / "library", other, tmp_path / "file", Path(sys.base_prefix), place.root / ".git")
-    box = place.boxed(Mount(WRITABLE, str(place.state)), *(Mount(READ_ONLY, str(path)) for path in reads))
-    assert guest_workspaces(box) == (str(place.root), str(place.state), f"{home}/library:ro", f"{other}:ro")
+    plan = place.boxed(Mount(WRITABLE, str(place.state)), *(Mount(READ_ONLY, str(path)) for path in reads))
+    assert guest_workspaces(plan) == (str(place.root), str(place.state), f"{home}/library:ro", f"{other}:ro")
 
 
 @KINDS
@@ -228,9 +228,9 @@ def test_a_folder_that_is_wanted_later_has_it_made_anew_with_all_of_them(tmp_pat
     place, other = Place(tmp_path, kind), tmp_path / "other"
     other.mkdir()
     assert place.run("sh", "-c", "touch ~/.claude/kept").returncode == 0
-    with_state, place.box = place.box, place.boxed(Mount(READ_ONLY, str(other)))
+    with_state, place.plan = place.plan, place.boxed(Mount(READ_ONLY, str(other)))
     assert place.run("true").returncode == 0
-    place.box = with_state
+    place.plan = with_state
     assert place.run("ls", str(place.state)).stdout == "kept\n"
     assert [argv[-2:] for argv in place.asked("create")] == [
         [str(place.root), str(place.state)],
@@ -274,13 +274,13 @@ def test_only_hosts_of_the_list_are_reached_from_the_first_command_on(place: Pla
 
 
 def test_an_empty_list_reaches_nothing(place: Place) -> None:
-    place.box = replace(place.box, egress=EgressPolicy())
+    place.plan = replace(place.plan, egress=EgressPolicy())
     assert place.run("curl", "https://api.anthropic.com").returncode == REFUSED
 
 
 def test_a_list_that_changes_is_told_and_what_it_lost_is_blocked(place: Place) -> None:
     assert place.run("curl", "https://api.anthropic.com").returncode == 0
-    place.box = replace(place.box, egress=EgressPolicy(("registry.example.net",), (5432,)))
+    place.plan = replace(place.plan, egress=EgressPolicy(("registry.example.net",), (5432,)))
     assert place.run("curl", "https://registry.example.net").returncode == 0
     assert place.run("curl", "https://api.anthropic.com").returncode == REFUSED
     allowed = place.asked("network")[-1]
@@ -289,10 +289,10 @@ def test_a_list_that_changes_is_told_and_what_it_lost_is_blocked(place: Place) -
 
 
 def test_an_agent_and_its_checks_do_not_take_each_others_hosts_away(place: Place) -> None:
-    agents = place.box
-    checks = replace(place.box, egress=EgressPolicy(("registry.example.net",)))
-    for box, agent in ((agents, "claude"), (checks, ""), (agents, "claude"), (checks, "")):
-        place.box = box
+    agents = place.plan
+    checks = replace(place.plan, egress=EgressPolicy(("registry.example.net",)))
+    for plan, agent in ((agents, "claude"), (checks, ""), (agents, "claude"), (checks, "")):
+        place.plan = plan
         assert place.run("curl", "https://api.anthropic.com", agent=agent).returncode == 0
     assert len(place.asked("network")) == 2
 
@@ -302,8 +302,8 @@ def test_the_policy_of_a_whole_machine_is_never_changed_and_what_it_keeps_back_i
     place.fake.options(policy={"allow": ["*.anthropic.com:443", "example.org"], "deny": []})
     assert place.run("true").returncode == 0
     assert not [argv for argv in place.asked() if argv[0] in ("network", "policy")]
-    assert place.sandbox.unreached(place.box) == ("*.example.org",)
-    assert (place.sandbox.strength, len(place.sandbox.weak)) == ("partial", 2)
+    assert place.sandbox.denied_hosts(place.plan) == ("*.example.org",)
+    assert (place.sandbox.strength, len(place.sandbox.weaknesses)) == ("partial", 2)
     assert Place(tmp_path / "other").sandbox.strength == "strong"
 
 
@@ -329,8 +329,8 @@ def test_what_a_policy_keeps_back(host: str, allowed: list[str], denied: list[st
 
 
 def test_hosts_are_written_as_the_proxy_wants_them(place: Place) -> None:
-    box = replace(place.box, egress=EgressPolicy(("a.org", "private:b.lan:8443"), (80,)))
-    assert guest_hosts(box) == ("a.org", "b.lan:8443", "localhost:80")
+    plan = replace(place.plan, egress=EgressPolicy(("a.org", "private:b.lan:8443"), (80,)))
+    assert guest_hosts(plan) == ("a.org", "b.lan:8443", "localhost:80")
 
 
 # Files that were copied
@@ -419,8 +419,8 @@ def test_files_that_never_rest_are_waited_for_ten_times(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="what is inside is Linux")
 def test_what_a_command_left_running_inside_is_ended_after_it(place: Place) -> None:
     command = place.command()
-    assert place.sandbox.ready(place.box, command) == ""
-    way = place.sandbox.way(place.box)
+    assert place.sandbox.prepare(place.plan, command) == ""
+    way = place.sandbox.entry(place.plan)
     script = f"echo $$ > {place.root}/pid; exec sleep 600"
     env = dict(command.env) | {"RALPH_TURN": command.mark}
     client = subprocess.Popen((*way.argv, "sh", "-c", script), env=env, stdin=subprocess.DEVNULL)
@@ -429,7 +429,7 @@ def test_what_a_command_left_running_inside_is_ended_after_it(place: Place) -> N
     client.kill()
     client.wait()
     os.kill(pid, 0)
-    place.sandbox.over(place.box)
+    place.sandbox.clean_up(place.plan)
     until(lambda: has_ended(pid))
 
 
@@ -445,7 +445,7 @@ def test_a_command_that_is_taken_up_is_not_disturbed(place: Place) -> None:
     assert place.run("true").returncode == 0
     place.fake.forget_calls()
     (place.root / "file").touch()
-    assert place.sandbox.ready(place.box, replace(place.command(), taken_up=True)) == ""
+    assert place.sandbox.prepare(place.plan, replace(place.command(), taken_up=True)) == ""
     assert place.asked() == []
 
 
@@ -454,31 +454,31 @@ def test_a_command_that_is_taken_up_is_not_disturbed(place: Place) -> None:
 
 @KINDS
 def test_nothing_is_lacking_where_the_program_answers(tmp_path: Path, kind: str) -> None:
-    assert Place(tmp_path, kind).sandbox.lacking() is None
+    assert Place(tmp_path, kind).sandbox.problem() is None
 
 
 def test_a_program_that_is_not_there_is_said(place: Place) -> None:
-    lack = DockerSandbox("sbx", None, {}).lacking()
-    assert lack is not None
-    assert "installed" in lack.why
-    assert lack.mend
+    problem = DockerSandbox("sbx", None, {}).problem()
+    assert problem is not None
+    assert "installed" in problem.why
+    assert problem.remedy
 
 
 def test_a_docker_without_sandboxes_is_not_taken_for_one_although_it_ends_well(place: Place) -> None:
     place.fake.options(plain=True)
-    lack = place.sandbox.lacking()
-    assert lack is not None
-    assert "docker sandbox does not answer" in lack.why
-    assert "Docker Desktop" in lack.mend
+    problem = place.sandbox.problem()
+    assert problem is not None
+    assert "docker sandbox does not answer" in problem.why
+    assert "Docker Desktop" in problem.remedy
 
 
 def test_a_program_that_asks_a_question_is_given_up_and_how_to_answer_it_is_said(tmp_path: Path) -> None:
     place = Place(tmp_path, "sbx")
     place.fake.options(prompts=True)
-    lack = DockerSandbox("sbx", place.fake.path("sbx"), place.environ, answer_s=1.0).lacking()
-    assert lack is not None
-    assert "did not answer within 1 s" in lack.why
-    assert "in a terminal" in lack.mend
+    problem = DockerSandbox("sbx", place.fake.path("sbx"), place.environ, answer_s=1.0).problem()
+    assert problem is not None
+    assert "did not answer within 1 s" in problem.why
+    assert "in a terminal" in problem.remedy
 
 
 @pytest.mark.parametrize("verb", ["create", "network", "exec"])
@@ -488,7 +488,7 @@ def test_a_step_that_fails_is_told_in_one_line(place: Place, verb: str) -> None:
                       f'exec "{place.fake.path("docker")}" "$@"\n')  # fmt: skip
     broken.chmod(0o755)
     sandbox = DockerSandbox("docker", str(broken), place.environ, pause_s=0.01)
-    why = sandbox.ready(place.box, place.command())
+    why = sandbox.prepare(place.plan, place.command())
     assert why.endswith(f": no {verb} today")
     assert "\n" not in why
 
@@ -501,4 +501,4 @@ def test_variables_of_the_machine_do_not_come_inside(place: Place) -> None:
         ("KEY_P", f"{place.root}/a"),
         ("KEY_B", "/etc/b:/c"),
     ]
-    assert guest_variable_names(place.box, env) == ("KEY_A", "KEY_P", "LANG", "CLAUDE_CONFIG_DIR", "RALPH_TURN")
+    assert guest_variable_names(place.plan, env) == ("KEY_A", "KEY_P", "LANG", "CLAUDE_CONFIG_DIR", "RALPH_TURN")

@@ -76,7 +76,7 @@ def test_what_names_stand_for_can_be_called() -> None:
 
 
 def test_no_project_opens_a_place_where_everybody_can_put_something(tmp_path: Path) -> None:
-    assert [one.name for one in ECOSYSTEMS if not one.marks] == ["github"]
+    assert [one.name for one in ECOSYSTEMS if not one.marker_files] == ["github"]
 
 
 @pytest.mark.parametrize("one", ECOSYSTEMS, ids=lambda one: one.name)
@@ -86,7 +86,7 @@ def test_every_value_is_filled_in_and_what_is_written_goes_to_the_projects_own_c
 ) -> None:
     said = ecosystem_settings([one], one.hosts if fetches else (), "/own", {}, "/h")
     assert not [text for text in said.values() if re.search(r"[{}~]", text)]
-    wanted = (*one.sets, *(one.fetching if fetches else ()))
+    wanted = (*one.offline_settings, *(one.online_settings if fetches else ()))
     assert {name for name, text in said.items() if "/own/" in text} == {
         name for name, text in dict(wanted).items() if CACHE_PLACEHOLDER in text
     }

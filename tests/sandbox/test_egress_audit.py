@@ -27,8 +27,8 @@ def log(tmp_path: Path) -> Path:
 
 def test_a_call_is_written_at_once(log: Path) -> None:
     audit = EgressAudit(str(log))
-    audit.tell("allowed.test", 443, "CONNECT", True)
-    audit.tell("other.test", 80, "GET", False, "is not on the allow-list")
+    audit.record("allowed.test", 443, "CONNECT", True)
+    audit.record("other.test", 80, "GET", False, "is not on the allow-list")
     lines = told(log)
     assert all(isinstance(line.pop("at"), float) for line in lines)
     assert lines == [
@@ -42,8 +42,8 @@ def test_a_call_is_written_at_once(log: Path) -> None:
 def test_the_same_call_is_written_once_and_counted_at_the_end(log: Path) -> None:
     audit = EgressAudit(str(log))
     for _ in range(1000):
-        audit.tell("other.test", 443, "CONNECT", False, "no")
-    audit.tell("other.test", 80, "CONNECT", False, "no")
+        audit.record("other.test", 443, "CONNECT", False, "no")
+    audit.record("other.test", 80, "CONNECT", False, "no")
     assert len(told(log)) == 2
     audit.close()
     assert [(line["host"], line["port"], line.get("count")) for line in told(log)] == [
@@ -68,7 +68,7 @@ def test_it_is_not_written_through_a_link(log: Path, tmp_path: Path) -> None:
 def test_a_second_log_in_the_same_file_adds_to_it(log: Path) -> None:
     for host in ("a.test", "b.test"):
         audit = EgressAudit(str(log))
-        audit.tell(host, 443, "CONNECT", False, "no")
+        audit.record(host, 443, "CONNECT", False, "no")
         audit.close()
     assert read_blocked_hosts(str(log)) == ("a.test:443", "b.test:443")
 
@@ -77,7 +77,7 @@ def test_it_stays_small_and_says_what_it_left_out(log: Path) -> None:
     audit = EgressAudit(str(log))
     for _ in range(2):
         for number in range(8000):
-            audit.tell(f"{number}.test" + "x" * 10_000, 443, "GET" * 1000, False, "why " * 1000)
+            audit.record(f"{number}.test" + "x" * 10_000, 443, "GET" * 1000, False, "why " * 1000)
     assert log.stat().st_size <= MAX_BYTES
     audit.close()
     assert log.stat().st_size <= 3 * MAX_BYTES
@@ -92,8 +92,8 @@ def test_many_threads_write_whole_lines(log: Path) -> None:
 
     def write(thread: int) -> None:
         for number in range(100):
-            audit.tell(f"{number}.{thread}.test", 443, "CONNECT", False, "no")
-            audit.tell("same.test", 443, "CONNECT", False, "no")
+            audit.record(f"{number}.{thread}.test", 443, "CONNECT", False, "no")
+            audit.record("same.test", 443, "CONNECT", False, "no")
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -109,7 +109,7 @@ def test_many_threads_write_whole_lines(log: Path) -> None:
 def test_nothing_is_written_after_the_end_and_nothing_raises(log: Path) -> None:
     audit = EgressAudit(str(log))
     audit.close()
-    audit.tell("a.test", 443, "CONNECT", False, "no")
+    audit.record("a.test", 443, "CONNECT", False, "no")
     audit.close()
     assert log.read_bytes() == b""
 
@@ -119,7 +119,7 @@ def test_a_disk_that_takes_nothing_disturbs_no_call(log: Path) -> None:
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))\n"
         "from ralphproof.sandbox.egress_proxy import EgressAudit\n"
         "audit = EgressAudit(sys.argv[1])\n"
-        "[audit.tell(f'{n % 3}.test', 443, 'CONNECT', False) for n in range(9)]; audit.close()"
+        "[audit.record(f'{n % 3}.test', 443, 'CONNECT', False) for n in range(9)]; audit.close()"
     )
     subprocess.run([sys.executable, "-c", code, str(log)], check=True, timeout=60)
     assert read_blocked_hosts(str(log)) == ()

@@ -100,7 +100,7 @@ def test_a_slow_reader_holds_the_server_up_and_loses_nothing(street: Street) -> 
 
 @pytest.mark.parametrize("begun", [b"", b"GET http://a", b"GET http://a.test/ HTTP/1.1\r\nA: b\r\n"])
 def test_a_client_that_stalls_in_its_head_is_cut_off(street: Street, begun: bytes) -> None:
-    proxy = street.proxy("a.test", bounds=ProxyLimits(head_s=SMALL_S))
+    proxy = street.proxy("a.test", limits=ProxyLimits(head_s=SMALL_S))
     with street.enter(proxy) as client:
         client.sendall(begun)
         assert read_all(client) == b""
@@ -108,7 +108,7 @@ def test_a_client_that_stalls_in_its_head_is_cut_off(street: Street, begun: byte
 
 
 def test_a_client_that_drips_is_cut_off_all_the_same(street: Street) -> None:
-    proxy = street.proxy("a.test", bounds=ProxyLimits(head_s=SMALL_S))
+    proxy = street.proxy("a.test", limits=ProxyLimits(head_s=SMALL_S))
     with street.enter(proxy) as client:
         client.settimeout(SMALL_S / 10)
         ended = False
@@ -127,7 +127,7 @@ def test_a_client_that_drips_is_cut_off_all_the_same(street: Street) -> None:
 
 def test_a_connection_in_which_nothing_moves_is_ended(street: Street) -> None:
     house = street.house(read_all)
-    proxy = street.proxy(f"private:a.test:{house.port}", bounds=ProxyLimits(idle_s=SMALL_S))
+    proxy = street.proxy(f"private:a.test:{house.port}", limits=ProxyLimits(idle_s=SMALL_S))
     with street.enter(proxy) as client:
         client.sendall(b"GET http://a.test:%d/ HTTP/1.1\r\n\r\n" % house.port)
         assert read_all(client) == b""
@@ -167,7 +167,7 @@ def test_a_port_of_this_machine_is_joined_both_ways(street: Street) -> None:
         return got
 
     house = street.house(shout)
-    with street.enter(PortForward(house.port, street.audit)) as client:
+    with street.enter(PortForward(house.port, street.audit_file)) as client:
         client.sendall(b"not http at all")
         client.shutdown(socket.SHUT_WR)
         assert read_all(client) == b"NOT HTTP AT ALL"
@@ -179,7 +179,7 @@ def test_a_port_of_this_machine_is_joined_both_ways(street: Street) -> None:
 
 def test_a_port_that_listens_on_ipv6_alone_is_found(street: Street) -> None:
     house = street.house(read_all, family=socket.AF_INET6)
-    with street.enter(PortForward(house.port, street.audit)) as client:
+    with street.enter(PortForward(house.port, street.audit_file)) as client:
         client.sendall(b"hello")
         client.shutdown(socket.SHUT_WR)
         assert read_all(client) == b""
@@ -190,7 +190,7 @@ def test_a_port_that_listens_on_ipv6_alone_is_found(street: Street) -> None:
 def test_a_port_where_nobody_listens_is_like_one_that_is_shut(street: Street) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = int(taken.getsockname()[1])
-    with street.enter(PortForward(port, street.audit)) as client:
+    with street.enter(PortForward(port, street.audit_file)) as client:
         assert read_all(client) == b""
     street.close()
     assert [(line["allowed"], line["why"]) for line in street.told()] == [
@@ -201,7 +201,7 @@ def test_a_port_where_nobody_listens_is_like_one_that_is_shut(street: Street) ->
 
 def test_a_port_takes_no_more_than_so_many(street: Street) -> None:
     house = street.house(read_all)
-    forward = PortForward(house.port, street.audit, bounds=ProxyLimits(connections=0))
+    forward = PortForward(house.port, street.audit_file, limits=ProxyLimits(connections=0))
     with street.enter(forward) as client:
         assert read_all(client) == b""
     street.close()
@@ -213,7 +213,7 @@ def test_no_connection_makes_it_raise(street: Street) -> None:
     theirs.close()
     street.proxy().serve(ours)
     assert ours.fileno() == -1
-    PortForward(1, street.audit).serve(ours)
+    PortForward(1, street.audit_file).serve(ours)
 
 
 def test_joining_passes_what_may_pass_until_both_have_ended() -> None:

@@ -354,7 +354,7 @@ def test_a_proxy_with_a_token_wants_it(street: Street, house: House, fields: lis
 
 
 def test_no_more_than_so_many_are_served_at_a_time(street: Street, house: House) -> None:
-    proxy = street.proxy(f"private:allowed.test:{house.port}", bounds=ProxyLimits(connections=2))
+    proxy = street.proxy(f"private:allowed.test:{house.port}", limits=ProxyLimits(connections=2))
     request = b"GET http://allowed.test:%d/ HTTP/1.1\r\n\r\n" % house.port
     first, second = street.enter(proxy), street.enter(proxy)
     with first, second:

@@ -186,7 +186,7 @@ def test_a_client_that_says_nothing_and_ends_is_no_refusal(street: Street, house
 
 @pytest.mark.parametrize("begun", [b"", record(GOOD)[:20]])
 def test_a_client_that_stalls_before_its_hello_is_cut_off(street: Street, house: House, begun: bytes) -> None:
-    proxy = street.proxy(f"private:allowed.test:{house.port}", bounds=ProxyLimits(head_s=0.2))
+    proxy = street.proxy(f"private:allowed.test:{house.port}", limits=ProxyLimits(head_s=0.2))
     with connect(street, proxy, f"allowed.test:{house.port}") as client:
         client.sendall(begun)
         assert read_all(client) == b""

@@ -27,8 +27,8 @@ ASK = """
 import sys
 sys.path.append(sys.argv[1])
 from ralphproof.sandbox.container import inspect_engine
-lack = inspect_engine("podman", "/usr/bin/podman", {"PATH": sys.argv[2]}).lack
-print(lack.why if lack else "", lack.mend if lack else "", sep="\\n")
+problem = inspect_engine("podman", "/usr/bin/podman", {"PATH": sys.argv[2]}).problem
+print(problem.why if problem else "", problem.remedy if problem else "", sep="\\n")
 """
 
 
@@ -43,16 +43,16 @@ def docker(tmp_path: Path, said: Any, code: int = 0, **environ: str) -> Containe
 
 def test_docker_runs_containers_as_our_user(tmp_path: Path) -> None:
     engine = docker(tmp_path, SERVED, HOME="/home/me", SECRET="x")
-    assert engine.lack is None
+    assert engine.problem is None
     assert engine.user == f"{os.getuid()}:{os.getgid()}"
-    assert engine.rations
+    assert engine.limits_resources
     assert not engine.keeps_id
     assert engine.env == (("HOME", "/home/me"),)
 
 
 def test_where_docker_has_no_rights_its_root_is_our_user(tmp_path: Path) -> None:
     engine = docker(tmp_path, ROOTLESS)
-    assert (engine.lack, engine.user, engine.rations) == (None, "0:0", False)
+    assert (engine.problem, engine.user, engine.limits_resources) == (None, "0:0", False)
 
 
 @pytest.mark.parametrize(
@@ -71,30 +71,30 @@ def test_where_docker_has_no_rights_its_root_is_our_user(tmp_path: Path) -> None
 def test_a_docker_that_is_of_no_use_says_why(
     said: Any, code: int, environ: dict[str, str], why: str, tmp_path: Path
 ) -> None:
-    lack = docker(tmp_path, said, code, **environ).lack
-    assert lack is not None
-    assert lack.why == why
-    assert "podman" in lack.mend
+    problem = docker(tmp_path, said, code, **environ).problem
+    assert problem is not None
+    assert problem.why == why
+    assert "podman" in problem.remedy
 
 
 def test_a_socket_of_ones_own_is_fine(tmp_path: Path) -> None:
     engine = docker(tmp_path, SERVED, DOCKER_HOST="unix:///run/user/1000/docker.sock")
-    assert engine.lack is None
+    assert engine.problem is None
     assert engine.env == (("DOCKER_HOST", "unix:///run/user/1000/docker.sock"),)
 
 
 def test_without_an_engine_that_is_said() -> None:
     engine = inspect_engine(PODMAN, None, {})
-    assert engine.lack == BackendProblem(
-        "neither podman nor docker is installed", engine.lack.mend if engine.lack else ""
+    assert engine.problem == BackendProblem(
+        "neither podman nor docker is installed", engine.problem.remedy if engine.problem else ""
     )
 
 
 def test_root_has_podman_without_more(tmp_path: Path) -> None:
     require(os.geteuid() == 0, "root")
     engine = inspect_engine(PODMAN, "/usr/bin/podman", {"HOME": "/home/me", "PATH": os.environ["PATH"]})
-    require(engine.lack is None, f"podman: {engine.lack}")
-    assert (engine.keeps_id, engine.user, engine.rations) == (False, "", True)
+    require(engine.problem is None, f"podman: {engine.problem}")
+    assert (engine.keeps_id, engine.user, engine.limits_resources) == (False, "", True)
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ LAY = """
 import sys
 sys.path.append(sys.argv[1])
 from ralphproof.sandbox.read_only_paths import Placeholders
-ghosts = Placeholders(sys.argv[2])
-held = ghosts.hold()
-ghosts.lay(sys.argv[3:], [])
+placeholders = Placeholders(sys.argv[2])
+held = placeholders.acquire()
+placeholders.create(sys.argv[3:], [])
 print("laid", flush=True)
 sys.stdin.read()
 """
@@ -36,8 +36,8 @@ def create_one_then_die(*args):
     created.append(create(*args))
 read_only_paths._create_placeholder = create_one_then_die
 placeholders = read_only_paths.Placeholders(sys.argv[2])
-held = placeholders.hold()
-placeholders.lay(sys.argv[3:], [])
+held = placeholders.acquire()
+placeholders.create(sys.argv[3:], [])
 """
 
 
@@ -49,13 +49,13 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ghosts(tmp_path: Path) -> Placeholders:
+def placeholders(tmp_path: Path) -> Placeholders:
     return Placeholders(str(tmp_path / "private"))
 
 
-def laid(ghosts: Placeholders, files: list[str], folders: list[str]) -> int:
-    held = ghosts.hold()
-    ghosts.lay(files, folders)
+def laid(placeholders: Placeholders, files: list[str], folders: list[str]) -> int:
+    held = placeholders.acquire()
+    placeholders.create(files, folders)
     return held
 
 
@@ -63,40 +63,40 @@ def there(project: Path) -> list[str]:
     return sorted(str(path.relative_to(project)) for path in project.rglob("*"))
 
 
-def test_what_is_missing_is_made_and_removed(project: Path, ghosts: Placeholders) -> None:
-    held = laid(ghosts, [f"{project}/a/.env", f"{project}/.mcp"], [f"{project}/a", f"{project}/hooks"])
+def test_what_is_missing_is_made_and_removed(project: Path, placeholders: Placeholders) -> None:
+    held = laid(placeholders, [f"{project}/a/.env", f"{project}/.mcp"], [f"{project}/a", f"{project}/hooks"])
     assert there(project) == [".mcp", "a", "a/.env", "hooks"]
-    ghosts.lift(held)
+    placeholders.release(held)
     assert there(project) == []
 
 
-def test_what_is_there_is_left_alone(project: Path, ghosts: Placeholders) -> None:
+def test_what_is_there_is_left_alone(project: Path, placeholders: Placeholders) -> None:
     (project / "empty").touch()
     (project / "link").symlink_to("nowhere")
     (project / "folder").mkdir()
-    held = laid(ghosts, [f"{project}/empty", f"{project}/link", f"{project}/new"], [f"{project}/folder"])
-    ghosts.lift(held)
+    held = laid(placeholders, [f"{project}/empty", f"{project}/link", f"{project}/new"], [f"{project}/folder"])
+    placeholders.release(held)
     assert there(project) == ["empty", "folder", "link"]
 
 
-def test_what_was_filled_meanwhile_stays(project: Path, ghosts: Placeholders) -> None:
-    held = laid(ghosts, [f"{project}/file"], [f"{project}/folder"])
+def test_what_was_filled_meanwhile_stays(project: Path, placeholders: Placeholders) -> None:
+    held = laid(placeholders, [f"{project}/file"], [f"{project}/folder"])
     (project / "file").chmod(0o644)
     (project / "file").write_text("mine")
     (project / "folder/x").touch()
-    ghosts.lift(held)
+    placeholders.release(held)
     assert there(project) == ["file", "folder", "folder/x"]
 
 
-def test_they_stay_for_as_long_as_somebody_needs_them(project: Path, ghosts: Placeholders) -> None:
-    first, second = laid(ghosts, [f"{project}/a"], []), laid(ghosts, [f"{project}/a", f"{project}/b"], [])
-    ghosts.lift(first)
-    ghosts.lift()
+def test_they_stay_for_as_long_as_somebody_needs_them(project: Path, placeholders: Placeholders) -> None:
+    first, second = laid(placeholders, [f"{project}/a"], []), laid(placeholders, [f"{project}/a", f"{project}/b"], [])
+    placeholders.release(first)
+    placeholders.release()
     assert there(project) == ["a", "b"]
-    planned = ghosts.hold()  # by one that has yet to say what it needs
-    ghosts.lift(second)
+    planned = placeholders.acquire()  # by one that has yet to say what it needs
+    placeholders.release(second)
     assert there(project) == ["a", "b"]
-    ghosts.lift(planned)
+    placeholders.release(planned)
     assert there(project) == []
 
 
@@ -106,30 +106,30 @@ def laying(tmp_path: Path, *paths: str) -> subprocess.Popen[str]:
 
 
 def test_those_of_one_who_was_killed_are_lifted_by_the_next(
-    tmp_path: Path, project: Path, ghosts: Placeholders
+    tmp_path: Path, project: Path, placeholders: Placeholders
 ) -> None:
     with laying(tmp_path, f"{project}/.env") as process:
         assert process.stdout
         process.stdout.readline()
         process.kill()
     assert there(project) == [".env"]
-    ghosts.lift()
+    placeholders.release()
     assert there(project) == []
     assert not (tmp_path / "private" / RECORD_FILE).exists()
 
 
 def test_those_of_one_who_died_in_the_middle_are_lifted_too(
-    tmp_path: Path, project: Path, ghosts: Placeholders
+    tmp_path: Path, project: Path, placeholders: Placeholders
 ) -> None:
     paths = [f"{project}/{name}" for name in ("a", "b", "c")]
     argv = [sys.executable, "-I", "-S", "-c", DIE, str(SOURCE), str(tmp_path / "private"), *paths]
     assert subprocess.run(argv).returncode == -signal.SIGKILL
     assert there(project) == ["a"]
-    ghosts.lift()
+    placeholders.release()
     assert there(project) == []
 
 
-def test_many_at_a_time_forget_none(tmp_path: Path, project: Path, ghosts: Placeholders) -> None:
+def test_many_at_a_time_forget_none(tmp_path: Path, project: Path, placeholders: Placeholders) -> None:
     every = [laying(tmp_path, *(f"{project}/{number}-{name}" for name in range(20))) for number in range(8)]
     for process in every:
         with process:
@@ -137,21 +137,23 @@ def test_many_at_a_time_forget_none(tmp_path: Path, project: Path, ghosts: Place
             process.stdout.readline()
             process.kill()
     assert len(there(project)) == 160
-    ghosts.lift()
+    placeholders.release()
     assert there(project) == []
 
 
 @pytest.mark.parametrize("text", ["", "{", "7", '[1, null, "/nowhere/at/all"]'])
-def test_a_list_that_cannot_be_read_is_no_list(text: str, tmp_path: Path, project: Path, ghosts: Placeholders) -> None:
-    ghosts.lift(laid(ghosts, [], []))
+def test_a_list_that_cannot_be_read_is_no_list(
+    text: str, tmp_path: Path, project: Path, placeholders: Placeholders
+) -> None:
+    placeholders.release(laid(placeholders, [], []))
     (tmp_path / "private" / RECORD_FILE).write_text(text)
-    ghosts.lift(laid(ghosts, [f"{project}/a"], []))
+    placeholders.release(laid(placeholders, [f"{project}/a"], []))
     assert there(project) == []
 
 
-def test_to_git_the_ghost_of_a_common_folder_says_that_all_is_there(project: Path, ghosts: Placeholders) -> None:
+def test_to_git_the_ghost_of_a_common_folder_says_that_all_is_there(project: Path, placeholders: Placeholders) -> None:
     subprocess.run(["git", "init", "-q", str(project)], check=True)
-    held = laid(ghosts, [f"{project}/.git/commondir"], [])
+    held = laid(placeholders, [f"{project}/.git/commondir"], [])
     assert subprocess.run(["git", "-C", str(project), "status"], capture_output=True).returncode == 0
-    ghosts.lift(held)
+    placeholders.release(held)
     assert not os.path.exists(project / ".git/commondir")

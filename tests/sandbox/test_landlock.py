@@ -59,7 +59,7 @@ def fence(
 ) -> LandlockRules:
     """The fence of a box with these mounts, whose paths are told from the tree."""
     made = tuple(Mount(kind, *(f"{tree}/{one}".rstrip("/") for one in paths)) for kind, *paths in mounts)
-    return Landlock().fence(SandboxPlan(f"{tree}/project", f"{tree}/{home}", f"{tree}/temp", made), root)
+    return Landlock().landlock(SandboxPlan(f"{tree}/project", f"{tree}/{home}", f"{tree}/temp", made), root)
 
 
 def named(tree: Path, paths: tuple[str, ...]) -> list[str]:
@@ -107,8 +107,8 @@ def test_a_box_becomes_a_fence(
 
 
 def test_a_file_that_is_covered_by_nothing_is_not_shown(tree: Path) -> None:
-    box = SandboxPlan("", "", "", (Mount(READ_ONLY, f"{tree}/open"), Mount(READ_ONLY, f"{tree}/open/a", DEV_NULL)))
-    assert named(tree, Landlock().fence(box, False).read) == ["open/deep"]
+    plan = SandboxPlan("", "", "", (Mount(READ_ONLY, f"{tree}/open"), Mount(READ_ONLY, f"{tree}/open/a", DEV_NULL)))
+    assert named(tree, Landlock().landlock(plan, False).read) == ["open/deep"]
 
 
 def test_processes_are_read_and_a_few_devices_are_written(tree: Path) -> None:
@@ -119,19 +119,19 @@ def test_processes_are_read_and_a_few_devices_are_written(tree: Path) -> None:
 
 
 def test_the_way_is_a_fence_and_a_port(tree: Path) -> None:
-    box = SandboxPlan(
+    plan = SandboxPlan(
         str(tree), "/nowhere", "", (Mount(WRITABLE, str(tree)),), egress=EgressPolicy(local_ports=(5432,))
     )
-    way = BACKEND.way(box)
-    assert (way.argv, way.meets, way.bare) == ((), PROXY_BY_PORT, False)
-    assert way.fence is not None
-    assert way.fence.ports == (5432,)
+    way = BACKEND.entry(plan)
+    assert (way.argv, way.proxy_access, way.no_entrypoint) == ((), PROXY_BY_PORT, False)
+    assert way.landlock is not None
+    assert way.landlock.ports == (5432,)
 
 
 def test_a_link_that_was_put_into_the_project_opens_nothing(tree: Path) -> None:
     (tree / "project/temp").symlink_to(tree / "closed")
-    box = SandboxPlan(f"{tree}/project", "", f"{tree}/project/temp", (Mount(WRITABLE, f"{tree}/project"),))
-    assert named(tree, Landlock().fence(box, False).write) == ["project"]
+    plan = SandboxPlan(f"{tree}/project", "", f"{tree}/project/temp", (Mount(WRITABLE, f"{tree}/project"),))
+    assert named(tree, Landlock().landlock(plan, False).write) == ["project"]
 
 
 @pytest.mark.parametrize(
@@ -153,10 +153,10 @@ def test_for_root_what_others_may_not_read_is_left_out(mount: str, home: str, re
 
 
 def test_a_mode_that_was_changed_from_inside_shows_a_later_command_no_more(tree: Path) -> None:
-    backend, box = Landlock(), SandboxPlan("", "", "", (Mount(READ_ONLY, f"{tree}/mixed"),))
-    before = backend.fence(box, True)
+    backend, plan = Landlock(), SandboxPlan("", "", "", (Mount(READ_ONLY, f"{tree}/mixed"),))
+    before = backend.landlock(plan, True)
     (tree / "mixed/key").chmod(0o644)
-    assert backend.fence(box, True) == before
+    assert backend.landlock(plan, True) == before
 
 
 def test_links_are_not_followed(tree: Path) -> None:
@@ -167,14 +167,14 @@ def test_links_are_not_followed(tree: Path) -> None:
 
 def test_here_it_can_be_used() -> None:
     require(sys.platform == "linux", "Linux")
-    lack = BACKEND.lacking()
-    require(lack is None, f"Landlock: {lack}")
-    assert BACKEND.ready(SandboxPlan("", "", "", ()), None) == ""  # type: ignore[arg-type]
+    problem = BACKEND.problem()
+    require(problem is None, f"Landlock: {problem}")
+    assert BACKEND.prepare(SandboxPlan("", "", "", ()), None) == ""  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def here() -> Iterator[Place]:
-    require(BACKEND.lacking() is None, "a kernel with Landlock")
+    require(BACKEND.problem() is None, "a kernel with Landlock")
     with place(OURSELVES) as made:
         yield made
 
@@ -183,9 +183,9 @@ def entered(here: Place, *argv: str) -> subprocess.CompletedProcess[str]:
     """Run a program in a box of the system, this Python, and one folder."""
     roots = ("/usr", "/bin", "/lib", "/lib64", "/etc", sys.prefix, sys.base_prefix, str(SOURCE))
     mounts = (*(Mount(READ_ONLY, path) for path in roots if os.path.exists(path)), Mount(WRITABLE, str(here.inside)))
-    way = BACKEND.way(SandboxPlan(str(here.inside), os.path.expanduser("~"), "", mounts))
-    assert way.fence is not None
-    wanted = {"read": way.fence.read, "write": way.fence.write, "ports": way.fence.ports}
+    way = BACKEND.entry(SandboxPlan(str(here.inside), os.path.expanduser("~"), "", mounts))
+    assert way.landlock is not None
+    wanted = {"read": way.landlock.read, "write": way.landlock.write, "ports": way.landlock.ports}
     enter = [sys.executable, "-I", "-S", "-c", ENTER, str(SOURCE), json.dumps(wanted)]
     return subprocess.run([*enter, *argv], env=here.env, cwd=here.inside, capture_output=True, text=True)
 

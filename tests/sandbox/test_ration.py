@@ -45,7 +45,9 @@ def rationed(person: Person, memory: int, processes: int, what: str) -> dict[str
 def group() -> dict[str, str]:
     """Where groups are made here."""
     by = find_limit_mechanism(ResourceLimits(128 * MIB, 30))
-    require(by.name in (CGROUP_V1, CGROUP_V2) and len(by.held) == 2, f"cgroups that can be written; there is {by.name}")
+    require(
+        by.name in (CGROUP_V1, CGROUP_V2) and len(by.enforced) == 2, f"cgroups that can be written; there is {by.name}"
+    )
     return dict(by.parents)
 
 
@@ -65,14 +67,14 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("what", "code", "full", "said"),
+    ("what", "code", "limit_reached", "said"),
     [("eat", -9, MEMORY, ""), ("rest", 0, "", "well\n")],
 )
 def test_too_much_memory_ends_a_program_and_is_said(
-    what: str, code: int, full: str, said: str, group: dict[str, str]
+    what: str, code: int, limit_reached: str, said: str, group: dict[str, str]
 ) -> None:
     told = rationed(OURSELVES, 128 * MIB, 30, what)
-    assert (told["code"], told["full"], told["said"]) == (code, full, said)
+    assert (told["code"], told["full"], told["said"]) == (code, limit_reached, said)
     assert told["held"] == [MEMORY, PROCESSES]
 
 
@@ -189,22 +191,22 @@ def test_a_process_of_which_nothing_can_be_read_is_not_taken_for_gone(
 
 
 def test_a_group_that_can_no_longer_be_made_holds_nothing_and_stops_nobody(group: dict[str, str]) -> None:
-    ration = ResourceLimits(128 * MIB, 30)
-    twin = LimitedCommand(find_limit_mechanism(ration), ration, "same")
-    again = LimitedCommand(find_limit_mechanism(ration), ration, "same")  # its folders are there already
-    assert again.held == ()
+    limits = ResourceLimits(128 * MIB, 30)
+    twin = LimitedCommand(find_limit_mechanism(limits), limits, "same")
+    again = LimitedCommand(find_limit_mechanism(limits), limits, "same")  # its folders are there already
+    assert again.enforced == ()
     again.enter()
-    assert again.full() == ""
+    assert again.limit_reached() == ""
     again.close()
     twin.close()
 
 
 def test_no_limits_need_no_means() -> None:
     by = find_limit_mechanism(ResourceLimits())
-    assert (by.name, by.held, by.prefix) == (NO_LIMITS, (), ())
+    assert (by.name, by.enforced, by.prefix) == (NO_LIMITS, (), ())
     enclosure = LimitedCommand(by, ResourceLimits(), "x")
     enclosure.enter()
-    assert enclosure.full() == ""
+    assert enclosure.limit_reached() == ""
     enclosure.close()
 
 
@@ -238,8 +240,8 @@ def asked(tmp_path: Path, first: str = "") -> tuple[str, ...]:
     environ = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "XDG_RUNTIME_DIR": f"{tmp_path}/run"}
     by = systemd_scope(ResourceLimits(128 * MIB, 30), environ, 1000, str(tmp_path / "unified"))
     assert by.name == SCOPE
-    assert bool(by.prefix) == bool(by.held)
-    return (*by.held, *by.prefix)
+    assert bool(by.prefix) == bool(by.enforced)
+    return (*by.enforced, *by.prefix)
 
 
 def test_a_manager_that_answers_is_asked_for_a_scope(tmp_path: Path, manager: Path) -> None:

@@ -36,7 +36,7 @@ MOUNTS = (
     Mount(WRITABLE, TEMP),
 )  # fmt: skip
 GHOSTS = (f"{ROOT}/.mcp.json", f"{ROOT}/conf/new.toml", f"{ROOT}/.vscode")
-BOX = SandboxPlan(ROOT, HOME, TEMP, MOUNTS, EgressPolicy(("example.org",), (5432,)), ghosts=GHOSTS)
+BOX = SandboxPlan(ROOT, HOME, TEMP, MOUNTS, EgressPolicy(("example.org",), (5432,)), placeholders=GHOSTS)
 
 
 # A small reader of such profiles
@@ -105,9 +105,9 @@ def rules(text: str) -> list[Rule]:
     return made
 
 
-def may(operation: str, path: str, box: SandboxPlan = BOX) -> bool:
+def may(operation: str, path: str, plan: SandboxPlan = BOX) -> bool:
     """Whether the profile of a box lets a program do this."""
-    return [rule.allows for rule in rules(build_profile(box)) if rule.fits(operation, path)][-1]
+    return [rule.allows for rule in rules(build_profile(plan)) if rule.fits(operation, path)][-1]
 
 
 READING, WRITING, UNLINKING = "file-read-data", "file-write-data", "file-write-unlink"
@@ -223,12 +223,14 @@ PARTS = st.text(
 def test_a_name_of_any_kind_means_itself_and_adds_no_rule(name: str, held: str) -> None:
     root = f"/p/{name}"
     mounts = (Mount(WRITABLE, root), Mount(READ_ONLY, f"{root}/{held}"))
-    box = SandboxPlan(root, HOME, "", mounts, ghosts=(f"{root}/{held}.new",))
-    assert may(WRITING, f"{root}/x/y", box)
-    assert not may(WRITING, f"{root}/{held}/x", box)
-    assert not may(WRITING, f"{root}/{held}.new", box)
-    plain = SandboxPlan("/p/r", HOME, "", (Mount(WRITABLE, "/p/r"), Mount(READ_ONLY, "/p/r/h")), ghosts=("/p/r/h.new",))
-    assert len(rules(build_profile(box))) == len(rules(build_profile(plain)))
+    plan = SandboxPlan(root, HOME, "", mounts, placeholders=(f"{root}/{held}.new",))
+    assert may(WRITING, f"{root}/x/y", plan)
+    assert not may(WRITING, f"{root}/{held}/x", plan)
+    assert not may(WRITING, f"{root}/{held}.new", plan)
+    plain = SandboxPlan(
+        "/p/r", HOME, "", (Mount(WRITABLE, "/p/r"), Mount(READ_ONLY, "/p/r/h")), placeholders=("/p/r/h.new",)
+    )
+    assert len(rules(build_profile(plan))) == len(rules(build_profile(plain)))
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\0b", "a\x7f", "a\tb", f"a{PORT_PLACEHOLDER}", f"{PORT_PLACEHOLDER}b"])
@@ -247,25 +249,25 @@ NAMES = ["a", "b", "a/b", "a/b/c", "d"]
     st.sampled_from(NAMES),
 )
 def test_of_any_mounts_the_last_one_above_a_path_decides(
-    mounts: list[tuple[str, str]], ghosts: list[str], asked: str
+    mounts: list[tuple[str, str]], placeholders: list[str], asked: str
 ) -> None:
     made = tuple(Mount(kind, f"/p/{name}") for kind, name in mounts)
-    box = SandboxPlan("/p/r", HOME, "", made, ghosts=tuple(f"/p/{name}" for name in ghosts))
+    plan = SandboxPlan("/p/r", HOME, "", made, placeholders=tuple(f"/p/{name}" for name in placeholders))
     path = f"/p/{asked}/file"
     over = [one for one in made if path.startswith(one.path + "/")]
-    held = any(path.startswith(f"/p/{name}/") for name in ghosts)
-    assert may(READING, path, box) is bool(over and over[-1].kind != EMPTY_FOLDER)
-    assert may(WRITING, path, box) is bool(over and over[-1].kind == WRITABLE and not held)
+    held = any(path.startswith(f"/p/{name}/") for name in placeholders)
+    assert may(READING, path, plan) is bool(over and over[-1].kind != EMPTY_FOLDER)
+    assert may(WRITING, path, plan) is bool(over and over[-1].kind == WRITABLE and not held)
 
 
 def test_a_box_is_entered_with_its_profile_and_called_through_a_port() -> None:
     backend: Backend = SandboxExec()
-    way = backend.way(BOX)
-    assert (way.argv[:2], way.argv[2], way.meets, way.bare) == (
+    way = backend.entry(BOX)
+    assert (way.argv[:2], way.argv[2], way.proxy_access, way.no_entrypoint) == (
         ("/usr/bin/sandbox-exec", "-p"), build_profile(BOX), PROXY_BY_PORT, True
     )  # fmt: skip
-    lack = backend.lacking()
-    assert (lack is None) == (sys.platform == "darwin" and os.access("/usr/bin/sandbox-exec", os.X_OK))
+    problem = backend.problem()
+    assert (problem is None) == (sys.platform == "darwin" and os.access("/usr/bin/sandbox-exec", os.X_OK))
 
 
 def test_the_text_of_a_profile() -> None:
@@ -275,8 +277,8 @@ def test_the_text_of_a_profile() -> None:
         Mount(WRITABLE, "/p"),
         Mount(READ_ONLY, "/p/a/held"),
     )
-    box = SandboxPlan("/p", HOME, "", mounts, EgressPolicy((), (5432,)), ghosts=("/p/.mcp.json",))
-    own = build_profile(box).partition('(allow file-read* file-write-data file-ioctl (literal "/dev/null")')[2]
+    plan = SandboxPlan("/p", HOME, "", mounts, EgressPolicy((), (5432,)), placeholders=("/p/.mcp.json",))
+    own = build_profile(plan).partition('(allow file-read* file-write-data file-ioctl (literal "/dev/null")')[2]
     assert own.splitlines()[1:] == [
         '(allow file-read-metadata (literal "/") (literal "/etc") (literal "/p") (literal "/p/a") (literal "/private") '
         '(literal "/private/etc") (literal "/tmp") (literal "/var"))',

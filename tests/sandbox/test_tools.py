@@ -170,7 +170,7 @@ def test_a_path_that_leads_to_everything_or_to_logins_shows_nothing(home: Home, 
 )
 def test_nor_does_a_variable_that_does(home: Home, variable: str, place: str) -> None:
     mounts = tool_mounts(home.environ(**{variable: place}), str(home), ())
-    assert [mount for mount in mounts if mount.outside == place.replace("~", str(home))] == []
+    assert [mount for mount in mounts if mount.host_path == place.replace("~", str(home))] == []
     assert [secret for secret in SECRETS if seen_at(mounts, f"{home}/{secret}")] == []
 
 

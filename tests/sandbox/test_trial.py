@@ -38,11 +38,11 @@ def playing(tmp_path: Path, text: str) -> Bubblewrap:
 
 
 def test_one_that_holds_nothing_is_found_out(tmp_path: Path) -> None:
-    lack = run_self_test(playing(tmp_path, OPEN), os.environ)
-    assert lack is not None
-    assert lack.why.startswith("it was tried, and ")
+    problem = run_self_test(playing(tmp_path, OPEN), os.environ)
+    assert problem is not None
+    assert problem.why.startswith("it was tried, and ")
     for way in (*WAYS, *(FOR_ROOT if os.geteuid() == 0 else ())):
-        assert way in lack.why
+        assert way in problem.why
 
 
 @pytest.mark.parametrize("kind", ["docker", "sbx"])
@@ -55,18 +55,18 @@ def test_another_machine_is_tried_too_and_one_that_held_is_not_tried_again(
     environ = fake.environ(kind)
     fake.options(open=True)
     (tried_out,) = try_backends("docker-sandbox", environ, "/nowhere")
-    assert tried_out.lack is not None
+    assert tried_out.problem is not None
     for way in WAYS[:-1]:
-        assert way in tried_out.lack.why
+        assert way in tried_out.problem.why
     fake.options()
-    assert [one.lack for one in try_backends("docker-sandbox", environ, "/nowhere")] == [None]
+    assert [one.problem for one in try_backends("docker-sandbox", environ, "/nowhere")] == [None]
     assert (fake.sandboxes(), os.listdir(tmp_path / "state/docker-sandbox")) == ({}, [f"tried-{kind}"])
     fake.forget_calls()
-    assert [one.lack for one in try_backends("docker-sandbox", environ, "/nowhere")] == [None]
+    assert [one.problem for one in try_backends("docker-sandbox", environ, "/nowhere")] == [None]
     assert fake.calls("create") == []
     fake.options(open=True)
     os.utime(fake.path(kind))
-    assert [one.lack is None for one in try_backends("docker-sandbox", environ, "/nowhere")] == [False], (
+    assert [one.problem is None for one in try_backends("docker-sandbox", environ, "/nowhere")] == [False], (
         "it is another program"
     )
 
@@ -82,28 +82,28 @@ def test_another_machine_is_tried_too_and_one_that_held_is_not_tried_again(
     ],
 )  # fmt: skip
 def test_one_that_cannot_be_entered_is_told_with_how_to_mend_it(said: str, mend: str, tmp_path: Path) -> None:
-    lack = run_self_test(playing(tmp_path, BROKEN.format(said)), os.environ)
-    assert lack is not None
-    assert lack.why == f"it cannot be entered: {said}"
-    assert lack.mend == mend
+    problem = run_self_test(playing(tmp_path, BROKEN.format(said)), os.environ)
+    assert problem is not None
+    assert problem.why == f"it cannot be entered: {said}"
+    assert problem.remedy == mend
 
 
 def test_bubblewrap_holds_here() -> None:
     program = shutil.which("bwrap")
     require(program is not None, "bubblewrap")
-    lack = run_self_test(Bubblewrap(program), os.environ)
-    require(lack is None, f"bubblewrap: {lack}")
+    problem = run_self_test(Bubblewrap(program), os.environ)
+    require(problem is None, f"bubblewrap: {problem}")
 
 
 def test_landlock_holds_here() -> None:
-    require(Landlock().lacking() is None, "a kernel with Landlock")
+    require(Landlock().problem() is None, "a kernel with Landlock")
     assert run_self_test(Landlock(), os.environ) is None
 
 
 @pytest.mark.thorough
 def test_a_container_holds_here() -> None:
     (backend, *_) = create_backends("container", os.environ, "/nowhere")
-    require(backend.lacking() is None, f"podman: {backend.lacking()}")
+    require(backend.problem() is None, f"podman: {backend.problem()}")
     assert run_self_test(backend, os.environ) is None
 
 

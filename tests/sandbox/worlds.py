@@ -136,7 +136,9 @@ class World:
         """The outer program of the one command that runs here, once that said a word."""
         turns = self.store / "turns"
         until(lambda: any(log.read_text() for log in turns.glob("*.log")), "a word of the command")
-        return next(pid for pid, words in processes(str(self.top)) if any(word.endswith("/outer.py") for word in words))
+        return next(
+            pid for pid, words in processes(str(self.top)) if any(word.endswith("/launcher.py") for word in words)
+        )
 
     def driving(self) -> tuple[str, ...]:
         return (self.person.python, "-I", "-S", DRIVER, str(SOURCE))
@@ -168,9 +170,9 @@ class World:
 
 @dataclass(frozen=True)
 class Entered:
-    """What came of some commands in a sandbox; `holds`: paths inside the project can be held there."""
+    """What came of some commands in a sandbox; `protects_paths`: paths inside the project can be held there."""
 
-    holds: bool
+    protects_paths: bool
     runs: list[dict[str, Any]] = field(repr=False)
 
     @property
@@ -311,11 +313,11 @@ MEANS = """
 sys.path.append(sys.argv[1])
 from ralphproof.sandbox.plan import ResourceLimits
 from ralphproof.sandbox.resource_limits import find_limit_mechanism
-print(*find_limit_mechanism(ResourceLimits(int(sys.argv[2]), int(sys.argv[3]))).held)
+print(*find_limit_mechanism(ResourceLimits(int(sys.argv[2]), int(sys.argv[3]))).enforced)
 """
 
 
-def held_for(world: World, ration: ResourceLimits) -> list[str]:
+def held_for(world: World, limits: ResourceLimits) -> list[str]:
     """What of a ration this machine can hold for the person of a world."""
-    words = (str(ration.memory_bytes), str(ration.processes))
+    words = (str(limits.memory_bytes), str(limits.processes))
     return world.call(world.person.python, "-I", "-S", "-c", MEANS, str(SOURCE), *words).stdout.split()

@@ -18,21 +18,21 @@ class Plain:
     """A kind of sandbox that is only planned for."""
 
     name, strength = "plain", "strong"
-    weak: tuple[str, ...] = ()
+    weaknesses: tuple[str, ...] = ()
 
-    def __init__(self, holds: bool = True, remounts: bool = True) -> None:
-        self.holds, self.remounts = holds, remounts
+    def __init__(self, protects_paths: bool = True, can_remount: bool = True) -> None:
+        self.protects_paths, self.can_remount = protects_paths, can_remount
 
-    def lacking(self) -> BackendProblem | None:
+    def problem(self) -> BackendProblem | None:
         return None
 
-    def way(self, box: SandboxPlan) -> SandboxEntry:
+    def entry(self, box: SandboxPlan) -> SandboxEntry:
         return SandboxEntry((), "itself")
 
-    def ready(self, box: SandboxPlan, command: Command) -> str:
+    def prepare(self, box: SandboxPlan, command: Command) -> str:
         return ""
 
-    def over(self, box: SandboxPlan) -> None:
+    def clean_up(self, box: SandboxPlan) -> None:
         """Nothing is left of it."""
 
 
@@ -81,14 +81,14 @@ class Ground:
             agent=agent,
             reads=tuple(reads),
         )
-        return View(self, SandboxPlanner(terrain, kind or Plain()).box(command))
+        return View(self, SandboxPlanner(terrain, kind or Plain()).plan(command))
 
 
 class View:
     """What one box shows; names are told from the project, or from the home (`~/`)."""
 
     def __init__(self, ground: Ground, box: SandboxPlan) -> None:
-        self.ground, self.box = ground, box
+        self.ground, self.plan = ground, box
 
     def place(self, name: str) -> str:
         if name.startswith("~"):
@@ -96,16 +96,16 @@ class View:
         return os.path.normpath(os.path.join(self.ground.root, name))
 
     def read(self, name: str) -> bool:
-        return can_read(self.box.mounts, self.place(name))
+        return can_read(self.plan.mounts, self.place(name))
 
     def written(self, name: str) -> bool:
-        return can_write(self.box.mounts, self.place(name))
+        return can_write(self.plan.mounts, self.place(name))
 
     def behind(self, name: str) -> str:
-        return place_of(self.box.mounts, self.place(name))[1]
+        return place_of(self.plan.mounts, self.place(name))[1]
 
     def seen_at(self, name: str) -> list[str]:
-        return seen_at(self.box.mounts, self.place(name))
+        return seen_at(self.plan.mounts, self.place(name))
 
     def covers(self, mount: Mount) -> bool:
         """Whether it is there only to hide something."""
@@ -117,11 +117,11 @@ class View:
         return [secret for secret in SECRETS if self.seen_at(f"~/{secret}")]
 
     @property
-    def sets(self) -> dict[str, str]:
-        return dict(self.box.sets)
+    def variables(self) -> dict[str, str]:
+        return dict(self.plan.variables)
 
-    def ghosts(self) -> set[str]:
-        return {os.path.relpath(path, self.ground.root) for path in self.box.ghosts}
+    def placeholders(self) -> set[str]:
+        return {os.path.relpath(path, self.ground.root) for path in self.plan.placeholders}
 
 
 CLAUDE = AgentRequirements(

@@ -38,8 +38,8 @@ class Entered(Plain):
 
     program = HOLDS
 
-    def way(self, box: object) -> SandboxEntry:
-        return SandboxEntry((sys.executable, "-I", "-c", self.program), "itself", bare=True)
+    def entry(self, box: object) -> SandboxEntry:
+        return SandboxEntry((sys.executable, "-I", "-c", self.program), "itself", no_entrypoint=True)
 
 
 class Holding(Entered):
@@ -71,17 +71,17 @@ class Broken(Entered):
 class Missing(Entered):
     name = "missing"
 
-    def lacking(self) -> BackendProblem | None:
+    def problem(self) -> BackendProblem | None:
         return BackendProblem("the program is not installed", "install it: apt install missing")
 
-    def way(self, box: object) -> SandboxEntry:
+    def entry(self, box: object) -> SandboxEntry:
         raise AssertionError("it is not tried")
 
 
 class Unready(Entered):
     name = "unready"
 
-    def ready(self, box: object, command: object) -> str:
+    def prepare(self, box: object, command: object) -> str:
         return "the engine does not answer"
 
 
@@ -168,7 +168,7 @@ def test_of_every_name_each_engine_is_tried_and_nothing_is_taken_from_the_projec
         "docker-sandbox",
         "docker-sandbox",
     ]
-    lacks = [one.lack for one in try_backends("bubblewrap", environ, str(project))]
+    lacks = [one.problem for one in try_backends("bubblewrap", environ, str(project))]
     assert [lack.why for lack in lacks if lack] == ["bwrap is not installed"]
     assert not (project / "ran").exists()
 

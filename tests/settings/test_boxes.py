@@ -55,7 +55,7 @@ def test_the_project_is_written_the_system_read_and_the_rest_is_not_there(ground
 def test_temporary_folders_and_the_home_are_fresh_and_lie_below_what_is_shown_in_them(ground: Ground) -> None:
     ground.home.program(".pyenv/libexec/pyenv")
     view = ground.view()
-    fresh = [mount.path for mount in view.box.mounts if mount.kind == EMPTY_FOLDER]
+    fresh = [mount.path for mount in view.plan.mounts if mount.kind == EMPTY_FOLDER]
     assert fresh == [*TEMPORARY_FOLDERS, str(ground.home)]
     assert view.read("~/.pyenv/libexec/pyenv")
     assert not view.written("~/.pyenv/libexec/pyenv")
@@ -63,7 +63,7 @@ def test_temporary_folders_and_the_home_are_fresh_and_lie_below_what_is_shown_in
 
 def test_what_lies_in_a_fresh_folder_of_the_system_is_there(ground: Ground) -> None:
     """/run/current-system is where NixOS keeps every program."""
-    mounts = ground.view().box.mounts
+    mounts = ground.view().plan.mounts
     first = next(place for place, mount in enumerate(mounts) if mount.path == "/usr")
     assert {mount.path for mount in mounts[:first] if mount.kind == EMPTY_FOLDER} == {*TEMPORARY_FOLDERS}
 
@@ -73,7 +73,7 @@ def test_a_home_behind_a_link_is_the_one_that_it_leads_to(ground: Ground, tmp_pa
     (tmp_path / "link").symlink_to(ground.home.path)
     environ = {"HOME": f"{tmp_path}/link", "PATH": f"{tmp_path}/link/.pyenv/shims:/usr/bin"}
     view = ground.view(environ)
-    assert view.sets["HOME"] == str(ground.home)
+    assert view.variables["HOME"] == str(ground.home)
     assert view.read("~/.pyenv/shims/python")
     assert view.read(f"{tmp_path}/link/.pyenv/shims/python")
     assert view.secrets == []
@@ -111,7 +111,7 @@ def test_for_root_a_project_may_lie_in_a_folder_that_is_covered(ground: Ground, 
     view = ground.view()
     assert (view.written("x"), view.read("../key")) == (True, False)
     assert (
-        Mount(EMPTY_FOLDER, f"{in_opt}/closed") in view.box.mounts
+        Mount(EMPTY_FOLDER, f"{in_opt}/closed") in view.plan.mounts
     )  # where something can be laid, unlike in a covered one
 
 
@@ -149,7 +149,7 @@ def test_what_is_gone_since_the_run_began_is_not_asked_for_and_new_sockets_are_c
     terrain = ground.terrain()
     boxes = SandboxPlanner(terrain, Plain())
     command = Command(("x",), terrain.root, terrain.environ, "", f"{ground.store}/1.turn", "m")
-    before = {mount.path for mount in boxes.box(command).mounts}
+    before = {mount.path for mount in boxes.plan(command).mounts}
     gone = {f"{ground.home}/.nvm/.npmrc", f"{ground.home}/.rustup", *([f"{in_opt}/key"] if os.geteuid() == 0 else [])}
     assert gone <= before
     (in_opt / "key").unlink()
@@ -158,7 +158,7 @@ def test_what_is_gone_since_the_run_began_is_not_asked_for_and_new_sockets_are_c
     (ground.home.path / ".rustup").rmdir()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{ground.home}/.nvm/s")
-        after = boxes.box(command).mounts
+        after = boxes.plan(command).mounts
     assert {mount.path for mount in after} == (before - gone) | {f"{ground.home}/.nvm/s"}
     assert Mount(READ_ONLY, f"{ground.home}/.nvm/s", DEV_NULL) in after
 
@@ -171,26 +171,26 @@ def test_caches_of_the_projects_ecosystems_are_read_and_tools_are_told_where_to_
     ground.home.put(".cargo/registry/cache/a", ".npm/_cacache/b")
     view = ground.view()
     assert (view.read("~/.cargo/registry/cache/a"), view.read("~/.npm/_cacache/b")) == (True, False)
-    assert view.sets["CARGO_NET_OFFLINE"] == "true"
-    assert "CARGO_HOME" not in view.sets
+    assert view.variables["CARGO_NET_OFFLINE"] == "true"
+    assert "CARGO_HOME" not in view.variables
     fetching = ground.view(hosts=("crates",))
-    assert fetching.box.egress.hosts == CARGO.hosts
-    assert fetching.sets["CARGO_NET_OFFLINE"] == "false"
-    assert fetching.written(fetching.sets["CARGO_HOME"])
-    assert is_within(fetching.sets["CARGO_HOME"], str(ground.store))
+    assert fetching.plan.egress.hosts == CARGO.hosts
+    assert fetching.variables["CARGO_NET_OFFLINE"] == "false"
+    assert fetching.written(fetching.variables["CARGO_HOME"])
+    assert is_within(fetching.variables["CARGO_HOME"], str(ground.store))
 
 
 @pytest.mark.parametrize(("name", "hosts"), [("pypi", PYPI.hosts), ("npm", NPM.hosts), ("crates", CARGO.hosts)])
 def test_a_registry_is_named_by_its_ecosystem(ground: Ground, name: str, hosts: tuple[str, ...]) -> None:
-    assert ground.view(hosts=(name, "example.org", name)).box.egress.hosts == (*hosts, "example.org")
+    assert ground.view(hosts=(name, "example.org", name)).plan.egress.hosts == (*hosts, "example.org")
 
 
 def test_variables_of_the_projects_tools_stay_and_keys_of_an_agent_are_for_it_alone(ground: Ground) -> None:
     ground.put("package.json")
-    keeps = ground.view(lodgings=LODGINGS, told=("MY_KEY",)).box.keeps
+    keeps = ground.view(agents=LODGINGS, agent_variables=("MY_KEY",)).plan.passed_variables
     assert "NODE_ENV" in keeps
     assert not {"ANTHROPIC_*", "MY_KEY", "PYTEST_ADDOPTS"} & {*keeps}
-    assert {"ANTHROPIC_*", "MY_KEY"} <= {*ground.view(lodgings=LODGINGS, told=("MY_KEY",), agent="claude").box.keeps}
+    assert {"ANTHROPIC_*", "MY_KEY"} <= {*ground.view(agents=LODGINGS, agent_variables=("MY_KEY",), agent="claude").plan.passed_variables}
 
 
 # What is held
@@ -201,19 +201,19 @@ def test_a_protected_path_is_read_and_every_folder_above_it_is_held_in_its_place
     view = ground.view(protected=("src/auth/deep/", ".env"))
     assert (view.written("src/auth/deep/key.py"), view.written(".env")) == (False, False)
     assert (view.written("src/auth/x"), view.written("src/other.py")) == (True, True)
-    placed = [mount.path for mount in view.box.mounts]
+    placed = [mount.path for mount in view.plan.mounts]
     for folder in ("src", "src/auth"):
-        assert Mount(WRITABLE, view.place(folder)) in view.box.mounts
+        assert Mount(WRITABLE, view.place(folder)) in view.plan.mounts
     order = [placed.index(view.place(name)) for name in ("", "src", "src/auth", "src/auth/deep")]
     assert order == sorted(order)
-    assert {"src/auth/deep", ".env"} <= {*view.box.names}
+    assert {"src/auth/deep", ".env"} <= {*view.plan.names}
 
 
 def test_what_is_held_in_what_is_held_opens_nothing_between_them(ground: Ground) -> None:
     ground.put("a/b/c/key", "a/b/x")
-    view = ground.view(protected=("a/", "a/b/c/key", "a/b/later", ".claude/"), lodgings=LODGINGS)
+    view = ground.view(protected=("a/", "a/b/c/key", "a/b/later", ".claude/"), agents=LODGINGS)
     assert [name for name in ("a/b/x", "a/b/new", "a/b/c/new", "a/b/later", ".claude/x") if view.written(name)] == []
-    assert not {name for name in view.ghosts() if name.startswith(("a/", ".claude/"))}
+    assert not {name for name in view.placeholders() if name.startswith(("a/", ".claude/"))}
 
 
 def test_what_is_not_there_yet_may_not_come_to_be(ground: Ground) -> None:
@@ -226,12 +226,12 @@ def test_what_is_not_there_yet_may_not_come_to_be(ground: Ground) -> None:
         ".mcp.json",
         ".vscode",
         ".git/commondir",
-    } <= view.ghosts()
-    hollow = {os.path.relpath(path, ground.root) for path in view.box.hollow}
+    } <= view.placeholders()
+    hollow = {os.path.relpath(path, ground.root) for path in view.plan.placeholder_folders}
     assert {"conf", "later", ".claude", ".vscode", ".claude/hooks"} <= hollow
     assert not {"conf/new.toml", ".mcp.json", ""} & hollow
-    assert [ghost for ghost in view.ghosts() if view.written(ghost)] == []
-    lengths = [len(path) for path in view.box.hollow]
+    assert [ghost for ghost in view.placeholders() if view.written(ghost)] == []
+    lengths = [len(path) for path in view.plan.placeholder_folders]
     assert lengths == sorted(lengths)
 
 
@@ -253,7 +253,7 @@ def test_so_it_does_where_there_is_no_file_of_what_to_pass_over(ground: Ground) 
     ground.repository()
     (ground.root / ".git/info/exclude").unlink()
     view = ground.view()
-    assert ".git/info/exclude" in view.ghosts()
+    assert ".git/info/exclude" in view.placeholders()
     assert "/.mcp.json\n" in Path(view.behind(".git/info/exclude")).read_text()
     assert not view.written(".git/info/exclude")
 
@@ -275,16 +275,16 @@ def test_a_link_is_held_where_it_leads_and_nothing_is_made_outside_through_one(g
     (ground.root / ".codex").write_text("a file")
     view = ground.view(protected=("src/auth/", ".codex/x.toml"))
     assert not view.written("lib/auth/key.py")
-    assert all(is_within(path, str(ground.root)) for path in (*view.box.ghosts, *view.box.hollow))
-    assert not any(ghost.startswith((".claude/", ".codex/")) for ghost in view.ghosts())
+    assert all(is_within(path, str(ground.root)) for path in (*view.plan.placeholders, *view.plan.placeholder_folders))
+    assert not any(ghost.startswith((".claude/", ".codex/")) for ghost in view.placeholders())
 
 
 def test_a_kind_that_holds_nothing_is_asked_to_hold_nothing(ground: Ground) -> None:
     ground.repository()
     ground.put("a", ".ralph/settings.json")
-    view = ground.view(kind=Plain(holds=False), protected=("a", "b"))
-    assert (view.box.ghosts, view.box.hollow, view.written("a")) == ((), (), True)
-    assert "a" in view.box.names
+    view = ground.view(kind=Plain(protects_paths=False), protected=("a", "b"))
+    assert (view.plan.placeholders, view.plan.placeholder_folders, view.written("a")) == ((), (), True)
+    assert "a" in view.plan.names
 
 
 # Our own folder, and the task's
@@ -307,7 +307,7 @@ def test_it_is_also_where_the_tasks_folder_is_the_first_in_it(ground: Ground) ->
 
 def test_a_file_of_the_run_is_held_in_the_tasks_folder_too(ground: Ground) -> None:
     ground.put(".ralph/tasks/1/prd.md", ".ralph/tasks/1/notes.md")
-    view = ground.view(task=f"{ground.root}/.ralph/tasks/1", own=(".ralph/tasks/1/prd.md",))
+    view = ground.view(task=f"{ground.root}/.ralph/tasks/1", run_files=(".ralph/tasks/1/prd.md",))
     written = {name: view.written(f".ralph/{name}") for name in ("tasks/1/prd.md", "tasks/1/notes.md", "x", "tasks/x")}
     assert written == {"tasks/1/prd.md": False, "tasks/1/notes.md": True, "x": False, "tasks/x": False}
 
@@ -333,7 +333,7 @@ def test_a_tasks_folder_outside_is_written_and_a_link_out_of_the_project_is_not_
 def test_a_link_into_our_folder_that_took_the_place_of_the_tasks_uncovers_nothing(ground: Ground) -> None:
     ground.put(".ralph/settings.json")
     (ground.root / "tasks").symlink_to(".ralph")
-    paths = [mount.path for mount in ground.view(task=f"{ground.root}/tasks").box.mounts]
+    paths = [mount.path for mount in ground.view(task=f"{ground.root}/tasks").plan.mounts]
     assert f"{ground.root}/tasks" not in paths
 
 
@@ -371,7 +371,7 @@ def test_a_link_in_what_git_passes_over_by_is_not_mounted(ground: Ground, link: 
     shutil.rmtree(ground.root / ".git/info")
     (ground.root / link).parent.mkdir(exist_ok=True)
     (ground.root / link).symlink_to(ground.root / ("../beside/exclude" if link.endswith("exclude") else "../beside"))
-    mounts = ground.view().box.mounts
+    mounts = ground.view().plan.mounts
     assert not [one for one in mounts if one.path.startswith(str(ground.root)) and os.path.islink(one.path)]
 
 
@@ -428,8 +428,8 @@ def test_a_repository_that_lies_elsewhere_can_be_worked_in(ground: Ground, tmp_p
 
 def test_an_agent_has_a_folder_of_its_own_and_its_login_is_lent(ground: Ground) -> None:
     ground.home.put(".claude/.credentials.json", ".claude/skills/a/SKILL.md", ".claude/projects/secret.jsonl")
-    view = ground.view(agent="claude", lodgings=LODGINGS)
-    own = view.sets["CLAUDE_CONFIG_DIR"]
+    view = ground.view(agent="claude", agents=LODGINGS)
+    own = view.variables["CLAUDE_CONFIG_DIR"]
     assert own == f"{ground.store}/agents/claude"
     assert view.written(f"{own}/projects/x")
     assert view.behind(f"{own}/.credentials.json") == f"{ground.home}/.claude/.credentials.json"
@@ -441,9 +441,9 @@ def test_an_agent_has_a_folder_of_its_own_and_its_login_is_lent(ground: Ground) 
 
 def test_nobody_else_has_it(ground: Ground) -> None:
     ground.home.put(".claude/.credentials.json")
-    ground.view(agent="claude", lodgings=LODGINGS)
-    view = ground.view(lodgings=LODGINGS)
-    assert "CLAUDE_CONFIG_DIR" not in view.sets
+    ground.view(agent="claude", agents=LODGINGS)
+    view = ground.view(agents=LODGINGS)
+    assert "CLAUDE_CONFIG_DIR" not in view.variables
     assert view.seen_at("~/.claude/.credentials.json") == []
     assert not view.read(f"{ground.store}/agents/claude")
 
@@ -451,7 +451,7 @@ def test_nobody_else_has_it(ground: Ground) -> None:
 def test_a_login_is_lent_from_where_a_variable_moved_it(ground: Ground) -> None:
     ground.home.put("elsewhere/.credentials.json", ".claude/.credentials.json")
     environ = ground.home.environ(CLAUDE_CONFIG_DIR="~/elsewhere")
-    view = ground.view(environ, agent="claude", lodgings=LODGINGS)
+    view = ground.view(environ, agent="claude", agents=LODGINGS)
     assert (
         view.behind(f"{ground.store}/agents/claude/.credentials.json") == f"{ground.home}/elsewhere/.credentials.json"
     )
@@ -459,7 +459,7 @@ def test_a_login_is_lent_from_where_a_variable_moved_it(ground: Ground) -> None:
 
 def test_an_agent_that_cannot_be_moved_finds_its_folder_where_it_looks(ground: Ground) -> None:
     ground.home.put(".gemini/oauth_creds.json", ".gemini/history/x")
-    view = ground.view(agent="gemini", lodgings=LODGINGS)
+    view = ground.view(agent="gemini", agents=LODGINGS)
     assert view.behind("~/.gemini/x") == f"{ground.store}/agents/gemini/x"
     assert (view.read("~/.gemini/oauth_creds.json"), view.written("~/.gemini/oauth_creds.json")) == (True, False)
     assert view.seen_at("~/.gemini/history/x") == []
@@ -469,7 +469,7 @@ def test_an_agent_that_cannot_be_moved_finds_its_folder_where_it_looks(ground: G
 def test_what_is_lent_of_the_home_lies_in_the_home(ground: Ground, moved: dict[str, str]) -> None:
     config, data = ("cfg", "data") if moved else (".config", ".local/share")
     ground.home.put(f"{config}/amp/settings.json", f"{config}/amp/other", f"{data}/amp/secrets.json")
-    view = ground.view(ground.home.environ(**moved), agent="amp", lodgings=LODGINGS)
+    view = ground.view(ground.home.environ(**moved), agent="amp", agents=LODGINGS)
     assert view.behind("~/.config/amp/settings.json") == f"{ground.home}/{config}/amp/settings.json"
     assert view.behind("~/.local/share/amp/secrets.json") == f"{ground.home}/{data}/amp/secrets.json"
     assert view.seen_at(f"~/{config}/amp/other") == []
@@ -482,16 +482,16 @@ def test_what_an_agent_put_where_something_is_lent_is_taken_away(ground: Ground,
     (own / "skills").write_text("a file")
     (own / ".credentials.json").symlink_to(tmp_path / "target")
     (tmp_path / "target").write_text("stays")
-    ground.view(agent="claude", lodgings=LODGINGS)
+    ground.view(agent="claude", agents=LODGINGS)
     assert [os.path.lexists(own / name) for name in ("settings.json", "skills", ".credentials.json")] == [False] * 3
     assert (tmp_path / "target").read_text() == "stays"
 
 
 def test_settings_of_agents_in_the_project_are_held(ground: Ground) -> None:
     ground.put(".gemini/settings.json")
-    view = ground.view(agent="gemini", lodgings=LODGINGS)
+    view = ground.view(agent="gemini", agents=LODGINGS)
     assert not view.written(".gemini/settings.json")
-    assert ".claude/settings.json" in view.ghosts()
+    assert ".claude/settings.json" in view.placeholders()
 
 
 def test_a_program_and_what_it_needs_is_there(ground: Ground) -> None:
@@ -556,14 +556,14 @@ def test_an_agent_calls_its_service_or_the_one_that_is_set_in_its_place(
     ground: Ground, address: str, hosts: list[str], ports: list[int]
 ) -> None:
     said = (("ANTHROPIC_BASE_URL", address), ("OTHER_BASE_URL", "https://evil.test"))
-    egress = ground.view(agent="claude", lodgings=LODGINGS, addresses=said, hosts=("npm",)).box.egress
+    egress = ground.view(agent="claude", agents=LODGINGS, addresses=said, hosts=("npm",)).plan.egress
     assert egress.hosts == (*NPM.hosts, *hosts, "api.anthropic.com")
     assert egress.local_ports == tuple(ports)
 
 
 def test_a_check_calls_only_what_the_user_lists(ground: Ground) -> None:
-    view = ground.view(lodgings=LODGINGS, addresses=(("ANTHROPIC_BASE_URL", "https://x.test"),), local_ports=(5432,))
-    assert (view.box.egress.hosts, view.box.egress.local_ports) == ((), (5432,))
+    view = ground.view(agents=LODGINGS, addresses=(("ANTHROPIC_BASE_URL", "https://x.test"),), local_ports=(5432,))
+    assert (view.plan.egress.hosts, view.plan.egress.local_ports) == ((), (5432,))
 
 
 # Kinds that show nothing elsewhere
@@ -572,29 +572,29 @@ def test_a_check_calls_only_what_the_user_lists(ground: Ground) -> None:
 def test_without_mounts_elsewhere_the_home_is_one_of_links(ground: Ground) -> None:
     ground.home.program(".pyenv/libexec/pyenv", ".rustup/settings.toml")
     ground.home.put(".claude/.credentials.json", ".nvm/.npmrc", ".nvm/nvm.sh")
-    kind = Plain(remounts=False)
-    view = ground.view(kind=kind, agent="claude", lodgings=LODGINGS)
-    home = Path(view.sets["HOME"])
-    assert view.sets["TMPDIR"] == view.box.temp
-    assert is_within(str(home), view.box.temp)
+    kind = Plain(can_remount=False)
+    view = ground.view(kind=kind, agent="claude", agents=LODGINGS)
+    home = Path(view.variables["HOME"])
+    assert view.variables["TMPDIR"] == view.plan.temp
+    assert is_within(str(home), view.plan.temp)
     assert (home / ".rustup/settings.toml").samefile(ground.home.path / ".rustup/settings.toml")
     assert (home / ".gitconfig").read_text().startswith("[user]")
-    own = Path(view.sets["CLAUDE_CONFIG_DIR"])
+    own = Path(view.variables["CLAUDE_CONFIG_DIR"])
     assert (own / ".credentials.json").samefile(ground.home.path / ".claude/.credentials.json")
-    others = [mount for mount in view.box.mounts if mount.source and not view.covers(mount)]
+    others = [mount for mount in view.plan.mounts if mount.source and not view.covers(mount)]
     assert others == []
     assert view.written("x")
     assert view.secrets == []
     assert view.seen_at("~/.nvm/.npmrc") == []
     assert view.read("~/.nvm/nvm.sh")
-    assert Mount(READ_ONLY, DEV_NULL) not in view.box.mounts
+    assert Mount(READ_ONLY, DEV_NULL) not in view.plan.mounts
 
 
 def test_a_home_of_links_is_made_anew_and_nothing_of_the_users_is_touched(ground: Ground) -> None:
     ground.home.put(".pyenv/version", text="")
     ground.home.link(".pyenv/current", "versions/3")
-    kind = Plain(remounts=False)
-    home = Path(ground.view(kind=kind).sets["HOME"])
+    kind = Plain(can_remount=False)
+    home = Path(ground.view(kind=kind).variables["HOME"])
     (home / ".cargo").symlink_to(ground.home.path / ".ssh")
     (home / "planted").write_text("x")
     ground.home.program(".cargo/bin/cargo")
@@ -621,8 +621,8 @@ def test_nothing_is_linked_in_a_folder_of_the_users(ground: Ground) -> None:
 
 def test_an_agent_that_cannot_be_moved_has_its_folder_by_a_link(ground: Ground) -> None:
     ground.home.put(".gemini/oauth_creds.json")
-    view = ground.view(kind=Plain(remounts=False), agent="gemini", lodgings=LODGINGS)
-    home = Path(view.sets["HOME"])
+    view = ground.view(kind=Plain(can_remount=False), agent="gemini", agents=LODGINGS)
+    home = Path(view.variables["HOME"])
     assert (home / ".gemini").samefile(ground.store / "agents/gemini")
     assert (home / ".gemini/oauth_creds.json").samefile(ground.home.path / ".gemini/oauth_creds.json")
     assert view.written(f"{ground.store}/agents/gemini/x")
@@ -670,10 +670,10 @@ def test_a_project_behind_a_link_is_held_as_well_as_any(ground: Ground, tmp_path
     ground.put("src/auth/key.py")
     (tmp_path / "link").symlink_to(ground.root)
     view = ground.view(root=f"{tmp_path}/link", protected=("src/auth/",))
-    assert view.box.root == str(ground.root)
+    assert view.plan.root == str(ground.root)
     assert [view.written(name) for name in ("x", "src/auth/key.py", ".git/config")] == [True, False, False]
     assert [one for one in view.seen_at("src/auth/key.py") if view.written(one)] == []
-    assert view.box.cwd == str(ground.root)
+    assert view.plan.cwd == str(ground.root)
     (tmp_path / "home-link").symlink_to(ground.home.path)
     with pytest.raises(Refused, match="holds your home folder"):
         ground.view(root=f"{tmp_path}/home-link")
@@ -704,10 +704,10 @@ def test_whatever_is_protected_is_not_written_and_cannot_be_moved_away(
         ground.put(".ralph/settings.json")
     view = ground.view(protected=tuple(sorted(protected)), task=os.path.normpath(ground.root / task) if task else "")
     assert view.secrets == []
-    held = [*view.box.names, *view.ghosts(), *([".ralph/settings.json"] if ours else [])]
+    held = [*view.plan.names, *view.placeholders(), *([".ralph/settings.json"] if ours else [])]
     assert [name for name in held if view.written(name)] == []
-    points = {mount.path for mount in view.box.mounts}
-    for name in view.box.names:  # nor what lies below
+    points = {mount.path for mount in view.plan.mounts}
+    for name in view.plan.names:  # nor what lies below
         assert not view.written(f"{name}/x/y"), name
     loose = [
         folder
@@ -716,4 +716,4 @@ def test_whatever_is_protected_is_not_written_and_cannot_be_moved_away(
         if is_within(folder, str(ground.root)) and view.written(folder) and folder not in points
     ]
     assert loose == []
-    assert CLAUDE.folder not in str(view.box.mounts)
+    assert CLAUDE.folder not in str(view.plan.mounts)

@@ -27,37 +27,37 @@ class Bubblewrap:
 
     name = "bubblewrap"
     strength = "strong"
-    weak: tuple[str, ...] = ()
-    holds = remounts = True
+    weaknesses: tuple[str, ...] = ()
+    protects_paths = can_remount = True
 
     def __init__(self, program: str | None) -> None:
         self._program = program
 
-    def lacking(self) -> BackendProblem | None:
+    def problem(self) -> BackendProblem | None:
         """Only whether it is there: whether the kernel lets it work, nobody knows without trying."""
         return None if self._program else BackendProblem("bwrap is not installed", INSTALL_ADVICE)
 
-    def way(self, box: SandboxPlan) -> SandboxEntry:
-        return SandboxEntry(tuple(self._arguments(box)), PROXY_BY_DESCRIPTOR)
+    def entry(self, plan: SandboxPlan) -> SandboxEntry:
+        return SandboxEntry(tuple(self._arguments(plan)), PROXY_BY_DESCRIPTOR)
 
-    def _arguments(self, box: SandboxPlan) -> Iterator[str]:
+    def _arguments(self, plan: SandboxPlan) -> Iterator[str]:
         yield self._program or "bwrap"
         # Root keeps every capability inside unless they are dropped, and could make all this writable again.
         yield from ("--unshare-all", "--cap-drop", "ALL", "--die-with-parent")
-        if not box.attended or _allows_tiocsti():
+        if not plan.interactive or _allows_tiocsti():
             yield "--new-session"
         if os.geteuid() == 0:
             yield from ("--unshare-user", "--uid", UNPRIVILEGED_ID, "--gid", UNPRIVILEGED_ID)
         yield from ("--proc", PROC_FOLDER, "--dev", "/dev")
         yield from _kernel_arguments() if os.geteuid() == 0 else ()
-        for mount in box.mounts:
+        for mount in plan.mounts:
             yield from _mount_arguments(mount)
-        yield from ("--remount-ro", "/", "--chdir", box.cwd or box.root)
+        yield from ("--remount-ro", "/", "--chdir", plan.cwd or plan.root)
 
-    def ready(self, box: SandboxPlan, command: Command) -> str:
+    def prepare(self, plan: SandboxPlan, command: Command) -> str:
         return ""
 
-    def over(self, box: SandboxPlan) -> None:
+    def clean_up(self, plan: SandboxPlan) -> None:
         """Nothing is left of it."""
 
 
@@ -83,4 +83,4 @@ def _kernel_arguments() -> Iterator[str]:
 def _mount_arguments(mount: Mount) -> tuple[str, ...]:
     if mount.kind == EMPTY_FOLDER:
         return ("--perms", "1777", "--tmpfs", mount.path)
-    return ("--bind" if mount.kind == WRITABLE else "--ro-bind", mount.outside, mount.path)
+    return ("--bind" if mount.kind == WRITABLE else "--ro-bind", mount.host_path, mount.path)

@@ -52,8 +52,8 @@ class ContainerEngine:
 
     `user` is who our user is inside, where that must be said; `keeps_id`: the engine maps users itself. `runtime` is a
     low-level runtime that must be named. `files` and `processes` are limits that must be named since higher ones cannot
-    be had; 0: they need not. One that holds no `ration` leaves that to whoever starts it. `env` is what the client
-    needs of the environment. `lack` is why it cannot be used.
+    be had; 0: they need not. One that holds no `limits` leaves that to whoever starts it. `env` is what the client
+    needs of the environment. `problem` is why it cannot be used.
     """
 
     kind: str
@@ -61,34 +61,38 @@ class ContainerEngine:
     user: str = ""
     keeps_id: bool = False
     runtime: str = ""
-    rations: bool = True
+    limits_resources: bool = True
     files: int = 0
     processes: int = 0
     env: tuple[tuple[str, str], ...] = ()
-    lack: BackendProblem | None = None
+    problem: BackendProblem | None = None
 
 
 def inspect_engine(kind: str, program: str | None, environ: Mapping[str, str]) -> ContainerEngine:
     """This engine as it is here; `program` is its path, None where it is not installed."""
     if not program:
-        return ContainerEngine(kind, "", lack=BackendProblem("neither podman nor docker is installed", INSTALL_ADVICE))
+        return ContainerEngine(
+            kind, "", problem=BackendProblem("neither podman nor docker is installed", INSTALL_ADVICE)
+        )
     if sys.platform != "linux":
-        lack = BackendProblem(
+        problem = BackendProblem(
             "a container runs Linux programs, and those of this machine are not", "use docker-sandbox"
         )
-        return ContainerEngine(kind, program, lack=lack)
+        return ContainerEngine(kind, program, problem=problem)
     return _inspect_podman(program, environ) if kind == PODMAN else _inspect_docker(program, environ)
 
 
 def _inspect_podman(program: str, environ: Mapping[str, str]) -> ContainerEngine:
     root = os.geteuid() == 0
-    if lack := None if root else _id_mapping_problem(environ):
-        return ContainerEngine(PODMAN, program, lack=lack)
+    if problem := None if root else _id_mapping_problem(environ):
+        return ContainerEngine(PODMAN, program, problem=problem)
     unified = os.path.exists(f"{CGROUP_ROOT}/cgroup.controllers")
     runc = next((path for path in RUNC_PATHS if os.access(path, os.X_OK)), "")
     if not unified and not runc:
-        lack = BackendProblem("podman's crun does not work with version 1 of cgroups", "install runc: apt install runc")
-        return ContainerEngine(PODMAN, program, lack=lack)
+        problem = BackendProblem(
+            "podman's crun does not work with version 1 of cgroups", "install runc: apt install runc"
+        )
+        return ContainerEngine(PODMAN, program, problem=problem)
     files, processes = _explicit_ulimits() if root else (0, 0)
     # crun 1.8 refuses everything but version 2 of cgroups; runc works with both.
     runtime = "" if unified else runc
@@ -104,23 +108,25 @@ def _inspect_docker(program: str, environ: Mapping[str, str]) -> ContainerEngine
 
     answer = run_program((program, "info", "--format", "{{json .}}"), timeout_s=ENGINE_TIMEOUT_S, env=environ)
     try:
-        told = json.loads(answer.out)
+        info = json.loads(answer.out)
     except ValueError:
-        told = {}
-    told = told if isinstance(told, dict) else {}
-    lack = _service_problem(told, answer.why, environ)
-    rootless = any("rootless" in str(option) for option in told.get("SecurityOptions") or ())
+        info = {}
+    info = info if isinstance(info, dict) else {}
+    problem = _service_problem(info, answer.why, environ)
+    rootless = any("rootless" in str(option) for option in info.get("SecurityOptions") or ())
     user = "0:0" if rootless else f"{os.getuid()}:{os.getgid()}"
-    rations = str(told.get("CgroupDriver") or "none") != "none"
-    return ContainerEngine(DOCKER, program, user, rations=rations, env=_engine_environment(environ), lack=lack)
+    rations = str(info.get("CgroupDriver") or "none") != "none"
+    return ContainerEngine(
+        DOCKER, program, user, limits_resources=rations, env=_engine_environment(environ), problem=problem
+    )
 
 
-def _service_problem(told: dict[str, object], why: str, environ: Mapping[str, str]) -> BackendProblem | None:
+def _service_problem(info: dict[str, object], why: str, environ: Mapping[str, str]) -> BackendProblem | None:
     """Why the service behind the client is of no use."""
-    if not told.get("ServerVersion"):
+    if not info.get("ServerVersion"):
         mend = "start it (systemctl start docker), be in the group docker, or install podman"
         return BackendProblem(f"the docker service does not answer ({why})", mend)
-    if str(told.get("OperatingSystem", "")).startswith("Docker Desktop"):
+    if str(info.get("OperatingSystem", "")).startswith("Docker Desktop"):
         return BackendProblem(
             "Docker Desktop runs containers in another machine", "use docker-sandbox, or install podman"
         )
@@ -215,9 +221,9 @@ def _is_hidden(mount: Mount, later: Iterable[Mount]) -> bool:
 def _nested_file_systems(mount: Mount, seen: Sequence[Mount], points: Iterable[str]) -> Iterable[Mount]:
     """The file systems below this one that no other mount decides on."""
     for point in points:
-        if point == mount.outside or not is_within(point, mount.outside):
+        if point == mount.host_path or not is_within(point, mount.host_path):
             continue
-        inside = mount.path.rstrip("/") + "/" + point[len(mount.outside.rstrip("/")) + 1 :]
+        inside = mount.path.rstrip("/") + "/" + point[len(mount.host_path.rstrip("/")) + 1 :]
         nearest = max((one for one in seen if is_within(inside, one.path)), key=lambda one: len(one.path))
         if nearest is mount and not any(is_within(inside, own) for own in ENGINE_FOLDERS):
             yield Mount(READ_ONLY, inside, point)
@@ -256,21 +262,21 @@ class Container:
 
     name = "container"
     strength = "strong"
-    weak: tuple[str, ...] = ()
-    holds = remounts = True
+    weaknesses: tuple[str, ...] = ()
+    protects_paths = can_remount = True
 
     def __init__(self, kind: str, program: str | None, environ: Mapping[str, str] | None = None) -> None:
         """`kind` is podman or docker, and `program` its path; None: neither is installed."""
         self._kind, self._program, self._environ = kind, program, dict(os.environ if environ is None else environ)
-        self._looked: ContainerEngine | None = None
+        self._inspected: ContainerEngine | None = None
         self._names: tuple[str, ...] = ()
-        self._imaged = False
+        self._image_exists = False
 
     @property
     def _engine(self) -> ContainerEngine:
-        if self._looked is None:
-            self._looked = inspect_engine(self._kind, self._program, self._environ)
-        return self._looked
+        if self._inspected is None:
+            self._inspected = inspect_engine(self._kind, self._program, self._environ)
+        return self._inspected
 
     @property
     def engine(self) -> str:
@@ -280,56 +286,56 @@ class Container:
     @property
     def limited_by(self) -> str:
         """Who limits memory and processes; empty where that is left to whoever starts it."""
-        return self._kind if self._engine.rations else ""
+        return self._kind if self._engine.limits_resources else ""
 
-    def lacking(self) -> BackendProblem | None:
-        return self._engine.lack
+    def problem(self) -> BackendProblem | None:
+        return self._engine.problem
 
-    def way(self, box: SandboxPlan) -> SandboxEntry:
+    def entry(self, plan: SandboxPlan) -> SandboxEntry:
         """How this box is entered, once it was made ready: of the variables, those of the last command come inside."""
         argv = run_arguments(
-            box, self._engine, order_mounts(box.mounts, mount_points()), passed_variable_names(box, self._names)
+            plan, self._engine, order_mounts(plan.mounts, mount_points()), passed_variable_names(plan, self._names)
         )
         # What podman starts is below it; what docker starts is below its service.
-        return SandboxEntry(tuple(argv), PROXY_BY_SOCKET, env=self._engine.env, reached=self._kind == PODMAN)
+        return SandboxEntry(tuple(argv), PROXY_BY_SOCKET, env=self._engine.env, gets_group_signals=self._kind == PODMAN)
 
-    def ready(self, box: SandboxPlan, command: Command) -> str:
+    def prepare(self, plan: SandboxPlan, command: Command) -> str:
         """See to it that the empty image is there, and nothing of an earlier command."""
         self._names = tuple(name for name, _ in command.env)
-        if why := _missing_mount_point(box, PODMAN_FILES if self._kind == PODMAN else DOCKER_FILES):
+        if why := _missing_mount_point(plan, PODMAN_FILES if self._kind == PODMAN else DOCKER_FILES):
             return why
         if self._kind != PODMAN and not command.taken_up:  # podman replaces it by itself
-            self.over(box)
-        return self._image()
+            self.clean_up(plan)
+        return self._ensure_image()
 
-    def over(self, box: SandboxPlan) -> None:
+    def clean_up(self, plan: SandboxPlan) -> None:
         """End the container if it is still there."""
         how = ("--ignore", "--time", "0") if self._kind == PODMAN else ()
-        self._ask("rm", "--force", *how, container_name(box), timeout_s=REMOVE_TIMEOUT_S)
+        self._call("rm", "--force", *how, container_name(plan), timeout_s=REMOVE_TIMEOUT_S)
 
-    def _image(self) -> str:
-        if self._imaged:
+    def _ensure_image(self) -> str:
+        if self._image_exists:
             return ""
-        if not self._ask("image", "exists" if self._kind == PODMAN else "inspect", IMAGE).good:
-            made = self._ask("import", "-", IMAGE, said=EMPTY_ARCHIVE)
+        if not self._call("image", "exists" if self._kind == PODMAN else "inspect", IMAGE).good:
+            made = self._call("import", "-", IMAGE, said=EMPTY_ARCHIVE)
             if not made.good:
                 return f"the empty image cannot be made: {made.why}"
-        self._imaged = True
+        self._image_exists = True
         return ""
 
-    def _ask(self, *words: str, said: bytes = b"", timeout_s: float = IMAGE_TIMEOUT_S) -> ProgramOutput:
+    def _call(self, *words: str, said: bytes = b"", timeout_s: float = IMAGE_TIMEOUT_S) -> ProgramOutput:
         return run_program((self._engine.program, *words), said=said, timeout_s=timeout_s, env=self._environ)
 
 
-def container_name(box: SandboxPlan) -> str:
+def container_name(plan: SandboxPlan) -> str:
     """What the container of this box is called, also by a later process of ours."""
     import hashlib
 
-    return "ralph-" + hashlib.sha256(f"{box.root}\0{box.temp}".encode(errors="surrogateescape")).hexdigest()[:16]
+    return "ralph-" + hashlib.sha256(f"{plan.root}\0{plan.temp}".encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 def run_arguments(
-    box: SandboxPlan, engine: ContainerEngine, mounts: Iterable[Mount], names: Iterable[str]
+    plan: SandboxPlan, engine: ContainerEngine, mounts: Iterable[Mount], names: Iterable[str]
 ) -> Iterator[str]:
     """The engine's argument list up to the image."""
     podman = engine.kind == PODMAN
@@ -337,20 +343,20 @@ def run_arguments(
     if engine.runtime:
         yield from ("--runtime", engine.runtime)
     yield from ("run", "--rm", "--interactive", "--init=false", "--pull", "never", "--log-driver", "none")
-    yield from ("--name", container_name(box), "--hostname", "ralph", "--network", "none", "--ipc", "private")
+    yield from ("--name", container_name(plan), "--hostname", "ralph", "--network", "none", "--ipc", "private")
     yield from ("--cap-drop", "all", "--security-opt", "no-new-privileges", "--security-opt", "label=disable")
     yield from ("--read-only", "--shm-size", "1g")
     if podman:
         yield from ("--replace", "--read-only-tmpfs=false", "--http-proxy=false", "--passwd=false", "--no-hosts")
         yield from ("--systemd", "false")
     yield from _user_arguments(engine)
-    yield from _limit_arguments(box.ration, engine)
-    for mount in (*mounts, Mount(READ_ONLY, PROXY_SOCKET_FOLDER, box.meeting)):
+    yield from _limit_arguments(plan.limits, engine)
+    for mount in (*mounts, Mount(READ_ONLY, PROXY_SOCKET_FOLDER, plan.socket_folder)):
         yield from _mount_argument(mount)
-    own, given = dict(engine.env), dict(box.sets)
+    own, given = dict(engine.env), dict(plan.variables)
     for name in names:  # a value goes by the environment, unless the client has another for itself
         yield from ("--env", f"{name}={given[name]}" if name in own and name in given else name)
-    yield from ("--workdir", box.cwd or box.root, IMAGE)
+    yield from ("--workdir", plan.cwd or plan.root, IMAGE)
 
 
 def _user_arguments(engine: ContainerEngine) -> Iterator[str]:
@@ -360,16 +366,16 @@ def _user_arguments(engine: ContainerEngine) -> Iterator[str]:
         yield from ("--user", engine.user)
 
 
-def _limit_arguments(ration: ResourceLimits, engine: ContainerEngine) -> Iterator[str]:
+def _limit_arguments(limits: ResourceLimits, engine: ContainerEngine) -> Iterator[str]:
     if engine.files:
         yield from ("--ulimit", f"nofile={engine.files}:{engine.files}")
     if engine.processes:
         yield from ("--ulimit", f"nproc={engine.processes}:{engine.processes}")
-    if not engine.rations:
+    if not engine.limits_resources:
         return
-    if ration.memory_bytes:
-        yield from ("--memory", f"{ration.memory_bytes}b")
-    yield from ("--pids-limit", str(ration.processes or -1))
+    if limits.memory_bytes:
+        yield from ("--memory", f"{limits.memory_bytes}b")
+    yield from ("--pids-limit", str(limits.processes or -1))
 
 
 def _mount_argument(mount: Mount) -> tuple[str, str]:
@@ -377,7 +383,7 @@ def _mount_argument(mount: Mount) -> tuple[str, str]:
         if set(mount.path) & set(":\n"):
             raise Refused(f"a container cannot have a fresh folder at {mount.path!a}: choose a path without a colon")
         return "--tmpfs", f"{mount.path}:rw,exec,nosuid,nodev,mode=1777"
-    fields = ["type=bind", f"source={mount.outside}", f"target={mount.path}"]
+    fields = ["type=bind", f"source={mount.host_path}", f"target={mount.path}"]
     return "--mount", ",".join(
         _csv_field(field) for field in (*fields, *(["readonly"] if mount.kind == READ_ONLY else []))
     )
@@ -390,9 +396,9 @@ def _csv_field(text: str) -> str:
     return '"' + text.replace('"', '""') + '"' if set(text) & set(',"') else text
 
 
-def _missing_mount_point(box: SandboxPlan, files: Iterable[str]) -> str:
+def _missing_mount_point(plan: SandboxPlan, files: Iterable[str]) -> str:
     """Which file the engine would have to make in a folder of the machine, and how to help it."""
-    covers = {mount.path: mount.outside for mount in box.mounts if mount.kind != EMPTY_FOLDER}
+    covers = {mount.path: mount.host_path for mount in plan.mounts if mount.kind != EMPTY_FOLDER}
     for file in files:
         folder, name = os.path.split(file)
         if folder in covers and not os.path.lexists(os.path.join(covers[folder], name)):

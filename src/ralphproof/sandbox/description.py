@@ -21,79 +21,81 @@ SOCKET_CAVEAT = (
 )
 
 
-def sandbox_json(backend: Backend, box: SandboxPlan) -> dict[str, Json]:
+def sandbox_json(backend: Backend, plan: SandboxPlan) -> dict[str, Json]:
     """For programs."""
     return {
         "name": backend.name,
         "strength": backend.strength,
         "weak": list(_weak_points(backend)),
-        "project": box.root,
-        "writable": list(_paths_with_access(box, WRITABLE)),
-        "readable": list(_paths_with_access(box, READ_ONLY)),
-        "fresh": list(_paths_with_access(box, EMPTY_FOLDER)),
-        "protected": list(box.names),
-        "notToComeToBe": [os.path.relpath(path, box.root) for path in box.ghosts],
-        "allowHosts": list(box.egress.hosts),
-        "allowLocalPorts": list(box.egress.local_ports),
-        "variables": list(box.keeps),
+        "project": plan.root,
+        "writable": list(_paths_with_access(plan, WRITABLE)),
+        "readable": list(_paths_with_access(plan, READ_ONLY)),
+        "fresh": list(_paths_with_access(plan, EMPTY_FOLDER)),
+        "protected": list(plan.names),
+        "notToComeToBe": [os.path.relpath(path, plan.root) for path in plan.placeholders],
+        "allowHosts": list(plan.egress.hosts),
+        "allowLocalPorts": list(plan.egress.local_ports),
+        "variables": list(plan.passed_variables),
         "limits": {
-            "by": (by := _enforced_limits(backend, box))[0], "held": list(by[1]), "memoryBytes": box.ration.memory_bytes,
-            "processes": box.ration.processes,
+            "by": (by := _enforced_limits(backend, plan))[0], "held": list(by[1]), "memoryBytes": plan.limits.memory_bytes,
+            "processes": plan.limits.processes,
         },
     }  # fmt: skip
 
 
-def sandbox_lines(backend: Backend, box: SandboxPlan) -> Iterator[str]:
+def sandbox_lines(backend: Backend, plan: SandboxPlan) -> Iterator[str]:
     """For people."""
     yield f"sandbox {backend.name}, {backend.strength}"
     yield from (f"  weak point: {clause}" for clause in _weak_points(backend))
     yield "may be written:"
-    yield from (f"  {path}" for path in _paths_with_access(box, WRITABLE))
-    yield from (f"  {path} (fresh, and gone afterwards)" for path in _paths_with_access(box, EMPTY_FOLDER))
-    if backend.holds:
+    yield from (f"  {path}" for path in _paths_with_access(plan, WRITABLE))
+    yield from (f"  {path} (fresh, and gone afterwards)" for path in _paths_with_access(plan, EMPTY_FOLDER))
+    if backend.protects_paths:
         yield "may not be written, although it lies there:"
-        yield from (f"  {name}" for name in box.names)
-        yield from (f"  {os.path.relpath(path, box.root)} (may not come to be either)" for path in box.ghosts)
+        yield from (f"  {name}" for name in plan.names)
+        yield from (f"  {os.path.relpath(path, plan.root)} (may not come to be either)" for path in plan.placeholders)
     yield "may be read:"
-    yield from (f"  {path}" for path in _paths_with_access(box, READ_ONLY) if not path.startswith(box.root + "/"))
-    hosts = ", ".join(box.egress.hosts) or "none"
+    yield from (f"  {path}" for path in _paths_with_access(plan, READ_ONLY) if not path.startswith(plan.root + "/"))
+    hosts = ", ".join(plan.egress.hosts) or "none"
     yield f"may be called: {hosts}"
-    if ports := ", ".join(map(str, box.egress.local_ports)):
+    if ports := ", ".join(map(str, plan.egress.local_ports)):
         yield f"ports of this machine: {ports}"
-    stay = ", ".join(sorted(filter_environment(os.environ, box.keeps)))
+    stay = ", ".join(sorted(filter_environment(os.environ, plan.passed_variables)))
     yield f"variables that stay, of those that are set: {stay}"
-    yield _limit_lines(backend, box)
+    yield _limit_lines(backend, plan)
 
 
 def _weak_points(backend: Backend) -> tuple[str, ...]:
     """What it does not hold, with what no kind holds that shows the project by mounts."""
-    return (*backend.weak, SOCKET_CAVEAT) if backend.holds and backend.remounts else backend.weak
+    return (
+        (*backend.weaknesses, SOCKET_CAVEAT) if backend.protects_paths and backend.can_remount else backend.weaknesses
+    )
 
 
-def _limit_lines(backend: Backend, box: SandboxPlan) -> str:
-    ration, (by, what) = box.ration, _enforced_limits(backend, box)
-    memory = f"memory {ration.memory_bytes / GIB:.1f} GiB"
-    named = {"memory": memory, "processes": f"{ration.processes} processes"}
+def _limit_lines(backend: Backend, plan: SandboxPlan) -> str:
+    limits, (by, what) = plan.limits, _enforced_limits(backend, plan)
+    memory = f"memory {limits.memory_bytes / GIB:.1f} GiB"
+    named = {"memory": memory, "processes": f"{limits.processes} processes"}
     held = ", ".join(named[one] for one in what if one in named)
     return f"limited: {held} (by {by})" if held else "limited: nothing"
 
 
-def _enforced_limits(backend: Backend, box: SandboxPlan) -> tuple[str, tuple[str, ...]]:
+def _enforced_limits(backend: Backend, plan: SandboxPlan) -> tuple[str, tuple[str, ...]]:
     """By whom, and what."""
     if own := getattr(backend, "limited_by", ""):
         return own, ("memory", "processes")
-    by = find_limit_mechanism(box.ration)
-    return by.name, by.held
+    by = find_limit_mechanism(plan.limits)
+    return by.name, by.enforced
 
 
-def _paths_with_access(box: SandboxPlan, kind: str) -> Iterator[str]:
+def _paths_with_access(plan: SandboxPlan, kind: str) -> Iterator[str]:
     """Places of this kind, those aside that something covers, or that only keep a folder above a protected path."""
-    for at, mount in enumerate(box.mounts):
+    for at, mount in enumerate(plan.mounts):
         covered = mount.source == os.devnull or mount.source.endswith("/empty")
         if (
             mount.kind == kind
             and not covered
-            and not (kind == WRITABLE and _format_limit(box.mounts[:at], mount.path) == WRITABLE)
+            and not (kind == WRITABLE and _format_limit(plan.mounts[:at], mount.path) == WRITABLE)
         ):
             yield mount.path
 

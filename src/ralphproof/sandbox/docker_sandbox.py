@@ -53,14 +53,14 @@ class DockerCli:
         self.kind, self._program, self._environ, self._answer_s = kind, program, environ, answer_s or ANSWER_TIMEOUT_S
 
     @property
-    def begin(self) -> tuple[str, ...]:
+    def prefix(self) -> tuple[str, ...]:
         """What every call begins with."""
         return (self._program or self.kind, *(() if self.kind == SBX else ("sandbox",)))
 
     def call(self, *words: str, timeout_s: float | None = None) -> ProgramOutput:
-        return run_program((*self.begin, *words), timeout_s=timeout_s or self._answer_s, env=self._environ)
+        return run_program((*self.prefix, *words), timeout_s=timeout_s or self._answer_s, env=self._environ)
 
-    def lacking(self) -> BackendProblem | None:
+    def problem(self) -> BackendProblem | None:
         """Why it cannot be used, and how to mend that."""
         if not self._program:
             return BackendProblem(
@@ -69,7 +69,7 @@ class DockerCli:
         version, mend = self.call("version"), SBX_ADVICE if self.kind == SBX else DOCKER_ADVICE
         # A docker without sandboxes prints how it is used; some versions of it then end with 0.
         if not version.good or "Usage:" in version.out + version.err or not any(map(str.isdigit, version.out)):
-            return BackendProblem(f"{' '.join((self.kind, *self.begin[1:]))} does not answer ({version.why})", mend)
+            return BackendProblem(f"{' '.join((self.kind, *self.prefix[1:]))} does not answer ({version.why})", mend)
         found = self.sandboxes()
         return BackendProblem(found, mend) if isinstance(found, str) else None
 
@@ -92,8 +92,8 @@ class DockerCli:
     def sandboxes(self) -> tuple[ExistingSandbox, ...] | str:
         """All that are there, or why they cannot be told."""
         answer = self.call("ls", "--json")
-        told = _parse_json_answer(answer.out) if answer.good else None
-        listed = told.get("vms", told.get("sandboxes")) if isinstance(told, dict) else told
+        answered = _parse_json_answer(answer.out) if answer.good else None
+        listed = answered.get("vms", answered.get("sandboxes")) if isinstance(answered, dict) else answered
         if not isinstance(listed, list):
             return f"the sandboxes cannot be listed ({answer.why if not answer.good else 'the answer is no list'})"
         return tuple(_parse_existing_sandbox(one) for one in listed if isinstance(one, dict))
@@ -112,12 +112,12 @@ class DockerCli:
         stopped = self.call("stop", name, timeout_s=WORK_TIMEOUT_S)
         return "" if stopped.good else f"the sandbox cannot be stopped: {stopped.why}"
 
-    def inside(self, name: str, *argv: str, root: bool = False) -> str:
+    def exec(self, name: str, *argv: str, root: bool = False) -> str:
         """Run a small program in it, by root or by the agent's user; why that failed, if it did."""
         done = self.call("exec", *(("-u", "root") if root else ()), name, *argv, timeout_s=WORK_TIMEOUT_S)
         return "" if done.good else f"{argv[0]} failed in the sandbox: {done.why}"
 
-    def allow(self, name: str, hosts: Iterable[str], dropped: Iterable[str]) -> str:
+    def set_policy(self, name: str, hosts: Iterable[str], dropped: Iterable[str]) -> str:
         """Let it reach these hosts and nothing else; `dropped` are those that it might reach before."""
         words = [word for host in hosts for word in ("--allow-host", host)]
         words += [word for host in dropped for word in ("--block-host", host)]
@@ -127,8 +127,8 @@ class DockerCli:
     def policy(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """What sbx lets every sandbox of the machine reach, and what not; None where it does not say."""
         answer = self.call("policy", "ls", "--json")
-        told = _parse_json_answer(answer.out) if answer.good else None
-        rules = told.get("rules") if isinstance(told, dict) else None
+        answered = _parse_json_answer(answer.out) if answer.good else None
+        rules = answered.get("rules") if isinstance(answered, dict) else None
         if not isinstance(rules, list):
             return None
         network = [one for one in rules if isinstance(one, dict) and one.get("resource_type", "network") == "network"]
@@ -139,9 +139,9 @@ class DockerCli:
         return allowed, denied
 
 
-def _parse_existing_sandbox(told: dict[str, Any]) -> ExistingSandbox:
-    found = told.get("workspaces")
-    return ExistingSandbox(str(told.get("name", "")), tuple(map(str, found)) if isinstance(found, list) else None)
+def _parse_existing_sandbox(answered: dict[str, Any]) -> ExistingSandbox:
+    found = answered.get("workspaces")
+    return ExistingSandbox(str(answered.get("name", "")), tuple(map(str, found)) if isinstance(found, list) else None)
 
 
 def _parse_json_answer(text: str) -> Any:
@@ -185,13 +185,13 @@ def read_sandbox_state(path: str) -> DockerSandboxState | None:
 
     try:
         with open(path, "rb") as file:
-            note = unpack(json.load(file))
+            state = unpack(json.load(file))
     except (OSError, ValueError, TypeError):
         return None
-    return note if isinstance(note, DockerSandboxState) else None
+    return state if isinstance(state, DockerSandboxState) else None
 
 
-def write_sandbox_state(path: str, note: DockerSandboxState) -> None:
+def write_sandbox_state(path: str, state: DockerSandboxState) -> None:
     """Whole or not at all, for the user's eyes alone."""
     import json
 
@@ -199,7 +199,7 @@ def write_sandbox_state(path: str, note: DockerSandboxState) -> None:
     draft = f"{path}.{os.getpid()}.tmp"
     made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(made, "w", encoding="ascii") as file:
-        json.dump(pack(note), file)
+        json.dump(pack(state), file)
     os.replace(draft, path)
 
 
@@ -257,47 +257,47 @@ GUEST_VARIABLES = frozenset(("PATH", "HOME", "TMPDIR", "SHELL", "USER", "LOGNAME
 CLAUDE, CLAUDE_FOLDER, CLAUDE_FILE = "claude", ".claude", ".claude.json"
 
 
-def guest_workspaces(box: SandboxPlan) -> tuple[str, ...]:
+def guest_workspaces(plan: SandboxPlan) -> tuple[str, ...]:
     """The folders that the machine gets: the project first, what may only be read with `:ro`."""
-    written = [mount.outside for mount in box.mounts if mount.kind == WRITABLE and _is_outside_project(mount, box)]
+    written = [mount.host_path for mount in plan.mounts if mount.kind == WRITABLE and _is_outside_project(mount, plan)]
     read = [
-        mount.outside
-        for mount in box.mounts
-        if mount.kind == READ_ONLY and _is_outside_project(mount, box) and _is_user_folder(mount, box)
+        mount.host_path
+        for mount in plan.mounts
+        if mount.kind == READ_ONLY and _is_outside_project(mount, plan) and _is_user_folder(mount, plan)
     ]
     found = [*(path for path in written), *(f"{path}:ro" for path in read if path not in written)]
-    return tuple(dict.fromkeys((box.root, *found)))
+    return tuple(dict.fromkeys((plan.root, *found)))
 
 
-def _is_outside_project(mount: Mount, box: SandboxPlan) -> bool:
+def _is_outside_project(mount: Mount, plan: SandboxPlan) -> bool:
     """A folder that is not in the project, nor where one command alone keeps things."""
-    inside = any(is_within(mount.outside, place) for place in (box.root, box.temp, box.cwd) if place)
-    return not inside and os.path.isdir(mount.outside)
+    inside = any(is_within(mount.host_path, place) for place in (plan.root, plan.temp, plan.cwd) if place)
+    return not inside and os.path.isdir(mount.host_path)
 
 
-def _is_user_folder(mount: Mount, box: SandboxPlan) -> bool:
+def _is_user_folder(mount: Mount, plan: SandboxPlan) -> bool:
     """Whether it is the user's, not a part of the system, of a tool, or of ourselves."""
-    if mount.outside != mount.path:
+    if mount.host_path != mount.path:
         return False
-    if is_within(mount.path, box.home):
-        return not os.path.relpath(mount.path, box.home).startswith(".")
+    if is_within(mount.path, plan.home):
+        return not os.path.relpath(mount.path, plan.home).startswith(".")
     ours = (sys.prefix, sys.base_prefix, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return not any(is_within(mount.path, own) or is_within(own, mount.path) for own in (*GUEST_FOLDERS, *ours))
 
 
-def guest_cwd(box: SandboxPlan) -> str:
+def guest_cwd(plan: SandboxPlan) -> str:
     """Where a command begins. A folder that is one command's own is not there: folders cannot be added to a machine."""
-    return box.cwd if box.cwd and is_within(box.cwd, box.root) else "/tmp" if box.cwd else box.root  # noqa: S108 (its own)
+    return plan.cwd if plan.cwd and is_within(plan.cwd, plan.root) else "/tmp" if plan.cwd else plan.root  # noqa: S108 (its own)
 
 
-def guest_home_links(box: SandboxPlan, agent: str) -> tuple[tuple[str, str], ...]:
+def guest_home_links(plan: SandboxPlan, agent: str) -> tuple[tuple[str, str], ...]:
     """What lies in the home of the user inside: names from there, and the folders outside that they lead to."""
-    written = [mount for mount in box.mounts if mount.kind == WRITABLE and _is_outside_project(mount, box)]
-    links = [(os.path.relpath(mount.path, box.home), mount.outside) for mount in written
-             if mount.outside != mount.path and is_within(mount.path, box.home)]  # fmt: skip
-    told = {text for _, text in box.sets}
+    written = [mount for mount in plan.mounts if mount.kind == WRITABLE and _is_outside_project(mount, plan)]
+    links = [(os.path.relpath(mount.path, plan.home), mount.host_path) for mount in written
+             if mount.host_path != mount.path and is_within(mount.path, plan.home)]  # fmt: skip
+    answered = {text for _, text in plan.variables}
     if agent == CLAUDE:
-        links += [(CLAUDE_FOLDER, mount.path) for mount in written if mount.path in told]
+        links += [(CLAUDE_FOLDER, mount.path) for mount in written if mount.path in answered]
         places = [place for name, place in links if name == CLAUDE_FOLDER]
         links += [(CLAUDE_FILE, _ensure_settings_file(os.path.join(place, CLAUDE_FILE))) for place in places]
     return tuple(dict(links).items())
@@ -315,21 +315,21 @@ def _ensure_settings_file(path: str) -> str:
     return path
 
 
-def guest_variable_names(box: SandboxPlan, env: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+def guest_variable_names(plan: SandboxPlan, env: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """The variables that come inside, without those that it has of its own, or that name a place it has not."""
-    places = [one.removesuffix(":ro") for one in guest_workspaces(box)]
+    places = [one.removesuffix(":ro") for one in guest_workspaces(plan)]
     there = [name for name, text in env if all(_is_known_path(part, places) for part in text.split(os.pathsep))]
-    return tuple(name for name in passed_variable_names(box, there) if name not in GUEST_VARIABLES)
+    return tuple(name for name in passed_variable_names(plan, there) if name not in GUEST_VARIABLES)
 
 
 def _is_known_path(text: str, places: Iterable[str]) -> bool:
     return not os.path.isabs(text) or any(is_within(text, place) for place in places)
 
 
-def guest_hosts(box: SandboxPlan) -> tuple[str, ...]:
+def guest_hosts(plan: SandboxPlan) -> tuple[str, ...]:
     """What may be reached, as the machine's proxy is told it; services of this machine are `localhost` to that."""
-    named = [host.removeprefix("private:") for host in box.egress.hosts]
-    return tuple(dict.fromkeys((*named, *(f"localhost:{port}" for port in box.egress.local_ports))))
+    named = [host.removeprefix("private:") for host in plan.egress.hosts]
+    return tuple(dict.fromkeys((*named, *(f"localhost:{port}" for port in plan.egress.local_ports))))
 
 
 def is_denied_by_policy(host: str, allowed: Iterable[str], denied: Iterable[str]) -> bool:
@@ -398,9 +398,9 @@ class DockerSandbox:
     """`sbx` or `docker sandbox`; nothing of ours runs inside, and it has a proxy of its own."""
 
     name = "docker-sandbox"
-    holds = False
-    remounts = True  # by links
-    elsewhere = True  # another machine: programs of this one do not run there
+    protects_paths = False
+    can_remount = True  # by links
+    is_virtual_machine = True  # another machine: programs of this one do not run there
     limited_by = "its own machine"
 
     def __init__(
@@ -412,143 +412,149 @@ class DockerSandbox:
         self._cli, self.engine = DockerCli(kind, program, self._environ, answer_s), kind
         self._agent, self._pause_s = agent, pause_s
         self._guests: dict[str, GuestCommand] = {}
-        self._state: tuple[str, ...] = ()
+        self._agent_folders: tuple[str, ...] = ()
         self.strength = "partial" if kind == SBX else "strong"
-        self.weak: tuple[str, ...] = (
+        self.weaknesses: tuple[str, ...] = (
             (UNPROTECTED_PATHS_WEAKNESS, MACHINE_POLICY_WEAKNESS) if kind == SBX else (UNPROTECTED_PATHS_WEAKNESS,)
         )
 
     def serve(self, agent: str, folder: str) -> None:
         """Whose template commands get that name no agent, and where that one's state is: all share one sandbox."""
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        self._agent, self._state = agent, (folder,)
+        self._agent, self._agent_folders = agent, (folder,)
 
-    def lacking(self) -> BackendProblem | None:
-        return self._cli.lacking()
+    def problem(self) -> BackendProblem | None:
+        return self._cli.problem()
 
-    def way(self, box: SandboxPlan) -> SandboxEntry:
+    def entry(self, plan: SandboxPlan) -> SandboxEntry:
         """How this box is entered, once it was made ready."""
-        guest = self._guests.get(box.temp) or self._guest(box, "")
-        named = [word for name in guest.variables or guest_variable_names(box, ()) for word in ("-e", name)]
-        begin = (*self._cli.begin, "exec", "-i", *named, "-w", guest_cwd(box), guest.name)
-        return SandboxEntry((*begin, "sh", "-c", START_SCRIPT, "sh"), PROXY_BUILT_IN, bare=True)
+        guest = self._guests.get(plan.temp) or self._guest_command(plan, "")
+        named = [word for name in guest.variables or guest_variable_names(plan, ()) for word in ("-e", name)]
+        begin = (*self._cli.prefix, "exec", "-i", *named, "-w", guest_cwd(plan), guest.name)
+        return SandboxEntry((*begin, "sh", "-c", START_SCRIPT, "sh"), PROXY_BUILT_IN, no_entrypoint=True)
 
-    def ready(self, box: SandboxPlan, command: Command) -> str:
+    def prepare(self, plan: SandboxPlan, command: Command) -> str:
         """See to it that the sandbox is there, set up, on the right policy, and has the files as they are."""
         guest = replace(
-            self._guest(box, command.agent), mark=command.mark, variables=guest_variable_names(box, command.env)
+            self._guest_command(plan, command.agent),
+            mark=command.mark,
+            variables=guest_variable_names(plan, command.env),
         )
-        self._guests[box.temp] = guest
+        self._guests[plan.temp] = guest
         if command.taken_up:
             return ""
         found = self._cli.sandboxes()
         if isinstance(found, str):
             return found
         there = next((one for one in found if one.name == guest.name), None)
-        note, wanted = read_sandbox_state(self._note(guest.name)), guest_workspaces(box)
-        had = (there.workspaces if there else None) or (note.workspaces if note else ())
+        state, wanted = read_sandbox_state(self._state_file(guest.name)), guest_workspaces(plan)
+        had = (there.workspaces if there else None) or (state.workspaces if state else ())
         if there is None or not set(wanted) <= set(had):
-            return self._made_anew(guest, box, command, note, there is not None)
-        old = note is not None and note.files is not None and find_stale_files(note.files, scan_project_files(box.root))
+            return self._recreate(guest, plan, command, state, there is not None)
+        old = (
+            state is not None
+            and state.files is not None
+            and find_stale_files(state.files, scan_project_files(plan.root))
+        )
         if old and (why := self._cli.stop(guest.name)):
             return why
-        return self._settled(guest, box, command, replace(note or DockerSandboxState(), workspaces=had), note is None)
+        return self._set_up(guest, plan, command, replace(state or DockerSandboxState(), workspaces=had), state is None)
 
-    def _made_anew(
-        self, guest: GuestCommand, box: SandboxPlan, command: Command, note: DockerSandboxState | None, there: bool
+    def _recreate(
+        self, guest: GuestCommand, plan: SandboxPlan, command: Command, state: DockerSandboxState | None, there: bool
     ) -> str:
         """A sandbox with all the folders that were ever wanted in it: they cannot be added to one."""
         if there and (why := self._cli.remove(guest.name)):
             return why
-        before = note or DockerSandboxState()
-        folders = tuple(dict.fromkeys((*guest_workspaces(box), *self._state)))
+        before = state or DockerSandboxState()
+        folders = tuple(dict.fromkeys((*guest_workspaces(plan), *self._agent_folders)))
         plain = {one.removesuffix(":ro") for one in folders}
         more = [(one, one.removesuffix(":ro")) for one in before.workspaces]
         folders += tuple(one for one, path in more if path not in plain and os.path.isdir(path))
         why = self._cli.create(guest.name, guest.template, folders)
-        return why or self._settled(guest, box, command, DockerSandboxState(folders, hosts=before.hosts), fresh=True)
+        return why or self._set_up(guest, plan, command, DockerSandboxState(folders, hosts=before.hosts), fresh=True)
 
-    def _settled(
-        self, guest: GuestCommand, box: SandboxPlan, command: Command, note: DockerSandboxState, fresh: bool
+    def _set_up(
+        self, guest: GuestCommand, plan: SandboxPlan, command: Command, state: DockerSandboxState, fresh: bool
     ) -> str:
         """Policy first; then links and, in a sandbox that nobody set up, the name for commits."""
-        before = dict(note.hosts or {})
-        asked = before | {command.agent: guest_hosts(box)}
+        before = dict(state.hosts or {})
+        asked = before | {command.agent: guest_hosts(plan)}
         if self._cli.kind != SBX and (fresh or asked != before):
             now, then = _distinct_hosts(asked), _distinct_hosts(before)
-            if why := self._cli.allow(guest.name, now, [host for host in then if host not in now]):
+            if why := self._cli.set_policy(guest.name, now, [host for host in then if host not in now]):
                 return why
-        links = dict(note.links) | dict(guest_home_links(box, command.agent))
-        if links != dict(note.links):
+        links = dict(state.links) | dict(guest_home_links(plan, command.agent))
+        if links != dict(state.links):
             words = [word for link in links.items() for word in link]
-            if why := self._cli.inside(guest.name, "sh", "-c", LINK_SCRIPT, "sh", GUEST_HOME, *words, root=True):
+            if why := self._cli.exec(guest.name, "sh", "-c", LINK_SCRIPT, "sh", GUEST_HOME, *words, root=True):
                 return why
-        if fresh and (why := self._cli.inside(guest.name, "sh", "-c", IDENTITY_SCRIPT, "sh", *self._identity())):
+        if fresh and (why := self._cli.exec(guest.name, "sh", "-c", IDENTITY_SCRIPT, "sh", *self._identity())):
             return why
-        write_sandbox_state(self._note(guest.name), replace(note, links=tuple(links.items()), hosts=asked))
+        write_sandbox_state(self._state_file(guest.name), replace(state, links=tuple(links.items()), hosts=asked))
         return ""
 
-    def over(self, box: SandboxPlan) -> None:
+    def clean_up(self, plan: SandboxPlan) -> None:
         """End what the command left behind inside, and wait for its files."""
-        guest = self._guests.pop(box.temp, None)
+        guest = self._guests.pop(plan.temp, None)
         if guest is None:
             return
-        self._cli.inside(guest.name, "sh", "-c", END_SCRIPT, "sh", f"{TURN_VARIABLE}={guest.mark}", root=True)
-        files = wait_until_unchanged(box.root, self._pause_s, MAX_POLLS, time.sleep)
-        note = read_sandbox_state(self._note(guest.name)) or DockerSandboxState()
-        write_sandbox_state(self._note(guest.name), replace(note, files=files))
+        self._cli.exec(guest.name, "sh", "-c", END_SCRIPT, "sh", f"{TURN_VARIABLE}={guest.mark}", root=True)
+        files = wait_until_unchanged(plan.root, self._pause_s, MAX_POLLS, time.sleep)
+        state = read_sandbox_state(self._state_file(guest.name)) or DockerSandboxState()
+        write_sandbox_state(self._state_file(guest.name), replace(state, files=files))
 
-    def held_before(self) -> bool:
+    def has_passed_self_test(self) -> bool:
         """Whether this very program was tried out, and what it made held."""
-        return bool(version := self._cli.identity()) and _read_text(self._tried()) == version
+        return bool(version := self._cli.identity()) and _read_text(self._self_test_file()) == version
 
-    def has_held(self) -> None:
+    def record_self_test(self) -> None:
         """Remember that it was tried out."""
-        os.makedirs(self._store(), mode=0o700, exist_ok=True)
-        with open(self._tried(), "w", encoding="utf-8") as file:
+        os.makedirs(self._state_folder(), mode=0o700, exist_ok=True)
+        with open(self._self_test_file(), "w", encoding="utf-8") as file:
             file.write(self._cli.identity())
 
-    def remove(self, box: SandboxPlan) -> None:
+    def remove(self, plan: SandboxPlan) -> None:
         """Remove the machine of this box, with what is remembered of it."""
-        name = self._guest(box, "").name
+        name = self._guest_command(plan, "").name
         found = self._cli.sandboxes()
         if not isinstance(found, str) and any(one.name == name for one in found):
             self._cli.remove(name)
-        for path in (self._note(name), self._pointer(box)):
+        for path in (self._state_file(name), self._agent_file(plan)):
             if os.path.exists(path):
                 os.unlink(path)
 
-    def unreached(self, box: SandboxPlan) -> tuple[str, ...]:
+    def denied_hosts(self, plan: SandboxPlan) -> tuple[str, ...]:
         """Hosts of the list that the machine's own policy keeps back; it is the user's, and never changed."""
         policy = self._cli.policy() if self._cli.kind == SBX else None
-        return () if policy is None else tuple(host for host in guest_hosts(box) if is_denied_by_policy(host, *policy))
+        return () if policy is None else tuple(host for host in guest_hosts(plan) if is_denied_by_policy(host, *policy))
 
-    def _guest(self, box: SandboxPlan, agent: str) -> GuestCommand:
+    def _guest_command(self, plan: SandboxPlan, agent: str) -> GuestCommand:
         """Commands that name no agent go where the last one was that did."""
-        template = self._cli.template(agent or self._last(box) or self._agent)
+        template = self._cli.template(agent or self._last_agent(plan) or self._agent)
         if agent:
-            self._remember(box, agent)
-        return GuestCommand(sandbox_name(box.root, template), template)
+            self._remember_agent(plan, agent)
+        return GuestCommand(sandbox_name(plan.root, template), template)
 
-    def _last(self, box: SandboxPlan) -> str:
-        return _read_text(self._pointer(box))
+    def _last_agent(self, plan: SandboxPlan) -> str:
+        return _read_text(self._agent_file(plan))
 
-    def _remember(self, box: SandboxPlan, agent: str) -> None:
-        if self._last(box) != agent:
-            os.makedirs(os.path.dirname(self._pointer(box)), mode=0o700, exist_ok=True)
-            with open(self._pointer(box), "w", encoding="utf-8") as file:
+    def _remember_agent(self, plan: SandboxPlan, agent: str) -> None:
+        if self._last_agent(plan) != agent:
+            os.makedirs(os.path.dirname(self._agent_file(plan)), mode=0o700, exist_ok=True)
+            with open(self._agent_file(plan), "w", encoding="utf-8") as file:
                 file.write(agent)
 
-    def _pointer(self, box: SandboxPlan) -> str:
-        return os.path.join(self._store(), sandbox_name(box.root, SHELL_TEMPLATE) + ".agent")
+    def _agent_file(self, plan: SandboxPlan) -> str:
+        return os.path.join(self._state_folder(), sandbox_name(plan.root, SHELL_TEMPLATE) + ".agent")
 
-    def _note(self, name: str) -> str:
-        return os.path.join(self._store(), name + ".json")
+    def _state_file(self, name: str) -> str:
+        return os.path.join(self._state_folder(), name + ".json")
 
-    def _tried(self) -> str:
-        return os.path.join(self._store(), f"tried-{self._cli.kind}")
+    def _self_test_file(self) -> str:
+        return os.path.join(self._state_folder(), f"tried-{self._cli.kind}")
 
-    def _store(self) -> str:
+    def _state_folder(self) -> str:
         """Outside of everything that a sandbox gets."""
         env = self._environ
         home = env.get("XDG_STATE_HOME") or os.path.join(env.get("HOME") or os.path.expanduser("~"), ".local", "state")

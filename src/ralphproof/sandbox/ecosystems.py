@@ -21,30 +21,30 @@ SKIPPED_FOLDERS = ("node_modules", "vendor", "target", "build", "dist", "venv", 
 
 @value
 class ToolFolder:
-    """A folder that tools keep something in, from the home. `variable` moves it. `parts` are what is shown of it."""
+    """A folder that tools keep something in, from the home. `variable` moves it. `shown_parts` are what is shown of it."""
 
     folder: str
     variable: str = ""
-    parts: tuple[str, ...] = ()
+    shown_parts: tuple[str, ...] = ()
 
 
 @value
 class Ecosystem:
-    """One ecosystem. An entry of `marks` that begins with a star stands for every name with that end.
+    """One ecosystem. An entry of `marker_files` that begins with a star stands for every name with that end.
 
-    `places` are shown read-only. `variables` stay as the user has set them. `sets` are what its tools are told where
-    its registries cannot be called: to make do with what is there. Where they can be, `fetching` is told besides: what
+    `tool_folders` are shown read-only. `variables` stay as the user has set them. `offline_settings` are what its tools are told where
+    its registries cannot be called: to make do with what is there. Where they can be, `online_settings` is told besides: what
     is fetched has to be written, so the tools then have a cache of their own.
     """
 
     name: str
     aliases: tuple[str, ...] = ()
-    marks: tuple[str, ...] = ()
+    marker_files: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
-    places: tuple[ToolFolder, ...] = ()
+    tool_folders: tuple[ToolFolder, ...] = ()
     variables: tuple[str, ...] = ()
-    sets: tuple[tuple[str, str], ...] = ()
-    fetching: tuple[tuple[str, str], ...] = ()
+    offline_settings: tuple[tuple[str, str], ...] = ()
+    online_settings: tuple[tuple[str, str], ...] = ()
 
 
 DOTNET_FOLDER = ToolFolder("~/.dotnet", "DOTNET_ROOT", (
@@ -210,7 +210,7 @@ def detect_ecosystems(root: str) -> tuple[Ecosystem, ...]:
     names, folders = _project_names(root)
     for folder in folders:
         names |= _project_names(os.path.join(root, folder))[0]
-    return tuple(one for one in ECOSYSTEMS if any(_has_mark(mark, names) for mark in one.marks))
+    return tuple(one for one in ECOSYSTEMS if any(_has_mark(mark, names) for mark in one.marker_files))
 
 
 def _project_names(folder: str) -> tuple[set[str], list[str]]:
@@ -250,7 +250,10 @@ def ecosystem_settings(
     said: dict[str, str] = {}
     for one in ecosystems:
         known = {CACHE_PLACEHOLDER: cache, **dict(_folder_placeholders(one, environ, home))}
-        for name, text in (*one.sets, *(one.fetching if _allows_any_host(one.hosts, allowed) else ())):
+        for name, text in (
+            *one.offline_settings,
+            *(one.online_settings if _allows_any_host(one.hosts, allowed) else ()),
+        ):
             for mark, meant in known.items():
                 text = text.replace(mark, meant)
             said[name] = text
@@ -265,7 +268,7 @@ def _allows_any_host(hosts: Iterable[str], allowed: tuple[str, ...]) -> bool:
 
 def _folder_placeholders(ecosystem: Ecosystem, environ: Mapping[str, str], home: str) -> Iterator[tuple[str, str]]:
     """Where this ecosystem's places are, by their variables and their usual names in braces."""
-    for place in ecosystem.places:
+    for place in ecosystem.tool_folders:
         named = environ.get(place.variable, "") if place.variable else ""
         where = named if os.path.isabs(named) else expand_home(place.folder, home)
         yield f"{{{place.variable or place.folder}}}", where

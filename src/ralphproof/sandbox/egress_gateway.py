@@ -35,27 +35,27 @@ MAX_REMARKS = 10  # refusals that are named
 class EgressGateway:
     """Made before the program inside is started."""
 
-    def __init__(self, load: LaunchSpec) -> None:
-        self._load, self._token, self._end = load, "", b""
-        self._ours: _socket.socket | None = None
-        self._theirs: _socket.socket | None = None
+    def __init__(self, spec: LaunchSpec) -> None:
+        self._spec, self._token, self._exit_code = spec, "", b""
+        self._local_end: _socket.socket | None = None
+        self._remote_end: _socket.socket | None = None
         self._listeners: dict[int, tuple[socket.socket, int]] = {}  # by descriptor; 0 is the proxy, else a port
         self._proxy: EgressProxy | None = None
         self._forwards: dict[int, PortForward] = {}
         self._audit: EgressAudit | None = None
-        self.entered = load.way.bare
-        self._meet(load.way.meets)
+        self.entered = spec.entry.no_entrypoint
+        self._open_channel(spec.entry.proxy_access)
 
-    def _meet(self, how: str) -> None:
+    def _open_channel(self, how: str) -> None:
         if how == PROXY_BY_PORT:
             self._token = os.urandom(16).hex()
-            self._listen_here()
+            self._open_listener()
         if how == PROXY_BY_SOCKET:
-            self._ours = _listen_in_folder(self._load.box.meeting)
-        elif how != PROXY_BUILT_IN and not self._load.way.bare:
-            self._ours, self._theirs = _socket_pair()
+            self._local_end = _listen_in_folder(self._spec.plan.socket_folder)
+        elif how != PROXY_BUILT_IN and not self._spec.entry.no_entrypoint:
+            self._local_end, self._remote_end = _socket_pair()
 
-    def _listen_here(self) -> None:
+    def _open_listener(self) -> None:
         listener = _wrap_socket(_socket.socket(_socket.AF_INET, _socket.SOCK_STREAM))
         listener.bind(("127.0.0.1", 0))
         listener.listen(128)
@@ -68,31 +68,37 @@ class EgressGateway:
 
     def argv(self, inner: str, program: tuple[str, ...]) -> tuple[str, ...]:
         """How the box is entered with this program in it."""
-        entering = self._load.way.argv
-        if self._load.way.bare:
+        entering = self._spec.entry.argv
+        if self._spec.entry.no_entrypoint:
             return (*(word.replace(PORT_PLACEHOLDER, str(self._port)) for word in entering), *program)
-        place = (
-            f"unix:{PROXY_SOCKET_FOLDER}/{CONTROL_SOCKET}" if self._theirs is None else f"fd:{self._theirs.fileno()}"
+        address = (
+            f"unix:{PROXY_SOCKET_FOLDER}/{CONTROL_SOCKET}"
+            if self._remote_end is None
+            else f"fd:{self._remote_end.fileno()}"
         )
-        return (*entering, *interpreter.script_command(inner, place, *program))
+        return (*entering, *interpreter.script_command(inner, address, *program))
 
     def environment(self, env: dict[str, str]) -> dict[str, str]:
         """What the program inside is started with."""
         from ralphproof.sandbox.environment import filter_environment
 
-        box, way = self._load.box, self._load.way
-        kept = filter_environment(env, box.keeps) | dict(box.sets)
-        return kept | (self._proxied() if way.bare and way.meets == PROXY_BY_PORT else {}) | dict(way.env)
+        plan, way = self._spec.plan, self._spec.entry
+        kept = filter_environment(env, plan.passed_variables) | dict(plan.variables)
+        return (
+            kept
+            | (self._proxy_variables() if way.no_entrypoint and way.proxy_access == PROXY_BY_PORT else {})
+            | dict(way.env)
+        )
 
-    def pass_down(self) -> None:
+    def keep_channel_in_child(self) -> None:
         """In the child, before it becomes the box: let it keep its end."""
-        if self._theirs is not None:
-            os.set_inheritable(self._theirs.fileno(), True)
+        if self._remote_end is not None:
+            os.set_inheritable(self._remote_end.fileno(), True)
 
-    def opened(self) -> None:
+    def close_remote_end(self) -> None:
         """The child is there: its end of the channel is its own now."""
-        if self._theirs is not None:
-            self._theirs.close()
+        if self._remote_end is not None:
+            self._remote_end.close()
 
     def serve(self, child: int) -> int:
         """Serve until the child ends; its exit code, negative for a signal.
@@ -104,18 +110,18 @@ class EgressGateway:
         ended = _open_pidfd(child)
         if ended is not None:
             poll.register(ended, select.POLLIN)
-        if self._ours is not None and self._load.way.meets == PROXY_BY_SOCKET:
-            poll.register(self._ours, select.POLLIN)
-        elif self._ours is not None:
-            self._agree()
+        if self._local_end is not None and self._spec.entry.proxy_access == PROXY_BY_SOCKET:
+            poll.register(self._local_end, select.POLLIN)
+        elif self._local_end is not None:
+            self._handshake()
         for file in self._listeners:
             poll.register(file, select.POLLIN)
         code: int | None = None
         until = 0.0
-        while code is None or (self._hear() and time.monotonic() < until):
+        while code is None or (self._read_exit_code() and time.monotonic() < until):
             for file, _ in poll.poll(None if ended is not None and code is None else POLL_S * 1000):
-                if self._ours is not None and file == self._ours.fileno():
-                    self._attend(self._ours, poll)
+                if self._local_end is not None and file == self._local_end.fileno():
+                    self._on_channel_event(self._local_end, poll)
                 elif file in self._listeners:
                     self._accept(*self._listeners[file])
             pid, status = os.waitpid(child, os.WNOHANG) if code is None else (0, 0)
@@ -123,63 +129,68 @@ class EgressGateway:
                 code, until = os.waitstatus_to_exitcode(status), time.monotonic() + EXIT_GRACE_S
                 if ended is not None:
                     poll.unregister(ended)
-        return int(self._end) if self._end.isdigit() else code
+        return int(self._exit_code) if self._exit_code.isdigit() else code
 
-    def _attend(self, ours: _socket.socket, poll: select.poll) -> None:
+    def _on_channel_event(self, local_end: _socket.socket, poll: select.poll) -> None:
         """Somebody comes to the meeting, or who came speaks or leaves."""
         if self.entered:
-            if not self._hear():
-                poll.unregister(ours)
+            if not self._read_exit_code():
+                poll.unregister(local_end)
             return
-        poll.unregister(ours)
-        for made in self._agree():
-            poll.register(made, select.POLLIN)
-        if self.entered and self._ours is not None:  # it is another by now
-            poll.register(self._ours, select.POLLIN)
+        poll.unregister(local_end)
+        for created in self._handshake():
+            poll.register(created, select.POLLIN)
+        if self.entered and self._local_end is not None:  # it is another by now
+            poll.register(self._local_end, select.POLLIN)
 
-    def _hear(self) -> bool:
+    def _read_exit_code(self) -> bool:
         """How the program ended, where somebody inside tells; whether somebody is there who may tell."""
-        if self._ours is None or self._load.way.meets != PROXY_BY_SOCKET or not self.entered:
+        if self._local_end is None or self._spec.entry.proxy_access != PROXY_BY_SOCKET or not self.entered:
             return False
         try:
-            said = self._ours.recv(16, _socket.MSG_DONTWAIT)
+            data = self._local_end.recv(16, _socket.MSG_DONTWAIT)
         except BlockingIOError:
             return True
         except OSError:
             return False
-        self._end = said.strip() or self._end
-        return bool(said)
+        self._exit_code = data.strip() or self._exit_code
+        return bool(data)
 
-    def _agree(self) -> list[int]:
+    def _handshake(self) -> list[int]:
         """Say what is to be done inside, get the listeners, and say where they lead. New descriptors to look at."""
         import json
 
-        channel = self._channel()
-        load, own = self._load, self._load.way.meets == PROXY_BY_PORT
-        fence = pack(load.way.fence)
-        if isinstance(fence, dict):
-            fence = {**fence, "ports": [*load.box.egress.local_ports, self._port]}
-        ports = [] if own else [0, *load.box.egress.local_ports]
-        first = load.way.meets == PROXY_BY_SOCKET
-        orders = {"listen": ports, "fence": fence, "first": first, "passes_on": not load.way.reached}
+        channel = self._accept_channel()
+        spec, own = self._spec, self._spec.entry.proxy_access == PROXY_BY_PORT
+        landlock = pack(spec.entry.landlock)
+        if isinstance(landlock, dict):
+            landlock = {**landlock, "ports": [*spec.plan.egress.local_ports, self._port]}
+        ports = [] if own else [0, *spec.plan.egress.local_ports]
+        as_init = spec.entry.proxy_access == PROXY_BY_SOCKET
+        orders = {
+            "listen": ports,
+            "landlock": landlock,
+            "as_init": as_init,
+            "forward_signals": not spec.entry.gets_group_signals,
+        }
         try:
             channel.sendall(json.dumps(orders).encode() + b"\n")
-            if not self._received(channel, ports):
+            if not self._receive_listeners(channel, ports):
                 return []
-            channel.sendall(json.dumps(self._proxied()).encode() + b"\n")
+            channel.sendall(json.dumps(self._proxy_variables()).encode() + b"\n")
         except OSError:
             return []  # it ended before it was inside: its exit code and its words say why
         self.entered = True
         return [] if own else list(self._listeners)
 
-    def _channel(self) -> _socket.socket:
-        assert self._ours is not None
-        if self._load.way.meets == PROXY_BY_SOCKET:
-            descriptor, _ = self._ours._accept()  # type: ignore[attr-defined]
-            self._ours = _socket.socket(fileno=descriptor)
-        return self._ours
+    def _accept_channel(self) -> _socket.socket:
+        assert self._local_end is not None
+        if self._spec.entry.proxy_access == PROXY_BY_SOCKET:
+            descriptor, _ = self._local_end._accept()  # type: ignore[attr-defined]
+            self._local_end = _socket.socket(fileno=descriptor)
+        return self._local_end
 
-    def _received(self, channel: _socket.socket, ports: list[int]) -> bool:
+    def _receive_listeners(self, channel: _socket.socket, ports: list[int]) -> bool:
         """Take over the listeners that were made inside; whether somebody is there."""
         data, rights, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(MAX_FDS * 4))
         if not data:
@@ -204,62 +215,62 @@ class EgressGateway:
         from ralphproof.sandbox.egress_rules import AllowList
 
         if self._audit is None:
-            self._audit = EgressAudit(self._load.audit)
+            self._audit = EgressAudit(self._spec.audit_file)
         if port:
             return self._forwards.setdefault(port, PortForward(port, self._audit))
         if self._proxy is None:
-            self._proxy = EgressProxy(AllowList(self._load.box.egress.hosts), self._audit, self._token)
+            self._proxy = EgressProxy(AllowList(self._spec.plan.egress.hosts), self._audit, self._token)
         return self._proxy
 
-    def _proxied(self) -> dict[str, str]:
+    def _proxy_variables(self) -> dict[str, str]:
         """The variables by which programs find the proxy."""
         login = f"ralph:{self._token}@" if self._token else ""
         address = f"http://{login}127.0.0.1:{self._port}"
         names = ("http_proxy", "https_proxy", "all_proxy")
-        made = {name: address for small in names for name in (small, small.upper())}
+        created = {name: address for small in names for name in (small, small.upper())}
         direct = "localhost,127.0.0.1,::1"
-        return made | {"no_proxy": direct, "NO_PROXY": direct, "NODE_USE_ENV_PROXY": "1"}
+        return created | {"no_proxy": direct, "NO_PROXY": direct, "NODE_USE_ENV_PROXY": "1"}
 
-    def remarks(self) -> list[str]:
+    def refusal_notes(self) -> list[str]:
         """After the end: what was refused, for whoever reads the log of the program."""
         if self._audit is None:
             return []
         self._audit.close()
         from ralphproof.sandbox.egress_proxy import read_blocked_hosts
 
-        blocked = read_blocked_hosts(self._load.audit)
+        blocked = read_blocked_hosts(self._spec.audit_file)
         more = f" and {len(blocked) - MAX_REMARKS} more" if len(blocked) > MAX_REMARKS else ""
         named = ", ".join(blocked[:MAX_REMARKS]) + more
         return [f"not on the allow-list, so not reached: {named} (--allow-host allows one)"] if blocked else []
 
     def close(self) -> None:
         """Meet nobody any more."""
-        for one in (self._ours, self._theirs, *(listener for listener, _ in self._listeners.values())):
+        for one in (self._local_end, self._remote_end, *(listener for listener, _ in self._listeners.values())):
             if one is not None:
                 one.close()
 
 
 def _socket_pair() -> tuple[_socket.socket, _socket.socket]:
-    ours, theirs = _socket.socketpair()
-    return ours, theirs
+    local_end, remote_end = _socket.socketpair()
+    return local_end, remote_end
 
 
-def _wrap_socket(made: _socket.socket) -> socket.socket:
+def _wrap_socket(created: _socket.socket) -> socket.socket:
     """The same as a socket of the library, whose connections are such sockets too."""
     import socket
 
-    return socket.socket(fileno=made.detach())
+    return socket.socket(fileno=created.detach())
 
 
 def _listen_in_folder(folder: str) -> _socket.socket:
     """A socket in a folder of ours, whose path may be longer than the 107 letters that one can be bound by."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    made = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-    made.bind(f"/proc/self/fd/{place}/{CONTROL_SOCKET}")
-    made.listen(1)
-    os.close(place)
-    return made
+    address = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    created = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    created.bind(f"/proc/self/fd/{address}/{CONTROL_SOCKET}")
+    created.listen(1)
+    os.close(address)
+    return created
 
 
 def _open_pidfd(child: int) -> int | None:

@@ -112,14 +112,14 @@ def _body_length(fields: tuple[tuple[bytes, bytes], ...], minor: bytes) -> int:
     return int(next(iter(lengths), b"0"))
 
 
-def forwarded_head(asked: ProxyRequest, host: str) -> bytes:
+def forwarded_head(request: ProxyRequest, host: str) -> bytes:
     """The head of the request for the server itself, with this host and nothing that was meant for us."""
-    named = {token.strip().lower() for value in asked.all_of(b"connection") for token in value.split(b",")}
+    named = {token.strip().lower() for value in request.all_of(b"connection") for token in value.split(b",")}
     place = (
-        format_host_port(host, asked.port) if asked.port != 80 else format_host_port(host, 0).removesuffix(":0")
+        format_host_port(host, request.port) if request.port != 80 else format_host_port(host, 0).removesuffix(":0")
     ).encode("ascii")
-    lines = [asked.method.encode("ascii") + b" " + asked.target + b" HTTP/1." + asked.minor, b"Host: " + place]
-    for name, given in asked.fields:
+    lines = [request.method.encode("ascii") + b" " + request.target + b" HTTP/1." + request.minor, b"Host: " + place]
+    for name, given in request.fields:
         lower = name.lower()
         if (
             lower not in _HOP_BY_HOP_FIELDS
@@ -128,10 +128,10 @@ def forwarded_head(asked: ProxyRequest, host: str) -> bytes:
             and not lower.startswith(b"proxy-")
         ):
             lines.append(name + b": " + given)
-    if asked.length == CHUNKED:
+    if request.length == CHUNKED:
         lines.append(b"Transfer-Encoding: chunked")
-    elif asked.all_of(b"content-length"):
-        lines.append(b"Content-Length: %d" % asked.length)
+    elif request.all_of(b"content-length"):
+        lines.append(b"Content-Length: %d" % request.length)
     return b"\r\n".join([*lines, b"Connection: close", b"", b""])
 
 
@@ -157,12 +157,12 @@ class FixedLengthBody:
     """Lets so many bytes pass."""
 
     def __init__(self, length: int) -> None:
-        self._left = length
+        self._remaining = length
 
     def take(self, data: bytes) -> bytes:
         """What of it belongs to the body."""
-        passed = data[: self._left]
-        self._left -= len(passed)
+        passed = data[: self._remaining]
+        self._remaining -= len(passed)
         return passed
 
 
@@ -170,13 +170,13 @@ class ChunkedBody:
     """Lets one chunked body pass, without extensions and trailers."""
 
     def __init__(self) -> None:
-        self._held = bytearray()  # the beginning of a line
-        self._left = 0  # of the chunk, with the line end after it
+        self._buffer = bytearray()  # the beginning of a line
+        self._remaining = 0  # of the chunk, with the line end after it
         self._next: Callable[[], bytes | None] = self._size
 
     def take(self, data: bytes) -> bytes:
         """What of it belongs to the body, ValueError where it is malformed."""
-        self._held += data
+        self._buffer += data
         passed = bytearray()
         while (step := self._next()) is not None:
             passed += step
@@ -189,15 +189,15 @@ class ChunkedBody:
         found = _CHUNK_SIZE.fullmatch(line)
         if found is None:
             raise ValueError("a chunk has no size")
-        self._left = int(found[1], 16)
-        self._next = self._data if self._left else self._trailer
-        return b"%x\r\n" % self._left
+        self._remaining = int(found[1], 16)
+        self._next = self._data if self._remaining else self._trailer
+        return b"%x\r\n" % self._remaining
 
     def _data(self) -> bytes | None:
-        if self._left:
-            passed = bytes(self._held[: self._left])
-            del self._held[: len(passed)]
-            self._left -= len(passed)
+        if self._remaining:
+            passed = bytes(self._buffer[: self._remaining])
+            del self._buffer[: len(passed)]
+            self._remaining -= len(passed)
             return passed or None
         line = self._line()
         if line is None:
@@ -217,17 +217,17 @@ class ChunkedBody:
         return b"\r\n"
 
     def _over(self) -> None:
-        self._held.clear()
+        self._buffer.clear()
 
     def _line(self) -> bytes | None:
         """The next line without its end; None where it is not all there."""
-        end = self._held.find(b"\r\n")
-        if end > _MAX_CHUNK_LINE or (end < 0 and len(self._held) > _MAX_CHUNK_LINE):
+        end = self._buffer.find(b"\r\n")
+        if end > _MAX_CHUNK_LINE or (end < 0 and len(self._buffer) > _MAX_CHUNK_LINE):
             raise ValueError("a line between chunks is too long")
         if end < 0:
             return None
-        line = bytes(self._held[:end])
-        del self._held[: end + 2]
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 2]
         return line
 
 
@@ -235,20 +235,20 @@ class ResponseFilter:
     """Lets one answer pass, which then says that it is the last of its connection."""
 
     def __init__(self) -> None:
-        self._held: bytearray | None = bytearray()  # the beginning of a head; None once the body has begun
+        self._buffer: bytearray | None = bytearray()  # the beginning of a head; None once the body has begun
         self._begun = self._bad = False
 
     def take(self, data: bytes) -> bytes:
         """What the program gets of it; no data: the server has ended."""
         if self._bad:
             return b""
-        if self._held is None:
+        if self._buffer is None:
             return data
-        self._held += data
+        self._buffer += data
         passed = bytearray()
-        while self._held is not None and (end := self._held.find(b"\r\n\r\n")) >= 0 and not self._bad:
-            passed += self._head(self._held, end)
-        if self._held is not None and (not data or len(self._held) > MAX_HEAD_BYTES):
+        while self._buffer is not None and (end := self._buffer.find(b"\r\n\r\n")) >= 0 and not self._bad:
+            passed += self._head(self._buffer, end)
+        if self._buffer is not None and (not data or len(self._buffer) > MAX_HEAD_BYTES):
             self._bad = True
         return bytes(passed) + (BAD_GATEWAY if self._bad and not self._begun else b"")
 
@@ -263,7 +263,7 @@ class ResponseFilter:
         self._begun = True
         if found[1].startswith(b"1"):
             return b"\r\n".join([status, *lines, b"", b""])
-        self._held = None
+        self._buffer = None
         kept = [line for line in lines if not line.lower().startswith(_HOP_BY_HOP_PREFIXES)]
         return b"\r\n".join([status, *kept, b"Connection: close", b"", b""]) + held
 
@@ -308,13 +308,13 @@ class ClientHelloReader:
                 return None
             self._message += self._record[_RECORD_HEADER_BYTES : _RECORD_HEADER_BYTES + size]
             del self._record[: _RECORD_HEADER_BYTES + size]
-            if (told := self._told()) is not None:
-                return told
+            if (hello := self._parse_message()) is not None:
+                return hello
         if self._message:
             return None if len(self._record) < _RECORD_HEADER_BYTES else _BROKEN_HELLO
         return None if len(self._record) < _RECORD_HEADER_BYTES and _may_be_tls(self._record) else NOT_TLS
 
-    def _told(self) -> ClientHello | str | None:
+    def _parse_message(self) -> ClientHello | str | None:
         """What the message says so far, between two records."""
         message = self._message
         if message[0] != _CLIENT_HELLO or len(message) > MAX_HELLO_BYTES:

@@ -56,10 +56,10 @@ class EgressAudit:
         os.fchmod(self._file, 0o600)
         self._lock = threading.Lock()
         self._seen: dict[tuple[str, int, str, bool, str], tuple[float, int]] = {}
-        self._left = MAX_BYTES - os.fstat(self._file).st_size
+        self._bytes_left = MAX_BYTES - os.fstat(self._file).st_size
         self._unwritten = 0
 
-    def tell(self, host: str, port: int, how: str, allowed: bool, why: str = "") -> None:
+    def record(self, host: str, port: int, how: str, allowed: bool, why: str = "") -> None:
         """Note one call. Never raises: a log that the disk does not take must not hold up the calls."""
         import time
 
@@ -80,7 +80,7 @@ class EgressAudit:
         with self._lock:
             if self._file is None:
                 return
-            self._left = MAX_BYTES * 2
+            self._bytes_left = MAX_BYTES * 2
             for call, (at, count) in self._seen.items():
                 if count > 1:
                     self._write(_format_line(at, *call, count=count))
@@ -92,9 +92,9 @@ class EgressAudit:
             self._file = None
 
     def _write(self, line: bytes) -> bool:
-        if self._file is None or len(line) > self._left:
+        if self._file is None or len(line) > self._bytes_left:
             return False
-        self._left -= len(line)
+        self._bytes_left -= len(line)
         try:
             return os.write(self._file, line) == len(line)
         except OSError:
@@ -278,22 +278,22 @@ class _RelayDirection:
     """One direction. Nothing is read while something waits to be written."""
 
     def __init__(self, source: socket.socket, target: socket.socket, through: Callable[[bytes], bytes]) -> None:
-        self._source, self._target, self._through = source, target, through
-        self._reads = True
-        self.held = memoryview(b"")
-        self.over = False
+        self._source, self._target, self._transform = source, target, through
+        self._source_open = True
+        self.pending = memoryview(b"")
+        self.finished = False
 
-    def waits_for(self) -> tuple[int, int]:
+    def awaited_event(self) -> tuple[int, int]:
         """The descriptor that must be ready, and for what."""
-        return (self._target.fileno(), select.POLLOUT) if self.held else (self._source.fileno(), select.POLLIN)
+        return (self._target.fileno(), select.POLLOUT) if self.pending else (self._source.fileno(), select.POLLIN)
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """Move what can be moved now. Raises OSError where the source broke off, ValueError for what may not pass."""
-        if not self.held and self._reads:
+        if not self.pending and self._source_open:
             self._read()
-        if self.held:
+        if self.pending:
             self._write()
-        if not self.held and not self._reads and not self.over:
+        if not self.pending and not self._source_open and not self.finished:
             self._end()
 
     def _read(self) -> None:
@@ -301,19 +301,19 @@ class _RelayDirection:
             data = self._source.recv(CHUNK_BYTES)
         except BlockingIOError:
             return
-        self._reads = bool(data)
-        self.held = memoryview(self._through(data))
+        self._source_open = bool(data)
+        self.pending = memoryview(self._transform(data))
 
     def _write(self) -> None:
         try:
-            self.held = self.held[self._target.send(self.held) :]
+            self.pending = self.pending[self._target.send(self.pending) :]
         except BlockingIOError:
             return
         except ConnectionError:  # it takes no more, but what it has said still counts
-            self.over = True
+            self.finished = True
 
     def _end(self) -> None:
-        self.over = True
+        self.finished = True
         try:
             self._target.shutdown(SHUT_WR)
         except OSError:
@@ -330,12 +330,12 @@ def relay(
     Raises OSError where one breaks off, or nothing moved for `idle_s`; ValueError where something may not pass.
     """
     to_server, to_client = _RelayDirection(client, server, out), _RelayDirection(server, client, back or _unchanged)
-    to_server.held = memoryview(first)
+    to_server.pending = memoryview(first)
     client.setblocking(False)
     server.setblocking(False)
     try:
-        while not to_client.over or (back is None and not to_server.over):
-            _relay_once([flow for flow in (to_server, to_client) if not flow.over], idle_s)
+        while not to_client.finished or (back is None and not to_server.finished):
+            _relay_once([flow for flow in (to_server, to_client) if not flow.finished], idle_s)
     except (OSError, ValueError):
         reset_on_close(client)
         reset_on_close(server)
@@ -346,14 +346,14 @@ def _relay_once(flows: list[_RelayDirection], idle_s: float) -> None:
     """Wait until something can be moved, and move it."""
     ready = _ready_descriptors(flows, idle_s)
     for flow in flows:
-        if flow.waits_for()[0] in ready:
-            flow.go_on()
+        if flow.awaited_event()[0] in ready:
+            flow.advance()
 
 
 def _ready_descriptors(flows: list[_RelayDirection], idle_s: float) -> set[int]:
     """The descriptors at which something can be done, at least one."""
     wanted: dict[int, int] = {}
-    for file, event in (flow.waits_for() for flow in flows):
+    for file, event in (flow.awaited_event() for flow in flows):
         wanted[file] = wanted.get(file, 0) | event
     poll = select.poll()
     for file, events in wanted.items():
@@ -387,7 +387,7 @@ DEFAULT_PROXY_LIMITS = ProxyLimits()
 class _ProxyCall:
     """A request, the host that it may be put to, and the connection to that."""
 
-    asked: ProxyRequest
+    request: ProxyRequest
     host: str
     server: socket.socket
 
@@ -395,54 +395,54 @@ class _ProxyCall:
 class _ConnectionServer:
     """Serves connections, each in its caller's thread and to its end."""
 
-    def __init__(self, bounds: ProxyLimits) -> None:
-        self._bounds = bounds
-        self._seats = threading.Semaphore(bounds.connections)
+    def __init__(self, limits: ProxyLimits) -> None:
+        self._limits = limits
+        self._slots = threading.Semaphore(limits.connections)
 
     def serve(self, connection: socket.socket) -> None:
         """Serve one connection and close it. Never raises."""
-        seated = self._seats.acquire(blocking=False)
+        has_slot = self._slots.acquire(blocking=False)
         with connection:
             try:
                 disable_nagle(connection)
-                if seated:
-                    self._answer(connection)
+                if has_slot:
+                    self._handle(connection)
                 else:
-                    self._turn_away(connection)
+                    self._reject(connection)
             except (OSError, ValueError):
                 reset_on_close(connection)
             finally:
-                if seated:
-                    self._seats.release()
+                if has_slot:
+                    self._slots.release()
 
-    def _answer(self, client: socket.socket) -> None:
+    def _handle(self, client: socket.socket) -> None:
         raise NotImplementedError
 
-    def _turn_away(self, client: socket.socket) -> None:
+    def _reject(self, client: socket.socket) -> None:
         reset_on_close(client)
 
 
 class PortForward(_ConnectionServer):
     """A port of this machine that may be used from inside."""
 
-    def __init__(self, port: int, audit: EgressAudit, *, bounds: ProxyLimits = DEFAULT_PROXY_LIMITS) -> None:
-        super().__init__(bounds)
+    def __init__(self, port: int, audit: EgressAudit, *, limits: ProxyLimits = DEFAULT_PROXY_LIMITS) -> None:
+        super().__init__(limits)
         self._port, self._audit = port, audit
 
-    def _answer(self, client: socket.socket) -> None:
+    def _handle(self, client: socket.socket) -> None:
         """Join it with 127.0.0.1, else with ::1."""
         places: list[tuple[int, Sockaddr]] = [
             (socket.AF_INET, ("127.0.0.1", self._port)),
             (socket.AF_INET6, ("::1", self._port, 0, 0)),
         ]
         try:
-            server = connect_to_first(places, self._bounds.connect_s)
+            server = connect_to_first(places, self._limits.connect_s)
         except OSError as why:
-            self._audit.tell("localhost", self._port, "LOCAL", True, f"could not be reached: {why}")
+            self._audit.record("localhost", self._port, "LOCAL", True, f"could not be reached: {why}")
             raise
-        self._audit.tell("localhost", self._port, "LOCAL", True)
+        self._audit.record("localhost", self._port, "LOCAL", True)
         with server:
-            relay(client, server, self._bounds.idle_s)
+            relay(client, server, self._limits.idle_s)
 
 
 class EgressProxy(_ConnectionServer):
@@ -455,94 +455,96 @@ class EgressProxy(_ConnectionServer):
         token: str = "",
         *,
         resolve: Resolve | None = None,
-        bounds: ProxyLimits = DEFAULT_PROXY_LIMITS,
+        limits: ProxyLimits = DEFAULT_PROXY_LIMITS,
     ) -> None:
         """With a token, a request must bring it as the password of the user `ralph`."""
-        super().__init__(bounds)
-        self._rules, self._audit, self._resolve, self._key = rules, audit, resolve, _basic_credentials(token)
+        super().__init__(limits)
+        self._rules, self._audit, self._resolve, self._credentials = rules, audit, resolve, _basic_credentials(token)
 
-    def _turn_away(self, client: socket.socket) -> None:
+    def _reject(self, client: socket.socket) -> None:
         send_refusal(client, ProxyRefusal(503, "too many connections at a time"))
 
-    def _answer(self, client: socket.socket) -> None:
-        came = read_head(client, self._bounds.head_s)
-        if came is None:
+    def _handle(self, client: socket.socket) -> None:
+        received = read_head(client, self._limits.head_s)
+        if received is None:
             return
-        head, rest = came
-        call = self._call(head)
+        head, rest = received
+        call = self._connect(head)
         if isinstance(call, ProxyRefusal):
             send_refusal(client, call, bodiless=head.startswith(b"HEAD "))
             return
         with call.server:
-            if call.asked.method == "CONNECT":
+            if call.request.method == "CONNECT":
                 self._tunnel(client, rest, call)
             else:
-                self._pass_on(client, rest, call)
+                self._forward(client, rest, call)
 
-    def _call(self, head: bytes) -> _ProxyCall | ProxyRefusal:
+    def _connect(self, head: bytes) -> _ProxyCall | ProxyRefusal:
         """A connection to the host, if it is allowed, at an address that was judged, after one lookup."""
-        asked = self._read(head)
-        if isinstance(asked, ProxyRefusal):
-            return asked
-        allowed = self._rules.judge(asked.host, asked.port)
+        request = self._read(head)
+        if isinstance(request, ProxyRefusal):
+            return request
+        allowed = self._rules.judge(request.host, request.port)
         if isinstance(allowed, str):
-            return self._blocked(
-                asked, allowed, allow_list_entry_for(asked.host, asked.port) if allowed in ALLOWABLE_REFUSALS else ""
+            return self._refuse(
+                request,
+                allowed,
+                allow_list_entry_for(request.host, request.port) if allowed in ALLOWABLE_REFUSALS else "",
             )
         try:
             server = connect_to_first(
-                resolve_addresses(allowed, asked.port, resolve=self._resolve), self._bounds.connect_s
+                resolve_addresses(allowed, request.port, resolve=self._resolve), self._limits.connect_s
             )
         except PermissionError as why:
-            return self._blocked(
-                asked, str(why), "" if allowed.private else allow_list_entry_for(asked.host, asked.port, True)
+            return self._refuse(
+                request, str(why), "" if allowed.private else allow_list_entry_for(request.host, request.port, True)
             )
         except OSError as why:
-            self._audit.tell(allowed.host, asked.port, asked.method, True, f"could not be reached: {why}")
-            return ProxyRefusal(502, f"{format_host_port(allowed.host, asked.port)} could not be reached: {why}")
-        self._audit.tell(allowed.host, asked.port, asked.method, True)
-        return _ProxyCall(asked, allowed.host, server)
+            self._audit.record(allowed.host, request.port, request.method, True, f"could not be reached: {why}")
+            return ProxyRefusal(502, f"{format_host_port(allowed.host, request.port)} could not be reached: {why}")
+        self._audit.record(allowed.host, request.port, request.method, True)
+        return _ProxyCall(request, allowed.host, server)
 
     def _read(self, head: bytes) -> ProxyRequest | ProxyRefusal:
-        asked = parse_request(head)
-        if isinstance(asked, str):
+        request = parse_request(head)
+        if isinstance(request, str):
             method, _, target = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
-            self._audit.tell(target, 0, method, False, asked)
-            return ProxyRefusal(400, asked)
-        if self._key and not _is_authorised(asked.all_of(b"proxy-authorization"), self._key):
+            self._audit.record(target, 0, method, False, request)
+            return ProxyRefusal(400, request)
+        if self._credentials and not _is_authorised(request.all_of(b"proxy-authorization"), self._credentials):
             return ProxyRefusal(
                 407, "this proxy is for one sandbox alone", ('Proxy-Authenticate: Basic realm="ralph"',)
             )
-        return asked
+        return request
 
-    def _blocked(self, asked: ProxyRequest, why: str, entry: str) -> ProxyRefusal:
-        host = _normalise_or_keep(asked.host)[:MAX_HOST_CHARS]
-        self._audit.tell(host, asked.port, asked.method, False, why)
-        place = format_host_port(host, asked.port)
+    def _refuse(self, request: ProxyRequest, why: str, entry: str) -> ProxyRefusal:
+        host = _normalise_or_keep(request.host)[:MAX_HOST_CHARS]
+        self._audit.record(host, request.port, request.method, False, why)
+        place = format_host_port(host, request.port)
         advice = f"; the user can allow it with --allow-host {entry}" if entry else ""
         return ProxyRefusal(403, f"{place} {why}{advice}", (f"X-Ralph-Blocked: {place}",))
 
     def _tunnel(self, client: socket.socket, rest: bytes, call: _ProxyCall) -> None:
         """Join both, if what the client begins with is a TLS hello for this host."""
-        client.settimeout(self._bounds.head_s)
+        client.settimeout(self._limits.head_s)
         client.sendall(_CONNECTED)
-        first, said = read_client_hello(client, rest, self._bounds.head_s)
+        first, said = read_client_hello(client, rest, self._limits.head_s)
         match said:
             case ClientHello(name) if _normalise_or_keep(name) == call.host or (not name and is_ip_address(call.host)):
-                relay(client, call.server, self._bounds.idle_s, first=first)
+                relay(client, call.server, self._limits.idle_s, first=first)
             case ClientHello(""):
-                self._audit.tell(call.host, call.asked.port, "SNI", False, "is not named in the TLS hello")
+                self._audit.record(call.host, call.request.port, "SNI", False, "is not named in the TLS hello")
             case ClientHello(name):
                 why = f"is named in the TLS hello, but CONNECT was for {call.host}"
-                self._audit.tell(_normalise_or_keep(name), call.asked.port, "SNI", False, why)
+                self._audit.record(_normalise_or_keep(name), call.request.port, "SNI", False, why)
             case why if why:
-                self._audit.tell(call.host, call.asked.port, "SNI", False, f"what is sent {why}")
+                self._audit.record(call.host, call.request.port, "SNI", False, f"what is sent {why}")
 
-    def _pass_on(self, client: socket.socket, rest: bytes, call: _ProxyCall) -> None:
+    def _forward(self, client: socket.socket, rest: bytes, call: _ProxyCall) -> None:
         """Give the server this one request, and the client its answer."""
-        body = body_filter(call.asked.length)
-        first = forwarded_head(call.asked, call.host) + body.take(rest)
-        relay(client, call.server, self._bounds.idle_s, first=first, out=body.take, back=ResponseFilter().take)
+        body = body_filter(call.request.length)
+        first = forwarded_head(call.request, call.host) + body.take(rest)
+        relay(client, call.server, self._limits.idle_s, first=first, out=body.take, back=ResponseFilter().take)
         close_gracefully(client)
 
 

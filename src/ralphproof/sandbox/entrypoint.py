@@ -39,11 +39,11 @@ def main() -> NoReturn:
     os.environ.update(json.loads(_read_line(channel)))
     for listener in listeners:
         listener.close()
-    _restrict_self(orders["fence"])
+    _restrict_self(orders["landlock"])
     for name in RESET_SIGNALS:  # those around us ignore some, so that they outlast the program
         _signal.signal(getattr(_signal, name), _signal.SIG_DFL)
-    if orders["first"]:
-        _run_as_init(sys.argv[2:], channel, FORWARDED_SIGNALS if orders["passes_on"] else ())
+    if orders["as_init"]:
+        _run_as_init(sys.argv[2:], channel, FORWARDED_SIGNALS if orders["forward_signals"] else ())
     channel.close()
     _exec_program(sys.argv[2:])
 
@@ -84,13 +84,13 @@ def _send_listeners(channel: _socket.socket, descriptors: list[int]) -> None:
     channel.sendmsg([b"L"], rights)
 
 
-def _restrict_self(fence: dict[str, Any] | None) -> None:
+def _restrict_self(landlock: dict[str, Any] | None) -> None:
     """Forbid ourselves what the box itself does not keep from us."""
     sys.path.append(__file__.rsplit("/", 3)[0])
     from ralphproof.sandbox.landlock_seccomp import block_namespace_escapes, restrict_process
 
-    if fence:
-        restrict_process(fence["read"], fence["write"], fence["ports"])
+    if landlock:
+        restrict_process(landlock["read"], landlock["write"], landlock["ports"])
     else:
         block_namespace_escapes()
 

@@ -57,9 +57,9 @@ def filter_environment(env: Mapping[str, str], keeps: Iterable[str]) -> dict[str
 TURN_VARIABLE = "RALPH_TURN"  # by which whoever owns a command finds its processes
 
 
-def passed_variable_names(box: SandboxPlan, present: Iterable[str]) -> tuple[str, ...]:
+def passed_variable_names(plan: SandboxPlan, present: Iterable[str]) -> tuple[str, ...]:
     """Those `present` that the box keeps, those that it sets, and the mark."""
-    names = {name for name in box.keeps if not name.endswith("*")}
-    beginnings = tuple(name[:-1] for name in box.keeps if name.endswith("*"))
+    names = {name for name in plan.passed_variables if not name.endswith("*")}
+    beginnings = tuple(name[:-1] for name in plan.passed_variables if name.endswith("*"))
     kept = [name for name in sorted(present) if name in names or (beginnings and name.startswith(beginnings))]
-    return tuple(dict.fromkeys((*kept, *(name for name, _ in box.sets), TURN_VARIABLE)))
+    return tuple(dict.fromkeys((*kept, *(name for name, _ in plan.variables), TURN_VARIABLE)))

@@ -53,9 +53,9 @@ MAX_SETTINGS_BYTES = 1 << 20
 def login_covers(mounts: Iterable[Mount]) -> Iterator[Mount]:
     """What lies over logins in folders that are shown."""
     for mount in mounts:
-        if mount.source != DEV_NULL and os.path.isdir(mount.outside):
-            for file in _find_login_files(mount.outside):
-                yield Mount(READ_ONLY, mount.path.rstrip("/") + file[len(mount.outside) :], DEV_NULL)
+        if mount.source != DEV_NULL and os.path.isdir(mount.host_path):
+            for file in _find_login_files(mount.host_path):
+                yield Mount(READ_ONLY, mount.path.rstrip("/") + file[len(mount.host_path) :], DEV_NULL)
 
 
 def _find_login_files(top: str) -> Iterator[str]:
@@ -102,8 +102,8 @@ def covers_for_paths(places: Iterable[str], mounts: Iterable[Mount], empty: str 
         for mount in mounts
         if mount.kind != EMPTY_FOLDER and mount.source != DEV_NULL
         for place, kind in there
-        if is_within(place, mount.outside)
-        for inside in [mount.path.rstrip("/") + place[len(mount.outside.rstrip("/")) :]]
+        if is_within(place, mount.host_path)
+        for inside in [mount.path.rstrip("/") + place[len(mount.host_path.rstrip("/")) :]]
     )
     return tuple(dict.fromkeys(covers))
 
@@ -365,7 +365,7 @@ def tool_mounts(environ: Mapping[str, str], home: str, ecosystems: Iterable[Ecos
     out_of_sight = find_hidden_paths(home, environ)
     places = [
         *VERSION_MANAGERS,
-        *(place for one in ecosystems for place in one.places),
+        *(place for one in ecosystems for place in one.tool_folders),
         *(ToolFolder("", name) for name in CERTIFICATE_VARIABLES),
     ]
     wanted = [
@@ -399,7 +399,7 @@ def _path_tool_folders(environ: Mapping[str, str], home: str, out_of_sight: Hidd
 
 def _tool_folder_paths(place: ToolFolder, environ: Mapping[str, str], home: str) -> Iterator[tuple[str, str]]:
     for source, inside in locate_path(place.variable, place.folder, environ, home):
-        for part in place.parts or ("",):
+        for part in place.shown_parts or ("",):
             yield os.path.normpath(os.path.join(source, part)), os.path.normpath(os.path.join(inside, part))
 
 
@@ -446,7 +446,7 @@ def filter_mounts(
     Too much is a home folder, the state of this program, and what logins lie in.
     """
     out_of_sight = find_hidden_paths(home, environ, state_dirs)
-    named = {mount.path: mount for mount in mounts if mount.source == DEV_NULL or not out_of_sight.in_(mount.outside)}
+    named = {mount.path: mount for mount in mounts if mount.source == DEV_NULL or not out_of_sight.in_(mount.host_path)}
     kept: list[Mount] = []
     for mount in sorted(named.values(), key=lambda one: one.path.count("/")):
         nearest = next((over for over in reversed(kept) if is_within(mount.path, over.path)), None)
@@ -465,5 +465,5 @@ def system_login_covers(
 
 def _already_shows(over: Mount, mount: Mount) -> bool:
     """Whether a folder's mount shows what another below it does."""
-    place = os.path.join(over.outside, os.path.relpath(mount.path, over.path))
-    return over.kind == mount.kind and os.path.realpath(place) == os.path.realpath(mount.outside)
+    place = os.path.join(over.host_path, os.path.relpath(mount.path, over.path))
+    return over.kind == mount.kind and os.path.realpath(place) == os.path.realpath(mount.host_path)

@@ -21,7 +21,7 @@ FORWARDED_SIGNALS = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUS
 KEYBOARD_SIGNALS = (2, 3)  # SIGINT, SIGQUIT
 
 
-def run_in_sandbox(backend: Backend, terrain: SandboxConfig, argv: tuple[str, ...], agent: str) -> int:
+def run_in_sandbox(backend: Backend, config: SandboxConfig, argv: tuple[str, ...], agent: str) -> int:
     """Run it to its end; its exit code."""
     from ralphproof.sandbox import runner
     from ralphproof.sandbox.egress_proxy import read_blocked_hosts
@@ -29,18 +29,18 @@ def run_in_sandbox(backend: Backend, terrain: SandboxConfig, argv: tuple[str, ..
     from ralphproof.sandbox.planner import SandboxPlanner
     from ralphproof.sandbox.read_only_paths import Placeholders
 
-    boxes = SandboxPlanner(terrain, backend)
+    boxes = SandboxPlanner(config, backend)
     base = os.path.join(boxes.private, f"by-hand-{os.getpid()}")
     here = os.path.realpath(os.getcwd())
-    cwd = here if (here + "/").startswith(terrain.root + "/") else terrain.root
-    command = Command(argv, cwd, terrain.environ, f"{base}.log", f"{base}.turn", "by-hand", agent=agent)
-    ghosts = Placeholders(boxes.private)
-    ghosts.lift()
-    held = ghosts.hold()
+    cwd = here if (here + "/").startswith(config.root + "/") else config.root
+    command = Command(argv, cwd, config.environ, f"{base}.log", f"{base}.turn", "by-hand", agent=agent)
+    placeholders = Placeholders(boxes.private)
+    placeholders.release()
+    lock = placeholders.acquire()
     try:
-        box = replace(boxes.box(command), attended=os.isatty(0))
-        ghosts.lay([path for path in box.ghosts if path not in box.hollow], box.hollow, box.unseen)
-        if why := backend.ready(box, command):
+        plan = replace(boxes.plan(command), interactive=os.isatty(0))
+        placeholders.create(plan.placeholder_files, plan.placeholder_folders, plan.hidden_placeholders)
+        if why := backend.prepare(plan, command):
             print(f"ralph: sandbox {backend.name}: {why}", file=sys.stderr)
             return 126
         audit = os.path.join(boxes.private, "by-hand.egress.ndjson")
@@ -48,15 +48,15 @@ def run_in_sandbox(backend: Backend, terrain: SandboxConfig, argv: tuple[str, ..
             os.unlink(audit)
         write_launch_spec(
             base + runner.LAUNCH_SPEC_SUFFIX,
-            LaunchSpec(box, backend.way(box), audit, base + runner.REPORT_SUFFIX, ghosts.lock),
+            LaunchSpec(plan, backend.entry(plan), audit, base + runner.REPORT_SUFFIX, placeholders.lock_file),
         )
         code = _run_to_end(runner.wrap_command(command, base + runner.LAUNCH_SPEC_SUFFIX))
-        backend.over(box)
+        backend.clean_up(plan)
         if read_blocked_hosts(audit):
             print(f"ralph: what was called, and what became of it, is in {audit}", file=sys.stderr)
         return code
     finally:
-        ghosts.lift(held)
+        placeholders.release(lock)
         for ending in (runner.LAUNCH_SPEC_SUFFIX, runner.REPORT_SUFFIX):
             if os.path.exists(base + ending):
                 os.unlink(base + ending)

@@ -45,7 +45,7 @@ class Landlock:
 
     name = "landlock"
     strength = "partial"
-    weak: tuple[str, ...] = (
+    weaknesses: tuple[str, ...] = (
         "protected paths are watched, not held",
         "ports are held by number, not by host",
         "other processes and their command lines can be seen, though neither signalled nor read",
@@ -54,13 +54,13 @@ class Landlock:
         "that a file outside is there, its size and its dates can be seen",
         "modes and dates of the user's own files outside can be changed",
     )
-    holds = remounts = False
+    protects_paths = can_remount = False
 
     def __init__(self) -> None:
         # Looked for once: a mode that was changed from inside must not show a later command more.
         self._for_others: dict[str, tuple[str, ...]] = {}
 
-    def lacking(self) -> BackendProblem | None:
+    def problem(self) -> BackendProblem | None:
         """What the kernel says of itself."""
         if sys.platform != "linux":
             return BackendProblem("Landlock is a part of Linux")
@@ -76,41 +76,41 @@ class Landlock:
             return BackendProblem("this kernel cannot filter system calls", "use a kernel with CONFIG_SECCOMP_FILTER")
         return None
 
-    def way(self, box: SandboxPlan) -> SandboxEntry:
-        return SandboxEntry((), PROXY_BY_PORT, fence=self.fence(box, os.geteuid() == 0))
+    def entry(self, plan: SandboxPlan) -> SandboxEntry:
+        return SandboxEntry((), PROXY_BY_PORT, landlock=self.landlock(plan, os.geteuid() == 0))
 
-    def fence(self, box: SandboxPlan, root_user: bool) -> LandlockRules:
+    def landlock(self, plan: SandboxPlan, root_user: bool) -> LandlockRules:
         """What of a box can be held. Its paths must be real ones.
 
         A place that is written is open to everything below it, so nothing below it is listed again: a link that was
         put there from inside would be followed. `root_user` is one whom no mode stops from reading.
         """
-        seen = _visible_mounts(box.mounts)
+        seen = _visible_mounts(plan.mounts)
         write = _outermost_paths(
-            [*(one.outside for one in seen if one.kind == WRITABLE), *([box.temp] if box.temp else [])]
+            [*(one.host_path for one in seen if one.kind == WRITABLE), *([plan.temp] if plan.temp else [])]
         )
         covered = (*_covered_paths(seen), *(SECRET_FILES if root_user else ()))
-        shown = [one.outside for one in seen if one.kind == READ_ONLY and one.outside != DEV_NULL]
+        shown = [one.host_path for one in seen if one.kind == READ_ONLY and one.host_path != DEV_NULL]
         read = [
             piece
             for path in dict.fromkeys(shown)
             if not any(is_within(path, top) for top in write)
             for whole in list_around(path, covered)
             for piece in (
-                self._others_may(whole) if root_user and not _is_shown_on_purpose(path, box.home) else (whole,)
+                self._others_may(whole) if root_user and not _is_shown_on_purpose(path, plan.home) else (whole,)
             )
         ]
-        return LandlockRules((*dict.fromkeys(read), PROC_FOLDER), (*write, *DEVICES), box.egress.local_ports)
+        return LandlockRules((*dict.fromkeys(read), PROC_FOLDER), (*write, *DEVICES), plan.egress.local_ports)
 
     def _others_may(self, path: str) -> tuple[str, ...]:
         if path not in self._for_others:
             self._for_others[path] = _is_open_to_others(path)
         return self._for_others[path]
 
-    def ready(self, box: SandboxPlan, command: Command) -> str:
+    def prepare(self, plan: SandboxPlan, command: Command) -> str:
         return ""
 
-    def over(self, box: SandboxPlan) -> None:
+    def clean_up(self, plan: SandboxPlan) -> None:
         """Nothing is left of it."""
 
 
@@ -154,8 +154,8 @@ def _covered_paths(seen: Sequence[Mount]) -> Iterator[str]:
         for one in seen:
             if one is over or not is_within(one.path, over.path):
                 continue
-            place = over.outside.rstrip("/") + one.path[len(over.path.rstrip("/")) :]
-            if one.kind == EMPTY_FOLDER or os.path.realpath(place) != os.path.realpath(one.outside):
+            place = over.host_path.rstrip("/") + one.path[len(over.path.rstrip("/")) :]
+            if one.kind == EMPTY_FOLDER or os.path.realpath(place) != os.path.realpath(one.host_path):
                 yield place
 
 

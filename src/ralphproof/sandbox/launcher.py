@@ -31,23 +31,25 @@ def main() -> NoReturn:
     from ralphproof.sandbox.plan import read_launch_spec, remove_temp_folder, write_launch_report
 
     os.closerange(3, 1 + max(map(int, os.listdir("/dev/fd"))))  # what others left open is not for those inside
-    load = read_launch_spec(sys.argv[1])
+    spec = read_launch_spec(sys.argv[1])
     for name in IGNORED_SIGNALS:
         _signal.signal(getattr(_signal, name), _signal.SIG_IGN)
-    lock = _lock_placeholders(load.lock)
-    os.makedirs(load.box.temp, mode=0o700, exist_ok=True)
-    gate = EgressGateway(load)
-    code, full = _run_to_end(load, gate)
-    for remark in (*gate.remarks(), *([f"it reached its limit of {full}"] if full else [])):
+    lock = _lock_placeholders(spec.lock_file)
+    os.makedirs(spec.plan.temp, mode=0o700, exist_ok=True)
+    gateway = EgressGateway(spec)
+    code, limit_reached = _run_to_end(spec, gateway)
+    for remark in (*gateway.refusal_notes(), *([f"it reached its limit of {limit_reached}"] if limit_reached else [])):
         os.write(2, f"ralph sandbox: {remark}\n".encode(errors="replace"))
-    gate.close()
-    remove_temp_folder(load.box.temp)
-    write_launch_report(load.report, gate.entered, full)
+    gateway.close()
+    remove_temp_folder(spec.plan.temp)
+    write_launch_report(spec.report_file, gateway.entered, limit_reached)
     if lock is not None:
         from ralphproof.sandbox.read_only_paths import Placeholders
 
         os.close(lock)
-        Placeholders(os.path.dirname(load.lock)).lift()  # the harness may be dead; while it lives, nothing is lifted
+        Placeholders(
+            os.path.dirname(spec.lock_file)
+        ).release()  # the harness may be dead; while it lives, nothing is lifted
     os._exit(code)  # connections may still be served, and nobody is left to be served
 
 
@@ -62,31 +64,31 @@ def _lock_placeholders(path: str) -> int | None:
     return file
 
 
-def _run_to_end(load: LaunchSpec, gate: EgressGateway) -> tuple[int, str]:
+def _run_to_end(spec: LaunchSpec, gateway: EgressGateway) -> tuple[int, str]:
     """Start the program inside and see it to its end: its exit code, and the limit that it reached."""
     from ralphproof.sandbox.resource_limits import LimitedCommand, find_limit_mechanism
 
-    found = find_limit_mechanism(load.box.ration)
-    enclosure = LimitedCommand(found, load.box.ration, os.path.basename(load.report))
+    found = find_limit_mechanism(spec.plan.limits)
+    limited = LimitedCommand(found, spec.plan.limits, os.path.basename(spec.report_file))
     try:
-        argv = (*found.prefix, *gate.argv(ENTRYPOINT, tuple(sys.argv[2:])))
-        child = _start(argv, load, gate, enclosure)
-        gate.opened()
-        status = gate.serve(child)
-        return (status if status >= 0 else 128 - status), enclosure.full()
+        argv = (*found.prefix, *gateway.argv(ENTRYPOINT, tuple(sys.argv[2:])))
+        child = _start(argv, spec, gateway, limited)
+        gateway.close_remote_end()
+        status = gateway.serve(child)
+        return (status if status >= 0 else 128 - status), limited.limit_reached()
     finally:
-        enclosure.close()
+        limited.close()
 
 
-def _start(argv: tuple[str, ...], load: LaunchSpec, gate: EgressGateway, enclosure: object) -> int:
-    env = gate.environment(dict(os.environ))
+def _start(argv: tuple[str, ...], spec: LaunchSpec, gateway: EgressGateway, limited: object) -> int:
+    env = gateway.environment(dict(os.environ))
     child = os.fork()
     if child:
         return child
     try:
-        enclosure.enter()  # type: ignore[attr-defined]
-        gate.pass_down()
-        if load.way.bare:  # nobody inside would make them count again
+        limited.enter()  # type: ignore[attr-defined]
+        gateway.keep_channel_in_child()
+        if spec.entry.no_entrypoint:  # nobody inside would make them count again
             for name in IGNORED_SIGNALS:
                 _signal.signal(getattr(_signal, name), _signal.SIG_DFL)
         os.execvpe(argv[0], argv, env)

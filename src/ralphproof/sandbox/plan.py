@@ -37,7 +37,7 @@ class Mount:
     source: str = ""
 
     @property
-    def outside(self) -> str:
+    def host_path(self) -> str:
         return self.source or self.path
 
 
@@ -64,11 +64,11 @@ class ResourceLimits:
 class SandboxPlan:
     """Everything that one command can reach.
 
-    `mounts` are all there is of the file system. `ghosts` are those of their places that are not there outside, and
-    must not come to be: something lies over them meanwhile. Of these, and of what lies above them, `hollow` are
-    folders. `keeps` names the variables that stay (a star at the end of one stands for all that begin so), and `sets`
+    `mounts` are all there is of the file system. `placeholders` are those of their places that are not there outside, and
+    must not come to be: something lies over them meanwhile. Of these, and of what lies above them, `placeholder_folders` are
+    folders. `passed_variables` names the variables that stay (a star at the end of one stands for all that begin so), and `variables`
     gives others. `temp` is a private folder outside, for kinds that have no file system of their own. `names` are the
-    protected paths among the mounts, from the root, for people. One that is `attended` has somebody at its terminal.
+    protected paths among the mounts, from the root, for people. One that is `interactive` has somebody at its terminal.
     """
 
     root: str
@@ -76,23 +76,27 @@ class SandboxPlan:
     temp: str
     mounts: tuple[Mount, ...]
     egress: EgressPolicy = EgressPolicy()
-    ration: ResourceLimits = ResourceLimits()
-    keeps: tuple[str, ...] = ()
-    sets: tuple[tuple[str, str], ...] = ()
-    ghosts: tuple[str, ...] = ()
-    hollow: tuple[str, ...] = ()
+    limits: ResourceLimits = ResourceLimits()
+    passed_variables: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
+    placeholders: tuple[str, ...] = ()
+    placeholder_folders: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     cwd: str = ""
-    attended: bool = False
+    interactive: bool = False
 
     @property
-    def unseen(self) -> tuple[str, ...]:
+    def placeholder_files(self) -> tuple[str, ...]:
+        return tuple(path for path in self.placeholders if path not in self.placeholder_folders)
+
+    @property
+    def hidden_placeholders(self) -> tuple[str, ...]:
         """Those of the ghosts that are seen nowhere: inside an empty file lies over them."""
         blank = {mount.path for mount in self.mounts if mount.source.endswith("/" + BLANK_FILE)}
-        return tuple(path for path in self.ghosts if path in blank)
+        return tuple(path for path in self.placeholders if path in blank)
 
     @property
-    def meeting(self) -> str:
+    def socket_folder(self) -> str:
         """The folder of the socket at which a container meets the outer program."""
         return self.temp + "/meeting"
 
@@ -110,17 +114,17 @@ class LandlockRules:
 class SandboxEntry:
     """How a box is entered: what stands before the program's own argument list, and how the network is reached.
 
-    `fence` is what the program inside is to forbid itself first. `env` is for the entering program alone. A box that
-    is `bare` has nobody of ours inside: its program is started as it is. A program that is `reached` by signals to
+    `landlock` is what the program inside is to forbid itself first. `env` is for the entering program alone. A box that
+    is `no_entrypoint` has nobody of ours inside: its program is started as it is. A program that is `gets_group_signals` by signals to
     all processes of its turn has none passed on to it: a second one often means "at once".
     """
 
     argv: tuple[str, ...]
-    meets: str
-    fence: LandlockRules | None = None
+    proxy_access: str
+    landlock: LandlockRules | None = None
     env: tuple[tuple[str, str], ...] = ()
-    bare: bool = False
-    reached: bool = True
+    no_entrypoint: bool = False
+    gets_group_signals: bool = True
 
 
 @value
@@ -128,7 +132,7 @@ class BackendProblem:
     """Why a kind of sandbox cannot be used here, and how to mend that; both in one clause."""
 
     why: str
-    mend: str = ""
+    remedy: str = ""
 
 
 class Backend(Protocol):
@@ -136,20 +140,20 @@ class Backend(Protocol):
 
     name: str
     strength: str  # strong or partial
-    weak: tuple[str, ...]  # what it does not hold, each in one clause
-    holds: bool  # whether paths inside the project can be held read-only
-    remounts: bool  # whether a place can be shown at another path
+    weaknesses: tuple[str, ...]  # what it does not hold, each in one clause
+    protects_paths: bool  # whether paths inside the project can be held read-only
+    can_remount: bool  # whether a place can be shown at another path
 
-    def lacking(self) -> BackendProblem | None:
+    def problem(self) -> BackendProblem | None:
         """What is missing here, as far as can be told without trying."""
 
-    def way(self, box: SandboxPlan) -> SandboxEntry:
+    def entry(self, plan: SandboxPlan) -> SandboxEntry:
         """How this box is entered."""
 
-    def ready(self, box: SandboxPlan, command: Command) -> str:
+    def prepare(self, plan: SandboxPlan, command: Command) -> str:
         """Do what comes before every command; why that failed, if it did."""
 
-    def over(self, box: SandboxPlan) -> None:
+    def clean_up(self, plan: SandboxPlan) -> None:
         """Do what comes after every command."""
 
 
@@ -158,16 +162,16 @@ class Backend(Protocol):
 
 @value
 class LaunchSpec:
-    """A box, how it is entered, and where things are written: what was called (`audit`), and how it went (`report`).
+    """A box, how it is entered, and where things are written: what was called (`audit_file`), and how it went (`report_file`).
 
-    `lock` is held for as long as the program lives.
+    `lock_file` is held for as long as the program lives.
     """
 
-    box: SandboxPlan
-    way: SandboxEntry
-    audit: str
-    report: str
-    lock: str = ""
+    plan: SandboxPlan
+    entry: SandboxEntry
+    audit_file: str
+    report_file: str
+    lock_file: str = ""
 
 
 @value
@@ -175,30 +179,30 @@ class LaunchReport:
     """How it went: whether the program inside was reached at all, and the limit that it reached."""
 
     entered: bool
-    full: str = ""
+    limit_reached: str = ""
 
 
-def write_launch_spec(path: str, load: LaunchSpec) -> None:
+def write_launch_spec(path: str, spec: LaunchSpec) -> None:
     """For the owner's eyes alone; whole or not at all."""
     import json
 
-    _write_private_json(path, json.dumps(pack(load), ensure_ascii=True).encode())
+    _write_private_json(path, json.dumps(pack(spec), ensure_ascii=True).encode())
 
 
 def read_launch_spec(path: str) -> LaunchSpec:
     import json
 
     with open(path, "rb") as file:
-        load = unpack(json.load(file))
-    if not isinstance(load, LaunchSpec):
+        spec = unpack(json.load(file))
+    if not isinstance(spec, LaunchSpec):
         raise TypeError(f"{path} is no load")
-    return load
+    return spec
 
 
-def write_launch_report(path: str, entered: bool, full: str) -> None:
+def write_launch_report(path: str, entered: bool, limit_reached: str) -> None:
     import json
 
-    _write_private_json(path, json.dumps(pack(LaunchReport(entered, full))).encode())
+    _write_private_json(path, json.dumps(pack(LaunchReport(entered, limit_reached))).encode())
 
 
 def read_launch_report(path: str) -> LaunchReport | None:

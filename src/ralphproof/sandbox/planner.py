@@ -58,8 +58,8 @@ class ProtectedMounts:
     """The mounts of a project, what must not come to be in it, and the folders that must be there for that."""
 
     mounts: tuple[Mount, ...]
-    ghosts: tuple[str, ...] = ()
-    hollow: tuple[str, ...] = ()
+    placeholders: tuple[str, ...] = ()
+    placeholder_folders: tuple[str, ...] = ()
 
 
 def project_mounts(root: str, held: ReadOnlyPaths) -> list[Mount]:
@@ -91,22 +91,24 @@ def protected_mounts(root: str, held: ReadOnlyPaths, before: Sequence[Mount], pr
     files, folders = ([one for one in those if one in paths] for those in (held.files, held.folders))
     if held.exclude and not os.path.lexists(held.exclude):
         files.append(held.exclude)
-    ghosts = (*files, *folders)
+    placeholders = (*files, *folders)
     tops = tuple(mount.path for mount in before if mount.kind == WRITABLE)
     above = {over for path in (*paths, held.exclude) if path for over in _parents_up_to(path, tops)}
     kinds = {**dict.fromkeys(above, WRITABLE), **dict.fromkeys(paths, READ_ONLY)}
     blank = dict.fromkeys(held.unread if sys.platform == "linux" else (), os.path.join(private, BLANK_FILE))
     mounts = [Mount(kinds[path], path, blank.get(path, "")) for path in sorted(kinds, key=lambda path: path.count("/"))]
-    missing = {over for path in ghosts for over in _missing_parents(path)}
+    missing = {over for path in placeholders for over in _missing_parents(path)}
     hollow = tuple(sorted({*missing, *folders}, key=len))
-    return ProtectedMounts((*mounts, *_git_exclude_mounts(root, held.exclude, ghosts, private)), ghosts, hollow)
+    return ProtectedMounts(
+        (*mounts, *_git_exclude_mounts(root, held.exclude, placeholders, private)), placeholders, hollow
+    )
 
 
-def _git_exclude_mounts(root: str, exclude: str, ghosts: Iterable[str], private: str) -> Iterator[Mount]:
+def _git_exclude_mounts(root: str, exclude: str, placeholders: Iterable[str], private: str) -> Iterator[Mount]:
     """What must not come to be is there, empty: git is to pass it over."""
     if not exclude:
         return
-    names = (os.path.relpath(path, root) for path in ghosts if is_within(path, root))
+    names = (os.path.relpath(path, root) for path in placeholders if is_within(path, root))
     lines = [_exclude_line(name) for name in names if not name.startswith(".git/") and "\n" not in name]
     file = os.path.join(private, "exclude")
     write_private_file(file, (read_file(exclude) or b"").decode("utf-8", "surrogateescape") + "\n" + "".join(lines))
@@ -178,13 +180,15 @@ GIT_KEYS_PATTERN = r"^(user\.(name|email)|core\.excludesfile)$"
 
 def git_config_mounts(environ: Mapping[str, str], home: str, private: str) -> Iterator[Mount]:
     """What lies in the home folder for git; `private` is a folder for a file of ours."""
-    file, said = os.path.join(private, "gitconfig"), _read_git_config(environ)
+    file, values = os.path.join(private, "gitconfig"), _read_git_config(environ)
     lines = [
-        f"\t{key} = {_quote_git_value(said[f'user.{key}'])}\n" for key in ("name", "email") if said.get(f"user.{key}")
+        f"\t{key} = {_quote_git_value(values[f'user.{key}'])}\n"
+        for key in ("name", "email")
+        if values.get(f"user.{key}")
     ]
     write_private_file(file, "[user]\n" + "".join(lines) + "[safe]\n\tdirectory = *\n")
     yield Mount(READ_ONLY, os.path.join(home, ".gitconfig"), file)
-    named = said.get("core.excludesfile", "")
+    named = values.get("core.excludesfile", "")
     usual = [source for source, _ in locate_path("", GLOBAL_IGNORE_FILE, environ, home)]
     ignored = [expand_home(named, home)] if named else usual
     if found := next((one for one in reversed(ignored) if os.path.isfile(one)), ""):
@@ -232,7 +236,7 @@ def refresh_mounts(mounts: Sequence[Mount], covers: tuple[str, ...]) -> list[Mou
 
 
 def _still_exists(mount: Mount, before: Sequence[Mount], covers: tuple[str, ...]) -> bool:
-    return os.path.lexists(covered_path(mount, before, covers) if mount.source in covers else mount.outside)
+    return os.path.lexists(covered_path(mount, before, covers) if mount.source in covers else mount.host_path)
 
 
 def _is_in_empty_folder(path: str, mounts: Sequence[Mount]) -> bool:
@@ -247,7 +251,7 @@ def covered_path(cover: Mount, before: Sequence[Mount], covers: tuple[str, ...])
         (one for one in reversed(before) if is_within(cover.path, one.path) and one.source not in covers), cover
     )
     inner = os.path.relpath(cover.path, over.path)
-    return cover.path if over is cover else os.path.normpath(os.path.join(over.outside, inner))
+    return cover.path if over is cover else os.path.normpath(os.path.join(over.host_path, inner))
 
 
 # A box where no place can be shown elsewhere: a home of links, and a temporary folder that is a real one.
@@ -255,17 +259,19 @@ def covered_path(cover: Mount, before: Sequence[Mount], covers: tuple[str, ...])
 
 def mounts_in_place(mounts: Sequence[Mount], temp: str, home: str, store: str, covers: tuple[str, ...]) -> list[Mount]:
     """The same mounts at their own places. What lies over something, to hide it, hides it where that is."""
-    made = temporary_home(temp)
-    _remove_folder(made)  # a turn that is taken up again: what was left there is not ours
-    os.makedirs(made, mode=0o700)
+    temp_home = temporary_home(temp)
+    _remove_folder(temp_home)  # a turn that is taken up again: what was left there is not ours
+    os.makedirs(temp_home, mode=0o700)
     linked: list[str] = []
     for mount in mounts:
         if mount.kind == EMPTY_FOLDER or mount.source in covers:
             continue
-        for theirs, here in ((store, store), (home, made)):
+        for theirs, here in ((store, store), (home, temp_home)):
             if is_within(mount.path, theirs) and mount.path != theirs:
-                if mount.source or here == made:
-                    _create_link(os.path.join(here, os.path.relpath(mount.path, theirs)), mount.outside, linked, store)
+                if mount.source or here == temp_home:
+                    _create_link(
+                        os.path.join(here, os.path.relpath(mount.path, theirs)), mount.host_path, linked, store
+                    )
                 break
     plain = [
         _mount_at_own_path(mount, mounts[:place], covers)
@@ -291,7 +297,7 @@ def _mount_at_own_path(mount: Mount, before: Sequence[Mount], covers: tuple[str,
     if mount.kind == EMPTY_FOLDER:
         return mount
     if mount.source not in covers:
-        return Mount(mount.kind, mount.outside)
+        return Mount(mount.kind, mount.host_path)
     return Mount(READ_ONLY, covered_path(mount, before, covers), mount.source)
 
 
@@ -324,29 +330,31 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 def agent_home_mounts(
-    lodging: AgentRequirements, own: str, environ: Mapping[str, str], home: str
+    requirements: AgentRequirements, own: str, environ: Mapping[str, str], home: str
 ) -> tuple[list[Mount], dict[str, str]]:
-    """What an agent keeps in its folder `own`, what it may read of the user's, and the variables that say where."""
-    if not lodging.folder:
+    """What an agent keeps in its folder `run_files`, what it may read of the user's, and the variables that say where."""
+    if not requirements.folder:
         return [], {}
     make_private_folder(own)
-    usual = os.path.join(home, lodging.folder.removeprefix("~/"))
-    place = own if lodging.variable else usual
+    usual = os.path.join(home, requirements.folder.removeprefix("~/"))
+    place = own if requirements.variable else usual
     mounts = {place: Mount(WRITABLE, place, "" if place == own else own)}
-    lent = list(_shared_user_files(lodging, environ, home))
-    _remove_agent_overrides(own, [name for _, name in lent if name not in lodging.logins])
-    for theirs, name in lent:
+    shared = list(_shared_user_files(requirements, environ, home))
+    _remove_agent_overrides(own, [name for _, name in shared if name not in requirements.logins])
+    for theirs, name in shared:
         if os.path.exists(theirs):
             inside = name if os.path.isabs(name) else os.path.join(place, name)
             _clear_mount_point(os.path.join(own, name), theirs)
             mounts[inside] = Mount(READ_ONLY, inside, os.path.realpath(theirs))
-    return list(mounts.values()), {lodging.variable: own} if lodging.variable else {}
+    return list(mounts.values()), {requirements.variable: own} if requirements.variable else {}
 
 
-def _shared_user_files(lodging: AgentRequirements, environ: Mapping[str, str], home: str) -> Iterator[tuple[str, str]]:
+def _shared_user_files(
+    requirements: AgentRequirements, environ: Mapping[str, str], home: str
+) -> Iterator[tuple[str, str]]:
     """Files and folders of the user, each with its name in the agent's folder, or its whole path inside."""
-    folders = [source for source, _ in locate_path(lodging.variable, lodging.folder, environ, home)]
-    for name in lodging.lent:
+    folders = [source for source, _ in locate_path(requirements.variable, requirements.folder, environ, home)]
+    for name in requirements.lent:
         if name.startswith("~/"):
             yield from (
                 (source, inside) for source, inside in locate_path("", name, environ, home) if is_in_home(inside, home)
@@ -384,18 +392,18 @@ def _clear_mount_point(place: str, theirs: str) -> None:
 
 
 def agent_egress(
-    lodging: AgentRequirements, listed: Iterable[str], ports: Iterable[int], addresses: Iterable[tuple[str, str]]
+    requirements: AgentRequirements, listed: Iterable[str], ports: Iterable[int], addresses: Iterable[tuple[str, str]]
 ) -> EgressPolicy:
     """What may be called: the user's list, and the agent's own service or the one that is set in its place."""
     hosts, local = [host for entry in listed for host in expand_host_entry(entry)], list(ports)
-    said = dict(addresses)
-    named = [name if "://" in name else said.get(name, "") for name in lodging.addresses]
+    values = dict(addresses)
+    named = [name if "://" in name else values.get(name, "") for name in requirements.addresses]
     for host, port in map(_parse_address, named):
         if host in LOOPBACK_HOSTS:
             local.append(port)
         elif entry := allow_list_entry_for(host, port, private=True):
             hosts.append(entry)
-    return EgressPolicy(tuple(dict.fromkeys((*hosts, *lodging.hosts))), tuple(dict.fromkeys(local)))
+    return EgressPolicy(tuple(dict.fromkeys((*hosts, *requirements.hosts))), tuple(dict.fromkeys(local)))
 
 
 def _parse_address(url: str) -> tuple[str, int]:
@@ -427,7 +435,7 @@ class SandboxConfig:
     """Where a run takes place: what is fixed before its first command.
 
     `store` is a private folder of this project, outside of it. `task` is where an agent may write although `.ralph` is
-    held. `protected` and `own` are patterns, the user's and this run's. `lodgings` are by the names of agents.
+    held. `protected` and `run_files` are patterns, the user's and this run's. `agents` are by the names of agents.
     """
 
     root: str
@@ -435,102 +443,100 @@ class SandboxConfig:
     task: str
     environ: tuple[tuple[str, str], ...]
     protected: tuple[str, ...] = ()
-    own: tuple[str, ...] = ()
+    run_files: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     local_ports: tuple[int, ...] = ()
     read_paths: tuple[str, ...] = ()
-    lodgings: tuple[tuple[str, AgentRequirements], ...] = ()
-    told: tuple[str, ...] = ()  # variables that the settings give to agents
+    agents: tuple[tuple[str, AgentRequirements], ...] = ()
+    agent_variables: tuple[str, ...] = ()  # variables that the settings give to agents
     addresses: tuple[tuple[str, str], ...] = ()  # variables in which the user may have named another service
 
 
 class SandboxPlanner:
     """Plans a box for each command, as the kind of sandbox can hold it."""
 
-    def __init__(self, terrain: SandboxConfig, backend: Backend) -> None:
-        root, store = os.path.realpath(terrain.root), os.path.realpath(terrain.store)
-        task = os.path.join(os.path.realpath(os.path.dirname(terrain.task)), os.path.basename(terrain.task))
-        self._terrain = replace(terrain, root=root, store=store, task=terrain.task and task)
-        self._backend, self._env = backend, dict(terrain.environ)
+    def __init__(self, config: SandboxConfig, backend: Backend) -> None:
+        root, store = os.path.realpath(config.root), os.path.realpath(config.store)
+        task = os.path.join(os.path.realpath(os.path.dirname(config.task)), os.path.basename(config.task))
+        self._config = replace(config, root=root, store=store, task=config.task and task)
+        self._backend, self._env = backend, dict(config.environ)
         self._home = os.path.realpath(self._env.get("HOME") or os.path.expanduser("~"))
-        refuse_unsafe_project(root, self._home, store, self._terrain.task)
-        refuse_linked_task_folder(terrain, self._terrain)
-        self._ourselves = installation_in_project(root, backend)
+        refuse_unsafe_project(root, self._home, store, self._config.task)
+        refuse_linked_task_folder(config, self._config)
+        self._installation = installation_in_project(root, backend)
         self.private = sandbox_state_folder(store, root)
         self._empty, self._cache = (os.path.join(self.private, name) for name in ("empty", "cache"))
         for folder in (self._empty, self._cache):
             make_private_folder(folder)
         write_private_file(os.path.join(self.private, BLANK_FILE), "")
         self._covers = (DEV_NULL, self._empty)
-        self._found = detect_ecosystems(root)
-        self._machine = self._fixed()
+        self._ecosystems = detect_ecosystems(root)
+        self._machine_mounts = self._fixed_mounts()
 
-    def _fixed(self) -> tuple[Mount, ...]:
+    def _fixed_mounts(self) -> tuple[Mount, ...]:
         """What is the same for every command: the system, fresh folders, tools, ourselves."""
         around = system_mounts(os.geteuid() == 0, self._empty)
         fresh = [Mount(EMPTY_FOLDER, self._home)]
-        if any(is_within(self._terrain.store, root) for root in (*TOP_LEVEL_FOLDERS, *SYSTEM_FOLDERS)):
-            fresh.append(Mount(EMPTY_FOLDER, os.path.dirname(self._terrain.store)))
+        if any(is_within(self._config.store, root) for root in (*TOP_LEVEL_FOLDERS, *SYSTEM_FOLDERS)):
+            fresh.append(Mount(EMPTY_FOLDER, os.path.dirname(self._config.store)))
         inside = [
-            *tool_mounts(drop_variables_leaving_project(self._env, self._terrain.root), self._home, self._found),
+            *tool_mounts(drop_variables_leaving_project(self._env, self._config.root), self._home, self._ecosystems),
             *interpreter_mounts(),
         ]
-        inside += [
-            Mount(READ_ONLY, os.path.realpath(path)) for path in self._terrain.read_paths if os.path.exists(path)
-        ]
+        inside += [Mount(READ_ONLY, os.path.realpath(path)) for path in self._config.read_paths if os.path.exists(path)]
         return (
             *(Mount(EMPTY_FOLDER, path) for path in TEMPORARY_FOLDERS), *around,
             *system_login_covers(around, self._home, self._env, self._empty), *fresh,
-            *filter_mounts(inside, self._home, self._env, (self._terrain.store,)),
+            *filter_mounts(inside, self._home, self._env, (self._config.store,)),
             *git_config_mounts(self._env, self._home, self.private), Mount(WRITABLE, self._cache),
         )  # fmt: skip
 
-    def box(self, command: Command) -> SandboxPlan:
+    def plan(self, command: Command) -> SandboxPlan:
         """As things are now."""
-        terrain, lodging = self._terrain, dict(self._terrain.lodgings).get(command.agent, AgentRequirements())
-        own = os.path.join(terrain.store, "agents", command.agent)
+        config, requirements = self._config, dict(self._config.agents).get(command.agent, AgentRequirements())
+        own = os.path.join(config.store, "agents", command.agent)
         temp = os.path.splitext(command.turn_file)[0] + ".tmp"
-        settled, moved = agent_home_mounts(lodging, own, self._env, self._home)
-        mounts, held, names = self._around([*refresh_mounts(self._machine, self._covers), *settled])
+        settled, moved = agent_home_mounts(requirements, own, self._env, self._home)
+        mounts, held, names = self._add_project([*refresh_mounts(self._machine_mounts, self._covers), *settled])
         mounts += [
-            one for path in command.reads if os.access(path, os.X_OK) or not leaves_project(path, terrain.root)
+            one for path in command.reads if os.access(path, os.X_OK) or not leaves_project(path, config.root)
             for one in program_mounts(path, self._env) if not is_visible(one.path, mounts, self._covers)
         ]  # fmt: skip
         cwd = os.path.realpath(command.cwd)
-        if is_within(cwd, terrain.store) and not is_visible(
+        if is_within(cwd, config.store) and not is_visible(
             cwd, mounts, self._covers
         ):  # a judge has a room of its own there
             mounts.append(Mount(WRITABLE, cwd))
-        if not self._backend.remounts:
-            mounts = mounts_in_place(mounts, temp, self._home, terrain.store, self._covers)
+        if not self._backend.can_remount:
+            mounts = mounts_in_place(mounts, temp, self._home, config.store, self._covers)
             moved |= {"HOME": temporary_home(temp), "TMPDIR": temp}
-        egress = agent_egress(lodging, terrain.hosts, terrain.local_ports, terrain.addresses)
-        sets = ecosystem_settings(self._found, egress.hosts, self._cache, self._env, self._home)
+        egress = agent_egress(requirements, config.hosts, config.local_ports, config.addresses)
+        sets = ecosystem_settings(self._ecosystems, egress.hosts, self._cache, self._env, self._home)
         sets |= {"HOME": self._home, "TMPDIR": "/tmp"} | moved  # noqa: S108 (a fresh one)
-        kept = (*lodging.variables, *terrain.told) if command.agent else ()
+        kept = (*requirements.variables, *config.agent_variables) if command.agent else ()
         return SandboxPlan(
-            terrain.root, self._home, temp, self._entered(mounts), egress, default_resource_limits(),
-            (*ALLOWED_VARIABLES, *GIT_VARIABLES, *ecosystem_variables(self._found, self._env), *kept), tuple(sets.items()), held.ghosts, held.hollow,
+            config.root, self._home, temp, self._open_covered_folders(mounts), egress, default_resource_limits(),
+            (*ALLOWED_VARIABLES, *GIT_VARIABLES, *ecosystem_variables(self._ecosystems, self._env), *kept), tuple(sets.items()), held.placeholders, held.placeholder_folders,
             names, cwd,
         )  # fmt: skip
 
-    def _around(self, mounts: list[Mount]) -> tuple[list[Mount], ProtectedMounts, tuple[str, ...]]:
+    def _add_project(self, mounts: list[Mount]) -> tuple[list[Mount], ProtectedMounts, tuple[str, ...]]:
         """These mounts with the project over them, what is held of it, and the names of that from its root."""
-        terrain, holds = self._terrain, self._backend.holds
-        settings = sorted({path for _, lodging in terrain.lodgings for path in lodging.settings})
-        paths = find_read_only_paths(terrain.root, terrain.protected, terrain.own, settings)
-        paths = replace(paths, found=tuple(sorted({*paths.found, *self._ourselves})))
+        config, holds = self._config, self._backend.protects_paths
+        settings = sorted({path for _, requirements in config.agents for path in requirements.settings})
+        paths = find_read_only_paths(config.root, config.protected, config.run_files, settings)
+        paths = replace(paths, found=tuple(sorted({*paths.found, *self._installation})))
         mounts = [
             *mounts,
-            *project_mounts(terrain.root, paths),
-            *ralph_folder_mounts(terrain.root, terrain.task, holds),
+            *project_mounts(config.root, paths),
+            *ralph_folder_mounts(config.root, config.task, holds),
         ]
-        held = protected_mounts(terrain.root, paths, mounts, self.private) if holds else ProtectedMounts(())
-        sockets = socket_covers([Mount(WRITABLE, terrain.root)], folder=terrain.root) if holds else ()
-        names = tuple(os.path.relpath(path, terrain.root) for path in paths.found)
+        held = protected_mounts(config.root, paths, mounts, self.private) if holds else ProtectedMounts(())
+        sockets = socket_covers([Mount(WRITABLE, config.root)], folder=config.root) if holds else ()
+        names = tuple(os.path.relpath(path, config.root) for path in paths.found)
         return [*mounts, *held.mounts, *sockets], held, names
 
-    def _entered(self, mounts: list[Mount]) -> tuple[Mount, ...]:
+    def _open_covered_folders(self, mounts: list[Mount]) -> tuple[Mount, ...]:
         """The same, with a fresh folder where one that is covered has something in it: it needs a place to lie."""
         return tuple(
             Mount(EMPTY_FOLDER, one.path)
@@ -564,7 +570,7 @@ def installation_in_project(root: str, backend: Backend) -> tuple[str, ...]:
     Raises Refused where that cannot be held.
     """
     places = tuple(place for place in installation_folders() if is_within(place, root))
-    if places and (root in places or not backend.holds):
+    if places and (root in places or not backend.protects_paths):
         raise Refused(
             f"this program is installed in the project ({places[0]}), and sandbox {backend.name} cannot keep an agent "
             "from changing it there; install it elsewhere: uv tool install ralphproof, or pipx install ralphproof"
@@ -572,13 +578,13 @@ def installation_in_project(root: str, backend: Backend) -> tuple[str, ...]:
     return places
 
 
-def refuse_linked_task_folder(said: SandboxConfig, real: SandboxConfig) -> None:
+def refuse_linked_task_folder(values: SandboxConfig, real: SandboxConfig) -> None:
     """Raises Refused for a task folder that leads into our own by a link: somebody inside may have put that there."""
-    named = is_within(said.task, os.path.join(said.root, RALPH_FOLDER)) or is_within(
-        said.task, os.path.join(real.root, RALPH_FOLDER)
+    named = is_within(values.task, os.path.join(values.root, RALPH_FOLDER)) or is_within(
+        values.task, os.path.join(real.root, RALPH_FOLDER)
     )
-    if said.task and not named and is_within(real.task, os.path.join(real.root, RALPH_FOLDER)):
-        raise Refused(f"the task folder {said.task} leads into {RALPH_FOLDER} by a link; name the folder itself")
+    if values.task and not named and is_within(real.task, os.path.join(real.root, RALPH_FOLDER)):
+        raise Refused(f"the task folder {values.task} leads into {RALPH_FOLDER} by a link; name the folder itself")
 
 
 def default_resource_limits() -> ResourceLimits:

@@ -125,14 +125,16 @@ def _match_glob(top: bytes, glob: GlobSearch) -> Iterator[str]:
         folder, depth = folders.pop()
         try:
             with os.scandir(os.path.join(top, folder)) as entries:
-                listed = [entry for entry in entries if entry.name != GIT_FOLDER and entry.name not in glob.passed_over]
+                listed = [
+                    entry for entry in entries if entry.name != GIT_FOLDER and entry.name not in glob.skipped_folders
+                ]
         except OSError:
             continue
         for entry in listed:
             inner = folder + b"/" + entry.name if folder else entry.name
-            if glob.means.fullmatch(inner):
+            if glob.regex.fullmatch(inner):
                 yield os.fsdecode(os.path.join(top, inner))
-            elif (glob.deep is None or depth < glob.deep) and entry.is_dir(follow_symlinks=False):
+            elif (glob.max_depth is None or depth < glob.max_depth) and entry.is_dir(follow_symlinks=False):
                 folders.append((inner, depth + 1))
 
 
@@ -233,23 +235,23 @@ class Placeholders:
     """Those of one project; `folder` is private, and outside the project. Many commands may need them at a time."""
 
     def __init__(self, folder: str) -> None:
-        self._folder, self.lock = folder, os.path.join(folder, LOCK_FILE)
+        self._folder, self.lock_file = folder, os.path.join(folder, LOCK_FILE)
         self._list = os.path.join(folder, RECORD_FILE)
 
-    def hold(self) -> int:
-        """Let nobody remove any; a descriptor to give back to `lift`.
+    def acquire(self) -> int:
+        """Let nobody remove any; a descriptor to give back to `release`.
 
         It comes before a box is planned: what is there for another box then must not vanish before this one is open.
         """
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        held = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        held = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(held, fcntl.LOCK_SH)
         return held
 
-    def lay(self, files: Iterable[str], folders: Iterable[str], unseen: Container[str] = ()) -> None:
+    def create(self, files: Iterable[str], folders: Iterable[str], unseen: Container[str] = ()) -> None:
         """Make what is not there, folders first; whoever calls this holds them.
 
-        Files that are `unseen` inside are sockets outside: git does not show them, and who opens one fails at once.
+        Files that are `hidden_placeholders` inside are sockets outside: git does not show them, and who opens one fails at once.
         """
         wanted = [(path, True) for path in folders] + [(path, False) for path in files]
         missing = [(path, folder) for path, folder in wanted if not os.path.lexists(path)]
@@ -258,11 +260,11 @@ class Placeholders:
         for path, folder in missing:
             _create_placeholder(path, folder, path in unseen)
 
-    def lift(self, held: int | None = None) -> None:
+    def release(self, held: int | None = None) -> None:
         """Remove what was made and is still as it was made, unless somebody else still needs it."""
         if held is None and not os.path.exists(self._list):
             return
-        file = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600) if held is None else held
+        file = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600) if held is None else held
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -329,7 +331,7 @@ def remove_stale_placeholders(store: str) -> None:
     except OSError:
         return
     for name in names:
-        Placeholders(os.path.join(boxes, name)).lift()
+        Placeholders(os.path.join(boxes, name)).release()
 
 
 def _is_untouched(path: str, size: int) -> bool:

@@ -261,46 +261,46 @@ READ_SCOPE_LIMITS = 'group=$0$(sed -n s/^0:://p /proc/self/cgroup); cat "$group/
 
 @value
 class LimitMechanism:
-    """By what a ration is held: `name` is for people, `held` what it holds of what is limited.
+    """By what a ration is held: `name` is for people, `enforced` what it holds of what is limited.
 
     `prefix` stands before the command's argument list. `parents` are folders of groups, by what they limit.
     """
 
     name: str
-    held: tuple[str, ...] = ()
+    enforced: tuple[str, ...] = ()
     prefix: tuple[str, ...] = ()
     parents: tuple[tuple[str, str], ...] = ()
 
 
-def find_limit_mechanism(ration: ResourceLimits) -> LimitMechanism:
+def find_limit_mechanism(limits: ResourceLimits) -> LimitMechanism:
     """The strongest means that really works here, tried out; it leaves nothing behind."""
-    wanted = tuple(_wanted_limits(ration))
+    wanted = tuple(_wanted_limits(limits))
     best = LimitMechanism(NO_LIMITS)
-    for found in _candidates(ration):
-        if found.held == wanted:
+    for found in _candidates(limits):
+        if found.enforced == wanted:
             return found
-        if len(found.held) > len(best.held):
+        if len(found.enforced) > len(best.enforced):
             best = found
     return best
 
 
-def _wanted_limits(ration: ResourceLimits) -> dict[str, int]:
-    every = {MEMORY: ration.memory_bytes, PROCESSES: ration.processes}
+def _wanted_limits(limits: ResourceLimits) -> dict[str, int]:
+    every = {MEMORY: limits.memory_bytes, PROCESSES: limits.processes}
     return {thing: most for thing, most in every.items() if most}
 
 
-def _candidates(ration: ResourceLimits) -> Iterator[LimitMechanism]:
-    if sys.platform != "linux" or not _wanted_limits(ration):
+def _candidates(limits: ResourceLimits) -> Iterator[LimitMechanism]:
+    if sys.platform != "linux" or not _wanted_limits(limits):
         return
-    yield systemd_scope(ration, os.environ, os.geteuid())
-    yield _cgroup_mechanism(CGROUP_V2, ration)
-    yield _cgroup_mechanism(CGROUP_V1, ration)
-    if ration.processes and os.geteuid() != 0:  # root is not counted
+    yield systemd_scope(limits, os.environ, os.geteuid())
+    yield _cgroup_mechanism(CGROUP_V2, limits)
+    yield _cgroup_mechanism(CGROUP_V1, limits)
+    if limits.processes and os.geteuid() != 0:  # root is not counted
         yield LimitMechanism(RLIMITS, (PROCESSES,))
 
 
 def systemd_scope(
-    ration: ResourceLimits, environ: Mapping[str, str], uid: int, unified: str = CGROUP_ROOT
+    limits: ResourceLimits, environ: Mapping[str, str], uid: int, unified: str = CGROUP_ROOT
 ) -> LimitMechanism:
     """A scope of the user's own service manager, or of the system's for root; it holds what its group really says."""
     runtime = environ.get(RUNTIME_VARIABLE) or f"/run/user/{uid}"
@@ -308,7 +308,7 @@ def systemd_scope(
     programs = [_find_on_path(name, environ) for name in ("systemd-run", "env")]
     if not answers or not all(programs) or not os.path.exists(f"{unified}/cgroup.controllers"):
         return LimitMechanism(SCOPE)
-    prefix = _scope_command(ration, programs[0], () if uid == 0 else (programs[1], f"{RUNTIME_VARIABLE}={runtime}"))
+    prefix = _scope_command(limits, programs[0], () if uid == 0 else (programs[1], f"{RUNTIME_VARIABLE}={runtime}"))
     said = dict(
         zip(
             (MEMORY, PROCESSES),
@@ -316,7 +316,7 @@ def systemd_scope(
             strict=False,
         )
     )
-    held = tuple(thing for thing in _wanted_limits(ration) if said.get(thing, b"max") != b"max")
+    held = tuple(thing for thing in _wanted_limits(limits) if said.get(thing, b"max") != b"max")
     return LimitMechanism(SCOPE, held, prefix if held else ())
 
 
@@ -332,10 +332,10 @@ def _run_briefly(argv: list[str], environ: Mapping[str, str]) -> bytes:
     return b"" if ended.returncode else ended.stdout
 
 
-def _scope_command(ration: ResourceLimits, program: str, finding: tuple[str, ...]) -> tuple[str, ...]:
+def _scope_command(limits: ResourceLimits, program: str, finding: tuple[str, ...]) -> tuple[str, ...]:
     """How a command is started in a scope. `finding` is what the manager is found by; the command never sees it."""
-    memory = ("-p", f"MemoryMax={ration.memory_bytes}", "-p", "MemorySwapMax=0") if ration.memory_bytes else ()
-    tasks = ("-p", f"TasksMax={ration.processes}") if ration.processes else ()
+    memory = ("-p", f"MemoryMax={limits.memory_bytes}", "-p", "MemorySwapMax=0") if limits.memory_bytes else ()
+    tasks = ("-p", f"TasksMax={limits.processes}") if limits.processes else ()
     begun = (
         *finding,
         program,
@@ -355,12 +355,12 @@ def _find_on_path(name: str, environ: Mapping[str, str]) -> str:
     return next((path for folder in folders if os.access(path := os.path.join(folder, name), os.X_OK)), "")
 
 
-def _cgroup_mechanism(version: str, ration: ResourceLimits) -> LimitMechanism:
-    """What groups of this version hold, seen by making some."""
-    limits = _wanted_limits(ration)
-    parents = cgroup_parents(version, limits)
-    held = {thing: parent for thing, parent in parents.items() if _can_limit(version, thing, parent, limits)}
-    return LimitMechanism(version, tuple(held), parents=tuple(held.items()))
+def _cgroup_mechanism(version: str, limits: ResourceLimits) -> LimitMechanism:
+    """The limits that groups of this version enforce, found by creating some."""
+    wanted = _wanted_limits(limits)
+    parents = cgroup_parents(version, wanted)
+    working = {thing: parent for thing, parent in parents.items() if _can_limit(version, thing, parent, wanted)}
+    return LimitMechanism(version, tuple(working), parents=tuple(working.items()))
 
 
 def _can_limit(version: str, thing: str, parent: str, limits: Mapping[str, int]) -> bool:
@@ -377,20 +377,20 @@ def _can_limit(version: str, thing: str, parent: str, limits: Mapping[str, int])
 class LimitedCommand:
     """Around one command: made before it is started, entered by the child that becomes it, closed after its end.
 
-    `held` is what it really holds: less than its means promised where the machine has changed its mind since.
+    `enforced` is what it really holds: less than its means promised where the machine has changed its mind since.
     """
 
-    def __init__(self, by: LimitMechanism, ration: ResourceLimits, name: str) -> None:
-        self._by, self._ration, self.held = by, ration, by.held
+    def __init__(self, by: LimitMechanism, limits: ResourceLimits, name: str) -> None:
+        self._by, self._ration, self.enforced = by, limits, by.enforced
         self._groups: dict[str, str] = {}
         if by.parents:
             parents, own = dict(by.parents), cgroup_name(name)
             remove_stale_cgroups(parents.values())
             try:
-                self._groups = create_cgroups(parents, by.name, _wanted_limits(ration), own)
+                self._groups = create_cgroups(parents, by.name, _wanted_limits(limits), own)
             except OSError:
                 remove_cgroups(os.path.join(parent, own) for parent in parents.values())
-                self.held = ()
+                self.enforced = ()
 
     def enter(self) -> None:
         """In the child: from now on it and all that it starts are held. Raises OSError where that fails."""
@@ -403,7 +403,7 @@ class LimitedCommand:
             most = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
-    def full(self) -> str:
+    def limit_reached(self) -> str:
         """Memory or processes, if the kernel refused more of it; empty if it did not, or does not say.
 
         A scope takes its counts with it, and for limits of a user nothing is counted.
@@ -416,10 +416,10 @@ class LimitedCommand:
         self._groups = {}
 
 
-def remove_stale_limits(ration: ResourceLimits) -> None:
+def remove_stale_limits(limits: ResourceLimits) -> None:
     """End and remove what is left of commands whose own process was ended before it could do so."""
     for version in (CGROUP_V2, CGROUP_V1):
-        remove_stale_cgroups(cgroup_parents(version, _wanted_limits(ration)).values())
+        remove_stale_cgroups(cgroup_parents(version, _wanted_limits(limits)).values())
 
 
 def _count_threads(uid: int) -> int:

@@ -59,31 +59,31 @@ class SandboxExec:
 
     name = "sandbox-exec"
     strength = "partial"
-    weak: tuple[str, ...] = (
+    weaknesses: tuple[str, ...] = (
         "processes of this machine can be listed",
         "a few services of macOS can be asked",
     )
-    holds = True
-    remounts = False
+    protects_paths = True
+    can_remount = False
 
-    def lacking(self) -> BackendProblem | None:
+    def problem(self) -> BackendProblem | None:
         if sys.platform != "darwin":
             return BackendProblem("sandbox-exec is a part of macOS")
         return None if os.access(PROGRAM, os.X_OK) else BackendProblem(f"{PROGRAM} is not there")
 
-    def way(self, box: SandboxPlan) -> SandboxEntry:
-        return SandboxEntry((PROGRAM, "-p", build_profile(box)), PROXY_BY_PORT, bare=True)
+    def entry(self, plan: SandboxPlan) -> SandboxEntry:
+        return SandboxEntry((PROGRAM, "-p", build_profile(plan)), PROXY_BY_PORT, no_entrypoint=True)
 
-    def ready(self, box: SandboxPlan, command: Command) -> str:
+    def prepare(self, plan: SandboxPlan, command: Command) -> str:
         return ""
 
-    def over(self, box: SandboxPlan) -> None:
+    def clean_up(self, plan: SandboxPlan) -> None:
         """Nothing is left of it."""
 
 
-def build_profile(box: SandboxPlan) -> str:
+def build_profile(plan: SandboxPlan) -> str:
     """The rules that let a program reach what is in the box and nothing else."""
-    places = [*box.mounts, *([_temporary_mount(box)] if box.temp else [])]
+    places = [*plan.mounts, *([_temporary_mount(plan)] if plan.temp else [])]
     return "\n".join((
         *PROFILE_HEAD,
         *(f"(allow mach-lookup (global-name {quote_profile_string(name)}))" for name in MACH_SERVICES),
@@ -91,35 +91,35 @@ def build_profile(box: SandboxPlan) -> str:
         f"(allow file-read* file-write-data file-ioctl {_path_filters('literal', DEVICES)})",
         f"(allow file-read-metadata {_path_filters('literal', _parent_folders(places))})",
         *(rule for mount in places for rule in _mount_rules(mount)),
-        *_protection_rules(box),
+        *_protection_rules(plan),
         f"(allow network-outbound (remote ip {_localhost_port(PORT_PLACEHOLDER)}))",
-        *(f"(allow network-outbound (remote ip {_localhost_port(str(port))}))" for port in box.egress.local_ports),
+        *(f"(allow network-outbound (remote ip {_localhost_port(str(port))}))" for port in plan.egress.local_ports),
     )) + "\n"  # fmt: skip
 
 
-def _temporary_mount(box: SandboxPlan) -> Mount:
+def _temporary_mount(plan: SandboxPlan) -> Mount:
     """What stands for every fresh folder."""
     from ralphproof.sandbox.plan import Mount
 
-    return Mount(WRITABLE, box.temp)
+    return Mount(WRITABLE, plan.temp)
 
 
 def _mount_rules(mount: Mount) -> Iterator[str]:
     """What holds for a place, whatever was said of those above it. One with another source is there to be hidden."""
     where = _path_filters("subpath", _path_spellings(mount.path))
-    if mount.kind == EMPTY_FOLDER or mount.outside != mount.path:
+    if mount.kind == EMPTY_FOLDER or mount.host_path != mount.path:
         yield f"(deny file-read* file-write* {where})"
         return
     yield f"(allow file-read* {where})"
     yield f"({'allow' if mount.kind == WRITABLE else 'deny'} file-write* {where})"
 
 
-def _protection_rules(box: SandboxPlan) -> Iterator[str]:
+def _protection_rules(plan: SandboxPlan) -> Iterator[str]:
     """What must not come to be; and folders that could be moved away: with what is held in them, or as a whole."""
-    for path in box.ghosts:
+    for path in plan.placeholders:
         yield f"(deny file-write* {_path_filters('subpath', _path_spellings(path))})"
-    held = [*box.ghosts, *(mount.path for mount in box.mounts if mount.kind != WRITABLE)]
-    written = [*(mount.path for mount in box.mounts if mount.kind == WRITABLE), *([box.temp] if box.temp else [])]
+    held = [*plan.placeholders, *(mount.path for mount in plan.mounts if mount.kind != WRITABLE)]
+    written = [*(mount.path for mount in plan.mounts if mount.kind == WRITABLE), *([plan.temp] if plan.temp else [])]
     above = {over for path in held for top in written if is_within(path, top) for over in _folders_between(path, top)}
     if pins := sorted({*above, *written}):
         yield f"(deny file-write-unlink {_path_filters('literal', [name for path in pins for name in _path_spellings(path)])})"

@@ -36,19 +36,19 @@ def describe_resource_limits(backend: Backend) -> str:
     if own := getattr(backend, "limited_by", ""):
         return f"memory and processes by {own}"
     by = find_limit_mechanism(default_resource_limits())
-    return f"{' and '.join(by.held) or 'nothing'} by {by.name}" if by.held else "nothing"
+    return f"{' and '.join(by.enforced) or 'nothing'} by {by.name}" if by.enforced else "nothing"
 
 
-def wrap_in_sandbox(owner: ProcessOwner, backend: Backend, terrain: SandboxConfig) -> SandboxedRunner:
+def wrap_in_sandbox(owner: ProcessOwner, backend: Backend, config: SandboxConfig) -> SandboxedRunner:
     """A sandbox of this kind around this terrain. What an earlier one left lying over files is lifted."""
     from ralphproof.sandbox.planner import SandboxPlanner
     from ralphproof.sandbox.read_only_paths import Placeholders
     from ralphproof.sandbox.runner import SandboxedRunner
 
-    boxes = SandboxPlanner(terrain, backend)
-    ghosts = Placeholders(boxes.private)
-    ghosts.lift()
-    return SandboxedRunner(owner, backend, boxes, ghosts, describe_resource_limits(backend))
+    boxes = SandboxPlanner(config, backend)
+    placeholders = Placeholders(boxes.private)
+    placeholders.release()
+    return SandboxedRunner(owner, backend, boxes, placeholders, describe_resource_limits(backend))
 
 
 def remove_sandbox_leftovers(store: str, root: str, run: str) -> None:
@@ -59,7 +59,7 @@ def remove_sandbox_leftovers(store: str, root: str, run: str) -> None:
     from ralphproof.sandbox.read_only_paths import Placeholders
     from ralphproof.sandbox.runner import LAUNCH_SPEC_SUFFIX, REPORT_SUFFIX
 
-    Placeholders(sandbox_state_folder(store, root)).lift()
+    Placeholders(sandbox_state_folder(store, root)).release()
     folder = os.path.join(store, "runs", run)
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         base, ending = os.path.splitext(os.path.join(folder, name))
@@ -73,11 +73,11 @@ def _end_leftover_sandbox(file: str) -> None:
     from ralphproof.sandbox.plan import read_launch_spec, remove_temp_folder
 
     try:
-        load = read_launch_spec(file)
+        spec = read_launch_spec(file)
     except (OSError, ValueError, TypeError):
         return
-    remove_temp_folder(load.box.temp)
-    argv = load.way.argv
+    remove_temp_folder(spec.plan.temp)
+    argv = spec.entry.argv
     if CONTAINER_NAME_FLAG in argv:
         removal = (argv[0], "rm", "--force", argv[argv.index(CONTAINER_NAME_FLAG) + 1])
         if not run_program(removal, timeout_s=CONTAINER_REMOVAL_S, env=os.environ).good:
@@ -111,7 +111,7 @@ class BackendResult:
     """One kind of sandbox, and what is wrong with it here; None where it holds."""
 
     backend: Backend
-    lack: BackendProblem | None
+    problem: BackendProblem | None
 
 
 def known_backends() -> tuple[str, ...]:
@@ -138,7 +138,7 @@ def try_backends(name: str, environ: Mapping[str, str], root: str) -> Iterator[B
     from ralphproof.sandbox.self_test import run_self_test
 
     for backend in create_backends(name, environ, root):
-        yield BackendResult(backend, backend.lacking() or run_self_test(backend, environ))
+        yield BackendResult(backend, backend.problem() or run_self_test(backend, environ))
 
 
 def choose_backend(name: str, environ: Mapping[str, str], root: str) -> Backend:
@@ -147,7 +147,7 @@ def choose_backend(name: str, environ: Mapping[str, str], root: str) -> Backend:
     partial: list[Backend] = []
     failed: list[BackendResult] = []
     for one in (one for each in names for one in try_backends(each, environ, root)):
-        if one.lack is not None:
+        if one.problem is not None:
             failed.append(one)
         elif one.backend.strength == STRONG:
             return one.backend
@@ -157,16 +157,16 @@ def choose_backend(name: str, environ: Mapping[str, str], root: str) -> Backend:
         return partial[0]
     several = name == AUTO
     told = "; ".join(
-        f"{one.backend.name}: {describe_problem(one.lack)}" if several else describe_problem(one.lack)
+        f"{one.backend.name}: {describe_problem(one.problem)}" if several else describe_problem(one.problem)
         for one in failed
-        if one.lack and _is_relevant(one, name)
+        if one.problem and _is_relevant(one, name)
     )
     what = "no sandbox works here" if several else f"sandbox {name} does not work here"
     raise Refused(f"{what}: {told}. {NO_SANDBOX_ADVICE}")
 
 
-def describe_problem(lack: BackendProblem) -> str:
-    return f"{lack.why} ({lack.mend})" if lack.mend else lack.why
+def describe_problem(problem: BackendProblem) -> str:
+    return f"{problem.why} ({problem.remedy})" if problem.remedy else problem.why
 
 
 def _is_relevant(one: BackendResult, name: str) -> bool:

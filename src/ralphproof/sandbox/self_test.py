@@ -50,14 +50,14 @@ def run_self_test(backend: Backend, environ: Mapping[str, str]) -> BackendProble
     import tempfile
 
     machine = _as_virtual_machine(backend)
-    if machine and machine.held_before():
+    if machine and machine.has_passed_self_test():
         return None
     folder = os.path.realpath(tempfile.mkdtemp(prefix="ralph-trial-"))
     try:
-        lack = (_run_shell_probe if machine else _run_python_probe)(backend, environ, folder)
-        if lack is None and machine:
-            machine.has_held()
-        return lack
+        problem = (_run_shell_probe if machine else _run_python_probe)(backend, environ, folder)
+        if problem is None and machine:
+            machine.record_self_test()
+        return problem
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -71,7 +71,7 @@ def _run_python_probe(backend: Backend, environ: Mapping[str, str], folder: str)
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600))
     listener = _open_listener()
     what = {
-        "root": root, "outside": outside, "hidden": hidden, "held": held if backend.holds else "",
+        "root": root, "outside": outside, "hidden": hidden, "held": held if backend.protects_paths else "",
         "port": listener.getsockname()[1], "pid": os.getpid(),
     }  # fmt: skip
     program = os.path.join(os.path.dirname(runner.LAUNCHER), "escape_probe.py")
@@ -109,7 +109,7 @@ def _run_shell_probe(backend: Backend, environ: Mapping[str, str], folder: str) 
 
 def _as_virtual_machine(backend: Backend) -> DockerSandbox | None:
     """A kind that is another machine: to make one takes long, and it stays until it is removed."""
-    found: DockerSandbox | None = backend if getattr(backend, "elsewhere", False) else None  # type: ignore[assignment]
+    found: DockerSandbox | None = backend if getattr(backend, "is_virtual_machine", False) else None  # type: ignore[assignment]
     return found
 
 
@@ -154,40 +154,40 @@ def _sandbox_config(root: str, store: str, environ: Mapping[str, str]) -> Sandbo
     return SandboxConfig(root, store, "", tuple(environ.items()), protected=(PROTECTED_FILE,))
 
 
-def run_inside(backend: Backend, terrain: SandboxConfig, program: tuple[str, ...]) -> ProgramResult | BackendProblem:
+def run_inside(backend: Backend, config: SandboxConfig, program: tuple[str, ...]) -> ProgramResult | BackendProblem:
     """Run a program inside; its answer, or why it could not be asked."""
-    base = os.path.join(terrain.store, "trial")
-    command = Command(program, terrain.root, terrain.environ, f"{base}.log", f"{base}.turn", "trial/0")
-    box = SandboxPlanner(terrain, backend).box(command)
-    _create_mount_points(box)
+    base = os.path.join(config.store, "trial")
+    command = Command(program, config.root, config.environ, f"{base}.log", f"{base}.turn", "trial/0")
+    plan = SandboxPlanner(config, backend).plan(command)
+    _create_mount_points(plan)
     try:
-        return _run_probe(backend, box, command, base)
+        return _run_probe(backend, plan, command, base)
     finally:
         if machine := _as_virtual_machine(backend):
-            machine.remove(box)
+            machine.remove(plan)
 
 
-def _run_probe(backend: Backend, box: SandboxPlan, command: Command, base: str) -> ProgramResult | BackendProblem:
+def _run_probe(backend: Backend, plan: SandboxPlan, command: Command, base: str) -> ProgramResult | BackendProblem:
     from ralphproof.base.run_program import run_program
-    from ralphproof.sandbox import plan
+    from ralphproof.sandbox.plan import LaunchSpec, write_launch_spec
 
-    if why := backend.ready(box, command):
+    if why := backend.prepare(plan, command):
         return BackendProblem(why)
-    plan.write_launch_spec(
+    write_launch_spec(
         base + runner.LAUNCH_SPEC_SUFFIX,
-        plan.LaunchSpec(box, backend.way(box), base + runner.AUDIT_SUFFIX, base + runner.REPORT_SUFFIX),
+        LaunchSpec(plan, backend.entry(plan), base + runner.AUDIT_SUFFIX, base + runner.REPORT_SUFFIX),
     )
     started = runner.wrap_command(command, base + runner.LAUNCH_SPEC_SUFFIX)
     reply = run_program(list(started.argv), dict(command.env), timeout_s=SELF_TEST_TIMEOUT_S)
-    backend.over(box)
+    backend.clean_up(plan)
     return reply
 
 
-def _create_mount_points(box: SandboxPlan) -> None:
+def _create_mount_points(plan: SandboxPlan) -> None:
     """What must be there so that something can lie over it. The whole project is thrown away afterwards."""
-    for path in box.hollow:
+    for path in plan.placeholder_folders:
         os.makedirs(path, exist_ok=True)
-    for path in box.ghosts:
+    for path in plan.placeholders:
         if not os.path.exists(path):
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
 

@@ -351,7 +351,7 @@ def examine_sandboxes(root: str, environ: Mapping[str, str]) -> Iterator[DoctorI
     found = False
     for name in (name for name in BACKEND_ORDER if OTHER_PLATFORM.get(name, sys.platform) == sys.platform):
         for one in try_backends(name, environ, root):
-            found = found or one.lack is None
+            found = found or one.problem is None
             yield _sandbox_item(one)
     yield _limits_item()
     if not found:
@@ -363,18 +363,18 @@ def examine_sandboxes(root: str, environ: Mapping[str, str]) -> Iterator[DoctorI
 
 
 def _sandbox_item(one: BackendResult) -> DoctorItem:
-    backend, lack = one.backend, one.lack
+    backend, lack = one.backend, one.problem
     engine = getattr(backend, "engine", "")
     data: dict[str, Json] = {
         "name": backend.name, "engine": engine, "works": lack is None,
-        "strength": backend.strength if lack is None else "none", "weak": list(backend.weak),
-        "why": lack.why if lack else "", "mend": lack.mend if lack else "",
+        "strength": backend.strength if lack is None else "none", "weak": list(backend.weaknesses),
+        "why": lack.why if lack else "", "mend": lack.remedy if lack else "",
     }  # fmt: skip
     title = f"sandbox {backend.name}" + (f" ({engine})" if engine else "")
     if lack is None:
-        more = tuple(f"weak point: {clause}" for clause in backend.weak)
+        more = tuple(f"weak point: {clause}" for clause in backend.weaknesses)
         return DoctorItem(title, OK, f"holds, {backend.strength}", data, "sandbox", more)
-    return DoctorItem(title, NOTE, lack.why, data, "sandbox", (f"to mend it: {lack.mend}",) if lack.mend else ())
+    return DoctorItem(title, NOTE, lack.why, data, "sandbox", (f"to mend it: {lack.remedy}",) if lack.remedy else ())
 
 
 def _limits_item() -> DoctorItem:
@@ -382,8 +382,8 @@ def _limits_item() -> DoctorItem:
     from ralphproof.sandbox.resource_limits import find_limit_mechanism
 
     by = find_limit_mechanism(default_resource_limits())
-    held = " and ".join(by.held) or "nothing"
-    return DoctorItem("sandbox limits", OK if len(by.held) == 2 else NOTE, f"{held} by {by.name}")
+    held = " and ".join(by.enforced) or "nothing"
+    return DoctorItem("sandbox limits", OK if len(by.enforced) == 2 else NOTE, f"{held} by {by.name}")
 
 
 def _unboxable_reason(root: str, environ: Mapping[str, str]) -> str:
@@ -418,7 +418,7 @@ def examine_spend(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]
     book = SpendStore.open(folder)
     try:
         most = load_settings(root, environ).settings.daily_limit_micro_usd
-        day = book.day(time.time())
+        day = book.day_spend(time.time())
     except SettingsWrong:
         return  # told already
     except RalphError as error:
