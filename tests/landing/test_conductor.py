@@ -17,7 +17,7 @@ class PressedMeanwhile:
         pass
 
     def __exit__(self, *_: object) -> None:
-        self._conductor._heard(1)
+        self._conductor._on_signals(1)
 
 
 def test_one_ctrl_c_while_a_run_begins_is_no_second_one_to_it() -> None:
@@ -26,7 +26,7 @@ def test_one_ctrl_c_while_a_run_begins_is_no_second_one_to_it() -> None:
     conductor.register("one", present)
     assert present.stop_reason() == INTERRUPTED
     assert present.stop_level() == CONTINUE, "it has its time of grace"
-    conductor._heard(2)
+    conductor._on_signals(2)
     assert present.stop_level() == KILL
     present.close()
 

@@ -9,27 +9,27 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the tests import what they share by its full name
 
-from tests.process.desk import Desk, until
-from tests.process.victim import Harness
+from tests.process.harness_process import Harness
+from tests.process.workbench import Workbench, until
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    desk = Desk(tmp_path)
-    yield desk
-    for keeper in desk.keepers:
+def bench(tmp_path: Path) -> Iterator[Workbench]:
+    bench = Workbench(tmp_path)
+    yield bench
+    for keeper in bench.keepers:
         keeper.close()
     complaints = tmp_path / "keeper.err"
     assert not complaints.exists() or complaints.read_text() == ""
 
 
 @pytest.fixture
-def started(desk: Desk) -> Iterator[Any]:
+def start_harness(bench: Workbench) -> Iterator[Any]:
     """Starts harnesses that are gone with their keepers when the test is over."""
     harnesses: list[Harness] = []
 
     def start(script: str, **more: Any) -> Harness:
-        harnesses.append(Harness(desk, script, **more))
+        harnesses.append(Harness(bench, script, **more))
         return harnesses[-1]
 
     yield start

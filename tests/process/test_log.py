@@ -12,7 +12,7 @@ import pytest
 
 from ralphproof.engine.sandbox import CONTINUE
 from ralphproof.process.output import BoundedLog, LogReader, assemble_abandoned_log
-from tests.process.desk import Desk, Seen
+from tests.process.workbench import RecordingWatcher, Workbench
 
 SMALL = (1000, 100, 3)
 LINES = b"".join(b"line %06d\n" % number for number in range(1000))
@@ -125,58 +125,58 @@ def test_what_the_disk_refuses_is_counted_and_named(tmp_path: Path) -> None:
     assert str(tmp_path / "log") in log.error
 
 
-def test_a_full_disk_does_not_hold_the_program_up(desk: Desk) -> None:
-    keeper = desk.keeper()
+def test_a_full_disk_does_not_hold_the_program_up(bench: Workbench) -> None:
+    keeper = bench.keeper()
     resource.prlimit(keeper.pid, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-    ended = desk.sh("head -c 3145728 /dev/zero; echo end >&2; exit 3", turn="t")
+    ended = bench.sh("head -c 3145728 /dev/zero; echo end >&2; exit 3", turn="t")
     assert (ended.code, ended.out_bytes, ended.dropped_bytes) == (3, 3 << 20, 2 << 20)
     assert "File too large" in ended.log_error
-    assert desk.text("t.err") == "end\n"
+    assert bench.text("t.err") == "end\n"
 
 
 FLOOD = "i=0; while [ $i -lt 20000 ]; do echo line $i of a flood that is larger than the log; i=$((i+1)); done"
 FLOODED = b"".join(b"line %d of a flood that is larger than the log\n" % number for number in range(20000))
 
 
-def test_a_slow_reader_that_lives_misses_nothing(desk: Desk) -> None:
-    class Slow(Seen):
+def test_a_slow_reader_that_lives_misses_nothing(bench: Workbench) -> None:
+    class Slow(RecordingWatcher):
         def output(self, chunk: bytes) -> None:
             time.sleep(0.005)  # slower than the flood
             super().output(chunk)
 
     seen = Slow(lambda _: CONTINUE)
-    desk.keeper(sizes=(64 << 10, 64 << 10, 3))  # a pipe's worth a segment, as small as it can be
-    (desk.folder / "flood").write_bytes(FLOODED)
-    ended = desk.sh("cat flood", seen, turn="t")
+    bench.keeper(sizes=(64 << 10, 64 << 10, 3))  # a pipe's worth a segment, as small as it can be
+    (bench.folder / "flood").write_bytes(FLOODED)
+    ended = bench.sh("cat flood", seen, turn="t")
     assert seen.output_bytes == FLOODED
     assert ended.out_bytes == len(FLOODED)
     assert ended.dropped_bytes > 0
-    assert (desk.folder / "t.out").stat().st_size < 384 << 10
+    assert (bench.folder / "t.out").stat().st_size < 384 << 10
 
 
-def test_a_flood_on_stderr_is_bounded_too(desk: Desk) -> None:
-    desk.keeper(sizes=(8192, 4096, 2))
-    ended = desk.sh(f"({FLOOD}) >&2; exit 4", turn="t")
+def test_a_flood_on_stderr_is_bounded_too(bench: Workbench) -> None:
+    bench.keeper(sizes=(8192, 4096, 2))
+    ended = bench.sh(f"({FLOOD}) >&2; exit 4", turn="t")
     assert ended.code == 4
-    text = desk.text("t.err")
+    text = bench.text("t.err")
     assert len(text) < 24 << 10
     assert "[truncated]" in text
     assert text.endswith("line 19999 of a flood that is larger than the log\n")
 
 
-def test_something_else_in_the_place_of_the_log_is_named_and_the_program_runs(desk: Desk) -> None:
-    (desk.folder / "t.out").mkdir()
-    seen = Seen()
-    ended = desk.sh("echo lost; exit 3", seen, turn="t")
+def test_something_else_in_the_place_of_the_log_is_named_and_the_program_runs(bench: Workbench) -> None:
+    (bench.folder / "t.out").mkdir()
+    seen = RecordingWatcher()
+    ended = bench.sh("echo lost; exit 3", seen, turn="t")
     assert (ended.code, ended.dropped_bytes, seen.output_bytes) == (3, 5, b"")
     assert "t.out" in ended.log_error
 
 
 @pytest.mark.parametrize("plant", ["mkfifo {}", "mkdir {}", "ln -s /etc/passwd {}", "ln -s /dev/zero {}"])
-def test_something_else_that_takes_the_place_of_the_log_in_mid_turn_is_not_read(desk: Desk, plant: str) -> None:
-    seen = Seen()
-    ended = desk.sh(f"rm t.out t.err; {plant.format('t.out')}; {plant.format('t.err')}; exit 3", seen, turn="t")
+def test_something_else_that_takes_the_place_of_the_log_in_mid_turn_is_not_read(bench: Workbench, plant: str) -> None:
+    seen = RecordingWatcher()
+    ended = bench.sh(f"rm t.out t.err; {plant.format('t.out')}; {plant.format('t.err')}; exit 3", seen, turn="t")
     assert (ended.code, seen.output_bytes) == (3, b"")
-    assert assemble_abandoned_log(str(desk.folder / "t.out"), SMALL) == (0, 0)
-    tail = LogReader(str(desk.folder / "t.out"), SMALL)
+    assert assemble_abandoned_log(str(bench.folder / "t.out"), SMALL) == (0, 0)
+    tail = LogReader(str(bench.folder / "t.out"), SMALL)
     assert (b"".join(tail.read_new()), b"".join(tail.read_rest(9, 0))) == (b"", b"")

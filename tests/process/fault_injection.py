@@ -1,4 +1,4 @@
-"""Deaths at chosen instants of a turn, of the keeper or of its harness. A keeper imports this, so it is small."""
+"""Kills of the keeper or its harness at chosen moments of a turn. A keeper imports this, so it imports little."""
 
 from __future__ import annotations
 
@@ -12,64 +12,64 @@ if TYPE_CHECKING:
     from typing import Any
 
 ROOT = str(Path(__file__).parents[2])
-DOOR = """
+SCRIPT = """
 import sys
 sys.path += [{root!r}, {root!r} + "/src"]
-from tests.process.curse import curse_keeper
-curse_keeper({label!r}, {struck!r}, both={both})
+from tests.process.fault_injection import kill_keeper_at
+kill_keeper_at({label!r}, {died_file!r}, both={both})
 from ralphproof.process.server import serve
 serve(int(sys.argv[1]))
 """
 
 
-def door(folder: Path, label: str, *, both: bool) -> str:
-    """A door to a keeper that dies once at this instant, its harness with it if `both`."""
-    path = folder / "door.py"
-    path.write_text(DOOR.format(root=ROOT, label=label, struck=str(folder / "struck"), both=both))
+def keeper_script_that_dies(folder: Path, label: str, *, both: bool) -> str:
+    """The path of a program for a keeper that dies once at this moment, its harness with it if `both`."""
+    path = folder / "keeper.py"
+    path.write_text(SCRIPT.format(root=ROOT, label=label, died_file=str(folder / "died"), both=both))
     return str(path)
 
 
-def curse_keeper(label: str, struck: str, *, both: bool) -> None:
-    def fall() -> None:
-        if os.path.exists(struck):  # the keeper after it lives
+def kill_keeper_at(label: str, died_file: str, *, both: bool) -> None:
+    def die() -> None:
+        if os.path.exists(died_file):  # the keeper after it lives
             return
-        os.close(os.open(struck, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        os.close(os.open(died_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         if both:
             os.kill(os.getppid(), 9)
         os.kill(os.getpid(), 9)
 
-    _KEEPERS[label](fall)
+    _KEEPER_MOMENTS[label](die)
 
 
-def curse_harness(label: str) -> None:
+def kill_harness_at(label: str) -> None:
     from ralphproof.process import protocol
 
-    def fall() -> None:
+    def die() -> None:
         os.kill(os.getpid(), 9)
 
     if label == "half of START":
-        _half_sent(protocol, fall)
+        _half_sent(protocol, die)
     else:
-        _at(protocol, "send_frame", 1, fall, before=label == "before START")
+        _at(protocol, "send_frame", 1, die, before=label == "before START")
 
 
-def _at(owner: Any, name: str, nth: int, fall: Callable[[], None], *, before: bool = False) -> None:
-    """Fall at the nth call."""
+def _at(owner: Any, name: str, nth: int, die: Callable[[], None], *, before: bool = False) -> None:
+    """Call `die` at the nth call of a function."""
     call, calls = getattr(owner, name), [0]
 
     def counted(*args: Any, **more: Any) -> Any:
         calls[0] += 1
         if before and calls[0] == nth:
-            fall()
-        told = call(*args, **more)
+            die()
+        result = call(*args, **more)
         if not before and calls[0] == nth:
-            fall()
-        return told
+            die()
+        return result
 
     setattr(owner, name, counted)
 
 
-def _half_sent(frame: Any, fall: Callable[[], None]) -> None:
+def _half_sent(frame: Any, die: Callable[[], None]) -> None:
     dumps = frame.marshal.dumps
 
     def send(sock: Any, thing: Any, descriptors: tuple[int, ...]) -> None:
@@ -77,12 +77,12 @@ def _half_sent(frame: Any, fall: Callable[[], None]) -> None:
         packed = b"".join(number.to_bytes(4, sys.byteorder) for number in descriptors)
         data = len(body).to_bytes(4, "little") + body[: len(body) // 2]
         sock.sendmsg([data], [(frame._socket.SOL_SOCKET, frame._socket.SCM_RIGHTS, packed)])
-        fall()
+        die()
 
     frame.send_frame = send
 
 
-def _torn_result(fall: Callable[[], None]) -> None:
+def _torn_result(die: Callable[[], None]) -> None:
     from ralphproof.process import turn_journal
 
     append = turn_journal.append_entry
@@ -90,13 +90,13 @@ def _torn_result(fall: Callable[[], None]) -> None:
     def torn(lock: int, fields: Any) -> bytes:
         if "result" in fields:
             os.write(lock, turn_journal.encode_entry(fields)[:40])
-            fall()
+            die()
         return append(lock, fields)
 
     turn_journal.append_entry = torn
 
 
-def _in_a_segment(fall: Callable[[], None]) -> None:
+def _in_a_segment(die: Callable[[], None]) -> None:
     from ralphproof.process import output
 
     pieces = output._read_chunks
@@ -105,7 +105,7 @@ def _in_a_segment(fall: Callable[[], None]) -> None:
         for piece in pieces(path):
             if path.endswith(".2"):
                 yield piece[: len(piece) // 2]
-                fall()
+                die()
             else:
                 yield piece
 
@@ -113,23 +113,23 @@ def _in_a_segment(fall: Callable[[], None]) -> None:
 
 
 def _append(nth: int, *, before: bool) -> Callable[[Callable[[], None]], None]:
-    def curse(fall: Callable[[], None]) -> None:
+    def kill_at(die: Callable[[], None]) -> None:
         from ralphproof.process import turn_journal
 
-        _at(turn_journal, "append_entry", nth, fall, before=before)
+        _at(turn_journal, "append_entry", nth, die, before=before)
 
-    return curse
+    return kill_at
 
 
 def _method(module: str, owner: str, name: str, nth: int = 1, *, before: bool) -> Callable[[Callable[[], None]], None]:
-    def curse(fall: Callable[[], None]) -> None:
+    def kill_at(die: Callable[[], None]) -> None:
         found = __import__(f"ralphproof.process.{module}", fromlist=["it"])
-        _at(getattr(found, owner) if owner else found, name, nth, fall, before=before)
+        _at(getattr(found, owner) if owner else found, name, nth, die, before=before)
 
-    return curse
+    return kill_at
 
 
-_KEEPERS: dict[str, Callable[[Callable[[], None]], None]] = {
+_KEEPER_MOMENTS: dict[str, Callable[[Callable[[], None]], None]] = {
     "before began": _append(1, before=True),
     "after began": _append(1, before=False),
     "after fork": _method("turn", "", "spawn_program", before=False),
@@ -142,5 +142,5 @@ _KEEPERS: dict[str, Callable[[Callable[[], None]], None]] = {
     "after the result": _append(3, before=False),
     "before the report": _method("protocol", "HarnessLink", "report", before=True),
 }
-KEEPERS = tuple(_KEEPERS)
-HARNESSES = ("before START", "half of START", "after START")
+KEEPER_MOMENTS = tuple(_KEEPER_MOMENTS)
+HARNESS_MOMENTS = ("before START", "half of START", "after START")

@@ -1,4 +1,4 @@
-"""A log is put together once, whole, and whoever dies over it."""
+"""Assembly of a bounded log, also after a crash in the middle of it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _deaths(call: Callable[[], object], instant: int) -> bool:
 
 
 @pytest.mark.parametrize("size", [900, 1000, 1050, FITS, OVER])
-def test_a_log_whose_keeper_died_over_it_is_as_if_it_had_not(tmp_path: Path, size: int) -> None:
+def test_a_log_is_assembled_the_same_after_its_keeper_died_in_mid_assembly(tmp_path: Path, size: int) -> None:
     whole = _written(tmp_path / "whole", size)
     whole.close()
     text, instant, died = (tmp_path / "whole").read_bytes(), 0, True
@@ -121,7 +121,7 @@ def test_a_disk_that_refuses_a_segment_keeps_it(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_bytes() == LINES[:FITS]
 
 
-def test_what_no_keeper_would_leave_is_cut_to_what_is_known(tmp_path: Path) -> None:
+def test_an_inconsistent_head_is_cut_to_what_is_known(tmp_path: Path) -> None:
     _written(tmp_path / "log", OVER)
     with (tmp_path / "log").open("ab") as file:
         file.write(b"x" * 500)

@@ -1,4 +1,4 @@
-"""Turn files that tell nothing, nonsense, or of another start of the machine; and disks that take no result."""
+"""Turn files that are empty, unreadable or of another boot, and disks that are full."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ralphproof.process.cleanup import signal_keeper
 from ralphproof.process.tree import current_boot_id, is_alive, start_time
 from ralphproof.runs.recovery import find_live_turn
 from ralphproof.store.project import Project
-from tests.process.desk import Desk, Seen, until
-from tests.process.victim import PATHS, held
+from tests.process.harness_process import PATHS, is_locked
+from tests.process.workbench import RecordingWatcher, Workbench, until
 
 BEGAN = b'{"began":1,"start":1}\n'
 GARBAGE = [
@@ -46,25 +46,25 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
-def test_nonsense_means_that_it_may_have_run_and_it_is_not_run_again(desk: Desk, garbage: bytes) -> None:
-    (desk.folder / "t.turn").write_bytes(garbage)
-    assert desk.sh("touch ran", turn="t").why == "interrupted"
-    assert desk.sh("touch ran", turn="t").why == "interrupted"
-    assert not (desk.folder / "ran").exists()
-    lines = (desk.folder / "t.turn").read_bytes()
+def test_an_unreadable_turn_file_means_that_the_turn_may_have_run(bench: Workbench, garbage: bytes) -> None:
+    (bench.folder / "t.turn").write_bytes(garbage)
+    assert bench.sh("touch ran", turn="t").why == "interrupted"
+    assert bench.sh("touch ran", turn="t").why == "interrupted"
+    assert not (bench.folder / "ran").exists()
+    lines = (bench.folder / "t.turn").read_bytes()
     assert lines.startswith(garbage)
     assert lines.count(b'"interrupted"') == 1
 
 
-def test_a_pipe_in_the_place_of_a_turn_file_does_not_hold_us_up(desk: Desk) -> None:
-    os.mkfifo(desk.folder / "t.turn")
+def test_a_fifo_in_place_of_a_turn_file_does_not_block(bench: Workbench) -> None:
+    os.mkfifo(bench.folder / "t.turn")
     with pytest.raises(OSError, match="Illegal seek"):
-        turn_journal.read_turn_file(str(desk.folder / "t.turn"))
+        turn_journal.read_turn_file(str(bench.folder / "t.turn"))
 
 
-def test_two_who_look_at_once_do_not_take_each_other_for_a_keeper(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    project = Project(str(desk.folder), str(desk.folder), str(desk.folder), ())
-    file = desk.folder / "runs" / "r" / "agent_001.turn"
+def test_two_readers_do_not_take_each_other_for_a_keeper(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = Project(str(bench.folder), str(bench.folder), str(bench.folder), ())
+    file = bench.folder / "runs" / "r" / "agent_001.turn"
     file.parent.mkdir(parents=True)
     file.write_bytes(BEGAN)
     lock, seen = fcntl.flock, list[object]()
@@ -80,8 +80,8 @@ def test_two_who_look_at_once_do_not_take_each_other_for_a_keeper(desk: Desk, mo
     assert seen == ["looking", None]
 
 
-def test_a_look_tells_who_is_responsible_and_makes_no_file(desk: Desk) -> None:
-    file = desk.folder / "t.turn"
+def test_is_turn_locked_creates_no_file(bench: Workbench) -> None:
+    file = bench.folder / "t.turn"
     assert not turn_journal.is_turn_locked(str(file))
     assert not file.exists()
     lock = turn_journal.lock_turn_file(str(file))
@@ -91,17 +91,17 @@ def test_a_look_tells_who_is_responsible_and_makes_no_file(desk: Desk) -> None:
     assert not turn_journal.is_turn_locked(str(file))
 
 
-def test_a_turn_begins_as_soon_as_nobody_looks_at_its_file(desk: Desk) -> None:
-    (desk.folder / "t.turn").touch()
-    with (desk.folder / "t.turn").open() as look:
+def test_a_turn_begins_as_soon_as_no_reader_holds_its_file(bench: Workbench) -> None:
+    (bench.folder / "t.turn").touch()
+    with (bench.folder / "t.turn").open() as look:
         fcntl.flock(look, fcntl.LOCK_SH)
 
-        def look_away(seen: Seen) -> int:
+        def look_away(seen: RecordingWatcher) -> int:
             if seen.ticks == 2:
                 fcntl.flock(look, fcntl.LOCK_UN)
             return CONTINUE
 
-        assert desk.sh("exit 5", Seen(look_away), turn="t").code == 5
+        assert bench.sh("exit 5", RecordingWatcher(look_away), turn="t").code == 5
 
 
 @pytest.fixture
@@ -118,89 +118,89 @@ def _lines(process: subprocess.Popen[bytes], **more: str) -> str:
     return "".join(json.dumps(line) + "\n" for line in (began, {"agent": process.pid, "start": start}))
 
 
-def test_who_has_the_number_of_a_process_from_before_a_reboot_is_left_alone(
-    desk: Desk, bystander: subprocess.Popen[bytes]
+def test_a_process_with_the_pid_of_one_from_before_a_reboot_is_left_alone(
+    bench: Workbench, bystander: subprocess.Popen[bytes]
 ) -> None:
-    (desk.folder / "t.turn").write_text(_lines(bystander, boot="another"))
-    past = turn_journal.read_turn_file(str(desk.folder / "t.turn"))
+    (bench.folder / "t.turn").write_text(_lines(bystander, boot="another"))
+    past = turn_journal.read_turn_file(str(bench.folder / "t.turn"))
     assert (past.began, past.agent, is_alive(*past.keeper)) == (True, (0, 0), False)
     signal_keeper(past, KILL)
-    assert desk.sh("touch ran", turn="t").why == "interrupted"
+    assert bench.sh("touch ran", turn="t").why == "interrupted"
     assert bystander.poll() is None
-    assert not (desk.folder / "ran").exists()
+    assert not (bench.folder / "ran").exists()
 
 
 @pytest.mark.parametrize("more", [{}, {"boot": current_boot_id()}])  # older files do not say
-def test_who_is_of_this_start_of_the_machine_is_known(
-    desk: Desk, bystander: subprocess.Popen[bytes], more: dict[str, str]
+def test_a_process_of_this_boot_is_recognised(
+    bench: Workbench, bystander: subprocess.Popen[bytes], more: dict[str, str]
 ) -> None:
-    (desk.folder / "t.turn").write_text(_lines(bystander, **more))
-    past = turn_journal.read_turn_file(str(desk.folder / "t.turn"))
+    (bench.folder / "t.turn").write_text(_lines(bystander, **more))
+    past = turn_journal.read_turn_file(str(bench.folder / "t.turn"))
     assert past.keeper == past.agent == (bystander.pid, start_time(bystander.pid))
     assert is_alive(*past.keeper)
-    assert desk.sh("touch ran", turn="t").why == "interrupted"
+    assert bench.sh("touch ran", turn="t").why == "interrupted"
     assert bystander.wait() == -9
 
 
-def test_a_turn_says_which_start_of_the_machine_it_is_of(desk: Desk) -> None:
-    desk.sh("true", turn="t")
-    first = json.loads(desk.text("t.turn").splitlines()[0])
+def test_a_turn_file_names_the_boot(bench: Workbench) -> None:
+    bench.sh("true", turn="t")
+    first = json.loads(bench.text("t.turn").splitlines()[0])
     assert first["boot"] == current_boot_id() != ""
 
 
-def _fill(desk: Desk, keeper: int, room: int) -> None:
+def _fill(bench: Workbench, keeper: int, room: int) -> None:
     """Let the keeper's disk have room for so many bytes more of the turn file."""
-    limit = (desk.folder / "t.turn").stat().st_size + room
+    limit = (bench.folder / "t.turn").stat().st_size + room
     resource.prlimit(keeper, resource.RLIMIT_FSIZE, (limit, limit))
 
 
 @pytest.mark.parametrize("room", [0, 30])
-def test_a_result_that_the_disk_does_not_take_is_told_and_the_turn_is_not_run_again(desk: Desk, room: int) -> None:
-    keeper = desk.keeper()
+def test_a_result_that_cannot_be_written_is_reported_and_the_turn_is_not_run_again(bench: Workbench, room: int) -> None:
+    keeper = bench.keeper()
 
-    def fill(seen: Seen) -> int:
-        if seen.output_bytes and not (desk.folder / "go").exists():
-            _fill(desk, keeper.pid, room)
-            (desk.folder / "go").touch()
+    def fill(seen: RecordingWatcher) -> int:
+        if seen.output_bytes and not (bench.folder / "go").exists():
+            _fill(bench, keeper.pid, room)
+            (bench.folder / "go").touch()
         return CONTINUE
 
     script = "echo ran >> runs; echo up; until [ -e go ]; do sleep 0.01; done; exit 3"
-    ended = desk.sh(script, Seen(fill), turn="t")
+    ended = bench.sh(script, RecordingWatcher(fill), turn="t")
     assert (ended.code, ended.why) == (3, "exit")
     assert "the result could not be recorded: " in ended.error
-    assert desk.sh(script, turn="t").why == "interrupted"
-    assert desk.sh(script, turn="t").why == "interrupted"
-    assert desk.text("runs") == "ran\n"
+    assert bench.sh(script, turn="t").why == "interrupted"
+    assert bench.sh(script, turn="t").why == "interrupted"
+    assert bench.text("runs") == "ran\n"
 
 
 @pytest.mark.parametrize("room", [0, 30])
-def test_a_result_that_nobody_heard_and_the_disk_did_not_take_is_an_interruption(
-    desk: Desk, started: Any, room: int
+def test_a_result_that_was_neither_received_nor_written_is_an_interruption(
+    bench: Workbench, start_harness: Any, room: int
 ) -> None:
     script = "echo ran >> runs; echo up; setsid sleep $NAP & until [ -e go ]; do sleep 0.01; done; exit 3"
-    harness = started(script)
-    until(lambda: harness.said and desk.nappers())
-    _fill(desk, harness.keeper, room)
+    harness = start_harness(script)
+    until(lambda: harness.said and bench.sleepers())
+    _fill(bench, harness.keeper, room)
     harness.kill()
-    (desk.folder / "go").touch()
+    (bench.folder / "go").touch()
     until(harness.keeper_is_gone)
-    seen = Seen()
+    seen = RecordingWatcher()
     ended = harness.next(seen)
     assert (ended.why, ended.code, seen.output_bytes) == ("interrupted", None, b"up\n")
-    assert (desk.text("runs"), desk.nappers(), harness.next().why) == ("ran\n", [], "interrupted")
+    assert (bench.text("runs"), bench.sleepers(), harness.next().why) == ("ran\n", [], "interrupted")
 
 
-def test_a_harness_whose_own_disk_is_full_tells_an_interruption_and_runs_nothing(desk: Desk) -> None:
-    (desk.folder / "t.turn").write_bytes(BEGAN)
+def test_a_harness_whose_disk_is_full_reports_an_interruption_and_runs_nothing(bench: Workbench) -> None:
+    (bench.folder / "t.turn").write_bytes(BEGAN)
     code = (
-        "import resource, sys; from pathlib import Path; from tests.process.desk import Desk\n"
-        "desk = Desk(Path(sys.argv[1])); desk.keeper(); size = (desk.folder / 't.turn').stat().st_size\n"
+        "import resource, sys; from pathlib import Path; from tests.process.workbench import Workbench\n"
+        "bench = Workbench(Path(sys.argv[1])); bench.keeper(); size = (bench.folder / 't.turn').stat().st_size\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))\n"
-        "ended = desk.sh('touch ran', turn='t'); print(ended.why, '|', ended.error)\n"
+        "ended = bench.sh('touch ran', turn='t'); print(ended.why, '|', ended.error)\n"
     )
     told = subprocess.run(
-        [sys.executable, "-c", code, str(desk.folder)], capture_output=True, env={**os.environ, "PYTHONPATH": PATHS}
+        [sys.executable, "-c", code, str(bench.folder)], capture_output=True, env={**os.environ, "PYTHONPATH": PATHS}
     )
     assert told.stdout.startswith(b"interrupted | the result could not be recorded: "), told.stderr
-    assert not (desk.folder / "ran").exists()
-    assert not held(str(desk.folder / "t.turn"))
+    assert not (bench.folder / "ran").exists()
+    assert not is_locked(str(bench.folder / "t.turn"))

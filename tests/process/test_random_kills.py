@@ -1,4 +1,4 @@
-"""One harness after the other is killed at random, now and then with the keeper; a turn is run once and told whole."""
+"""Harnesses killed at random, sometimes with the keeper: a turn runs once, and its output is complete."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from ralphproof.process.cleanup import find_turn_processes
-from tests.process.desk import Desk, Seen, running, until
-from tests.process.victim import Harness
+from tests.process.harness_process import Harness
+from tests.process.workbench import RecordingWatcher, Workbench, running, until
 
 pytestmark = pytest.mark.thorough
 
@@ -37,22 +37,22 @@ TurnFollower(lambda: False, steering=True, sizes={sizes!r}).run(command, Quiet()
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_any_order_of_deaths(desk: Desk, started: Any, seed: int) -> None:
+def test_random_kills_of_harness_and_keeper(bench: Workbench, start_harness: Any, seed: int) -> None:
     dice = random.Random(seed)
-    (desk.folder / "part").write_bytes(PART)
-    code = STAND_IN.format(folder=str(desk.folder), sizes=SIZES)
+    (bench.folder / "part").write_bytes(PART)
+    code = STAND_IN.format(folder=str(bench.folder), sizes=SIZES)
     keepers: set[int] = set()
     harness: Harness | None = None
     for _ in range(dice.randrange(1, 4)):
-        harness = started(SCRIPT, sizes=SIZES, stand_in=(sys.executable, "-c", code))
+        harness = start_harness(SCRIPT, sizes=SIZES, stand_in=(sys.executable, "-c", code))
         time.sleep(dice.random() * 0.2)
         if dice.random() < 0.2 and harness.past.keeper[0] > 0:
             keepers.add(harness.past.keeper[0])
             os.kill(harness.past.keeper[0], signal.SIGKILL)
         harness.kill()
     assert harness is not None
-    desk.keeper(sizes=SIZES)
-    seen = Seen()
+    bench.keeper(sizes=SIZES)
+    seen = RecordingWatcher()
     ended = harness.next(seen)
     assert ended.why == "exit" or (ended.why == "interrupted" and keepers)
     if ended.why == "exit":
@@ -60,7 +60,7 @@ def test_any_order_of_deaths(desk: Desk, started: Any, seed: int) -> None:
     else:
         assert (PART * 10).startswith(seen.output_bytes)
     assert ended.out_bytes == len(seen.output_bytes)
-    starts = desk.folder / "starts"
+    starts = bench.folder / "starts"
     assert not starts.exists() or starts.read_text() in ("", "started\n")  # empty: killed between open and write
-    until(lambda: not running(str(desk.folder)))
-    assert (find_turn_processes(harness.mark), desk.nappers()) == ([], [])
+    until(lambda: not running(str(bench.folder)))
+    assert (find_turn_processes(harness.mark), bench.sleepers()) == ([], [])

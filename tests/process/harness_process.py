@@ -1,4 +1,4 @@
-"""A harness in a process of its own, to be killed."""
+"""A harness in a process of its own (see harness_main.py), which tests kill."""
 
 from __future__ import annotations
 
@@ -13,34 +13,41 @@ from ralphproof.engine.sandbox import Command, Exit
 from ralphproof.process import turn_journal
 from ralphproof.process.output import LOG_SIZES
 from ralphproof.process.tree import start_time
-from tests.process.desk import Desk, Seen
+from tests.process.workbench import RecordingWatcher, Workbench
 
 ROOT = Path(__file__).parents[2]
 PATHS = f"{ROOT}:{ROOT / 'src'}"
 
 
 class Harness:
-    """Runs a script as turn `t` of the desk's folder. `more` goes into the command."""
+    """Runs a script as turn `t` of the bench's folder. `more` goes into the command."""
 
     def __init__(
         self,
-        desk: Desk,
+        bench: Workbench,
         script: str,
         timeout_s: float = 60.0,
         *,
         sizes: tuple[int, int, int] = LOG_SIZES,
         stand_in: tuple[str, ...] = (),
         hold: bool = False,
-        door: str = "",
-        curse: str = "",
+        keeper_script: str = "",
+        kill_at: str = "",
         **more: Any,
     ) -> None:
-        self.desk, self.script, self.timeout_s, self.more = desk, script, timeout_s, more
-        orders = {"sizes": sizes, "stand_in": stand_in, "hold": hold, "door": door, "curse": curse, "more": more}
-        program = str(Path(__file__).with_name("harness.py"))
+        self.bench, self.script, self.timeout_s, self.more = bench, script, timeout_s, more
+        orders = {
+            "sizes": sizes,
+            "stand_in": stand_in,
+            "hold": hold,
+            "keeper_script": keeper_script,
+            "kill_at": kill_at,
+            "more": more,
+        }
+        program = str(Path(__file__).with_name("harness_main.py"))
         self.process = subprocess.Popen(
-            [sys.executable, program, str(desk.folder), "t", str(timeout_s), script],
-            env={**os.environ, "PYTHONPATH": PATHS, "NAP": desk.nap, "ORDERS": json.dumps(orders)},
+            [sys.executable, program, str(bench.folder), "t", str(timeout_s), script],
+            env={**os.environ, "PYTHONPATH": PATHS, "NAP": bench.nap, "ORDERS": json.dumps(orders)},
             stdout=subprocess.PIPE,
         )
         assert self.process.stdout is not None
@@ -50,22 +57,22 @@ class Harness:
 
     @property
     def mark(self) -> str:
-        return f"{self.desk.folder}-t"
+        return f"{self.bench.folder}-t"
 
     @property
     def command(self) -> Command:
         more = {"mark": self.mark, "timeout_s": self.timeout_s, **self.more}
-        return self.desk.command("/bin/sh", "-c", self.script, turn="t", **more)
+        return self.bench.command("/bin/sh", "-c", self.script, turn="t", **more)
 
     @property
     def said(self) -> str:
         """What stands in the head of the log."""
-        path = self.desk.folder / "t.out"
+        path = self.bench.folder / "t.out"
         return path.read_text() if path.exists() else ""
 
     @property
     def past(self) -> turn_journal.TurnHistory:
-        return turn_journal.read_turn_file(str(self.desk.folder / "t.turn"))
+        return turn_journal.read_turn_file(str(self.bench.folder / "t.turn"))
 
     def kill(self) -> None:
         self.process.kill()
@@ -78,14 +85,14 @@ class Harness:
             return True
         return fields[0] == "Z" or int(fields[19]) != self._born
 
-    def next(self, watch: Seen | None = None) -> Exit:
-        """What the next harness is told of the same turn."""
-        keeper = self.desk.keepers[-1] if self.desk.keepers else self.desk.keeper()
-        return keeper.run(self.command, watch or Seen())
+    def next(self, watch: RecordingWatcher | None = None) -> Exit:
+        """The exit of the same turn as the next harness sees it."""
+        keeper = self.bench.keepers[-1] if self.bench.keepers else self.bench.keeper()
+        return keeper.run(self.command, watch or RecordingWatcher())
 
 
-def held(turn_file: str) -> bool:
-    """Whether somebody is responsible for a turn."""
+def is_locked(turn_file: str) -> bool:
+    """Whether a process holds the lock of a turn."""
     lock = turn_journal.lock_turn_file(turn_file)
     if lock is not None:
         os.close(lock)

@@ -1,10 +1,10 @@
-"""A harness of its own process, for tests that kill it: harness.py FOLDER TURN TIMEOUT SCRIPT; ORDERS has the rest."""
+"""A harness as a program, for tests that kill it: harness_main.py FOLDER TURN TIMEOUT SCRIPT; ORDERS has the rest."""
 
 import json
 import os
 import sys
 
-from tests.process.desk import Desk, Minding
+from tests.process.workbench import ObeyingWatcher, Workbench
 
 
 def main(folder: str, turn: str, timeout: str, script: str) -> None:
@@ -13,24 +13,24 @@ def main(folder: str, turn: str, timeout: str, script: str) -> None:
     from ralphproof.process import client
 
     orders = json.loads(os.environ["ORDERS"])
-    client._KEEPER_MAIN = orders["door"] or client._KEEPER_MAIN
-    desk = Desk(Path(folder))
-    desk.nap = os.environ["NAP"]
-    keeper = desk.keeper(sizes=tuple(orders["sizes"]))
+    client._KEEPER_MAIN = orders["keeper_script"] or client._KEEPER_MAIN
+    bench = Workbench(Path(folder))
+    bench.nap = os.environ["NAP"]
+    keeper = bench.keeper(sizes=tuple(orders["sizes"]))
     if orders["stand_in"]:
         keeper.options.stand_in = lambda _: (tuple(orders["stand_in"]), dict(os.environ))
     print(keeper.pid, flush=True)
     if orders["hold"]:  # the keeper reads START only when the test lets it
         os.kill(keeper.pid, 19)
-    if orders["curse"]:
-        from tests.process.curse import curse_harness
+    if orders["kill_at"]:
+        from tests.process.fault_injection import kill_harness_at
 
-        curse_harness(orders["curse"])
+        kill_harness_at(orders["kill_at"])
     more = {"mark": f"{folder}-{turn}", "timeout_s": float(timeout), **orders["more"]}
-    command = desk.command("/bin/sh", "-c", script, turn=turn, **more)
+    command = bench.command("/bin/sh", "-c", script, turn=turn, **more)
     if orders["hold"]:
         print("sending", flush=True)
-    print(keeper.run(command, Minding()), flush=True)
+    print(keeper.run(command, ObeyingWatcher()), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""When a turn must end and how, without waiting for it."""
+"""Deadlines of a turn, and the signals that end it, with a fake time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 from ralphproof.process.turn import Termination, TurnDeadlines
 
 
-def test_whose_time_is_over_is_told_apart() -> None:
+def test_each_deadline_has_its_own_reason() -> None:
     clock = TurnDeadlines(100.0, timeout_s=50.0, idle_s=10.0, linger_s=3.0)
     assert (clock.due, clock.over(109.0), clock.over(110.0)) == (110.0, "", "idle")
     clock.on_activity(145.0)
@@ -18,7 +18,7 @@ def test_whose_time_is_over_is_told_apart() -> None:
     assert clock.over(149.0) == ""
 
 
-def test_who_tells_again_that_it_said_its_result_gives_it_no_more_time() -> None:
+def test_a_repeated_result_notice_gives_no_more_time() -> None:
     clock = TurnDeadlines(0.0, timeout_s=50.0, idle_s=None, linger_s=3.0)
     clock.said_result(5.0)
     clock.said_result(7.0)
@@ -37,14 +37,14 @@ def test_a_suspension_moves_every_deadline() -> None:
     assert (clock.due, clock.over(107.0), clock.paused_s) == (108.0, "", 100.0)
 
 
-def test_an_ending_asks_once_then_kills_again_and_again_and_gives_up() -> None:
+def test_termination_sends_term_once_then_kill_until_it_gives_up() -> None:
     ending = Termination(0.0, grace_s=5.0)
     assert [ending.next(now) for now in (0.0, 0.1, 4.9)] == [signal.SIGTERM, 0, 0]
     assert [ending.next(now) for now in (5.0, 5.001, 5.006)] == [signal.SIGKILL, 0, signal.SIGKILL]
     assert (ending.given_up(34.9), ending.given_up(35.0)) == (False, True)
 
 
-def test_an_ending_can_be_hurried_but_not_delayed() -> None:
+def test_termination_can_be_hurried_but_not_delayed() -> None:
     ending = Termination(0.0, grace_s=5.0)
     ending.next(0.0)
     ending.hurry(1.0, 0.5)
@@ -52,5 +52,5 @@ def test_an_ending_can_be_hurried_but_not_delayed() -> None:
     assert [ending.next(now) for now in (1.4, 1.5)] == [0, signal.SIGKILL]
 
 
-def test_an_ending_without_grace_does_not_ask() -> None:
+def test_termination_without_grace_sends_kill_at_once() -> None:
     assert Termination(0.0, grace_s=0.0).next(0.0) == signal.SIGKILL

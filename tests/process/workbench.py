@@ -1,4 +1,4 @@
-"""What the tests of the keeper share: a keeper with a folder, a watcher, and looking for processes."""
+"""What the keeper tests share: keepers with a folder, watchers, and finding processes."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def running(words: str) -> list[int]:
     return found
 
 
-class Seen:
-    """A watcher that keeps what it sees, and wants what it is told to want."""
+class RecordingWatcher:
+    """A watcher that keeps the output and requests what the test says."""
 
-    def __init__(self, wants: Callable[[Seen], int] = lambda _: CONTINUE) -> None:
+    def __init__(self, wants: Callable[[RecordingWatcher], int] = lambda _: CONTINUE) -> None:
         self.output_bytes = b""
         self.ticks = 0
         self._wants = wants
@@ -52,8 +52,8 @@ class Seen:
         return self._wants(self)
 
 
-class Minding(Seen):
-    """Wants what the program's own output says: RESULT, STOP, KILL, and WORKING for as often as that stands there."""
+class ObeyingWatcher(RecordingWatcher):
+    """Requests what the program's output says: RESULT, STOP, KILL, and WORKING as often as it occurs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,8 +70,8 @@ class Minding(Seen):
         return KILL if b"KILL" in self.output_bytes else STOP if b"STOP" in self.output_bytes else CONTINUE
 
 
-class Desk:
-    """A keeper, a folder, and as many turns as a test needs."""
+class Workbench:
+    """Keepers, a folder, and as many turns as a test needs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -98,12 +98,12 @@ class Desk:
         }
         return Command(**{**base, **more})
 
-    def sh(self, script: str, watch: Seen | None = None, **more: Any) -> Exit:
+    def sh(self, script: str, watch: RecordingWatcher | None = None, **more: Any) -> Exit:
         keeper = self.keepers[-1] if self.keepers else self.keeper()
-        return keeper.run(self.command("/bin/sh", "-c", script, **more), watch or Seen())
+        return keeper.run(self.command("/bin/sh", "-c", script, **more), watch or RecordingWatcher())
 
     def text(self, name: str) -> str:
         return (self.folder / name).read_text()
 
-    def nappers(self) -> list[int]:
+    def sleepers(self) -> list[int]:
         return running(f"sleep {self.nap}")

@@ -12,7 +12,7 @@ from ralphproof.process import tree
 from ralphproof.process.cleanup import find_turn_processes
 from ralphproof.process.tree import child_pids, kill_until_gone, signal_each
 from ralphproof.runs.recovery import end_leftover_processes
-from tests.process.desk import Desk, until
+from tests.process.workbench import Workbench, until
 
 
 def test_children_are_found_however_many_there_are() -> None:
@@ -24,7 +24,7 @@ def test_children_are_found_however_many_there_are() -> None:
             os.waitpid(pid, 0)
 
 
-def test_one_empty_look_is_not_believed() -> None:
+def test_kill_until_gone_needs_two_empty_scans() -> None:
     hopper = subprocess.Popen(["/bin/sleep", "60"])
     looks = [[], [hopper.pid]]  # as of a process whose child we came too early for, and itself too late
     try:
@@ -35,10 +35,12 @@ def test_one_empty_look_is_not_believed() -> None:
         hopper.wait()
 
 
-def test_what_a_leftover_starts_while_it_is_ended_is_ended_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_leftover_starts_while_it_is_ended_is_ended_too(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def start() -> int:
-        pid = os.posix_spawn("/bin/sleep", ["sleep", desk.nap], {"RALPH_TURN": f"{desk.nap}/agent_001"})
-        until(lambda: pid in find_turn_processes(desk.nap))  # right after its start a process has no environment yet
+        pid = os.posix_spawn("/bin/sleep", ["sleep", bench.nap], {"RALPH_TURN": f"{bench.nap}/agent_001"})
+        until(lambda: pid in find_turn_processes(bench.nap))  # right after its start a process has no environment yet
         return pid
 
     def start_and_signal(pids: Iterable[int], number: int) -> None:
@@ -49,23 +51,25 @@ def test_what_a_leftover_starts_while_it_is_ended_is_ended_too(desk: Desk, monke
     started = [start()]
     monkeypatch.setattr(tree, "signal_each", start_and_signal)
     try:
-        assert end_leftover_processes(desk.nap) == ["3 processes of it were ended"]
-        assert find_turn_processes(desk.nap) == []
+        assert end_leftover_processes(bench.nap) == ["3 processes of it were ended"]
+        assert find_turn_processes(bench.nap) == []
     finally:
         signal_each(started, 9)
         for pid in started:
             os.waitpid(pid, 0)
 
 
-def test_whoever_comes_while_marks_are_looked_for_is_looked_at_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_start_during_a_scan_for_marks_are_found(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gone = subprocess.Popen(["/bin/true"])
     gone.wait()
-    child = subprocess.Popen(["/bin/sleep", "60"], env={"RALPH_TURN": desk.nap})
-    until(lambda: find_turn_processes(desk.nap) == [child.pid])
+    child = subprocess.Popen(["/bin/sleep", "60"], env={"RALPH_TURN": bench.nap})
+    until(lambda: find_turn_processes(bench.nap) == [child.pid])
     lists = [[gone.pid], [gone.pid, child.pid]]  # a process that forked and ended before its environment was read
     monkeypatch.setattr(tree, "list_processes", lambda: lists.pop(0) if len(lists) > 1 else lists[0])
     try:
-        assert find_turn_processes(desk.nap) == [child.pid]
+        assert find_turn_processes(bench.nap) == [child.pid]
     finally:
         child.kill()
         child.wait()

@@ -1,4 +1,4 @@
-"""The same program twice: under one harness, and under two of which the first is killed. Nobody can tell them apart."""
+"""The same program under one harness, and under two of which the first is killed: output and exit are the same."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from ralphproof.engine.sandbox import CONTINUE, STOP, Exit
 from ralphproof.process.cleanup import find_turn_processes, signal_keeper
-from tests.process.desk import Desk, Minding, until
-from tests.process.victim import Harness, held
+from tests.process.harness_process import Harness, is_locked
+from tests.process.workbench import ObeyingWatcher, Workbench, until
 
 SIZES = (64 << 10, 64 << 10, 3)
 PART = 110 << 10  # two of them go past the head; all of it stays on disk
@@ -33,7 +33,7 @@ def _says(word: str) -> Callable[[Harness], bool]:
 
 
 def _past_the_head(harness: Harness) -> bool:
-    return (harness.desk.folder / "t.out.1").exists()
+    return (harness.bench.folder / "t.out.1").exists()
 
 
 def _ended(harness: Harness) -> bool:
@@ -52,17 +52,17 @@ def _later(word: str, seconds: float) -> Callable[[Harness], bool]:
     return met
 
 
-def _alone(desk: Desk, script: str, **more: Any) -> tuple[Exit, bytes]:
-    seen = Minding()
-    desk.keeper(sizes=SIZES)
-    return desk.sh(script, seen, turn="twin", mark=f"{desk.folder}-twin", **more), seen.output_bytes
+def _alone(bench: Workbench, script: str, **more: Any) -> tuple[Exit, bytes]:
+    seen = ObeyingWatcher()
+    bench.keeper(sizes=SIZES)
+    return bench.sh(script, seen, turn="twin", mark=f"{bench.folder}-twin", **more), seen.output_bytes
 
 
 def _adopted(harness: Harness, when: Callable[[Harness], bool]) -> tuple[Exit, bytes]:
     until(lambda: when(harness))
     harness.kill()
-    (harness.desk.folder / "go").touch()
-    seen = Minding()
+    (harness.bench.folder / "go").touch()
+    seen = ObeyingWatcher()
     return harness.next(seen), seen.output_bytes
 
 
@@ -74,16 +74,18 @@ def _told(ended: Exit) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _alike(desk: Desk, started: Any, script: str, when: Callable[[Harness], bool], **more: Any) -> tuple[Exit, Exit]:
+def _alike(
+    bench: Workbench, start_harness: Any, script: str, when: Callable[[Harness], bool], **more: Any
+) -> tuple[Exit, Exit]:
     """Both ends, after what must be equal is."""
-    (desk.folder / "part").write_bytes(b"".join(b"%07d\n" % number for number in range(PART // 8)))
-    (desk.folder / "go").touch()
-    alone, said = _alone(desk, script, **more)
-    (desk.folder / "go").unlink()
-    adopted, heard = _adopted(started(script, sizes=SIZES, **more), when)
+    (bench.folder / "part").write_bytes(b"".join(b"%07d\n" % number for number in range(PART // 8)))
+    (bench.folder / "go").touch()
+    alone, said = _alone(bench, script, **more)
+    (bench.folder / "go").unlink()
+    adopted, heard = _adopted(start_harness(script, sizes=SIZES, **more), when)
     assert (_told(adopted), heard) == (_told(alone), said)
     assert adopted.cpu_s > 0
-    assert (desk.nappers(), find_turn_processes(str(desk.folder))) == ([], [])
+    assert (bench.sleepers(), find_turn_processes(str(bench.folder))) == ([], [])
     return alone, adopted
 
 
@@ -98,10 +100,10 @@ def _alike(desk: Desk, started: Any, script: str, when: Callable[[Harness], bool
         (DAEMON, _says("up\n"), "exit"),
     ],
 )
-def test_a_turn_ends_as_if_its_harness_had_not_been_killed(
-    desk: Desk, started: Any, script: str, when: Callable[[Harness], bool], why: str
+def test_an_adopted_turn_ends_as_if_its_harness_had_not_been_killed(
+    bench: Workbench, start_harness: Any, script: str, when: Callable[[Harness], bool], why: str
 ) -> None:
-    alone, _ = _alike(desk, started, script, when, timeout_s=20.0)
+    alone, _ = _alike(bench, start_harness, script, when, timeout_s=20.0)
     assert alone.why == why
 
 
@@ -116,37 +118,37 @@ def test_a_turn_ends_as_if_its_harness_had_not_been_killed(
     ],
 )
 def test_no_clock_starts_anew_when_a_turn_is_adopted(
-    desk: Desk,
-    started: Any,
+    bench: Workbench,
+    start_harness: Any,
     script: str,
     when: Callable[[Harness], bool],
     more: dict[str, float],
     why: str,
     restarted_s: float,
 ) -> None:
-    alone, adopted = _alike(desk, started, script, when, **more)
+    alone, adopted = _alike(bench, start_harness, script, when, **more)
     assert alone.why == why
     assert 3.0 <= alone.seconds < restarted_s
     assert 3.0 <= adopted.seconds < restarted_s - 0.2
 
 
-def test_files_that_change_keep_a_silent_adopted_turn_from_being_idle(desk: Desk, started: Any) -> None:
-    harness = started("echo WORKING WORKING WORKING; sleep $NAP", idle_s=0.7)
-    until(desk.nappers)
+def test_files_that_change_keep_a_silent_adopted_turn_from_being_idle(bench: Workbench, start_harness: Any) -> None:
+    harness = start_harness("echo WORKING WORKING WORKING; sleep $NAP", idle_s=0.7)
+    until(bench.sleepers)
     harness.kill()
-    seen = Minding()
+    seen = ObeyingWatcher()
     ended = harness.next(seen)
     assert ended.why == "idle"
     assert ended.seconds > 1.5  # twice a second, three times
     assert seen.ticks < 20  # a watcher counts its ticks: twice a second, and after output
 
 
-def test_stop_said_by_many_is_one_stop(desk: Desk, started: Any) -> None:
-    harness = started(TIDY)
+def test_stop_from_several_harnesses_is_one_stop(bench: Workbench, start_harness: Any) -> None:
+    harness = start_harness(TIDY)
     until(lambda: "tidy" in harness.said)
     harness.kill()
 
-    class Insistent(Minding):
+    class Insistent(ObeyingWatcher):
         def tick(self) -> int:
             if not self.ticks:
                 signal_keeper(harness.past, STOP)
@@ -157,12 +159,12 @@ def test_stop_said_by_many_is_one_stop(desk: Desk, started: Any) -> None:
     assert (ended.why, ended.code, harness.said) == ("stopped", 7, "STOP\ntidy\ntidied\n")
 
 
-def test_an_adopted_turn_that_does_not_stop_can_be_killed(desk: Desk, started: Any) -> None:
-    harness = started(DEAF, grace_s=60.0)
+def test_an_adopted_turn_that_does_not_stop_can_be_killed(bench: Workbench, start_harness: Any) -> None:
+    harness = start_harness(DEAF, grace_s=60.0)
     until(lambda: "STOP" in harness.said)
     harness.kill()
 
-    class Impatient(Minding):
+    class Impatient(ObeyingWatcher):
         def tick(self) -> int:
             return super().tick() + (self.ticks > 1)
 
@@ -171,13 +173,13 @@ def test_an_adopted_turn_that_does_not_stop_can_be_killed(desk: Desk, started: A
     assert ended.seconds < 30
 
 
-def test_a_suspended_keeper_is_woken_to_end_its_turn(desk: Desk, started: Any) -> None:
-    harness = started("echo up; sleep $NAP")
-    until(desk.nappers)
+def test_a_suspended_keeper_is_woken_to_end_its_turn(bench: Workbench, start_harness: Any) -> None:
+    harness = start_harness("echo up; sleep $NAP")
+    until(bench.sleepers)
     harness.kill()
     os.kill(harness.keeper, signal.SIGSTOP)
 
-    class Ending(Minding):
+    class Ending(ObeyingWatcher):
         def tick(self) -> int:
             super().tick()
             if self.ticks > 20:
@@ -188,7 +190,7 @@ def test_a_suspended_keeper_is_woken_to_end_its_turn(desk: Desk, started: Any) -
     assert (harness.next(watch).why, watch.ticks < 20) == ("stopped", True)
 
 
-class Told(Minding):
+class Told(ObeyingWatcher):
     """Wants to stop at once, and never says so again."""
 
     def tick(self) -> int:
@@ -196,10 +198,10 @@ class Told(Minding):
         return STOP if self.ticks == 1 else CONTINUE
 
 
-def test_a_wish_to_stop_from_before_the_turn_began_is_not_forgotten(desk: Desk, started: Any) -> None:
-    harness = started("echo up; sleep $NAP", hold=True)
+def test_a_stop_requested_before_the_turn_began_is_not_forgotten(bench: Workbench, start_harness: Any) -> None:
+    harness = start_harness("echo up; sleep $NAP", hold=True)
     assert harness.stdout.readline() == b"sending\n"
-    until(lambda: held(str(desk.folder / "t.turn")))
+    until(lambda: is_locked(str(bench.folder / "t.turn")))
     harness.kill()
 
     class Waking(Told):
@@ -209,4 +211,4 @@ def test_a_wish_to_stop_from_before_the_turn_began_is_not_forgotten(desk: Desk, 
             return wanted
 
     assert harness.next(Waking()).why == "stopped"
-    assert desk.nappers() == []
+    assert bench.sleepers() == []
