@@ -9,6 +9,7 @@ from ralphproof.base.errors import RalphError
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
+from ralphproof.cli.run_argument import find_named_run
 from ralphproof.display.console import ConsoleObserver
 from ralphproof.engine.records import RunEnded
 from ralphproof.runs.attach import RunFollower, load_run_spec
@@ -16,7 +17,6 @@ from ralphproof.runs.observers import create_observers, print_outcome
 from ralphproof.runs.open_project import view_project
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
-from ralphproof.views.run_list import find_named_run
 from ralphproof.views.run_records import RecordTail
 from ralphproof.views.run_status import RunStatus, lost_harness_error
 

@@ -7,12 +7,12 @@ import os
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
+from ralphproof.cli.run_argument import find_named_run
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.phrases import format_count
 from ralphproof.proof.saved_work import create_branch, excluded_file_lines
 from ralphproof.runs.open_project import view_project
 from ralphproof.runs.saved_work import load_saved_work
-from ralphproof.views.run_list import find_named_run
 from ralphproof.workspace.secret_files import secret_reason
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import os
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
+from ralphproof.cli.run_argument import find_named_run
 from ralphproof.display import phrases
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.engine.outcome import Completed, outcome_json
@@ -18,7 +19,6 @@ from ralphproof.store.project import Project
 from ralphproof.store.run_state import ENDED, run_state
 from ralphproof.store.runs import LATEST
 from ralphproof.store.tasks import CANCELLED
-from ralphproof.views.run_list import find_named_run
 from ralphproof.views.tasks import TaskView
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import sanitize
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
+from ralphproof.cli.run_argument import find_named_run
 from ralphproof.display.diffstat import format_diffstat, parse_diffstat
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.style import DIM, GREEN, PLAIN, RED
 from ralphproof.runs.open_project import view_project
-from ralphproof.views.run_list import find_named_run
 from ralphproof.views.snapshots import run_patch
 
 if TYPE_CHECKING:

@@ -66,7 +66,7 @@ def loops_from_flags(args: Namespace, id: str, submitter: str) -> tuple[Submitte
 
 def _loops_of_tasks(args: Namespace, id: str, submitter: str) -> tuple[SubmittedLoop, ...]:
     from ralphproof.fleet.submission import SubmittedLoop
-    from ralphproof.tasks.backlog import CANCELLED, DONE
+    from ralphproof.store.tasks import CANCELLED, DONE
     from ralphproof.tasks.files import read_task_files, validate_entries
 
     validated = validate_entries(read_task_files(args.tasks), {}, update=False)
@@ -316,14 +316,14 @@ def _submit_locally(args: Namespace, submission: FleetSubmission) -> int:
     fleet = LocalFleet(ensure_state_dir(os.environ))
     fleet.submit(submission)
     _print_submitted(submission, args)
-    names = {one.order.loop for one in submission.loops}
+    names = {one.spec.loop for one in submission.loops}
     try:
-        while args.wait and any(one.name in names for one in fleet.open()):
+        while args.wait and any(one.name in names for one in fleet.open_loops()):
             time.sleep(0.2)
     except KeyboardInterrupt:
         _print_loops_continue()
         raise
-    return _print_ends([fleet.loop(name).shown for name in sorted(names)], args) if args.wait else 0
+    return _print_ends([fleet.loop(name).published for name in sorted(names)], args) if args.wait else 0
 
 
 def _print_loops_continue() -> None:
@@ -389,7 +389,7 @@ def _parse_count(text: str, where: str) -> int:
 
 
 def _print_submitted(submission: FleetSubmission, args: Namespace) -> None:
-    loops = [one.order.loop for one in submission.loops]
+    loops = [one.spec.loop for one in submission.loops]
     if args.json and not args.wait:
         print_json("submit", {"submission": submission.id, "loops": [*loops]})
     elif not args.json:

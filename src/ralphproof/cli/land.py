@@ -100,7 +100,7 @@ def _select_items(
     args: Namespace, project: Project, ledger: SqliteLedger, users: UserGit, target: str
 ) -> tuple[LandingItem, ...]:
     """The landing items of the named runs; else of all rejected or interrupted ones."""
-    from ralphproof.views.run_list import find_named_run
+    from ralphproof.cli.run_argument import find_named_run
 
     known = {row.item.run: row for row in ledger.landings.rows(target)}
     rows = [find_named_run(ledger, name, args, shown=True) for name in args.runs]

@@ -9,11 +9,11 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import sanitize
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, positive_int
+from ralphproof.cli.run_argument import find_named_run
 from ralphproof.display.output import print_json
 from ralphproof.runs.open_project import view_project
 from ralphproof.store.run_state import refuse_collected_run
 from ralphproof.views.logs import LineSplitter, LogFilter, RunLogs, format_scripted_event, log_part_json
-from ralphproof.views.run_list import find_named_run
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -7,6 +7,7 @@ import time
 
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
+from ralphproof.cli.run_argument import find_named_run
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.runs.agent_restrictions import refuse_unrelated_run_in_turn
 from ralphproof.runs.control import request_pause
@@ -14,7 +15,6 @@ from ralphproof.runs.open_project import open_project
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import ENDED
 from ralphproof.store.runs import PAUSE
-from ralphproof.views.run_list import find_named_run
 from ralphproof.views.run_records import RecordTail
 from ralphproof.views.run_status import refuse_without_harness
 

@@ -7,6 +7,7 @@ import os
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.cli.parser import Parser
+from ralphproof.cli.run_argument import find_named_run
 from ralphproof.display.output import confirm, print_json, print_lines, require_confirmation
 from ralphproof.engine.outcome import Completed
 from ralphproof.engine.records import RunEnded
@@ -14,7 +15,6 @@ from ralphproof.proof.saved_work import excluded_file_lines
 from ralphproof.runs.open_project import view_project
 from ralphproof.runs.saved_work import load_saved_work
 from ralphproof.store.project import Project
-from ralphproof.views.run_list import find_named_run
 from ralphproof.views.snapshots import snapshots_by_iteration
 
 if TYPE_CHECKING:

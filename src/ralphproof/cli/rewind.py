@@ -10,6 +10,7 @@ from ralphproof.base.errors import HarnessFailed, Refused
 from ralphproof.base.git_layout import git_folders
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.cli.parser import Parser
+from ralphproof.cli.run_argument import find_named_run
 from ralphproof.display.output import confirm, print_json, print_lines, require_confirmation
 from ralphproof.display.phrases import format_count
 from ralphproof.runs.gc import REWIND_BACKUP_PREFIX
@@ -17,7 +18,6 @@ from ralphproof.runs.open_project import open_project
 from ralphproof.store.locks import DirectoryLock
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import find_live_turn
-from ralphproof.views.run_list import find_named_run
 from ralphproof.views.snapshots import SavedWorkspace, require_snapshot, snapshots_by_iteration, workspace_kind
 from ralphproof.workspace.unsafe_paths import refuse_unsafe_repository
 

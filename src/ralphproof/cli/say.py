@@ -6,11 +6,11 @@ import os
 
 from ralphproof.base.standard_streams import read_stdin_bytes
 from ralphproof.cli.parser import Parser
+from ralphproof.cli.run_argument import find_named_run
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.runs.control import MAX_MESSAGE_BYTES, MESSAGE_TOO_LONG, leave_message, parse_message, refuse_final_run
 from ralphproof.runs.open_project import open_project
 from ralphproof.store.run_state import RUNNING
-from ralphproof.views.run_list import find_named_run
 
 ABOUT = """Add a message to the next prompt of a run; its agent reads it once.
 

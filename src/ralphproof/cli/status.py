@@ -6,6 +6,7 @@ import os
 
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
+from ralphproof.cli.run_argument import find_named_run
 from ralphproof.display import phrases
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.phrases import describe_iteration
@@ -16,7 +17,6 @@ from ralphproof.engine.state import RunOver, State, build_state
 from ralphproof.runs.open_project import view_project
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import RUNNING, describe_gc, run_state
-from ralphproof.views.run_list import find_named_run
 from ralphproof.views.run_status import (
     RunStatus,
     RunSummary,

@@ -15,7 +15,7 @@ from ralphproof.runs.agent_restrictions import refuse_in_turn
 from ralphproof.runs.open_project import open_project, view_project
 from ralphproof.settings.verification_templates import list_templates
 from ralphproof.store.project import Project
-from ralphproof.tasks.backlog import CANCELLED, DONE, TASK_STATUSES, TODO
+from ralphproof.store.tasks import CANCELLED, DONE, TASK_STATUSES, TODO
 from ralphproof.tasks.draft import draft_warnings, validate_dependencies
 from ralphproof.tasks.files import read_task_files, validate_entries, write_yaml
 from ralphproof.tasks.store import (

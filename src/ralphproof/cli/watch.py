@@ -64,8 +64,8 @@ def _print_json(args: Namespace, project: Project) -> int:
 
 def _print_once(args: Namespace, project: Project) -> int:
     """Print the first page of the dashboard as lines."""
+    from ralphproof.cli.run_argument import find_named_run
     from ralphproof.cli.status import print_all_runs, print_run
-    from ralphproof.views.run_list import find_named_run
 
     ledger = project.ledger()
     try:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 
 from ralphproof.base.errors import RalphError, Refused, TaskWrong
-from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.engine.check import CheckReport
+from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.engine.outcome import Completed
 from ralphproof.engine.plan import AllDone, Blocked
 from ralphproof.landing.merge_queue import LandingQueue
 from ralphproof.landing.results import rejection_reason
-from ralphproof.landing.sequential_scheduler import SequentialScheduler, TaskQueue, outcome_text, stops_all_tasks
+from ralphproof.landing.rework import Rework, files_with_conflict_markers, prepare_rework
+from ralphproof.landing.sequential_scheduler import SequentialScheduler, outcome_text, stops_all_tasks
 from ralphproof.landing.targets import current_branch, landing_target
+from ralphproof.landing.task_queue import TaskQueue
 from ralphproof.landing.worktree_run import (
     ParallelWorkLock,
     TaskWorktrees,
@@ -24,9 +25,9 @@ from ralphproof.landing.worktree_run import (
 )
 from ralphproof.process.signals import SignalRouter
 from ralphproof.runs.pool import RunPool
-from ralphproof.store.landings import Landed, MergeConflict, MergedChecksFailed, NotVerified
+from ralphproof.store.landings import Landed
 from ralphproof.store.spend import InProcessSharedBudget
-from ralphproof.tasks.backlog import FAILED
+from ralphproof.store.tasks import FAILED
 from ralphproof.workspace.git_command import UserGit
 
 if TYPE_CHECKING:
@@ -34,98 +35,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ralphproof.base.value import Json
-    from ralphproof.runs.target import RunTarget
     from ralphproof.runs.pool import PooledRunEnded
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.store.landings import LandingItem, LandingRejected, LandingResult
+    from ralphproof.runs.target import RunTarget
+    from ralphproof.store.landings import LandingItem, LandingResult
     from ralphproof.views.tasks import TaskView
-    from ralphproof.workspace.worktrees import RunWorktree
-
-
-# Work that was finished and did not land: its agent gets one more iteration, on top of what came in its way.
-
-
-STAGES = ("coder", "reviewer", "tester", "qa")
-MAX_LISTED, MAX_OUTPUT_CHARS = 20, 4000
-CONFLICT_MARKER_PATTERN = "^(<<<<<<<|>>>>>>>) "  # a line of seven equal signs alone may be a headline
-
-
-@value
-class Rework:
-    """What its agent is to mend: the target's commit that its work was merged onto, and the files that this makes.
-
-    `paths` hold conflict markers.
-    """
-
-    onto: str
-    tree: str
-    commit: str
-    why: str
-    told: str
-    paths: tuple[str, ...] = ()
-
-    @staticmethod
-    def of(end: LandingRejected, target: str) -> Rework | None:
-        """What there is to mend; None where nothing can be made of it."""
-        why = end.why
-        if isinstance(why, NotVerified) or not why.tree:
-            return None
-        first = (
-            f"Your work on this task was finished, and then it could not be put onto the branch {target}, which has "
-            f"moved on since. The files here are now those of {target} with your work merged into them. "
-        )
-        paths = why.paths if isinstance(why, MergeConflict) else ()
-        return Rework(why.onto, why.tree, end.item.commit, rejection_reason(why), first + _rework_prompt(why), paths)
-
-
-def _rework_prompt(why: MergeConflict | MergedChecksFailed) -> str:
-    if isinstance(why, MergeConflict):
-        named = "\n".join(f"- {path}" for path in why.paths[:MAX_LISTED])
-        return (
-            f"Both changed the same places, and these files hold conflict markers:\n\n{named}\n\nResolve every "
-            "conflict so that both changes keep their meaning, and leave no marker behind."
-        )
-    shown = CheckReport(why.findings).shown.failed  # what is held out is told nobody
-    failed = "\n\n".join(f"{one.check}: {one.why}\n{one.output[-MAX_OUTPUT_CHARS:]}" for one in shown[:MAX_LISTED])
-    return (
-        "Each passes its checks alone, and together they fail. Mend that without undoing what the other did. "
-        f"What failed:\n\n{failed}"
-    )
-
-
-def prepare_rework(request: RunRequest, offshoot: RunWorktree, mend: Rework) -> RunRequest:
-    """The wish for that iteration, with the files of the work tree as it is to find them.
-
-    The work as it was stays in the refs of its run. The branch names the target's commit from now on, so all that
-    differs from it is this task's.
-    """
-    there = UserGit(offshoot.path, os.environ)
-    there.run("read-tree", "--reset", "-u", mend.tree)
-    there.run("update-ref", "-m", "ralph: on top of what landed", f"refs/heads/{offshoot.branch}", mend.onto)
-    there.run("symbolic-ref", "HEAD", f"refs/heads/{offshoot.branch}")  # its agent may have gone to another one
-    there.run("read-tree", "--reset", "-i", mend.onto)
-    left = [stage for stage in STAGES if stage not in request.skip_stages]
-    flags = {**request.flags, "maximumIterations": 1}
-    return replace(
-        request,
-        project_dir=offshoot.path,
-        in_worktree=True,
-        message=mend.told,
-        flags=flags,
-        skip_stages=(*request.skip_stages, *left[1:]),
-    )
-
-
-def files_with_conflict_markers(users: UserGit, commit: str, base: str) -> list[str]:
-    """The files that hold conflict markers here and not in `base`: a check that does not read them is blind to that."""
-
-    def found(revision: str) -> set[str]:
-        asked = ("grep", "-l", "-z", "-I", "-E", "--full-name", "-e", CONFLICT_MARKER_PATTERN, revision, "--")
-        names = users.run(*asked, good=(0, 1)).out.split(b"\0")
-        return {name.partition(b":")[2].decode("utf-8", "replace") for name in names if name}
-
-    return sorted(found(commit) - found(base))
 
 
 # One call of `ralph work --parallel`: tasks side by side, each in a worktree of its own, landed in a row.
@@ -261,9 +176,9 @@ class ParallelScheduler(SequentialScheduler):
 
     def _ordered(self, view: TaskView, mend: Rework | None) -> tuple[RunSpec, RunTarget]:
         """What one task's run is to do, in its own work tree; called in that run's thread."""
-        from ralphproof.runs.target import FRESH_RUN, RunTarget
         from ralphproof.runs.resume import load_resumed_request
         from ralphproof.runs.spec import prepare_spec
+        from ralphproof.runs.target import FRESH_RUN, RunTarget
 
         request = self._wish_of(self._args, view.id)
         if mend is not None:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-TODO, DONE, CANCELLED = "todo", "done", "cancelled"  # what a user may say of a task
-SETTABLE_STATUSES = (TODO, DONE, CANCELLED)
+
+TODO, WORKING, DONE, FAILED, CANCELLED, WAITING = "todo", "working", "done", "failed", "cancelled", "waiting"
+TASK_STATUSES = (TODO, WORKING, DONE, FAILED, CANCELLED, WAITING)
+SETTABLE_STATUSES = (TODO, DONE, CANCELLED)  # by the user
 MAX_INTEGER = 2**53  # of a priority; JSON's numbers end there
 _FIELD_COLUMNS = {
     "spec_id": "spec_id", "title": "title", "description": "description", "status": "status", "priority": "priority",

@@ -1,12 +1,10 @@
-"""The backlog: task statuses, and which task is worked on next by priority and dependencies."""
+"""The backlog: which task is worked on next, by priority and dependencies."""
 
 from __future__ import annotations
 
 from ralphproof.base.value import value
 from ralphproof.engine.plan import AllDone, Blocked, Task
-
-TODO, WORKING, DONE, FAILED, CANCELLED, WAITING = "todo", "working", "done", "failed", "cancelled", "waiting"
-TASK_STATUSES = (TODO, WORKING, DONE, FAILED, CANCELLED, WAITING)
+from ralphproof.store.tasks import DONE, TODO, WORKING
 
 
 @value

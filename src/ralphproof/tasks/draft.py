@@ -29,6 +29,7 @@ from ralphproof.settings.verification import (
     parse_verification,
     validate_completion,
 )
+from ralphproof.store.tasks import DONE, TASK_STATUSES, TODO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
 # A task as somebody wrote it, before anything is checked.
 
 
-STATUSES = ("todo", "working", "done", "failed", "cancelled", "waiting")
-
-
 @value
 class TaskDraft:
     """One task with its completion as plain JSON, so that writing it out again loses nothing."""
@@ -54,7 +52,7 @@ class TaskDraft:
     description: str = ""
     priority: int = 0
     dependencies: tuple[str, ...] = ()
-    status: str = "todo"
+    status: str = TODO
     assignee: str = ""
     metadata: dict[str, Json] = {}  # noqa: RUF012 (never changed)
     completion: dict[str, Json] | None = None
@@ -69,7 +67,7 @@ def draft_to_dict(draft: TaskDraft) -> dict[str, Json]:
         **({"description": draft.description} if draft.description else {}),
         "priority": draft.priority,
         "dependencies": list(draft.dependencies),
-        **({"status": draft.status} if draft.status != "todo" else {}),
+        **({"status": draft.status} if draft.status != TODO else {}),
         **({"assignee": draft.assignee} if draft.assignee else {}),
         **({"metadata": draft.metadata} if draft.metadata else {}),
         **({"completion": draft.completion} if draft.completion is not None else {}),
@@ -87,7 +85,7 @@ def task_without_criteria(draft: TaskDraft) -> Task:
         draft.title,
         draft.priority,
         draft.dependencies,
-        draft.status == "done",
+        draft.status == DONE,
         outcome=outcome.strip() if isinstance(outcome, str) else "",
         acceptance=tuple(text for text in texts if text),
         spec=draft.spec_id,
@@ -153,7 +151,7 @@ def _metadata_rule(data: object) -> Iterator[str]:
 
 TASK_RULES: dict[str, Rule] = {
     "id": _id_rule, "spec_id": _LINE, "title": text(500), "description": any_text(KIB * KIB, blank=True),
-    "priority": integer(-(2**31), 2**31 - 1), "dependencies": list_of(_id_rule, 1000), "status": choice(*STATUSES),
+    "priority": integer(-(2**31), 2**31 - 1), "dependencies": list_of(_id_rule, 1000), "status": choice(*TASK_STATUSES),
     "assignee": _LINE, "metadata": _metadata_rule, "completion": mapping,
 }  # fmt: skip
 

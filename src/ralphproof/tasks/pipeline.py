@@ -139,9 +139,9 @@ def build_task_pipeline(
     if not names:
         raise Refused(f"task {task.id}: every stage is skipped; nothing is left to do")
     own = CheckPlan(tuple((CheckSpec(name, CustomVerification("")),) for name in brought))
-    rails = plan_guardrails(settings).plus(own)
+    rails = plan_guardrails(settings).then(own)
     drawn = _qualify_check_names(tuple(_draft_stage(task, settings, name) for name in names), rails)
-    machine = rails.machine or bool(settings.final_checks) or any(one.own.machine for one in drawn)
+    machine = rails.has_mechanical or bool(settings.final_checks) or any(one.own.has_mechanical for one in drawn)
     stages = []
     for number, one in enumerate(drawn):
         last = number == len(drawn) - 1
@@ -149,7 +149,7 @@ def build_task_pipeline(
         template = _stage_template(one, task, templates[one.name], bool(back))
         made = replace(_build_stage(one, asked, back), template=template, place=(places or {}).get(one.name))
         stages.append(replace(made, trusts=not (last and machine)))
-    leaves = (*rails.leaves, *(leaf for one in drawn for leaf in one.own.leaves))
+    leaves = (*rails.specs, *(leaf for one in drawn for leaf in one.own.specs))
     final = plan_final_checks(settings, leaves)
     stages[-1] = replace(stages[-1], final=tuple(leaf.name for leaf in final))
     leaves = (*leaves, *final)
@@ -165,7 +165,7 @@ def _build_stage(one: StageDraft, asked: CheckPlan, back: tuple[str, ...]) -> St
         edits=one.name in EDITING_STAGES,
         looks=one.name not in EDITING_STAGES,
         judges=asked.judges,
-        together=asked.together,
+        together=asked.parallel_groups,
         stops_early=one.own.checks if one.own.stops_early else (),
         back=back,
         describes=one.criteria.description,
@@ -200,23 +200,23 @@ def _plan_own_checks(name: str, way: StageVerification, promise: str, loops: boo
     if way.how is None or isinstance(way.how, StringMatchVerification):
         return EMPTY_CHECK_PLAN
     rule = ClaimRule(promise, "promise")
-    asked = plan_checks(f"{name}.{verification_method(way.how)}", way.how).each(
-        lambda leaf: replace(leaf, stage=name, rule=rule)
+    asked = plan_checks(f"{name}.{verification_method(way.how)}", way.how).map(
+        lambda leaf: replace(leaf, stage=name, claim_rule=rule)
     )
     return (
         asked
         if loops
-        else asked.only(leaf for leaf in asked.leaves if not isinstance(leaf.how, StringMatchVerification))
+        else asked.keep_only(leaf for leaf in asked.specs if not isinstance(leaf.verification, StringMatchVerification))
     )
 
 
 def _qualify_check_names(drawn: tuple[StageDraft, ...], rails: CheckPlan) -> tuple[StageDraft, ...]:
     """Every check with a name of its own in the whole run: `qa.unit_tests` where others have `unit_tests` too."""
-    given = [leaf.name for leaf in rails.leaves]
-    every = [*given, *(name for one in drawn for name in {leaf.name for leaf in one.own.leaves})]
+    given = [leaf.name for leaf in rails.specs]
+    every = [*given, *(name for one in drawn for name in {leaf.name for leaf in one.own.specs})]
     shared = frozenset(name for name in every if every.count(name) > 1)
     taken = set(given)
-    return tuple(replace(one, own=one.own.told_apart(taken, one.called(shared))) for one in drawn)
+    return tuple(replace(one, own=one.own.with_unique_names(taken, one.called(shared))) for one in drawn)
 
 
 def _plan_stage_checks(one: StageDraft, rails: CheckPlan, earlier: tuple[StageDraft, ...] | None) -> CheckPlan:
@@ -226,12 +226,12 @@ def _plan_stage_checks(one: StageDraft, rails: CheckPlan, earlier: tuple[StageDr
     those that must have passed before: later turns may have broken it, and done means that all of it holds at once.
     """
     if earlier is None:
-        return rails.plus(one.own) if one.way.guardrails else one.own
+        return rails.then(one.own) if one.way.guardrails else one.own
     again = EMPTY_CHECK_PLAN
     for before in earlier:
-        repeated = before.own.only(leaf for leaf in before.own.leaves if leaf.machine and leaf.required)
-        again = again.plus(repeated.each(lambda leaf: replace(leaf, late=False)))
-    return rails.plus(again).plus(one.own)
+        repeated = before.own.keep_only(leaf for leaf in before.own.specs if leaf.is_mechanical and leaf.required)
+        again = again.then(repeated.map(lambda leaf: replace(leaf, late=False)))
+    return rails.then(again).then(one.own)
 
 
 def _stages_to_repeat(one: StageDraft, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -259,5 +259,5 @@ def _stage_method(one: StageDraft, asked: CheckPlan) -> str:
     """How the work is verified, in one word: by all that is asked about it."""
     if isinstance(one.way.how, MultiStageVerification):
         return MULTI_STAGE
-    methods = {verification_method(leaf.how) or EXTERNAL for leaf in asked.leaves}
+    methods = {verification_method(leaf.verification) or EXTERNAL for leaf in asked.specs}
     return methods.pop() if len(methods) == 1 else MULTI_STAGE if methods else STRING_MATCH

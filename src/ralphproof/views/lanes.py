@@ -5,8 +5,8 @@ from __future__ import annotations
 from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.engine.budget import Spend
 from ralphproof.settings.schema import PIPELINE_STAGES
+from ralphproof.store.tasks import CANCELLED, DONE, WORKING
 from ralphproof.stories.workflow import story_criteria
-from ralphproof.tasks.backlog import CANCELLED, DONE, WORKING
 from ralphproof.views.run_status import spend_json
 from ralphproof.views.task_detail import list_task_iterations
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
 from ralphproof.base.errors import RalphError
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.outcome import Aborted, Completed
 from ralphproof.engine.plan import Job
 from ralphproof.engine.records import CheckEnded, Picked, RunBegan, RunEnded
 from ralphproof.engine.state import RunOver, State, build_state, count_begun_iterations
-from ralphproof.store.run_state import CRASHED, ENDED, find_run, run_state
-from ralphproof.store.runs import LATEST
+from ralphproof.store.run_state import CRASHED, ENDED, run_state
 from ralphproof.views.run_status import (
     describe_activity,
     display_state,
@@ -22,7 +19,6 @@ from ralphproof.views.run_status import (
 )
 
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Callable
 
     from ralphproof.base.value import Json
@@ -33,17 +29,6 @@ if TYPE_CHECKING:
     from ralphproof.store.runs import RunRow
     from ralphproof.store.sqlite_ledger import SqliteLedger
     from ralphproof.views.run_records import RunHistory
-
-
-# The run that a verb is about: the one that the user named, or the latest.
-
-
-def find_named_run(ledger: SqliteLedger, name: str | None, args: Namespace, shown: bool = False) -> RunRow:
-    """The run of this name. Whoever did not name one is told which it is, unless it is `shown` anyway, as in JSON."""
-    row = find_run(ledger, name)
-    if name in (None, LATEST) and not (shown or args.json or args.quiet):
-        print(f"the latest run is {row.id}", file=sys.stderr)
-    return row
 
 
 # A run in one line of a list, for programs: how it stands, what it came to, and what it cost.

@@ -11,7 +11,8 @@ from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome
 from ralphproof.engine.plan import Job, Task
 from ralphproof.engine.records import Picked, RunEnded, TurnBegan
 from ralphproof.store.run_state import ENDED, ORPHANED, RUNNING, run_state
-from ralphproof.tasks.backlog import CANCELLED, DONE, FAILED, TODO, WAITING, WORKING, BacklogItem
+from ralphproof.store.tasks import CANCELLED, DONE, FAILED, TODO, WAITING, WORKING
+from ralphproof.tasks.backlog import BacklogItem
 from ralphproof.views.run_status import spend_json, total_effort
 
 if TYPE_CHECKING:
