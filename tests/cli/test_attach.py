@@ -163,10 +163,10 @@ class Wall:
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    def saw(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
         """Nothing is recorded here."""
 
-    def heard(self, events: list[Event]) -> None:
+    def on_events(self, events: list[Event]) -> None:
         self.events += events
 
     def tick(self) -> None:
@@ -180,10 +180,10 @@ def test_of_a_long_turn_only_the_last_is_shown_to_whoever_comes_late() -> None:
     gaze.events(every[:3])
     gaze.events(every[3:])
     assert wall.events == []
-    gaze.abreast()
+    gaze.catch_up()
     assert wall.events == every[7:]
     assert said == ["7 earlier things that the agent said and did are in ralph logs"]
-    gaze.abreast()
+    gaze.catch_up()
     gaze.events([Said("new")])
     assert wall.events == [*every[7:], Said("new")]
     assert len(said) == 1

@@ -101,20 +101,20 @@ class Play:
         self._number += 1
         job = Job(Task(stories[0]["id"], ""), Stage(mode, checks=("verify",)))
         turn, name = Turn(Exit(0), taken=taken), str(self._number)
-        self.book.begin(self._number, job, None)
+        self.book.begin_turn(self._number, job, None)
         if taken:
             self.shelf.lay(*stories)
-            self.book.examine(name, job, Change())
+            self.book.review_edits(name, job, Change())
         return Iteration(self._number, job, turn, Snapshot("s", "t"), Change(), checks)
 
     def go(self, mode: str, *stories: Story, verdict: Verdict = PASSED, checks: CheckReport = GREEN) -> StoryReview:
         """The same, judged; its story then."""
-        self.book.settle(self.turn(mode, *stories, checks=checks), verdict)
+        self.book.apply_verdict(self.turn(mode, *stories, checks=checks), verdict)
         return self.first
 
     @property
     def first(self) -> StoryReview:
-        return self.book.reviewed()[0]
+        return self.book.story_reviews()[0]
 
 
 def test_reviews_are_counted_and_what_they_asked_for_is_kept_oldest_first() -> None:
@@ -129,7 +129,7 @@ def test_reviews_are_counted_and_what_they_asked_for_is_kept_oldest_first() -> N
     play.go("review-fix", waits(2), rest)
     done = play.go("review", fine(3), rest)
     assert done == StoryReview("A", "Make A", "approved", 3, False, ("louder", "still"), 3, 2, True)
-    assert play.book.reviewed()[1] == StoryReview("B", "Make B", "open")
+    assert play.book.story_reviews()[1] == StoryReview("B", "Make B", "open")
 
 
 def test_an_approval_that_red_checks_refuse_has_found_what_they_say() -> None:
@@ -170,10 +170,10 @@ def test_a_turn_that_nobody_judged_yet_counts_for_nothing() -> None:
 def test_what_was_stopped_and_is_judged_by_a_later_session_counts_once() -> None:
     play = Play(waits())
     facts = play.turn("review", asks(1))
-    play.book.settle(facts, NOT_JUDGED)
+    play.book.apply_verdict(facts, NOT_JUDGED)
     play.crash()
     for _ in range(2):
-        play.book.settle(facts, BACK)
+        play.book.apply_verdict(facts, BACK)
         play.crash()
     assert (play.first.made, play.first.requested, play.first.found) == (1, 1, ("louder",))
 
@@ -201,20 +201,20 @@ def test_what_was_done_or_reviewed_before_the_run_is_no_work_of_it() -> None:
     play = Play(fine(3), waits(2) | {"id": "B", "title": "Make B"})
     second = {"id": "B", "title": "Make B"}
     play.go("review", fine(3) | second, fine(3))
-    done, other = {one.story: one for one in play.book.reviewed()}["A"], play.book.reviewed()[0]
+    done, other = {one.story: one for one in play.book.story_reviews()}["A"], play.book.story_reviews()[0]
     assert (done.reviews, done.made, done.finished) == (3, 0, False)
     assert (other.story, other.reviews, other.made, other.finished) == ("B", 3, 1, True)
 
 
 def test_a_story_that_was_done_before_and_is_only_looked_at_again_is_not_finished_by_the_run() -> None:
     play = Play(fine(2))
-    play.book.settle(play.turn("review", fine(2), taken=False), PASSED)
+    play.book.apply_verdict(play.turn("review", fine(2), taken=False), PASSED)
     assert play.first == StoryReview("A", "Make A", "approved", 2)
 
 
 def test_checks_that_take_an_approval_back_ask_for_changes_without_a_review() -> None:
     play = Play(fine(2))
-    play.book.settle(play.turn("review", fine(2), checks=RED, taken=False), BACK)
+    play.book.apply_verdict(play.turn("review", fine(2), checks=RED, taken=False), BACK)
     assert (play.first.status, play.first.made, play.first.requested) == ("changes_requested", 0, 1)
     play.go("review-fix", waits(2))
     assert play.go("review", fine(3)).finished
@@ -230,9 +230,9 @@ def test_without_reviews_what_passes_is_done() -> None:
 def test_what_was_counted_outlives_a_crash() -> None:
     play = Play(waits())
     play.go("review", asks(1), verdict=BACK)
-    before = play.book.reviewed()
+    before = play.book.story_reviews()
     play.crash()
-    assert play.book.reviewed() == before
+    assert play.book.story_reviews() == before
     play.go("review-fix", waits(1))
     assert play.go("review", asks(2, "more"), verdict=BACK).found == ("louder", "more")
 
@@ -253,7 +253,7 @@ def test_a_run_that_could_not_read_its_stories_has_none_to_tell_of() -> None:
     play = Play(story(priority="high"))
     with pytest.raises(Refused):
         play.book.read()
-    assert play.book.reviewed() == ()
+    assert play.book.story_reviews() == ()
 
 
 def test_what_is_kept_of_a_story_is_bounded_and_no_word_is_halved() -> None:
@@ -289,7 +289,7 @@ def test_an_id_may_have_any_name() -> None:
     play.go("review", asks(1) | {"id": "is"}, verdict=BACK)
     play.crash()
     assert (play.first.story, play.first.requested) == ("is", 1)
-    assert summarize_reviews(play.book._remembered()) == play.book.reviewed()
+    assert summarize_reviews(play.book._remembered()) == play.book.story_reviews()
 
 
 @pytest.mark.parametrize("checks", [GREEN, RED], ids=["green", "red"])
@@ -299,10 +299,10 @@ def test_a_review_that_a_limit_kept_from_being_judged_counts_once_when_it_is(
     checks: CheckReport, wrote: Story, verdict: Verdict
 ) -> None:
     once, stopped = Play(waits()), Play(waits())
-    once.book.settle(once.turn("review", wrote, checks=checks), verdict)
+    once.book.apply_verdict(once.turn("review", wrote, checks=checks), verdict)
     facts = stopped.turn("review", wrote, checks=checks)
-    stopped.book.settle(facts, NOT_JUDGED)
+    stopped.book.apply_verdict(facts, NOT_JUDGED)
     assert stopped.first == StoryReview("A", "Make A", "needs_review")
     stopped.crash()
-    stopped.book.settle(facts, verdict)
+    stopped.book.apply_verdict(facts, verdict)
     assert (stopped.first, stopped.book.document) == (once.first, once.book.document)

@@ -69,7 +69,7 @@ class AttachedDisplay:
         displays = self._create_displays()
         agents = self._order.agents if self._order else ()
         try:
-            outcome = RunFollower(self._trail, self._project, displays, agents, self._print).to_the_end()
+            outcome = RunFollower(self._trail, self._project, displays, agents, self._print).follow()
         except KeyboardInterrupt:
             _close_consoles(displays)
             self._print(f"run {run} continues; attach again: ralph attach {run}")

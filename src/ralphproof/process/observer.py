@@ -147,13 +147,17 @@ class TurnFollower:
         steering: bool = False,
         wake_fd: int | None = None,
         sizes: tuple[int, int, int] = LOG_SIZES,
+        on_caught_up: Callable[[], None] = lambda: None,
     ) -> None:
         """A turn that has not begun is waited for while `may_begin` returns True.
+
+        `on_caught_up` is called whenever all output that is there has been handed on.
 
         With `steering` the watcher's requests are sent to the keeper. This is for a turn whose harness is dead: a
         living one may be at its next turn when the signal reaches the keeper.
         """
         self._may_begin, self._steering, self._wake_fd, self._sizes = may_begin, steering, wake_fd, sizes
+        self._on_caught_up = on_caught_up
 
     def run(self, command: Command, watch: CommandWatcher) -> Exit:
         """Follow to the end. Without `steering` a watcher that requests an end stops following at once: `stopped`."""
@@ -168,6 +172,8 @@ class TurnFollower:
                 watchdog.check(history.keeper)
             if history.result is not None:
                 return output.finish(history.result)
+            if not observer.more_output:
+                self._on_caught_up()
             if observer.request >= STOP and not self._steering:
                 return Exit(None, why="stopped")
             if observer.ticked and not self._goes_on(history):

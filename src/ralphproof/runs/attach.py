@@ -12,7 +12,6 @@ from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.records import RunEnded, TurnBegan
 from ralphproof.engine.sandbox import CONTINUE, STOP
 from ralphproof.process.observer import TurnFollower
-from ralphproof.process.output import LOG_SIZES
 from ralphproof.runs.request import load_request
 from ralphproof.runs.spec import prepare_spec
 from ralphproof.store.run_folder import RunFolder
@@ -26,14 +25,13 @@ if TYPE_CHECKING:
     from ralphproof.engine.events import Event
     from ralphproof.engine.outcome import Outcome
     from ralphproof.engine.records import Record
-    from ralphproof.engine.sandbox import Command, CommandWatcher, Exit
     from ralphproof.runs.spec import RunSpec
     from ralphproof.store.project import Project
     from ralphproof.views.run_records import RecordTail
 
 POLL_S = 0.2
-LIVENESS_CHECK_S = 0.5  # so often it is asked whether the harness of a turn that we follow lives
-MAX_EARLIER_EVENTS = 50  # events of a turn that are shown of those before we came
+LIVENESS_CHECK_S = 0.5  # between two checks that the harness of a followed turn lives
+MAX_EARLIER_EVENTS = 50  # shown of the events from before we attached
 
 
 def load_run_spec(project: Project, run: str, directory: str) -> RunSpec | None:
@@ -56,91 +54,88 @@ def load_run_spec(project: Project, run: str, directory: str) -> RunSpec | None:
 
 
 class RunFollower:
-    """Shows a run to observers until it ends. It only reads: whatever becomes of it, the run goes on."""
+    """Shows a run to observers until it ends. It only reads: nothing that happens here disturbs the run."""
 
     def __init__(
-        self, trail: RecordTail, project: Project, observers: tuple[Observer, ...], agents: tuple[Agent, ...],
+        self, records: RecordTail, project: Project, observers: tuple[Observer, ...], agents: tuple[Agent, ...],
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._trail, self._project, self._observers, self._agents, self._say = trail, project, observers, agents, say
-        self._told = False  # that words cannot be shown
+        self._records, self._project = records, project
+        self._observers, self._agents, self._say = observers, agents, say
+        self._unreadable_reported = False
 
-    def to_the_end(self) -> Outcome | None:
-        """How the run ended; None where it lost its harness."""
-        state, last = self._trail.state, self._trail.last
+    def follow(self) -> Outcome | None:
+        """Show the run to its end; its outcome, or None where it lost its harness."""
+        state, last = self._records.state, self._records.last
         if isinstance(last, RunEnded):
             return last.outcome
         if state.turning:
-            self._follow(state.iteration, state.turn, state.agent, True, self._at_it)
+            self._follow_turn(state.iteration, state.turn, state.agent, self._turn_may_begin, late=True)
         while True:
-            records = self._trail.more()
-            for place, record in enumerate(records, 1):
-                self._show(record, self._at_it if place == len(records) else _never)
+            records = self._records.more()
+            for number, record in enumerate(records, 1):
+                self._show(record, latest=number == len(records))
                 if isinstance(record, RunEnded):
                     return record.outcome
-            if not records and not self._goes_on() and not self._trail.grown:
+            if not records and not self._is_running() and not self._records.grown:
                 return None
-            self._tick()
+            for observer in self._observers:
+                observer.tick()
             time.sleep(0.0 if records else POLL_S)
 
-    def _show(self, record: Record, at_it: Callable[[], bool]) -> None:
+    def _show(self, record: Record, latest: bool) -> None:
         for observer in self._observers:
             observer.on_record(record)
         if isinstance(record, TurnBegan):
-            self._follow(record.iteration, record.turn, record.agent, False, at_it)
+            may_begin = self._turn_may_begin if latest else lambda: False
+            self._follow_turn(record.iteration, record.turn, record.agent, may_begin, late=False)
 
-    def _goes_on(self) -> bool:
-        return self._trail.standing(self._project) == RUNNING
+    def _is_running(self) -> bool:
+        return self._records.standing(self._project) == RUNNING
 
-    def _at_it(self) -> bool:
+    def _turn_may_begin(self) -> bool:
         """Whether the turn that was recorded last may still begin."""
-        return self._goes_on() and not self._trail.grown
+        return self._is_running() and not self._records.grown
 
-    def _tick(self) -> None:
-        for observer in self._observers:
-            observer.tick()
-
-    def _follow(self, iteration: int, turn: int, name: str, late: bool, at_it: Callable[[], bool]) -> None:
-        """Show what an agent says until its turn is over, where somebody can read it."""
+    def _follow_turn(self, iteration: int, turn: int, name: str, may_begin: Callable[[], bool], late: bool) -> None:
+        """Show the agent's output until its turn is over, if its format is known. `late`: the turn began before."""
         agent = next((agent for agent in self._agents if agent.name == name), None)
         if agent is None:
-            if not self._told:
+            if not self._unreadable_reported:
                 self._say(f"what {name or 'the agent'} says cannot be shown from here; ralph logs -f shows it raw")
-            self._told = True
+            self._unreadable_reported = True
             return
-        file = turn_file_path(self._project, self._trail.row.id, turn_file_name(f"agent_{iteration:03d}", turn))
-        gaze, here = EventRelay(self._observers, self._goes_on, self._say, late), os.path.dirname(file)
-        brief = TurnInput("", os.devnull, here, (), file.removesuffix(".turn"), file, "", 0.0, taken_up=True)
-        agent.take_turn(brief, CatchUpFollowing(at_it, gaze), gaze)
-        gaze.abreast()
-
-
-def _never() -> bool:
-    return False
+        file = turn_file_path(self._project, self._records.row.id, turn_file_name(f"agent_{iteration:03d}", turn))
+        turn_input = TurnInput(
+            "", os.devnull, os.path.dirname(file), (), file.removesuffix(".turn"), file, "", 0.0, taken_up=True
+        )  # fmt: skip
+        relay = EventRelay(self._observers, self._is_running, self._say, late)
+        agent.take_turn(turn_input, TurnFollower(may_begin, on_caught_up=relay.catch_up), relay)
+        relay.catch_up()
 
 
 class EventRelay:
-    """Passes on what an agent says. Of what was said before anybody looked on, only the last."""
+    """Passes events of an agent on to observers. Until `catch_up` only the last events are kept, where it is `late`."""
 
     def __init__(
-        self, observers: tuple[Observer, ...], goes_on: Callable[[], bool], say: Callable[[str], None], late: bool
+        self, observers: tuple[Observer, ...], is_running: Callable[[], bool], say: Callable[[str], None], late: bool
     ) -> None:
-        self._observers, self._goes_on, self._say = observers, goes_on, say
+        self._observers, self._is_running, self._say = observers, is_running, say
         self._earlier: list[Event] | None = [] if late else None
         self._dropped = 0
-        self._asked_s = time.monotonic()
+        self._checked_s = time.monotonic()
 
     def events(self, events: list[Event]) -> None:
         if self._earlier is not None:
-            held = [*self._earlier, *events]
-            self._dropped += max(0, len(held) - MAX_EARLIER_EVENTS)
-            self._earlier = held[-MAX_EARLIER_EVENTS:]
+            earlier = [*self._earlier, *events]
+            self._dropped += max(0, len(earlier) - MAX_EARLIER_EVENTS)
+            self._earlier = earlier[-MAX_EARLIER_EVENTS:]
             return
         for observer in self._observers:
             observer.on_events(events)
 
-    def abreast(self) -> None:
-        """From here on everything is new."""
+    def catch_up(self) -> None:
+        """Pass on the last earlier events; all later ones are new."""
         earlier, self._earlier = self._earlier, None
         if self._dropped:
             self._say(f"{self._dropped} earlier things that the agent said and did are in ralph logs")
@@ -151,35 +146,7 @@ class EventRelay:
     def tick(self) -> int:
         for observer in self._observers:
             observer.tick()
-        if (now_s := time.monotonic()) - self._asked_s < LIVENESS_CHECK_S:
+        if (now_s := time.monotonic()) - self._checked_s < LIVENESS_CHECK_S:
             return CONTINUE
-        self._asked_s = now_s
-        return CONTINUE if self._goes_on() else STOP
-
-
-class CatchUpFollowing(TurnFollower):
-    """Follows a turn, and says when all that was there before has been read."""
-
-    def __init__(self, while_: Callable[[], bool], gaze: EventRelay) -> None:
-        super().__init__(while_)
-        self._gaze = gaze
-
-    def run(self, command: Command, watch: CommandWatcher) -> Exit:
-        return super().run(command, _ByteCounter(watch, self._gaze))
-
-
-class _ByteCounter:
-    """Counts bytes between ticks: less than a whole segment of a log is all that there is."""
-
-    def __init__(self, watch: CommandWatcher, gaze: EventRelay) -> None:
-        self._watch, self._gaze, self._bytes = watch, gaze, 0
-
-    def output(self, chunk: bytes) -> None:
-        self._bytes += len(chunk)
-        self._watch.output(chunk)
-
-    def tick(self) -> int:
-        if self._bytes < LOG_SIZES[1]:
-            self._gaze.abreast()
-        self._bytes = 0
-        return self._watch.tick()
+        self._checked_s = now_s
+        return CONTINUE if self._is_running() else STOP

@@ -79,30 +79,45 @@ class EventBatch:
 
 
 class EventBatcher:
-    """Gathers the events of one turn, numbers them, and tells them some times a second. The last ones are kept."""
+    """Collects the events of one turn, numbers them, and sends them a few times a second. It watches a turn.
 
-    def __init__(self, turn: str, mask: Callable[[str], str], tell: Callable[[EventBatch], None]) -> None:
-        self._turn, self._mask, self._tell = turn, mask, tell
-        self._untold: deque[Event] = deque(maxlen=MAX_EVENTS)
+    Of a flood only the last events are sent; `dropped` counts the others. The turn is let go once `stopped` says so.
+    """
+
+    def __init__(
+        self, turn: str, mask: Callable[[str], str], send: Callable[[EventBatch], None], stopped: Callable[[], bool]
+    ) -> None:
+        self._turn, self._mask, self._send, self._stopped = turn, mask, send, stopped
+        self._unsent: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._count = 0
-        self._told_s = 0.0
+        self._sent_s = 0.0
+        self._closed = False
 
-    def add(self, events: list[Event]) -> None:
-        """More of them; in a flood only the last are kept, and the rest is counted."""
-        self._untold.extend(events)
+    def events(self, events: list[Event]) -> None:
+        if self._closed:
+            return
+        self._unsent.extend(events)
         self._count += len(events)
-        if time.monotonic() - self._told_s >= BATCH_S:
+        if time.monotonic() - self._sent_s >= BATCH_S:
             self.flush()
 
+    def tick(self) -> int:
+        self.flush()
+        return STOP if self._stopped() else CONTINUE
+
+    def close(self) -> None:
+        """Take no more events."""
+        self._closed = True
+
     def flush(self) -> None:
-        """Tell what has gathered."""
-        self._told_s = time.monotonic()
-        if not self._untold:
+        """Send what was collected."""
+        self._sent_s = time.monotonic()
+        if not self._unsent:
             return
-        events, self._untold = self._untold, deque(maxlen=MAX_EVENTS)
+        events, self._unsent = self._unsent, deque(maxlen=MAX_EVENTS)
         first = self._count - len(events)
-        told = tuple(event_json(event, first + place, self._mask) for place, event in enumerate(events))
-        self._tell(EventBatch(self._turn, first, first, told))
+        published = tuple(event_json(event, first + place, self._mask) for place, event in enumerate(events))
+        self._send(EventBatch(self._turn, first, first, published))
 
 
 def event_json(event: Event, number: int, mask: Callable[[str], str]) -> dict[str, Json]:
@@ -123,46 +138,23 @@ def _truncate(item: Json, mask: Callable[[str], str]) -> Json:
             return item
 
 
-def replay_turn(
-    project: Project, run: str, turn: str, agent: str, watch: TurnListener, through: Sandbox
-) -> None:  # fmt: skip
-    """Hand on what a turn says, as its agent's own adapter reads it; raises RalphError."""
+def replay_turn(project: Project, run: str, turn: str, agent: str, batcher: EventBatcher, through: Sandbox) -> None:
+    """Hand the output of a turn to a batcher, as the agent's own adapter reads it; raises RalphError."""
     file = turn_file_path(project, run, turn)
-    brief = TurnInput(
+    turn_input = TurnInput(
         "", os.devnull, os.path.dirname(file), (), file.removesuffix(".turn"), file, "", 0.0, taken_up=True
     )  # fmt: skip
-    transcript_reader(agent).take_turn(brief, through, watch)
-
-
-class TurnListener:
-    """Looks on at one turn until somebody says that it is enough."""
-
-    def __init__(self, batch: EventBatcher, enough: Callable[[], bool]) -> None:
-        self._batch, self._enough = batch, enough
-        self._closed = False
-
-    def events(self, events: list[Event]) -> None:
-        if not self._closed:
-            self._batch.add(events)
-
-    def close(self) -> None:
-        """Hear nothing of what comes now."""
-        self._closed = True
-
-    def tick(self) -> int:
-        self._batch.flush()
-        return STOP if self._enough() else CONTINUE
+    transcript_reader(agent).take_turn(turn_input, through, batcher)
 
 
 def turn_activity(project: Project, run: str, turn: str, agent: str, most: int = MAX_EVENTS) -> EventBatch:
-    """What an agent said and did in a turn: the last of it, where it was much; of one that goes on, what is there."""
-    kept: deque[dict[str, Json]] = deque(maxlen=min(most, MAX_EVENTS))
-    batch = EventBatcher(turn, project.mask, lambda heard: kept.extend(heard.events))
-    watching = TurnListener(batch, lambda: True)
-    replay_turn(project, run, turn, agent, watching, TurnLogReader(watching.close))
-    batch.flush()
-    first = int(str(kept[0]["n"])) if kept else 0
-    return EventBatch(turn, first, first, tuple(kept))
+    """The last events of a turn, finished or not."""
+    last: deque[dict[str, Json]] = deque(maxlen=min(most, MAX_EVENTS))
+    batcher = EventBatcher(turn, project.mask, lambda batch: last.extend(batch.events), lambda: True)
+    replay_turn(project, run, turn, agent, batcher, TurnLogReader(batcher.close))
+    batcher.flush()
+    first = int(str(last[0]["n"])) if last else 0
+    return EventBatch(turn, first, first, tuple(last))
 
 
 class LiveEvents:
@@ -171,8 +163,8 @@ class LiveEvents:
     Whatever happens here, nothing of it reaches the run: files are read, no lock is taken.
     """
 
-    def __init__(self, project: Project, run: str, hear: Callable[[EventBatch], None]) -> None:
-        self._project, self._run, self._hear = project, run, hear
+    def __init__(self, project: Project, run: str, send: Callable[[EventBatch], None]) -> None:
+        self._project, self._run, self._send = project, run, send
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._follow, name=f"overhears {run}", daemon=True)
 
@@ -190,35 +182,33 @@ class LiveEvents:
             try:
                 ledger = self._project.ledger()
                 try:
-                    self._from_turn_to_turn(ledger)
+                    self._follow_turns(ledger)
                 finally:
                     ledger.close()
             except RalphError:  # who shows the run tells what is wrong with its record
                 self._stopped.wait(RETRY_S)
 
-    def _from_turn_to_turn(self, ledger: SqliteLedger) -> None:
-        state, seq, heard = State(), 0, (0, 0)
+    def _follow_turns(self, ledger: SqliteLedger) -> None:
+        state, seq, followed = State(), 0, (0, 0)
         while not self._stopped.is_set():
-            records = ledger.look.since(self._run, seq)
+            records = ledger.queries.records_since(self._run, seq)
             for number, _, record in records:
                 seq, state = number, state.after(record)
-            if state.turning and heard != (turn := (state.iteration, state.turn)):
-                self._listen(ledger, state)
-                heard = turn
+            if state.turning and followed != (turn := (state.iteration, state.turn)):
+                self._follow_turn(ledger, state)
+                followed = turn
             self._stopped.wait(0.0 if records else POLL_S)
 
-    def _listen(self, ledger: SqliteLedger, state: State) -> None:
+    def _follow_turn(self, ledger: SqliteLedger, state: State) -> None:
         name = turn_file_name(f"agent_{state.iteration:03d}", state.turn)
-        batch = EventBatcher(name, self._project.mask, self._hear)
+        batcher = EventBatcher(name, self._project.mask, self._send, self._stopped.is_set)
+        follower = TurnFollower(lambda: not self._stopped.is_set() and self._is_running(ledger))
         try:
-            replay_turn(
-                self._project, self._run, name, state.agent, TurnListener(batch, self._stopped.is_set),
-                TurnFollower(lambda: not self._stopped.is_set() and self._lives(ledger)),
-            )  # fmt: skip
+            replay_turn(self._project, self._run, name, state.agent, batcher, follower)
         except Exception:  # noqa: BLE001 (it looks on, and any agent may write anything: its log can be read as it is)
             return
-        batch.flush()
+        batcher.flush()
 
-    def _lives(self, ledger: SqliteLedger) -> bool:
+    def _is_running(self, ledger: SqliteLedger) -> bool:
         row = ledger.row(self._run)
         return row is not None and run_state(ledger, row, self._project) == RUNNING
