@@ -11,9 +11,8 @@ from ralphproof.cli.run_argument import find_named_run
 from ralphproof.display.output import confirm, print_json, print_lines, require_confirmation
 from ralphproof.engine.outcome import Completed
 from ralphproof.engine.records import RunEnded
-from ralphproof.proof.saved_work import excluded_file_lines
 from ralphproof.runs.open_project import view_project
-from ralphproof.runs.saved_work import load_saved_work
+from ralphproof.runs.saved_work import excluded_file_lines, load_saved_work
 from ralphproof.store.project import Project
 from ralphproof.views.snapshots import snapshots_by_iteration
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.engine.records import Record
     from ralphproof.proof.pull_request import Forge, PullRequestBranch, PullRequestFacts, PullRequestTarget
-    from ralphproof.proof.saved_work import SavedWork
+    from ralphproof.runs.saved_work import SavedWork
     from ralphproof.store.runs import RunRow
     from ralphproof.store.sqlite_ledger import SqliteLedger
     from ralphproof.workspace.commit_builder import CommitBuilder
@@ -91,11 +90,11 @@ def main(argv: list[str]) -> int:
     with CommitBuilder(project.root, os.environ, store=not args.dry_run) as builder:
         git = builder.user_git
         target = find_target(git, args.base)
-        branch = find_pull_request_branch(builder, work, records, target)
+        branch = find_pull_request_branch(builder, row.id, work.snapshot, records, target)
         if not _confirm_user_changes(args, branch):
             print_lines("Nothing was created or pushed.")
             return 0
-        commit = "" if args.dry_run else create_pull_request_branch(git, branch, work)
+        commit = "" if args.dry_run else create_pull_request_branch(git, branch, work.message)
         description = _build_description(builder, proof, target, branch, commit or branch.commit)
         request = _build_request(project, args, proof, work, target, branch, description)
         result = PullRequestResult(branch.commit) if args.dry_run else _submit(git, args, request, commit)
@@ -109,7 +108,7 @@ def _load_completed_run(
     """Work, records and proof of a completed run; refuses others."""
     from ralphproof.proof.builder import build_run_proof
 
-    end, records = ledger.end_of(row.id), ledger.records(row.id)
+    end, records = ledger.run_end(row.id), ledger.records(row.id)
     if not isinstance(end, RunEnded):
         raise Refused(f"run {row.id} has not ended, so there is no evidence yet; see: ralph status {row.id}")
     if not isinstance(end.outcome, Completed):

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from ralphproof.landing.tree_merge import MergeStack
     from ralphproof.process.signals import SignalRouter
     from ralphproof.proof.rerun import StopRequests
-    from ralphproof.proof.saved_work import SavedWork
+    from ralphproof.runs.saved_work import SavedWork
     from ralphproof.store.landings import AttestedCheck, LandingResult, LandingRow
     from ralphproof.store.project import Project
     from ralphproof.store.runs import RunRow
@@ -516,7 +516,7 @@ def build_landing_item(project: Project, ledger: SqliteLedger, row: RunRow, envi
     """
     from ralphproof.proof.builder import build_run_proof
 
-    end, records = ledger.end_of(row.id), ledger.records(row.id)
+    end, records = ledger.run_end(row.id), ledger.records(row.id)
     if not isinstance(end, RunEnded):
         raise Refused(f"run {row.id} has not ended, so nothing of it can land; see: ralph status {row.id}")
     if not isinstance(end.outcome, Completed):
@@ -526,7 +526,7 @@ def build_landing_item(project: Project, ledger: SqliteLedger, row: RunRow, envi
         )
     number = max((number for number, one in snapshots_by_iteration(records).items() if one.tree is not None), default=0)
     work, proof = load_saved_work(project, row, records, number), build_run_proof(project, row, ledger)
-    commit, told = _commit_of_work(project, work, records, proof, environ, ledger.written_at(row.id) or 0.0)
+    commit, told = _commit_of_work(project, work, records, proof, environ, ledger.last_written_at(row.id) or 0.0)
     box = get_object(proof, "sandbox")
     return LandingItem(
         row.id, commit, work.title, parse_checks(proof), parse_setup(proof), ledger.tasks.task_of_run(row.id) or "",

@@ -314,7 +314,7 @@ def build_run_proof(project: Project, row: RunRow, ledger: SqliteLedger) -> dict
 
     Of a run that was not completed it tells what is known.
     """
-    began = ledger.of_kind(row.id, "RunBegan")
+    began = ledger.records_of_kind(row.id, "RunBegan")
     kind = str(began[0].facts.get("workspace", "")) if began and isinstance(began[0], RunBegan) else ""
     with SavedWorkspace(project, row, kind, own_folder=True) as kept:
         return build_proof_in_workspace(project, row.id, ledger, kept.workspace)

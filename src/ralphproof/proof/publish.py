@@ -81,7 +81,7 @@ def publish_unfinished(project: Project, runs: Iterable[str]) -> None:
 def _publish_ended_run(project: Project, run: str) -> None:
     ledger = project.ledger()
     try:
-        row, ended = ledger.row(run), ledger.end_of(run)
+        row, ended = ledger.row(run), ledger.run_end(run)
         if row is None or not isinstance(ended, RunEnded) or not os.path.isdir(row.directory):
             return  # it was cut off before its end, or nobody looks there any more
         folder = RunFolder(row.directory, run, project.store, project.mask)
@@ -97,7 +97,7 @@ def _publish_proof(project: Project, row: RunRow, ledger: SqliteLedger, folder: 
     from ralphproof.engine.records import RunBegan
     from ralphproof.views.snapshots import SavedWorkspace
 
-    began = ledger.of_kind(row.id, "RunBegan")
+    began = ledger.records_of_kind(row.id, "RunBegan")
     kind = str(began[0].facts.get("workspace", "")) if began and isinstance(began[0], RunBegan) else ""
     try:
         with SavedWorkspace(project, row, kind, own_folder=True) as kept:

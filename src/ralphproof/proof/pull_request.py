@@ -14,8 +14,8 @@ from ralphproof.engine.budget import format_usd
 from ralphproof.engine.records import RunBegan, ScmEnded
 from ralphproof.proof.builder import redact_held_out
 from ralphproof.proof.page import check_details, checks_table, integrity_lines, review_lines, verdict_sentence
-from ralphproof.proof.saved_work import create_branch as make_branch
 from ralphproof.proof.schema import get_object, get_objects
+from ralphproof.workspace.commit_builder import create_branch
 from ralphproof.workspace.secret_files import secret_reason
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ralphproof.base.value import Json
     from ralphproof.engine.records import Record
-    from ralphproof.proof.saved_work import SavedWork
+    from ralphproof.engine.workspace import Snapshot
     from ralphproof.workspace.commit_builder import CommitBuilder, CommitPlan
     from ralphproof.workspace.git_command import UserGit
 
@@ -228,33 +228,29 @@ def _default_base(git: UserGit, remote: str, here: str) -> str:
 
 
 def find_pull_request_branch(
-    landable: CommitBuilder, work: SavedWork, records: Sequence[Record], way: PullRequestTarget
+    landable: CommitBuilder, run: str, snapshot: Snapshot, records: Sequence[Record], way: PullRequestTarget
 ) -> PullRequestBranch:
     """The branch of this work; raises Refused where there is nothing to pull, or something that must not leave here."""
     commits = [one.committed.commit for one in records if isinstance(one, ScmEnded) and one.committed.commit]
     commit = landable.user_git.resolve_commit(commits[-1]) if commits else ""
-    landing = None if commit else landable.plan(work.snapshot, secret_reason)
+    landing = None if commit else landable.plan(snapshot, secret_reason)
     if landing is not None and landing.empty:
         commit = landing.parent or ""
     found = (
-        _branch_of_commit(landable, commit, work, way)
-        if commit
-        else _branch_of_landing(landable, landing, work, records)
+        _branch_of_commit(landable, commit, run, way) if commit else _branch_of_landing(landable, landing, run, records)
     )
     _refuse_secrets(landable, commit or (landing.parent if landing else None) or "", records, way)
     return found
 
 
-def _branch_of_commit(
-    landable: CommitBuilder, commit: str, work: SavedWork, way: PullRequestTarget
-) -> PullRequestBranch:
+def _branch_of_commit(landable: CommitBuilder, commit: str, run: str, way: PullRequestTarget) -> PullRequestBranch:
     git = landable.user_git
     if git.run("merge-base", "--is-ancestor", commit, way.tip, good=(0, 1)).code == 0:
-        raise Refused(f"{way.base} has the work of run {work.row.id} already, so there is nothing to pull")
+        raise Refused(f"{way.base} has the work of run {run} already, so there is nothing to pull")
     tree = landable.commits.header(commit, b"tree ")[0]
     changes = landable.changed_paths(git.run_line("merge-base", commit, way.tip) or None, commit)
     name = _branch_at(git, commit, way.base)
-    own = f"ralph/{work.row.id}"
+    own = f"ralph/{run}"
     if not name and (other := git.branch_commit(own)) not in ("", commit):
         raise Refused(f"branch {own} has other work ({other[:12]}); rename or remove it: git branch -m {own} NAME")
     return PullRequestBranch(name or own, commit, tree, changes, there=bool(name))
@@ -269,10 +265,10 @@ def _branch_at(git: UserGit, commit: str, base: str) -> str:
 
 
 def _branch_of_landing(
-    landable: CommitBuilder, landing: CommitPlan | None, work: SavedWork, records: Sequence[Record]
+    landable: CommitBuilder, landing: CommitPlan | None, run: str, records: Sequence[Record]
 ) -> PullRequestBranch:
     assert landing is not None
-    name, git = f"ralph/{work.row.id}", landable.user_git
+    name, git = f"ralph/{run}", landable.user_git
     there = git.branch_commit(name)
     if there:
         parents, trees = (landable.commits.header(there, field) for field in (b"parent ", b"tree "))
@@ -299,7 +295,7 @@ def _refuse_secrets(landable: CommitBuilder, tip: str, records: Sequence[Record]
         raise Refused(f"nothing is pushed, because commits hold what looks secret: {named}; take it out of them first")
 
 
-def create_pull_request_branch(git: UserGit, offer: PullRequestBranch, work: SavedWork) -> str:
+def create_pull_request_branch(git: UserGit, offer: PullRequestBranch, message: str) -> str:
     """Make what is still to be made, so that the branch names its commit; the commit."""
     if offer.there:
         return offer.commit
@@ -308,7 +304,7 @@ def create_pull_request_branch(git: UserGit, offer: PullRequestBranch, work: Sav
             git.set_branch(offer.branch, offer.commit, force=False)
         return offer.commit
     assert offer.landing is not None
-    return make_branch(git, offer.landing, work, offer.branch, force=False)
+    return create_branch(git, offer.landing, message, offer.branch, force=False)
 
 
 # Title and body of a pull request, from the proof of a run: nothing in it that an agent wrote becomes live.
@@ -322,18 +318,24 @@ ISSUE_NUMBER = re.compile(r"\w-\d")  # such words name something too, on most fo
 CHANGE_WORDS = {"A": "new", "M": "changed", "D": "removed"}
 
 
-class ForgeMarkdown(MarkdownMarkup):
-    """Words on a page where `@name`, `fixes #1` or `/close` would do something: all but plain ones are code."""
+class ForgeMarkdown:
+    """Markdown for a page where `@name`, `fixes #1` or `/close` have effects: all but plain words are code."""
+
+    def __init__(self) -> None:
+        self._markdown = MarkdownMarkup()
 
     def text(self, words: str) -> str:
         line = to_single_line(words)
         if PLAIN_TEXT.fullmatch(line) and not ISSUE_NUMBER.search(line):
-            return super().text(_clipped(line))
+            return self._markdown.text(_clipped(line))
         return self.code(line)
 
     def code(self, words: str) -> str:
-        """Clipped before it is put into a span: one that was cut open would let out what it holds."""
-        return super().code(_clipped(to_single_line(words)))
+        """Clipped before it becomes a span: cutting a span open would expose its content."""
+        return self._markdown.code(_clipped(to_single_line(words)))
+
+    def strong(self, words: str) -> str:
+        return self._markdown.strong(words)
 
 
 def _clipped(line: str) -> str:

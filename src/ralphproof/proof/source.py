@@ -17,7 +17,7 @@ from ralphproof.proof.schema import get_objects, sha256_hex
 from ralphproof.proof.verdict import DIFFERS, UNCHECKED, VerificationResult
 from ralphproof.settings.model import parse_guardrails
 from ralphproof.workspace.checkouts import SourceRepository, resolve_tree
-from ralphproof.workspace.private_index import OWN_NAMES
+from ralphproof.workspace.files import OWN_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -197,7 +197,7 @@ def load_proof_of_run(project: Project, name: str) -> ProofSource:
         broken = ledger.verify_chain(row.id)
         if broken:
             return ProofSource(project.root, project.secrets, {"run": row.id}, ours=True, faults=(broken,))
-        if not ledger.end_of(row.id):
+        if not ledger.run_end(row.id):
             return ProofSource(project.root, project.secrets, {"run": row.id}, True, RUN_NOT_ENDED)
         proof = build_run_proof(project, row, ledger)
     finally:

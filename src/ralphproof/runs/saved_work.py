@@ -1,24 +1,48 @@
-"""Lookup of the saved work of an iteration, with a title for its commit."""
+"""The saved work of an iteration, with a title and message for a commit of it."""
 
 from __future__ import annotations
 
 import os
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.display.phrases import format_count
 from ralphproof.engine.plan import Job
 from ralphproof.engine.records import Picked
-from ralphproof.proof.saved_work import SavedWork
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import refuse_collected_run
 from ralphproof.views.snapshots import require_snapshot, snapshots_by_iteration, workspace_kind
 
 if TYPE_CHECKING:
     from ralphproof.engine.records import Record
+    from ralphproof.engine.workspace import Snapshot
     from ralphproof.store.runs import RunRow
+    from ralphproof.workspace.commit_builder import CommitPlan
 
 
 MAX_TITLE_CHARS = 72
+MAX_EXCLUDED_LISTED = 20
+
+
+@value
+class SavedWork:
+    """The work that an iteration of a run saved."""
+
+    row: RunRow
+    number: int
+    snapshot: Snapshot
+    title: str
+
+    @property
+    def place(self) -> str:
+        """Which iteration of which run, in words."""
+        return f"iteration {self.number} of run {self.row.id}" if self.number else f"the start of run {self.row.id}"
+
+    @property
+    def message(self) -> str:
+        """The commit message: the title, and trailers with the run and the iteration."""
+        where = f"{self.place[0].upper()}{self.place[1:]}."
+        return f"{self.title}\n\n{where}\n\nRalph-Run: {self.row.id}\nRalph-Iteration: {self.number}\n"
 
 
 def load_saved_work(project: Project, row: RunRow, records: tuple[Record, ...], number: int) -> SavedWork:
@@ -32,22 +56,30 @@ def load_saved_work(project: Project, row: RunRow, records: tuple[Record, ...], 
 
 
 def run_title(project: Project, row: RunRow, records: tuple[Record, ...]) -> str:
-    """What the run was to do, in one masked line: the task's title, else the beginning of its prompt."""
+    """A title for the work of a run, masked: that of its task, else the beginning of its prompt."""
     from ralphproof.runs.request import load_request
     from ralphproof.store.run_folder import RunFolder
 
     jobs = (one.choice for one in reversed(records) if isinstance(one, Picked) and isinstance(one.choice, Job))
     title = next((job.task.title for job in jobs if job.task.title.strip()), "")
-    if not title and (kept := load_request(RunFolder(row.directory, row.id, project.store))):
-        text, file = kept[0].prompt
+    if not title and (loaded := load_request(RunFolder(row.directory, row.id, project.store))):
+        text, file = loaded[0].prompt
         title = text or (f"the task of {os.path.basename(file)}" if file else "")
     return first_line(project.mask(title[:10_000])) or f"work of run {row.id}"
 
 
 def first_line(text: str, most: int = MAX_TITLE_CHARS) -> str:
-    """The first line that says something, without what a terminal would obey, at most so long."""
+    """The first line that is not blank, sanitized, of at most so many characters."""
     from ralphproof.base.escaping import sanitize
 
     lines = (" ".join(line.split()) for line in sanitize(text).splitlines())
     found = next(filter(None, lines), "")
     return found if len(found) <= most else f"{found[: most - 1].rstrip()}…"
+
+
+def excluded_file_lines(landing: CommitPlan) -> list[str]:
+    """The files that a commit leaves out, in lines for people."""
+    lines = [f"  {one.path}: {one.reason}" for one in landing.excluded[:MAX_EXCLUDED_LISTED]]
+    more = len(landing.excluded) - len(lines)
+    head = [f"Left out: {format_count(len(landing.excluded), 'file')}"] if lines else []
+    return [*head, *lines, *([f"  ... and {more} more"] if more else [])]

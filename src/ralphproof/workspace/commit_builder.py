@@ -1,7 +1,7 @@
-"""Commits made of saved trees, without files that must stay out.
+"""Commits made from saved trees, without files that must stay out.
 
-A saved tree is raw, and no commit: it lacks what is never saved, and has no line ends or filters undone. So a commit is
-made from the parent's tree and the differences, each as git would have stored it.
+A saved tree has raw bytes, and lacks files that are never saved. So a commit is built from the parent's tree and the
+differences, each converted as git would store it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import os
 
 from ralphproof.base.errors import HarnessFailed, Refused
 from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.workspace.files import OWN_NAMES
 from ralphproof.workspace.git_command import UserGit
 from ralphproof.workspace.git_objects import (
     MODE_EXECUTABLE,
     MODE_FILE,
     MODE_FOLDER,
     MODE_LINK,
+    MODE_SUBMODULE,
     CommitStore,
     ObjectMissing,
     ObjectStore,
@@ -23,7 +25,8 @@ from ralphproof.workspace.git_objects import (
     decode_path,
 )
 from ralphproof.workspace.history_tripwires import LFS_POINTER
-from ralphproof.workspace.private_index import OWN_NAMES, PrivateIndex
+from ralphproof.workspace.private_index import PrivateIndex
+from ralphproof.workspace.staging import flagged_paths, is_in_nested_repository
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -32,12 +35,11 @@ if TYPE_CHECKING:
     from ralphproof.engine.workspace import Snapshot
     from ralphproof.workspace.git_objects import Entry
 
-    # A path, what it holds, and what the parent has there: why it must stay out, or nothing.
+    # From a path, its content, and the parent's content there: why it must stay out, or nothing.
     ExclusionRule = Callable[[str, bytes, bytes | None], str]
     TreeDifferences = dict[bytes, tuple[Entry | None, Entry | None]]
 
 SCRATCH_PREFIX = "ralph-branch-"
-SUBMODULE_MODE = b"160000"
 BLOB_MODES = (MODE_FILE, MODE_EXECUTABLE, MODE_LINK)
 TOO_LARGE, NESTED_REPOSITORY = "too large to be saved, or unreadable", "it lies in a repository of its own"
 FILTER_NOT_RUN = (
@@ -56,7 +58,7 @@ NO_CONVERSION = (b"unspecified", b"unset")
 
 @value
 class ExcludedFile:
-    """A file that stays out of a commit, and why."""
+    """A file that stays out of a commit, and the reason."""
 
     path: str
     reason: str
@@ -74,16 +76,16 @@ class CommitPlan:
 
 
 class UnstoredObjects(ObjectStore):
-    """The same objects. New ones have a name, and are not stored."""
+    """The same objects; new ones get an id and are not stored."""
 
     def write(self, kind: bytes, body: bytes) -> str:
         return self._hash(b"%s %d\0%s" % (kind, len(body), body)).hexdigest()
 
 
 class CommitBuilder:
-    """The saved trees of one repository, seen as commits to come. Works in a folder of its own, beside live runs.
+    """Builds commits from the saved trees of one repository. Works in a temporary folder, beside live runs.
 
-    One that does not `store` writes nothing into the repository, and its landings cannot be committed.
+    Without `store` nothing is written into the repository, and its plans cannot be committed.
     """
 
     def __init__(self, root: str, environ: Mapping[str, str], store: bool = True) -> None:
@@ -111,7 +113,7 @@ class CommitBuilder:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def plan(self, snapshot: Snapshot, judge: ExclusionRule) -> CommitPlan:
-        """The tree that a commit of this snapshot would have."""
+        """The commit that this snapshot would become. `judge` returns why a file must stay out, or nothing."""
         if snapshot.tree is None:
             raise HarnessFailed(f"the tree was not saved: {snapshot.problem}")
         try:
@@ -138,20 +140,17 @@ class CommitBuilder:
         return CommitPlan(tree, parent, _changed_paths(accepted), told, tree == base)
 
     def _without_unsaved(self, differing: TreeDifferences, snapshot: Snapshot) -> TreeDifferences:
-        """Without what was never saved: it is not gone. That is our own, the too large, submodules, sparse files."""
-        sparse = self._flagged_paths() if any(now is None for _, now in differing.values()) else set()
-        kept = {path for path, (was, _) in differing.items() if was is not None and was[0] == SUBMODULE_MODE}
+        """Without files that are missing only because they are never saved: our own, large ones, submodules, sparse
+        files.
+        """
+        sparse = flagged_paths(self.user_git.run) if any(now is None for _, now in differing.values()) else set()
+        kept = {path for path, (was, _) in differing.items() if was is not None and was[0] == MODE_SUBMODULE}
         kept |= {*OWN_NAMES, *map(os.fsencode, snapshot.left_out)}
         kept |= {path for path, (_, now) in differing.items() if now is None and path in sparse}
         return {path: pair for path, pair in differing.items() if not kept.intersection(_path_and_parents(path))}
 
-    def _flagged_paths(self) -> set[bytes]:
-        """Paths that the user marked skip-worktree or assume-unchanged."""
-        records = self.user_git.run("ls-files", "-z", "-v").out.split(b"\0")
-        return {record[2:] for record in records if record and (record[:1] == b"S" or record[:1].islower())}
-
     def _apply_conversions(self, differing: TreeDifferences) -> TreeDifferences:
-        """The same with each file as git would store it: line ends, encodings and the user's filters (LFS) applied."""
+        """Each file as git would store it: line endings, encodings and the user's filters (LFS) applied."""
         paths = [path for path, (_, now) in differing.items() if now and now[0] in (MODE_FILE, MODE_EXECUTABLE)]
         stored = dict(differing)
         for path in self._converted_paths(paths):
@@ -172,7 +171,7 @@ class CommitBuilder:
         return stored
 
     def _is_lfs_pointer_of(self, pointer: str, blob: str) -> bool:
-        """Whether a commit has the pointer that Git LFS makes of this content."""
+        """Whether a committed blob is the LFS pointer of this content."""
         import hashlib
 
         known = self._objects.read(pointer)[1]
@@ -196,23 +195,15 @@ class CommitBuilder:
     def _exclusion_reason(self, path: bytes, was: Entry | None, now: Entry | None, judge: ExclusionRule) -> str:
         if now is None or now[0] not in BLOB_MODES:
             return ""
-        if was is None and self._is_nested(path):
+        if was is None and is_in_nested_repository(self.user_git.root, path):
             return NESTED_REPOSITORY
         if path in self._unfiltered:
             return FILTER_NOT_RUN.format(self._unfiltered[path])
         before = self._objects.read(was[1])[1] if was and was[0] in BLOB_MODES else None
         return judge(decode_path(path), self._objects.read(now[1])[1], before)
 
-    def _is_nested(self, path: bytes) -> bool:
-        folder = os.path.dirname(path)
-        while folder:
-            if os.path.lexists(os.path.join(os.fsencode(self.user_git.root), folder, b".git")):
-                return True
-            folder = os.path.dirname(folder)
-        return False
-
     def content_digest(self, tree: str) -> str:
-        """A digest of what a tree holds but for what is our own: two trees with the same one are the same work."""
+        """A digest of a tree without our own files: trees with the same digest contain the same work."""
         import hashlib
 
         entries = self._trees.entries(tree).items()
@@ -222,14 +213,16 @@ class CommitBuilder:
         return hashlib.sha256(b"\n".join(told)).hexdigest()
 
     def snapshot_of(self, commit: str) -> Snapshot:
-        """A save by its commit, as far as that tells."""
+        """The snapshot with this commit, as far as the commit tells."""
         from ralphproof.engine.workspace import Snapshot
 
         head = next(iter(self.commits.header(commit, b"parent ")), None)
         return Snapshot(commit, self.commits.header(commit, b"tree ")[0], head=head)
 
     def files_only_in(self, saved: Snapshot, landing: CommitPlan, trees: Iterable[str], folder: str) -> tuple[str, ...]:
-        """Files of a save that no commit had then, and whose content neither these trees have nor, now, the folder."""
+        """Files of a snapshot that were in no commit, and whose content is neither in these trees nor now in the
+        folder.
+        """
         assert saved.tree is not None
         paths = {path for letter, path in landing.changes if letter != "D"} | {one.path for one in landing.excluded}
         others, found = [*trees], []
@@ -242,7 +235,7 @@ class CommitBuilder:
         return tuple(found)
 
     def _blob_at(self, tree: str, path: bytes) -> str:
-        """What a tree holds at a path; empty where it holds nothing there, or cannot be read."""
+        """The id of a tree's file at a path; empty where there is none, or the tree cannot be read."""
         *above, name = path.split(b"/")
         try:
             for folder in above:
@@ -254,7 +247,7 @@ class CommitBuilder:
             return ""
 
     def _file_has_content(self, folder: str, path: bytes, blob: str) -> bool:
-        """Whether a file, or a link, still has this content."""
+        """Whether the file or link still has this content."""
         import stat
 
         place = os.path.join(os.fsencode(folder), path)
@@ -270,7 +263,7 @@ class CommitBuilder:
             return False
 
     def differing_paths(self, checked: str, tree: str) -> tuple[str, ...] | None:
-        """The paths in which two trees differ but for what is our own; None where one cannot be read."""
+        """The paths in which two trees differ, without our own; None where one cannot be read."""
         try:
             paths = self._trees.compare(checked, tree)
         except ObjectMissing:
@@ -280,7 +273,7 @@ class CommitBuilder:
         )
 
     def excluded_in_commits(self, tip: str, known: Iterable[str], judge: ExclusionRule) -> tuple[ExcludedFile, ...]:
-        """What must stay out and stands in a commit that `tip` has and the known ones have not."""
+        """Files that must stay out and are in a commit that `tip` has and the known commits do not."""
         found: dict[str, str] = {}
         for commit, paths in self.commits.list_new_commits([tip], known):
             parent = next(iter(self.commits.header(commit, b"parent ")), None)
@@ -294,13 +287,21 @@ class CommitBuilder:
         return tuple(ExcludedFile(path, why) for path, why in sorted(found.items()))
 
     def changed_paths(self, before: str | None, after: str) -> tuple[tuple[str, str], ...]:
-        """What differs between two commits, as a landing tells it."""
+        """The differences between two commits, as letters and paths."""
         trees = [self.commits.header(one, b"tree ")[0] if one else None for one in (before, after)]
         return _changed_paths(self._trees.compare(*trees))
 
 
+def create_branch(git: UserGit, plan: CommitPlan, message: str, name: str, force: bool) -> str:
+    """Set a branch to a commit of the planned tree, which is the parent where that has the tree; the commit."""
+    commit = plan.parent if plan.empty else None
+    commit = commit or git.commit(plan.tree, plan.parent, message)
+    git.set_branch(name, commit, force)
+    return commit
+
+
 def _path_and_parents(path: bytes) -> Iterable[bytes]:
-    """A path, and the folders that it lies in."""
+    """A path and its parent folders."""
     while path:
         yield path
         path = os.path.dirname(path)
