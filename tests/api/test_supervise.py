@@ -316,7 +316,7 @@ def test_a_cancel_from_elsewhere_is_seen_too(project: Path, task: Path) -> None:
 
     def run_root(context: AgentContext, attempt: int) -> None:
         ledger = open_project(str(project), os.environ).ledger(read_only=False)
-        ledger.ask(context.run, "cancel")
+        ledger.request_control(context.run, "cancel")
         ledger.close()
         seen.append(comes(context.cancelled))
 

@@ -126,7 +126,7 @@ def test_a_run_that_is_taken_up_and_ends_counts_again(ralph: Ralph, task: str) -
     worked(ralph, "r1", task, *iteration(1, task, CODER, (), RETRY), end=aborted(limits.MAX_ITERATIONS))
     say(ralph, "todo")
     with opened(ralph) as ledger:
-        ledger.take_up("r1", current_process())
+        ledger.assign_process("r1", current_process())
         ledger.append("r1", (Resumed(2, 2.0, 1.0),))
     assert view(ralph).status == "working"
     with opened(ralph) as ledger:

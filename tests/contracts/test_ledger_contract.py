@@ -50,8 +50,8 @@ def began(ledger: AnyLedger, run: str, directory: str = "/project", parent: str 
 def test_it_is_a_ledger(ledger: AnyLedger) -> None:
     plain: Ledger = ledger
     assert plain.records("none") == ()
-    assert plain.wish("none") == ""
-    assert plain.words("none", 0) == ()
+    assert plain.requested_control("none") == ""
+    assert plain.user_messages("none", 0) == ()
 
 
 def test_every_kind_of_record_comes_back_equal_and_in_order(ledger: AnyLedger) -> None:
@@ -145,13 +145,13 @@ def test_a_run_cannot_begin_twice(ledger: AnyLedger) -> None:
 
 def test_a_run_taken_up_again_belongs_to_the_new_process(ledger: AnyLedger) -> None:
     began(ledger, "r")
-    ledger.take_up("r", current_process())
+    ledger.assign_process("r", current_process())
     (row,) = ledger.runs()
     assert row.process == current_process()
     assert row.process.alive
     assert row.began_at == 1_800_000_000.5
     with pytest.raises(HarnessFailed, match="not known"):
-        ledger.take_up("other", current_process())
+        ledger.assign_process("other", current_process())
 
 
 @pytest.mark.parametrize(
@@ -212,22 +212,22 @@ def test_of_pause_and_resume_the_last_counts_and_nothing_takes_a_cancel_back(
 ) -> None:
     for run in ("r", "s", "t"):
         began(ledger, run)
-    ledger.ask("s", "pause")
+    ledger.request_control("s", "pause")
     for kind in asked.split():
-        ledger.ask("r", kind.replace("-", ""))
-    assert [ledger.wish(run) for run in ("r", "s", "t")] == [wish, "pause", ""]
+        ledger.request_control("r", kind.replace("-", ""))
+    assert [ledger.requested_control(run) for run in ("r", "s", "t")] == [wish, "pause", ""]
 
 
 def test_a_wish_for_an_unknown_run_is_an_error(ledger: AnyLedger) -> None:
     with pytest.raises(HarnessFailed, match="run r is not known"):
-        ledger.ask("r", "cancel")
+        ledger.request_control("r", "cancel")
 
 
 def test_a_wish_that_no_run_understands_is_an_error(ledger: AnyLedger) -> None:
     began(ledger, "r")
     with pytest.raises(HarnessFailed, match="'sleep'"):
-        ledger.ask("r", "sleep")
-    assert ledger.wish("r") == ""
+        ledger.request_control("r", "sleep")
+    assert ledger.requested_control("r") == ""
 
 
 # Words
@@ -236,14 +236,14 @@ def test_a_wish_that_no_run_understands_is_an_error(ledger: AnyLedger) -> None:
 def test_words_come_in_order_each_after_the_one_before(ledger: AnyLedger) -> None:
     began(ledger, "r")
     began(ledger, "s")
-    numbers = [ledger.say(run, f"to {run}") for run in ("r", "s", "r", "r", "s")]
+    numbers = [ledger.add_user_message(run, f"to {run}") for run in ("r", "s", "r", "r", "s")]
     assert numbers == sorted({*numbers})
     assert numbers[0] == 1
     one, two, three = (numbers[place] for place in (0, 2, 3))
-    assert ledger.words("r", 0) == ((one, "to r"), (two, "to r"), (three, "to r"))
-    assert ledger.words("r", one) == ((two, "to r"), (three, "to r"))
-    assert ledger.words("r", three) == ()
-    assert [text for _, text in ledger.words("s", 0)] == ["to s", "to s"]
+    assert ledger.user_messages("r", 0) == ((one, "to r"), (two, "to r"), (three, "to r"))
+    assert ledger.user_messages("r", one) == ((two, "to r"), (three, "to r"))
+    assert ledger.user_messages("r", three) == ()
+    assert [text for _, text in ledger.user_messages("s", 0)] == ["to s", "to s"]
 
 
 @pytest.mark.parametrize(
@@ -253,21 +253,21 @@ def test_words_come_in_order_each_after_the_one_before(ledger: AnyLedger) -> Non
 )
 def test_any_words_are_kept_literally(ledger: AnyLedger, text: str) -> None:
     began(ledger, "r")
-    number = ledger.say("r", text)
-    assert ledger.words("r", 0) == ((number, text),)
+    number = ledger.add_user_message("r", text)
+    assert ledger.user_messages("r", 0) == ((number, text),)
 
 
 def test_secrets_in_words_are_masked(ledger: AnyLedger) -> None:
     began(ledger, "r")
-    ledger.say("r", f"log in with {SECRET}!")
-    assert ledger.words("r", 0) == ((1, "log in with ***!"),)
+    ledger.add_user_message("r", f"log in with {SECRET}!")
+    assert ledger.user_messages("r", 0) == ((1, "log in with ***!"),)
 
 
 def test_words_to_an_unknown_run_are_an_error(ledger: AnyLedger) -> None:
     with pytest.raises(HarnessFailed, match="run r is not known"):
-        ledger.say("r", "hello")
+        ledger.add_user_message("r", "hello")
     began(ledger, "s")
-    assert ledger.say("s", "hello") == 1
+    assert ledger.add_user_message("s", "hello") == 1
 
 
 # Sessions
@@ -278,14 +278,14 @@ def test_a_run_has_ended_when_its_end_is_the_last_that_was_written(ledger: AnyLe
     seen: list[tuple[bool, told.Record | None]] = []
     for record in (notices(1)[0], end(), told.Resumed(2, 5.0, 1.0), notices(1, first=1)[0], end(2)):
         ledger.append("r", (record,))
-        seen.append((ledger.runs()[0].ended, ledger.end_of("r")))
+        seen.append((ledger.runs()[0].ended, ledger.run_end("r")))
     assert seen == [(False, None), (True, end()), (False, None), (False, None), (True, end(2))]
     assert ledger.verify_chain("r") is None
 
 
 def test_a_run_without_records_has_not_ended(ledger: AnyLedger) -> None:
     began(ledger, "r")
-    assert (ledger.runs()[0].ended, ledger.end_of("r"), ledger.end_of("none")) == (False, None, None)
+    assert (ledger.runs()[0].ended, ledger.run_end("r"), ledger.run_end("none")) == (False, None, None)
 
 
 def test_a_run_of_two_sessions_comes_back_equal(ledger: AnyLedger) -> None:
@@ -300,37 +300,37 @@ def test_a_run_that_ends_again_has_the_figures_of_its_last_end_alone(ledger: Any
     ledger.append("other", (end(iterations=5),))
     ledger.append("r", (end(status="ABORTED", reason="STALL", iterations=3, micro_usd=None, tokens=9),))
     ledger.append("r", (told.Resumed(2, 5.0, 1.0),))
-    between = ledger.figures(DAY, DAY).runs
+    between = ledger.statistics(DAY, DAY).runs
     assert (between.count, between.aborted.count) == (2, 1)
     ledger.append("r", (end(2, iterations=4, micro_usd=70, ended_s=NOON_S + 86_400, verified=False),))
-    assert [cell.reason for cell in ledger.figures(0, DAY + 1).runs.cells] == [""]
-    assert ledger.figures(DAY, DAY).runs.count == 1
-    after = ledger.figures(DAY, DAY + 1)
+    assert [cell.reason for cell in ledger.statistics(0, DAY + 1).runs.cells] == [""]
+    assert ledger.statistics(DAY, DAY).runs.count == 1
+    after = ledger.statistics(DAY, DAY + 1)
     assert (after.runs.count, after.runs.sum("iterations"), after.p95_micro_usd) == (2, 9, 70)
-    assert [run.iterations for run in ledger.past()] == [4, 5]
+    assert [run.iterations for run in ledger.past_runs()] == [4, 5]
 
 
 def test_a_last_end_without_figures_leaves_none(ledger: AnyLedger) -> None:
     ledger.append("r", (end(), told.Resumed(2, 5.0, 1.0), replace(end(2), metrics=None)))
-    assert ledger.figures(0, DAY + 1) == PeriodTotals(0, DAY + 1)
-    assert ledger.past() == ()
+    assert ledger.statistics(0, DAY + 1) == PeriodTotals(0, DAY + 1)
+    assert ledger.past_runs() == ()
 
 
 def test_an_end_that_is_not_written_leaves_the_figures_of_the_one_before(ledger: AnyLedger) -> None:
     ledger.append("r", (*notices(1), end(iterations=3)))
-    before = ledger.figures(DAY, DAY)
+    before = ledger.statistics(DAY, DAY)
     with pytest.raises(HarnessFailed):
         ledger.append("r", (end(2, iterations=8), *notices(1)))
-    assert ledger.figures(DAY, DAY) == before
+    assert ledger.statistics(DAY, DAY) == before
 
 
 def test_each_record_has_the_time_at_which_it_was_written(ledger: AnyLedger) -> None:
-    assert ledger.stamped("r") == ()
+    assert ledger.timed_records("r") == ()
     start = time.time()
     ledger.append("r", notices(2))
     middle = time.time()
     ledger.append("r", notices(1, first=2))
-    stamped = ledger.stamped("r")
+    stamped = ledger.timed_records("r")
     assert tuple(record for _, record in stamped) == notices(3)
     assert start <= stamped[0][0] == stamped[1][0] <= middle <= stamped[2][0] <= time.time()
 

@@ -23,7 +23,7 @@ def ledger(folder: Path) -> SqliteLedger:
 def test_a_chain_goes_on_in_the_ledger_that_took_it_over(tmp_path: Path) -> None:
     first, second = ledger(tmp_path / "a"), ledger(tmp_path / "b")
     first.append("r1", RECORDS)
-    second.adopt(
+    second.import_chain(
         "r1", extend_chain(first.chain("r1"), "r1", Noticed(0, 2, "a key"), 7.5, lambda text: text.replace("key", "*"))
     )
     assert second.chain("r1")[:2] == first.chain("r1")
@@ -45,9 +45,9 @@ def test_what_is_no_chain_is_not_taken_over(tmp_path: Path) -> None:
     one, two = first.chain("r1")
     for broken in ((two,), (one, (*two[:6], two[6].replace("two", "2"), two[7])), (one, two, one)):
         with pytest.raises(LedgerBroken):
-            second.adopt("r1", broken)
+            second.import_chain("r1", broken)
         assert second.records("r1") == ()
     with pytest.raises(HarnessFailed, match="has records here already"):
-        first.adopt("r1", (one, two))
+        first.import_chain("r1", (one, two))
     for opened in (first, second):
         opened.close()

@@ -68,7 +68,7 @@ def check_state(folder: Path, earlier: bool) -> None:
         assert ledger.records("old") == (notices(3) if earlier else ())
         ended = [record for record in writer.RECORDS[:count] if isinstance(record, RunEnded) and record.metrics]
         found = sum_runs([record.metrics for record in ended[-1:] if record.metrics], DAY, DAY)
-        assert ledger.figures(DAY, DAY) == found
+        assert ledger.statistics(DAY, DAY) == found
         assert ledger._database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         ledger.close()
     ralph = folder / "project" / ".ralph"

@@ -85,8 +85,8 @@ def test_the_file_adds_up_just_as_the_runs_do(monkeypatch: pytest.MonkeyPatch, f
         one, other = in_memory(), MemoryLedger()
         end(one, ended)
         end(other, ended)
-        assert one.figures(first_day, first_day + more) == other.figures(first_day, first_day + more)
-        assert one.past() == other.past()
+        assert one.statistics(first_day, first_day + more) == other.statistics(first_day, first_day + more)
+        assert one.past_runs() == other.past_runs()
         one.close()
 
     agree()
@@ -107,7 +107,7 @@ def test_what_is_replaced_leaves_every_sum_as_if_it_had_never_been(
     assert sums() != before
     ledger.append("r", (RunEnded(OUTCOME, metrics(**later), 2),))
     assert [row for row in sums() if row in before] == before
-    assert ledger.figures(0, 2 * DAY).runs.count == 2
+    assert ledger.statistics(0, 2 * DAY).runs.count == 2
 
 
 ENDS = st.lists(st.tuples(st.integers(0, 4), RUNS), max_size=30)
@@ -120,8 +120,8 @@ def test_ends_that_are_replaced_leave_nothing_in_the_sums(ends: list[tuple[int, 
     for session, (run, ended) in enumerate(ends, 1):
         for ledger in (one, other):
             ledger.append(f"r{run}", (RunEnded(OUTCOME, ended, session),))
-    assert one.figures(0, 2 * DAY) == other.figures(0, 2 * DAY)
-    assert one.past() == other.past()
+    assert one.statistics(0, 2 * DAY) == other.statistics(0, 2 * DAY)
+    assert one.past_runs() == other.past_runs()
     assert rows(one) == len({run for run, _ in ends})
     assert rows(one, "stats_sum WHERE runs <= 0") == 0
     assert rows(one, "review_stats") == sum(ended.reviews is not None for ended in dict(ends).values())
@@ -137,9 +137,9 @@ def test_the_sums_of_a_day_are_those_of_its_runs(ledger: SqliteLedger) -> None:
     ]
     end(ledger, [metrics(**change) for change in changes])
     wanted = RunGroupTotals("tdd", "claude", "COMPLETED", "", 3, 5, 120_250, 2, 24, 29, 7, 2, 40)
-    assert only(ledger.figures(DAY, DAY)) == wanted
-    assert ledger.figures(DAY, DAY + 1).runs.count == 4
-    assert ledger.figures(DAY + 2, DAY + 9) == PeriodTotals(DAY + 2, DAY + 9)
+    assert only(ledger.statistics(DAY, DAY)) == wanted
+    assert ledger.statistics(DAY, DAY + 1).runs.count == 4
+    assert ledger.statistics(DAY + 2, DAY + 9) == PeriodTotals(DAY + 2, DAY + 9)
 
 
 @pytest.mark.parametrize(("count", "place"), [(1, 1), (2, 2), (19, 19), (20, 19), (21, 20), (40, 38), (100, 95)])
@@ -149,18 +149,18 @@ def test_a_percentile_is_that_of_the_nearest_rank(
 ) -> None:
     monkeypatch.setattr(kept, "SORT_ALL_RUNS", few)
     end(ledger, [metrics(iterations=number, micro_usd=number * 10) for number in range(count, 0, -1)])
-    found = ledger.figures(DAY, DAY)
+    found = ledger.statistics(DAY, DAY)
     assert (found.p95_iterations, found.p95_micro_usd) == (place, place * 10)
 
 
 def test_runs_of_other_days_and_of_unknown_cost_are_in_no_percentile(ledger: SqliteLedger) -> None:
     elsewhere = [metrics(ended_s=NOON_S - 86_400, iterations=50, micro_usd=10**9) for _ in range(9)]
     end(ledger, [metrics(iterations=2, micro_usd=70), metrics(iterations=4, micro_usd=None), *elsewhere])
-    found = ledger.figures(DAY, DAY)
+    found = ledger.statistics(DAY, DAY)
     assert (found.p95_iterations, found.p95_micro_usd) == (4, 70)
     unpriced = replace(metrics(), micro_usd=None, ended_s=NOON_S + 86_400)
     ledger.append("late", (RunEnded(OUTCOME, unpriced),))
-    assert ledger.figures(DAY + 1, DAY + 1).p95_micro_usd is None
+    assert ledger.statistics(DAY + 1, DAY + 1).p95_micro_usd is None
 
 
 def test_an_end_that_is_not_written_leaves_no_figure(ledger: SqliteLedger) -> None:
@@ -176,15 +176,15 @@ def test_an_end_that_is_not_written_leaves_no_figure(ledger: SqliteLedger) -> No
 
 def test_a_run_that_ended_without_figures_has_none(ledger: SqliteLedger) -> None:
     ledger.append("r", (RunEnded(OUTCOME),))
-    assert ledger.figures(0, DAY + 1).runs == RunTotals()
-    assert ledger.past() == ()
+    assert ledger.statistics(0, DAY + 1).runs == RunTotals()
+    assert ledger.past_runs() == ()
 
 
 def test_names_are_masked_and_any_text_will_do() -> None:
     ledger = in_memory(mask="hunter2")
     odd = "a hunter2 'b' \0 \ud800 \N{PILE OF POO}"
     ledger.append("r", (RunEnded(OUTCOME, metrics(skill=odd, agent=odd, model=odd, reason=odd, preset=odd)),))
-    cell = only(ledger.figures(DAY, DAY))
+    cell = only(ledger.statistics(DAY, DAY))
     assert cell.skill == cell.agent == cell.reason == "a *** 'b' \0 \\ud800 \N{PILE OF POO}"
     assert "hunter2" not in repr(ledger._database.execute("SELECT * FROM run_stats").fetchall())
     ledger.close()
@@ -195,7 +195,7 @@ def test_absurd_numbers_neither_stop_a_run_nor_spoil_the_sums(ledger: SqliteLedg
     """DB-10"""
     absurd = metrics(iterations=given, micro_usd=given, at_least_micro_usd=given, tokens=given, files=given)
     end(ledger, [absurd, absurd])
-    cell = only(ledger.figures(DAY, DAY))
+    cell = only(ledger.statistics(DAY, DAY))
     assert (cell.iterations, cell.micro_usd, cell.tokens) == (2 * found, 2 * found, 2 * found)
 
 
@@ -203,17 +203,17 @@ def test_absurd_numbers_neither_stop_a_run_nor_spoil_the_sums(ledger: SqliteLedg
 def test_a_run_that_ends_again_has_the_reviews_of_its_last_end(ledger: SqliteLedger, later: dict[str, object]) -> None:
     ledger.append("r", (RunEnded(OUTCOME, metrics(reviews=ReviewTotals(1, 3, 5))),))
     ledger.append("r", (RunEnded(OUTCOME, metrics(**later), 2),))
-    assert ledger.figures(0, DAY + 1).reviews == later.get("reviews", ReviewTotals())
+    assert ledger.statistics(0, DAY + 1).reviews == later.get("reviews", ReviewTotals())
 
 
 def test_absurd_reviews_neither_stop_a_run_nor_spoil_the_sums(ledger: SqliteLedger) -> None:
     end(ledger, [metrics(reviews=ReviewTotals(1, *[10**30] * 11)), metrics(reviews=ReviewTotals(1, *[-5] * 11))])
-    assert ledger.figures(DAY, DAY).reviews == ReviewTotals(2, *[10**12] * 11)
+    assert ledger.statistics(DAY, DAY).reviews == ReviewTotals(2, *[10**12] * 11)
 
 
 def test_a_reader_where_there_is_no_ledger_finds_no_figures(tmp_path: Path) -> None:
     reader = SqliteLedger.open(str(tmp_path / "none"), read_only=True)
-    assert reader.figures(0, DAY) == PeriodTotals(0, DAY)
+    assert reader.statistics(0, DAY) == PeriodTotals(0, DAY)
     reader.close()
 
 
@@ -223,7 +223,7 @@ def test_a_reader_looks_while_a_writer_is_in_the_middle(tmp_path: Path) -> None:
     writer._database.execute("BEGIN IMMEDIATE")
     writer._database.execute("DELETE FROM stats_sum")
     reader = SqliteLedger.open(str(tmp_path), read_only=True, busy_s=0.05)
-    assert reader.figures(DAY, DAY).runs.count == 1
+    assert reader.statistics(DAY, DAY).runs.count == 1
     reader.close()
     writer._database.execute("ROLLBACK")
     writer.close()
@@ -239,8 +239,8 @@ def test_slots_are_days_or_the_hours_of_a_single_one(ledger: SqliteLedger) -> No
             metrics(ended_s=NOON_S + 86_400, iterations=9),
         ],
     )
-    assert ledger.slots(DAY, DAY) == (TimeSlotTotals(12, 1, 1, 0, 3, 30, 1), TimeSlotTotals(23, 0, 0, 1, 1, 12, 0))
-    assert ledger.slots(DAY, DAY + 3) == (
+    assert ledger.statistics_by_time(DAY, DAY) == (TimeSlotTotals(12, 1, 1, 0, 3, 30, 1), TimeSlotTotals(23, 0, 0, 1, 1, 12, 0))
+    assert ledger.statistics_by_time(DAY, DAY + 3) == (
         TimeSlotTotals(DAY, 1, 1, 1, 4, 42, 1),
         TimeSlotTotals(DAY + 1, 1, 0, 0, 9, 12, 0),
     )
@@ -249,7 +249,7 @@ def test_slots_are_days_or_the_hours_of_a_single_one(ledger: SqliteLedger) -> No
 def test_of_the_last_runs_the_completed_ones_are_told_newest_first(ledger: SqliteLedger) -> None:
     ended = [metrics(iterations=1, skill="old"), *(metrics(status="ABORTED") for _ in range(MAX_PAST_RUNS - 2))]
     end(ledger, [*ended, metrics(iterations=2, micro_usd=None), metrics(iterations=3, micro_usd=9)])
-    assert ledger.past() == (PastRun("tdd", 3, 9), PastRun("tdd", 2, None))
+    assert ledger.past_runs() == (PastRun("tdd", 3, 9), PastRun("tdd", 2, None))
 
 
 @pytest.mark.parametrize(

@@ -30,54 +30,54 @@ def test_whoever_looks_on_reads_each_record_once(tmp_path: Path) -> None:
     ledger = ledger_with(tmp_path, "a", "b")
     ledger.append("a", notices(0, 1))
     ledger.append("b", notices(5))
-    first = ledger.look.since("a", 0)
+    first = ledger.queries.records_since("a", 0)
     assert tuple(record for _, _, record in first) == notices(0, 1)
-    assert ledger.look.since("a", first[0][0]) == first[1:]
-    assert ledger.look.since("a", first[-1][0]) == ()
+    assert ledger.queries.records_since("a", first[0][0]) == first[1:]
+    assert ledger.queries.records_since("a", first[-1][0]) == ()
     ledger.append("a", notices(2))
-    assert [record for _, _, record in ledger.look.since("a", first[-1][0])] == [*notices(2)]
-    assert ledger.look.since("none", 0) == ()
+    assert [record for _, _, record in ledger.queries.records_since("a", first[-1][0])] == [*notices(2)]
+    assert ledger.queries.records_since("none", 0) == ()
 
 
 def test_the_last_number_and_the_changed_runs_tell_what_is_new(tmp_path: Path) -> None:
     ledger = ledger_with(tmp_path, "a", "b")
-    assert ledger.look.last() == 0
+    assert ledger.queries.last_seq() == 0
     ledger.append("a", notices(0, 1))
-    before = ledger.look.last()
-    assert ledger.look.changed(before) == {}
+    before = ledger.queries.last_seq()
+    assert ledger.queries.changed_runs(before) == {}
     ledger.append("b", notices(0))
-    assert ledger.look.changed(before) == {"b": before + 1}
-    assert (ledger.look.last_of("a"), ledger.look.last_of("b"), ledger.look.last_of("c")) == (before, before + 1, 0)
+    assert ledger.queries.changed_runs(before) == {"b": before + 1}
+    assert (ledger.queries.last_seq_of("a"), ledger.queries.last_seq_of("b"), ledger.queries.last_seq_of("c")) == (before, before + 1, 0)
 
 
 def test_a_wish_and_a_word_are_seen(tmp_path: Path) -> None:
     ledger = ledger_with(tmp_path, "a")
-    seen = [ledger.look.wanted()]
-    ledger.ask("a", "pause")
-    seen.append(ledger.look.wanted())
-    ledger.say("a", "hello")
-    seen.append(ledger.look.wanted())
+    seen = [ledger.queries.request_counts()]
+    ledger.request_control("a", "pause")
+    seen.append(ledger.queries.request_counts())
+    ledger.add_user_message("a", "hello")
+    seen.append(ledger.queries.request_counts())
     assert len(set(seen)) == 3
 
 
 def test_runs_are_paged_from_the_newest_on(tmp_path: Path) -> None:
     names = [f"r{number}" for number in range(5)]
     ledger = ledger_with(tmp_path, *names)
-    assert ledger.look.page(2) == ("r4", "r3")
-    assert ledger.look.page(2, "r3") == ("r2", "r1")
-    assert ledger.look.page(2, "nobody") == ()
-    assert ledger.look.total() == 5
+    assert ledger.queries.run_page(2) == ("r4", "r3")
+    assert ledger.queries.run_page(2, "r3") == ("r2", "r1")
+    assert ledger.queries.run_page(2, "nobody") == ()
+    assert ledger.queries.run_count() == 5
 
 
 def test_a_run_is_open_until_it_ends(tmp_path: Path) -> None:
     ledger = ledger_with(tmp_path, "r", "s")
     records = one_of_each()
     ledger.append("r", records)
-    assert ledger.look.open() == ("s",)
-    first, final = ledger.look.first("r", "RunBegan"), ledger.look.final("r", "RunEnded")
+    assert ledger.queries.open_runs() == ("s",)
+    first, final = ledger.queries.first_record("r", "RunBegan"), ledger.queries.last_record("r", "RunEnded")
     assert isinstance(first, RunBegan)
     assert final == [record for record in records if isinstance(record, RunEnded)][-1]
-    assert ledger.look.first("s", "RunBegan") is None
+    assert ledger.queries.first_record("s", "RunBegan") is None
 
 
 def test_reasons_are_told_by_day_and_by_the_hour_of_one(tmp_path: Path) -> None:
@@ -90,14 +90,14 @@ def test_reasons_are_told_by_day_and_by_the_hour_of_one(tmp_path: Path) -> None:
         told = metrics(run=run, status="ABORTED", reason="STALL", ended_s=NOON_S + hours * 3600)
         ledger.append(run, (RunEnded(Aborted(Breach("STALL", "it stalls"), 1, Spend(), 1.0, ""), told),))
     day = utc_day(NOON_S)
-    assert ledger.look.reasons(day - 1, day) == ((day, "STALL", 2),)
-    assert ledger.look.reasons(day, day) == ((12, "STALL", 1), (13, "STALL", 1))
-    assert ledger.look.reasons(day + 1, day + 2) == ()
+    assert ledger.queries.abort_reasons(day - 1, day) == ((day, "STALL", 2),)
+    assert ledger.queries.abort_reasons(day, day) == ((12, "STALL", 1), (13, "STALL", 1))
+    assert ledger.queries.abort_reasons(day + 1, day + 2) == ()
 
 
 def test_a_ledger_that_is_not_there_has_nothing_new(tmp_path: Path) -> None:
-    look = SqliteLedger.open(str(tmp_path / "none"), read_only=True).look
-    assert (look.last(), look.total(), look.page(5), look.open(), look.wanted(), look.tasks()[0]) == (
+    queries = SqliteLedger.open(str(tmp_path / "none"), read_only=True).queries
+    assert (queries.last_seq(), queries.run_count(), queries.run_page(5), queries.open_runs(), queries.request_counts(), queries.task_version()[0]) == (
         0, 0, (), (), (0, 0), 0,
     )  # fmt: skip
 

@@ -282,7 +282,7 @@ def test_the_end_of_a_long_run_among_many_is_found_at_once(tmp_path: Path) -> No
         ledger.append(f"r{number}", (*notices(400), end()))
     steps: list[int] = []
     ledger._database.set_progress_handler(lambda: steps.append(1), 1)
-    assert ledger.end_of("r7") == end()
+    assert ledger.run_end("r7") == end()
     few = len(steps)
     assert all(row.ended for row in ledger.runs(5))
     ledger._database.set_progress_handler(None, 1)
@@ -339,8 +339,8 @@ def test_a_record_that_cannot_be_read_is_one_clear_line(
 def test_words_that_cannot_be_read_are_one_clear_line(tmp_path: Path) -> None:
     file = filled(tmp_path, 1)
     ledger = SqliteLedger.open(str(tmp_path))
-    ledger.say("r", "first")
-    ledger.say("r", "second")
+    ledger.add_user_message("r", "first")
+    ledger.add_user_message("r", "second")
     run_sql(file, "UPDATE user_message SET data = '{' WHERE seq = 2")
     with pytest.raises(LedgerBroken, match="word 2 to run r cannot be read"):
         ledger.user_messages("r", 0)

@@ -39,12 +39,12 @@ def begin(ledger: SqliteLedger, run: str, task: str = "") -> None:
 
 def test_a_task_comes_back_as_it_was_kept(tmp_path: Path) -> None:
     ledger = SqliteLedger.open(str(tmp_path))
-    assert (ledger.any_task(), ledger.tasks.rows(), ledger.tasks.row("TASK-001")) == (False, (), None)
+    assert (ledger.has_tasks(), ledger.tasks.rows(), ledger.tasks.row("TASK-001")) == (False, (), None)
     ledger.tasks.add((FULL, TaskRow("b")))
     ledger.close()
     reader = SqliteLedger.open(str(tmp_path), read_only=True)
     first, second = reader.tasks.rows()
-    assert (kept(first), kept(second), reader.any_task()) == (FULL, TaskRow("b"), True)
+    assert (kept(first), kept(second), reader.has_tasks()) == (FULL, TaskRow("b"), True)
     assert first == reader.tasks.row("TASK-001")
     assert first.created_at == first.updated_at > 1_600_000_000
     assert second.completion is None
@@ -230,7 +230,7 @@ def test_a_run_that_is_taken_up_again_is_the_latest_attempt(tmp_path: Path) -> N
     begin(ledger, "r2", "a")
     ledger.tasks.change("a", {"status": "todo"})
     assert [(row.run, row.said) for row in ledger.tasks.rows()] == [("r2", True)]
-    ledger.take_up("r1", current_process())
+    ledger.assign_process("r1", current_process())
     assert [(row.run, row.said) for row in ledger.tasks.rows()] == [("r1", False)]
     assert ledger.tasks.attempts("a") == ("r2", "r1")
     ledger.close()
@@ -241,7 +241,7 @@ def test_a_run_that_is_taken_up_again_is_the_latest_attempt(tmp_path: Path) -> N
 
 def test_there_are_no_tasks_where_there_is_no_file(tmp_path: Path) -> None:
     reader = SqliteLedger.open(str(tmp_path / "nowhere"), read_only=True)
-    assert (reader.any_task(), reader.tasks.rows()) == (False, ())
+    assert (reader.has_tasks(), reader.tasks.rows()) == (False, ())
     reader.close()
     assert not (tmp_path / "nowhere").exists()
 

@@ -68,7 +68,7 @@ def test_who_has_seen_a_part_is_told_the_rest(ralph: Ralph) -> None:
     whole: Any = board.run(run)
     assert whole["complete"]
     assert board.run(run, whole["seq"])["iterations"] == []
-    touched = board.project.ledger().look.since(run, 0)
+    touched = board.project.ledger().queries.records_since(run, 0)
     middle = next(seq for seq, _, record in touched if type(record).__name__ == "Judged")
     later: Any = board.run(run, middle)
     assert [one["number"] for one in later["iterations"]] == [2, 3]

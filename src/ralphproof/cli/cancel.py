@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
     project = open_project(args.project_dir, os.environ)
     ledger = project.ledger(read_only=False)
     try:
-        task = find_task(ledger, args.run) if args.run is not None and ledger.any_task() else None
+        task = find_task(ledger, args.run) if args.run is not None and ledger.has_tasks() else None
         if task:
             return cancel_task(ledger, project, task, args)
         row = find_named_run(ledger, args.run, args, shown=True)
@@ -73,7 +73,7 @@ def cancel_run(ledger: SqliteLedger, project: Project, row: RunRow, args: Namesp
     if not args.no_wait:
         cancellation.wait()
     extra: dict[str, Json] = {"task": task} if task else {}
-    if not ledger.end_of(row.id):
+    if not ledger.run_end(row.id):
         return _print_requested(row.id, args, extra)
     _print_result(recorded_outcome(ledger, row.id), state_before == ENDED, cancellation, args.json, extra)
     return 1 if cancellation.left() and not args.no_wait else 0
@@ -129,7 +129,7 @@ def cancel_task(ledger: SqliteLedger, project: Project, task: TaskRow, args: Nam
         ledger.tasks.change(task.id, {"status": CANCELLED})
         return _report_task(task.id, CANCELLED, args.json, already_ended=False)
     code = cancel_run(ledger, project, run, args, task.id)
-    end = ledger.end_of(run.id)
+    end = ledger.run_end(run.id)
     if isinstance(end, RunEnded) and not isinstance(end.outcome, Completed):
         ledger.tasks.change(task.id, {"status": CANCELLED})
         if not args.json:
@@ -140,7 +140,7 @@ def cancel_task(ledger: SqliteLedger, project: Project, task: TaskRow, args: Nam
 def _find_open_run(ledger: SqliteLedger, task: str) -> RunRow | None:
     """The last run of a task that has no recorded end."""
     rows = (ledger.row(run) for run in reversed(ledger.tasks.attempts(task)))
-    return next((row for row in rows if row is not None and ledger.end_of(row.id) is None), None)
+    return next((row for row in rows if row is not None and ledger.run_end(row.id) is None), None)
 
 
 def _report_task(task: str, status: str, for_programs: bool, already_ended: bool) -> int:

@@ -62,7 +62,7 @@ def _load_proof(args: Namespace) -> dict[str, Json]:
     ledger = project.ledger()
     try:
         row = find_named_run(ledger, args.run, args, shown=True)
-        if not ledger.end_of(row.id):
+        if not ledger.run_end(row.id):
             raise Refused(f"run {row.id} has not ended, so it has proved nothing yet")
         return build_run_proof(project, row, ledger)
     finally:

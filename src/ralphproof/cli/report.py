@@ -45,8 +45,8 @@ def main(argv: list[str]) -> int:
     project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()
     try:
-        figures = ledger.figures(first_day, last_day)
-        slots = ledger.slots(first_day, last_day) if args.chart else ()
+        figures = ledger.statistics(first_day, last_day)
+        slots = ledger.statistics_by_time(first_day, last_day) if args.chart else ()
     finally:
         ledger.close()
     limit = run_cost_limit(project.root)

@@ -110,7 +110,7 @@ def _first_run_command(project: Project) -> str:
 
 def _task_lines(ledger: SqliteLedger, project: Project) -> list[str]:
     """A paragraph about the tasks, if there are any."""
-    if not ledger.any_task():
+    if not ledger.has_tasks():
         return []
     from ralphproof.views.tasks import list_task_views, task_summary_lines
 
@@ -118,7 +118,7 @@ def _task_lines(ledger: SqliteLedger, project: Project) -> list[str]:
 
 
 def _tasks_json(ledger: SqliteLedger, project: Project) -> list[Json]:
-    if not ledger.any_task():
+    if not ledger.has_tasks():
         return []
     from ralphproof.views.tasks import list_task_views, tasks_json
 
@@ -127,7 +127,7 @@ def _tasks_json(ledger: SqliteLedger, project: Project) -> list[Json]:
 
 def _task_of_run(ledger: SqliteLedger, run: str) -> tuple[str, Json] | None:
     """The task of a run, as a line and as JSON."""
-    if not ledger.any_task():
+    if not ledger.has_tasks():
         return None
     from ralphproof.views.tasks import task_of_run, task_progress_line
 
@@ -159,7 +159,7 @@ def print_all_runs(ledger: SqliteLedger, project: Project, for_programs: bool) -
 
 def _run_state(ledger: SqliteLedger, row: RunRow, project: Project) -> str:
     """The state of a run: for most from the processes alone, for live or just ended runs from the records."""
-    state, end = run_state(ledger, row, project), ledger.end_of(row.id)
+    state, end = run_state(ledger, row, project), ledger.run_end(row.id)
     if state == RUNNING:
         return display_state(state, build_state(ledger.records(row.id)))
     return display_state(state, State().after(end)) if end else state
@@ -167,14 +167,14 @@ def _run_state(ledger: SqliteLedger, row: RunRow, project: Project) -> str:
 
 def _sandbox_of_run(ledger: SqliteLedger, run: str) -> dict[str, Json] | None:
     """Name and strength of a run's sandbox; None if not recorded."""
-    sandboxes = [one.facts.get("sandbox") for one in ledger.of_kind(run, "RunBegan") if isinstance(one, RunBegan)]
-    sandboxes += [one.sandbox for one in ledger.of_kind(run, "Resumed") if isinstance(one, Resumed)]
+    sandboxes = [one.facts.get("sandbox") for one in ledger.records_of_kind(run, "RunBegan") if isinstance(one, RunBegan)]
+    sandboxes += [one.sandbox for one in ledger.records_of_kind(run, "Resumed") if isinstance(one, Resumed)]
     latest = next((one for one in reversed(sandboxes) if one), None)
     return {name: latest.get(name) for name in ("name", "strength")} if isinstance(latest, dict) else None
 
 
 def _outcome_of_run(ledger: SqliteLedger, run: str) -> Outcome | None:
-    end = ledger.end_of(run)
+    end = ledger.run_end(run)
     return end.outcome if isinstance(end, RunEnded) else None
 
 

@@ -62,27 +62,27 @@ class LoopTakeover:
     """One loop as a step of it finds it here. `furnish` puts its task into a ledger, and says which one it is."""
 
     def __init__(
-        self, order: LoopSpec, folder: LoopFolder, baton: LoopLease, environ: Mapping[str, str],
+        self, spec: LoopSpec, folder: LoopFolder, lease: LoopLease, environ: Mapping[str, str],
         furnish: Callable[[SqliteLedger], str],
     ) -> None:  # fmt: skip
-        self._order, self._folder, self._baton, self._furnish = order, folder, baton, furnish
-        self._mirror, self._environ, self._loop = baton.mirror, environ, order.loop
-        if folder.there:
-            self._mirror.borrow(folder.tree)
+        self._spec, self._folder, self._lease, self._ensure_task = spec, folder, lease, furnish
+        self._mirror, self._environ, self._loop = lease.mirror, environ, spec.loop
+        if folder.exists:
+            self._mirror.add_objects_of(folder.tree)
 
     def take(self) -> None:
         """Have the loop here, and say so on the remote. Raises Fenced where it is somebody else's."""
-        held = self._baton.look()
+        held = self._lease.read()
         remote = held.rows if held else ()
-        if self._folder.there:
+        if self._folder.exists:
             local = self.rows()
             if local and _is_prefix(local, remote):
-                self._baton.claim(held.scroll.base if held else self._base())
-                self._folder.settings()
+                self._lease.claim(held.meta.base if held else self._base())
+                self._folder.write_settings()
                 return
             self.put_aside()
-        base = held.scroll.base if held else self._base()
-        self._baton.claim(base)
+        base = held.meta.base if held else self._base()
+        self._lease.claim(base)
         self._build(remote, base)
 
     # What is here
@@ -124,23 +124,23 @@ class LoopTakeover:
         The refs that have it. Where the remote cannot be reached, all stays here for the next time.
         """
         kill_until_gone(self._at_work)
-        if not self._folder.there:
+        if not self._folder.exists:
             return ()
         rows, found = self.rows(), dict[str, str]()
         if rows:
-            found = {name: tree for name, tree in self.trees(rows).items() if not self._baton.has(name, tree)}
+            found = {name: tree for name, tree in self.trees(rows).items() if not self._lease.has_tree(name, tree)}
             found |= self._unsaved(rows)
-        held = self._baton.held
+        held = self._lease.record
         known = held.rows if held else ()
         lost: tuple[str, ...] = ()
         if rows and (found or not _is_prefix(known, rows)):
-            lost = self._baton.lose(rows, found)
+            lost = self._lease.save_lost(rows, found)
         self._folder.remove()
         return lost
 
     def _at_work(self) -> list[int]:
         """Processes of the loop that work here: another worker of this machine may have it by now, elsewhere."""
-        return [pid for pid in cleanup.find_turn_processes(f"{self._loop}/") if self._folder.has(pid)]
+        return [pid for pid in cleanup.find_turn_processes(f"{self._loop}/") if self._folder.owns_process(pid)]
 
     def _unsaved(self, rows: tuple[ChainRow, ...]) -> dict[str, str]:
         """The tree as it now is, where no record has it."""
@@ -157,43 +157,43 @@ class LoopTakeover:
 
     def _base(self) -> str:
         """The commit that the work begins on."""
-        name, keep = self._order.base, f"{LOCAL_REF_ROOT}{self._loop}/base"
+        name, keep = self._spec.base, f"{LOCAL_REF_ROOT}{self._loop}/base"
         branch = self._mirror.refs(f"refs/heads/{name}", f"refs/tags/{name}")
         for ref in (f"refs/heads/{name}", f"refs/tags/{name}"):
             if ref in branch:
                 self._mirror.fetch([f"+{ref}:{keep}"])
-                return self._mirror.commit_of(keep)
+                return self._mirror.resolve_commit(keep)
         if is_object_id(name):
             self._mirror.fetch(["+refs/heads/*:refs/heads/*"])
-            if not self._mirror.commit_of(name):
+            if not self._mirror.resolve_commit(name):
                 self._mirror.fetch([f"+{name}:{keep}"])
-            if commit := self._mirror.commit_of(name):
+            if commit := self._mirror.resolve_commit(name):
                 return commit
-        raise Refused(f"{without_password(self._order.repo)} has no branch, tag or commit {name}")
+        raise Refused(f"{without_password(self._spec.repo)} has no branch, tag or commit {name}")
 
     def _build(self, rows: tuple[ChainRow, ...], base: str) -> None:
         """Put the loop's folder together; the records come last, and without them it is put together anew."""
         records = tuple(_parse_records(rows))
-        self._baton.bring()
+        self._lease.fetch_trees()
         self._clone(_last_head(records) or base)
-        self._mirror.borrow(self._folder.tree)
-        self._folder.settings()
+        self._mirror.add_objects_of(self._folder.tree)
+        self._folder.write_settings()
         if rows:
             self._restore(records)
             self._adopt(rows, records)
 
     def _clone(self, head: str) -> None:
-        tree, branch = self._folder.begin(), f"refs/heads/ralph/{self._loop}"
+        tree, branch = self._folder.prepare(), f"refs/heads/ralph/{self._loop}"
         self._call("clone", "-q", "--local", "--no-checkout", "--no-tags", self._mirror.path, tree)
-        self._call("-C", tree, "remote", "set-url", "origin", without_password(self._order.repo))
+        self._call("-C", tree, "remote", "set-url", "origin", without_password(self._spec.repo))
         self._call("-C", tree, "update-ref", branch, head)
         self._call("-C", tree, "symbolic-ref", "HEAD", branch)
         self._call("-C", tree, "reset", "-q", "--hard", head)
-        self._folder.become()
+        self._folder.activate()
 
     def _restore(self, records: tuple[Record, ...]) -> None:
         """The saved trees under their names, and the files as they were last kept."""
-        work, seen = self._baton.work("*"), build_state(records).seen
+        work, seen = self._lease.tree_ref("*"), build_state(records).seen
         words = ("fetch", "-q", "--no-tags", "--no-write-fetch-head", self._mirror.path)
         self._git(*words, f"+{work}:refs/ralph/{self._loop}/*")
         with tempfile.TemporaryDirectory(prefix="ralph-take-") as private:
@@ -205,7 +205,7 @@ class LoopTakeover:
 
     def _adopt(self, rows: tuple[ChainRow, ...], records: tuple[Record, ...]) -> None:
         """The records as they are. A turn that has no end was cut off: nobody knows what it cost, and it counts."""
-        project, state, held = self.project(), build_state(records), self._baton.held
+        project, state, held = self.project(), build_state(records), self._lease.record
         folder = self._run_folder()
         for name, data in (held.notes if held else {}).items():
             folder.note(name, json.loads(data))
@@ -215,10 +215,10 @@ class LoopTakeover:
             rows = extend_chain(rows, self._loop, ended, time.time(), project.mask)
         ledger = project.ledger(read_only=False)
         try:
-            task = self._furnish(ledger)
+            task = self._ensure_task(ledger)
             if ledger.row(self._loop) is None:
                 ledger.begin_run(self._loop, project.root, time.time(), NO_PROCESS, "", task)
-            ledger.adopt(self._loop, rows)
+            ledger.import_chain(self._loop, rows)
         finally:
             ledger.close()
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 
 from ralphproof.base.errors import HarnessFailed, RalphError, Refused
 from ralphproof.base.files import make_private_folder, read_file, write_atomically
 from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
-from ralphproof.display.phrases import format_cost, format_count, format_duration
 from ralphproof.engine.limits import CANCELLED
 from ralphproof.engine.outcome import Aborted, Completed
 from ralphproof.engine.records import RunEnded
@@ -24,22 +22,17 @@ from ralphproof.landing.worktree_run import (
     remove_worktree,
     update_worktree_branch,
 )
-from ralphproof.process.signals import SignalRouter
-from ralphproof.runs.target import RunTarget
-from ralphproof.runs.open_project import open_project
 from ralphproof.runs.pool import PooledRunEnded, RunPool
 from ralphproof.runs.request import load_request, save_request
 from ralphproof.runs.spec import prepare_spec
+from ralphproof.runs.target import RunTarget
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder, new_run_id
-from ralphproof.store.spend import InProcessSharedBudget
 from ralphproof.workspace.checkouts import SourceRepository
 
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Callable
 
-    from ralphproof.base.value import Json
     from ralphproof.engine.budget import Spend
     from ralphproof.engine.outcome import Outcome
     from ralphproof.engine.state import State
@@ -204,7 +197,7 @@ def race_result_of_run(project: Project, entrant: RaceEntry, run: str, place: in
     """What one of them came to, by its record; without one, by why it could not begin."""
     ledger = project.ledger()
     try:
-        end, records = ledger.end_of(run), ledger.records(run)
+        end, records = ledger.run_end(run), ledger.records(run)
     finally:
         ledger.close()
     if not isinstance(end, RunEnded):
@@ -254,172 +247,109 @@ def _changed_lines(project: Project, state: State) -> int | None:
     return sum(int(number) for pair in numbers for number in pair if number.isdigit())
 
 
-def print_race_result(
-    args: Namespace, project: Project, note: RaceRecord, arrivals: tuple[RaceResult, ...], won: RaceResult | None,
-    branch: str = "",
-) -> int:  # fmt: skip
-    """Say who won, what each did, and what it cost; the exit code."""
-    code = 0 if won is not None or args.dry_run else 1
-    if args.json:
-        _print_race_json(note, arrivals, won, branch, code, args.dry_run)
-        return code
-    from ralphproof.base.escaping import collapse_lines, sanitize
-    from ralphproof.display.output import print_lines
-
-    lines = [_result_line(one, note) for one in arrivals] or [f"{one.label}  would race" for one in note.entrants]
-    lines += [] if args.dry_run else [_verdict_line(note, arrivals, won, branch)]
-    print_lines(*(collapse_lines(sanitize(project.mask(line))) for line in lines))
-    return code
-
-
-def _result_line(one: RaceResult, note: RaceRecord) -> str:
-    told = [one.why, format_duration(one.seconds), _total_cost((one,))]
-    told += [f"{format_count(one.lines, 'line')} changed"] if one.lines is not None else []
-    told += [f"{one.judged} criteria met"] if JUDGE in note.criteria else []
-    return f"{one.entrant.label}  {', '.join(told)}; run {one.run}"
-
-
-def _verdict_line(note: RaceRecord, arrivals: tuple[RaceResult, ...], won: RaceResult | None, branch: str) -> str:
-    spent = f"all together: {_total_cost(arrivals)}"
-    if won is None:
-        return f"Race {note.id}: nobody won; {spent}"
-    how = f"best by {', '.join(note.criteria)}" if note.criteria else "the first that was verified"
-    where = f"its work is on branch {branch}; take it: git merge {branch}" if branch else f"run {won.run}"
-    return f"Race {note.id}: {won.entrant.label} won, {how}; {where}; {spent}"
-
-
-def _total_cost(arrivals: tuple[RaceResult, ...]) -> str:
-    from ralphproof.engine.budget import Spend
-
-    known = [one.micro_usd for one in arrivals if one.micro_usd is not None]
-    return format_cost(Spend(sum(known), unpriced=len(arrivals) - len(known)))
-
-
-def _print_race_json(
-    note: RaceRecord, arrivals: tuple[RaceResult, ...], won: RaceResult | None, branch: str, code: int, dry: bool
-) -> None:
-    from ralphproof.display.output import print_json
-
-    told: list[Json] = [_result_json(one) for one in arrivals]
-    entered: list[Json] = [
-        {"number": one.number, "agent": one.agent or None, "model": one.model or None} for one in note.entrants
-    ]
-    unknown = any(one.micro_usd is None for one in arrivals)
-    spent = sum(one.micro_usd or 0 for one in arrivals) / 1_000_000
-    print_json("race", {
-        "race": note.id, "dryRun": dry, "entrants": entered, "criteria": list(note.criteria), "arrivals": told,
-        "winner": won.run if won else None, "branch": branch or None, "costUSD": None if unknown else spent,
-        "atLeastUSD": spent, "exitCode": code,
-    })  # fmt: skip
-
-
-def _result_json(one: RaceResult) -> Json:
-    return {
-        "number": one.entrant.number, "run": one.run, "verified": one.verified, "end": one.why, JUDGE: one.judged,
-        DIFF: one.lines, f"{COST}USD": None if one.micro_usd is None else one.micro_usd / 1_000_000,
-        "seconds": round(one.seconds, 3),
-    }  # fmt: skip
-
-
 # One race from its beginning to its end: runs side by side, and one of them wins.
 
 
 NO_CHECK_MESSAGE = "a race is decided by checks, and none is configured; add one with --check"
 
 
+@value
+class RaceOutcome:
+    """How a race ended. `branch` has the winner's work."""
+
+    results: tuple[RaceResult, ...]
+    winner: RaceResult | None = None
+    branch: str = ""
+    exit_code: int = 0
+
+
+@value
+class RaceOptions:
+    """What is asked of a race. `criteria` is empty where the first verified one wins."""
+
+    count: int
+    agents: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    criteria: tuple[str, ...] = ()
+    total_micro_usd: int | None = None
+    parallel: int = 0
+
+
+def prepare_race(
+    options: RaceOptions, build_request: Callable[[str, str], RunRequest]
+) -> tuple[RaceRecord, list[RunSpec]]:
+    """A new race and the specs of its runs; raises Refused for whatever would refuse one of them later."""
+    if os.environ.get(RUN_ID_VARIABLE):
+        raise Refused("ralph race is not for agents inside a run")
+    entrants = make_entries(options.count, options.agents, options.models)
+    specs = [prepare_spec(build_request(entrant.agent, entrant.model)) for entrant in entrants]
+    if not all(spec.stage_plan and spec.stage_plan.has_machine_check for spec in specs):
+        raise Refused(NO_CHECK_MESSAGE)
+    now = time.time()
+    runs = tuple(new_run_id(now, os.urandom(3)) for _ in entrants)
+    name = f"race-{new_run_id(now, os.urandom(3))}"
+    return RaceRecord(name, entrants, runs, options.criteria, options.total_micro_usd, options.parallel), specs
+
+
 class Race:
-    """Runs of one task side by side. Whatever becomes of each is on its own record."""
+    """Runs of one task side by side, each with a record of its own."""
 
-    def __init__(self, args: Namespace, project: Project, note: RaceRecord) -> None:
-        self._args, self._project, self._note = args, project, note
-        self._conductor = SignalRouter()
-        self._shared_budget = InProcessSharedBudget(note.total_micro_usd)
-        self._waiting = list(note.entrants)
-        self._arrivals: list[RaceResult] = []
-        self._by_name = {f"#{entrant.number}": entrant for entrant in note.entrants}
+    def __init__(self, project: Project, record: RaceRecord, pool: RunPool, notify: Callable[[str], None]) -> None:
+        self._project, self._record, self._pool, self._notify = project, record, pool, notify
+        self._waiting = list(record.entrants)
+        self._results: list[RaceResult] = []
+        self._by_name = {f"#{entrant.number}": entrant for entrant in record.entrants}
 
-    @staticmethod
-    def begun(args: Namespace, request_for: Callable[[str, str], RunRequest]) -> Race:
-        """A new race: everything that could refuse one of them is found out before the first begins."""
-        if os.environ.get(RUN_ID_VARIABLE):
-            raise Refused("ralph race is not for agents inside a run")
-        taking_part = make_entries(int(args.count), tuple(args.agent or ()), tuple(args.model or ()))
-        criteria = parse_race_criteria(args.by) if args.by is not None else DEFAULT_CRITERIA if args.best else ()
-        orders = [prepare_spec(request_for(one.agent, one.model)) for one in taking_part]
-        for spec in orders:
-            if spec.stage_plan is None or not spec.stage_plan.has_machine_check:
-                raise Refused(NO_CHECK_MESSAGE)
-        project, now = orders[0].project, time.time()
-        runs = tuple(new_run_id(now, os.urandom(3)) for _ in taking_part)
-        total = None if args.total_cost_usd is None else round(args.total_cost_usd * 1_000_000)
-        name = f"race-{new_run_id(now, os.urandom(3))}"
-        race = Race(args, project, RaceRecord(name, taking_part, runs, criteria, total, args.parallel or 0))
-        if not args.dry_run:
-            race._lay_out(orders)
-        return race
-
-    @staticmethod
-    def resumed(args: Namespace) -> Race:
-        """A race that lost its harness, as it was begun."""
-        project = open_project(args.project_dir, os.environ)
-        return Race(args, project, load_race(project, args.resume))
-
-    def run(self) -> int:
-        """Let them run until somebody has won, or nobody can; the exit code."""
-        if self._args.dry_run:
-            return print_race_result(self._args, self._project, self._note, (), None)
-        self._conductor.listen()
-        self._say(f"Race {self._note.id}: {', '.join(one.label for one in self._note.entrants)}")
-        lanes = RunPool(self._args, self._conductor, self._shared_budget)
+    def run(self) -> RaceOutcome:
+        """Run until one has winner, or none can."""
+        self._pool.signals.listen()
+        self._notify(f"Race {self._record.id}: {', '.join(one.label for one in self._record.entrants)}")
         try:
-            self._through(lanes)
+            while self._pool.open or self._waiting:
+                self._begin_runs()
+                if ended := self._pool.next():
+                    self._run_ended(ended)
         except BaseException:
-            lanes.abandon()
+            self._pool.abandon()
             raise
-        arrivals = tuple(self._arrivals)
-        won = best_result(arrivals, self._note.criteria) if self._note.criteria else first_verified(arrivals)
-        branch = self._settle(won)
-        code = print_race_result(self._args, self._project, self._note, arrivals, won, branch)
-        return 130 if self._conductor.signals and won is None else code
+        results, criteria = tuple(self._results), self._record.criteria
+        winner = best_result(results, criteria) if criteria else first_verified(results)
+        branch = self._settle(winner)
+        code = 0 if winner is not None else 130 if self._pool.signals.signals else 1
+        return RaceOutcome(results, winner, branch, code)
 
-    def _through(self, lanes: RunPool) -> None:
-        while lanes.open or self._waiting:
-            self._fill(lanes)
-            if ended := lanes.next():
-                self._arrived(ended, lanes)
-
-    def _lay_out(self, orders: list[RunSpec]) -> None:
-        """Make every work tree and write down what each is to do: a race that is cut off can be taken up whole."""
+    def create_worktrees(self, specs: list[RunSpec]) -> None:
+        """Create every worktree and save every request, so that an interrupted race can be resumed as a whole."""
         laid: list[RunWorktree] = []
         try:
-            for entrant, run, spec in zip(self._note.entrants, self._note.runs, orders, strict=True):
-                request, made, told = move_to_worktree(spec.request, self._project, self._note.place(entrant))
+            for entrant, run, spec in zip(self._record.entrants, self._record.runs, specs, strict=True):
+                request, made, remarks = move_to_worktree(spec.request, self._project, self._record.place(entrant))
                 laid.append(made)
-                for line in told if entrant.number == 1 else ():
-                    self._say(line)
+                for line in remarks if entrant.number == 1 else ():
+                    self._notify(line)
                 save_request(RunFolder(made.path, run, self._project.store), request, self._project.mask)
-            save_race(self._project, self._note)
+            save_race(self._project, self._record)
         except BaseException:
             for made in laid:
                 remove_worktree(self._project, made, (), branch=True)  # nothing was begun in it
             raise
 
-    def _fill(self, lanes: RunPool) -> None:
-        most = self._note.parallel or len(self._note.entrants)
-        while self._waiting and len(lanes.open) < most and not self._conductor.signals:
+    def _begin_runs(self) -> None:
+        most = self._record.parallel or len(self._record.entrants)
+        while self._waiting and len(self._pool.open) < most and not self._pool.signals.signals:
             entrant = self._waiting.pop(0)
-            lanes.begin(f"#{entrant.number}", lambda entrant=entrant: self._spec(entrant))  # type: ignore[misc]
-        if self._conductor.signals:
+            self._pool.begin(f"#{entrant.number}", lambda entrant=entrant: self._prepare(entrant))  # type: ignore[misc]
+        if self._pool.signals.signals:
             self._waiting = []
 
-    def _spec(self, entrant: RaceEntry) -> tuple[RunSpec, RunTarget]:
-        """What one of them is to do: as it was written down, from wherever its record says that it stands."""
+    def _prepare(self, entrant: RaceEntry) -> tuple[RunSpec, RunTarget]:
+        """The run of one entrant, by its saved request; a run that is on record is resumed."""
         from ralphproof.runs.request import EMPTY_REQUEST
         from ralphproof.runs.resume import load_resumed_request
 
         run = self._run_of(entrant)
-        offshoot = self._offshoot(entrant)
-        there = replace(self._project, root=offshoot.path) if offshoot else self._project
+        worktree = self._worktree(entrant)
+        there = replace(self._project, root=worktree.path) if worktree else self._project
         ledger = self._project.ledger()
         try:
             known = ledger.row(run)
@@ -428,64 +358,58 @@ class Race:
         if known is not None:
             row, request = load_resumed_request(there, run, EMPTY_REQUEST)
             return prepare_spec(request), RunTarget(row=row)
-        kept = load_request(RunFolder(there.root, run, self._project.store))
-        if kept is None or offshoot is None:
+        saved = load_request(RunFolder(there.root, run, self._project.store))
+        if saved is None or worktree is None:
             raise Refused(f"what {entrant.label} was to do is not on record")
-        return prepare_spec(kept[0]), RunTarget(run)
+        return prepare_spec(saved[0]), RunTarget(run)
 
-    def _arrived(self, ended: PooledRunEnded, lanes: RunPool) -> None:
+    def _run_ended(self, ended: PooledRunEnded) -> None:
         entrant = self._by_name[ended.name]
-        arrival = race_result_of_run(self._project, entrant, self._run_of(entrant), len(self._arrivals), ended)
-        self._arrivals.append(arrival)
-        self._say(f"{entrant.label}: {arrival.why}")
-        if arrival.verified and not self._note.criteria:
+        result = race_result_of_run(self._project, entrant, self._run_of(entrant), len(self._results), ended)
+        self._results.append(result)
+        self._notify(f"{entrant.label}: {result.why}")
+        if result.verified and not self._record.criteria:
             self._waiting = []
-            for name in lanes.open:
-                lanes.cancel(name)
+            for name in self._pool.open:
+                self._pool.cancel(name)
 
-    def _settle(self, won: RaceResult | None) -> str:
-        """Put the winner's work on its branch, and clear the work trees away whose work is kept; that branch.
+    def _settle(self, winner: RaceResult | None) -> str:
+        """Put the winner's work on its branch, and remove worktrees whose work is saved elsewhere; that branch.
 
-        Where nobody won all stay: who was stopped by a limit can be taken up there.
+        Without a winner all worktrees stay: runs that a limit stopped can be resumed there.
         """
         branch = ""
-        for entrant in self._note.entrants:
-            run, offshoot = self._run_of(entrant), self._offshoot(entrant)
-            if offshoot is None:
+        for entrant in self._record.entrants:
+            run, worktree = self._run_of(entrant), self._worktree(entrant)
+            if worktree is None:
                 continue
-            if won is not None and won.entrant == entrant:
-                branch = self._deliver(offshoot, run)
-            elif won is not None:
-                self._clear(offshoot, run, branch=True)
+            if winner is not None and winner.entrant == entrant:
+                branch = self._deliver(worktree, run)
+            elif winner is not None:
+                self._clear(worktree, run, branch=True)
         return branch
 
-    def _deliver(self, offshoot: RunWorktree, run: str) -> str:
-        parcel = landing_item_of_run(replace(self._project, root=offshoot.path), run)
-        update_worktree_branch(offshoot, parcel)
-        for remark in parcel.remarks:
-            self._say(remark)
-        self._clear(offshoot, run)
-        return offshoot.branch
+    def _deliver(self, worktree: RunWorktree, run: str) -> str:
+        item = landing_item_of_run(replace(self._project, root=worktree.path), run)
+        update_worktree_branch(worktree, item)
+        for remark in item.remarks:
+            self._notify(remark)
+        self._clear(worktree, run)
+        return worktree.branch
 
-    def _clear(self, offshoot: RunWorktree, run: str, branch: bool = False) -> None:
-        """Remove a work tree whose work is elsewhere; say so where it has to stay."""
-        why = reason_to_keep_worktree(self._project, offshoot, run, branch)
+    def _clear(self, worktree: RunWorktree, run: str, branch: bool = False) -> None:
+        """Remove a worktree whose work is saved elsewhere; say so where it has to stay."""
+        why = reason_to_keep_worktree(self._project, worktree, run, branch)
         try:
             if not why:
-                remove_worktree(self._project, offshoot, (run,), branch)
+                remove_worktree(self._project, worktree, (run,), branch)
         except RalphError as error:
             why = str(error)
         if why:
-            self._say(f"a work tree stays, {why}: {offshoot.path}")
+            self._notify(f"a work tree stays, {why}: {worktree.path}")
 
-    def _offshoot(self, entrant: RaceEntry) -> RunWorktree | None:
-        return open_worktrees(self._project).find(self._note.place(entrant))
+    def _worktree(self, entrant: RaceEntry) -> RunWorktree | None:
+        return open_worktrees(self._project).find(self._record.place(entrant))
 
     def _run_of(self, entrant: RaceEntry) -> str:
-        return self._note.runs[entrant.number - 1]
-
-    def _say(self, line: str) -> None:
-        from ralphproof.base.escaping import collapse_lines, sanitize
-
-        if not self._args.quiet:
-            print(collapse_lines(sanitize(self._project.mask(line))), file=sys.stderr)
+        return self._record.runs[entrant.number - 1]

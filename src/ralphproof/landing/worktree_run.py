@@ -87,7 +87,7 @@ def discard_unused_worktree(project: Project) -> None:
     offshoot = find_worktree_at(project, project.root)
     ledger = project.ledger()
     try:
-        begun = ledger.look.newest(project.root)
+        begun = ledger.queries.newest_run_in(project.root)
     finally:
         ledger.close()
     if offshoot is not None and begun is None:

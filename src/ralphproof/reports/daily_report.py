@@ -258,8 +258,8 @@ def project_report_json(project: Project, first: str | None = None, last: str | 
         raise Refused("the first day is after the last")
     ledger = project.ledger()
     try:
-        report = report_json(ledger.figures(*days), run_cost_limit(project.root))
-        return report | {"slots": slots_json(ledger.slots(*days), ledger.look.reasons(*days))}
+        report = report_json(ledger.statistics(*days), run_cost_limit(project.root))
+        return report | {"slots": slots_json(ledger.statistics_by_time(*days), ledger.queries.abort_reasons(*days))}
     finally:
         ledger.close()
 

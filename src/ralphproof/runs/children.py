@@ -56,7 +56,7 @@ def cancel_descendants(project: Project, ledger: SqliteLedger, run: str) -> list
     """Ask the runs below one that was lost to end, as far as they are at work; what there is to say of it."""
     left = [row.id for row in ledger.descendants(run) if is_run_alive(project, row)]
     for one in left:
-        ledger.ask(one, "cancel")
+        ledger.request_control(one, "cancel")
     return [f"run {one} of it goes on, and is asked to end" for one in left]
 
 
@@ -100,7 +100,7 @@ class LedgerChildRuns:
         while True:
             left, rows = self._active()
             for run in [row.id for row in rows if row.id in left and row.id not in asked]:
-                self._ledger.ask(run, "cancel")
+                self._ledger.request_control(run, "cancel")
                 asked[run] = None
             if not left or time.monotonic() >= deadline:
                 break
@@ -114,7 +114,7 @@ class LedgerChildRuns:
         rows = self._ledger.descendants(self._run)
         if not rows:
             return False
-        before, self._seen = self._seen, {row.id: self._ledger.written_at(row.id) for row in rows}
+        before, self._seen = self._seen, {row.id: self._ledger.last_written_at(row.id) for row in rows}
         worked, self._worked = self._worked, any(is_run_alive(self._project, row) for row in rows)
         if before is not None:
             return worked or self._worked or before != self._seen
@@ -122,7 +122,7 @@ class LedgerChildRuns:
         return self._worked or any(at is not None and at > since for at in self._seen.values())
 
     def _turn_seen_to(self) -> float:
-        marks = (at for at, record in self._ledger.stamped(self._run) if isinstance(record, TurnBegan | Saved))
+        marks = (at for at, record in self._ledger.timed_records(self._run) if isinstance(record, TurnBegan | Saved))
         return max(marks, default=0.0)
 
     def _active(self) -> tuple[tuple[str, ...], tuple[RunRow, ...]]:

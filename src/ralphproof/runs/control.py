@@ -44,19 +44,19 @@ class Cancellation:
     def ask(self) -> None:
         """Ask those too that began meanwhile."""
         for row in (self._ledger.row(self.run), *self._ledger.descendants(self.run)):
-            if row is not None and row.id not in self.asked and self._ledger.end_of(row.id) is None:
-                self._ledger.ask(row.id, CANCEL)
+            if row is not None and row.id not in self.asked and self._ledger.run_end(row.id) is None:
+                self._ledger.request_control(row.id, CANCEL)
                 self.asked[row.id] = row
 
     def left(self) -> list[RunRow]:
         """Those whose record does not say how they ended."""
-        return [row for run, row in self.asked.items() if self._ledger.end_of(run) is None]
+        return [row for run, row in self.asked.items() if self._ledger.run_end(run) is None]
 
     def close_lost(self) -> None:
         """Close those whose harness died, the innermost first: a run is over when those below it are."""
         for asked in reversed(self.left()):
             row = self._ledger.row(asked.id) or asked  # somebody may have taken it up
-            if not row.process.alive and self._ledger.end_of(row.id) is None:  # it may have ended just before it died
+            if not row.process.alive and self._ledger.run_end(row.id) is None:  # it may have ended just before it died
                 _close_cancelled_run(self._ledger, row, self._project)
 
     def wait(self) -> None:
@@ -80,7 +80,7 @@ def _close_cancelled_run(ledger: SqliteLedger, row: RunRow, project: Project) ->
     except Busy:
         return
     try:
-        if ledger.end_of(row.id) is not None:
+        if ledger.run_end(row.id) is not None:
             return  # a new run was first
         end_live_turn(row.id, project)
         from ralphproof.base.escaping import collapse_lines, sanitize
@@ -122,7 +122,7 @@ def _cancelled_outcome(state: State) -> Outcome:
 
 def recorded_outcome(ledger: SqliteLedger, run: str) -> Outcome:
     """How a run ended."""
-    end = ledger.end_of(run)
+    end = ledger.run_end(run)
     assert isinstance(end, RunEnded), "the run is over"
     return end.outcome
 
@@ -135,7 +135,7 @@ def request_pause(trail: RecordTail, ledger: SqliteLedger, project: Project) -> 
         raise Refused(f"run {run} is asked to end; ralph status {run} says whether it has")
     already = ledger.requested_control(run) == PAUSE
     if not already:
-        ledger.ask(run, PAUSE)
+        ledger.request_control(run, PAUSE)
     return already
 
 
@@ -144,7 +144,7 @@ def unpause_run(ledger: SqliteLedger, row: RunRow) -> tuple[bool, bool, str]:
     asked, rested = ledger.requested_control(row.id) == PAUSE, build_state(ledger.records(row.id)).paused
     if not asked:
         return asked, rested, f"run {row.id} was not paused; it is at work, ralph attach {row.id} looks on"
-    ledger.ask(row.id, RESUME)
+    ledger.request_control(row.id, RESUME)
     return asked, rested, f"run {row.id} goes on" + ("" if rested else "; it had not rested yet")
 
 
@@ -158,7 +158,7 @@ def leave_message(ledger: SqliteLedger, row: RunRow, text: str, project: Project
     Raises Refused where the run is over for good.
     """
     refuse_final_run(ledger, row)
-    number = ledger.say(row.id, text)
+    number = ledger.add_user_message(row.id, text)
     row = ledger.row(row.id) or row
     refuse_final_run(ledger, row)  # it may have ended meanwhile
     where = run_state(ledger, row, project)
@@ -234,7 +234,7 @@ class LedgerRunControl:
             )
         family = Cancellation(ledger, self._project, row)
         family.close_lost()
-        return f"run {row.id} is over" if ledger.end_of(row.id) else f"run {row.id} is asked to end"
+        return f"run {row.id} is over" if ledger.run_end(row.id) else f"run {row.id} is asked to end"
 
     def _with(self, run: str, verb: str, work: Callable[[SqliteLedger, RunRow], str]) -> str:
         ledger = self._project.ledger(read_only=False)

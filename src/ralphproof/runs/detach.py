@@ -84,7 +84,7 @@ def _is_recorded(project: Project, run: str, pid: int) -> bool:
     ledger = project.ledger()
     try:
         row = ledger.row(run)
-        return row is not None and row.pid == (pid or row.pid) and ledger.look.last_of(run) > 0
+        return row is not None and row.pid == (pid or row.pid) and ledger.queries.last_seq_of(run) > 0
     finally:
         ledger.close()
 

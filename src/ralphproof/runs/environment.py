@@ -104,7 +104,7 @@ def _recording_observers(
         from ralphproof.reports.metrics import MetricsFolder, MetricsObserver
 
         files = MetricsFolder(project.root, project.mask)
-        observers.append(MetricsObserver(files, context.ledger.figures, settings.cost_limit_micro_usd))
+        observers.append(MetricsObserver(files, context.ledger.statistics, settings.cost_limit_micro_usd))
     if settings.notify:
         from ralphproof.reports.notifications import NotificationObserver
 
@@ -117,7 +117,7 @@ def _recording_observers(
         from ralphproof.reports.otel_spans import OtelObserver
 
         exporter = OtlpExporter(settings.otel, project.mask, os.environ)
-        stamped = context.ledger.stamped(context.run) if earlier else ()
+        stamped = context.ledger.timed_records(context.run) if earlier else ()
         context.notifiers.add(OtelObserver(exporter, context.run, stamped))
     return (*observers, *context.notifiers.observers)
 

@@ -133,7 +133,7 @@ def _begin(context: RunContext, rules: RunRules, remarks: list[str], loop_type: 
     # From here on a refusal is on record.
     context.ledger.begin_run(context.run, root, time.time(), current_process(), context.parent, request.task_id)
     if request.message and isinstance(context.ledger, SqliteLedger):
-        context.ledger.say(context.run, request.message)
+        context.ledger.add_user_message(context.run, request.message)
     context.clock.follow(context.ledger, context.run)
     loop = build_loop(context, rules, environment, loop_type=loop_type)
     reclaimed = "" if remarks else context.lock.reclaimed  # else a remark says so already
@@ -192,7 +192,7 @@ def _estimate(context: RunContext) -> str:
     from ralphproof.store.statistics import describe_estimate, estimate_run
 
     skill = context.spec.skill.name if context.spec.skill else ""
-    estimate = estimate_run(context.ledger.past(), skill)
+    estimate = estimate_run(context.ledger.past_runs(), skill)
     return describe_estimate(estimate) if estimate else ""
 
 

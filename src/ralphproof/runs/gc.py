@@ -106,7 +106,7 @@ class RetentionReview:
         what = REMOVAL_UNFINISHED if known else self._kept_by(place, row)
         if what and not known:
             return RetentionDecision(row, "", what)
-        records, end = self._ledger.records(row.id), self._ledger.end_of(row.id)
+        records, end = self._ledger.records(row.id), self._ledger.run_end(row.id)
         snapshots = {number: one for number, one in snapshots_by_iteration(records).items() if one.tree is not None}
         only: tuple[str, ...] = ()
         if not what:
@@ -121,12 +121,12 @@ class RetentionReview:
             return KEPT_OPEN
         if place < self._policy.keep:
             return KEPT_NEWEST
-        ended_s = self._ledger.written_at(row.id) or row.began_at
+        ended_s = self._ledger.last_written_at(row.id) or row.began_at
         return KEPT_RECENT if self._now - ended_s < self._policy.days * DAY_S else ""
 
     def _open(self, row: RunRow) -> bool:
         """Whether anybody is at work on it, or may take it up: it lost its harness, or waits for an answer."""
-        end = self._ledger.end_of(row.id)
+        end = self._ledger.run_end(row.id)
         if end is None or run_state(self._ledger, row, self._project) != ENDED:
             return True
         return display_state(ENDED, State().after(end)) == STOPPED or find_live_turn(self._project, row.id) is not None

@@ -90,7 +90,7 @@ def weakened_before(ledger: SqliteLedger, workspace: Workspace, root: str, run: 
     found: list[LeftWeak] = []
     rows = [row for row in ledger.runs() if row.directory == root and row.id != run]
     for row in rows[:RUNS]:
-        end = ledger.end_of(row.id)
+        end = ledger.run_end(row.id)
         outcome = end.outcome if isinstance(end, RunEnded) else None
         if isinstance(outcome, Completed):
             break

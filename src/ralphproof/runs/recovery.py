@@ -195,7 +195,7 @@ def close_dead_run(
             remarks += wires.final_warnings()
             wires.discard()
         remarks += restore_stories(project, row, began.facts, state)
-    ended_s = ledger.written_at(row.id) or row.began_at
+    ended_s = ledger.last_written_at(row.id) or row.began_at
     if stopped := _stopped_check_records(project, state, ledger.records(row.id)):
         ledger.append(row.id, stopped)
         remarks.append(_describe_cost("its judge", stopped[0].spent))

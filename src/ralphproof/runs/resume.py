@@ -141,7 +141,7 @@ def resume_run(context: RunContext, loop_type: type[Loop] = Loop) -> ResumedLoop
     assert isinstance(context.ledger, SqliteLedger)
     project, run, ledger = context.project, context.run, context.ledger
     remarks = close_dead_runs(ledger, project, run, context.parent)
-    stamped = ledger.stamped(run)
+    stamped = ledger.timed_records(run)
     state = build_state(record for _, record in stamped)
     refuse_finished_run(state, run)  # another process may have resumed and ended it meanwhile
     refuse_collected_run(project, run)
@@ -175,8 +175,8 @@ def take_over(context: RunContext, loop: Loop) -> None:
     assert isinstance(context.ledger, SqliteLedger)
     save_constraints(context.folder, loop.rules, context.spec, context.sandbox.name)
     save_request(context.folder, request_to_save(context), context.project.mask)
-    context.ledger.take_up(context.run, current_process())
-    context.ledger.ask(context.run, "resume")
+    context.ledger.assign_process(context.run, current_process())
+    context.ledger.request_control(context.run, "resume")
     context.clock.follow(context.ledger, context.run)
 
 

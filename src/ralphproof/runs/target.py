@@ -57,7 +57,7 @@ def _find_requesting_run(project: Project, run: str) -> str:
         return ""
     ledger = project.ledger()
     try:
-        row, end = ledger.row(parent), ledger.end_of(parent)
+        row, end = ledger.row(parent), ledger.run_end(parent)
     finally:
         ledger.close()
     waits = isinstance(end, RunEnded) and isinstance(end.outcome, Aborted) and end.outcome.reason in RESUMABLE_REASONS

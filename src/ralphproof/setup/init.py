@@ -227,7 +227,7 @@ def _load_expectation(root: str) -> RunEstimate | None:
 
     ledger = view_project(root, os.environ).ledger()
     try:
-        return estimate_run(ledger.past())
+        return estimate_run(ledger.past_runs())
     finally:
         ledger.close()
 

@@ -42,7 +42,7 @@ class MemoryLedger:
         row = RunRow(run, began_at, directory, process.pid, process.start, process.boot, False, parent, process.host)
         self._runs[run] = row
 
-    def take_up(self, run: str, process: ProcessIdentity) -> None:
+    def assign_process(self, run: str, process: ProcessIdentity) -> None:
         """Say which process has an earlier run now."""
         old = self._runs[self._known(run)]
         facts = {"pid": process.pid, "pid_start": process.start, "boot": process.boot, "host": process.host}
@@ -64,14 +64,14 @@ class MemoryLedger:
 
     def records(self, run: str) -> tuple[Record, ...]:
         """All records of a run, oldest first."""
-        return tuple(record for _, record in self.stamped(run))
+        return tuple(record for _, record in self.timed_records(run))
 
-    def stamped(self, run: str) -> tuple[tuple[float, Record], ...]:
+    def timed_records(self, run: str) -> tuple[tuple[float, Record], ...]:
         """The same, each with the time at which it was written, in seconds since the epoch."""
         rows = [row for row, _ in self._rows.get(run, ())]
         return tuple((row[5], serialization.parse_record(row[6], f"a record of run {run}")) for row in rows)
 
-    def end_of(self, run: str) -> Record | None:
+    def run_end(self, run: str) -> Record | None:
         """The record that ended a run; None where it has not ended, or was taken up since."""
         return self.records(run)[-1] if self._ended(run) else None
 
@@ -110,11 +110,11 @@ class MemoryLedger:
         """What somebody wants of this run: "", "pause" or "cancel". Nothing takes a cancel back."""
         return effective_control_request(self._wishes.get(run, []))
 
-    def ask(self, run: str, kind: str) -> None:
+    def request_control(self, run: str, kind: str) -> None:
         """Want something of a run: "pause", "cancel", or "resume", which "" means too."""
         self._wishes.setdefault(self._known(run), []).append(validate_control_request(kind))
 
-    def say(self, run: str, words: str) -> int:
+    def add_user_message(self, run: str, words: str) -> int:
         """Keep what the user says to a run; its number, which is higher than that of all words before."""
         self._words.append((self._known(run), serialization.dump_masked_json(words, self._mask)))
         return len(self._words)
@@ -135,13 +135,13 @@ class MemoryLedger:
             previous = digest
         return None
 
-    def figures(self, first_day: int, last_day: int) -> PeriodTotals:
+    def statistics(self, first_day: int, last_day: int) -> PeriodTotals:
         """What the runs add up to that ended in these days, counted from 1970."""
         from ralphproof.store.statistics import sum_runs
 
         return sum_runs(self._finished(), first_day, last_day)
 
-    def past(self) -> tuple[PastRun, ...]:
+    def past_runs(self) -> tuple[PastRun, ...]:
         """Those of the last runs that were completed, the newest first."""
         from ralphproof.engine.metrics import COMPLETED
         from ralphproof.store.statistics import MAX_PAST_RUNS, PastRun

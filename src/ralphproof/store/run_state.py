@@ -116,11 +116,11 @@ def find_run(ledger: SqliteLedger, name: str | None) -> RunRow:
 
 def run_state(ledger: SqliteLedger, row: RunRow, project: Project) -> str:
     """Whether a run goes on, has ended, or lost its harness."""
-    if row.ended or ledger.end_of(row.id):  # a harness that has written its end still needs a moment to exit
+    if row.ended or ledger.run_end(row.id):  # a harness that has written its end still needs a moment to exit
         return ENDED
     if row.process.alive:
         return RUNNING
-    if ledger.end_of(row.id):  # it ended while we looked
+    if ledger.run_end(row.id):  # it ended while we looked
         return ENDED
     return ORPHANED if find_live_turn(project, row.id) else CRASHED
 

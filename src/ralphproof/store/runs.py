@@ -109,67 +109,67 @@ class LedgerQueries:
     def __init__(self, database: Connection, path: str) -> None:
         self._database, self._path = database, path
 
-    def last(self) -> int:
+    def last_seq(self) -> int:
         """The number of the newest record of all; 0 where there is none."""
         return int(self._ask(_LAST)[0][0])
 
-    def last_of(self, run: str) -> int:
+    def last_seq_of(self, run: str) -> int:
         """The number of the newest record of a run."""
         return int(self._ask(_LAST_OF, run)[0][0])
 
-    def wanted(self) -> tuple[int, int]:
+    def request_counts(self) -> tuple[int, int]:
         """How many wishes and words there are by now, over all runs."""
         wish, word = self._ask(_WANTED)[0]
         return int(wish), int(word)
 
-    def changed(self, after: int) -> dict[str, int]:
+    def changed_runs(self, after: int) -> dict[str, int]:
         """The runs with records behind this number, each with that of its newest."""
         return {run: int(seq) for run, seq in self._ask(_CHANGED, after)}
 
-    def since(self, run: str, after: int) -> tuple[tuple[int, float, Record], ...]:
+    def records_since(self, run: str, after: int) -> tuple[tuple[int, float, Record], ...]:
         """The records of a run behind this number, oldest first, each with its own and its time (epoch seconds)."""
         found = self._ask(_SINCE, run, after)
         return tuple(
             (seq, float(at), serialization.parse_record(data, f"record {seq} of run {run}")) for seq, at, data in found
         )
 
-    def first(self, run: str, kind: str) -> Record | None:
+    def first_record(self, run: str, kind: str) -> Record | None:
         """The first record of a run that is of this kind."""
         return self._one(_FIRST, run, kind)
 
-    def final(self, run: str, kind: str) -> Record | None:
+    def last_record(self, run: str, kind: str) -> Record | None:
         """The last one of this kind."""
         return self._one(_FINAL, run, kind)
 
-    def answers(self, run: str) -> tuple[Record, ...]:
+    def last_check_results(self, run: str) -> tuple[Record, ...]:
         """What checks said in the last iteration of a run in which any was asked, oldest first."""
         found = self._ask(_ANSWERS, run)
         return tuple(serialization.parse_record(data, f"record {seq} of run {run}") for seq, data in found)
 
-    def tasks(self) -> tuple[int, float, int]:
+    def task_version(self) -> tuple[int, float, int]:
         """What changes whenever a task does: how many there are, when one was last changed, the last attempt."""
         count, changed, attempts = self._ask(_TASKS)[0]
         return int(count), float(changed), int(attempts)
 
-    def total(self) -> int:
+    def run_count(self) -> int:
         """How many runs there are: none is ever deleted, so the last number tells."""
         return int(self._ask("SELECT ifnull(max(seq), 0) FROM run")[0][0])
 
-    def page(self, limit: int, before: str = "") -> tuple[str, ...]:
+    def run_page(self, limit: int, before: str = "") -> tuple[str, ...]:
         """The newest runs, or those that began before this one, the newest first."""
         place = self._ask(_PLACE, before) if before else [(_HIGHEST,)]
         return tuple(run for (run,) in self._ask(_PAGE, place[0][0], limit)) if place else ()
 
-    def newest(self, directory: str) -> str | None:
+    def newest_run_in(self, directory: str) -> str | None:
         """The run that was begun last in this directory."""
         found = self._ask(_NEWEST, serialization.path_for_sqlite(directory))
         return found[0][0] if found else None
 
-    def open(self) -> tuple[str, ...]:
+    def open_runs(self) -> tuple[str, ...]:
         """The runs that have not ended, as far as can be told without reading all of the record."""
         return tuple(run for (run,) in self._ask(_OPEN))
 
-    def reasons(self, first_day: int, last_day: int) -> tuple[tuple[int, str, int], ...]:
+    def abort_reasons(self, first_day: int, last_day: int) -> tuple[tuple[int, str, int], ...]:
         """Why runs were aborted, and how many: by the day in which they ended, or by the hour of a single one."""
         question = _HOURLY if first_day == last_day else _REASONS
         found = self._ask(question, first_day, last_day, ABORTED)

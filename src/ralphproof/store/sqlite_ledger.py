@@ -105,7 +105,7 @@ class SqliteLedger:
         attempt = (INSERT_ATTEMPT, (run, serialization.to_valid_utf8(self._mask(task)))) if task else None
         self._change(run, INSERT_RUN, facts, attempt)
 
-    def take_up(self, run: str, process: ProcessIdentity) -> None:
+    def assign_process(self, run: str, process: ProcessIdentity) -> None:
         """Say which process has an earlier run now. It is the latest attempt at its task then, where it has one."""
         facts = (process.host, process.pid, process.start, process.boot, run)
         statement = "UPDATE run SET host = ?, pid = ?, pid_start = ?, boot = ? WHERE id = ?"
@@ -122,26 +122,26 @@ class SqliteLedger:
 
     def records(self, run: str) -> tuple[Record, ...]:
         """All records of a run, oldest first."""
-        return tuple(record for _, record in self.stamped(run))
+        return tuple(record for _, record in self.timed_records(run))
 
-    def stamped(self, run: str) -> tuple[tuple[float, Record], ...]:
+    def timed_records(self, run: str) -> tuple[tuple[float, Record], ...]:
         """The same, each with the time at which it was written, in seconds since the epoch."""
         found = self._ask("SELECT at, seq, data FROM record WHERE run = ? ORDER BY seq", run)
         return tuple(
             (float(at), serialization.parse_record(data, f"record {seq} of run {run}")) for at, seq, data in found
         )
 
-    def of_kind(self, run: str, kind: str) -> tuple[Record, ...]:
+    def records_of_kind(self, run: str, kind: str) -> tuple[Record, ...]:
         """The records of a run that are of one kind, oldest first."""
         found = self._ask("SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq", run, kind)
         return tuple(serialization.parse_record(data, f"record {seq} of run {run}") for seq, data in found)
 
-    def end_of(self, run: str) -> Record | None:
+    def run_end(self, run: str) -> Record | None:
         """The record that ended a run; None where it has not ended, or was taken up since."""
         found = self._ask(SELECT_RUN_END, run)
         return serialization.parse_record(found[0][1], f"record {found[0][0]} of run {run}") if found else None
 
-    def written_at(self, run: str) -> float | None:
+    def last_written_at(self, run: str) -> float | None:
         """When the last record of a run was written, in seconds since the epoch."""
         found = self._ask("SELECT at FROM record WHERE run = ? ORDER BY seq DESC LIMIT 1", run)
         return float(found[0][0]) if found else None
@@ -178,11 +178,11 @@ class SqliteLedger:
         """What somebody wants of this run: "", "pause" or "cancel". Nothing takes a cancel back."""
         return effective_control_request([kind for (kind,) in self._ask(SELECT_CONTROL_REQUEST, run)])
 
-    def ask(self, run: str, kind: str) -> None:
+    def request_control(self, run: str, kind: str) -> None:
         """Want something of a run: "pause", "cancel", or "resume", which "" means too."""
         self._change(run, INSERT_CONTROL_REQUEST, (validate_control_request(kind), time.time(), run))
 
-    def say(self, run: str, words: str) -> int:
+    def add_user_message(self, run: str, words: str) -> int:
         """Keep what the user says to a run; its number, which is higher than that of all words before."""
         return self._change(
             run, INSERT_USER_MESSAGE, (serialization.dump_masked_json(words, self._mask), time.time(), run)
@@ -194,7 +194,7 @@ class SqliteLedger:
         return tuple((seq, serialization.parse_user_message(data, f"word {seq} to run {run}")) for seq, data in found)
 
     @property
-    def look(self) -> LedgerQueries:
+    def queries(self) -> LedgerQueries:
         """What onlookers ask."""
         from ralphproof.store.runs import LedgerQueries
 
@@ -214,7 +214,7 @@ class SqliteLedger:
 
         return LandingTable(self._database, self._path, self._mask)
 
-    def any_task(self) -> bool:
+    def has_tasks(self) -> bool:
         """Whether there is a task."""
         return bool(self._look(lambda ask: ask("SELECT 1 FROM task LIMIT 1")))
 
@@ -232,24 +232,24 @@ class SqliteLedger:
         """The rows of a run's records as they were written, oldest first, each with its digest at its end."""
         return tuple((*row, digest) for *row, _, digest in self._ask(SELECT_CHAIN, run))
 
-    def adopt(self, run: str, chain: Iterable[ChainRow]) -> None:
+    def import_chain(self, run: str, chain: Iterable[ChainRow]) -> None:
         """Take over the records of a known run that another ledger kept, as they are; it has none here yet."""
 
         self._try(lambda: adopt_chain(self._database, run, chain))
 
-    def figures(self, first_day: int, last_day: int) -> PeriodTotals:
+    def statistics(self, first_day: int, last_day: int) -> PeriodTotals:
         """What the runs add up to that ended in these days, counted from 1970."""
         from ralphproof.store import statistics
 
         return self._look(lambda ask: statistics.query_statistics(ask, first_day, last_day))
 
-    def slots(self, first_day: int, last_day: int) -> tuple[TimeSlotTotals, ...]:
+    def statistics_by_time(self, first_day: int, last_day: int) -> tuple[TimeSlotTotals, ...]:
         """The same along the time: a slot a day, or the hours of a single one. Where nothing ended there is none."""
         from ralphproof.store import statistics
 
         return self._look(lambda ask: statistics.query_time_slots(ask, first_day, last_day))
 
-    def past(self) -> tuple[PastRun, ...]:
+    def past_runs(self) -> tuple[PastRun, ...]:
         """Those of the last runs that were completed, the newest first."""
         from ralphproof.store import statistics
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class StoriesFileWatch:
-    """The file of a run's stories as it is now."""
+    """A stories file, watched for changes."""
 
     def __init__(self, root: str, manner: StoryWorkflow | None) -> None:
         self._name = f"{manner.folder}/tasks.json" if manner else ""
@@ -33,14 +33,14 @@ class StoriesFileWatch:
         self._data = self._now()
 
     def touched_s(self) -> float:
-        """When it was last touched; ages ago where it is not there."""
+        """When it was last touched; 0 where it is missing."""
         try:
             return os.lstat(self._path).st_ctime
         except OSError:
             return 0.0
 
     def changed(self) -> list[str]:
-        """Its name, if it is another one by now."""
+        """Its name, if its content has changed."""
         return [self._name] if self._now() != self._data else []
 
     def _now(self) -> bytes | None:
@@ -48,13 +48,13 @@ class StoriesFileWatch:
 
 
 def watch_stories_file(ledger: SqliteLedger, row: RunRow) -> StoriesFileWatch:
-    """The stories that a run went by, if it did."""
+    """The stories file of a run, if it has one."""
     began = next((record for record in ledger.records(row.id) if isinstance(record, RunBegan)), None)
     return StoriesFileWatch(row.directory, story_workflow_in(began.facts) if began else None)
 
 
 def restore_stories(project: Project, row: RunRow, facts: dict[str, Json], state: State) -> list[str]:
-    """Make the file say what the dead harness knew, without what it had not judged; what there is to tell of it."""
+    """Write what the dead harness knew, without what it had not judged; the notices about it."""
     manner = story_workflow_in(facts)
     if manner is None:
         return []
@@ -73,9 +73,9 @@ def restore_stories(project: Project, row: RunRow, facts: dict[str, Json], state
 
 
 def refuse_unjudged_stories(ledger: SqliteLedger, project: Project, row: RunRow) -> None:
-    """A run that had to end before it could judge a turn may have been unable to put its writing back, too.
+    """Restore the stories file of a run that ended before a turn was judged, unless it was touched since.
 
-    What nobody touched since is put back now; raises ReadTooEarly then.
+    Raises StaleRead where the file changed: whoever read it before must read it again.
     """
     if not isinstance(RunFolder(row.directory, row.id, project.store).noted(STORY_MEMORY_NOTE), dict):
         return
@@ -85,7 +85,7 @@ def refuse_unjudged_stories(ledger: SqliteLedger, project: Project, row: RunRow)
     if began is None or manner is None or not isinstance(state.before, TurnRunning | TurnFinished | Checking):
         return
     seen, name = StoriesFileWatch(row.directory, manner), f"{manner.folder}/tasks.json"
-    if seen.touched_s() > (ledger.written_at(row.id) or 0.0):
+    if seen.touched_s() > (ledger.last_written_at(row.id) or 0.0):
         return  # the user's, who may write what they like
     restore_stories(project, row, began.facts, state)
     if seen.changed():
@@ -97,7 +97,7 @@ def _restore_by_phase(book: StoryPlan, state: State) -> tuple[str, ...]:
         case Checking(facts):
             return book.forsake(turn_file_name(str(state.iteration), state.turn, "."), facts)
         case IterationJudged(facts, verdict):
-            return book.settle(facts, verdict)
+            return book.apply_verdict(facts, verdict)
         case TurnRunning() | TurnFinished():
             book.restore()
             return ()

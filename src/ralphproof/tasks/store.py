@@ -148,7 +148,7 @@ def first_run_of_task(ledger: SqliteLedger, task: str, now: str) -> str:
     rows = [row for run in ledger.tasks.attempts(task) if run != now and (row := ledger.row(run)) is not None]
     first = ""
     for row in sorted(rows, key=lambda row: (row.began_at, row.id)):
-        end = ledger.end_of(row.id)
+        end = ledger.run_end(row.id)
         done = isinstance(end, RunEnded) and isinstance(end.outcome, Completed)
         first = "" if done else first or row.id
     return first

@@ -54,7 +54,7 @@ class ReadModel:
 
         def look(ledger: SqliteLedger) -> ReadModelVersion:
             standings = self._list.standings(ledger)
-            return ReadModelVersion(ledger.look.last(), hash(ledger.look.tasks()), standings)
+            return ReadModelVersion(ledger.queries.last_seq(), hash(ledger.queries.task_version()), standings)
 
         return self._alone(look)
 
@@ -62,9 +62,9 @@ class ReadModel:
         """The newest runs, or those that began before this one, each in a line; the newest first."""
 
         def look(ledger: SqliteLedger) -> dict[str, Json]:
-            seq = ledger.look.last()  # what comes while we look is told again
+            seq = ledger.queries.last_seq()  # what comes while we look is told again
             lines = self._list.lines(ledger, max(1, min(limit, MAX_LISTED_RUNS)), before)
-            return {"project": self.project.root, "total": ledger.look.total(), "seq": seq, "runs": lines}
+            return {"project": self.project.root, "total": ledger.queries.run_count(), "seq": seq, "runs": lines}
 
         return self._alone(look)
 
@@ -88,7 +88,7 @@ class ReadModel:
 
     def last_of(self, run: str) -> int:
         """The number of the newest record of a run; 0 where it has none."""
-        return self._read(lambda ledger: ledger.look.last_of(run))
+        return self._read(lambda ledger: ledger.queries.last_seq_of(run))
 
     def activity(self, run: str, turn: str, most: int = 500) -> dict[str, Json]:
         """What an agent said and did in one turn: the last of it."""
@@ -128,7 +128,7 @@ class ReadModel:
         from ralphproof.views.tasks import list_task_views
 
         def look(ledger: SqliteLedger) -> dict[str, Json]:
-            return {"lanes": task_lanes(list_task_views(ledger, self.project) if ledger.any_task() else ())}
+            return {"lanes": task_lanes(list_task_views(ledger, self.project) if ledger.has_tasks() else ())}
 
         return self._read(look)
 
@@ -137,7 +137,7 @@ class ReadModel:
         from ralphproof.views.task_detail import load_task_detail
 
         def look(ledger: SqliteLedger) -> dict[str, Json]:
-            row = ledger.tasks.row(id) if ledger.any_task() else None
+            row = ledger.tasks.row(id) if ledger.has_tasks() else None
             if row is None:
                 raise NotThere("there is no such task")
             return load_task_detail(ledger, self.project, row).published()
@@ -150,7 +150,7 @@ class ReadModel:
         from ralphproof.views.lanes import story_lanes, work_by_story
 
         def look(ledger: SqliteLedger) -> dict[str, Json]:
-            row, end = self._row(ledger, run), ledger.end_of(run)
+            row, end = self._row(ledger, run), ledger.run_end(run)
             followed = self._following(ledger, row.id)
             if isinstance(end, RunEnded):
                 stories = end.metrics.reviewed if end.metrics else ()
@@ -202,7 +202,7 @@ class ReadModel:
         """Whose turn it was, by the name of its files; raises Refused for a turn that there was not."""
         from ralphproof.engine.iteration import turn_file_name
 
-        for record in ledger.of_kind(run, "TurnBegan"):
+        for record in ledger.records_of_kind(run, "TurnBegan"):
             if isinstance(record, TurnBegan) and turn_file_name(f"agent_{record.iteration:03d}", record.turn) == turn:
                 return record.agent
         raise NotThere("there is no such turn")

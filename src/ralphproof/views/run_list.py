@@ -53,12 +53,12 @@ class RunLineState:
 
 def ended_run_line(ledger: SqliteLedger, row: RunRow, project: Project) -> dict[str, Json]:
     """That of a run whose last record is its end: a few records tell it, however many there are."""
-    end, began = ledger.end_of(row.id), ledger.look.first(row.id, "RunBegan")
+    end, began = ledger.run_end(row.id), ledger.queries.first_record(row.id, "RunBegan")
     assert isinstance(end, RunEnded), "it has ended"
     facts = began.facts if isinstance(began, RunBegan) else {}
     state = display_state(ENDED, _state_after_end(end))
     title = str(facts.get("title") or "") or _last_title(ledger, row.id)
-    updated = ledger.written_at(row.id) or row.began_at
+    updated = ledger.last_written_at(row.id) or row.began_at
     stood = RunLineState(
         state, title, updated, end.outcome.iterations, _own_spend(ledger, row.id, end.outcome), end.outcome,
         _recorded_check_counts(ledger, row.id),
@@ -121,15 +121,15 @@ def _name_from_facts(facts: dict[str, Json]) -> str:
 
 def _last_title(ledger: SqliteLedger, run: str) -> str:
     """What it worked on last. The last choice of a plan that is done is nothing."""
-    last = ledger.look.final(run, "Picked")
-    every = (last,) if isinstance(last, Picked) and isinstance(last.choice, Job) else ledger.of_kind(run, "Picked")
+    last = ledger.queries.last_record(run, "Picked")
+    every = (last,) if isinstance(last, Picked) and isinstance(last.choice, Job) else ledger.records_of_kind(run, "Picked")
     jobs = [one.choice for one in every if isinstance(one, Picked) and isinstance(one.choice, Job)]
     return jobs[-1].task.title if jobs else ""
 
 
 def _facts_with_sandbox(ledger: SqliteLedger, run: str, facts: dict[str, Json]) -> dict[str, Json]:
     """The facts of a run with the sandbox that it had at last."""
-    again = getattr(ledger.look.final(run, "Resumed"), "sandbox", None)
+    again = getattr(ledger.queries.last_record(run, "Resumed"), "sandbox", None)
     return facts | {"sandbox": again} if again else facts
 
 
@@ -150,7 +150,7 @@ def _last_check_counts(followed: RunHistory) -> tuple[int, int] | None:
 
 def _recorded_check_counts(ledger: SqliteLedger, run: str) -> tuple[int, int] | None:
     """The same without all its records. What was said of an earlier tree counts no more."""
-    asked = [record for record in ledger.look.answers(run) if isinstance(record, CheckEnded)]
+    asked = [record for record in ledger.queries.last_check_results(run) if isinstance(record, CheckEnded)]
     last = [one.finding for one in asked if (one.turn, one.round) == (asked[-1].turn, asked[-1].round)]
     return _count_findings(last) if last else None
 
@@ -183,7 +183,7 @@ class RunList:
         stands = tuple((row.id, run_state(ledger, row, self._project)) for row in rows if row)
         self._lost |= {run for run, where in stands if where == CRASHED}
         self._open -= self._lost | {run for run, where in stands if where == ENDED}
-        return hash((stands, spent, len(self._lost), ledger.look.wanted(), ledger.look.total()))
+        return hash((stands, spent, len(self._lost), ledger.queries.request_counts(), ledger.queries.run_count()))
 
     def _spent(self) -> int:
         """A number that is another one whenever a call that is not over has cost more."""
@@ -196,8 +196,8 @@ class RunList:
     def lines(self, ledger: SqliteLedger, limit: int, before: str) -> list[Json]:
         """The newest runs, or those that began before this one, the newest first."""
         self._catch_up(ledger)
-        changes = ledger.look.total(), self._spent()
-        return [line for run in ledger.look.page(limit, before) if (line := self._line(ledger, run, changes))]
+        changes = ledger.queries.run_count(), self._spent()
+        return [line for run in ledger.queries.run_page(limit, before) if (line := self._line(ledger, run, changes))]
 
     def _line(self, ledger: SqliteLedger, run: str, changes: tuple[int, int]) -> dict[str, Json] | None:
         """That of one run; a record that cannot be read hides itself, not the others."""
@@ -224,13 +224,13 @@ class RunList:
     def _catch_up(self, ledger: SqliteLedger) -> None:
         """Forget the lines of runs that have new records, and keep in mind which have not ended."""
         if self._seq < 0:
-            self._open, self._seq = set(ledger.look.open()), ledger.look.last()
+            self._open, self._seq = set(ledger.queries.open_runs()), ledger.queries.last_seq()
             return
-        for run, seq in ledger.look.changed(self._seq).items():
+        for run, seq in ledger.queries.changed_runs(self._seq).items():
             self._forget(ledger, run)
             self._lost.discard(run)
             self._seq = max(self._seq, seq)
-            (self._open.add if ledger.end_of(run) is None else self._open.discard)(run)
+            (self._open.add if ledger.run_end(run) is None else self._open.discard)(run)
         if len(self._lines) > MAX_CACHED_LINES:
             self._lines.clear()
 

@@ -32,7 +32,7 @@ class RecordTail:
 
     def more(self) -> tuple[Record, ...]:
         """What has come since this was last asked."""
-        found = self._ledger.look.since(self.row.id, self._number)
+        found = self._ledger.queries.records_since(self.row.id, self._number)
         for number, _, record in found:
             self._number, self.last, self.state = number, record, self.state.after(record)
         return tuple(record for _, _, record in found)
@@ -40,7 +40,7 @@ class RecordTail:
     @property
     def grown(self) -> bool:
         """Whether there is more."""
-        return self._ledger.look.last_of(self.row.id) > self._number
+        return self._ledger.queries.last_seq_of(self.row.id) > self._number
 
     def standing(self, project: Project) -> str:
         """Whether it goes on, has ended, or lost its harness. Another process may have it by now."""
@@ -64,7 +64,7 @@ class RunHistory:
 
     def catch_up(self, ledger: SqliteLedger) -> None:
         """Read what has come since."""
-        for seq, at_s, record in ledger.look.since(self.run, self.seq):
+        for seq, at_s, record in ledger.queries.records_since(self.run, self.seq):
             self.state = self.state.after(record)
             self.timeline.take(seq, at_s, record)
             self.seq, self.at_s, self._last = seq, at_s, record

@@ -357,7 +357,7 @@ def total_effort(ledger: SqliteLedger, project: Project, runs: tuple[str, ...]) 
 
 
 def _run_effort(ledger: SqliteLedger, project: Project, run: str) -> tuple[int, Spend]:
-    end = ledger.end_of(run)
+    end = ledger.run_end(run)
     if isinstance(end, RunEnded):
         return end.outcome.iterations, end.outcome.spend
     state = build_state(ledger.records(run))
@@ -445,7 +445,7 @@ class RunStatus:
         phase, bill = account.state.phase, run_spend(project, account.state)
         over = phase.outcome if isinstance(phase, RunOver) else None
         together = spend_with_children(ledger, project, row.id, bill, over) if kin else None
-        since, wish = ledger.written_at(row.id), ledger.requested_control(row.id)
+        since, wish = ledger.last_written_at(row.id), ledger.requested_control(row.id)
         return RunStatus(row, where, account, since, wish, unread, found, kin, together, alive, bill)
 
     @property

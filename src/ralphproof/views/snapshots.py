@@ -61,7 +61,7 @@ def is_fully_saved(project: Project, run: str) -> bool:
     """Whether a run is over, and all that it left is in its refs: too large files, say, are not."""
     ledger = project.ledger()
     try:
-        ended, records = ledger.end_of(run), ledger.records(run)
+        ended, records = ledger.run_end(run), ledger.records(run)
     finally:
         ledger.close()
     saved = snapshots_by_iteration(records)

@@ -182,7 +182,7 @@ def _iterations_of_run(ledger: SqliteLedger, run: str) -> Iterator[TaskIteration
     answers: dict[int, list[CheckAnswer]] = {}
     verdicts: dict[int, Verdict] = {}
     times: dict[int, float] = {}
-    for at, record in ledger.stamped(run):
+    for at, record in ledger.timed_records(run):
         match record:
             case Picked(iteration, Job() as job):
                 jobs[iteration] = job
@@ -287,7 +287,7 @@ def load_task_detail(ledger: SqliteLedger, project: Project, row: TaskRow) -> Ta
 
 def _describe_run_end(ledger: SqliteLedger, run: RunRow, project: Project) -> str:
     """How a run ended, or where it stands."""
-    end = ledger.end_of(run.id)
+    end = ledger.run_end(run.id)
     return phrases.describe_outcome(end.outcome)[-1] if isinstance(end, RunEnded) else run_state(ledger, run, project)
 
 

@@ -47,9 +47,9 @@ class StageCount:
     @staticmethod
     def of(ledger: SqliteLedger, run: str) -> StageCount:
         """By what was picked before each of its iterations. One that a limit kept from being begun is none."""
-        picked = [record for record in ledger.of_kind(run, Picked.__name__) if isinstance(record, Picked)]
+        picked = [record for record in ledger.records_of_kind(run, Picked.__name__) if isinstance(record, Picked)]
         begun = {
-            record.iteration for record in ledger.of_kind(run, TurnBegan.__name__) if isinstance(record, TurnBegan)
+            record.iteration for record in ledger.records_of_kind(run, TurnBegan.__name__) if isinstance(record, TurnBegan)
         }
         jobs = [one.choice for one in picked if isinstance(one.choice, Job) and one.iteration in begun]
         if not jobs:
@@ -105,7 +105,7 @@ class TaskView:
         run = ledger.row(row.run) if row.run else None
         if run is None:
             return known
-        where, end = run_state(ledger, run, project), ledger.end_of(run.id)
+        where, end = run_state(ledger, run, project), ledger.run_end(run.id)
         count = StageCount.of(ledger, run.id)
         iterations, spend = total_effort(ledger, project, ledger.tasks.attempts(row.id))
         known = replace(known, run=run.id, iterations=iterations, spend=spend)
@@ -173,7 +173,7 @@ def _unlanded_reason(ledger: SqliteLedger, run: RunRow, project: Project) -> str
 
 def _last_agent(ledger: SqliteLedger, run: str) -> str:
     """The agent that a run last asked."""
-    turns = ledger.of_kind(run, TurnBegan.__name__)
+    turns = ledger.records_of_kind(run, TurnBegan.__name__)
     return turns[-1].agent if turns and isinstance(turns[-1], TurnBegan) else ""
 
 

@@ -48,7 +48,7 @@ class MetricsEndpoint:
     def _text(self) -> bytes:
         ledger = self._board.project.ledger()
         try:
-            figures = ledger.figures(0, utc_day(time.time()))
+            figures = ledger.statistics(0, utc_day(time.time()))
         finally:
             ledger.close()
         found: dict[str, Any] = self._board.runs(MAX_RECENT_RUNS)
