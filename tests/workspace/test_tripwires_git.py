@@ -303,7 +303,7 @@ LOST = [
      "git branch side {side}"),
     ("a deleted tag", "git tag -d v1 > /dev/null", "tag v1 was deleted; it was at {v1}", "git tag v1 {v1}"),
     ("a deleted annotated tag", "git tag -d v2 > /dev/null", "tag v2 was deleted; it was at {v2}", "git tag v2 {v2}"),
-    ("a moved tag", "git tag -f v1 HEAD > /dev/null", "tag v1 was moved from {v1} to {main}, which does not hold it",
+    ("a moved tag", "git tag -f v1 HEAD > /dev/null", "tag v1 was moved from {v1} to {main}, which does not contain it",
      "git tag v1-before {v1}"),
     ("a branch moved back", "git branch -qf side main", "branch side was moved from {side} to {main}, which does not "
      "hold it", "git branch side-before {side}"),

@@ -1,4 +1,4 @@
-"""CheckPlan: a verification taken apart into single checks, with guardrails and final checks."""
+"""CheckPlan: a verification split into single checks, with guardrails and final checks."""
 
 from __future__ import annotations
 
@@ -25,20 +25,17 @@ if TYPE_CHECKING:
     from ralphproof.settings.model import GuardrailSettings, Settings
 
 
-# A way to verify, taken to pieces: every single check of it, when it is asked, and what it is called.
-
-
 SingleVerification = StringMatchVerification | ExternalVerification | SemanticVerification | CustomVerification
 
 
 @value
 class CheckSpec:
-    """One check of a run: what it is called, how it is made, and whether it must pass.
+    """One check of a run: its name, its verification, and whether it must pass.
 
-    `stage` is the one that it belongs to; a guardrail belongs to none. `late` ones are asked last, about work that is
-    claimed to be done: judges, promises, and what waits for those. `rule` is what a promise is. `log` is what its
-    log is named after, if not its name. `action`, `hint` and `retries` are a guardrail's. One that is `hidden` is held
-    out: no agent is told of it. One that is `clean` is asked in a clean checkout.
+    `stage` is empty for a guardrail. `late` checks run last, on work that is claimed to be done: judges, promises, and
+    checks that wait for those. `claim_rule` is for promises. `log_name` replaces the name in the name of the log.
+    `action`, `hint` and `retries` are settings of guardrails. A `hidden` check is not shown to agents. A `clean` check
+    runs in a clean checkout.
     """
 
     name: str
@@ -56,13 +53,15 @@ class CheckSpec:
 
     @property
     def is_mechanical(self) -> bool:
-        """Whether no model and no word of the agent's decides."""
+        """Whether the result depends neither on a model nor on the agent's own words."""
         return isinstance(self.verification, ExternalVerification | CustomVerification)
 
 
 @value
 class CheckPlan:
-    """All that one way asks: groups one after the other, the leaves of a group at once. The last ones are late."""
+    """All checks of a verification: the groups run one after the other, the checks of a group in parallel; late ones
+    last.
+    """
 
     groups: tuple[tuple[CheckSpec, ...], ...] = ()
     stops_early: bool = False
@@ -73,17 +72,17 @@ class CheckPlan:
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """What is asked of every iteration's work, in this order."""
+        """The names of the checks of every iteration, in order."""
         return tuple(leaf.name for leaf in self.specs if not leaf.late)
 
     @property
     def judges(self) -> tuple[str, ...]:
-        """What is asked last, one by one, about work that is claimed to be done."""
+        """The names of the late checks, which run one by one on work that is claimed to be done."""
         return tuple(leaf.name for leaf in self.specs if leaf.late)
 
     @property
     def parallel_groups(self) -> tuple[tuple[str, ...], ...]:
-        """The checks that are asked at once."""
+        """The names of checks that run in parallel."""
         at_once = (tuple(leaf.name for leaf in group if not leaf.late) for group in self.groups)
         return tuple(names for names in at_once if len(names) > 1)
 
@@ -92,21 +91,21 @@ class CheckPlan:
         return any(leaf.is_mechanical for leaf in self.specs)
 
     def then(self, other: CheckPlan) -> CheckPlan:
-        """This one, then the other; whether a fault ends it is the other's to say."""
+        """This plan, then the other one, whose `stops_early` holds."""
         return CheckPlan((*self.groups, *other.groups), other.stops_early)
 
     def keep_only(self, leaves: Iterable[CheckSpec]) -> CheckPlan:
-        """Less every leaf that is not among these."""
+        """Without the checks that are not among these."""
         wanted = {leaf.name for leaf in leaves}
         kept = (tuple(leaf for leaf in group if leaf.name in wanted) for group in self.groups)
         return replace(self, groups=tuple(group for group in kept if group))
 
     def map(self, changed: Callable[[CheckSpec], CheckSpec]) -> CheckPlan:
-        """The same with every leaf changed."""
+        """The same plan with every check replaced."""
         return replace(self, groups=tuple(tuple(map(changed, group)) for group in self.groups))
 
     def with_unique_names(self, taken: set[str], call: Callable[[str], str] = str) -> CheckPlan:
-        """The same with names that nothing else has, made by `call` of those they have; they are taken then."""
+        """The same plan with unique names, made by `call` from the present ones; they are added to `taken`."""
 
         def named(leaf: CheckSpec) -> CheckSpec:
             name, number = call(leaf.name), 1
@@ -124,9 +123,10 @@ EMPTY_CHECK_PLAN = CheckPlan()
 
 
 def plan_checks(name: str, how: Verification, under: str = "") -> CheckPlan:
-    """What a way asks. A single check has this name; those of several ways their own, nested ones `outer/inner`.
+    """The checks of a verification. A single one has this name; those of several stages have their own, nested
+    `outer/inner`.
 
-    Those of several ways are nested `under` this, where it is given.
+    Several stages are nested below `under`, where it is given.
     """
     if not isinstance(how, MultiStageVerification):
         return CheckPlan(tuple(_flatten(VerificationPart(name, how), name, True, False)))
@@ -134,7 +134,7 @@ def plan_checks(name: str, how: Verification, under: str = "") -> CheckPlan:
 
 
 def verification_method(how: Verification) -> str:
-    """The name of a way."""
+    """The method name of a verification."""
     match how:
         case StringMatchVerification():
             return STRING_MATCH
@@ -176,7 +176,7 @@ def _flatten(part: VerificationPart, path: str, required: bool, late: bool) -> l
 
 
 def _merge_parallel(several: list[list[tuple[CheckSpec, ...]]]) -> list[tuple[CheckSpec, ...]]:
-    """Several rows of groups as one: all first groups at once, then all second ones."""
+    """Several lists of groups as one: all first groups in parallel, then all second ones."""
     longest = max(map(len, several), default=0)
     return [
         tuple(leaf for groups in several for leaf in (groups[place] if place < len(groups) else ()))
@@ -185,7 +185,7 @@ def _merge_parallel(several: list[list[tuple[CheckSpec, ...]]]) -> list[tuple[Ch
 
 
 def _dependency_layers(parts: tuple[VerificationPart, ...], path: str) -> list[list[VerificationPart]]:
-    """The parts so that each stands behind all that it waits for."""
+    """The parts in layers, each part after all that it waits for."""
     layers: list[list[VerificationPart]] = []
     settled: set[str] = set()
     left = list(parts)
@@ -200,14 +200,14 @@ def _dependency_layers(parts: tuple[VerificationPart, ...], path: str) -> list[l
     return layers
 
 
-# What is asked last of all: every command once more in a clean checkout, and the checks that are held out.
+# Final checks: every command once more in a clean checkout, and the hidden checks.
 
 
 CLEAN_CHECKOUT = "clean"
 
 
 def plan_final_checks(settings: Settings, leaves: Iterable[CheckSpec]) -> tuple[CheckSpec, ...]:
-    """The last checks of a run that asks these. Those that only warn are not asked twice."""
+    """The final checks of a run with these checks. Those that only warn are not run twice."""
     known, clean = tuple(leaves), settings.verify_in == CLEAN_CHECKOUT
     taken = {leaf.name for leaf in known}
     again = [
@@ -231,7 +231,7 @@ def plan_final_checks(settings: Settings, leaves: Iterable[CheckSpec]) -> tuple[
 
 
 def _free_name(name: str, taken: set[str]) -> str:
-    """The name, with a number where it is taken; it is then."""
+    """The name, with a number where it is taken; it is added to `taken`."""
     free, number = name, 1
     while free in taken:
         number += 1
@@ -240,11 +240,8 @@ def _free_name(name: str, taken: set[str]) -> str:
     return free
 
 
-# The repository's guardrails, taken to pieces as any other way to verify is.
-
-
 def plan_guardrails(settings: Settings) -> CheckPlan:
-    """What all guardrails ask: one after the other, and all of them, whichever fails."""
+    """The checks of all guardrails: one after the other, all of them, whichever fails."""
     taken = {guardrail.name for guardrail in settings.guardrails}
     made = EMPTY_CHECK_PLAN
     for guardrail in settings.guardrails:
@@ -254,7 +251,7 @@ def plan_guardrails(settings: Settings) -> CheckPlan:
 
 
 def _plan_guardrail(guardrail: GuardrailSettings) -> CheckPlan:
-    """What one of them asks; those of several ways have its name before their own."""
+    """The checks of one guardrail; those of several stages have its name before their own."""
 
     def told(leaf: CheckSpec) -> CheckSpec:
         placed = replace(leaf, action=guardrail.fail_action, hint=guardrail.hint)

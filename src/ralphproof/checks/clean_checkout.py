@@ -22,9 +22,9 @@ CLEAN_CHECKOUT_NOTE = (
 
 @value
 class PreparedCheckout:
-    """A checkout to work in: where it is, what holds all that runs there, and whether it is prepared.
+    """A checkout: its path, the sandbox of commands in it, and whether setup was run.
 
-    `number` tells it from others that were laid for the same work.
+    `number` distinguishes checkouts made for the same work.
     """
 
     path: str
@@ -34,24 +34,24 @@ class PreparedCheckout:
 
 
 class CheckoutProvider(Protocol):
-    """Where clean checkouts are laid, one at a time. Raises a RalphError where that cannot be done."""
+    """Provides clean checkouts, one at a time. Raises a RalphError where it cannot."""
 
     setup: tuple[str, ...]
 
     def check_out(self, inspection: Inspection, asking: str) -> PreparedCheckout:
-        """The checkout that was laid for this asking, as it is: a run may be taken up in the midst of it.
+        """The checkout that exists for this check, as it is: the run may be resumed in the middle of it.
 
-        Else a new one, which is prepared already where what `setup` would make of it was kept.
+        Else a new one, already `prepared` where the results of `setup` were cached.
         """
 
     def setup_done(self) -> None:
-        """All of `setup` went well in the checkout: keep what it made."""
+        """All of `setup` succeeded in the checkout: cache its results."""
 
 
 class CleanCheckoutCheck:
-    """Asks its question in a checkout that was laid for it, and prepared by the room's `setup`.
+    """Runs a command in a clean checkout that was prepared by the `setup` commands.
 
-    All else is as with a command in the project. What goes wrong before its turn is a failure of its own.
+    Otherwise like CommandCheck. A failure before the command runs is a failure of this check.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class CleanCheckoutCheck:
         root: str,
         env: tuple[tuple[str, str], ...],
     ) -> None:
-        """`root` is the project's: the paths of logs are told from there."""
+        """`root` is that of the project: paths of logs are relative to it."""
         self.name, self.required = question.name or question.command, question.required
         self._spec, self._checkouts, self._folder, self._root, self._env = question, room, folder, root, env
         asked = repr((replace(question, slug="", name="", action="", hint=""), room.setup))
         self.key = hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
     def run(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
-        """Lay a checkout, prepare it, and run the command there."""
+        """Make a checkout, prepare it, and run the command there."""
         try:
             entered = self._checkouts.check_out(inspection, self._spec.slug)
             if not entered.prepared:
@@ -86,7 +86,7 @@ class CleanCheckoutCheck:
         )
 
     def _prepare(self, entered: PreparedCheckout, inspection: Inspection, watch: CommandWatcher) -> Finding | None:
-        """Run what prepares the checkout, one after the other; what failed of it."""
+        """Run the setup commands in order; return the first failure."""
         for command, slug in zip(self._checkouts.setup, unique_slugs(self._checkouts.setup), strict=True):
             clip = (self._spec.clip_chars, self._spec.clip_mode)
             asked = CommandCheckSpec(command, slug, timeout_s=SETUP_TIMEOUT_S, clip_chars=clip[0], clip_mode=clip[1])
@@ -104,7 +104,7 @@ class CleanCheckoutCheck:
         )  # fmt: skip
 
     def _as_own(self, found: Finding) -> Finding:
-        """An answer as this check's own."""
+        """The finding under the name and settings of this check."""
         question = self._spec
         rule = PassRule(
             os.path.normpath(question.folder), question.success_code, question.contains, question.lacks,
@@ -136,7 +136,7 @@ def setup_log_name(inspection: Inspection, slug: str, number: int, runs: int = 1
 
 
 def _with_checkout_note(found: Finding) -> Finding:
-    """The same, and where it failed says where that was."""
+    """A failure gets a note that it happened in a clean checkout."""
     if found.passed or found.errored or found.why == STOPPED:
         return found
     how = f"exit code {found.code}" if found.why == "exit" else found.why
@@ -144,7 +144,7 @@ def _with_checkout_note(found: Finding) -> Finding:
 
 
 def _with_project_log(root: str, place: str, found: Finding) -> Finding:
-    """The same, with the path of its log from the project, not from the checkout."""
+    """The path of the log relative to the project, not to the checkout."""
     if not found.log or os.path.isabs(found.log):
         return found
     return replace(found, log=os.path.relpath(os.path.normpath(os.path.join(place, found.log)), root))

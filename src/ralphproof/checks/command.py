@@ -1,4 +1,4 @@
-"""A shell command as a check: exit code, and texts that the whole output must hold or lack."""
+"""A shell command as a check: exit code, and texts that the whole output must contain or lack."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ INTERRUPTED, STOPPED = "interrupted", "stopped"
 MAX_INTERRUPTIONS = 5  # so often a check is begun again whose keeper died
 CANNOT_RUN = {126: "exit code 126, not executable", 127: "exit code 127, not found"}  # as shells say it
 LAST_LINES, MAX_QUOTED_CHARS = 12, 200
-# How programs say that what they were to start is not there, by the exit codes that they have then. make passes none
-# on, so whatever it started ends with 2.
+# Messages of programs that did not find what they were to start, by exit code. make passes no exit code on, so whatever
+# it started ends with 2.
 _MODULE_MISSING = r"(?:\S*/)?python[\d.]*: (?:No module named .+|Error while finding module .+)"
 _FILE_MISSING = r"requireStack: \[\]"  # node, where the file that it was to run is not there
 _RUNNER_MISSING = {
@@ -51,11 +51,11 @@ _PUBLISH_LOCK = _thread.allocate_lock()  # checks are asked in several threads, 
 
 @value
 class CommandCheckSpec:
-    """A check as the settings give it. `slug` is its part of the log's name.
+    """A check from the settings. `slug` is its part of the log's name.
 
-    It passes with `success_code`, where its whole output also holds the text `contains` and lacks the text `lacks`: as
-    it was printed, or as it reads without escape codes. An empty text is not looked for. It runs in `folder`, which is
-    a place in the project. `env` is added to what all checks are started with.
+    It passes with `success_code` if its whole output, as printed or without escape codes, contains the text `contains`
+    and does not contain the text `lacks`. An empty text is ignored. It runs in `folder`, relative to the project. `env`
+    is added to the environment of all checks.
     """
 
     command: str
@@ -79,7 +79,7 @@ class CommandCheckSpec:
 class CommandCheck:
     """Runs its command in the project with the environment of the run's start; the whole output is in the log.
 
-    Two with the same `key` ask the same.
+    Checks with the same `key` ask the same question.
     """
 
     def __init__(
@@ -98,9 +98,9 @@ class CommandCheck:
         self._spec, self._sandbox, self._folder, self._root, self._env = question, sandbox, folder, root, env
 
     def run(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
-        """Run it; where it fails, run it again as often as `retries` says.
+        """Run the command; if it fails, run it again up to `retries` times.
 
-        One that was cut off by its keeper's death said nothing of the work, and is run again beside those.
+        A run that was interrupted by its keeper's death says nothing about the work, and is repeated in addition.
         """
         place, astray = self._work_folder()
         if astray:
@@ -119,7 +119,7 @@ class CommandCheck:
         return replace(finding, flaky=red) if finding.passed and red else finding
 
     def _work_folder(self) -> tuple[str, str]:
-        """Where it runs, all links followed; else why it cannot. An agent may have moved the folder meanwhile."""
+        """The folder to run in, with links resolved; else why there is none. An agent may have moved the folder."""
         folder, root = self._spec.folder, os.path.realpath(self._root)
         if folder in ("", "."):
             return self._root, ""
@@ -134,9 +134,10 @@ class CommandCheck:
     def _folder_finding(self, astray: str) -> Finding:
         question = self._spec
         return Finding(
-            self.name, False, command=question.command, why=astray, fingerprint=failure_fingerprint(self.name, None, astray),
-            action=question.action, hint=question.hint, required=question.required, runs=0, key=self.key,
-            hidden=question.hidden, rule=_pass_rule(question), unrunnable=astray,
+            self.name, False, command=question.command, why=astray,
+            fingerprint=failure_fingerprint(self.name, None, astray), action=question.action, hint=question.hint,
+            required=question.required, runs=0, key=self.key, hidden=question.hidden, rule=_pass_rule(question),
+            unrunnable=astray,
         )  # fmt: skip
 
     def _run_once(self, inspection: Inspection, watch: CommandWatcher, place: str, runs: int) -> Finding:
@@ -157,7 +158,8 @@ class CommandCheck:
         search = _LogSearch(question.contains, question.lacks, cut=end.dropped_bytes > 0)
         output, digest = _read_log(log, search)
         passed, why = _evaluate(question, end, search, read=bool(digest))
-        # A project may well lie in a folder of temporary ones; its own names are to be told apart even so.
+        # Fingerprints ignore temporary paths, but the project itself may lie in a temporary folder: its names must
+        # differ.
         named = output.replace(f"{self._root}/", "") if self._root != "/" else output
         said_all = end.why == "exit" and end.signal is None and not end.log_error
         tests, mute = _read_tests(named, report) if said_all else (None, False)
@@ -174,19 +176,19 @@ class CommandCheck:
 
     def _usual_log_name(self, inspection: Inspection, runs: int) -> str:
         steps = (("turn", inspection.turn), ("round", inspection.round), ("run", runs))
-        # No slug holds a dash: a second run can never be taken for another check whose slug has a number.
+        # No slug contains a dash, so a second run cannot be mistaken for another check whose slug has a number.
         again = "".join(f"-{what}{n}" for what, n in steps if n > 1)
         held = PRIVATE_LOG_SUFFIX if self._spec.hidden else ""
         return f"guardrail_{inspection.iteration:03d}_{self._spec.slug}{again}{held}"
 
     def _environment(self, place: str) -> tuple[tuple[str, str], ...]:
-        """What it is started with. A `PWD` that named another folder would mislead who trusts it."""
+        """The environment. `PWD` must name the folder in which the command runs."""
         env = dict(self._env) | dict(self._spec.env)
         return tuple((env | ({"PWD": place} if "PWD" in env else {})).items())
 
 
 def shell_argv(command: str) -> tuple[str, ...]:
-    """The argument list that gives a command to the system's shell."""
+    """The arguments that run a command in the system's shell."""
     return ("cmd", "/c", command) if os.name == "nt" else ("/bin/sh", "-c", command)
 
 
@@ -197,7 +199,7 @@ def _pass_rule(question: CommandCheckSpec) -> PassRule:
 
 
 def _check_key(question: CommandCheckSpec) -> str:
-    """The same for two questions that one answer settles, now and when the run is taken up."""
+    """The same for two checks that one answer settles, also in a resumed run."""
     asked = (
         question.command, os.path.normpath(question.folder), question.success_code, question.contains, question.lacks,
         float(question.timeout_s), sorted(dict(question.env).items()), question.retries, question.required,
@@ -207,7 +209,7 @@ def _check_key(question: CommandCheckSpec) -> str:
 
 
 def _evaluate(question: CommandCheckSpec, end: Exit, search: _LogSearch, read: bool) -> tuple[bool, str]:
-    """Whether it passed; where not, why, in the words that follow "failed with"."""
+    """Whether it passed; if not, why, as text that follows "failed with"."""
     if end.survivors or end.why != "exit" or end.signal is not None:
         return False, _interruption(end, question.timeout_s)
     if end.code != question.success_code:
@@ -224,7 +226,7 @@ def _evaluate(question: CommandCheckSpec, end: Exit, search: _LogSearch, read: b
 
 
 def _interruption(end: Exit, timeout_s: float) -> str:
-    """What ended it, or was left of it, in the same words."""
+    """What ended the command, or which processes remained, in the same form."""
     if end.survivors:
         return f"processes that could not be ended: {', '.join(map(str, end.survivors))}"
     match end.why:
@@ -239,7 +241,7 @@ def _interruption(end: Exit, timeout_s: float) -> str:
 
 
 def _unrunnable_reason(end: Exit, output: str, tests: SuiteResult | None) -> str:
-    """Why a command that failed could not be run at all; empty where it ran, or where that is not sure."""
+    """Why a failed command could not be run at all; empty where it ran, or where that is uncertain."""
     if end.why != "exit" or not end.code:
         return ""
     last = [line for line in strip_terminal_codes(output).splitlines()[-LAST_LINES:] if line.strip()]
@@ -252,7 +254,7 @@ def _unrunnable_reason(end: Exit, output: str, tests: SuiteResult | None) -> str
 
 
 def _expected_report(command: str, place: str, root: str) -> ExpectedReport | None:
-    """The report that the command is told to write."""
+    """The report that the command writes."""
     if "junit" not in command.lower():
         return None
     from ralphproof.checks.readers.junit import find_expected_report
@@ -261,9 +263,9 @@ def _expected_report(command: str, place: str, root: str) -> ExpectedReport | No
 
 
 def _read_tests(output: str, report: ExpectedReport | None) -> tuple[SuiteResult | None, bool]:
-    """What output and report say of single tests, and whether no runner speaks at all.
+    """Test results from output and report, and whether no test runner was recognized.
 
-    Who reads them is loaded when there is something to read.
+    The readers are imported only when there is output to read.
     """
     from ralphproof.checks.readers.runner_output import read_runner_output
 
@@ -273,20 +275,20 @@ def _read_tests(output: str, report: ExpectedReport | None) -> tuple[SuiteResult
 
 
 class _LogSearch:
-    """Looks for texts in a log of any length, a block of whole lines at a time, and keeps no more of it than that.
+    """Searches a log of any length in blocks of whole lines, and keeps no more than one block.
 
-    `cut` says that there is a line in it that tells how much is missing: no command printed that.
+    `cut` says that the log has a line about dropped bytes, which is not output of the command.
     """
 
     def __init__(self, *texts: str, cut: bool) -> None:
         self.found: set[str] = set()
-        # One letter for each byte: no block can end in the middle of one.
+        # One character for each byte: no block can end within one.
         self._wanted = {text: text.encode("utf-8", "surrogatepass").decode("latin-1") for text in texts if text}
         self._overlap = max(map(len, self._wanted.values()), default=1) - 1
         self._cut, self._open, self._before = cut, "", ("", "")
 
     def feed(self, data: bytes) -> None:
-        """More of the log; nothing more where there is nothing in it."""
+        """Search more of the log; empty data ends it."""
         if not self._wanted:
             return
         self._open += data.decode("latin-1")
@@ -304,7 +306,7 @@ class _LogSearch:
 
 
 def _read_log(log: str, search: _LogSearch) -> tuple[str, str]:
-    """The log's text, its middle left out where it is long, and the digest of all of it, which is searched."""
+    """The text of the log, without the middle of a long one, and the digest of the whole, which is searched."""
     digest = hashlib.sha256()
     head, tail, size = b"", b"", 0
     try:
@@ -327,10 +329,9 @@ def _read_log(log: str, search: _LogSearch) -> tuple[str, str]:
 
 
 def _join_ends(head: bytes, tail: bytes) -> bytes:
-    """Both ends of a long text, and between them a mark in a line of its own.
+    """Both ends of a long text, with a mark on a line of its own between them.
 
-    They end and begin with whole lines, if lines are short: where a time above has one more digit, no line is torn
-    elsewhere than the last time.
+    They end and begin at line breaks if lines are short: a longer duration further up must not move the cut.
     """
     end, begin = head.rfind(b"\n", -MAX_LINE_BYTES) + 1, tail.find(b"\n", 0, MAX_LINE_BYTES) + 1
     return b"%s\n%s\n%s" % (head[: end - 1] if end else head, TRUNCATION_MARK.encode(), tail[begin:])

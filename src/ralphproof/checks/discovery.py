@@ -15,22 +15,19 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-# The files at the top of a project, and what they propose. Reads; executes nothing.
-
-
 MAX_ENTRIES = 2000  # of a folder are looked at
 
 
 @value
 class ProposedCheck:
-    """A check that a project seems to have, and the file that says so."""
+    """A check that a project seems to have, and the file that indicates it."""
 
     command: str
     source: str
 
 
 class ProjectFiles:
-    """The top of a project. Each file is read once, never more than 1 MiB of it; `notes` tells what was passed over."""
+    """The top folder of a project. Each file is read once, at most 1 MiB; `notes` lists files that were skipped."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -38,16 +35,16 @@ class ProjectFiles:
         self.notes: list[str] = []
 
     def first_existing(self, *names: str) -> str:
-        """The first of these that is there; empty where none is."""
+        """The first of these that exists; empty where none does."""
         return next((name for name in names if os.path.exists(os.path.join(self._root, name))), "")
 
     def executable(self, *names: str) -> str:
-        """The first of these that is a program; empty where none is."""
+        """The first of these that is executable; empty where none is."""
         paths = {name: os.path.join(self._root, name) for name in names}
         return next((name for name, path in paths.items() if os.path.isfile(path) and os.access(path, os.X_OK)), "")
 
     def list_files(self, folder: str, shape: str) -> list[str]:
-        """The files of a folder whose whole names match, with the folder before them; none where it cannot be read."""
+        """The paths of the files in a folder whose whole names match; empty where it cannot be read."""
         from itertools import islice
 
         try:
@@ -58,7 +55,7 @@ class ProjectFiles:
         return sorted(os.path.join(folder, name) for name in found if re.fullmatch(shape, name))
 
     def text(self, name: str) -> str:
-        """A file's text; empty where there is none that can be used."""
+        """The text of a file; empty where it is missing or unusable."""
         if name not in self._texts:
             self._texts[name] = self._read(name)
         return self._texts[name]
@@ -93,9 +90,6 @@ class ProjectFiles:
         return set(re.findall(r"^\[([^\]\n]+)\]", self.text(name), re.MULTILINE))
 
 
-# The checks of a Python project, by its own files.
-
-
 VENV_FOLDERS = (".venv", "venv")
 PYPROJECT_FILE = "pyproject.toml"
 MAX_TEST_FILES = 20  # files are read to learn how they are written
@@ -105,7 +99,7 @@ _ONLY_PYTEST = re.compile(r"^(?:(?:async )?def test_|import pytest\b|from pytest
 
 
 def python_checks(top: ProjectFiles, environ: Mapping[str, str]) -> Iterator[tuple[str, ProposedCheck]]:
-    """What each check aims at, and the check."""
+    """The purpose of each check, and the check."""
     project = top.toml(PYPROJECT_FILE)
     tools = _toml_table(project, "tool")
     if source := top.first_existing("ruff.toml", ".ruff.toml") or ("ruff" in tools and PYPROJECT_FILE):
@@ -129,7 +123,7 @@ def _toml_table(data: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _tool_path(top: ProjectFiles, name: str) -> str:
-    """A program of the project's own environment, else by its name alone."""
+    """A program of the project's own environment, else its plain name."""
     if top.first_existing("uv.lock"):
         return f"uv run {name}"
     return top.executable(*(f"{folder}/bin/{name}" for folder in VENV_FOLDERS)) or name
@@ -149,7 +143,7 @@ def _pytest_check(top: ProjectFiles, environ: Mapping[str, str], source: str) ->
 
 
 def _pytest_source(top: ProjectFiles, project: dict[str, Any], tools: dict[str, Any]) -> str:
-    """The file that says that pytest runs here; empty where none does."""
+    """The file that shows that the project uses pytest; empty where none does."""
     if "pytest" in tools or any(map(_PYTEST.match, _requirements(project, tools))):
         return PYPROJECT_FILE
     if source := top.first_existing(
@@ -169,7 +163,7 @@ def _names_pytest(text: str) -> bool:
 
 
 def _requirements(project: dict[str, Any], tools: dict[str, Any]) -> Iterator[str]:
-    """Everything that a project file says must be installed."""
+    """All dependencies that a project file names."""
     about, poetry = _toml_table(project, "project"), _toml_table(tools, "poetry")
     lists = [about.get("dependencies"), *_toml_table(about, "optional-dependencies").values()]
     for holder, name in ((project, "dependency-groups"), (_toml_table(tools, "pdm"), "dev-dependencies")):
@@ -182,7 +176,7 @@ def _requirements(project: dict[str, Any], tools: dict[str, Any]) -> Iterator[st
 
 
 def _checks_by_test_files(top: ProjectFiles, environ: Mapping[str, str]) -> Iterator[ProposedCheck]:
-    """Tests without a word on who runs them: the standard library does, unless they are written for pytest."""
+    """Tests without a configured runner: unittest, unless they are written for pytest."""
     folders = {folder: names for folder in ("", "tests", "test") if (names := top.list_files(folder, _TEST_FILE))}
     every = [name for names in folders.values() for name in names]
     if source := next((name for name in every[:MAX_TEST_FILES] if _ONLY_PYTEST.search(top.text(name))), ""):
@@ -199,7 +193,7 @@ def _checks_by_test_files(top: ProjectFiles, environ: Mapping[str, str]) -> Iter
             yield ProposedCheck(f"{run} -s {folder}", names[0])
 
 
-# Looks for checks that a project already has. Reads files; executes nothing.
+# Only reads files; executes nothing.
 
 
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")  # make takes the first of these
@@ -210,19 +204,19 @@ _ASSIGNMENT = re.compile(r"^\s*((export|override|private)\s+)*[\w.-]+\s*(::?:?|\
 
 @value
 class DiscoveredChecks:
-    """What a project's files propose, and which of them could not be read."""
+    """The proposed checks, and notes on files that could not be read."""
 
     proposals: tuple[ProposedCheck, ...]
     notes: tuple[str, ...] = ()
 
 
 def propose_checks(root: str, environ: Mapping[str, str] = os.environ) -> tuple[ProposedCheck, ...]:
-    """Commands that check this project, by its own files; a Makefile's targets stand for the tools beneath them."""
+    """Commands that check this project, from its files; Makefile targets take precedence over the tools they call."""
     return discover_checks(root, environ).proposals
 
 
 def discover_checks(root: str, environ: Mapping[str, str] = os.environ) -> DiscoveredChecks:
-    """The proposals, with a note on each file that was passed over."""
+    """The proposals, with a note on each file that was skipped."""
     top = ProjectFiles(root)
     made = list(_make_checks(top))
     has = {proposal.command.split()[-1] for proposal in made}
@@ -241,7 +235,7 @@ def _make_checks(top: ProjectFiles) -> Iterator[ProposedCheck]:
 
 
 def parse_make_targets(text: str) -> list[str]:
-    """The targets that a Makefile has rules for; variables, recipes, comments and definitions are none."""
+    """The targets of a Makefile's rules, without variables, recipes, comments and definitions."""
     found: list[str] = []
     inside = False
     for line in text.replace("\r\n", "\n").split("\n"):
@@ -275,7 +269,7 @@ _LINTER = r"(?i)(?<![a-z])(?:[a-z]*lint|lints|ruff|typecheck|mypy|pyright|flake8
 
 @value
 class SkillChecks:
-    """The commands that decide, and a line for each word that stands for a check and found none."""
+    """The commands, and a message for each keyword that found no check."""
 
     commands: tuple[str, ...]
     missing: tuple[str, ...] = ()
@@ -284,9 +278,9 @@ class SkillChecks:
 def resolve_skill_checks(
     skill: Skill, root: str, own: tuple[str, ...] = (), environ: Mapping[str, str] = os.environ
 ) -> SkillChecks:
-    """What a skill is verified by. `own` are the checks that the settings name: they are what `auto` stands for.
+    """The checks of a skill. `own` are the checks in the settings, for which `auto` stands.
 
-    Where they name none, the project's files propose them.
+    Without any in the settings, those proposed by the project's files.
     """
     commands: list[str] = []
     missing: list[str] = []

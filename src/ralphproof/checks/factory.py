@@ -1,4 +1,4 @@
-"""Creation of checks from their specs, and the context that check plug-ins are given."""
+"""Creation of checks from their specs, and the context for check plug-ins."""
 
 from __future__ import annotations
 
@@ -30,22 +30,23 @@ NO_TASK = Task("", "")
 
 @value
 class CheckContext:
-    """What the factory of a plug-in is told beside its name and its config.
+    """The context that a plug-in's factory receives beside its name and its config.
 
-    A plug-in is an entry point of the group `ralphproof.checks`, and its name is the method that tasks and settings
-    name. It is called once, before the run begins, as `factory(name, config, context)`, and returns a Check: something
-    with a `name` and `ask(inspection, watch)` that answers with a Finding, with True or False, or with (passed, why).
-    A config that it cannot use it refuses with an exception, whose text the user reads. It is asked in the program's
-    own process, when every process of the agent is gone, and maybe in a thread beside other checks.
+    A plug-in is an entry point of the group `ralphproof.checks`; its name is the method name in tasks and settings. It
+    is called once, before the run begins, as `factory(name, config, context)`, and returns a Check: an object with a
+    `name` and `run(inspection, watch)` that returns a Finding, True or False, or (passed, why). It rejects a config
+    with an exception, whose text is shown to the user. It runs in the program's own process, after every process of the
+    agent has ended, and possibly in a thread beside other checks.
 
-    root     the project's folder, where the work to be looked at lies
-    env      the environment that checks are started with, as it was when the run began, with the task's fields in it:
-             RALPH_TASK_ID, RALPH_TASK_TITLE and so on
-    folder   the run's files; `folder.base(NAME) + ".log"` is a place for a log, `folder.publish(NAME)` shows it
-    sandbox  `sandbox.run(Command(...), watch)` runs a program to its verified end, with nothing left of it
-    task     the task: `id`, `title`, `prompt` (its description), `outcome`, `acceptance`, `spec`; empty ones where the
-             run has a prompt alone
-    stage    the stage that asks; empty for a guardrail
+        root     the project's folder, with the work to check
+        env      the environment of checks, as it was when the run began, with the task's fields: RALPH_TASK_ID,
+                 RALPH_TASK_TITLE and so on
+        folder   the run's files; `folder.log_base(NAME) + ".log"` is a path for a log, `folder.publish(NAME)` publishes
+                 it
+        sandbox  `sandbox.run(Command(...), watch)` runs a program and ends all of its processes
+        task     the task: `id`, `title`, `prompt` (its description), `outcome`, `acceptance`, `spec`; empty where the
+                 run has only a prompt
+        stage    the stage of the check; empty for a guardrail
     """
 
     root: str
@@ -58,10 +59,10 @@ class CheckContext:
 
 @value
 class CheckDependencies:
-    """What checks are made with.
+    """What checks are created with.
 
-    `judges` has the agent that each semantic check asks, by the check's name, and `agent_env` what those are started
-    with; `diff` tells what changed between two trees.
+    `judges` maps the name of each semantic check to its agent, `agent_env` is the environment of those agents, and
+    `diff` returns the difference between two trees.
     """
 
     root: str
@@ -78,7 +79,7 @@ class CheckDependencies:
 
 
 class ConfiguredCheck:
-    """A check whose failures enter the next prompt as the settings say."""
+    """A check whose failures enter the next prompt as configured."""
 
     def __init__(self, check: Check, leaf: CheckSpec) -> None:
         self.name, self.required, self.key = leaf.name, leaf.required, str(getattr(check, "key", ""))
@@ -89,9 +90,9 @@ class ConfiguredCheck:
 
 
 def create_checks(leaves: Iterable[CheckSpec], means: CheckDependencies) -> dict[str, Check]:
-    """Every leaf as a check, by its name; raises Refused where a plug-in cannot be used.
+    """The checks by name; raises Refused where a plug-in cannot be used.
 
-    Checks of a task find its fields in their environment.
+    Checks of a task have its fields in their environment.
     """
     if means.task.id:
         from ralphproof.settings.verification_templates import task_environment
@@ -145,7 +146,7 @@ def _create_judge(leaf: CheckSpec, how: SemanticVerification, means: CheckDepend
 
 
 def _task_text(task: Task) -> str:
-    """The task in its own words, for a judge."""
+    """The task's own text, for a judge."""
     outcome = f"Outcome: {task.outcome}" if task.outcome else ""
     return "\n\n".join(text for text in (task.title, task.prompt, outcome) if text)
 
@@ -164,7 +165,7 @@ def _create_plugin_check(leaf: CheckSpec, how: CustomVerification, means: CheckD
 
 
 def _check_location(leaf: CheckSpec, task: Task) -> str:
-    """Which check is meant, as a user looks for it."""
+    """The check's place in the settings or the task, for messages."""
     if not leaf.stage:
         return f"guardrail {leaf.name}"
     return f"task {task.id}, stage {leaf.stage}, check {leaf.name}"

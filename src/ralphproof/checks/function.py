@@ -21,18 +21,18 @@ MAX_OUTPUT_CHARS = 5000
 
 
 class FunctionCheck:
-    """Asks a function about an iteration's work: True or False, or (passed, why), or a whole Finding."""
+    """A Python function as a check: it returns True or False, (passed, why), or a Finding."""
 
     def __init__(self, function: Callable[[Inspection], object], name: str = "") -> None:
         self.name = name or getattr(function, "__name__", type(function).__name__)
         self._function = function
 
     def renamed(self, name: str) -> FunctionCheck:
-        """The same under another name."""
+        """The same check under another name."""
         return FunctionCheck(self._function, name)
 
     def run(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
-        """Its answer; one that raises, or says neither yes nor no, has failed by itself."""
+        """Call the function; an exception, or any other result, is an error of the check itself."""
         began_s = time.monotonic()
         try:
             finding = self._finding(self._function(inspection))
@@ -65,9 +65,9 @@ class FunctionCheck:
 
 
 class PluginCheck:
-    """A check that an installed package brings. Whatever it raises while it is asked is a finding, and no answer.
+    """A check from an installed package. Whatever it raises becomes a finding.
 
-    `required`, `action` and `hint` are the settings' to say, not its own. Its `key` counts among those of its kind.
+    `required`, `action` and `hint` come from the settings. Its `key` is unique within its type.
     """
 
     def __init__(self, check: Check, name: str, required: bool = True, action: str = "APPEND", hint: str = "") -> None:
@@ -77,7 +77,7 @@ class PluginCheck:
         self._check, self._action, self._hint = check, action, hint
 
     def run(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
-        """Its answer, under our name for it."""
+        """Run it, with the finding under our name for it."""
         guarded = FunctionCheck(lambda looked: self._check.run(looked, watch), self.name)
         found = guarded.run(inspection, watch)
         mark = found.fingerprint or failure_fingerprint(self.name, found.code, f"{found.why}\n{found.output}")
@@ -90,7 +90,7 @@ class PluginCheck:
 def create_plugin_check(
     factory: Callable[..., object], name: str, config: dict[str, Json], context: object
 ) -> Check | str:
-    """The check that a factory makes of this; else why it makes none."""
+    """The check that the factory returns; else why there is none."""
     try:
         made: Any = factory(name, config, context)
         return made if callable(getattr(made, "run", None)) else f"it made {made!r}, which has no run()"

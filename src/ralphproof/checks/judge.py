@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from ralphproof.engine.agent import TurnWatcher
 
 
-# The calls that it takes to get an answer from a judge.
-
-
 MAX_REASON_CHARS = 300
 STOPPED, INTERRUPTED = "stopped", "interrupted"
 CUT_SHORT = (STOPPED, "killed", INTERRUPTED)
@@ -54,7 +51,7 @@ MAX_INTERRUPTIONS = 3  # so often a call is made again that died with its keeper
 
 @value
 class JudgeCall:
-    """What came of one call: what it ruled, or else why it did not."""
+    """The result of one call: a judgement, or why there is none."""
 
     turn: Turn
     judgement: Judgement | None = None
@@ -64,10 +61,10 @@ class JudgeCall:
 
 
 class JudgeCalls:
-    """All that is asked about one tree. Its calls together have one limit of money.
+    """All calls about one tree, with one cost limit.
 
-    `call` makes one of this name, with these criteria, so much money and what was spent before; `begun` says whether
-    there was one of this name before.
+    `call` makes the call of a name with criteria, a cost limit and the cost so far; `begun` tells whether a call of
+    this name was made before.
     """
 
     def __init__(
@@ -82,12 +79,12 @@ class JudgeCalls:
 
     @property
     def spent(self) -> Spent:
-        """What all calls have cost."""
+        """The cost of all calls."""
         return _total_spent(self.calls)
 
     @property
     def billed(self) -> Spent:
-        """The same less what was paid for when somebody stopped a call: that was told then."""
+        """The same without calls that were stopped earlier: their cost was reported then."""
         return _total_spent([call for place, call in enumerate(self.calls) if place not in self._already_billed])
 
     def ask(self, name: str, criteria: tuple[str, ...]) -> JudgeCall:
@@ -106,7 +103,7 @@ class JudgeCalls:
 
     @property
     def left_micro_usd(self) -> int:
-        """What the next call may cost."""
+        """The cost limit of the next call."""
         return self._max_micro_usd - (self.spent.micro_usd or 0)
 
     def _should_retry(self, mine: list[JudgeCall], following: str) -> bool:
@@ -124,7 +121,7 @@ class JudgeCalls:
         return last.malformed and sum(call.malformed for call in mine) < MAX_ANSWERS
 
     def _final(self, last: JudgeCall) -> JudgeCall:
-        """The last call as it counts: where somebody wanted an end, there was to be another one."""
+        """The last call; as stopped, where a stop request prevented another one."""
         if (last.malformed or last.fault) and self._watch.tick() >= STOP:
             return replace(last, why=STOPPED, malformed=False)
         return last
@@ -135,7 +132,7 @@ def _call_name(name: str, run: int) -> str:
 
 
 class CumulativeSpendWatch:
-    """Looks on at a call; what was spent on those before it counts too."""
+    """Watches a call, with the cost of earlier calls added to its own."""
 
     def __init__(self, watch: CheckWatcher, before: Spent) -> None:
         self._watch, self._before = watch, before
@@ -155,14 +152,14 @@ def _total_spent(calls: list[JudgeCall]) -> Spent:
 
 
 def add_spent(one: Spent, other: Spent) -> Spent:
-    """What both have cost together."""
+    """The sum of two costs."""
     if one is NOTHING_SPENT:
         return other
     return replace(one.plus(other), at_least=one.at_least or other.at_least, notional=one.notional or other.notional)
 
 
 def find_call_problem(turn: Turn, brief: TurnInput) -> JudgeCall | None:
-    """A turn that is none that could hold an answer, and why."""
+    """Why a turn has no answer; None where it may have one."""
     fault = classify_fault(turn)
     if isinstance(fault, ServiceFault) and not turn.exit.survivors:
         return JudgeCall(turn, why=short_line(f"an error of the judge: {fault.message}"), fault=fault)
@@ -196,11 +193,8 @@ def _describe_exit(turn: Turn) -> str:
 
 
 def short_line(text: str) -> str:
-    """A text of others in one short line."""
+    """Foreign text as one short line."""
     return truncate_middle(" ".join(strip_control_characters(text).split()), MAX_REASON_CHARS).replace("\n", " ")
-
-
-# Time that a judge's service is given to come back.
 
 
 MAX_FAILURES = 6  # calls in a row that a service may fail
@@ -209,14 +203,14 @@ TICK_S = 0.5
 
 
 class WaitClock:
-    """The time of day, and how to let it pass."""
+    """The time, and waiting; replaced in tests."""
 
     def now(self) -> float:
         """Epoch seconds."""
         return time.time()
 
     def sleep(self, until_s: float, watch: TurnWatcher) -> bool:
-        """Wait until then; False at once where the watcher wants an end."""
+        """Wait until then; False as soon as the watcher requests a stop."""
         end_s = time.monotonic() + until_s - self.now()
         while watch.tick() < STOP:
             left_s = end_s - time.monotonic()
@@ -227,7 +221,7 @@ class WaitClock:
 
 
 class ServiceRetry:
-    """How long a service that fails is waited for. `notes` tells every wait."""
+    """Waits for a service that fails. `notes` lists the waits."""
 
     def __init__(self, waiting: WaitClock, seed: str) -> None:
         self.notes: list[str] = []
@@ -235,11 +229,11 @@ class ServiceRetry:
         self._failures, self._waited_s = 0, 0.0
 
     def reset(self) -> None:
-        """It works again."""
+        """The service answered."""
         self._failures = 0
 
     def wait(self, fault: ServiceFault, watch: TurnWatcher, waited: bool) -> bool:
-        """Wait as long as it takes, unless this was `waited` for before; False where it is not worth it any more."""
+        """Wait before the next call, unless that was `waited` for before a crash; False when it is time to give up."""
         self._failures += 1
         if self._failures >= MAX_FAILURES:
             self.notes.append(f"the judge's service was asked {MAX_FAILURES} times in a row: {fault.message}")
@@ -258,25 +252,25 @@ class ServiceRetry:
         return False
 
 
-# A model as a check. It is asked without tools, in an empty folder, whether work meets criteria.
+# The judge has no tools, and runs in an empty folder.
 
 
 MAX_OUTPUT_CHARS = 5000  # of what is told about one question's criteria
 
 
 def create_nonce() -> str:
-    """What nobody can know who wrote before now."""
+    """A random token that no earlier text can contain."""
     return os.urandom(16).hex()
 
 
 def judge_slug(name: str) -> str:
-    """A judge's name as its calls have it."""
+    """A judge's name within the names of its calls."""
     plain = slugify(name)
     return plain if plain == name.lower() else f"{plain or 'judge'}_{_digest(name)[:6]}"
 
 
 def judge_of_call(call: str, judges: Iterable[str]) -> str | None:
-    """Which of these judges a call of this name asks; None where it asks none of them."""
+    """The judge that made the call of this name; None where none of these did."""
     kind, _, rest = call.partition("_")
     named = rest.partition("_")[2]
     found = (one for one in judges if named == judge_slug(one) or named.startswith(f"{judge_slug(one)}-"))
@@ -284,10 +278,10 @@ def judge_of_call(call: str, judges: Iterable[str]) -> str | None:
 
 
 class Judge:
-    """Asks an agent whether work meets criteria. A pattern in it that refuses it does so without a model.
+    """Asks an agent whether work meets criteria. A negative pattern in the work fails it without a model.
 
     The work is everything since the run began. Every call has a name, a prompt and a nonce of its own; one that was
-    begun before is taken up, and not paid for again. Patterns that are not found prove nothing: without criteria, a
+    started before is resumed, and not paid for again. The absence of patterns proves nothing: without criteria, a
     finding that passes is not required.
     """
 
@@ -301,12 +295,13 @@ class Judge:
         self._required, self._subject, self._nonce = required, subject, nonce
         self._clock = waiting or WaitClock()
         asks = (semantic.check_for, semantic.negative_patterns, semantic.model, semantic.agent, agent and agent.name)
-        # Patterns cost nothing to look for, and whoever copies an answer may not know that it is not required.
+        # Without criteria there is no key: patterns cost nothing, and a copied finding would lose that it is not
+        # required.
         self.key = _digest(repr(("semantic", *asks, subject, required))) if semantic.check_for else ""
         self._slug = judge_slug(name)
 
     def run(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
-        """What the patterns say, then what the judge says: never more than one of the two."""
+        """Look for the patterns; if there are none, ask the judge."""
         criteria, patterns = self._semantic.check_for, self._semantic.negative_patterns
         try:
             diff = self._work(inspection)
@@ -327,7 +322,7 @@ class Judge:
         return self._diff(inspection.start, inspection.snapshot).decode("utf-8", "replace")
 
     def _pattern_finding(self, inspection: Inspection, hit: str) -> Finding:
-        """The work has a pattern in it; the log says which, and where."""
+        """The finding for a pattern in the work; the log says which, and where."""
         name = self._call_name(inspection, 1)
         _write_log(self._folder.log_base(name) + ".log", hit + "\n")
         self._folder.publish(name)
@@ -335,7 +330,7 @@ class Judge:
         return replace(found, log=self._published_log(name, ".log"), digest=_digest(hit))
 
     def _judge(self, agent: Agent, inspection: Inspection, diff: str, watch: CheckWatcher) -> Finding:
-        """Ask about all criteria, as many at a time as one question holds."""
+        """Ask about all criteria, in batches."""
         work = Submission(self._subject, diff, inspection.message)
         criteria, left = self._semantic.check_for, inspection.max_micro_usd
         own = self._semantic.most_micro_usd
@@ -374,7 +369,7 @@ class Judge:
         left_micro_usd: int,
         watch: CumulativeSpendWatch,
     ) -> JudgeCall:
-        """One question, asked or taken up."""
+        """Make one call, or resume it."""
         folder = self._folder
         known = folder.read_prompt(name)
         path = folder.write_prompt(name, known or judge_prompt(criteria, work, self._nonce()))
@@ -406,7 +401,7 @@ class Judge:
         )  # fmt: skip
 
     def _verdict(self, last: JudgeCall, found: Judgement, notes: tuple[str, ...]) -> Finding:
-        """What follows. No work gets by without an answer that it may itself have spoilt: that is its failure."""
+        """The finding. An unreadable answer fails the work, which may itself have caused it."""
         unmet = [ruling.number for ruling in found.rulings if not ruling.met]
         total = len(self._semantic.check_for)
         gap = f"{len(found.rulings)} of {total} criteria were judged, then there was {_describe_no_answer(last)}"
@@ -424,7 +419,7 @@ class Judge:
         return self._finding(False, why=last.why, output="\n".join(notes), errored=True, mark=last.why)
 
     def _published_log(self, name: str, ending: str) -> str:
-        """The log as people find it, from the project's root."""
+        """The path of the published log, relative to the project."""
         return "/".join(self._folder.published_path(name).split("/")[-4:]) + ending
 
     def _finding(
@@ -459,7 +454,7 @@ def _make_folder(room: str) -> None:
 
 
 def _remove_folder(room: str) -> None:
-    """An empty folder is of no use to anybody; whatever an agent left in one may be."""
+    """Remove the folder if it is empty: files that an agent left in it may be of interest."""
     try:
         os.rmdir(room)
     except OSError:

@@ -1,4 +1,4 @@
-"""The question to a judge model about finished work, and parsing of its answer."""
+"""The prompt to a judge model about finished work, and parsing of its answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-# Text in binary content, as a patch of git holds that.
+# Text in the binary content of a git patch.
 
 
 MAX_CHARS = 4 * 1024 * 1024  # of all binary content in a patch is looked at: it is slow to unpack
@@ -31,7 +31,7 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # how a text in UTF-16 begins
 
 
 def iter_binary_text(diff: str) -> Iterator[tuple[str, str]]:
-    """(file, line) of what can be read as text in binary content that is added, as far as the patch holds it."""
+    """(file, line) of readable text in added binary content, as far as the patch contains it."""
     left = MAX_CHARS
     for part in split_diff_by_file(diff):
         packed = part.partition(BINARY_PATCH_MARK)[2]
@@ -43,7 +43,7 @@ def iter_binary_text(diff: str) -> Iterator[tuple[str, str]]:
 
 
 def _new_and_old_content(packed: str) -> tuple[bytes, bytes]:
-    """The new content and the old one. Where both are only told by their difference, what the new one brings."""
+    """The new content and the old one. Where the patch has only deltas, what the new one adds."""
     blocks = packed.split("\n\n")
     new, old = _decode_block(blocks[0]), _decode_block(blocks[1] if len(blocks) > 1 else "")
     new_is_whole, old_is_whole = blocks[0].startswith("literal "), packed.partition("\n\n")[2].startswith("literal ")
@@ -53,7 +53,7 @@ def _new_and_old_content(packed: str) -> tuple[bytes, bytes]:
 
 
 def _text_lines(data: bytes) -> list[str]:
-    """The lines of some content. Where most of it is no text, only what is too long to stand there by chance."""
+    """The lines of a content. Where most of it is not text, only those too long to be coincidence."""
     text = data.decode("utf-16" if data.startswith(UTF16_MARKS) else "utf-8", "replace")
     lines = re.split("[\x00-\x08\x0a\x0e-\x1f\x7f-\x9f\ufffd]", text)
     readable = sum(map(len, lines)) + text.count("\n")
@@ -62,7 +62,7 @@ def _text_lines(data: bytes) -> list[str]:
 
 
 def _decode_block(block: str) -> bytes:
-    """What a block holds, or the beginning of it; its first line says of which kind it is."""
+    """The content of a block, or its beginning; the first line of the block is its kind."""
     import zlib
     from base64 import b85decode
 
@@ -74,7 +74,7 @@ def _decode_block(block: str) -> bytes:
 
 
 def _apply_delta(delta: bytes, base: bytes | None) -> bytes:
-    """What a delta makes of its base. After two sizes come steps, which copy from it or bring new bytes."""
+    """Apply a delta to its base. After two sizes come steps, which copy from the base or insert new bytes."""
     at, made = 0, bytearray()
     for _ in range(2):
         while at < len(delta) and delta[at] & 0x80:
@@ -92,7 +92,7 @@ def _apply_delta(delta: bytes, base: bytes | None) -> bytes:
 
 
 def _copy_step(delta: bytes, step: int, at: int) -> tuple[int, int, int]:
-    """From where, how much, and where the next step is: four bits for bytes of the one, three of the other."""
+    """Offset, size and the position of the next step: four bits for offset bytes, three for size bytes."""
     told = 0
     for bit in range(7):
         if step & (1 << bit):
@@ -101,7 +101,7 @@ def _copy_step(delta: bytes, step: int, at: int) -> tuple[int, int, int]:
     return told & 0xFFFFFFFF, told >> 32 or 0x10000, at
 
 
-# What a model is asked of finished work, and what counts as its answer. What is judged is data: it answers nothing.
+# Prompt and answer. The work is data; nothing in it counts as an answer.
 
 
 DIFF_CHARS, MESSAGE_CHARS, TASK_CHARS, CRITERION_CHARS = 60_000, 8_000, 8_000, 2_000
@@ -113,8 +113,8 @@ LINE_CHARS = 300  # of a reason, a quotation, a criterion, where they are told
 JUDGE_PROMPT_OPENING = "You judge finished work by criteria, one by one."
 _NONCE = r"^The nonce of this call is (\S+)\.$"
 _FENCED = r"(?s)\s*```(?:json)?[ \t]*\n(.*)\n```\s*"
-# A sign in the place of what moves a cursor, ends a line early or is no letter at all; nothing is taken out, or a work
-# could hide in what looks like half an escape sequence.
+# Visible symbols in place of control characters. Nothing is removed, or work could hide in what looks like half an
+# escape sequence.
 _SIGNS = {code: 0x2400 + code for code in range(32) if code not in (9, 10, 13)} | {13: " ", 127: "\u2421"}
 _RULES = """\
 {opening} You have no tools. All there is to judge stands below.
@@ -142,7 +142,7 @@ object is what you hand to it. It has just two members.
 
 @value
 class Submission:
-    """What is judged: the task in its own words, everything that it changed as a patch, what the agent said last."""
+    """What is judged: the task's text, the patch of all changes, and the agent's last message."""
 
     task: str
     diff: str
@@ -151,7 +151,7 @@ class Submission:
 
 @value
 class Ruling:
-    """What was found of one criterion."""
+    """The result for one criterion."""
 
     number: int
     criterion: str
@@ -162,7 +162,7 @@ class Ruling:
 
 @value
 class Judgement:
-    """What was found of all criteria."""
+    """The results for all criteria."""
 
     rulings: tuple[Ruling, ...]
 
@@ -173,7 +173,7 @@ class Judgement:
 
 @value
 class InvalidAnswer:
-    """A text that is no answer, and why not."""
+    """A text that is not a valid answer, and why."""
 
     why: str
 
@@ -181,9 +181,9 @@ class InvalidAnswer:
 def find_negative_pattern(
     patterns: tuple[str, ...], message: str, diff: str, hidden: tuple[tuple[str, str], ...] = ()
 ) -> str | None:  # fmt: skip
-    """The first of the patterns in what the agent said last, or in a line that the diff adds; whatever its case.
+    """The first pattern in the agent's last message or in an added line, ignoring case.
 
-    `hidden` are more of them, (file, line), that the diff does not show.
+    `hidden` are further added lines, as (file, line), that the diff does not show.
     """
     said, changed = message.casefold(), diff.casefold()
     for pattern in patterns:
@@ -195,12 +195,13 @@ def find_negative_pattern(
             return f"{quote_excerpt(pattern)} stands in what the agent said last: {quote_excerpt(line.strip())}"
         for file, line in (*(added_lines(diff) if sought in changed else ()), *hidden):
             if sought in line.casefold():
-                return f"{quote_excerpt(pattern)} stands in a line added to {quote_excerpt(file)}: {quote_excerpt(line.strip())}"
+                where = f"a line added to {quote_excerpt(file)}: {quote_excerpt(line.strip())}"
+                return f"{quote_excerpt(pattern)} stands in {where}"
     return None
 
 
 def describe_absent_patterns(patterns: tuple[str, ...], diff: str) -> str:
-    """What can be said where none of the patterns was found; empty where there are none."""
+    """A note that no pattern was found; empty where there are no patterns."""
     if not patterns:
         return ""
     found, files = "none of the patterns was found", files_without_line_diff(diff)
@@ -212,7 +213,7 @@ def describe_absent_patterns(patterns: tuple[str, ...], diff: str) -> str:
 
 
 def answer_schema(count: int) -> str:
-    """The JSON Schema of an answer about so many criteria, in the form that every service takes as a strict one."""
+    """The JSON Schema of an answer about `count` criteria, in the strict form that every service accepts."""
     import json
 
     members = {
@@ -228,7 +229,7 @@ def _object(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def judge_prompt(criteria: tuple[str, ...], work: Submission, nonce: str) -> str:
-    """What the judge is asked. Nothing in it can be taken for an answer to it."""
+    """The prompt. No foreign text in it can be mistaken for instructions or an answer."""
     diff, left_out = shorten_diff(_make_safe(work.diff, nonce), DIFF_CHARS, nonce)
     named = [f"- {name[:NAME_CHARS]}" for name in left_out[:MOST_NAMED]]
     named += [f"- and {len(left_out) - MOST_NAMED} more"] if len(left_out) > MOST_NAMED else []
@@ -256,7 +257,7 @@ def _section_edge(what: str, part: str, nonce: str) -> str:
 
 
 def _make_safe(text: str, nonce: str) -> str:
-    """Foreign text as it may stand in the question: legible, and without the nonce, however it came by it."""
+    """Foreign text for the prompt: legible, and without the nonce."""
     legible = re.sub("[\x80-\x9f\ud800-\udfff]", "\ufffd", text.replace("\r\n", "\n").translate(_SIGNS))
     while nonce and nonce in legible:
         legible = legible.replace(nonce, "")
@@ -264,13 +265,13 @@ def _make_safe(text: str, nonce: str) -> str:
 
 
 def extract_nonce(prompt: str) -> str:
-    """The nonce of a question that was asked before; empty where there is none."""
+    """The nonce of an earlier prompt; empty where there is none."""
     found = re.search(_NONCE, prompt, re.MULTILINE)
     return found[1] if found else ""
 
 
 def extract_diff(prompt: str) -> str:
-    """The diff as a question shows it: that alone can be quoted."""
+    """The diff in a prompt: only that can be quoted."""
     nonce = extract_nonce(prompt)
     after = prompt.partition(f"\n{_section_edge('BEGIN', 'DIFF', nonce)}\n")[2]
     return after.partition(f"\n{_section_edge('END', 'DIFF', nonce)}\n")[0] if nonce else ""
@@ -279,9 +280,9 @@ def extract_diff(prompt: str) -> str:
 def parse_answer(
     text: str, nonce: str, criteria: tuple[str, ...], diff: str, message: str = ""
 ) -> Judgement | InvalidAnswer:  # fmt: skip
-    """What a text rules on every criterion, where the whole of it is an answer to the question with this nonce.
+    """The ruling on every criterion, where the whole text is an answer to the prompt with this nonce.
 
-    `diff` is the one that the question shows. A criterion counts as met only with a quotation from that.
+    `diff` is the one in the prompt. A criterion counts as met only with a quotation from it.
     """
     try:
         found = _parse_json_answer(text)
@@ -307,7 +308,7 @@ def parse_answer(
 
 
 def _parse_json_answer(text: str) -> object:
-    """The one JSON value that a text is, a code fence around it aside; raises ValueError where it is none."""
+    """The JSON value of the text, with or without a code fence; raises ValueError."""
     import json
 
     if len(text) > ANSWER_CHARS:
@@ -333,7 +334,7 @@ def _parse_ruling(item: object, criteria: tuple[str, ...]) -> Ruling | None:
 
 
 def _require_quote(ruling: Ruling, quotable: QuotableDiff, message: str) -> Ruling:
-    """The ruling as it counts: one that finds a criterion met needs a quotation."""
+    """The ruling; a criterion that is met without a quotation counts as not met."""
     if not ruling.met or quotable.holds(ruling.evidence):
         return ruling
     if not ruling.evidence.strip():
@@ -346,7 +347,7 @@ def _require_quote(ruling: Ruling, quotable: QuotableDiff, message: str) -> Ruli
 
 
 def format_judgement(judgement: Judgement) -> str:
-    """What was found, for people and for the next prompt: a line for each criterion, those that are not met first."""
+    """The result for people and for the next prompt: a line for each criterion, those not met first."""
     rulings = sorted(judgement.rulings, key=lambda ruling: (ruling.met, ruling.number))
     return "\n".join(map(_format_ruling, rulings))
 
@@ -358,6 +359,6 @@ def _format_ruling(ruling: Ruling) -> str:
 
 
 def _single_line(text: str) -> str:
-    """In one line, short, and with nothing in it that moves a cursor or makes a code fence."""
+    """As one short line, without control characters or code fences."""
     line = " ".join(strip_control_characters(text[: 4 * LINE_CHARS]).split()).replace("`", "'")
     return truncate(line, LINE_CHARS, "head").encode("utf-8", "replace").decode()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from queue import SimpleQueue
 
-    # More of an output, of what a model says, or a wish for a tick, which releases it; None that something ended.
+    # Output, events, or a tick request, whose lock is released after the tick; None: something ended.
     Message = bytes | list[Event] | _thread.LockType | None
 
 MIN_PARALLEL, MAX_PARALLEL = 2, 8  # checks at a time, as the machine has processors
@@ -29,10 +29,10 @@ MAX_QUEUED = 32  # messages, from which on a check's output is not handed on: it
 def run_checks_in_parallel(
     checks: tuple[Check, ...], inspection: Inspection, watch: CheckWatcher
 ) -> tuple[Finding, ...]:
-    """The answers in the order of the checks. `watch` is called from this thread alone.
+    """The findings in the order of the checks. `watch` is called from this thread only.
 
-    Of several checks with the same key one is asked. Those that have not begun when the watcher wants an end are not
-    asked at all. Whatever is raised, here or in a check, is raised when nothing of all this runs any more.
+    Of several checks with the same key one is run. Checks that have not started when the watcher requests a stop are
+    not run. An exception, here or in a check, is raised after all checks have ended.
     """
     first: dict[str, int] = {}
     same = [first.setdefault(getattr(check, "key", "") or f"{at}", at) for at, check in enumerate(checks)]
@@ -46,13 +46,13 @@ def run_checks_in_parallel(
 
 
 def _copy_finding(found: Finding, check: Check) -> Finding:
-    """The answer of one check as that of another, which asks the same."""
+    """The finding of one check as that of another with the same key."""
     required = getattr(check, "required", found.required)
     return replace(found, check=check.name, required=required, seconds=0.0, runs=0, spent=None)
 
 
 class _CheckBatch:
-    """Checks that are being asked. What their threads share with the calling one changes in single steps."""
+    """A batch of checks. State shared between threads changes in atomic steps only."""
 
     def __init__(self, checks: tuple[Check, ...], inspection: Inspection) -> None:
         from queue import SimpleQueue
@@ -69,7 +69,7 @@ class _CheckBatch:
         self._spent: dict[int, Spent] = {}
 
     def spent(self, who: int, spent: Spent) -> Spent:
-        """What all have spent, now that one of them has spent this."""
+        """The cost of all checks, with this as the cost of one of them."""
         from ralphproof.checks.judge import NOTHING_SPENT, add_spent
 
         self._spent[who] = spent
@@ -80,11 +80,11 @@ class _CheckBatch:
 
     @property
     def requested(self) -> int:
-        """What is wanted of every check."""
+        """The request to all checks: continue, stop or kill."""
         return KILL if self.cancelled else self._requested
 
     def run(self, watch: CheckWatcher) -> list[Finding]:
-        """Ask all, and hand on to the watcher what comes."""
+        """Run all checks, and pass their messages to the watcher."""
         from threading import Thread
 
         self._tick(watch)
@@ -104,7 +104,7 @@ class _CheckBatch:
         return [self._answers[at] for at in range(len(self._checks))]
 
     def _work(self) -> None:
-        """Ask one after the other, in a thread, until none is left."""
+        """The body of a thread: run checks until none is left."""
         self._started.append(1)
         try:
             for at in self._remaining:
@@ -125,7 +125,7 @@ class _CheckBatch:
             self.messages.put(None)
 
     def _wait(self, watch: CheckWatcher) -> None:
-        """Wait for something to happen, for as long as a tick may wait, and hand it on."""
+        """Wait for messages until the next tick is due, and deliver them."""
         from queue import Empty
 
         try:
@@ -136,7 +136,7 @@ class _CheckBatch:
         self._deliver(watch, first)
 
     def _deliver(self, watch: CheckWatcher, *first: Message) -> None:
-        """Everything that has come. Who wishes for a tick gets one that begins after the wish."""
+        """Deliver all messages. A check that requests a tick gets one that begins after its request."""
         wishes: list[_thread.LockType] = []
         messages = [*first, *(self.messages.get_nowait() for _ in range(self.messages.qsize()))]
         for message in messages:
@@ -156,7 +156,7 @@ class _CheckBatch:
         self._next_tick_s = time.monotonic() + TICK_S
 
     def _cancel(self) -> None:
-        """Have all that runs killed, and wait for its end, whatever comes meanwhile."""
+        """Have all checks killed, and wait for their end, whatever exceptions arrive meanwhile."""
         from queue import Empty
 
         self.cancelled = True  # a thread that only begins now asks nothing
@@ -170,7 +170,7 @@ class _CheckBatch:
 
 
 class _BatchWatch:
-    """Looks on at one check, in its thread, for whoever looks on at all of them."""
+    """The watcher of one check, in its thread."""
 
     def __init__(self, batch: _CheckBatch) -> None:
         self._batch = batch
@@ -180,7 +180,7 @@ class _BatchWatch:
             self._batch.messages.put(chunk)
 
     def events(self, events: list[Event]) -> None:
-        """None of them is lost; no more of them come than the calling thread takes: each tick waits for it."""
+        """Events are never dropped; ticks, which wait for the calling thread, limit their number."""
         whole = [self._batch.spent(id(self), one) if isinstance(one, Spent) else one for one in events]
         self._batch.messages.put(whole)
 

@@ -9,10 +9,9 @@ from ralphproof.engine.failure_fingerprint import failure_fingerprint
 
 
 class PromiseCheck:
-    """Passes where the claim is the one that the rule asks for: the whole word in its tag, and nothing else.
+    """Passes where the claim is the one that the rule requires: exactly that word in its tag.
 
-    A promise that is given proves nothing, so its finding is required only where it is missing: no run is verified by
-    it.
+    A promise proves nothing, so its finding is required only where it is missing: it verifies no run.
     """
 
     def __init__(self, name: str, rule: ClaimRule, required: bool = True) -> None:
@@ -30,7 +29,7 @@ class PromiseCheck:
 
 
 def _describe_claim(claim: Claim | None) -> str:
-    """What was said instead."""
+    """What the agent claimed instead."""
     if claim is None:
         return "no promise"
     if claim.waiting:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     RunGit = Callable[..., ProgramResult]  # a question to git about the objects of a repository
 
 
-# Many contents in one file with a table at its end: one sync makes all of them durable.
+# Bundles: many contents in one file with a table at its end, so that one fsync makes all of them durable.
 
 
 MAGIC = b"RALPHBK1"
@@ -37,11 +37,11 @@ MAX_TABLE_BYTES = 1 << 28
 
 
 class InvalidBundle(Exception):
-    """The file is none, or was not written to its end."""
+    """Not a bundle, or one that was not written completely."""
 
 
 class BundleWriter:
-    """A bundle that has its name only when it is whole. Names are any bytes but NUL."""
+    """Writes a bundle, which gets its final name only when it is complete. Entry names are any bytes but NUL."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -64,13 +64,13 @@ class BundleWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave nothing of what was not finished."""
+        """Remove an unfinished file."""
         if self._file >= 0:
             os.close(self._file)
             os.unlink(self._path + ".new")
 
     def finish(self) -> None:
-        """Sync it, then name it."""
+        """Write the table, sync, and rename to the final name."""
         table = b"\0".join(self._names) + b"\n" + b" ".join(b"%d" % size for size in self._sizes)
         write_all(self._file, table + hashlib.sha256(table).digest() + len(table).to_bytes(8, "big") + MAGIC)
         os.fsync(self._file)
@@ -81,7 +81,7 @@ class BundleWriter:
 
 
 class Bundle:
-    """A whole bundle, to be read. Raises NoBundle."""
+    """Reads a complete bundle. Raises InvalidBundle."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -111,7 +111,7 @@ class Bundle:
         return self._names
 
     def table(self) -> Table:
-        """Where each content lies."""
+        """Offset and size of each entry."""
         found, at = {}, 0
         for name, size in zip(self._names, map(int, self._sizes), strict=True):
             found[name] = (at, size)
@@ -119,11 +119,11 @@ class Bundle:
         return found
 
     def contents(self, wanted: Iterable[bytes] | None = None) -> dict[bytes, bytes]:
-        """What these names stand for, or all. Raises OSError, NoBundle."""
+        """The content of these entries, or of all. Raises OSError, InvalidBundle."""
         return dict(self.iter_contents(wanted))
 
     def iter_contents(self, wanted: Iterable[bytes] | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """The same one by one."""
+        """The same, one entry at a time."""
         table = self.table()
         file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -137,17 +137,15 @@ class Bundle:
             os.close(file)
 
 
-# A copy of a repository, outside the project, from which one that was destroyed is put together again.
-#
-# One folder serves all runs of a repository:
+# The backup. One folder serves all runs of a repository:
 #
 #     objects-N    loose objects, many in one file
-#     files/       packs, and loose objects that are too large for that
-#     RUN.start    what the repository was when a run began: refs, index, settings, and the names of its objects
-#     RUN.last     the same when the run's latest turn began, where refs had moved
+#     files/       packs, and loose objects that are too large for a bundle
+#     RUN.start    the repository at the start of a run: refs, index, settings, and the names of its objects
+#     RUN.last     the same at the start of the run's latest turn, if refs had moved
 #
-# Git never changes an object, so each one is copied once, whatever number of runs begins. Every object is verified by
-# its name (a pack by its checksum) when it is copied, so that damage does not get in, and again when it is put back.
+# Git never changes an object, so each one is copied once, however many runs there are. Every object is verified by its
+# id (a pack by its checksum) when it is copied, so that damage does not get in, and again when it is restored.
 
 
 MAX_COPIED_BYTES = 512 << 20  # copied at one start: about a second. Larger files are linked where both lie on one disk
@@ -156,7 +154,6 @@ LARGE_OBJECT_BYTES = 8 << 20  # a loose object from here on has a file of its ow
 MAX_METADATA_BYTES = 64 << 20  # bytes of refs, index, settings and the like
 MAX_INFLATED_BYTES = 4 << 30  # of one object
 MIN_FREE_BYTES = 256 << 20  # left free on the disk
-MAX_BUNDLES = 32
 START_SUFFIX, LAST_SUFFIX = ".start", ".last"
 META_ENTRY, OBJECTS_ENTRY, TABLE_ENTRY, GIT_PREFIX = b"meta", b"objects", b"table", b"git/"
 BUNDLE_PREFIX, FILES_FOLDER = "objects-", "files"
@@ -178,12 +175,12 @@ LOCK_TIMEOUT_S = 30.0
 
 
 class BackupFailed(Exception):
-    """There is no copy, and this is why: one line that says what to do."""
+    """No backup could be made; the text is one line that says why and what to do."""
 
 
 @value
 class BackupState:
-    """One state of a repository that is kept. `root` is the work tree, `common` the folder of the repository."""
+    """One stored state of a repository. `root` is the work tree, `common` the folder of the repository."""
 
     path: str
     run: str
@@ -197,7 +194,7 @@ class BackupState:
 
 
 def list_backups(folder: str) -> list[BackupState]:
-    """Every state that is kept in a folder, the newest first. What cannot be read counts for nothing."""
+    """Every stored state in a folder, newest first. Unreadable ones are skipped."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -224,7 +221,7 @@ def _read_backup(path: str) -> BackupState | None:
 
 
 def list_bundles(folder: str) -> list[Bundle]:
-    """The bundles of loose objects in a folder. One that cannot be read counts for nothing."""
+    """The bundles of loose objects in a folder. Unreadable ones are skipped."""
     found = []
     for name in os.listdir(folder):
         if name.startswith(BUNDLE_PREFIX) and name[len(BUNDLE_PREFIX) :].isdigit():
@@ -236,7 +233,7 @@ def list_bundles(folder: str) -> list[Bundle]:
 
 
 def metadata_files(kept: BackupState) -> dict[bytes, bytes]:
-    """Refs, index, settings and the like of a state: content by path, with the letter that says what it is."""
+    """Refs, index, settings and the like of a state: content by path, which begins with the mark of the file's kind."""
     bundle = Bundle(kept.path)
     return {
         name[len(GIT_PREFIX) :]: data
@@ -245,7 +242,7 @@ def metadata_files(kept: BackupState) -> dict[bytes, bytes]:
 
 
 def backup_refs(kept: BackupState) -> Refs:
-    """What the refs and HEAD named."""
+    """The commits that the refs and HEAD named."""
     files = {
         name[2:]: data for name, data in metadata_files(kept).items() if name.startswith((PLAIN_MARK, EXECUTABLE_MARK))
     }
@@ -256,7 +253,7 @@ def backup_refs(kept: BackupState) -> Refs:
 
 
 class RepositoryBackup:
-    """The copy of the repository behind `folders`, in a private folder. Several processes may use it."""
+    """The backup, in a private folder, of the repository behind `folders`. Several processes may use it at once."""
 
     def __init__(self, folder: str, root: str, folders: GitFolders) -> None:
         self._folder, self._root, self._folders = folder, root, folders
@@ -266,18 +263,18 @@ class RepositoryBackup:
         return os.path.join(self._folder, run + which)
 
     def find_start(self, run: str) -> BackupState | None:
-        """What is kept of the repository as this run found it, looked up now."""
+        """The stored state of the repository at the start of this run, read again at each call."""
         return _read_backup(self.path(run))
 
     def of_other_runs(self, run: str) -> list[BackupState]:
-        """What is kept of the repository as other runs found it: those that are at work, and those that saw a loss."""
+        """The stored start states of other runs: those that are still running, and those that ended with a loss."""
         return [one for one in list_backups(self._folder) if one.path.endswith(START_SUFFIX) and one.run != run]
 
     def back_up(self, run: str, table: Callable[[], bytes]) -> str:
-        """Copy what is new, and keep the present state under the run's name; what there is to say of that.
+        """Copy new objects and store the present state under the run's name. Returns warnings, or an empty text.
 
-        `table` tells refs that are no files. Where the state of the start is kept already, this one is kept beside it.
-        Raises NoCopy where there can be none.
+        `table` returns the refs where they are not files. If the start state is stored already, this one is stored as
+        the last state. Raises BackupFailed.
         """
         which = LAST_SUFFIX if os.path.exists(self.path(run)) else START_SUFFIX
         try:
@@ -313,15 +310,15 @@ class RepositoryBackup:
         told = []
         if linked:
             told.append(
-                f"{_format_size(linked)} of the repository are kept by links, not copies: they survive that .git is deleted, "
-                "not that its files are overwritten"
+                f"{_format_size(linked)} of the repository are kept by links, not copies: they survive the deletion of "
+                ".git, but not the overwriting of its files"
             )
         if new:
             told.append(f"{len(new)} files of the repository are damaged, and are not copied; see: git fsck")
         return "; ".join(told)
 
     def _metadata(self) -> dict[bytes, bytes]:
-        """Every file of the repository that is no object. Reflogs are left out where it would be too much."""
+        """Every file of the repository that is not an object. Reflogs are left out if the total is too large."""
         found = dict(_metadata_files_below(self._common))
         if PLAIN_MARK + b"HEAD" not in found:
             raise BackupFailed("it has no HEAD")
@@ -334,14 +331,14 @@ class RepositoryBackup:
         return found
 
     def _objects(self) -> Iterator[tuple[bytes, bytes]]:
-        """The key and the path of every object file of the repository, and of those of its submodules."""
+        """Key and path of every object file of the repository and of its submodules."""
         width = (62 if self._folders.algorithm == "sha256" else 38,)
         yield from _list_objects(self._common, b"objects", width)
         for module in _submodules(self._common, b"modules"):
             yield from _list_objects(self._common, module + b"/objects", (38, 62))
 
     def _copied_keys(self) -> set[bytes]:
-        """The keys of all that was copied before."""
+        """The keys of all objects that are already copied."""
         keys = {
             os.fsencode(name)
             for name in os.listdir(os.path.join(self._folder, FILES_FOLDER))
@@ -350,7 +347,9 @@ class RepositoryBackup:
         return keys.union(*(bundle.names for bundle in list_bundles(self._folder)))
 
     def _copy_objects(self, new: dict[bytes, bytes]) -> int:
-        """Copy these objects, by key; those that could not be remain in `new`. How many bytes were only linked."""
+        """Copy these objects, by key; those that could not be copied remain in `new`. Returns the bytes that were only
+        linked.
+        """
         if not new:
             return 0
         loose = [key for key in new if not _has_own_file(key)]
@@ -376,14 +375,15 @@ class RepositoryBackup:
         same_disk = os.stat(self._folder).st_dev == os.stat(self._common).st_dev
         if size > MAX_COPIED_BYTES and not same_disk:
             raise BackupFailed(
-                f"{_format_size(size)} are too much to copy to another disk; set RALPH_STATE_DIR to a folder on the same one"
+                f"{_format_size(size)} are too much to copy to another disk; "
+                "set RALPH_STATE_DIR to a folder on the same disk"
             )
         disk = os.statvfs(self._folder)
         if min(size, MAX_COPIED_BYTES) + MIN_FREE_BYTES > disk.f_bavail * disk.f_frsize:
             raise BackupFailed(f"the disk of {self._folder} is almost full; make room, or set RALPH_STATE_DIR")
 
     def _copy_loose_objects(self, new: dict[bytes, bytes], keys: Iterable[bytes], large: dict[bytes, int]) -> int:
-        """Copy loose objects into one bundle, but for large ones, which are added to those; how many bytes."""
+        """Copy small loose objects into one bundle and add the large ones to `large`. Returns the bytes copied."""
         size = 0
         with BundleWriter(self._next_bundle_path()) as writing:
             for key in keys:
@@ -402,14 +402,13 @@ class RepositoryBackup:
         return size
 
     def _next_bundle_path(self) -> str:
-        """The path of a new bundle."""
         numbers = [
             int(name[len(BUNDLE_PREFIX) :]) for name in os.listdir(self._folder) if name[len(BUNDLE_PREFIX) :].isdigit()
         ]
         return os.path.join(self._folder, f"{BUNDLE_PREFIX}{max(numbers, default=0) + 1}")
 
     def _remove_unused(self, present: set[bytes]) -> None:
-        """Remove copies that neither the repository nor any kept state has."""
+        """Remove copies that neither the repository nor any stored state has."""
         wanted = present.union(*map(_object_keys, list_backups(self._folder)))
         for bundle in list_bundles(self._folder):
             if not wanted.intersection(bundle.names):
@@ -418,20 +417,8 @@ class RepositoryBackup:
             if os.fsencode(name) not in wanted:
                 os.unlink(os.path.join(self._folder, FILES_FOLDER, name))
 
-    def _merge(self, bundles: list[Bundle]) -> None:
-        """Make one bundle of many; an object that two have is kept once."""
-        known: set[bytes] = set()
-        with BundleWriter(self._next_bundle_path()) as writing:
-            for bundle in bundles:
-                for key, content in bundle.iter_contents(name for name in bundle.names if name not in known):
-                    writing.add(key, content)
-                    known.add(key)
-            writing.finish()
-        for bundle in bundles:
-            os.unlink(bundle.path)
-
     def delete(self, run: str) -> None:
-        """Forget the states of a run. The copied objects stay for the next one."""
+        """Delete the states of a run. The copied objects stay for the next run."""
         for which in (LAST_SUFFIX, START_SUFFIX):
             for ending in ("", ".new"):
                 try:
@@ -441,7 +428,7 @@ class RepositoryBackup:
 
 
 class CopiedObjects:
-    """Copied objects by key."""
+    """The copied objects by key."""
 
     def __init__(self, folder: str) -> None:
         self._files = os.path.join(folder, FILES_FOLDER)
@@ -451,7 +438,7 @@ class CopiedObjects:
         self._open: dict[str, int] = {}
 
     def write_to(self, key: bytes, target: bytes) -> bool:
-        """Write an object to this path; whether there is a true copy of it."""
+        """Write an object to this path; False where there is no valid copy of it."""
         if key not in self._locations:
             source = os.path.join(os.fsencode(self._files), key)
             if not _add_file(source, target, key, may_copy=True, links=False):
@@ -477,7 +464,7 @@ class CopiedObjects:
 
 
 def backup_objects(kept: BackupState) -> list[bytes]:
-    """The paths of all objects that a state had."""
+    """The paths of all objects of a state."""
     listed = Bundle(kept.path).contents((OBJECTS_ENTRY,))[OBJECTS_ENTRY]
     return listed.split(b"\0") if listed else []
 
@@ -487,9 +474,9 @@ def _object_keys(kept: BackupState) -> set[bytes]:
 
 
 def describe_loss(kept: BackupState, ask: RunGit, refs: Callable[[], bytes]) -> str:
-    """What the repository lacks of a kept state, in words; empty where it provably has all of it.
+    """What the repository lacks of a stored state, in words; empty only where it provably has all of it.
 
-    `refs` tells all present refs in lines `id name`. Raises nothing: what cannot be told is not proved.
+    `refs` returns all present refs as lines `id name`. Never raises: what cannot be determined counts as lost.
     """
     try:
         return describe_damage(kept, ask, refs) or _lost_refs(kept, ask, refs)
@@ -498,7 +485,9 @@ def describe_loss(kept: BackupState, ask: RunGit, refs: Callable[[], bytes]) -> 
 
 
 def describe_damage(kept: BackupState, ask: RunGit, refs: Callable[[], bytes]) -> str:
-    """The same without commits that only lost their name: others may delete branches too, and work still counts."""
+    """The same without commits that only lost their ref: users may delete branches during a run, and its work still
+    counts.
+    """
     folders = git_folders(kept.root)
     if os.path.islink(os.path.join(kept.root, ".git")) and not kept.git_is_link:
         return "a link stands in the place of .git"
@@ -531,7 +520,7 @@ def describe_damage(kept: BackupState, ask: RunGit, refs: Callable[[], bytes]) -
 def _describe_hidden_history(
     kept: BackupState, files: dict[bytes, bytes], common: bytes, refs: Callable[[], bytes]
 ) -> str:
-    """What was planted so that git shows another history, or has it from elsewhere. More of it may be fetched."""
+    """New files or refs that show another history or one from elsewhere. A shallow clone may be deepened."""
     for path in HISTORY_HIDING_FILES:
         old, full = files.get(PLAIN_MARK + path), os.path.join(common, path)
         if not os.path.lexists(full) or (path == SHALLOW and old is not None):
@@ -547,7 +536,7 @@ def _describe_hidden_history(
 
 
 def _lost_index(kept: BackupState, files: dict[bytes, bytes], common: bytes) -> str:
-    """Whether the index is gone or damaged. A checksum of zeros says that git was told to write none."""
+    """Whether the index is missing or damaged. A checksum of zeros means that git was told to write none."""
     if PLAIN_MARK + INDEX not in files:
         return ""
     width = 32 if kept.algorithm == "sha256" else 20
@@ -585,13 +574,13 @@ def _lost_objects(kept: BackupState, common: bytes, ask: RunGit) -> str:
 
 
 def _ref_tips(kept: BackupState) -> Refs:
-    """What refs and HEAD named, but for what other runs had saved."""
+    """The commits that refs and HEAD named, without the snapshots of other runs."""
     own, refs = f"refs/ralph/{kept.run}/", backup_refs(kept)
     return {ref: name for ref, name in refs.items() if not ref.startswith("refs/ralph/") or ref.startswith(own)}
 
 
 def rev_list_command(kept: BackupState) -> tuple[str, ...]:
-    """The question to git whether all objects are there. A partial clone need not have what its remote has promised."""
+    """The git command that checks that all objects exist. A partial clone need not have what its remote promised."""
     asked = ("rev-list", "--quiet", "--objects")
     if not any(path.endswith(b".promisor") for path in backup_objects(kept)):
         return asked
@@ -599,7 +588,7 @@ def rev_list_command(kept: BackupState) -> tuple[str, ...]:
 
 
 def _lost_refs(kept: BackupState, ask: RunGit, refs: Callable[[], bytes]) -> str:
-    """Whether some commit that had a name has none any more, so that git would free it some day."""
+    """Whether a commit that had a ref has none any more, so that git would prune it some day."""
     now = {words[0].decode() for line in refs().splitlines() if len(words := line.split(b" ", 1)) == 2}
     tips = _ref_tips(kept)
     tips.pop("HEAD", None)  # the run's own ref holds it; another worktree may leave its own as it likes
@@ -614,7 +603,7 @@ def _lost_refs(kept: BackupState, ask: RunGit, refs: Callable[[], bytes]) -> str
 
 
 class _BackupLock:
-    """One process at a time writes into the folder."""
+    """Only one process at a time writes into the folder."""
 
     def __init__(self, folder: str) -> None:
         self._path = os.path.join(folder, "lock")
@@ -637,19 +626,19 @@ class _BackupLock:
 
 
 def object_key(path: bytes) -> bytes:
-    """What a copied object is called: its id, or the file name of a pack."""
+    """The key of a copied object: its id, or the file name of a pack."""
     folder, _, name = path.rpartition(b"/")
     above = folder.rpartition(b"/")[2]
     return name if above == b"pack" else above + name
 
 
 def _has_own_file(key: bytes) -> bool:
-    """Whether it always has a file of its own."""
+    """Whether the object is always copied as a file of its own."""
     return key.startswith(b"pack-")
 
 
 def _list_objects(top: bytes, folder: bytes, widths: tuple[int, ...]) -> Iterator[tuple[bytes, bytes]]:
-    """The keys and paths of loose objects and packs in one store. No link is followed."""
+    """Keys and paths of the loose objects and packs in one object store. Links are not followed."""
     for entry in _list_folder(os.path.join(top, folder)):
         if len(entry.name) == 2 and _is_hex(entry.name) and entry.is_dir(follow_symlinks=False):
             start, above = entry.name, folder + b"/" + entry.name + b"/"
@@ -665,7 +654,7 @@ def _is_hex(name: bytes) -> bool:
 
 
 def _submodules(top: bytes, folder: bytes) -> Iterator[bytes]:
-    """The repositories of submodules."""
+    """The git folders of submodules."""
     try:
         with os.scandir(os.path.join(top, folder)) as listed:
             entries = [entry for entry in listed if entry.is_dir(follow_symlinks=False)]
@@ -681,7 +670,7 @@ def _submodules(top: bytes, folder: bytes) -> Iterator[bytes]:
 
 
 def _metadata_files_below(top: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Every file of a repository and its submodules' that is no object, with its content."""
+    """Every file of a repository and its submodules that is not an object, with its content."""
     for git_dir in (b"", *(module + b"/" for module in _submodules(top, b"modules"))):
         for entry in _list_folder(os.path.join(top, git_dir)):
             if not entry.is_dir(follow_symlinks=False):
@@ -707,7 +696,7 @@ def _files_below(folder: os.DirEntry[bytes], path: bytes) -> Iterator[tuple[byte
 
 
 def _metadata_file(entry: os.DirEntry[bytes], path: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """One such file. What git has not finished, or is only an example, is left out."""
+    """One such file. Locks and samples are left out."""
     if entry.name.endswith((b".lock", b".sample")):
         return
     try:
@@ -729,7 +718,7 @@ def _size_of(path: bytes) -> int:
 
 
 def _read_loose_object(path: bytes) -> bytes | None:
-    """The bytes of a loose object, or of its beginning where it is large; None where it is no file."""
+    """The bytes of a loose object, or its beginning where it is large; None where it is not a regular file."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -742,12 +731,12 @@ def _read_loose_object(path: bytes) -> bytes | None:
 
 
 def _is_valid_object(key: bytes, content: bytes) -> bool:
-    """Whether this is the loose object of that id."""
+    """Whether the content is the loose object with this id."""
     return _inflated_id(iter((content,)), len(key)) == key.decode("ascii", "replace")
 
 
 def _inflated_id(pieces: Iterator[bytes], width: int) -> str:
-    """The id of a loose object; empty where it is none. Only as much is inflated as its head announces."""
+    """The id of a loose object; empty where it is invalid. No more is inflated than its header announces."""
     import hashlib
     import zlib
 
@@ -783,7 +772,7 @@ def _chunks(file: int) -> Iterator[bytes]:
 
 
 def _is_valid_file(path: bytes, key: bytes) -> bool:
-    """Whether the file at a path is the object, or the pack, of that name."""
+    """Whether the file at a path is the object or the pack that the key names."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -814,7 +803,7 @@ def _has_valid_checksum(file: int, width: int) -> bool:
 
 
 def _add_file(source: bytes, target: bytes, key: bytes, may_copy: bool, links: bool = True) -> str:
-    """Copy a file, or link it where it may not be copied; how, or nothing where it is not what its name says."""
+    """Copy a file, or link it where it may not be copied. Returns how, or nothing where its content is not valid."""
     try:
         file = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -841,7 +830,7 @@ def _add_file(source: bytes, target: bytes, key: bytes, may_copy: bool, links: b
 
 
 def _copy_beside(file: int, target: bytes, may_copy: bool) -> str:
-    """Have a copy beside the target: one that shares its blocks, or else a plain one where that may be."""
+    """Copy to a temporary file beside the target: a reflink, or else a plain copy where `may_copy`."""
     new = target + b".new"
     made = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

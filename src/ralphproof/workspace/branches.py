@@ -27,12 +27,12 @@ SHORT_ID_CHARS = 12
 
 
 def is_ref_file(path: bytes) -> bool:
-    """Whether a file of the repository's folder says what a ref names."""
+    """Whether this file in the folder of the repository stores refs."""
     return path in (PACKED_REFS, b"HEAD", b"refs", STASH_LOG) or path.startswith(b"refs/")
 
 
 def parse_ref_files(contents: Mapping[bytes, bytes]) -> Refs:
-    """What branches, tags and remote branches name, and HEAD, by the files that say so. Symbolic ones are left out."""
+    """The commits that branches, tags, remote branches, stashes and HEAD name. Symbolic refs are left out."""
     found: Refs = {}
     packed = (line.partition(b" ") for line in contents.get(PACKED_REFS, b"").split(b"\n"))
     loose = ((content.strip(), b"", path) for path, content in contents.items() if path.startswith(b"refs/"))
@@ -53,7 +53,7 @@ def parse_ref_files(contents: Mapping[bytes, bytes]) -> Refs:
 
 @value
 class RefMove:
-    """A ref that names something else than before; None where it was, or is, not there."""
+    """A ref that names another object than before; None where it did not, or does not, exist."""
 
     ref: str
     old: str | None
@@ -65,7 +65,7 @@ class RefMove:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The short name, without `refs/heads/` or `refs/tags/`."""
         return self.ref.removeprefix(TAGS if self.kind == "tag" else HEADS)
 
     @property
@@ -81,13 +81,13 @@ class BranchTracker:
 
     @property
     def repository_missing(self) -> bool:
-        """Whether the repository itself is not there any more."""
+        """Whether the repository was deleted."""
         folders = self._commits.folders
         needed = (os.path.join(folders.git_dir, "HEAD"), folders.objects)
         return not all(map(os.path.exists, needed))
 
     def keep_tips_reachable(self, refs: Refs) -> None:
-        """Keep every tip from being pruned, whatever becomes of its name during the run."""
+        """Keep every tip from being pruned, even if its ref is deleted during the run."""
         tips = {ref: name for ref, name in refs.items() if ref.startswith((HEADS, TAGS, STASH))}
         if not tips or len(tips) > MAX_TIPS:
             return
@@ -100,9 +100,9 @@ class BranchTracker:
             )
 
     def other_worktrees(self, known: Iterable[str] | None = None) -> dict[str, str]:
-        """The branches that other worktrees work on, by worktree; of the known ones alone, if they are given.
+        """The branches that other worktrees have checked out, by worktree; with `known`, of those worktrees only.
 
-        Somebody else may commit there at any time.
+        Their users may commit there at any time.
         """
         folders = self._commits.folders
         heads = {"": folders.common} if folders.git_dir != folders.common else {}
@@ -113,7 +113,7 @@ class BranchTracker:
         return {name: text for name in sorted(wanted) if (text := _branch_of_worktree(heads[name]))}
 
     def find_moves(self, before: Refs, now: Refs, others: Iterable[str]) -> list[RefMove]:
-        """Branches and tags that are new, gone, or somewhere else; and HEAD, where it is on no branch."""
+        """Branches and tags that are new, deleted or moved; and HEAD, where it is detached."""
         spared = set(others)
         kinds = (HEADS, TAGS, STASH)
         names = sorted(ref for ref in before.keys() | now.keys() if ref.startswith(kinds) and ref not in spared)
@@ -124,7 +124,9 @@ class BranchTracker:
         return found
 
     def describe_lost(self, moves: list[RefMove]) -> list[str]:
-        """A remark for each tip that no longer has its name, with the way to get it back. It is named anew, for us."""
+        """One remark for each tip that lost its ref, with the command that restores it. The tip gets a ref below
+        `refs/ralph/`.
+        """
         told = [move for move in moves if move.ref != HEAD and (move.kind != "stash" or move.new is None)]
         lost = [move for move in told if move.old and not self._still_contains(move)]
         remarks = [self._describe_loss(move) for move in lost[:MAX_LISTED]]
@@ -150,7 +152,8 @@ class BranchTracker:
         if move.new is None:
             what, name = f"{move.label} was deleted; it was at {old[:SHORT_ID_CHARS]}", move.name
         else:
-            what = f"{move.label} was moved from {old[:SHORT_ID_CHARS]} to {move.new[:SHORT_ID_CHARS]}, which does not hold it"
+            moved = f"from {old[:SHORT_ID_CHARS]} to {move.new[:SHORT_ID_CHARS]}"
+            what = f"{move.label} was moved {moved}, which does not contain it"
             name = f"{move.name}-before"
         if not self._commits.object_exists(old):
             return f"{what}, and that is no longer in the repository"
@@ -160,7 +163,7 @@ class BranchTracker:
 
 
 def _branch_of_worktree(folder: str) -> str:
-    """The branch that a worktree works on; nothing where it is on none."""
+    """The branch that a worktree has checked out; empty where it is detached."""
     try:
         text = read_regular_file(os.fsencode(os.path.join(folder, HEAD))).strip()
     except OSError:

@@ -15,7 +15,7 @@ from ralphproof.base.git_layout import git_folders, is_object_id, read_regular_f
 from ralphproof.base.run_program import ProgramResult, find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, isolated_git_environment, user_git_environment
-from ralphproof.workspace.scm import choose_staged_paths, list_raw_changes
+from ralphproof.workspace.staging import choose_staged_paths, list_raw_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.workspace import Snapshot
 
 
-# Where clean checkouts of a project are laid, one at a time and always at the same path; and what is noted of one.
+# The folder of a project's clean checkouts: one at a time, always at the same path.
 
 
 TREE_FOLDER, STATE_FILE, CACHE_FOLDER, REMOVED_PREFIX = "tree", "state.json", "cache", "removed-"
@@ -32,9 +32,9 @@ TREE_FOLDER, STATE_FILE, CACHE_FOLDER, REMOVED_PREFIX = "tree", "state.json", "c
 
 @value
 class CheckoutState:
-    """What lies in the place: for whom it was laid, as the how manieth for their work, and whether it is prepared.
+    """The checkout in the folder: for which check it was made, the number of this attempt, and whether setup was run.
 
-    `names` are those by which it is kept what prepares it: told before anything ran there.
+    `cache_names` are the names of its dependency cache entries, computed before any command ran in it.
     """
 
     owner: str
@@ -44,14 +44,16 @@ class CheckoutState:
 
 
 class CheckoutFolder:
-    """A folder of ours in which a checkout lies while it is needed. It goes in one step: nobody finds half of one."""
+    """A private folder with one checkout at a time. The checkout is removed by a rename, so that it is never half
+    removed.
+    """
 
     def __init__(self, folder: str) -> None:
         self.folder, self.tree = folder, os.path.join(folder, TREE_FOLDER)
 
     @property
     def state(self) -> CheckoutState | None:
-        """What lies there; None where nothing does, or it is not known what."""
+        """The checkout in the folder; None where there is none, or its state file cannot be read."""
         try:
             with open(os.path.join(self.folder, STATE_FILE), encoding="utf-8") as file:
                 data = json.loads(file.read(1 << 16))
@@ -61,7 +63,6 @@ class CheckoutFolder:
         return found if os.path.isdir(os.path.join(self.tree, ".git")) else None
 
     def save_state(self, state: CheckoutState) -> None:
-        """Note what lies there."""
         file = os.path.join(self.folder, STATE_FILE)
         data = {
             "owner": state.owner, "number": state.number, "prepared": state.prepared, "cacheNames": state.cache_names,
@@ -74,7 +75,7 @@ class CheckoutFolder:
             raise wrap_os_error(error) from error
 
     def clear(self) -> None:
-        """Make room: what lies there is gone, and so is what earlier ones left."""
+        """Remove the checkout, and the remains of earlier ones."""
         try:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             if os.path.lexists(self.tree):
@@ -88,7 +89,7 @@ class CheckoutFolder:
             remove_tree(os.path.join(self.folder, name))
 
     def remove(self) -> None:
-        """Nobody needs it any more: only what is kept for the next one stays."""
+        """Remove everything but the dependency cache."""
         if not os.path.isdir(self.folder):
             return
         self.clear()
@@ -97,9 +98,9 @@ class CheckoutFolder:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder with all that is in it, also where folders of it may not be written. No link is followed.
+    """Remove a folder with its content, read-only folders included. Links are not followed.
 
-    What belongs to another user, as in a container, may stay: who clears up next tries again.
+    Files of another user, as left by a container, may remain; the next call tries again.
     """
     shutil.rmtree(path, ignore_errors=True)
     if os.path.isdir(path) and not os.path.islink(path):
@@ -108,7 +109,7 @@ def remove_tree(path: str) -> None:
 
 
 def _make_writable(path: str) -> None:
-    """Make a folder and those in it one that may be written."""
+    """Make a folder and all folders in it writable."""
     try:
         os.chmod(path, stat.S_IRWXU)
         inner = [entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
@@ -118,14 +119,14 @@ def _make_writable(path: str) -> None:
         _make_writable(folder)
 
 
-# A commit as files of their own: a repository beside the source, which shares its objects and nothing else of it.
+# A checkout of a commit: a repository that shares the objects of the source and nothing else.
 
 
 CHECKOUT_TIMEOUT_S = 600.0
 MAX_ALTERNATES_DEPTH = 6  # so deep git follows from one object folder to the next
-# Names that another system could not hold were saved on this one. What is missing here is fetched from nowhere.
+# Names that another system could not store are valid on this one. Missing objects are not fetched.
 CHECKOUT_OPTIONS = ("-c", "core.protectNTFS=false", "-c", "core.protectHFS=false", "-c", "protocol.allow=never")
-# Someone: a commit needs an author. At a time that archives can hold.
+# A commit needs an author. The date is one that archives can store.
 IDENTITY_ENVIRONMENT = {
     f"GIT_{who}_{what}": text
     for who in ("AUTHOR", "COMMITTER")
@@ -134,9 +135,9 @@ IDENTITY_ENVIRONMENT = {
 
 
 def resolve_tree(root: str, revision: str, environ: Mapping[str, str]) -> str | None:
-    """The id of the tree of a commit, or of a tree, in the repository at `root`; None where it is not there.
+    """The tree id of a commit or tree in the repository at `root`; None where it does not exist.
 
-    Nothing that the repository configures runs.
+    Nothing that the repository configures is executed.
     """
     if git_folders(root) is None or revision.startswith("-"):
         return None
@@ -144,12 +145,12 @@ def resolve_tree(root: str, revision: str, environ: Mapping[str, str]) -> str | 
 
 
 def check_out(root: str, revision: str, place: str, environ: Mapping[str, str]) -> None:
-    """At `place`, which is made, a git repository with exactly the files of this commit or tree of the one at `root`.
+    """Create a git repository at `place` with exactly the files of this commit or tree of the repository at `root`.
 
-    HEAD is the commit, and tags are there. Nothing of the source's settings holds, nothing of them runs, and nothing is
-    written there: whoever is killed over this leaves `place` alone. Its objects are needed for as long as `place` is.
-    Folders of submodules are empty. Files are those that git would check out where no filter is set up: LFS pointers
-    stay pointers. Raises Refused where git or the revision is missing, or something is at `place`.
+    HEAD is the commit, and tags are there. No setting of the source applies, none of its hooks or filters run, and
+    nothing is written to it: a process that is killed leaves only `place` behind. The objects of the source are needed
+    as long as `place` is used. Folders of submodules are empty. Files are as git checks them out without filters: LFS
+    pointers stay pointers. Raises Refused where git or the revision is missing, or `place` is not empty.
     """
     source = SourceRepository(root, environ)
     fresh = CheckoutRepository(source, place, environ)
@@ -161,7 +162,7 @@ def check_out(root: str, revision: str, place: str, environ: Mapping[str, str]) 
 
 
 class SourceRepository:
-    """A repository that is only read, and without what it configures."""
+    """A repository that is only read; its settings do not apply."""
 
     def __init__(self, root: str, environ: Mapping[str, str]) -> None:
         """Raises Refused where there is no repository, or no git."""
@@ -176,7 +177,7 @@ class SourceRepository:
         self._env = isolated_git_environment(environ, folders.git_dir, folders.objects, self.root)
 
     def resolve(self, revision: str) -> str | None:
-        """The id that this names; None where it names nothing."""
+        """The id that a revision names; None where there is none."""
         if revision.startswith("-") or "\0" in revision:
             return None
         found = self.run("rev-parse", "-q", "--verify", revision).out.strip().decode("ascii", "replace")
@@ -191,12 +192,12 @@ class SourceRepository:
 
     @property
     def tags(self) -> bytes:
-        """All tags, as git packs them."""
+        """All tags, in the format of `packed-refs`."""
         return self.run("for-each-ref", "--format=%(objectname) %(refname)", "refs/tags").out
 
 
 def object_folders(folders: GitFolders) -> tuple[str, ...]:
-    """Where the objects of a repository lie: its own folder, and those that it borrows from."""
+    """The object folders of a repository: its own, and its alternates."""
     found, next_ones = [folders.objects], [folders.objects]
     for _ in range(MAX_ALTERNATES_DEPTH):
         next_ones = [one for folder in next_ones for one in _alternates(folder) if one not in found]
@@ -230,7 +231,7 @@ def _quote(path: str) -> bytes:
 
 
 class CheckoutRepository:
-    """A repository of its own at `place` with the objects of another one."""
+    """A repository at `place` that borrows the objects of another one."""
 
     def __init__(self, source: SourceRepository, place: str, environ: Mapping[str, str]) -> None:
         self._source, self.place = source, os.path.abspath(place)
@@ -238,7 +239,7 @@ class CheckoutRepository:
         self._env = isolated_git_environment(environ, self.git_dir, os.path.join(self.git_dir, "objects"), self.place)
 
     def create(self) -> None:
-        """Make it, without files. Raises Refused where something is there."""
+        """Create the repository without files. Raises Refused where the folder is not empty."""
         try:
             os.makedirs(self.place, exist_ok=True)
             if os.listdir(self.place):
@@ -270,7 +271,7 @@ class CheckoutRepository:
             file.write(data)
 
     def commit_tree(self, tree: str, parent: str | None) -> str:
-        """A commit of a tree that has none, in the place alone."""
+        """Create a commit of a tree; it is stored in this repository only."""
         before = ("-p", parent) if parent else ()
         return (
             self.run("commit-tree", *before, "-m", "a clean checkout", tree, more=IDENTITY_ENVIRONMENT)
@@ -279,7 +280,7 @@ class CheckoutRepository:
         )
 
     def check_out(self, tree: str, commit: str) -> None:
-        """Put the files there; HEAD is this commit."""
+        """Write the files of the tree; HEAD becomes this commit."""
         self.run("read-tree", "--reset", "-u", tree)
         try:
             self._write_file("HEAD", commit.encode() + b"\n")
@@ -287,7 +288,6 @@ class CheckoutRepository:
             raise wrap_os_error(error) from error
 
     def remove_file(self, path: bytes) -> None:
-        """Remove one of its files."""
         try:
             os.unlink(os.path.join(os.fsencode(self.place), path))
         except OSError as error:
@@ -295,14 +295,14 @@ class CheckoutRepository:
 
     @property
     def index_tree(self) -> str:
-        """The tree of what is in its index."""
+        """The tree of its index."""
         return self.run("write-tree").out.strip().decode()
 
     def run(
         self, *args: str, stdin: bytes = b"", more: dict[str, str] | None = None, good: tuple[int, ...] = (0,),
         over: str = "",
     ) -> ProgramResult:  # fmt: skip
-        """Ask git about this repository, or with it about the files of another folder; raises where it fails."""
+        """Run git in this repository, or with it over the files of another folder; raises where git fails."""
         files = over or self.place
         argv = (self._source.git, "-C", files, *NO_HOOKS_OPTIONS, *CHECKOUT_OPTIONS, *args)
         reply = run_program(
@@ -312,16 +312,16 @@ class CheckoutRepository:
 
 
 def require_success(reply: ProgramResult, what: str, good: tuple[int, ...] = (0,)) -> ProgramResult:
-    """The reply of a git that did what it was asked for; raises DiskFull or HarnessFailed with what it says."""
+    """The result of a git command that succeeded; raises DiskFull or HarnessFailed with git's message."""
     if reply.code in good:
         return reply
     full = b"No space left on device" in reply.err or b"Disk quota exceeded" in reply.err
     raise (DiskFull if full else HarnessFailed)(f"a clean checkout failed: git {what}: {reply.said or reply.code}")
 
 
-# What preparing a checkout made, kept for the next one: dependencies, while what they follow from is the same.
+# A cache of what setup created in a checkout: dependencies, as long as the files that determine them are the same.
 #
-# What was made of the project's own files holds for that very tree alone.
+# What was built from the project's own files is reused for the very same tree only.
 
 
 MANIFESTS = (
@@ -333,7 +333,7 @@ MANIFESTS = (
 )  # fmt: skip
 MAKEFILES = ("Makefile", "makefile", "GNUmakefile", "*.mk")
 WORD_SEPARATORS = r"[\s'\"`;&|()<>=]+"  # a file that a command names decides over what it makes
-# Folders in which nothing but dependencies lies: from them alone the manifests tell what is in them.
+# Folders that contain dependencies only: their content follows from the manifests.
 DEPENDENCIES = ("node_modules", ".venv", "venv", ".yarn", ".pnpm-store", "vendor", ".bundle", "deps", "*.egg-info")
 ANY_TREE, ONE_TREE = "any", "one"  # what is kept for all trees with these manifests, and for one tree
 MAX_ENTRIES, PARTIAL_PREFIX, COPY_TIMEOUT_S = 2, ".half-", 1800.0
@@ -341,15 +341,16 @@ PIP_DIRECT_URL = b"direct_url.json"  # pip notes in it where a package came from
 
 
 class DependencyCache:
-    """What is kept in a folder of ours, at most two of them. One that was not written to its end is never used."""
+    """At most two entries in a private folder. An entry that was not written completely is never used."""
 
     def __init__(self, folder: str, setup: tuple[str, ...], environ: Mapping[str, str]) -> None:
         self._folder, self._setup, self._environ = os.path.join(folder, CACHE_FOLDER), setup, environ
 
     def entry_names(self, fresh: CheckoutRepository, tree: str) -> tuple[str, ...]:
-        """By which names something may be kept for a checkout of this tree: for all with its manifests, for it alone.
+        """Names of the cache entries for a checkout of this tree: one for all trees with the same manifests, one for
+        this tree.
 
-        To be asked before anything ran there: it could make the files seem to be others.
+        Call it before any command runs in the checkout, which could make the files look like others.
         """
         entries = (entry.split(b"\t", 1) for entry in fresh.run("ls-tree", "-r", "-z", tree).out.split(b"\0") if entry)
         words = {word.removeprefix("./") for command in self._setup for word in re.split(WORD_SEPARATORS, command)}
@@ -358,7 +359,7 @@ class DependencyCache:
         return _entry_name(ANY_TREE, (self._setup, known)), _entry_name(ONE_TREE, (self._setup, tree))
 
     def restore(self, fresh: CheckoutRepository, names: tuple[str, ...]) -> bool:
-        """Lay what was kept into a fresh checkout; whether there was something that fits it."""
+        """Copy a matching entry into a fresh checkout; False where there is none."""
         found = next((path for name in names if os.path.isdir(path := os.path.join(self._folder, name))), "")
         if not found:
             return False
@@ -373,7 +374,9 @@ class DependencyCache:
         return True
 
     def save(self, fresh: CheckoutRepository, names: tuple[str, ...]) -> None:
-        """Keep what lies in a checkout beside its files, by the first of its names where it is dependencies alone."""
+        """Store what setup created beside the tracked files: under the first name if it is dependencies only, else the
+        second.
+        """
         listed = fresh.run("ls-files", "-z", "--others", "--directory").out.split(b"\0")
         paths = sorted(path.rstrip(b"/") for path in listed if path)
         if not paths:
@@ -393,7 +396,7 @@ class DependencyCache:
             self._remove_partial()
 
     def _copy_partial(self, place: bytes, paths: list[bytes]) -> str:
-        """What lies at these paths, where nobody looks for it yet."""
+        """Copy these paths into an entry that is not visible yet."""
         half = os.path.join(self._folder, f"{PARTIAL_PREFIX}{os.getpid()}")
         os.makedirs(files := os.path.join(half, "files"))
         self._copy([(os.path.join(place, path), path) for path in paths], os.fsencode(files))
@@ -407,7 +410,7 @@ class DependencyCache:
                 remove_tree(os.path.join(self._folder, name))
 
     def _copy(self, paths: Iterable[tuple[bytes, bytes]], place: bytes) -> None:
-        """Copies, so that who changes one of them changes no other. Links stay links."""
+        """Copies, so that changes of one do not reach the other. Links stay links."""
         program = find_program("cp", self._environ.get("PATH", os.defpath), outside="") or "/bin/cp"
         for source, path in paths:
             target = os.path.join(place, path)
@@ -434,7 +437,7 @@ def _paths_below(found: str, paths: Iterable[bytes]) -> Iterator[tuple[bytes, by
 
 
 def _is_free(place: str, path: bytes) -> bool:
-    """Whether something can be laid there: nothing is, and every folder above it is one. A link could lead anywhere."""
+    """Whether nothing exists at the path and its parents are real folders: a link could lead anywhere."""
     *above, _ = path.split(b"/")
     at = os.fsencode(place)
     for name in above:
@@ -449,7 +452,7 @@ def _matches(path: bytes, names: tuple[str, ...]) -> bool:
 
 
 def _has_own_code(place: str, paths: Iterable[bytes]) -> bool:
-    """Whether pip installed a copy of something in the checkout: that is made of its files."""
+    """Whether pip installed a copy of the checkout itself: it then contains the files of this tree."""
     from urllib.parse import quote
 
     here = f"file://{quote(place)}".encode()
@@ -471,7 +474,7 @@ def _read_text(path: bytes) -> bytes:
         return b""
 
 
-# What would be committed of a run, as files of their own: the last commit, and what the run changed since it began.
+# A checkout of what a run would commit: the last commit, and the changes of the run since it began.
 
 
 USER_INDEX_COMMANDS = ("ls-files", "check-ignore")  # of their index, and of their rules of what is ignored
@@ -480,7 +483,7 @@ DELETED_MODE = b"000000"
 
 @value
 class PendingWork:
-    """Work that a commit would keep: all from `began` to `now` that is not the user's own, which is `theirs`."""
+    """Work that a commit would contain: all changes from `began` to `now` that are not the user's own `user_paths`."""
 
     began: Snapshot
     now: Snapshot
@@ -488,9 +491,9 @@ class PendingWork:
 
 
 def check_out_pending_work(root: str, work: PendingWork, place: str, environ: Mapping[str, str]) -> str:
-    """At `place` what `check_out` would make of the commit that the run's work would become; the id of its tree.
+    """Check out the commit that the run's work would become, as `check_out` does. Returns the id of its tree.
 
-    The commit and its tree are made there alone. A file that is left out of the commit is as HEAD has it, or missing.
+    Commit and tree are created in `place` only. A file that the commit leaves out is as in HEAD, or missing.
     """
     began, now = work.began.tree, work.now.tree
     if began is None or now is None:
@@ -514,7 +517,7 @@ def check_out_pending_work(root: str, work: PendingWork, place: str, environ: Ma
 
 
 def _check_out_index(fresh: CheckoutRepository, head: str | None, paths: list[bytes]) -> str:
-    """Put the files of the index there, with these as a commit would have them: they were saved as they lay on disk."""
+    """Write the files of the index. These paths were saved as raw bytes, and are converted as a commit would."""
     tree = _commit_index(fresh, head)
     if not paths:
         return tree
@@ -531,7 +534,7 @@ def _commit_index(fresh: CheckoutRepository, head: str | None) -> str:
 
 
 class _UserRepositoryQuery:
-    """Answers what is asked about the user's files with nothing of theirs but index and rules: no filter runs."""
+    """Runs git about the user's files with nothing of theirs but index and ignore rules: no filter is executed."""
 
     def __init__(self, source: SourceRepository, fresh: CheckoutRepository, environ: Mapping[str, str]) -> None:
         self._source, self._fresh = source, fresh

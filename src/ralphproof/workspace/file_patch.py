@@ -13,7 +13,7 @@ MAX_DIFF_BYTES = 1 << 20  # difflib takes quadratic time
 
 
 def file_patch(path: bytes, old: Entry | None, new: Entry | None, read: Callable[[str], bytes]) -> bytes:
-    """Header and hunks; binary or large content only by its name."""
+    """Header and hunks; binary or large content is only named."""
     head = b"diff --git a/%s b/%s\n" % (path, path) + _mode_lines(old, new)
     before, after = read(old[1]) if old else b"", read(new[1]) if new else b""
     if before == after:
@@ -41,6 +41,6 @@ def _hunks(before: bytes, after: bytes, old_name: bytes, new_name: bytes) -> byt
 
 
 def _split_lines(content: bytes) -> list[bytes]:
-    """git ends lines at newlines alone."""
+    """As git does: at newlines only."""
     *whole, last = content.split(b"\n")
     return [line + b"\n" for line in whole] + ([last] if last else [])

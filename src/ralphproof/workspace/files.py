@@ -1,4 +1,4 @@
-"""Files of a work tree, read again only where they may have changed, and when each last changed."""
+"""Reading of work tree files, again only where they may have changed, and their change times."""
 
 from __future__ import annotations
 
@@ -20,22 +20,20 @@ if TYPE_CHECKING:
     Signature = tuple[int, ...]
 
 
-# Looking at files: what a path holds now, read again only where it may have changed.
-
-
+OWN_NAMES = (b".ralph", b".ralph-active")  # at the top of a project; never saved
 MAX_FILE_BYTES = 50 * 1024 * 1024
 SETTLED_NS = 2_000_000_000  # a file changed less than this before we read it may change again unseen (coarse clocks)
 
 
 class UnreadableFile(Exception):
-    """The path is there and cannot be read; `signature` tells whether it is still as it was."""
+    """The path exists and cannot be read; `signature` tells whether it is unchanged."""
 
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
 
 
 class FileReader:
-    """Turns paths below `root` into entries; content goes to `keep`, which names it."""
+    """Reads paths below `root` as git entries; `keep` stores a content and returns its id."""
 
     def __init__(self, root: str, keep: Callable[[bytes], str]) -> None:
         self.root, self._keep = os.fsencode(root), keep
@@ -44,12 +42,14 @@ class FileReader:
         self.too_large: set[bytes] = set()
 
     def start_scan(self) -> None:
-        """Start a new look at everything."""
+        """Begin a new pass over all files."""
         self._folders = {b"": True}
         self.too_large = set()
 
     def read_entry(self, path: bytes) -> Entry | None:
-        """What the path holds; None where it holds nothing that is saved. Too large a file goes to `large`."""
+        """The entry at the path; None where there is nothing to save. A file over the size limit is added to
+        `too_large`.
+        """
         full = self.root + b"/" + path
         try:
             state = os.lstat(full) if self._is_inside_root(os.path.dirname(path)) else None
@@ -65,7 +65,7 @@ class FileReader:
         return self._entry(path, full, state)
 
     def _is_inside_root(self, folder: bytes) -> bool:
-        """Whether no symbolic link lies on the way: behind one are files of somewhere else."""
+        """Whether no symbolic link is among the parent folders: behind one are files outside the root."""
         if folder not in self._folders:
             above = self._is_inside_root(os.path.dirname(folder))
             self._folders[folder] = above and stat.S_ISDIR(os.lstat(self.root + b"/" + folder).st_mode)
@@ -89,7 +89,7 @@ class FileReader:
         return entry
 
     def clear_cache(self) -> None:
-        """Read everything again."""
+        """Read every file again."""
         self._seen.clear()
 
 
@@ -98,7 +98,7 @@ def _signature(state: os.stat_result) -> Signature:
 
 
 def _read_stable(full: bytes) -> tuple[bytes, bytes, Signature] | None:
-    """Mode, content, and the signature that both belong to. A file that keeps changing is taken as last read."""
+    """Mode, content, and the signature of both. A file that keeps changing is taken as last read."""
     last = None
     for _ in range(3):
         try:
@@ -132,11 +132,11 @@ def git_mode(state: os.stat_result) -> bytes:
     return MODE_EXECUTABLE if state.st_mode & 0o100 else MODE_FILE
 
 
-# Telling a turn's changes from earlier ones by the time at which the kernel last saw a file change.
+# Separation of a turn's changes from earlier ones by ctime.
 #
-# A file's ctime cannot be set back. A changed file whose ctime lies before the turn's beginning was changed by a check,
-# or by a person, and not by this turn. The instant is read off a file as well: the clock that stamps files is coarser
-# than the one that programs ask.
+# The ctime of a file cannot be set back. A changed file whose ctime lies before the turn was changed by a check or by a
+# person, not by this turn. The mark is the ctime of a file too, because the clock that stamps files is coarser than the
+# one that programs read.
 
 
 IGNORED_FOLDERS = frozenset((b".git", b".ralph", b".ralph-active", b"node_modules", b".venv", b"__pycache__"))
@@ -144,36 +144,38 @@ CLOCK_STEP_S = 0.001  # well under a step of that clock, which takes some millis
 
 
 class ChangeTimes:
-    """An instant, and what was touched after it."""
+    """A mark in time, and which files were changed after it."""
 
     def __init__(self, root: str, private: str) -> None:
         self._root, self._stamp = os.fsencode(root), os.path.join(os.fsencode(private), b"instant")
         self._mark_ns = self._last_look_ns = self._stored_mark()
 
     def mark_now(self) -> None:
-        """Now is the instant, and later than everything before: the clock of the files goes in steps."""
+        """Set the mark to now. Waits for the next step of the coarse file clock, so that it is later than any earlier
+        change.
+        """
         before = self._touch(self._stamp)
         while (instant := self._touch(self._stamp)) == before:
             time.sleep(CLOCK_STEP_S)
         self._mark_ns = self._last_look_ns = instant
 
     def unchanged_since_mark(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Those of the paths that were not touched since the instant; for a deleted one its folder tells."""
+        """Those of the paths that were not changed since the mark; for a deleted path its folder counts."""
         return tuple(path for path in paths if self._ctime_ns(path.encode("utf-8", "surrogateescape")) < self._mark_ns)
 
     def changed_since(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
-        """Those of the paths that were last touched after another instant, whatever we ourselves left behind aside."""
+        """Those of the paths that were last changed after this instant, without our own temporary files."""
         names = ((path, path.encode("utf-8", "surrogateescape")) for path in paths)
         others = ((path, name) for path, name in names if not os.path.basename(name).startswith(TEMPORARY_PREFIX))
         return tuple(path for path, name in others if self._ctime_ns(name) > instant_ns)
 
     def has_activity(self) -> bool:
-        """Whether any file or folder was touched since the instant, or since this was last asked."""
+        """Whether any file or folder was changed since the mark, or since the last call."""
         before, self._last_look_ns = self._last_look_ns, self._touch(self._stamp + b"-looked")
         return any(changed >= before for changed in _ctimes_below(self._root))
 
     def _stored_mark(self) -> int:
-        """The instant that another process marked last: we may go on with what it began."""
+        """The mark that another process set last: this process may continue its run."""
         try:
             return os.stat(self._stamp).st_ctime_ns
         except OSError:

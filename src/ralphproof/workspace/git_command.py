@@ -1,4 +1,4 @@
-"""Options and environments for calling git, filters to leave out, and git with the user's own settings."""
+"""Git commands: options and environments, disabled filters, and git with the user's settings."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from ralphproof.base.git_layout import GitFolders
 
 
-# Of git's own variables, those that say who the user is, which settings are theirs, and how a remote is reached.
-# All others redirect git, or change what its answers look like.
+# Git variables that are passed on: the user's identity, their settings, and access to remotes. All others redirect git
+# or change its output.
 USER_GIT_VARIABLES = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CONFIG", "GIT_SSH", "GIT_SSL_", "GIT_PROXY_COMMAND")
 
 
 def user_git_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The user's environment without anything that redirects git, and without a way to ask questions."""
+    """The user's environment without variables that redirect git, and without prompts."""
     kept = {
         name: text
         for name, text in environ.items()
@@ -33,7 +33,7 @@ def user_git_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def isolated_git_environment(environ: Mapping[str, str], git_dir: str, objects: str, root: str) -> dict[str, str]:
-    """For bookkeeping: nothing that the user or the repository configured takes part."""
+    """For internal git calls: no setting of the user or the repository applies."""
     return {
         "PATH": environ.get("PATH", os.defpath), "HOME": "/nonexistent", "LC_ALL": "C",
         "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_ATTR_NOSYSTEM": "1",
@@ -43,15 +43,15 @@ def isolated_git_environment(environ: Mapping[str, str], git_dir: str, objects: 
     }  # fmt: skip
 
 
-# Given on the command line, these win over any file that someone may have written to.
-# A file may be called `:!x`: no name that we hand over is a pattern.
-NO_HOOKS_OPTIONS = ("--literal-pathspecs", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null",
-                "-c", "core.pager=cat", "-c", "gc.auto=0", "-c", "maintenance.auto=false")  # fmt: skip
+# On the command line these override any configuration file. Literal pathspecs, because a file may be called `:!x`.
+NO_HOOKS_OPTIONS = (
+    "--literal-pathspecs", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.pager=cat",
+    "-c", "gc.auto=0", "-c", "maintenance.auto=false",
+)  # fmt: skip
 
 
-# Filters that a repository's own settings name. What keeps the books for a user runs none of them.
-#
-# An agent can write `.git/config`. Filters that the user set up for all of their repositories (Git LFS, say) are theirs.
+# Filters from the repository's own settings, which an agent can write. They are not run; those from the user's own
+# settings (Git LFS, say) are.
 
 
 CONFIG_FILES = ("config", "config.worktree")
@@ -60,9 +60,9 @@ FILTER_COMMANDS = ("clean", "smudge", "process")
 
 
 def find_local_filters(git: str, root: str, folders: GitFolders, env: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """The filters that the repository's own settings name, each with the programs that the user's settings name for it.
+    """The filters that the repository's own settings name, each with the commands from the user's settings for it.
 
-    Git is asked only where those settings speak of filters at all.
+    Git is run only if those settings mention filters at all.
     """
     if not _may_have_filters(folders):
         return {}
@@ -94,7 +94,7 @@ def _may_have_filters(folders: GitFolders) -> bool:
 
 
 def disabled_filters_environment(filters: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """The environment in which git runs of these filters what the user set up, and nothing else."""
+    """The environment in which git runs only the user's commands for these filters."""
     settings = [
         (f"filter.{name}.{program}", programs.get(program, ""))
         for name, programs in sorted(filters.items())
@@ -106,20 +106,17 @@ def disabled_filters_environment(filters: Mapping[str, Mapping[str, str]]) -> di
     return given | {"GIT_CONFIG_COUNT": str(len(settings))} if settings else {}
 
 
-# Git as the user has it, for questions and for branches: with their settings, and without any hook.
-
-
 USER_GIT_TIMEOUT_S = 120.0
 ANSWER_CODES = (0, 1, 2)  # with any other code git did not look at all
 FALLBACK_IDENTITY = ("ralph", "ralph@localhost")
-# What the user says of themselves on a machine without a file of settings.
+# The user's identity on a machine without a configuration file.
 IDENTITY_VARIABLES = tuple(f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL"))
 
 
 class UserGit:
-    """The repository whose work tree begins at `root`. Nothing here touches the index, HEAD or files.
+    """Git, with the user's settings, in the repository whose work tree is `root`. Never changes index, HEAD or files.
 
-    `unused_filters` are set up in the repository alone, and are not run.
+    `unused_filters` are configured in the repository only, and are not run.
     """
 
     def __init__(self, root: str, environ: Mapping[str, str]) -> None:
@@ -139,7 +136,7 @@ class UserGit:
         self, *args: str, stdin: bytes = b"", good: tuple[int, ...] = (0,), env: Mapping[str, str] | None = None,
         timeout_s: float = USER_GIT_TIMEOUT_S,
     ) -> ProgramResult:  # fmt: skip
-        """What git answers; raises Refused where it ends with another code than a good one."""
+        """The result of a git command; raises Refused where its exit code is not in `good`."""
         argv = [self.git, "-C", self.root, *NO_HOOKS_OPTIONS, *args]
         reply = run_program(argv, {**self.env, **(env or {})}, stdin, timeout_s=timeout_s)
         if reply.code not in good:
@@ -147,23 +144,23 @@ class UserGit:
         return reply
 
     def run_line(self, *args: str) -> str:
-        """The answer in one line; empty where git has none. Raises Refused where git itself gives up, and says why."""
+        """The output without its newline; empty where git found nothing. Raises Refused where git fails."""
         reply = self.run(*args, good=ANSWER_CODES)
         return reply.out.decode("utf-8", "surrogateescape").rstrip("\n") if reply.code == 0 else ""
 
     def resolve_commit(self, revision: str) -> str:
-        """The id of a commit; empty where it is not there."""
+        """The id of a commit; empty where it does not exist."""
         found = self.run_line("rev-parse", "-q", "--verify", "--end-of-options", f"{revision}^{{commit}}")
         return found if is_object_id(found) else ""
 
     def check_branch_name(self, name: str) -> None:
-        """Raise Refused for what git does not take as the name of a branch."""
+        """Raise Refused for an invalid branch name."""
         odd = name.startswith("-") or name == "HEAD" or "\0" in name
         if odd or self.run("check-ref-format", f"refs/heads/{name}", good=(0, 1)).code:
             raise Refused(f"{name!r} cannot be the name of a branch; say another one")
 
     def branch_commit(self, name: str) -> str:
-        """The commit that a branch names; empty where there is no such branch."""
+        """The commit of a branch; empty where there is no such branch."""
         return self.resolve_commit(f"refs/heads/{name}")
 
     def find_checkout(self, name: str) -> str:
@@ -177,7 +174,9 @@ class UserGit:
         return ""
 
     def commit(self, tree: str, parent: str | None, message: str, at: float | None = None) -> str:
-        """A commit by the user that no ref names yet, made now or `at` that time: then twice the same is one commit."""
+        """Create a commit by the user that no ref names yet. With `at` as its date, the same input makes the same
+        commit.
+        """
         on = ("-p", parent) if parent else ()
         when = {} if at is None else dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), f"@{int(at)} +0000")
         who = self._identity_environment() | when
@@ -186,7 +185,7 @@ class UserGit:
         return made.out.strip().decode()
 
     def identity(self) -> bytes:
-        """The user and the time, as a commit says who made it."""
+        """The user and the time, in the format of a commit header."""
         return self.run("var", "GIT_COMMITTER_IDENT", env=self._identity_environment()).out.strip()
 
     def _identity_environment(self) -> dict[str, str]:
@@ -196,19 +195,19 @@ class UserGit:
         return who | {key: self._environ[key] for key in IDENTITY_VARIABLES if self._environ.get(key)}
 
     def contains(self, after: str, before: str) -> bool:
-        """Whether a commit has another in its history."""
+        """Whether `before` is an ancestor of `after`."""
         return self.run("merge-base", "--is-ancestor", before, after, good=(0, 1)).code == 0
 
     def _user_identity(self) -> tuple[str, str]:
-        """The user by their settings: both halves, or nobody."""
+        """Name and email from the user's settings; the fallback unless both are set."""
         found = self.run_line("config", "user.name"), self.run_line("config", "user.email")
         return found if all(found) else FALLBACK_IDENTITY
 
     def set_branch(self, name: str, commit: str, force: bool) -> None:
-        """Let a branch name a commit. Git itself refuses one that is checked out."""
+        """Point a branch at a commit. Git refuses a branch that is checked out."""
         move = ("--force",) if force else ()
         self.run("branch", "--no-track", *move, name, commit)
 
 
 class GitFailed(HarnessFailed):
-    """git could not do what bookkeeping asked of it, or tell what it was asked for."""
+    """An internal git call failed."""

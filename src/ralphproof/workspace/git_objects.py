@@ -25,29 +25,27 @@ if TYPE_CHECKING:
     Overlay = Mapping[bytes, Entry | None]  # None: not there
 
 
-# Directory trees as git stores them: read, built from changes, compared.
-
-
 MODE_FOLDER = b"40000"
 MODE_LINK = b"120000"
 MODE_EXECUTABLE = b"100755"
 MODE_FILE = b"100644"
+MODE_SUBMODULE = b"160000"
 MAX_CACHED_TREES = 5000
 
 
 class TreeStore:
-    """The trees of one object store."""
+    """Trees of one object store: read, built from changes, compared."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
         self._cache: dict[str, dict[bytes, Entry]] = {}
 
     def clear_cache(self) -> None:
-        """Read everything again: the object store may be another one."""
+        """Read everything again: the object store may have been replaced."""
         self._cache.clear()
 
     def entries(self, tree: str) -> dict[bytes, Entry]:
-        """What lies directly in a tree, by name."""
+        """The direct entries of a tree, by name."""
         if tree not in self._cache:
             self._add_to_cache(tree, self._parse(self._objects.read(tree)[1]))
         return self._cache[tree]
@@ -67,7 +65,7 @@ class TreeStore:
         return entries
 
     def build(self, base: str | None, changes: Overlay) -> str:
-        """The tree that `base` becomes by these changes."""
+        """Write the tree that results from these changes to `base`."""
         nested: dict[bytes, object] = {}
         for path, entry in changes.items():
             *folders, name = path.split(b"/")
@@ -108,7 +106,7 @@ class TreeStore:
         return tree
 
     def compare(self, before: str | None, after: str | None) -> dict[bytes, tuple[Entry | None, Entry | None]]:
-        """Every file that differs, with what it was and what it is; reads only folders that differ."""
+        """Every file that differs, as (before, after); only folders that differ are read."""
         return dict(self._differences(before, after, b""))
 
     def _differences(
@@ -135,19 +133,20 @@ def _split_entry(entry: Entry | None) -> tuple[Entry | None, str | None]:
 
 
 def decode_path(path: bytes) -> str:
-    """A path as the rest of the program sees it."""
+    """A path as text, with undecodable bytes as surrogates."""
     return path.decode("utf-8", "surrogateescape")
 
 
-# Names for saved commits, and what HEAD names: by hand where refs are files, by git where they are not.
+# Refs of snapshots, and HEAD. Read and written directly where refs are files, else by git.
 
 
+START_NAME = "0"  # of the snapshot that a run began with
 LOCK_WAIT_S = 1.0
 REF_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 def run_ref_name(run: str, name: str) -> str:
-    """`refs/ralph/<run>/<name>`; both must be plain words."""
+    """`refs/ralph/<run>/<name>`. Raises ValueError for words that could leave that folder."""
     for word in (run, name):
         if not word or set(word) - REF_CHARACTERS or ".." in word or word[0] in ".-" or word.endswith((".lock", ".")):
             raise ValueError(f"{word!r} cannot be part of a ref")
@@ -155,7 +154,7 @@ def run_ref_name(run: str, name: str) -> str:
 
 
 def read_head(index: PrivateIndex) -> str | None:
-    """The commit that HEAD names, or None before the first one."""
+    """The commit of HEAD; None before the first one."""
     if index.folders.ref_files:
         return head_commit(index.folders)
     reply = index.run("rev-parse", "-q", "--verify", "HEAD", env=_repository_environment(index, index.folders.git_dir))
@@ -165,7 +164,7 @@ def read_head(index: PrivateIndex) -> str | None:
 
 
 def read_ref(index: PrivateIndex, ref: str) -> str | None:
-    """What one of our refs names, or None where it is gone."""
+    """The commit of one of our refs; None where it does not exist."""
     if index.folders.ref_files:
         found = read_ref_text(index.folders, ref.encode())
         return found.strip().decode("ascii", "replace") if found else None
@@ -174,7 +173,7 @@ def read_ref(index: PrivateIndex, ref: str) -> str | None:
 
 
 def write_ref(index: PrivateIndex, ref: str, commit: str) -> None:
-    """Let the ref name the commit, durably."""
+    """Point the ref at the commit, durably."""
     if not index.folders.ref_files:
         index.run_checked("update-ref", ref, commit, env=_repository_environment(index, index.folders.common))
         return
@@ -198,7 +197,7 @@ def write_ref(index: PrivateIndex, ref: str, commit: str) -> None:
 
 
 def _lock_ref(path: str) -> int:
-    """git's own lock. Nobody else writes these refs for long, so one that stays is left from a crash."""
+    """Take git's own lock of a ref. Nobody else holds one for long, so a lock that stays is left from a crash."""
     deadline = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
@@ -213,18 +212,18 @@ def _repository_environment(index: PrivateIndex, git_dir: str) -> dict[str, str]
     return {**index.env, "GIT_DIR": git_dir}
 
 
-# Reading and writing a repository's objects. A written object is on the disk before anything names it.
+# Objects. A written object is on disk before any ref names it.
 
 
 TIMEOUT_S = 60.0
 
 
 class ObjectMissing(Exception):
-    """The object store does not have it: git said so."""
+    """Git says that the object store does not have the object."""
 
 
 class ObjectStore:
-    """The object store of one repository, loose objects only; `flush` before naming what was written."""
+    """The object store of one repository. Writes loose objects; `flush` before a ref names what was written."""
 
     def __init__(self, git: str, folder: str, algorithm: str, env: Mapping[str, str]) -> None:
         import hashlib
@@ -238,7 +237,7 @@ class ObjectStore:
         self._cat_file: tuple[int, int, int] | None = None
 
     def write(self, kind: bytes, body: bytes) -> str:
-        """Store an object unless it is there; return its id."""
+        """Store an object unless it exists; return its id."""
         raw = b"%s %d\0%s" % (kind, len(body), body)
         name = self._hash(raw).hexdigest()
         final = b"%s/%s/%s" % (self.folder, name[:2].encode(), name[2:].encode())
@@ -255,7 +254,7 @@ class ObjectStore:
         self._pending.discard()
 
     def read(self, name: str) -> tuple[bytes, bytes]:
-        """Kind and body of an object. Raises ObjectMissing, and GitFailed where git cannot tell whether it is there."""
+        """Kind and body of an object. Raises ObjectMissing, or GitFailed where git cannot tell whether it exists."""
         if self._pending:
             self.flush()
         try:
@@ -330,21 +329,23 @@ def _read_bytes(descriptor: int, most_bytes: int) -> bytes:
     return piece
 
 
-# What commits, the index and a table of refs hold. Nothing that the repository configures is run to learn it.
+# Commits, the user's index and lists of refs. Nothing that the repository configures is executed.
 
 
 MAX_STAGED = 500  # paths that the index is asked for
 MAX_COMMITS = 100_000  # of new ones are looked through
-LOG_OPTIONS = ("--ignore-missing", "--stdin", "--topo-order", "-c", "--no-renames", "--raw", "-z", "--no-abbrev", "--no-color",
-        "--format=%H", f"--max-count={MAX_COMMITS + 1}")  # fmt: skip
+LOG_OPTIONS = (
+    "--ignore-missing", "--stdin", "--topo-order", "-c", "--no-renames", "--raw", "-z", "--no-abbrev", "--no-color",
+    "--format=%H", f"--max-count={MAX_COMMITS + 1}",
+)  # fmt: skip
 
 
 class TooManyCommits(GitFailed):
-    """There is more than can be looked through."""
+    """There are more new commits than are searched."""
 
 
 class CommitStore:
-    """The commits of one repository. Those that hold others to keep them from being pruned are written here too."""
+    """The commits of one repository, and refs of runs that keep commits from being pruned."""
 
     def __init__(self, index: PrivateIndex, objects: ObjectStore, trees: TreeStore) -> None:
         self._index, self._objects, self._trees = index, objects, trees
@@ -352,15 +353,14 @@ class CommitStore:
 
     @property
     def folders(self) -> GitFolders:
-        """Where the repository keeps its things."""
+        """The folders of the repository."""
         return self._index.folders
 
     def clear_cache(self) -> None:
-        """Look everything up again."""
         self._known_commits.clear()
 
     def has(self, name: str) -> bool:
-        """Whether there is a commit of this id."""
+        """Whether there is a commit with this id."""
         if name not in self._known_commits:
             try:
                 if self._objects.read(name)[0] != b"commit":
@@ -371,12 +371,12 @@ class CommitStore:
         return True
 
     def header(self, commit: str, field: bytes) -> list[str]:
-        """What a commit says in the lines of its head that begin so."""
+        """The values of a header field of a commit, such as `parent `."""
         head = self._objects.read(commit)[1].partition(b"\n\n")[0]
         return [line[len(field) :].decode() for line in head.split(b"\n") if line.startswith(field)]
 
     def is_ancestor(self, before: str, after: str | None) -> bool:
-        """Whether a commit holds another. Raises GitFailed where git cannot tell."""
+        """Whether `before` is an ancestor of `after`. Raises GitFailed where git cannot tell."""
         if after is None or not (self.has(before) and self.has(after)):
             return False
         if before in self.header(after, b"parent "):
@@ -387,21 +387,21 @@ class CommitStore:
         return reply.code == 0
 
     def run(self, *args: str, stdin: bytes = b"") -> ProgramResult:
-        """A question to git."""
+        """Run git without the settings of user and repository."""
         theirs = os.path.join(self.folders.common, "shallow")  # says where the history of a shallow clone ends
         if os.path.exists(theirs):
             self._index.write_note("shallow", read_regular_file(os.fsencode(theirs)))
         return self._index.run(*args, stdin=stdin)
 
     def log(self, head: str, lines: int) -> tuple[str, ...]:
-        """The last commits before and with this one, newest first, one line each."""
+        """This commit and those before it, newest first, one line each."""
         if lines < 1:
             return ()
         reply = self.run("log", "--no-color", "--format=%h %s", f"--max-count={lines}", head, "--")
         return tuple(reply.out.decode("utf-8", "replace").split("\n")[:-1]) if reply.code == 0 else ()
 
     def read_entry(self, revision: str, path: bytes) -> Entry | None:
-        """What a commit holds at a path; None where it holds nothing there, or is itself not there."""
+        """The entry of a commit at a path; None where there is none, or the commit does not exist."""
         found: Entry | None = (MODE_FOLDER, f"{revision}^{{tree}}")
         try:
             for name in path.split(b"/"):
@@ -417,9 +417,10 @@ class CommitStore:
         return self._objects.read(name)[1]
 
     def list_new_commits(self, tips: Iterable[str], known: Iterable[str]) -> list[tuple[str, list[bytes]]]:
-        """The commits that the tips hold and the known ones do not, newest first, each with the paths that it changed.
+        """The commits reachable from the tips and not from the known commits, newest first, each with the paths that it
+        changed.
 
-        Of a merge only what it has from none of its parents. Raises TooMany where they are not all looked through.
+        Of a merge only changes against all of its parents. Raises TooManyCommits.
         """
         lines = [*tips, *(f"^{name}" for name in known)]
         reply = self.run("log", *LOG_OPTIONS, stdin="".join(f"{line}\n" for line in lines).encode())
@@ -437,7 +438,7 @@ class CommitStore:
         return found
 
     def peel_to_commits(self, names: Iterable[str]) -> dict[str, str]:
-        """The commit behind each id: itself, or what a tag names; without those that lead to none."""
+        """The commit behind each id: itself, or the target of a tag; ids without one are left out."""
         asked = list(names)
         stdin = "".join(f"{name}^{{commit}}\n" for name in asked).encode()
         reply = self.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=stdin)
@@ -447,11 +448,11 @@ class CommitStore:
         return {name: said[0] for name, said in zip(asked, answers, strict=False) if said[-1] == "commit"}
 
     def object_exists(self, name: str) -> bool:
-        """Whether there is any object of this id, whatever was known of it before."""
+        """Whether any object has this id, without the cache."""
         return self.run("cat-file", "-e", name).code == 0
 
     def list_refs(self) -> bytes:
-        """Branches, tags and remote branches in lines `id name`, for repositories whose refs are no files."""
+        """Branches, tags and remote branches as lines `id name`, for repositories whose refs are not files."""
         return self._for_each_ref("refs/heads", "refs/tags", "refs/remotes")
 
     def list_all_refs(self) -> bytes:
@@ -463,7 +464,7 @@ class CommitStore:
         return self._index.run_checked("for-each-ref", "--format=%(objectname) %(refname)", *kinds, env=env).out
 
     def read_staged(self, paths: Iterable[bytes]) -> dict[bytes, Entry]:
-        """What the user's index holds at these paths; nothing where it cannot be read."""
+        """The entries of the user's index at these paths; empty where it cannot be read."""
         wanted = [os.fsdecode(path) for path in paths]
         env = self._index.env | {"GIT_DIR": self.folders.git_dir}
         reply = self._index.run("ls-files", "--stage", "-z", "--", *wanted[:MAX_STAGED], env=env)
@@ -471,7 +472,7 @@ class CommitStore:
         return {path: (about.split(b" ")[0], about.split(b" ")[1].decode()) for about, _, path in records}
 
     def uncommitted_changes(self, run: str, start: str) -> dict[bytes, tuple[Entry | None, Entry | None]]:
-        """What differed from HEAD when this was saved: HEAD's version of each file, and the one saved."""
+        """The files of a snapshot that differed from HEAD: HEAD's entry of each, and the saved one."""
         saved = self.find_saved_commit(run, start)
         if saved is None:
             return {}
@@ -480,7 +481,7 @@ class CommitStore:
         return self._trees.compare(tree, self.header(saved, b"tree ")[0])
 
     def keep_reachable(self, run: str, name: str, commits: Iterable[str], message: str) -> None:
-        """Save a commit under this name of the run that only holds others, so that they are not pruned."""
+        """Save a commit with these parents under a ref of the run, so that they are not pruned."""
         who = f"ralph <ralph@localhost> {int(time.time())} +0000"
         parents = "".join(f"parent {commit}\n" for commit in commits)
         tree = self._objects.write(b"tree", b"")
@@ -490,10 +491,10 @@ class CommitStore:
         self.write_run_ref(run, name, tied)
 
     def find_saved_commit(self, run: str, name: str) -> str | None:
-        """The commit that has this name of the run, if it is there."""
+        """The commit of a ref of the run, if it exists."""
         saved = read_ref(self._index, run_ref_name(run, name))
         return saved if saved and is_object_id(saved) and self.has(saved) else None
 
     def write_run_ref(self, run: str, name: str, target: str) -> None:
-        """Let this name of the run name an object, durably."""
+        """Point a ref of the run at an object, durably."""
         write_ref(self._index, run_ref_name(run, name), target)

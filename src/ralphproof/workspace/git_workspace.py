@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 
@@ -10,10 +9,12 @@ from ralphproof.base.errors import DiskFull, HarnessFailed, Refused, WorkspaceGo
 from ralphproof.base.git_layout import find_blocking_files, git_folders, is_object_id
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.workspace import Change, Snapshot
-from ralphproof.workspace.files import ChangeTimes
+from ralphproof.workspace.files import OWN_NAMES, ChangeTimes
 from ralphproof.workspace.git_command import GitFailed
 from ralphproof.workspace.git_objects import (
     MODE_FOLDER,
+    MODE_SUBMODULE,
+    START_NAME,
     CommitStore,
     ObjectMissing,
     ObjectStore,
@@ -24,16 +25,14 @@ from ralphproof.workspace.git_objects import (
     run_ref_name,
     write_ref,
 )
-from ralphproof.workspace.private_index import OWN_NAMES, PrivateIndex, WorkTreeScanner
-from ralphproof.workspace.restore_files import restore_files
+from ralphproof.workspace.private_index import PrivateIndex, WorkTreeScanner
+from ralphproof.workspace.restore_files import DISK_FULL_ERRNOS, restore_files
 from ralphproof.workspace.unsafe_paths import describe_unsafe_path, find_unsafe_snapshot_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-START_NAME = "0"
-MODE_SUBMODULE = b"160000"
-DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+
 PATCH_COMMAND = ("diff-tree", "-p", "-r", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-renames",
          "--no-color")  # fmt: skip
 
@@ -41,9 +40,9 @@ PATCH_COMMAND = ("diff-tree", "-p", "-r", "--binary", "--full-index", "--no-ext-
 class GitWorkspace:
     """Saves a work tree into its own object store; the user's index, HEAD and files are only read.
 
-    Saved is what git would track: tracked, changed and new files as raw bytes, without what was ignored at the start.
-    A file that an edited `.gitignore` hides is still saved; a folder that ignores itself is not. Nested repositories
-    are saved as plain files. `.ralph/`, `.ralph-active` and the `own` paths never are. `private` is a folder outside
+    Saved is what git would track: tracked, changed and new files as raw bytes, without what was ignored at the start. A
+    file that an edited `.gitignore` hides is still saved; a folder that ignores itself is not. Nested repositories are
+    saved as plain files. `.ralph/`, `.ralph-active` and the `own` paths are never saved. `private` is a folder outside
     the repository that no other run uses at the same time.
     """
 
@@ -75,24 +74,24 @@ class GitWorkspace:
         self._removed_files: list[str] = []
 
     def mark_iteration_start(self) -> None:
-        """From this instant on, changes are the turn's."""
+        """Changes from now on belong to the iteration."""
         self._change_times.mark_now()
 
     def has_activity(self) -> bool:
-        """Whether files were touched since the mark, or since this was last asked."""
+        """Whether files were changed since the mark, or since the last call."""
         return self._change_times.has_activity()
 
     def changed_since(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
-        """Those of the paths that were last touched after this instant."""
+        """Those of the paths that were last changed after this instant."""
         return self._change_times.changed_since(paths, instant_ns)
 
     def begin(self, run: str) -> Snapshot:
-        """Save the tree as the run finds it, the user's uncommitted work included."""
+        """Save the tree at the start of the run, the user's uncommitted work included."""
         self._work_tree.reset()
         return self.save(run, START_NAME)
 
     def save(self, run: str, name: str) -> Snapshot:
-        """Save the tree now, under this name of the run. Where that fails the snapshot has no id and says why."""
+        """Save the tree under this name of the run. Where that fails, the snapshot has no id and names the problem."""
         ref = run_ref_name(run, name)
         if not os.path.isdir(self.root):
             raise WorkspaceGone(f"{self.root} is gone")
@@ -113,7 +112,7 @@ class GitWorkspace:
             self._objects.discard()
 
     def _remove_blocking_files(self) -> None:
-        """Remove FIFOs and devices that came into the repository: git, and we with it, would wait for them for ever."""
+        """Remove FIFOs and devices that appeared in the repository: git would block on them."""
         folder = self.commits.folders.common
         if os.path.realpath(folder) != self._repository_path:
             return  # a link stands in its place: nothing is removed where it leads
@@ -127,7 +126,7 @@ class GitWorkspace:
                 pass
 
     def take_removed_files(self) -> tuple[str, ...]:
-        """What was removed since this was last asked."""
+        """The files removed since the last call."""
         removed, self._removed_files = tuple(self._removed_files), []
         return removed
 
@@ -149,7 +148,9 @@ class GitWorkspace:
         return Snapshot(commit, seen.tree, ref, head, seen.left_out, seen.problem)
 
     def _refs_intact(self) -> bool:
-        """Whether our saves are still named: else their objects may be gone too, and with them what we build on."""
+        """Whether the refs of our snapshots are unchanged: else their objects, on which new ones build, may be gone
+        too.
+        """
         return all(read_ref(self._index, ref) == commit for ref, commit in self._saved_refs)
 
     def _prepare(self, run: str, first: bool) -> None:
@@ -163,7 +164,7 @@ class GitWorkspace:
         self._work_tree.index_all(None if first else self._start_of(run))
 
     def _start_of(self, run: str) -> str | None:
-        """The tree that the run began with, from its ref: this may be another process than the one that began."""
+        """The tree of the run's start, from its ref: another process may have begun the run."""
         begun = read_ref(self._index, run_ref_name(run, START_NAME))
         return self.commits.header(begun, b"tree ")[0] if begun and self.commits.has(begun) else None
 
@@ -174,7 +175,7 @@ class GitWorkspace:
         return self._objects.write(b"commit", b"tree %s\n%sauthor %s\ncommitter %s\n\n%s\n" % lines)
 
     def find_snapshot(self, run: str, name: str) -> Snapshot | None:
-        """What was saved under this name of the run, as far as its ref tells; None where nothing is."""
+        """The snapshot with this name, as far as its ref tells; None where there is none."""
         ref = run_ref_name(run, name)
         commit = read_ref(self._index, ref)
         if commit is None or not is_object_id(commit) or not self.commits.has(commit):
@@ -199,7 +200,7 @@ class GitWorkspace:
         )
 
     def uncommitted_paths(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """The paths in which a tree differs from the commit that it stood on; none where it stood on none."""
+        """The paths in which a snapshot differs from its HEAD commit; empty where it has none."""
         if snapshot.tree is None or snapshot.head is None:
             return ()
         try:
@@ -209,7 +210,7 @@ class GitWorkspace:
             raise HarnessFailed(f"what was not committed cannot be told: {error}") from error
 
     def paths_differing_from_head(self) -> tuple[str, ...]:
-        """The paths in which the files differ from the commit that HEAD names; all of them where it names none."""
+        """The paths in which the files differ from HEAD; all of them where HEAD has no commit."""
         self._work_tree.reset()
         self._index.copy_ignore_rules()
         self._work_tree.index_all(None)
@@ -227,7 +228,7 @@ class GitWorkspace:
             self._objects.discard()
 
     def _commit_missing(self, head: str | None) -> bool:
-        """Whether git knows that there is no such commit any more."""
+        """Whether git says that the commit does not exist."""
         try:
             return head is not None and not self.commits.has(head)
         except GitFailed:
@@ -252,7 +253,7 @@ class GitWorkspace:
             raise HarnessFailed(f"cannot show the difference: {error}") from error
 
     def content(self, snapshot: Snapshot, path: str) -> bytes | None:
-        """What a file held then; None where there was none, or it cannot be told."""
+        """The content of a file in a snapshot; None where there was none, or it cannot be read."""
         found = self.commits.read_entry(snapshot.id, os.fsencode(path)) if snapshot.id else None
         try:
             return self.commits.read_blob(found[1]) if found and found[0] != MODE_FOLDER else None
@@ -260,7 +261,7 @@ class GitWorkspace:
             return None
 
     def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
-        """Make the files those of `target`; files that either snapshot left out stay as they are."""
+        """Restore the files of `target`; files that either snapshot left out stay as they are."""
         spared = {*target.left_out, *now.left_out}
         try:
             differing = self._trees.compare(_tree_of(now), _tree_of(target))
@@ -277,7 +278,7 @@ class GitWorkspace:
         return tuple(map(decode_path, done))
 
     def close(self) -> None:
-        """Let go of helper processes."""
+        """End helper processes."""
         self._objects.close()
 
 

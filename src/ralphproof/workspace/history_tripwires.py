@@ -17,7 +17,7 @@ from ralphproof.workspace.branches import (
 )
 from ralphproof.workspace.files import FileReader, UnreadableFile
 from ralphproof.workspace.git_command import GitFailed
-from ralphproof.workspace.git_objects import MODE_FILE, ObjectMissing, decode_path
+from ralphproof.workspace.git_objects import MODE_FILE, START_NAME, ObjectMissing, decode_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,30 +36,29 @@ if TYPE_CHECKING:
     StatesByFolder = dict[str, FileStates]
 
 
-# The user's uncommitted work: what was there when the run began, in no commit, and is there no more.
+# Uncommitted work of the user at the start of the run.
 
 
-START_NAME = "0"
 MAX_EDITED_FILES, MAX_NEW_FILES = 500, 1500  # files that are watched: enough to see that work was swept away
 MAX_LISTED = 10
 LFS_POINTER = b"version https://git-lfs"
 
 
 class UncommittedWork:
-    """Watches uncommitted work by content."""
+    """Detects that uncommitted work of the user was lost, by content."""
 
     def __init__(self, commits: CommitStore, root: str, run: str) -> None:
         self._commits, self._run = commits, run
         self._files = FileReader(root, self._blob_id)
 
     def _blob_id(self, content: bytes) -> str:
-        """As git names the content of a file."""
+        """The git blob id of a content."""
         import hashlib
 
         return hashlib.new(self._commits.folders.algorithm, b"blob %d\0%s" % (len(content), content)).hexdigest()
 
     def list_at_start(self) -> UncommittedFiles:
-        """What the user had not committed when the run began; their deletions are no work that could be lost."""
+        """The user's uncommitted files at the start of the run; deletions are not work that could be lost."""
         differing = self._commits.uncommitted_changes(self._run, START_NAME)
         mine = [(path, head, saved) for path, (head, saved) in sorted(differing.items()) if saved is not None]
         new = [(path, head, saved) for path, head, saved in mine if head is None][:MAX_NEW_FILES]
@@ -70,7 +69,7 @@ class UncommittedWork:
         return {decode_path(path): (*_mode_and_id(head), *_mode_and_id(saved)) for path, head, saved in kept}
 
     def _converted_by_git(self, head: str, saved: str) -> bool:
-        """Whether git itself made the difference, when it checked the file out."""
+        """Whether git itself made the difference at checkout."""
         try:
             theirs, ours = self._commits.read_blob(head), self._commits.read_blob(saved)
         except ObjectMissing:
@@ -78,12 +77,12 @@ class UncommittedWork:
         return theirs.startswith(LFS_POINTER) or theirs == ours.replace(b"\r\n", b"\n")
 
     def drop_lost(self, work: UncommittedFiles) -> UncommittedFiles:
-        """What of it is still to be watched: not what was swept away when no agent was at work."""
+        """Without files that were lost while no agent was running."""
         swept = set(self.find_lost(work))
         return {path: ids for path, ids in work.items() if path not in swept}
 
     def find_lost(self, work: UncommittedFiles) -> list[str]:
-        """Those files of it that are gone, or are again as HEAD had them."""
+        """Those files that are gone, or are again as HEAD had them."""
         self._files.start_scan()
         return [path for path, ids in work.items() if self._is_lost(path.encode("utf-8", "surrogateescape"), ids)]
 
@@ -95,14 +94,14 @@ class UncommittedWork:
         return now in ((None, None), ids[:2]) and now != ids[2:] and path not in self._files.too_large
 
     def describe_lost(self, paths: list[str]) -> str:
-        """What to tell the user of them."""
+        """The remark for the user."""
         import shlex
 
         more = f" and {len(paths) - MAX_LISTED} more" if len(paths) > MAX_LISTED else ""
         return (
-            f"your uncommitted work in {', '.join(paths[:MAX_LISTED])}{more} is gone from the project; it is saved, get "
-            f"it back: git restore --source=refs/ralph/{self._run}/{START_NAME} -- {shlex.quote(paths[0])} (or each other "
-            f"path), or with everything else that the run did undone: ralph rewind {self._run} {START_NAME}"
+            f"your uncommitted work in {', '.join(paths[:MAX_LISTED])}{more} is gone from the project; it is saved, "
+            f"get it back: git restore --source=refs/ralph/{self._run}/{START_NAME} -- {shlex.quote(paths[0])} (or "
+            f"each other path), or with everything else that the run did undone: ralph rewind {self._run} {START_NAME}"
         )
 
 
@@ -110,12 +109,12 @@ def _mode_and_id(entry: Entry | None) -> ModeAndId:
     return (entry[0].decode(), entry[1]) if entry else (None, None)
 
 
-# Commits of a turn that hold changes of protected paths, whatever the files themselves look like.
+# Commits of a turn that change protected paths, even if the files themselves are unchanged.
 
 
 @value
 class CommittedChange:
-    """A path that new commits of a ref changed. It `stands` where the ref's tip still has the change."""
+    """A path that new commits of a ref changed. `in_tip` says that the ref's tip still has the change."""
 
     path: str
     commit: str
@@ -124,9 +123,10 @@ class CommittedChange:
 
 
 class CommitScanner:
-    """Looks through the commits that no ref named `before` the turn held.
+    """Searches the commits that were reachable from no ref `before` the turn.
 
-    `protected` tells of a path whether it is; `as_it_was` whether what a commit holds there is what the file was.
+    `protected` tells whether a path is protected; `as_it_was` whether an entry has the content of the file before the
+    turn.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class CommitScanner:
         self._commits, self._before, self._is_protected, self._is_original = commits, before, protected, as_it_was
 
     def scan(self, moves: list[RefMove]) -> list[CommittedChange]:
-        """What the refs that moved hold now."""
+        """The protected paths that commits of the moved refs changed."""
         asked = self._refs_touching([move for move in moves if move.new])
         found = [
             self._committed_change(move, path, commits)
@@ -146,7 +146,7 @@ class CommitScanner:
         return [held for held in found if held]
 
     def _refs_touching(self, moves: list[RefMove]) -> Iterator[tuple[RefMove, CommitsByPath]]:
-        """The refs that hold such commits, found by halves: most hold none, and there may be many."""
+        """The refs that have such commits, found by bisection: most have none, and there may be many refs."""
         touching = self._commits_touching(*(str(move.new) for move in moves)) if moves else {}
         if touching and len(moves) == 1:
             yield moves[0], touching
@@ -173,14 +173,14 @@ class CommitScanner:
         )
 
 
-# The tripwires of history: refs and commits, before and after a turn.
+# Refs and commits before and after a turn.
 
 
 PROJECT_FOLDER, COMMON_FOLDER = "project", "git"
 
 
 class HistoryTripwires:
-    """Watches what the files in these places say of refs; git is asked only when they say something new."""
+    """Compares refs by the files that store them; git is run only when those files changed."""
 
     def __init__(
         self, commits: CommitStore, run: str, vault: ProtectedCopies, places: dict[str, WatchedFolder]
@@ -191,11 +191,11 @@ class HistoryTripwires:
 
     @property
     def repository_missing(self) -> bool:
-        """Whether the repository itself is not there any more."""
+        """Whether the repository was deleted."""
         return self._branches.repository_missing
 
     def other_worktrees(self) -> tuple[tuple[str, str], ...]:
-        """Other worktrees, with the branches that they work on."""
+        """Other worktrees, with their branches."""
         return tuple(self._branches.other_worktrees().items())
 
     def keep_tips_reachable(self, sights: StatesByFolder) -> None:
@@ -203,7 +203,7 @@ class HistoryTripwires:
         self._branches.keep_tips_reachable(self._read_refs(sights, before=False))
 
     def add_ref_table(self, sights: StatesByFolder) -> None:
-        """Add refs that are told by no files, because git keeps them in a table."""
+        """Add refs that are not files, because git stores them in a reftable."""
         if self._commits.folders.ref_files or self.repository_missing:
             return
         mark = _stat_signature(os.path.join(self._commits.folders.common, "reftable", "tables.list"))
@@ -219,7 +219,7 @@ class HistoryTripwires:
         )
 
     def branch_switch(self, armed: TripwireBaseline, sights: StatesByFolder) -> tuple[str, ...]:
-        """The branch that was checked out, and the one that is now, where they differ. A reftable does not tell."""
+        """The branch checked out before the turn and the one now, where they differ. Not known with a reftable."""
         for name in self._watched:
             old, new = armed.states.get(name, {}).get(b"HEAD"), sights[name].get(b"HEAD")
             if old is None or new is None or old == new or not self._commits.folders.ref_files:
@@ -234,7 +234,7 @@ class HistoryTripwires:
         return ()
 
     def compare(self, armed: TripwireBaseline, sights: StatesByFolder, attempt: ProtectedChanges) -> list[str]:
-        """Add to the attempt what commits hold; return what else to tell. Raises GitFailed, ObjectMissing."""
+        """Add protected paths changed by commits to `attempt`; return remarks. Raises GitFailed, ObjectMissing."""
         before, now = self._read_refs(armed.states, before=True), self._read_refs(sights, before=False)
         others = dict(armed.repository.other_worktrees)
         spared = [*others.values(), *self._branches.other_worktrees(others).values()]
@@ -258,9 +258,9 @@ class HistoryTripwires:
         ]
 
     def _removal_command(self, move: RefMove, paths: list[str], before: Refs, sights: StatesByFolder) -> str:
-        """The command that takes these paths out of a ref. Other changes of its commits stay.
+        """The command that removes the change of these paths from a ref. Other changes of its commits stay.
 
-        Files of the branch that is checked out are left alone: they were put back, and may be the user's own.
+        Files of the checked-out branch are not touched: they are restored already, and may be the user's own.
         """
         import shlex
 
@@ -285,7 +285,7 @@ class HistoryTripwires:
         return " && ".join([*words, "git commit -m 'Put back what is protected'"])
 
     def _stash_number(self, commit: str, sights: StatesByFolder) -> int:
-        """Which stash this is, as `git stash list` counts them: the newest is 0."""
+        """The number of a stash in `git stash list`: the newest is 0."""
         try:
             log = self._read_content(
                 COMMON_FOLDER, STASH_LOG, sights[COMMON_FOLDER][STASH_LOG], before=False
@@ -303,7 +303,7 @@ class HistoryTripwires:
         return ""
 
     def compare_index(self, armed: TripwireBaseline, sights: StatesByFolder, attempt: ProtectedChanges) -> None:
-        """Say of touched files that the index holds the change as well: the next commit would take it from there."""
+        """Note for touched files that the index has the change too: the next commit would take it from there."""
         import shlex
 
         paths = [path.encode("utf-8", "surrogateescape") for path in attempt.protected_paths]
@@ -320,7 +320,7 @@ class HistoryTripwires:
                 )
 
     def _was_ignored(self, path: bytes, head: str | None) -> bool:
-        """Whether a file was in no commit, and not in what was saved at the run's start either."""
+        """Whether a file was neither in a commit nor in the snapshot of the run's start."""
         known = [
             name
             for name in (self._commits.find_saved_commit(self._run, START_NAME), head)
@@ -329,7 +329,7 @@ class HistoryTripwires:
         return bool(known) and not any(self._commits.read_entry(name, path) for name in known)
 
     def _same_content(self, seen: FileState | None, entry: Entry | None) -> bool:
-        """Whether a commit holds what a file was, line ends and large files apart, which git converts."""
+        """Whether an entry has the content that a file had, apart from line endings and LFS, which git converts."""
         if seen is None or entry is None:
             return seen is None and entry is None
         try:
@@ -360,7 +360,7 @@ class HistoryTripwires:
 
 
 def _branch_of_head(head: bytes) -> str:
-    """The branch that HEAD says; empty where it names a commit."""
+    """The branch in HEAD; empty where HEAD is detached."""
     return decode_path(head[4:].strip()).removeprefix("refs/heads/") if head.startswith(b"ref:") else ""
 
 

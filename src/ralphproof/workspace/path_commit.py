@@ -16,7 +16,8 @@ from ralphproof.workspace.git_command import (
     find_local_filters,
     user_git_environment,
 )
-from ralphproof.workspace.scm import (
+from ralphproof.workspace.scm import OUTPUT_TAIL_BYTES, OUTPUT_TAIL_CHARS
+from ralphproof.workspace.staging import (
     GIT_TIMEOUT_S,
     UNFINISHED_OPERATIONS,
     USER_HOOKS_OPTIONS,
@@ -32,13 +33,12 @@ if TYPE_CHECKING:
 
 HOOKS_TIMEOUT_S = 600.0
 GRACE_S = 2.0
-OUTPUT_TAIL_BYTES, OUTPUT_TAIL_CHARS = 4096, 500
 
 
 class PathCommit:
-    """Commits paths of the repository whose work tree begins at `root`; raises Refused where git does not.
+    """Commits paths of the repository whose work tree is `root`; raises Refused where git fails.
 
-    `made` is the commit, as soon as there is one, whatever interrupts the rest.
+    `commit_id` is set as soon as the commit exists, even if an interrupt follows.
     """
 
     def __init__(self, root: str, environ: Mapping[str, str]) -> None:
@@ -53,7 +53,7 @@ class PathCommit:
         self._env |= disabled_filters_environment(find_local_filters(git, self._root, folders, self._env))
 
     def refuse_unfinished(self) -> None:
-        """Raise Refused while a merge or the like is in progress, or another git at work, or links lead elsewhere."""
+        """Raise Refused during a merge or the like, while another git process runs, or where links lead elsewhere."""
         refuse_unsafe_repository(self._root, self._folders)
         for name in UNFINISHED_OPERATIONS:
             if os.path.lexists(os.path.join(self._git_dir, name)):
@@ -63,9 +63,10 @@ class PathCommit:
             raise Refused(f"another git process seems to be at work: {lock} exists")
 
     def commit(self, add: Sequence[str], remove: Sequence[str], message: str) -> CommitResult:
-        """Commit these paths as they are on disk, and without those; no commit where that is nothing new.
+        """Commit the present content of the paths in `add` and the removal of those in `remove`; no commit without a
+        change.
 
-        A path that the user's rules ignore is left out. What goes wrong after the commit is told in `error`.
+        Ignored paths are left out. A failure after the commit is returned in `error`.
         """
         self.refuse_unfinished()
         self.commit_id = ""
@@ -100,7 +101,7 @@ class PathCommit:
         self.commit_id = after
 
     def _update_user_index(self, before: str, paths: Sequence[str]) -> None:
-        """Bring the user's index up to date at the committed paths: they show as clean, all others as before."""
+        """Update the user's index at the committed paths: they show as clean, all others as before."""
         if not os.path.exists(os.path.join(self._git_dir, "index")) and before != self._empty_tree():
             return  # they have none
         if self.commit_id:
@@ -111,7 +112,7 @@ class PathCommit:
         self._run_git("update-index", "-q", "--refresh", good=(0, 1))
 
     def _entries(self, commit: str, paths: Sequence[str]) -> bytes:
-        """What a commit has at these paths, as `update-index --index-info` wants it; 0 is the mode of nothing."""
+        """The entries of a commit at these paths, as input of `update-index --index-info`; mode 0 removes a path."""
         if not paths:
             return b""
         found = self._run_git("ls-tree", "-z", "--full-tree", commit, "--", *paths).out
@@ -120,12 +121,12 @@ class PathCommit:
         return b"".join(has.get(path, b"0 %s\t%s\0" % (nothing, path)) for path in map(os.fsencode, paths))
 
     def list_ignored(self, paths: Sequence[str]) -> list[str]:
-        """Those of the paths that the user's rules ignore."""
+        """Those of the paths that are ignored by git."""
         found = git_ignored_paths(self._run_git, map(os.fsencode, paths))
         return [path for path in paths if os.fsencode(path) in found]
 
     def is_detached(self) -> bool:
-        """Whether no branch is checked out, so that none leads to what is committed."""
+        """Whether no branch is checked out."""
         return self._run_git("symbolic-ref", "-q", "HEAD", good=(0, 1)).code != 0
 
     def _head_or_empty_tree(self) -> str:
@@ -156,9 +157,9 @@ def _path_list(paths: Sequence[str]) -> bytes:
 
 
 def run_with_hooks(argv: Sequence[str], env: Mapping[str, str], timeout_s: float = HOOKS_TIMEOUT_S) -> str:
-    """Run a program that may run the user's hooks; what it complained of, or nothing. Whatever interrupts us ends it.
+    """Run a program that may run the user's hooks. Returns its error output, or nothing. An interrupt ends the program.
 
-    Its output goes to a file: what a hook leaves behind may hold a pipe open for ever.
+    The output goes to a file: a process that a hook leaves behind could hold a pipe open for ever.
     """
     import subprocess
     import tempfile
@@ -191,7 +192,7 @@ def run_with_hooks(argv: Sequence[str], env: Mapping[str, str], timeout_s: float
 
 
 def _terminate(process: Popen[bytes]) -> None:
-    """End a program and what it started: asked first, so that it may take its locks away."""
+    """End a program and its children: SIGTERM first, so that it can remove its locks."""
     import signal
     import subprocess
 

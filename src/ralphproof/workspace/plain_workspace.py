@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 
 from ralphproof.base.errors import DiskFull, HarnessFailed, WorkspaceGone, wrap_os_error
@@ -10,9 +9,9 @@ from ralphproof.base.files import AtomicFileBatch, sync_folders
 from ralphproof.base.git_layout import read_regular_file
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.workspace import Change, Snapshot
-from ralphproof.workspace.files import ChangeTimes, FileReader, UnreadableFile
+from ralphproof.workspace.files import OWN_NAMES, ChangeTimes, FileReader, UnreadableFile
 from ralphproof.workspace.git_objects import decode_path, run_ref_name
-from ralphproof.workspace.restore_files import restore_files
+from ralphproof.workspace.restore_files import DISK_FULL_ERRNOS, restore_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,16 +20,14 @@ if TYPE_CHECKING:
 
     Manifest = dict[bytes, Entry]
 
-OWN_NAMES = (b".ralph", b".ralph-active")  # at the top only
 EXCLUDED_NAMES = frozenset((b".git", b"node_modules", b".venv", b"__pycache__"))  # anywhere
-DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 
 
 class PlainWorkspace:
     """Saves all files below `root` into `private`, a folder outside of it.
 
-    There are no ignore rules here. Left out are `.ralph/`, `.ralph-active`, the `own` paths, every `.git`,
-    `node_modules`, `.venv` and `__pycache__`, and files over 50 MiB, which are named.
+    There are no ignore rules. Left out are `.ralph/`, `.ralph-active`, the `own` paths, every `.git`, `node_modules`,
+    `.venv` and `__pycache__`, and files over 50 MiB, which the snapshot names.
     """
 
     kind = "plain"
@@ -52,25 +49,25 @@ class PlainWorkspace:
         self._change_times = ChangeTimes(self.root, private)
 
     def mark_iteration_start(self) -> None:
-        """From this instant on, changes are the turn's."""
+        """Changes from now on belong to the iteration."""
         self._change_times.mark_now()
 
     def has_activity(self) -> bool:
-        """Whether files were touched since the mark, or since this was last asked."""
+        """Whether files were changed since the mark, or since the last call."""
         return self._change_times.has_activity()
 
     def changed_since(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
-        """Those of the paths that were last touched after this instant."""
+        """Those of the paths that were last changed after this instant."""
         return self._change_times.changed_since(paths, instant_ns)
 
     def begin(self, run: str) -> Snapshot:
-        """Save the tree as the run finds it."""
+        """Save the tree at the start of the run."""
         self._known_unreadable = None
         self._files.clear_cache()
         return self.save(run, "0")
 
     def save(self, run: str, name: str) -> Snapshot:
-        """Save the tree now, under this name of the run. Where that fails the snapshot has no id and says why."""
+        """Save the tree under this name of the run. Where that fails, the snapshot has no id and names the problem."""
         ref = run_ref_name(run, name)
         if not os.path.isdir(self.root):
             raise WorkspaceGone(f"{self.root} is gone")
@@ -172,7 +169,7 @@ class PlainWorkspace:
         return self._manifests[snapshot.tree]
 
     def find_snapshot(self, run: str, name: str) -> Snapshot | None:
-        """What was saved under this name of the run, as far as its ref tells; None where nothing is."""
+        """The snapshot with this name, as far as its ref tells; None where there is none."""
         ref = run_ref_name(run, name)
         try:
             tree = read_regular_file(os.path.join(self._private, ref.encode())).strip().decode("ascii", "replace")
@@ -197,14 +194,14 @@ class PlainWorkspace:
         return {path: new.get(path) for path in sorted(old.keys() | new.keys()) if old.get(path) != new.get(path)}
 
     def diff(self, before: Snapshot, after: Snapshot) -> bytes:
-        """The difference as a patch; of binary files only that they differ."""
+        """The difference as a patch; binary files are only named."""
         from ralphproof.workspace.file_patch import file_patch
 
         old, differing = self._manifest(before), self._differing(before, after)
         return b"".join(file_patch(path, old.get(path), entry, self._read_content) for path, entry in differing.items())
 
     def content(self, snapshot: Snapshot, path: str) -> bytes | None:
-        """What a file held then; None where there was none, or it cannot be told."""
+        """The content of a file in a snapshot; None where there was none, or it cannot be read."""
         try:
             found = self._manifest(snapshot).get(os.fsencode(path))
             return self._read_content(found[1]) if found else None
@@ -212,7 +209,7 @@ class PlainWorkspace:
             return None
 
     def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
-        """Make the files those of `target`; files that either snapshot left out stay as they are."""
+        """Restore the files of `target`; files that either snapshot left out stay as they are."""
         spared = {*target.left_out, *now.left_out}
         wanted = {
             path: entry for path, entry in self._differing(now, target).items() if decode_path(path) not in spared
@@ -228,8 +225,8 @@ class PlainWorkspace:
         return tuple(map(decode_path, done))
 
     def log(self, lines: int) -> tuple[str, ...]:
-        """There is no history."""
+        """Always empty: there is no history."""
         return ()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to release."""

@@ -1,4 +1,4 @@
-"""A private git index over the work tree: which files there are, what is ignored, and the tree object that they make."""
+"""A private git index over the work tree: the files to save, ignore rules, and the resulting tree object."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.git_layout import read_regular_file
 from ralphproof.base.run_program import ProgramResult, find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.workspace.files import MAX_FILE_BYTES, FileReader, UnreadableFile
+from ralphproof.workspace.files import MAX_FILE_BYTES, OWN_NAMES, FileReader, UnreadableFile
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, GitFailed, isolated_git_environment, user_git_environment
 from ralphproof.workspace.git_objects import MODE_LINK, ObjectMissing, decode_path
 
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from ralphproof.workspace.git_objects import Entry, ObjectStore, TreeStore
 
 
-# A private index of the work tree. git stats the files for us; nothing that the repository configures takes part.
+# The private index. git stats the files; no setting of the repository applies.
 
 
 CLOCK_LAG_S = 0.02  # the clock that stamps files goes in steps, behind the one that we ask
 TIMEOUT_S = 60.0  # a FIFO named .gitignore holds git up for ever
-OWN_NAMES = (b".ralph", b".ralph-active")
 EXCLUDE_OWN_NAMES = [
     f"--exclude=/{name.decode()}" for name in OWN_NAMES
 ]  # on the command line: a `!` rule cannot undo it
@@ -48,8 +47,8 @@ CONFIG_TEMPLATE = """[core]
 class PrivateIndex:
     """The index in `folder`, over the files of `root` and the object store of `folders`.
 
-    git tells ctimes apart by the second. A file in `fresh` changed in the very second in which the index was written:
-    if it changes again before that is over, and is given its old size and mtime, git does not see it.
+    git compares ctimes by the second. Files in `racy_paths` changed in the very second in which the index was written:
+    if one changes again within that second, and gets its old size and mtime, git does not notice.
     """
 
     def __init__(self, root: str, folder: str, folders: GitFolders, environ: Mapping[str, str]) -> None:
@@ -64,7 +63,7 @@ class PrivateIndex:
         self.racy_paths: set[bytes] = set()
 
     def run(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> ProgramResult:
-        """What git answers; raises GitFailed where it does not."""
+        """Run git with the private index. Raises GitFailed where git gives no answer."""
         argv = [self.git, "-C", self.root, *NO_HOOKS_OPTIONS, *args]
         reply = run_program(argv, env or self.env, stdin, timeout_s=TIMEOUT_S)
         if b"No space left on device" in reply.err or b"Disk quota exceeded" in reply.err:
@@ -80,7 +79,7 @@ class PrivateIndex:
         return reply
 
     def create(self) -> None:
-        """Make the private folder what git accepts as a repository."""
+        """Create the private folder such that git accepts it as a repository."""
         for name in ("refs/heads", "info"):
             os.makedirs(os.path.join(self.folder, name), mode=0o700, exist_ok=True)
         wide = self.folders.algorithm == "sha256"
@@ -94,7 +93,7 @@ class PrivateIndex:
             file.write(text if isinstance(text, bytes) else text.encode())
 
     def copy_ignore_rules(self) -> None:
-        """Copy the ignore rules that lie outside the work tree; later edits of theirs change nothing."""
+        """Copy the ignore rules from outside the work tree, so that later edits of them have no effect."""
         env = user_git_environment(self.environ) | {"GIT_DIR": self.folders.git_dir}
         named = self.run("config", "--path", "--get", "core.excludesFile", env=env)
         home = os.path.join(self.environ.get("HOME", "/nonexistent"), ".config")
@@ -104,16 +103,16 @@ class PrivateIndex:
         self._write_file("info/exclude", _read_text(wide) + b"\n" + _read_text(own))
 
     def write_note(self, name: str, text: str | bytes) -> str:
-        """Keep a note in the private folder; return its path."""
+        """Write a file in the private folder; return its path."""
         self._write_file(name, text)
         return os.path.join(self.folder, name)
 
     def read_note(self, name: str) -> bytes:
-        """A note kept earlier, or nothing."""
+        """The content of such a file, or nothing."""
         return _read_text(os.fsencode(os.path.join(self.folder, name)))
 
     def rebuild(self, paths: Iterable[bytes]) -> tuple[str, set[bytes]]:
-        """Make the index anew from these paths; return its tree and the paths that could not be read."""
+        """Create the index from these paths; return its tree and the paths that could not be read."""
         for name in ("index", "index.lock"):
             if os.path.exists(os.path.join(self.folder, name)):
                 os.unlink(os.path.join(self.folder, name))
@@ -121,25 +120,25 @@ class PrivateIndex:
         return self._add(paths)
 
     def update(self, paths: Iterable[bytes]) -> str:
-        """Bring the index up to date at these paths; return its tree."""
+        """Update the index at these paths; return its tree."""
         tree, unreadable = self._add(paths)
         if unreadable:
             raise GitFailed("files became unreadable")
         return tree
 
     def refresh(self) -> None:
-        """Take over the times of files that were touched and not changed."""
+        """Store the times of files that were touched but not changed."""
         self.run("update-index", "-q", "--refresh")
         self._last_signature = self._signature()
         self._update_racy_paths(self._change_times(self.run_checked("ls-files", "-z").out.split(b"\0")[:-1]))
 
     @property
     def racy_window_over(self) -> bool:
-        """Whether the second is over in which `fresh` files can change unseen."""
+        """Whether the second is over in which `racy_paths` can change unnoticed."""
         return bool(self.racy_paths) and time.time() >= self._index_written_s() + 1 + CLOCK_LAG_S
 
     def _change_times(self, paths: Iterable[bytes]) -> dict[bytes, float]:
-        """The paths, less files that are too large, each with the time of its last change; 0 where nothing is."""
+        """The paths, without files over the size limit, with their ctime; 0 where nothing exists."""
         root, found = os.fsencode(self.root), {}
         for path in paths:
             try:
@@ -178,7 +177,7 @@ class PrivateIndex:
 
     @property
     def is_unmodified(self) -> bool:
-        """Whether the index is still the one that we wrote."""
+        """Whether the index file is still the one that we wrote."""
         return self._last_signature is not None and self._last_signature == self._signature()
 
     def _signature(self) -> tuple[int, ...] | None:
@@ -196,16 +195,13 @@ def _read_text(path: bytes) -> bytes:
         return b""
 
 
-# Which files of a work tree there are to look at.
-
-
 MAX_HIDDEN_FILES = 2000  # newly ignored files in one folder: past this it is a build's output, named and not saved
 MAX_NESTING = 8
 VANISHED_MESSAGES = (": No such file or directory", ": Not a directory")
 
 
 class PathLister:
-    """Paths that differ from the private index, and what git complained about on the way."""
+    """Lists paths that differ from the private index, and collects git's error messages."""
 
     def __init__(self, index: PrivateIndex, own: frozenset[bytes]) -> None:
         self._index, self._own = index, own
@@ -222,11 +218,11 @@ class PathLister:
         return self._expand_nested(paths) | (self._ignored_but_tracked() - self._indexed)
 
     def mark_indexed(self, unreadable: set[bytes]) -> None:
-        """The private index now holds all that was listed, save these."""
+        """The private index now contains everything that was listed, except these."""
         self._indexed = self._tracked_ignored - unreadable
 
     def list_all(self) -> set[bytes]:
-        """Every path that is not ignored, whether tracked or not; the private index must be empty."""
+        """Every path that is not ignored, tracked or not; the private index must be empty."""
         self.complaints = set()
         self._user_index_signature = None
         env = self._index.env | {"GIT_INDEX_FILE": os.path.join(self._index.folder, "none")}
@@ -252,7 +248,7 @@ class PathLister:
         return {path for path in found - self._own if path.split(b"/", 1)[0] not in OWN_NAMES}
 
     def _nested(self, folder: bytes, deepest: int) -> set[bytes]:
-        """The files of a repository inside the work tree: git alone would keep only a link to its commit."""
+        """The files of a repository inside the work tree: git alone would store only a link to its commit."""
         if deepest == 0:
             raise GitFailed("repositories are nested too deeply")
         inside = os.path.join(self._index.root, os.fsdecode(folder))
@@ -269,7 +265,7 @@ class PathLister:
         return reply.out if reply.code == 0 else b""
 
     def _ignored_but_tracked(self) -> set[bytes]:
-        """Files that match an ignore rule and are in the user's index all the same."""
+        """Files that match an ignore rule and are in the user's index nevertheless."""
         git_dir = self._index.folders.git_dir
         try:
             state = os.stat(os.path.join(git_dir, "index"))
@@ -287,7 +283,7 @@ class PathLister:
 
 
 def group_hidden_files(hidden: set[bytes]) -> tuple[set[bytes], set[bytes]]:
-    """The newly hidden files to save, and the folders that hold too many of them."""
+    """The newly ignored files to save, and the folders that contain too many of them."""
     counts: dict[bytes, int] = {}
     for path in hidden:
         top = path.split(b"/", 1)[0]
@@ -296,7 +292,7 @@ def group_hidden_files(hidden: set[bytes]) -> tuple[set[bytes], set[bytes]]:
     return {path for path in hidden if path.split(b"/", 1)[0] not in heavy}, {top + b"/" for top in heavy}
 
 
-# Ignore rules as they were at one moment, in one file that no later edit of a `.gitignore` changes.
+# Ignore rules of one moment in one file, independent of later edits of a `.gitignore`.
 
 
 IGNORE_FILE = b".gitignore"
@@ -309,7 +305,7 @@ def is_ignore_file(path: bytes) -> bool:
 def flatten_ignore_rules(files: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The rules of many `.gitignore` files (path, content) as one list from the root.
 
-    git lets the deepest file decide, and within a file the last line; so the deepest come last.
+    In git the deepest file decides, and within a file the last line; so the deepest come last.
     """
     lines: list[bytes] = []
     for path, content in sorted(files, key=lambda item: (item[0].count(b"/"), item[0])):
@@ -337,7 +333,7 @@ def _escape_folder(folder: bytes) -> bytes:
     return folder
 
 
-# The files of a git work tree as a tree object: a base that git indexed, and what differs from it.
+# The work tree as a tree object: a base that git indexed, and what differs from it.
 
 
 ABSORB_THRESHOLD = 500  # changed paths that are looked at one by one; more go into the private index
@@ -346,7 +342,7 @@ SLOW_LISTING_S = 0.05
 
 @value
 class TreeScan:
-    """One look at all files. A problem names what could not be read and may have changed."""
+    """One scan of all files. `problem` names what could not be read and may have changed."""
 
     tree: str
     left_out: tuple[str, ...]
@@ -354,7 +350,7 @@ class TreeScan:
 
 
 class WorkTreeScanner:
-    """Reads the files again and again, each time only those that may have changed."""
+    """Scans the work tree repeatedly, reading only files that may have changed."""
 
     def __init__(self, index: PrivateIndex, objects: ObjectStore, trees: TreeStore, own: frozenset[bytes]) -> None:
         self._index, self._objects, self._trees = index, objects, trees
@@ -370,13 +366,13 @@ class WorkTreeScanner:
         self._known_unreadable: tuple[dict[bytes, tuple[int, ...]], set[str]] | None = None
 
     def reset(self) -> None:
-        """Forget everything: the next look sets the rules."""
+        """Forget everything: the next scan sets the ignore rules."""
         self.invalidate()
         self._start = self._rules = self._known_unreadable = None
         self._rules_changed = False
 
     def invalidate(self) -> None:
-        """Build on nothing that was read before."""
+        """Discard everything that was read before."""
         self._base = None
         self._files.clear_cache()
 
@@ -385,7 +381,7 @@ class WorkTreeScanner:
         return self._base is not None and self._index.is_unmodified
 
     def index_all(self, start: str | None) -> None:
-        """Index everything anew. `start` is the tree that the run began with, None when this is it."""
+        """Index everything again. `start` is the tree of the run's start, None when this is the start."""
         self._overlay = {}
         self._base, unreadable = self._index.rebuild(self._listing.list_all())
         self._listing.mark_indexed(unreadable)
@@ -403,7 +399,7 @@ class WorkTreeScanner:
             return False
 
     def scan(self) -> TreeScan:
-        """The tree as it is now."""
+        """The present tree."""
         assert self._base is not None, "prepare comes first"
         self._unreadable = {}
         self._files.start_scan()
@@ -419,7 +415,7 @@ class WorkTreeScanner:
         return self._to_scan(tree, heavy)
 
     def _racy_entries(self, paths: set[bytes]) -> dict[bytes, Entry | None]:
-        """What may have changed unseen by git. The index cannot be mended there: one that lies is not kept."""
+        """Files that may have changed unnoticed by git. An index that missed a change is not used again."""
         ripe = self._index.racy_window_over  # asked before they are read: what changes from now on, git sees
         found = self._entries(self._index.racy_paths - paths)
         self._index_missed_change = bool(found) and self._trees.build(self._base, found) != self._base
@@ -447,7 +443,7 @@ class WorkTreeScanner:
         return overlay
 
     def _to_scan(self, tree: str, heavy: set[bytes]) -> TreeScan:
-        """What was unreadable at the start and is untouched since is left out; anything newer is a problem."""
+        """What was unreadable at the start and is unchanged is left out; anything newer is a problem."""
         complaints = self._listing.complaints
         first = self._known_unreadable is None
         known, said = self._known_unreadable = self._known_unreadable or (dict(self._unreadable), set(complaints))
@@ -459,9 +455,9 @@ class WorkTreeScanner:
         return TreeScan(tree, tuple(sorted(map(decode_path, left_out))), "; ".join(told))
 
     def update_base(self) -> bool:
-        """Make the next look short again; return whether there is a new base.
+        """Keep the next scan short; return whether there is a new base.
 
-        A long list of changes goes into the index. After a checkout that touched many files their times do.
+        A long list of changes goes into the index. After a checkout that touched many files, their new times do.
         """
         try:
             if not self._index_missed_change:

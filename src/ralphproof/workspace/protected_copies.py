@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from ralphproof.base.value import Json
     from ralphproof.workspace.history_tripwires import UncommittedFiles
-    from ralphproof.workspace.protected_paths import Root, FileState, FileStates
+    from ralphproof.workspace.protected_paths import FileState, FileStates, Root
 
     RestorePlan = dict[
         str, dict[bytes, FileState | None]
     ]  # by place: what a path must become; None where nothing may be
 
 
-# Contents of files, kept many in one file, because to sync one file takes as long as to sync a thousand contents.
+# Contents share few files, because one fsync takes as long for a thousand contents as for one.
 
 
 MAX_COPIED_BYTES = 1 << 30  # of all copies; what comes after is only known by its digest, and cannot be put back
@@ -33,7 +33,7 @@ PACK_PREFIX = "pack-"
 
 
 class ContentStore:
-    """Copies in a private folder, named by their digest. `settle` makes them durable, and says where they are."""
+    """Contents in a private folder, named by digest. `sync` makes them durable, and returns where they are."""
 
     def __init__(self, folder: str) -> None:
         import hashlib
@@ -46,20 +46,19 @@ class ContentStore:
         os.makedirs(folder, mode=0o700, exist_ok=True)
 
     def load_index(self, held: Any) -> None:
-        """What `settle` said once. Raises ValueError and the like where it said no such thing."""
+        """Load what `sync` returned. Raises ValueError and the like where the data is invalid."""
         self._index = {str(digest): (str(file), int(at), int(size)) for digest, (file, at, size) in held.items()}
         self._bytes = sum(size for _, _, size in self._index.values())
 
     def digest(self, content: bytes) -> str:
-        """What a content is called."""
         return self._hash(content).hexdigest()
 
     def digest_or_store(self, content: bytes) -> str:
-        """The name of a content; while `taking`, it is held as well."""
+        """The digest of a content, which is stored too while `storing`."""
         return self.store(content) if self.storing else self.digest(content)
 
     def store(self, content: bytes) -> str:
-        """Keep a content until things settle; return its name."""
+        """Store a content; return its digest."""
         digest = self.digest(content)
         if digest not in self._index and self._bytes + len(content) <= MAX_COPIED_BYTES:
             name, descriptor = self._pack_file or self._new_pack_file()
@@ -85,7 +84,7 @@ class ContentStore:
         return self._pack_file
 
     def read(self, digest: str) -> bytes:
-        """A content that is held. Raises OSError where there is no true copy."""
+        """A stored content. Raises OSError where there is no valid copy."""
         if digest not in self._index:
             raise OSError(errno.ENOENT, "no copy of it was kept")
         name, at, size = self._index[digest]
@@ -99,7 +98,7 @@ class ContentStore:
         return content
 
     def sync(self, wanted: Container[str]) -> Json:
-        """Make all contents durable that are wanted; forget the others. Where they are must be written down next."""
+        """Make the wanted contents durable and forget the others. The caller stores the returned index next."""
         if self._pack_file:
             os.fsync(self._pack_file[1])
             os.close(self._pack_file[1])
@@ -108,7 +107,7 @@ class ContentStore:
         return {digest: list(place) for digest, place in self._index.items()}
 
     def remove_unused(self) -> None:
-        """Remove files that hold nothing any more, once that is written down."""
+        """Remove files without wanted contents, after the index was stored."""
         needed = {file for file, _, _ in self._index.values()}
         for name in os.listdir(self._folder):
             if name.startswith(PACK_PREFIX) and name not in needed:
@@ -116,7 +115,7 @@ class ContentStore:
 
 
 def write_private_file(path: str, content: bytes) -> None:
-    """Write a private file, so that it is there whole or not at all, whatever happens."""
+    """Write a private file atomically and durably."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     descriptor = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -128,7 +127,7 @@ def write_private_file(path: str, content: bytes) -> None:
     sync_folders({os.fsencode(os.path.dirname(path))})
 
 
-# Where what is watched is kept out of the agent's reach, so that a harness that dies can be followed by another.
+# Baseline and results, out of the agent's reach, so that another process can continue after a crash.
 
 
 BASELINE_FILE, RESULT_PREFIX = "index.json", "answer-"
@@ -136,9 +135,9 @@ BASELINE_FILE, RESULT_PREFIX = "index.json", "answer-"
 
 @value
 class RepositoryBaseline:
-    """What else must be remembered of a repository: whether it was gone, and other worktrees with their branches.
+    """Whether the repository was missing, and the branches of other worktrees.
 
-    `work` is what the user had not committed; None before the run's first turn.
+    `uncommitted` is the user's uncommitted work; None before the run's first turn.
     """
 
     missing: bool = False
@@ -148,7 +147,7 @@ class RepositoryBaseline:
 
 @value
 class TripwireBaseline:
-    """What was watched when the wires were armed, by place, and the wires themselves: others may be laid later."""
+    """The watched files before a turn, by folder, with the patterns in force: a resumed run may have others."""
 
     states: dict[str, FileStates]
     roots: dict[str, tuple[Root, ...]]
@@ -158,9 +157,9 @@ class TripwireBaseline:
 
 @value
 class TripwireResult:
-    """What was found, what must be put back for it, and whether that was done.
+    """What was found, what must be restored for it, and whether that was done.
 
-    `told` says that the user hears of uncommitted work that was swept away, as they do once in a run.
+    `lost_work_reported` says that the report mentions lost uncommitted work, which happens once in a run.
     """
 
     report: TripwireReport
@@ -170,18 +169,18 @@ class TripwireResult:
 
 
 class ProtectedCopies:
-    """A private folder of one run: what was armed, with the contents of it, and the answers that were given."""
+    """The private folder of one run: the baseline with its contents, and the results of checks."""
 
     def __init__(self, folder: str) -> None:
         self._folder, self.contents = folder, ContentStore(folder)
 
     @property
     def scratch_file(self) -> str:
-        """A file for whoever needs one for a moment."""
+        """The path of a temporary file."""
         return os.path.join(self._folder, "scratch")
 
     def load_baseline(self) -> TripwireBaseline | None:
-        """What was saved last; None where nothing was, or it can no longer be read."""
+        """The stored baseline; None where there is none, or it cannot be read."""
         data = self._read_json(BASELINE_FILE)
         try:
             self.contents.load_index(data["held"])
@@ -194,7 +193,7 @@ class ProtectedCopies:
             return None
 
     def save_baseline(self, armed: TripwireBaseline, plan: RestorePlan) -> None:
-        """Make this durable, with every content held so far that it names, or the plan does; forget all others."""
+        """Store the baseline with every content that it or the plan names; forget all other contents."""
         wanted = {seen[1] for found in armed.states.values() for seen in found.values()}
         wanted |= {seen[1] for planned in plan.values() for seen in planned.values() if seen}
         data: dict[str, Json] = {
@@ -210,14 +209,14 @@ class ProtectedCopies:
         self.contents.remove_unused()
 
     def clear(self) -> None:
-        """Forget everything: nothing of it is needed any more."""
+        """Delete everything."""
         for name in os.listdir(self._folder) if os.path.isdir(self._folder) else ():
             if not os.path.isdir(os.path.join(self._folder, name)):
                 os.unlink(os.path.join(self._folder, name))
         self.contents.load_index({})
 
     def load_result(self, name: str) -> TripwireResult | None:
-        """What was found under this name, if it was."""
+        """The stored result with this name, if any."""
         data = self._read_json(_result_name(name))
         try:
             plan = {place: _plan_from_json(found) for place, found in data["plan"].items()}
@@ -229,7 +228,6 @@ class ProtectedCopies:
             return None
 
     def save_result(self, name: str, answer: TripwireResult) -> None:
-        """Make an answer durable."""
         plan: Json = {place: _states_to_json(found) for place, found in answer.plan.items()}
         sprung = pack(answer.report)
         self._write_json(
@@ -238,7 +236,7 @@ class ProtectedCopies:
         )
 
     def unfinished_results(self) -> list[str]:
-        """The names of answers that were not acted on to the end."""
+        """The names of results whose restore was not finished."""
         if not os.path.isdir(self._folder):
             return []
         files = (file for file in os.listdir(self._folder) if file.startswith(RESULT_PREFIX) and file.endswith(".json"))

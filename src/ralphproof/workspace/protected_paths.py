@@ -1,4 +1,4 @@
-"""Protected paths: the patterns, the files that are always protected, and what the files hold now."""
+"""Protected paths: the patterns, the files that are always protected, and the present state of the files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Root = tuple[bytes, int]  # a path that is watched with all below it, and the number of its wire
 
 
-# Files that only the user and the harness change, although they lie in the project.
+# Files in the project that only the user and the harness change.
 
 
 @value
@@ -59,7 +59,7 @@ RESERVED_PATHS = (
 
 
 def reserved_paths(root: str, more: Mapping[str, str]) -> tuple[ReservedPath, ...]:
-    """What to put back in every run, and files of this one that lie in the project, by what they are."""
+    """The paths that every run restores, and files of this run that lie in the project, with what they are."""
     made = list(RESERVED_PATHS)
     for file, rule in more.items():
         folder, name = os.path.split(os.path.join(root, file))
@@ -69,12 +69,9 @@ def reserved_paths(root: str, more: Mapping[str, str]) -> tuple[ReservedPath, ..
     return tuple(made)
 
 
-# Wires: the patterns that are watched, made ready to be looked for.
-
-
 @value
 class ProtectedPattern:
-    """A pattern that is watched, and why. What it means `stops` a run when it changes, or is only put back."""
+    """A watched pattern, and the reason. A change of a match `stops` the run, or is only reverted."""
 
     pattern: str
     rule: str
@@ -83,7 +80,7 @@ class ProtectedPattern:
 
 @value
 class GlobSearch:
-    """Patterns of many names, made ready: all that they mean lies below `folder`, at most so `deep`."""
+    """Compiled glob patterns with the same scope: all matches lie below `folder`, at most `max_depth` deep."""
 
     folder: bytes
     max_depth: int | None
@@ -92,7 +89,7 @@ class GlobSearch:
 
 
 class ProtectedMatcher:
-    """Tells protected paths of a place from others, many at a time."""
+    """Tells whether paths of a folder are protected."""
 
     def __init__(self, place: WatchedFolder) -> None:
         self._folders = tuple(root + b"/" for root, number in place.roots if place.patterns[number].stops)
@@ -108,14 +105,11 @@ class ProtectedMatcher:
 
 
 def compile_globs(patterns: list[str]) -> tuple[GlobSearch, ...]:
-    """One search for all patterns that are looked for in the same folders."""
+    """One search for all patterns with the same scope."""
     alike: dict[tuple[tuple[bytes, int | None], frozenset[bytes]], list[str]] = {}
     for pattern in patterns:
         alike.setdefault((search_scope(pattern), skipped_folders(pattern)), []).append(pattern)
     return tuple(GlobSearch(*where, compile_patterns(*those), over) for (where, over), those in alike.items())
-
-
-# Watched files: what they hold now, told by content, and read again only where they may have changed.
 
 
 NO_ACCESS = b"?"  # in the place of a mode: it is there and cannot be read; the digest is that of its signature
@@ -125,9 +119,9 @@ MISSING_ERRORS = (FileNotFoundError, NotADirectoryError)
 
 
 class WatchedFolder:
-    """A folder in which wires are laid. `prefix` comes before its paths where people see them.
+    """A folder with watched patterns. `prefix` is put before its paths in messages.
 
-    Links are never followed, but where a plain path leads over one to another place in here, that is watched as well.
+    Links are never followed, but the target inside the folder of a link in a literal path is watched as well.
     """
 
     def __init__(
@@ -141,14 +135,14 @@ class WatchedFolder:
         self.set_patterns(wires)
 
     def set_patterns(self, wires: tuple[ProtectedPattern, ...], roots: tuple[Root, ...] = ()) -> None:
-        """Watch by these wires from now on, and what they led to when they were armed."""
+        """Watch these patterns from now on. `roots` are the paths that they led to in the baseline."""
         self.patterns, self.roots = wires, roots
         numbered = enumerate(wire.pattern for wire in wires)
         self._literals = tuple((literal_path(pattern), number) for number, pattern in numbered if not is_glob(pattern))
         self._globs = compile_globs([wire.pattern for wire in wires if is_glob(wire.pattern)])
 
     def resolve_links(self) -> None:
-        """Follow the links that lie on the way of plain paths, as they are now, link by link."""
+        """Follow the links in literal paths, as they are now, link by link."""
         found: list[Root] = []
         for path, wire in self._literals:
             onwards: bytes | None = path
@@ -160,7 +154,7 @@ class WatchedFolder:
         self.roots = tuple(found)
 
     def _follow_link(self, path: bytes) -> bytes | None:
-        """Where a path leads over its first link; None where it has none, or leads out of here."""
+        """The target of a path's first link; None where it has no link, or leads out of the folder."""
         link = self._first_link(path + b"/")
         if not link:
             return None
@@ -173,7 +167,7 @@ class WatchedFolder:
         return None
 
     def scan(self, known: FileStates | None = None) -> FileStates:
-        """Everything that is watched and there. `known` is an earlier look, None where this is the first."""
+        """Every watched file that exists. `known` is an earlier scan, None where this is the first."""
         self._files.start_scan()
         found: FileStates = {}
         for path, _ in self.roots:
@@ -185,14 +179,14 @@ class WatchedFolder:
         return found
 
     def _no_link_on_path(self, path: bytes, known: FileStates | None, found: FileStates) -> bool:
-        """Whether no link lies on the way. One that does is seen; a new one only if it leads to what is watched."""
+        """Whether the path has no link. A link is recorded; a new one only if it leads to something watched."""
         link = self._first_link(path)
         if link and (known is None or link in known or os.path.lexists(os.path.join(self._top, path))):
             self._add_path(link, found)
         return not link
 
     def _first_link(self, path: bytes) -> bytes:
-        """The first link on the way to a path, if there is one."""
+        """The first link in a path, or nothing."""
         at = path.find(b"/", 1)
         while at > 0:
             try:
@@ -245,7 +239,7 @@ class WatchedFolder:
                     folders.append((inner, depth + 1))
 
     def _entries(self, folder: bytes, found: FileStates) -> list[os.DirEntry[bytes]]:
-        """What lies in a folder, without the insides of repositories. One that cannot be read is itself a sight."""
+        """The entries of a folder, without `.git`. A folder that cannot be read is recorded itself."""
         full = os.path.join(self._top, folder)
         try:
             with os.scandir(full) as entries:
@@ -257,7 +251,7 @@ class WatchedFolder:
             return []
 
     def _add_file(self, path: bytes, state: os.stat_result, found: FileStates) -> None:
-        # The change time cannot be set back, so it tells of every change; the inode tells of a replacement.
+        # The ctime cannot be set back, so it reveals every change; the inode reveals a replacement.
         signature = (state.st_ctime_ns, state.st_ino, state.st_size, state.st_mode, state.st_dev)
         known = self._cache.get(path)
         if known is not None and known[0] == signature:
@@ -281,20 +275,20 @@ class WatchedFolder:
         return None if entry is None else (*entry, stat.S_IMODE(state.st_mode))
 
     def changed_after(self, path: bytes, instant_ns: int) -> bool:
-        """Whether what is at this path was last touched after an instant. Of what is not there nobody can tell."""
+        """Whether the path was last changed after an instant; False where it does not exist."""
         try:
             return os.lstat(os.path.join(self._top, path)).st_ctime_ns > instant_ns
         except OSError:
             return False
 
     def read_state(self, path: bytes) -> FileState | None:
-        """What is at this path now, whether it is watched or not."""
+        """The present state of a path, watched or not."""
         found: FileStates = {}
         self._add_path(path, found)
         return found.get(path)
 
     def read_content(self, path: bytes, seen: FileState) -> bytes:
-        """The bytes of a file that was just seen, or where a link leads. Raises OSError where that cannot be told."""
+        """The content of a file that was just scanned, or the target of a link. Raises OSError."""
         full = os.path.join(self._top, path)
         if seen[0] == MODE_LINK:
             return os.readlink(full)
@@ -305,12 +299,12 @@ class WatchedFolder:
             os.close(descriptor)
 
     def pattern_for(self, path: bytes) -> ProtectedPattern:
-        """The first wire that watches this path. For a link on the way to what is watched: the one that leads there."""
+        """The first pattern that matches a path. For a link in a watched path: the pattern of that path."""
         below = (self.patterns[number] for root, number in self.roots if root.startswith(path + b"/"))
         return self.matching_pattern(path) or next(below, self.patterns[0])
 
     def matching_pattern(self, path: bytes) -> ProtectedPattern | None:
-        """The first wire that watches this path, wherever its content came from."""
+        """The first pattern that matches a path, or None."""
         shown = decode_path(path)
         numbers = {number for root, number in self.roots if path == root or path.startswith(root + b"/")}
         named = (
@@ -322,7 +316,7 @@ class WatchedFolder:
 
 
 def differing_paths(before: FileStates, now: FileStates) -> list[bytes]:
-    """The paths whose kind or content is another. Permissions that make no difference to their owner are no touch."""
+    """The paths whose kind or content differs. Other permissions do not count."""
     if before == now:
         return []
     changed = [path for path, seen in now.items() if (old := before.get(path)) is None or old[:2] != seen[:2]]

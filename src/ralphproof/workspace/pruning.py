@@ -1,4 +1,4 @@
-"""Deleting what runs saved: refs in git, copies where there is no git."""
+"""Deletion of snapshots: refs in git, copies where there is no git."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from ralphproof.workspace.git_command import UserGit
 
-# All of history but what we saved ourselves, and what is no history.
+# All refs but snapshots, stashes and notes.
 HISTORY_OPTIONS = ("--exclude=refs/ralph/*", "--exclude=refs/stash", "--exclude=refs/notes/*", "--all")
 
 
 def delete_run_refs(git: UserGit, run: str) -> None:
-    """Remove every ref of a run in one transaction. What they alone held is git's to free, when it next does."""
+    """Delete every ref of a run in one transaction. Git prunes the unreferenced objects later."""
     place = os.path.dirname(run_ref_name(run, "0"))
     listed = git.run("for-each-ref", "--format=%(refname)", f"{place}/").out.splitlines()
     if listed:
@@ -30,7 +30,7 @@ def delete_run_refs(git: UserGit, run: str) -> None:
 
 
 def list_run_refs(git: UserGit, run: str) -> dict[str, str]:
-    """What each ref of a run names, by the last word of its name."""
+    """The commits of a run's refs, by the last part of their names."""
     place = os.path.dirname(run_ref_name(run, "0"))
     listed = git.run("for-each-ref", "--format=%(refname) %(objectname)", f"{place}/").out.decode("utf-8", "replace")
     rows = (line.rpartition(" ") for line in listed.splitlines())
@@ -38,30 +38,30 @@ def list_run_refs(git: UserGit, run: str) -> dict[str, str]:
 
 
 def is_reachable(git: UserGit, commit: str) -> bool:
-    """Whether history has a commit, other than by what we saved."""
+    """Whether a commit is reachable from refs other than snapshots."""
     if not git.resolve_commit(commit):
         return False
     return not git.run("rev-list", "--max-count=1", commit, "--not", *HISTORY_OPTIONS).out.strip()
 
 
 def list_trees_since(git: UserGit, since: float) -> set[str]:
-    """The trees of all commits that history has from this moment (epoch seconds) on."""
+    """The trees of all commits since this time (epoch seconds), snapshots aside."""
     asked = ("log", "--format=%T", f"--since=@{int(since)}", *HISTORY_OPTIONS)
     return set(git.run(*asked).out.decode("ascii", "replace").split())
 
 
 def delete_run_copies(private: str, run: str) -> None:
-    """Remove the names of what a run without git saved; `prune_copies` then frees what nobody names."""
+    """Delete the snapshot names of a run without git; `prune_copies` then removes unreferenced contents."""
     remove_folder(os.path.join(private, os.path.dirname(run_ref_name(run, "0"))))
 
 
 def list_run_copies(private: str, run: str) -> list[str]:
-    """The names under which a run without git saved its copies."""
+    """The snapshot names of a run without git."""
     return [*_list_folder(os.path.join(private, os.path.dirname(run_ref_name(run, "0"))))]
 
 
 def prune_copies(private: str) -> None:
-    """Remove the contents that no save names any more. Nobody else may use the folder meanwhile."""
+    """Remove contents that no snapshot references. No other process may use the folder meanwhile."""
     objects = os.path.join(private, "objects")
     try:
         named = set(_referenced_contents(private, objects))
@@ -78,7 +78,7 @@ def prune_copies(private: str) -> None:
 
 
 def _referenced_contents(private: str, objects: str) -> Iterator[str]:
-    """Every content that a save names: its manifest, and all that stands in that."""
+    """Every content that a snapshot references: its manifest, and the files in it."""
     for folder, _, names in os.walk(os.path.join(private, "refs", "ralph")):
         for name in names:
             tree = read_regular_file(os.fsencode(os.path.join(folder, name))).strip().decode("ascii", "replace")
@@ -97,7 +97,7 @@ def _list_folder(folder: str) -> Iterable[str]:
 
 
 def remove_folder(path: str) -> None:
-    """Remove a folder with all that is in it, or what stands in its place; links are never followed."""
+    """Remove a folder with its content, or a file in its place; links are not followed."""
     if os.path.islink(path) or os.path.isfile(path):
         os.unlink(path)
     elif os.path.isdir(path):
@@ -106,7 +106,7 @@ def remove_folder(path: str) -> None:
 
 
 def make_writable(path: str) -> None:
-    """Let us into every folder below: a program may have left some that even their owner may not write to."""
+    """Make every folder below writable: a program may have left read-only ones."""
     for folder, names, _ in os.walk(path):
         for name in names:
             below = os.path.join(folder, name)

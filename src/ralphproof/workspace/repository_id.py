@@ -15,22 +15,19 @@ if TYPE_CHECKING:
     Registry = dict[str, dict[str, str]]  # id: {path, place, before}
 
 
-# Which repository this is: one id that follows it when it moves, shared by its worktrees, never by a copy.
-
-
 ID_LENGTH = 32
 ENTRY_KEYS = ("path", "place", "before")  # of what the registry says of an id
 MAX_PREVIOUS_INODES = 8  # inodes of an id that are remembered
 
 
 def repository_id(root: str, state_dir: str) -> str:
-    """The id under which this repository's records are kept in `state_dir`.
+    """The id under which this repository's records are stored in `state_dir`.
 
-    The registry there knows each id's path and inode. A file in the repository carries the id along when it moves.
-    What that file says counts only where the registry does not know better: a folder that moves keeps its inode, and a
-    copy on the same disk has another one. From another disk, or out of a backup, an id is taken over where the one
-    that had it is gone. Should that one have been elsewhere, it has its id again as soon as it is seen: the registry
-    remembers the inodes that an id had `before`.
+    The registry there stores the path and inode of each id. A file in the repository carries the id along when it
+    moves. That file counts only where the registry has no better information: a folder that moves keeps its inode, and
+    a copy on the same disk has another one. From another disk, or out of a backup, an id is taken over if its owner is
+    gone. If the owner was only elsewhere, it gets its id back when it is seen again: the registry remembers the inodes
+    that an id had `before`.
     """
     folders = git_folders(os.path.realpath(root))
     if folders and find_foreign_git_dir(os.path.realpath(root), folders):
@@ -54,7 +51,7 @@ def repository_id(root: str, state_dir: str) -> str:
 
 
 def lookup_repository_id(root: str, state_dir: str) -> str:
-    """The same id for those who only look: nothing is written. A new repository has one under which nothing is kept."""
+    """The same id, without writing anything. A new repository gets an id without records."""
     folders = git_folders(os.path.realpath(root))
     anchor = os.path.realpath(folders.common if folders else root)
     registry, note = _read_registry(state_dir, look_only=True), _IdFile(anchor, folders is not None)
@@ -62,9 +59,9 @@ def lookup_repository_id(root: str, state_dir: str) -> str:
 
 
 def _find_converted_id(registry: Registry, anchor: str, note: _IdFile) -> str | None:
-    """The id of a project that we know as a plain folder and is a repository now, or the other way round.
+    """The id of a known plain folder that is a repository now, or the reverse.
 
-    So its earlier runs stay its own: an agent that deletes `.git` does not get rid of what is known of it.
+    So its earlier runs stay its own, and an agent that deletes `.git` does not detach the project from its records.
     """
     if any(entry["path"] == anchor for entry in registry.values()):
         return None
@@ -90,7 +87,7 @@ def _choose_id(registry: Registry, anchor: str, claimed: str | None) -> str:
 
 
 def _is_copy(entry: dict[str, str], name: str, anchor: str) -> bool:
-    """Whether a folder that carries an id is another one than that which the id belongs to."""
+    """Whether a folder with an id is a copy of the owner of that id."""
     place = _inode_of(anchor)
     if place == entry["place"] or place in entry["before"].split():
         return False
@@ -98,7 +95,7 @@ def _is_copy(entry: dict[str, str], name: str, anchor: str) -> bool:
 
 
 def _registry_entry(known: dict[str, str] | None, anchor: str) -> dict[str, str]:
-    """What the registry is to say of an id from now on. One that comes back had it all the time."""
+    """The new registry entry of an id. A repository that returns gets its earlier entry back."""
     entry = {"path": anchor, "place": _inode_of(anchor), "before": known["before"] if known else ""}
     if known is None or known["place"] == entry["place"]:
         return entry
@@ -115,7 +112,7 @@ def _device_of(place: str) -> str:
 
 
 def _owner_still_exists(entry: dict[str, str], name: str, anchor: str) -> bool:
-    """Whether the one that the id belongs to is where it was: then the one that asks is a copy."""
+    """Whether the owner of the id still exists: then the folder in question is a copy."""
     path = entry["path"]
     if _inode_of(path) in ("", _inode_of(anchor)):
         return False
@@ -131,7 +128,7 @@ def _inode_of(path: str) -> str:
 
 
 class _IdFile:
-    """The file in the repository that carries its id."""
+    """The file in the repository that stores its id."""
 
     def __init__(self, anchor: str, in_git: bool) -> None:
         self.in_git = in_git
@@ -149,7 +146,7 @@ class _IdFile:
         return text if len(text) == ID_LENGTH and not set(text) - set("0123456789abcdef") else None
 
     def write(self, known: str) -> None:
-        """Put the id there, over anything that stands in its place. A read-only repository goes without."""
+        """Write the id, over anything in its place. A read-only repository goes without."""
         if self.read() == known:
             return
         try:

@@ -1,8 +1,7 @@
-"""Restoring a repository from its backup; what stands in its place is moved aside.
+"""Restore of a repository from its backup; the present one is moved aside.
 
-The new repository is built and examined beside its place. Then two renames follow: what stands there gets another name,
-and the new one takes its place. Whoever is killed in between does it again: what was built is built anew, and what was
-moved aside stays where it is.
+The new repository is built and verified beside its target. Then the present one is renamed, and the new one takes its
+place. After a crash the restore can be repeated: the build starts again, and what was moved aside stays there.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from ralphproof.workspace.backup import (
     object_key,
     rev_list_command,
 )
-from ralphproof.workspace.branches import STASH
+from ralphproof.workspace.branches import SHORT_ID_CHARS, STASH
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, isolated_git_environment
 from ralphproof.workspace.git_objects import run_ref_name
 from ralphproof.workspace.pruning import remove_folder
@@ -45,19 +44,18 @@ BUILD_SUFFIX, ASIDE_SUFFIX = ".restoring", ".before-restore-"
 EXCLUDE = PLAIN_MARK + b"info/exclude"
 TIMEOUT_S = 600.0
 OWN_REFS = "refs/ralph/"
-SHORT_ID_CHARS = 12
 
 
 @value
 class NewerRef:
-    """A ref of the present repository that names a commit which the copy does not have."""
+    """A ref of the present repository with a commit that the backup does not have."""
 
     ref: str
     commit: str
 
 
 class RepositoryRestore:
-    """Puts back the repository of a run, whose copies lie in `folder`. Raises Refused where the copy is not whole."""
+    """Restores the repository of a run, whose backups are in `folder`. Raises Refused if the backup is incomplete."""
 
     def __init__(self, folder: str, start: BackupState, environ: Mapping[str, str]) -> None:
         self._folder, self.start = folder, start
@@ -71,7 +69,7 @@ class RepositoryRestore:
         self.extra_refs: list[str] = []  # refs that hold what a later state has besides
 
     def build(self) -> None:
-        """Make the whole repository beside its place, and see that it is one."""
+        """Build the repository beside its target, and verify it."""
         above = os.path.dirname(self.target)
         if not os.path.isdir(above):
             raise Refused(f"{above} is gone; make that folder first")
@@ -108,7 +106,7 @@ class RepositoryRestore:
             raise Refused(f"the copy of {self.start.root} is not whole, so nothing was changed: {problem}{more}")
 
     def _write_objects(self, copies: CopiedObjects, state: BackupState) -> list[bytes]:
-        """Put the objects of a state in place; the paths of those of which there is no true copy."""
+        """Write the objects of a state; return the paths of those without a valid copy."""
         missing, known = [], set[bytes]()
         for path in backup_objects(state):
             target = os.path.join(os.fsencode(self._build_path), path)
@@ -121,7 +119,7 @@ class RepositoryRestore:
         return missing
 
     def _write_metadata(self, state: BackupState) -> None:
-        """Write refs, index, settings and the like of a state, over those of another one."""
+        """Write refs, index, settings and the like of a state, replacing those of another one."""
         top = os.fsencode(self._build_path)
         for name in os.listdir(top) if os.path.isdir(top) else []:
             if name not in (b"objects", b"modules"):
@@ -136,7 +134,9 @@ class RepositoryRestore:
             _write_file(os.path.join(top, name[2:]), name[:2], content)
 
     def _name_extra_commits(self, last: BackupState) -> None:
-        """Give names of the run's to what a later state has that does not go on from the start: it is not lost."""
+        """Give refs of the run to commits of the last state that do not descend from the start, so that they are not
+        lost.
+        """
         known = set(backup_refs(self.start).values())
         others = {name for ref, name in backup_refs(last).items() if name not in known and not ref.startswith(OWN_REFS)}
         for name in sorted(others) if last.ref_files else ():
@@ -146,13 +146,13 @@ class RepositoryRestore:
                 self.extra_refs.append(ref)
 
     def _missing_objects(self, state: BackupState) -> str:
-        """What git misses in what was built; empty where all that refs name is there."""
+        """What git misses in the build; empty where everything that refs name exists."""
         tips = "".join(f"{tip}\n" for tip in dict.fromkeys(backup_refs(state).values())).encode()
         reply = self._run_git(*rev_list_command(state), "--stdin", stdin=tips) if tips else None
         return reply.said or f"git rev-list: {reply.code}" if reply and reply.code else ""
 
     def _continues_start(self, last: BackupState) -> bool:
-        """Whether the later state has every branch and tag of the start, and none of them was rewritten."""
+        """Whether the last state has every branch and tag of the start, none of them rewritten."""
         before, now = backup_refs(self.start), backup_refs(last)
         for ref, old in before.items():
             if ref.startswith((OWN_REFS, STASH)) or now.get(ref) == old:
@@ -165,7 +165,7 @@ class RepositoryRestore:
         return True
 
     def newer_refs(self) -> list[NewerRef]:
-        """The refs of the present repository that name what the copy does not have; what our runs saved aside."""
+        """The refs of the present repository with commits that the backup does not have, without our snapshots."""
         if os.path.islink(self.target) or not os.path.isdir(os.path.join(self.target, "objects")):
             return []  # what a link leads to is not touched
         folders = git_folders(self.start.root)
@@ -185,7 +185,7 @@ class RepositoryRestore:
         return [one for one, line in zip(found, said, strict=False) if line.endswith(b" missing")]
 
     def describe_loss(self) -> str:
-        """What the present repository lacks of the copy, in words; empty where it provably has all of it."""
+        """What the present repository lacks of the backup, in words; empty where it provably has all of it."""
         env = self._git_environment(self.target)
 
         def ask(*args: str, stdin: bytes = b"") -> ProgramResult:
@@ -197,11 +197,11 @@ class RepositoryRestore:
         return describe_loss(self.start, ask, refs)
 
     def refs(self) -> Refs:
-        """What is put back."""
+        """The refs of the restored state."""
         return backup_refs(self.restored_state)
 
     def install(self) -> str:
-        """Put it in place; where what stood there is now, empty where nothing did."""
+        """Put the build in place. Returns where the present repository was moved, empty where there was none."""
         try:
             self._give_to_owner()
             os.sync()
@@ -216,7 +216,7 @@ class RepositoryRestore:
         return aside
 
     def _give_to_owner(self) -> None:
-        """Root puts back what belongs to whoever has the project."""
+        """When root restores, the files belong to the owner of the project."""
         owner = os.stat(self.start.root)
         if os.geteuid() or not owner.st_uid:
             return
@@ -234,12 +234,12 @@ class RepositoryRestore:
         return name
 
     def list_moved_aside(self) -> list[str]:
-        """All that was moved aside here, now or before."""
+        """The repositories that were moved aside here, now or before."""
         above, start = os.path.split(self.target + ASIDE_SUFFIX)
         return [os.path.join(above, name) for name in sorted(os.listdir(above)) if name.startswith(start)]
 
     def remove_build(self) -> None:
-        """Remove what was built and is not in place."""
+        """Remove a build that was not installed."""
         try:
             remove_folder(self._build_path)
         except OSError:

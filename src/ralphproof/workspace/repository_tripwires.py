@@ -9,8 +9,8 @@ from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.workspace.backup import BackupFailed, RepositoryBackup, describe_damage, describe_loss
 from ralphproof.workspace.branches import REF_FILES, is_ref_file
 from ralphproof.workspace.git_command import GitFailed
-from ralphproof.workspace.git_objects import MODE_LINK, ObjectMissing, TooManyCommits, run_ref_name
-from ralphproof.workspace.history_tripwires import COMMON_FOLDER, START_NAME, HistoryTripwires, UncommittedWork
+from ralphproof.workspace.git_objects import MODE_LINK, START_NAME, ObjectMissing, TooManyCommits, run_ref_name
+from ralphproof.workspace.history_tripwires import COMMON_FOLDER, HistoryTripwires, UncommittedWork
 from ralphproof.workspace.protected_copies import RepositoryBaseline
 from ralphproof.workspace.protected_paths import ProtectedPattern, WatchedFolder, differing_paths
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from ralphproof.workspace.git_workspace import GitWorkspace
     from ralphproof.workspace.history_tripwires import StatesByFolder
     from ralphproof.workspace.protected_copies import ProtectedCopies, TripwireBaseline
-    from ralphproof.workspace.protected_paths import ReservedPath, FileState, FileStates
+    from ralphproof.workspace.protected_paths import FileState, FileStates, ReservedPath
     from ralphproof.workspace.tripwires import ProtectedChanges
 
     RunGit = Callable[..., ProgramResult]
     ConfigEntries = list[tuple[str, str | None]]
 
 
-# Settings of git that execute a program, or lead git to other files. The rest is the agent's to change.
+# Settings of git that execute a program or redirect git to other files. An agent may change all others.
 
 
-# As git 2.54 and git-lfs 3.7 know them. `*` stands for whatever is between the first and the last dot, or for nothing.
+# As of git 2.54 and git-lfs 3.7. `*` stands for anything between the first and the last dot, or for nothing.
 EXECUTING_KEYS = frozenset((
     "core.alternaterefscommand", "core.askpass", "core.editor", "core.fsmonitor", "core.gitproxy", "core.hookspath",
     "core.pager", "core.sshcommand", "credential.*.helper", "diff.*.command", "diff.*.textconv", "diff.external",
@@ -55,7 +55,7 @@ CONFIG_UNREADABLE = "git can no longer read it"
 
 
 def is_executing_setting(key: str, text: str | None) -> bool:
-    """Whether git runs a program because of this setting, or takes such settings from another file."""
+    """Whether git executes a program because of this setting, or reads such settings from another file."""
     section, _, rest = key.partition(".")
     inner, _, name = rest.rpartition(".")
     marked = (text or "").lstrip().startswith("!")  # what follows is given to a shell
@@ -68,20 +68,20 @@ def is_executing_setting(key: str, text: str | None) -> bool:
 
 @value
 class RevertedConfig:
-    """A configuration whose executing settings are as they were: why that took a change, and its content then."""
+    """A configuration with reverted executing settings: the reasons, and its content."""
 
     rules: tuple[str, ...]
     content: bytes
 
 
 class ConfigReverter:
-    """Compares and mends copies of a configuration in a private file; git never writes the repository's own."""
+    """Compares and edits copies of a configuration in a private file; git never writes the repository's own."""
 
     def __init__(self, ask: RunGit, scratch: str) -> None:
         self._run_git, self._scratch_file = ask, scratch
 
     def revert(self, before: bytes, now: bytes) -> RevertedConfig:
-        """The present content with what executes put back. One that git cannot read is put back as a whole."""
+        """The present content with executing settings as before. One that git cannot read is reverted as a whole."""
         was, present = self._list(before), self._list(now)
         if present is None:
             return RevertedConfig((CONFIG_UNREADABLE,), before) if was is not None else RevertedConfig((), now)
@@ -105,7 +105,7 @@ class ConfigReverter:
         return read_regular_file(os.fsencode(self._scratch_file))
 
     def _list(self, content: bytes) -> ConfigEntries | None:
-        """Every setting in order; None where git cannot read them. A setting without a text is simply true."""
+        """Every setting in order; None where git cannot read them. A setting without a value is true."""
         self._write(content)
         reply = self._run_git("config", "--file", self._scratch_file, "-z", "--list")
         records = reply.out.decode("utf-8", "surrogateescape").split("\0")[:-1]
@@ -130,9 +130,6 @@ def _executing_settings(listed: ConfigEntries) -> dict[str, list[str | None]]:
     return found
 
 
-# The tripwires inside `.git`: settings that execute something, branches, and the user's uncommitted work.
-
-
 WORKTREE_FOLDER = "worktree"
 CONFIG_FILES = (b"config", b"config.worktree")
 COMMONDIR = "commondir"
@@ -145,7 +142,7 @@ NO_BACKUP = "no copy of it was kept; look for it where you pushed to"
 def repository_folders(
     root: str, own: tuple[ReservedPath, ...], git: GitWorkspace | None, vault: ProtectedCopies
 ) -> dict[str, WatchedFolder]:
-    """Where wires lie in a project's repository: hooks alone where git is not there to ask about the rest."""
+    """The watched folders in a project's repository; only hooks are watched where git is not available."""
     folders = git.commits.folders if git else git_folders(root)
     if folders is None:
         return {}
@@ -170,17 +167,17 @@ def _protected_patterns(*paths: str) -> tuple[ProtectedPattern, ...]:
 
 
 def _is_inert(path: bytes) -> bool:
-    """An example of a hook, which git does not run; or a lock, which comes and goes."""
+    """A sample hook, which git does not run, or a lock."""
     return path.endswith((b".sample", b".lock"))
 
 
 class RepositoryTripwires:
-    """Judges what became of the files in these places, in which git keeps settings and refs."""
+    """Checks the files in which git stores settings and refs."""
 
     def __init__(
         self, git: GitWorkspace, run: str, vault: ProtectedCopies, places: dict[str, WatchedFolder], backup: str
     ) -> None:
-        """`backup` is the folder for copies of the repository; empty where none is wanted."""
+        """`backup` is the folder for backups of the repository; empty for none."""
         self._copies, self._watched, self._folders = vault, places, git.commits.folders
         self._run, self._root, self._commits, self._git = run, git.root, git.commits, git
         common = self._folders.common
@@ -196,11 +193,11 @@ class RepositoryTripwires:
         self._configuration = ConfigReverter(git.commits.run, vault.scratch_file)
 
     def add_ref_table(self, sights: StatesByFolder) -> None:
-        """Add what is not told by files."""
+        """Add refs that are not files."""
         self._history.add_ref_table(sights)
 
     def update_baseline(self, known: RepositoryBaseline, sights: StatesByFolder) -> RepositoryBaseline:
-        """What else must be known after the turn. At the run's first time the tips of all branches are kept."""
+        """The baseline for the next turn. In the run's first turn, the tips of all branches are kept reachable."""
         if self._history.repository_missing:
             return replace(known, missing=True)
         work = known.uncommitted
@@ -219,7 +216,7 @@ class RepositoryTripwires:
     def compare(
         self, armed: TripwireBaseline, sights: StatesByFolder, attempt: ProtectedChanges
     ) -> tuple[list[str], bool]:
-        """Add to the attempt what was changed here; return what else to tell, and whether that is of swept work."""
+        """Add changes to `attempt`; return remarks, and whether one is about lost uncommitted work."""
         odd = [BLOCKING_FILES_REMOVED.format(", ".join(taken))] if (taken := self._git.take_removed_files()) else []
         if self._history.repository_missing or armed.repository.missing:
             return [
@@ -246,7 +243,7 @@ class RepositoryTripwires:
         return [*remarks, *([self._uncommitted.describe_lost(swept)] if swept else [])], bool(swept)
 
     def branch_switch(self, armed: TripwireBaseline, sights: StatesByFolder) -> tuple[str, ...]:
-        """The branch that was checked out, and the one that is now, where they differ."""
+        """The branch checked out before the turn and the one now, where they differ."""
         return (
             ()
             if self._history.repository_missing or armed.repository.missing
@@ -254,7 +251,7 @@ class RepositoryTripwires:
         )
 
     def _back_up(self, sights: StatesByFolder, first: bool) -> None:
-        """Copy the repository at the start of the run, and again before a turn when refs have moved."""
+        """Back up the repository at the start of the run, and before each turn if refs moved."""
         refs = {path: seen for path, seen in sights.get(COMMON_FOLDER, {}).items() if is_ref_file(path)}
         if self._backup is None or refs == self._backed_up_refs:
             return
@@ -269,21 +266,20 @@ class RepositoryTripwires:
         self._backed_up_refs = refs
 
     def _earlier_loss(self, backup: RepositoryBackup) -> list[str]:
-        """That the repository is not whole when the run begins: nobody has put back what was lost in an earlier run."""
+        """A warning that the repository lacks what was lost in an earlier run, if it does."""
         for kept in backup.of_other_runs(self._run):
             if lost := describe_loss(kept, self._commits.run, self._commits.list_all_refs):
-                return [
-                    f"the repository is not whole since run {kept.run}: {lost}; put it back: {self._restore_command(kept)}"
-                ]
+                command = self._restore_command(kept)
+                return [f"the repository is not whole since run {kept.run}: {lost}; put it back: {command}"]
         return []
 
     def take_warnings(self) -> tuple[str, ...]:
-        """What there is to say of copies, once."""
+        """Warnings about backups since the last call."""
         told, self._warnings = tuple(self._warnings), []
         return told
 
     def history_backup(self) -> str:
-        """Where the history that the run began on is, looked up now, and how to have it; empty where it is nowhere."""
+        """Where the history of the run's start is, and the command to get it; empty where there is none."""
         kept = self._backup.find_start(self._run) if self._backup else None
         planted = kept and not kept.git_is_link and os.path.islink(os.path.join(self._root, ".git"))
         folders = None if planted else git_folders(self._root)
@@ -299,7 +295,7 @@ class RepositoryTripwires:
         return f"its history can be put back: mkdir {shlex.quote(kept.root)} && {self._restore_command(kept)}"
 
     def _restore_command(self, kept: BackupState) -> str:
-        """What puts it back. The repository of a linked worktree is elsewhere."""
+        """The restore command. The repository of a linked worktree is elsewhere."""
         import shlex
 
         there = os.path.realpath(kept.root) == os.path.realpath(self._root) and os.path.isdir(kept.root)
@@ -317,15 +313,15 @@ class RepositoryTripwires:
             return False
 
     def repository_damage(self) -> str:
-        """Why no work counts on the repository as it now is; empty also where no copy can tell."""
+        """Why no work counts in the present repository; empty also where no backup can tell."""
         return self._describe(describe_damage)
 
     def final_warnings(self) -> tuple[str, ...]:
-        """What the repository lacks at the end of the run of what it had at its start, if it was not said before."""
+        """What the repository lost during the run, unless that was reported before."""
         return () if self._backup_mentioned or not (lost := self._describe(describe_loss)) else (lost,)
 
     def discard(self) -> None:
-        """Drop the copy if the repository provably has all that it had when the run began."""
+        """Delete the backup if the repository provably has everything that it had at the start of the run."""
         if self._backup and not self._describe(describe_loss):
             self._backup.delete(self._run)
 
@@ -342,7 +338,7 @@ class RepositoryTripwires:
     def _compare_config(
         self, attempt: ProtectedChanges, name: str, path: bytes, old: FileState | None, new: FileState | None
     ) -> None:
-        """Put back the settings that execute something, or the whole file where git would read another."""
+        """Revert executing settings, or the whole file where git would read another one."""
         place = self._watched[name]
         if new is None or (new[0] == MODE_LINK and (old is None or old[0] != MODE_LINK)):
             attempt.add_change(name, place, path, old, new)

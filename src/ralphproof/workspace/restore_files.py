@@ -1,4 +1,4 @@
-"""Writing files back into a work tree: each one whole or not at all, none outside the root."""
+"""Restore of files in a work tree: each one atomically, none outside the root."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from ralphproof.workspace.protected_paths import FileState
 
 
-# Putting files back: each one whole or not at all, and nothing outside the root.
-
-
 TEMPORARY_PREFIX = b".ralph-put-"  # the same for a file each time: one that somebody left who died is written anew
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -29,10 +27,11 @@ def restore_files(
     root: str, wanted: Mapping[bytes, Entry | None], read: Callable[[str], bytes],
     permissions: Mapping[bytes, int] | None = None, failures: dict[bytes, str] | None = None,
 ) -> tuple[list[bytes], list[bytes]]:  # fmt: skip
-    """Make these paths what is wanted; return what was written or removed, and what could not be.
+    """Write or remove these paths; return those that were done, and those that failed.
 
-    Removals come first, so that a link or file makes room for a folder. Folders that become empty go. A file has the
-    `permissions` given for it, else those of the file that it replaces. `failures` gets the reason of each failure.
+    Removals come first, so that a link or file makes room for a folder. Folders that become empty are removed. A file
+    gets the `permissions` given for it, else those of the file that it replaces. `failures` receives the reason of each
+    failure.
     """
     done: list[bytes] = []
     failed: list[bytes] = []
@@ -46,7 +45,7 @@ def restore_files(
                     _write_entry(top, path, entry[0], read(entry[1]), (permissions or {}).get(path))
                 done.append(path)
             except OSError as error:
-                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                if error.errno in DISK_FULL_ERRNOS:
                     raise
                 failed.append(path)
                 if failures is not None:
@@ -57,7 +56,7 @@ def restore_files(
 
 
 def _open_folder(top: int, parts: list[bytes], make: bool) -> int:
-    """A descriptor of the folder, reached without passing a symbolic link."""
+    """A descriptor of the folder, opened without following symbolic links."""
     here = os.dup(top)
     try:
         for part in parts:
@@ -144,7 +143,7 @@ def _write_file(here: int, temporary: bytes, permissions: int | None, program: b
 
 
 def _permissions_of_old(here: int, name: bytes, program: bool) -> int | None:
-    """The permissions of the file that is replaced, but for whether it is a program: a private file stays private."""
+    """The permissions of the replaced file, apart from the executable bits: a private file stays private."""
     try:
         state = os.stat(name, dir_fd=here, follow_symlinks=False)
     except FileNotFoundError:
@@ -162,11 +161,11 @@ def _remove_temporary(here: int, temporary: bytes) -> None:
         return
 
 
-# Putting watched files back: what stands in their way is removed or moved aside, and nothing outside is touched.
+# Restore of protected files: obstacles are removed or moved aside.
 
 
 def find_obstacles(folder: str, paths: Iterable[bytes]) -> set[bytes]:
-    """Links and files that stand where the folders of these paths must be."""
+    """Links and files that stand where the parent folders of these paths must be."""
     return {
         above
         for path in paths
@@ -192,9 +191,9 @@ def _is_obstacle(full: bytes) -> bool:
 def restore_protected_files(
     folder: str, wanted: Mapping[bytes, FileState | None], read: Callable[[str], bytes]
 ) -> tuple[dict[bytes, str], list[str]]:
-    """Make these paths what is wanted; return why the rest could not be, and what was moved aside for them.
+    """Restore these paths; return the reasons of failures, and notes on what was moved aside.
 
-    May be done again after a crash in the middle of it.
+    May be repeated after a crash.
     """
     trouble: dict[bytes, str] = {}
     there = {path: seen for path, seen in wanted.items() if seen is not None}
@@ -211,9 +210,9 @@ def restore_protected_files(
 
 
 def _make_folders_writable(folder: str, paths: Iterable[bytes]) -> list[tuple[bytes, int]]:
-    """Open folders to their owner where something must be put back; return those that were not, and how they were.
+    """Make parent folders writable for their owner; return those that were not, with their modes.
 
-    What a put-back that was killed left in them is swept away.
+    Temporary files of an interrupted restore are removed.
     """
     closed: list[tuple[bytes, int]] = []
     for above in sorted({above for path in paths for above in (b"", *_parent_paths(path))}):
@@ -234,7 +233,7 @@ def _make_folders_writable(folder: str, paths: Iterable[bytes]) -> list[tuple[by
 
 
 def _move_aside(folder: str, path: bytes) -> str:
-    """Make room where a folder stands in the place of a file. What was not watched in it is kept beside it."""
+    """Make room where a folder stands in the place of a file. Its unwatched content is kept beside it."""
     full = os.path.join(os.fsencode(folder), path)
     if os.path.islink(full) or not os.path.isdir(full):
         return ""

@@ -1,4 +1,4 @@
-"""Committing passed work for the user, with git or another program, with their hooks as they were at the start."""
+"""Commits of passed work for the user, with git or another program, with their hooks as they were at the start."""
 
 from __future__ import annotations
 
@@ -13,204 +13,28 @@ from ralphproof.base.value import TYPE_CHECKING, Protocol, replace, value
 from ralphproof.engine.sandbox import Command
 from ralphproof.engine.workspace import CommitResult
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, user_git_environment
-from ralphproof.workspace.git_objects import decode_path
+from ralphproof.workspace.staging import (
+    GIT_TIMEOUT_S,
+    UNFINISHED_OPERATIONS,
+    USER_HOOKS_OPTIONS,
+    TemporaryIndex,
+    choose_staged_paths,
+    list_raw_changes,
+)
 from ralphproof.workspace.unsafe_paths import describe_unsafe_path, find_unsafe_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import Self
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ralphproof.engine.environment import RunFiles
     from ralphproof.engine.sandbox import CommandWatcher, Exit, Sandbox
-    from ralphproof.engine.workspace import CommitRequest, Snapshot
+    from ralphproof.engine.workspace import CommitRequest
+    from ralphproof.workspace.staging import StagingPlan
 
-    RunGit = Callable[..., ProgramResult]  # raises where git fails
     Fingerprints = tuple[tuple[str, str], ...]  # what, digest
 
 
-# Which of a run's changes may go into the user's commit: those that were not the user's work in progress.
-
-
-RAW_DIFF_COMMAND = ("diff-tree", "-r", "-z", "--no-renames", "--raw", "--full-index", "--no-ext-diff", "--no-textconv")
-
-
-@value
-class StagingPlan:
-    """Paths to add, paths to remove, and what the run changed that stays out."""
-
-    add: tuple[bytes, ...]
-    remove: tuple[bytes, ...]
-    left_out: tuple[str, ...]
-
-
-@value
-class RawChange:
-    """One line of `git diff-tree --raw`."""
-
-    path: bytes
-    old_mode: bytes
-    new_mode: bytes
-    old: str
-    new: str
-
-    @property
-    def index_line(self) -> bytes:
-        """As `git update-index --index-info` wants it."""
-        mode = b"0" if self.new_mode == b"000000" else self.new_mode
-        return b"%s %s 0\t%s\0" % (mode, self.new.encode(), self.path)
-
-
-def list_raw_changes(ask: RunGit, before: str, after: str) -> list[RawChange]:
-    """Every file that differs between two trees or commits."""
-    fields = ask(*RAW_DIFF_COMMAND, before, after).out.split(b"\0")
-    changes = []
-    for about, path in zip(fields[::2], fields[1::2], strict=False):
-        old_mode, new_mode, old, new, _ = about.lstrip(b":").split(b" ")
-        changes.append(RawChange(path, old_mode, new_mode, old.decode(), new.decode()))
-    return changes
-
-
-def choose_staged_paths(
-    ask: RunGit, root: str, began: Snapshot, now: Snapshot, empty: str, staged: frozenset[str],
-    ours: frozenset[str] = frozenset(),
-) -> StagingPlan:  # fmt: skip
-    """What to stage. A path that was changed, staged or flagged by the user before is theirs and is left.
-
-    Files of `ours` go with the work in any case: we may have written them after it was saved.
-    """
-    if began.tree is None or now.tree is None:
-        return StagingPlan((), (), ())
-    run, moved = list_raw_changes(ask, began.tree, now.tree), now.head not in (None, began.head)
-    old = list_raw_changes(ask, began.head or empty, began.tree) if run or moved else []
-    dirty = {change.path: change for change in old}
-    run += _reverted_changes(ask, root, now, {*dirty, *(change.path for change in run)}, staged) if moved else []
-    flagged = _flagged_paths(ask) if run or ours else set()
-    add: list[bytes] = []
-    remove: list[bytes] = []
-    left: list[str] = []
-    for change in run:
-        path = change.path
-        theirs = decode_path(path) in staged or (path in dirty and not _is_same_after_filters(ask, dirty[path]))
-        if (theirs and decode_path(path) not in ours) or path in flagged or _is_in_nested_repository(root, path):
-            left.append(decode_path(path))
-        else:
-            (remove if change.new_mode == b"000000" else add).append(path)
-    known = {change.path for change in run} | flagged
-    add += [path for path in map(os.fsencode, sorted(ours)) if path not in known and _is_file(root, path)]
-    ignored = git_ignored_paths(ask, add)
-    return StagingPlan(tuple(path for path in add if path not in ignored), tuple(remove), tuple(left))
-
-
-def _is_file(root: str, path: bytes) -> bool:
-    return os.path.isfile(os.path.join(os.fsencode(root), path)) and not _is_in_nested_repository(root, path)
-
-
-def _reverted_changes(
-    ask: RunGit, root: str, now: Snapshot, known: set[bytes], staged: frozenset[str]
-) -> list[RawChange]:
-    """What an agent committed and was put back since: its commit is not what the run came to."""
-    uncommitted = [
-        change for change in list_raw_changes(ask, now.head or "", now.tree or "") if not _is_unsaved(root, change)
-    ]
-    return [change for change in uncommitted if change.path not in known and decode_path(change.path) not in staged]
-
-
-def _is_unsaved(root: str, change: RawChange) -> bool:
-    """Whether a file seems to be gone that is there: our own are never saved, nor is what was ignored."""
-    return change.new_mode == b"000000" and os.path.lexists(os.path.join(os.fsencode(root), change.path))
-
-
-def _is_same_after_filters(ask: RunGit, change: RawChange) -> bool:
-    """Whether a file that differs byte for byte is what git would have committed all the same (line ends, LFS)."""
-    if change.old_mode != change.new_mode or change.new_mode not in (b"100644", b"100755"):
-        return False
-    content = ask("cat-file", "blob", change.new).out
-    made = ask("hash-object", "--stdin", f"--path={os.fsdecode(change.path)}", stdin=content).out
-    return made.strip().decode() == change.old
-
-
-def _flagged_paths(ask: RunGit) -> set[bytes]:
-    """Paths that the user marked skip-worktree or assume-unchanged."""
-    records = ask("ls-files", "-z", "-v").out.split(b"\0")
-    return {record[2:] for record in records if record and (record[:1] == b"S" or record[:1].islower())}
-
-
-def _is_in_nested_repository(root: str, path: bytes) -> bool:
-    """Whether the path lies in a repository of its own."""
-    folder = os.path.dirname(path)
-    while folder:
-        if os.path.lexists(os.path.join(os.fsencode(root), folder, b".git")):
-            return True
-        folder = os.path.dirname(folder)
-    return False
-
-
-def git_ignored_paths(ask: RunGit, paths: Iterable[bytes]) -> set[bytes]:
-    """Those of the paths that the user's rules keep out of commits; what is tracked already is not.
-
-    `git check-ignore` takes no literal names, so each is written such that it is no pattern.
-    """
-    asked = {b"./" + path: path for path in paths}
-    if not asked:
-        return set()
-    words = ("--no-literal-pathspecs", "check-ignore", "-z", "--stdin")
-    reply = ask(*words, stdin=b"".join(path + b"\0" for path in asked), good=(0, 1))
-    return {asked[path] for path in reply.out.split(b"\0") if path in asked}
-
-
-# An index beside the user's own, for as long as one commit takes.
-
-
-INDEX_PREFIX = "ralph-index-"  # the number of the process that made it follows
-
-
-class TemporaryIndex:
-    """A copy of the user's index to change at will. Those that dead processes left behind are swept first."""
-
-    def __init__(self, git_dir: str) -> None:
-        self._git_dir = git_dir
-        self.user_index = os.path.join(git_dir, "index")
-        self.path = os.path.join(git_dir, f"{INDEX_PREFIX}{os.getpid()}")
-        self.copied = False
-
-    def __enter__(self) -> Self:
-        for name in os.listdir(self._git_dir):
-            if name.startswith(INDEX_PREFIX) and _is_abandoned(name):
-                os.unlink(os.path.join(self._git_dir, name))
-        if os.path.exists(self.user_index):
-            self._copy()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for leftover in (self.path, self.path + ".lock"):
-            if os.path.lexists(leftover):
-                os.unlink(leftover)
-
-    def _copy(self) -> None:
-        with open(self.user_index, "rb") as source, open(self.path, "wb") as copy:
-            copy.write(source.read())
-            written = os.fstat(source.fileno()).st_mtime_ns
-        os.utime(self.path, ns=(written, written))  # git mistrusts files as new as their index; a newer copy would not
-        self.copied = True
-
-
-def _is_abandoned(name: str) -> bool:
-    """Whether nobody works with this file: its maker is gone, or had our number before us."""
-    number = name.removeprefix(INDEX_PREFIX).removesuffix(".lock")
-    if not number.isdigit():
-        return False
-    if int(number) == os.getpid():
-        return True
-    try:
-        os.kill(int(number), 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, OverflowError):
-        return False
-    return False
-
-
-# What a commit or a push would run, fingerprinted, so that a later change is noticed.
+# Fingerprints of what a commit or a push would execute, by which later changes are noticed.
 
 
 COMMIT_KEYS = frozenset((
@@ -231,7 +55,7 @@ MAX_HASHED_BYTES = 1 << 22
 
 
 def config_fingerprints(listed: bytes, sending: bool) -> Fingerprints:
-    """Marks of the settings that name a program, or decide where work is sent; from `git config -z --list`."""
+    """Fingerprints of settings that name a program or decide where work is sent; from `git config -z --list`."""
     found: dict[str, list[bytes]] = {}
     for record in listed.split(b"\0"):
         name, _, text = record.partition(b"\n")
@@ -247,7 +71,7 @@ def _is_push_key(key: str) -> bool:
 
 
 def hook_fingerprints(hooks: str, root: str) -> Fingerprints:
-    """Marks of the hooks that git would run, and of the files that well-known hooks take their orders from."""
+    """Fingerprints of the hooks that git would run, and of the configuration files of well-known hook tools."""
     marks = dict(_folder_fingerprints(hooks))
     if not marks:
         return ()
@@ -270,7 +94,7 @@ def _folder_fingerprints(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def program_fingerprints(words: Sequence[str], root: str) -> Fingerprints:
-    """Marks of the files of the project that a command names."""
+    """Fingerprints of the project's files that a command names."""
     named = (os.path.normpath(os.path.join(root, word)) for word in words)
     marks: dict[str, str] = {}
     for file in named:
@@ -280,7 +104,7 @@ def program_fingerprints(words: Sequence[str], root: str) -> Fingerprints:
 
 
 def _file_fingerprint(file: str, what: str = "hook") -> dict[str, str]:
-    """Links are followed: what would run is what they lead to."""
+    """Links are followed: their target is what would run."""
     try:
         if not os.path.isfile(file):
             return {}
@@ -299,26 +123,20 @@ def _digest(content: bytes) -> str:
 
 
 def changed_fingerprints(before: Fingerprints, now: Fingerprints) -> list[str]:
-    """What is not as it was."""
+    """The names of fingerprints that differ."""
     return sorted({name for name, _ in set(before) ^ set(now)})
 
 
-# Keeping passed work where the user keeps theirs: a commit that holds the run's changes and nothing else.
-
-
-GIT_TIMEOUT_S = 60.0  # of a git call that runs no hook
 MAX_MESSAGE_CHARS = 10_000
-UNFINISHED_OPERATIONS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
-USER_HOOKS_OPTIONS = ("-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false")
 
 
 class _CommitRefused(Exception):
-    """Nothing was committed, and this is why."""
+    """Nothing was committed; the text is the reason."""
 
 
 @value
 class ScmBaseline:
-    """What a commit would have run, and what the user had staged, when the run began. Kept for a resumed run."""
+    """What a commit would execute, and what the user had staged, at the start of the run. Stored for a resumed run."""
 
     commit_fingerprints: Fingerprints
     push_fingerprints: Fingerprints
@@ -327,16 +145,16 @@ class ScmBaseline:
 
 
 class GitScm:
-    """Commits with the user's own hooks and settings, as they were when the run began.
+    """Commits with the user's hooks and settings, as they were at the start of the run.
 
-    The user's index keeps what they staged; their files are only read. Whatever may run hooks is run by `programs`.
+    The user's index keeps what they staged; their files are only read. `programs` runs everything that may run hooks.
     """
 
     def __init__(
         self, root: str, tasks: tuple[str, ...], programs: ProgramRunner, baseline: ScmBaseline | None = None,
         environ: Mapping[str, str] | None = None, sandboxed: ProgramRunner | None = None,
     ) -> None:  # fmt: skip
-        """`sandboxed` runs programs in the sandbox of the run: hooks may execute files of the project that an agent wrote."""
+        """`sandboxed` runs programs in the run's sandbox: hooks may execute files that an agent wrote."""
         self.root, self.tasks, self._programs, self._sandboxed = os.path.realpath(root), tasks, programs, sandboxed
         environ = os.environ if environ is None else environ
         folders = git_folders(self.root)
@@ -359,12 +177,12 @@ class GitScm:
         return ScmBaseline(*self._fingerprints(), staged, self._branch())
 
     def _branch(self) -> str:
-        """The branch that is checked out; empty where none is."""
+        """The branch that is checked out; empty where HEAD is detached."""
         name = self._run_git("symbolic-ref", "-q", "HEAD", good=(0, 1)).out.decode("utf-8", "surrogateescape")
         return name.strip().removeprefix("refs/heads/")
 
     def _describe_other_branch(self) -> str:
-        """What to say where the commit is not on the branch that the run began on."""
+        """A note where the commit is not on the branch on which the run began."""
         begun, now = self.baseline.branch, self._branch()
         if begun == now:
             return ""
@@ -385,7 +203,7 @@ class GitScm:
         return commit, config_fingerprints(settings, sending=True)
 
     def commit(self, work: CommitRequest, watch: CommandWatcher) -> CommitResult:
-        """Commit exactly what the run changed, then do whatever else was asked for. The first failure ends it."""
+        """Commit exactly the changes of the run, then do the other tasks. The first failure ends it."""
         kept = CommitResult()
         for task, slug in zip(self.tasks, unique_slugs(self.tasks), strict=True):
             name = f"scm_{work.iteration:03d}_{slug}"
@@ -427,7 +245,7 @@ class GitScm:
         self._refuse_unsafe()
 
     def _refuse_unsafe(self) -> None:
-        """Git would write what an agent says to where an agent's link leads."""
+        """Raise where git would write through links that an agent may have made."""
         if found := find_unsafe_path(self.root, self._folders):
             raise _CommitRefused(describe_unsafe_path(found))
 
@@ -436,7 +254,7 @@ class GitScm:
             raise _CommitRefused("refused, because this changed during the run: " + ", ".join(names[:5]))
 
     def _stage(self, staging: StagingPlan, index: TemporaryIndex, base: str, env: Mapping[str, str]) -> bool:
-        """Make the index that of HEAD and the run's changes; whether that differs from HEAD."""
+        """Stage HEAD and the changes of the run; return whether that differs from HEAD."""
         merge = ("-i", "-m") if index.copied else ()  # keeps what is known of unchanged files
         self._run_git("read-tree", *merge, base, env=env)
         for paths, how in ((staging.remove, "--force-remove"), (staging.add, "--replace")):
@@ -460,7 +278,7 @@ class GitScm:
         )
 
     def _update_user_index(self, before: str, after: str) -> str:
-        """Bring the user's index up to date at the committed paths only; return what went wrong."""
+        """Update the user's index at the committed paths only; return what went wrong."""
         if not os.path.exists(os.path.join(self._git_dir, "index")) and before != self._empty_tree():
             return ""  # they have none: nothing to bring up to date
         try:
@@ -487,11 +305,11 @@ class GitScm:
         return replace(kept, error=f"git {task}{trouble}") if trouble else kept
 
     def _hooks(self) -> list[str]:
-        """The hooks that the user had when the run began."""
+        """The hooks at the start of the run."""
         return [name.removeprefix("hook ") for name, _ in self.baseline.commit_fingerprints if name.startswith("hook ")]
 
     def _head_or_empty_tree(self) -> str:
-        """The commit that HEAD names, or the empty tree before the first one."""
+        """The commit of HEAD, or the empty tree before the first commit."""
         reply = self._run_git("rev-parse", "-q", "--verify", "HEAD", good=(0, 1))
         if reply.code:
             return self._empty_tree()
@@ -514,11 +332,8 @@ class GitScm:
 
 
 def clean_message(message: str) -> str:
-    """The message as one argument that every SCM takes: no NUL, no lone surrogate, bounded."""
+    """The message as one argument that every SCM accepts: no NUL, no lone surrogate, bounded."""
     return message.replace("\0", "").strip()[:MAX_MESSAGE_CHARS].encode("utf-8", "replace").decode()
-
-
-# Keeping passed work with another program than git: it is called with each task, and stages as it likes.
 
 
 class CommandScm:
@@ -574,7 +389,7 @@ class CommandScm:
         return CommitResult(done=self.tasks)
 
     def _head(self) -> str | None:
-        """Where the project is a git repository all the same: the commit that HEAD names."""
+        """The commit of HEAD, if the project is a git repository too."""
         folders = git_folders(self.root)
         try:
             return head_commit(folders) if folders else None
@@ -582,7 +397,7 @@ class CommandScm:
             return None
 
 
-# Programs that an SCM runs for the user: each is a turn, owned, timed, and ended with its whole tree.
+# Programs run for the user: each one supervised like a turn, with a timeout, and ended with its process tree.
 
 
 PROGRAM_TIMEOUT_S = 600.0
@@ -591,28 +406,28 @@ OUTPUT_TAIL_CHARS = 500  # of it are told
 
 
 class ProgramRunner(Protocol):
-    """Runs what may run the user's hooks."""
+    """Runs programs that may run the user's hooks."""
 
     def was_started(self, name: str) -> bool:
-        """Whether a program of this name was started before. Then `run` starts none: it tells how that one ended."""
+        """Whether a program with this name was started before. Then `run` starts none: it returns how that ended."""
 
     def run(self, name: str, argv: tuple[str, ...], env: Mapping[str, str], watch: CommandWatcher) -> str:
-        """Run to the end; what went wrong, in words that follow the program's name, or nothing."""
+        """Run to the end. Returns what went wrong, as text that follows the program's name, or nothing."""
 
 
 class TurnProgramRunner:
-    """Runs programs in the project. Turn file, mark and log have the name that it is given."""
+    """Runs programs in the project. Turn file, mark and log have the given name."""
 
     def __init__(self, sandbox: Sandbox, folder: RunFiles, root: str, timeout_s: float = PROGRAM_TIMEOUT_S) -> None:
         self._sandbox, self._folder, self._root, self._timeout_s = sandbox, folder, root, timeout_s
 
     def was_started(self, name: str) -> bool:
-        """Whether a program of this name was started before."""
+        """Whether a program with this name was started before."""
         turn_file = self._folder.turn_file(name)
         return os.path.exists(turn_file) and os.path.getsize(turn_file) > 0
 
     def run(self, name: str, argv: tuple[str, ...], env: Mapping[str, str], watch: CommandWatcher) -> str:
-        """Run to the end, or tell how the one of this name ended."""
+        """Run to the end, or return how the program of this name ended."""
         ear = _OutputTail(watch)
         command = Command(
             argv, self._root, tuple(env.items()), out=self._folder.log_base(name) + ".log",
@@ -641,7 +456,7 @@ class TurnProgramRunner:
 
 
 class _OutputTail:
-    """Keeps the end of what a program prints."""
+    """Keeps the end of a program's output."""
 
     def __init__(self, watch: CommandWatcher) -> None:
         self.output_tail = b""
@@ -656,7 +471,7 @@ class _OutputTail:
 
 
 def _last_output_line(said: bytes) -> str:
-    """The output's end in one line: what went wrong is mostly said last."""
+    """The end of the output as one line: errors are mostly printed last."""
     lines = said.decode("utf-8", "replace").splitlines()
     text = " ".join(line.strip() for line in lines if line.strip())
     return text if len(text) <= OUTPUT_TAIL_CHARS else "... " + text[-OUTPUT_TAIL_CHARS:]

@@ -25,9 +25,9 @@ SECRET_NAME, CONTAINS_TOKEN, CONTAINS_KEY = (
 
 
 def secret_reason(path: str, content: bytes, before: bytes | None) -> str:
-    """Why a file looks secret; empty where it does not. `before` is what the parent commit has there.
+    """Why a file looks secret; empty where it does not. `before` is its content in the parent commit.
 
-    A file that is tracked already is judged by what it newly holds: its name was the user's choice.
+    A tracked file is judged by its new content only: its name was the user's choice.
     """
     name = path.rsplit("/", 1)[-1].lower()
     if name in TOKEN_FILES:
@@ -51,14 +51,14 @@ def _token_lines(content: bytes) -> set[bytes]:
 
 
 def _key_reason(content: bytes, before: bytes) -> str:
-    """A key that stood in the file before, as in the fixture of a test, is no news."""
+    """A key that the file had before, as in a test fixture, does not count."""
     if PRIVATE_KEY_PATTERN.search(content) and not PRIVATE_KEY_PATTERN.search(before):
         return CONTAINS_KEY
     return CONTAINS_KEY if _key_lines(content) - _key_lines(before) else ""
 
 
 def _key_lines(content: bytes) -> set[bytes]:
-    """The lines that hold a text shaped like a well-known key."""
+    """The lines that contain something shaped like a well-known key."""
     if not content or StreamMasker(()).flush(content) == content:
         return set()
     return {line for line in content.split(b"\n") if StreamMasker(()).flush(line) != line}

@@ -1,4 +1,4 @@
-"""Tripwires: changes of protected files found after a turn, kept as a patch and reverted."""
+"""Tripwires: changes of protected files are detected after a turn, stored as a patch and reverted."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from ralphproof.workspace.protected_paths import FileState, FileStates, ReservedPath
 
 
-# What a turn did to watched files: the list of it, the patch that keeps it, and the plan that undoes it.
-
-
 class ProtectedChanges:
-    """Collects what was touched, place by place. `read` gives the content that a digest had before the turn."""
+    """Collects changes of watched files: the list, the patch, and the plan that reverts them.
+
+    `read` returns the content of a digest from before the turn.
+    """
 
     def __init__(self, read: Callable[[str], bytes], project: WatchedFolder) -> None:
         self._read, self._project, self.matcher = read, project, ProtectedMatcher(project)
@@ -53,16 +53,18 @@ class ProtectedChanges:
     def add_change(
         self, name: str, place: WatchedFolder, path: bytes, old: FileState | None, new: FileState | None
     ) -> None:
-        """A file is not as it was: it must become that again."""
+        """A file changed: it must be restored."""
         self.add_touched(place, path, place.pattern_for(path))
         self.plan_restore(name, place, path, old, new, old)
 
     def add_touched(self, place: WatchedFolder, path: bytes, wire: ProtectedPattern) -> None:
-        """A path was touched, against the rule of this wire."""
+        """A path was changed against the rule of this pattern."""
         self._entries.append(TouchedPath(place.prefix + decode_path(path), wire.rule, wire.stops))
 
     def add_commit(self, path: str, by: str, way_out: str) -> None:
-        """A commit holds a change of a protected path, whatever the file is now; how to take it out of there."""
+        """A commit contains a change of a protected path, whatever the file is now; `way_out` is the command that
+        removes it.
+        """
         named = path.encode("utf-8", "surrogateescape")
         here = next((place for place, one in enumerate(self._entries) if one.path == path and one.stops), None)
         if here is None:
@@ -76,12 +78,12 @@ class ProtectedChanges:
 
     @property
     def protected_paths(self) -> list[str]:
-        """The protected paths that were touched."""
+        """The protected paths that were changed."""
         return [one.path for one in self._entries if one.stops]
 
     @property
     def touched(self) -> tuple[TouchedPath, ...]:
-        """What was touched, protected paths first."""
+        """All changed paths, protected ones first."""
         return tuple(sorted(self._entries, key=lambda one: (not one.stops, one.path)))
 
     def plan_restore(
@@ -93,12 +95,12 @@ class ProtectedChanges:
         new: FileState | None,
         wanted: FileState | None,
     ) -> None:
-        """Keep the difference, and plan what the path must become."""
+        """Add the difference to the patch, and the wanted state to the plan."""
         self.patch += self._file_patch(place, path, old, new)
         self.plan.setdefault(name, {})[path] = wanted
 
     def plan_obstacle_removal(self, name: str, place: WatchedFolder) -> None:
-        """Plan the removal of files and links that stand where folders must be again."""
+        """Plan the removal of files and links in the place of parent folders."""
         planned = self.plan.get(name, {})
         needed = sorted(path for path, wanted in planned.items() if wanted is not None)
         for path in sorted(find_obstacles(place.folder, needed) - planned.keys()):
@@ -126,13 +128,10 @@ def _join_path(parts: tuple[str, str]) -> str:
 def _change_patch(
     path: bytes, old: tuple[bytes, str] | None, new: tuple[bytes, str] | None, contents: dict[str, bytes]
 ) -> bytes:
-    """A link that became a file, or the reverse, is shown as git does: one went, another came."""
+    """A link that became a file, or the reverse, is shown as git does: a removal and an addition."""
     if old and new and (old[0] == MODE_LINK) != (new[0] == MODE_LINK):
         return file_patch(path, old, None, contents.__getitem__) + file_patch(path, None, new, contents.__getitem__)
     return file_patch(path, old, new, contents.__getitem__)
-
-
-# Tripwires: what no agent may change, watched by content from before a turn until after it, and put back.
 
 
 BASELINE_GONE = "what is watched could not be compared with what it was: the record of that is gone"
@@ -141,21 +140,26 @@ BASELINE_GONE = "what is watched could not be compared with what it was: the rec
 class FileTripwires:
     """The tripwires of one run in one project.
 
-    `stops` are protected paths, `own` what is put back without an end to the run. `vault` is a private folder of this
-    run, outside the project. Attempts are written to `kept(name)` + ".patch"; answers call that `shown(name)`.
-    Without `git` neither branches nor the repository's settings are watched. `backup` is the folder for copies of the
-    repository, shared by its runs; none are made without it.
+    A change of a path in `stops` ends the run, one in `own` is only reverted. `private` is a folder of this run outside
+    the project. The patch of a turn is written to `patch_path(name)` + ".patch"; messages name `published_path(name)`.
+    Without `git`, branches and the settings of the repository are not watched. `backup` is the folder for backups of
+    the repository, shared by its runs; empty for none.
     """
 
     def __init__(
-        self, root: str, vault: str, run: str, stops: tuple[str, ...], own: tuple[ReservedPath, ...], git: GitWorkspace | None,
-        kept: Callable[[str], str], shown: Callable[[str], str] | None = None, backup: str = "",
+        self, root: str, private: str, run: str, stops: tuple[str, ...], own: tuple[ReservedPath, ...],
+        git: GitWorkspace | None, patch_path: Callable[[str], str],
+        published_path: Callable[[str], str] | None = None, backup: str = "",
     ) -> None:  # fmt: skip
         for path in stops:
             if problem := explain_bad_pattern(path):
                 raise Refused(f"protectedPaths: {path!r} {problem}")
-        self._root, self._patch_path, self._published_path = os.path.realpath(root), kept, shown or kept
-        self._copies = ProtectedCopies(vault)
+        self._root, self._patch_path, self._published_path = (
+            os.path.realpath(root),
+            patch_path,
+            published_path or patch_path,
+        )
+        self._copies = ProtectedCopies(private)
         self._baseline: TripwireBaseline | None = None
         self._uncopied: set[str] = set()  # what is too much to keep a copy of
         inside = tuple(one for one in own if one.path.startswith(".git/"))
@@ -170,13 +174,13 @@ class FileTripwires:
         self._turn_end_ns, self._ignored_changes = 0, False
 
     def ignore_changes_after(self, instant_ns: int) -> None:
-        """The turn that is judged next was over at this instant: files that were touched later are not its doing."""
+        """The next turn to be checked ended at this instant: later changes of files are not its own."""
         self._turn_end_ns = instant_ns
 
     def changed_files(self, name: str, below: tuple[str, ...], read: Mapping[str, str]) -> tuple[str, ...]:
-        """The watched files with these beginnings that a turn changed, as long as they are not put back under its name.
+        """The watched files with these prefixes that a turn changed, until they are restored under its name.
 
-        `read` holds digests of such files as somebody read them: they may have been others at that time alone.
+        `read` maps paths to the digests with which they were read during the turn, in case they differed only then.
         """
         answer = self._copies.load_result(name)
         armed = None if answer and answer.restored else self._load_baseline()
@@ -197,7 +201,7 @@ class FileTripwires:
         return bool(self._turn_end_ns) and place.changed_after(path, self._turn_end_ns)
 
     def start_watching(self) -> tuple[str, ...]:
-        """An iteration begins: remember what is watched as it now is, durably. What was left unfinished is finished."""
+        """Store the state of what is watched, durably. An unfinished restore is finished first."""
         try:
             if self._baseline is None:
                 self._finish_pending()
@@ -211,19 +215,19 @@ class FileTripwires:
         return self._repository.take_warnings() if self._repository else ()
 
     def history_backup(self) -> str:
-        """Where the history that the run began on is, looked up now."""
+        """Where the history of the run's start is, looked up now."""
         return self._repository.history_backup() if self._repository else ""
 
     def repository_damage(self) -> str:
-        """Why no work counts on the repository as it now is."""
+        """Why no work counts in the present repository."""
         return self._repository.repository_damage() if self._repository else ""
 
     def final_warnings(self) -> tuple[str, ...]:
-        """What there is to say of the repository at the end of the run."""
+        """Warnings about the repository at the end of the run."""
         return self._repository.final_warnings() if self._repository else ()
 
     def check_and_restore(self, name: str) -> TripwireReport:
-        """What changed since. It is put back, and the attempt kept as a patch of this name."""
+        """Detect and restore changes since `start_watching`; their patch gets this name."""
         if not os.path.isdir(self._root):
             raise WorkspaceGone(f"{self._root} is gone")
         try:
@@ -233,9 +237,9 @@ class FileTripwires:
             raise wrap_os_error(error) from error
 
     def discard(self) -> None:
-        """The run is over: what was left unfinished is finished; then copies go, since they may hold secrets.
+        """The run is over: finish an unfinished restore, then delete the copies, since they may contain secrets.
 
-        The copy of the repository goes only where the repository provably has all that it had.
+        The backup of the repository is deleted only if the repository provably has everything that it had.
         """
         try:
             if os.path.isdir(self._root):
@@ -287,7 +291,7 @@ class FileTripwires:
         return sights
 
     def _copy_missing(self, sights: dict[str, FileStates]) -> None:
-        """Keep copies of what was first seen after a turn, when nothing is kept."""
+        """Store copies of files that were first seen after a turn, when nothing is stored."""
         missing = [
             (name, path, seen)
             for name, sight in sights.items()
@@ -305,7 +309,7 @@ class FileTripwires:
                 self._uncopied.add(seen[1])
 
     def _compare_all(self, name: str) -> TripwireResult:
-        """Compare everything with what it was. Unless there is nothing to tell, what was found is durable then."""
+        """Compare everything with the baseline. A result that says anything is stored durably."""
         armed = self._load_baseline()
         if armed is None:
             self._save_baseline({})
@@ -335,7 +339,7 @@ class FileTripwires:
     def _describe_failure(
         self, name: str, wanted: Mapping[bytes, FileState | None], path: bytes, failed: dict[bytes, str]
     ) -> str:
-        """Why a file could not be put back. What it was is written to where the patch is, if there is a copy."""
+        """Why a file could not be restored. Its earlier content is written beside the patch, if there is a copy."""
         seen = wanted[path]
         if seen is None or not self._copies.contents.has(seen[1]):
             return failed[path]
@@ -358,7 +362,7 @@ class FileTripwires:
                 attempt.add_change(where, place, path, before.get(path), now.get(path))
 
     def _restore(self, name: str, answer: TripwireResult) -> TripwireReport:
-        """Put back what was found; then what is watched is what is there now."""
+        """Restore what was found; then the present state is the new baseline."""
         self._load_baseline()
         trouble: dict[str, str] = {}
         notes: list[str] = []
@@ -387,7 +391,7 @@ def _describe_switch(before: str, now: str) -> str:
 
 
 def _is_other_content(seen: FileState | None, digest: str, linked: bool) -> bool:
-    """Whether a file was read that is not the one that was seen. Where links lead to it, this cannot be told."""
+    """Whether a file was read with another content than in the baseline. Not known where a link leads to it."""
     if seen is None:
         return bool(digest) and not linked
     return seen[0] not in (MODE_LINK, NO_ACCESS) and seen[1] != digest

@@ -1,6 +1,6 @@
 """Links, pipes and devices in a repository through which git would write elsewhere or block.
 
-An agent can leave such things, and every verb that writes through git looks for them first.
+An agent can create them, so every command that writes through git looks for them first.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def refuse_unsafe_repository(root: str, folders: GitFolders) -> None:
 
 
 def describe_unsafe_path(path: str) -> str:
-    """What to say of such a path."""
+    """The message about such a path."""
     return f"git would write elsewhere than into the repository: look at {path}, and remove it"
 
 
 def find_unsafe_path(root: str, folders: GitFolders) -> str:
-    """The first path that git would not write where it stands; empty where all is as git makes it."""
+    """The first such path; empty where there is none."""
     tops = dict.fromkeys((folders.git_dir, folders.common))
     return find_foreign_git_dir(root, folders) or _first_unsafe(
         folders, (entry for top in tops for entry in _written_entries(top))
@@ -41,7 +41,7 @@ def find_unsafe_path(root: str, folders: GitFolders) -> str:
 
 
 def find_unsafe_snapshot_path(root: str, folders: GitFolders, run: str) -> str:
-    """The same for what a save writes to: objects, and our own refs."""
+    """The same, only for what a snapshot writes to: objects, and our own refs."""
     common = folders.common
     places = [_list_entries(common, only=("objects", "refs")), _list_entries(os.path.join(common, "objects"))]
     places += [_list_entries(os.path.join(common, folder), only=("ralph", run)) for folder in OWN_REFS]
@@ -61,14 +61,14 @@ def _first_unsafe(folders: GitFolders, entries: Iterator[os.DirEntry[str]]) -> s
 
 
 def _is_socket(entry: os.DirEntry[str]) -> bool:
-    """Git's own monitor of files has one in the repository. Nobody waits for one, or writes through it."""
+    """Git's file system monitor has a socket in the repository; git neither blocks on it nor writes through it."""
     import stat
 
     return stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)
 
 
 def find_foreign_git_dir(root: str, folders: GitFolders) -> str:
-    """`.git`, where it is a link to, or a file that names, the repository of somebody else."""
+    """`.git`, where it is a link or a file that leads to the repository of another work tree."""
     entry = os.path.join(root, ".git")
     whole = os.path.isdir(entry) and not os.path.islink(entry)
     gone = not os.path.lexists(entry)  # which is another matter
@@ -76,7 +76,7 @@ def find_foreign_git_dir(root: str, folders: GitFolders) -> str:
 
 
 def _belongs_to_work_tree(root: str, folders: GitFolders) -> bool:
-    """Whether a repository outside is that of this work tree: a worktree's, a submodule's, or one put elsewhere."""
+    """Whether an outside repository belongs to this work tree: a worktree, a submodule, or a separate git dir."""
     common = os.path.realpath(folders.common)
     if folders.git_dir != folders.common:
         try:
@@ -88,12 +88,12 @@ def _belongs_to_work_tree(root: str, folders: GitFolders) -> bool:
     settings = _read_config(common)
     if named := settings.get("worktree", ""):
         return os.path.realpath(os.path.join(common, named)) == os.path.realpath(root)
-    # Else it is that of the folder it lies in, or of none.
+    # Otherwise it belongs to the folder that contains it, or to none.
     return os.path.basename(common) != ".git" and settings.get("bare") != "true"
 
 
 def _read_config(common: str) -> dict[str, str]:
-    """The settings of a repository, by the last word of their names."""
+    """The settings of a repository, by the last part of their names."""
     try:
         text = os.fsdecode(read_regular_file(os.fsencode(os.path.join(common, "config"))))
     except OSError:

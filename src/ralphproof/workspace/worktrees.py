@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-# Repositories inside a work tree, submodules and others: what goes with the tree if nobody looks at them.
+# Repositories nested in a work tree, submodules and others, which would be removed with it.
 
 
 MAX_NESTING, MAX_LISTED = 5, 10
@@ -28,9 +28,9 @@ REV_LIST_COMMAND = ("rev-list", "--max-count=1", "--ignore-missing")
 
 
 def find_unshared_repositories(place: str, base: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Repositories below a work tree with commits that neither a remote of theirs nor the commit `base` names.
+    """Repositories below a work tree with commits that neither a remote of theirs nor the commit `base` contains.
 
-    Those that git ignores are left out. One that cannot be asked may have some too.
+    Ignored ones are left out. One that cannot be read counts as having some.
     """
     top = os.path.realpath(place)
     found: list[str] = []
@@ -43,7 +43,7 @@ def find_unshared_repositories(place: str, base: str, environ: Mapping[str, str]
 
 
 def _nested_repositories(place: str, environ: Mapping[str, str], deepest: int) -> Iterator[str]:
-    """The repositories in a work tree, and in those."""
+    """The repositories in a work tree, recursively."""
     if not deepest or git_folders(place) is None:
         return
     users = UserGit(place, environ)
@@ -61,7 +61,7 @@ def _listed_rows(users: UserGit, *which: str) -> list[bytes]:
 
 
 def _has_own_commits(path: str, known: str, environ: Mapping[str, str]) -> bool:
-    """Whether branches, HEAD or what was put aside there hold more than remotes and a known commit do."""
+    """Whether branches, HEAD or stashes contain more than remotes and a known commit."""
     but = ("--not", "--remotes", *([known] if is_object_id(known) else []), "--")
     tips = (("--branches", "--glob=refs/stas[h]"), ("HEAD",))
     try:
@@ -71,7 +71,7 @@ def _has_own_commits(path: str, known: str, environ: Mapping[str, str]) -> bool:
         return True
 
 
-# Work trees that runs have for themselves, each on a branch of its own. The user's checkout is not touched.
+# Worktrees of runs, each on a branch of its own. The user's checkout is not touched.
 
 
 BRANCH_PREFIX = "ralph/"
@@ -90,10 +90,7 @@ COPIED_SETTINGS = (
 
 @value
 class RunWorktree:
-    """A work tree of its own. `base` is the commit that it began on, `branch` what is checked out in it.
-
-    `home` is the work tree of the user's that it was made from.
-    """
+    """A worktree of a run. `base` is its first commit, `branch` its branch, `source` the user's work tree."""
 
     name: str
     path: str
@@ -103,23 +100,24 @@ class RunWorktree:
 
 
 class RunWorktrees:
-    """The offshoots of the repository at `root`; `folder` is ours, and holds them and a note for each.
+    """The run worktrees of the repository at `root`, in the private `folder`, with a note file for each.
 
-    One without a note was never handed out, so nothing of anybody's is in it. Several processes may ask at once.
+    A worktree without a note was never returned to a caller, so it contains no work. Several processes may use this at
+    once.
     """
 
     def __init__(self, root: str, folder: str, environ: Mapping[str, str]) -> None:
-        """Raises Refused where there is no git repository at the project's top."""
+        """Raises Refused where `root` is not the top of a git repository."""
         self._git, self._folder = UserGit(root, environ), os.path.realpath(folder)
         self._env = user_git_environment(environ)
 
     @property
     def root(self) -> str:
-        """The top of the repository's files that it was asked for."""
+        """The user's work tree."""
         return self._git.root
 
     def list_all(self) -> tuple[RunWorktree, ...]:
-        """All that were made and not removed, by their names."""
+        """All existing run worktrees, by name."""
         if not os.path.isdir(self._folder):
             return ()
         names = sorted(
@@ -128,7 +126,7 @@ class RunWorktrees:
         return tuple(one for name in names if (one := self.find(name)) is not None)
 
     def find(self, name: str) -> RunWorktree | None:
-        """The offshoot of this name; None where there is none, or its folder is gone."""
+        """The worktree with this name; None where there is none, or its folder is gone."""
         try:
             with open(self._note_path(name), encoding="utf-8") as file:
                 told = json.loads(file.read(1 << 16))
@@ -138,7 +136,7 @@ class RunWorktrees:
         return found if os.path.lexists(os.path.join(found.path, ".git")) else None
 
     def create(self, name: str, base: str) -> RunWorktree:
-        """A new one at this commit, whole or not at all; one of this name that is there is handed out as it is."""
+        """Create a worktree at this commit, or nothing on failure; an existing one of this name is returned."""
         with self._lock():
             if known := self.find(name):
                 return known
@@ -164,7 +162,7 @@ class RunWorktrees:
         self._write_note(made)
 
     def remove(self, offshoot: RunWorktree, branch: bool = False) -> None:
-        """Remove its files, and its branch too where the caller knows that what it names is elsewhere."""
+        """Remove its files; with `branch` its branch too: the caller knows that its commits are elsewhere."""
         with self._lock():
             tip = self._git.branch_commit(offshoot.branch) if branch else ""
             _unlink(self._note_path(offshoot.name))
@@ -173,7 +171,7 @@ class RunWorktrees:
                 self._git.run("update-ref", "-d", f"refs/heads/{offshoot.branch}", tip, good=(0, 1, 128))
 
     def _free_branch(self, name: str) -> str:
-        """A branch that nobody has: one of that name may be the work of an earlier run, or the user's."""
+        """An unused branch name: the plain one may be the work of an earlier run, or the user's."""
         for number in range(1, MAX_NAMES):
             branch = f"{BRANCH_PREFIX}{name}" if number == 1 else f"{BRANCH_PREFIX}{name}-{number}"
             if not self._git.run_line("for-each-ref", "--count=1", f"refs/heads/{branch}"):  # nor one below it
@@ -181,7 +179,7 @@ class RunWorktrees:
         raise Refused(f"there are {MAX_NAMES} branches {BRANCH_PREFIX}{name}-…; delete those that you do not need")
 
     def _clear(self, place: str) -> None:
-        """Have nothing at this place, and git know of nothing there."""
+        """Remove the worktree at this path, from disk and from git's list."""
         forget = ("worktree", "remove", "--force", "--force", place)  # a prune would forget the user's own as well
         forgot = self._git.run(*forget, good=tuple(range(256))).code == 0
         remove_tree(place)
@@ -191,7 +189,7 @@ class RunWorktrees:
             self._git.run(*forget, good=tuple(range(256)))
 
     def _copy_settings(self, place: str) -> None:
-        """What a run goes by and nobody committed comes along: it is in no tree, and no work."""
+        """Copy settings that are not committed: they are not part of the tree, nor of the work."""
         source, target = os.path.join(self._git.root, SETTINGS_FOLDER), os.path.join(place, SETTINGS_FOLDER)
         try:
             for name in COPIED_SETTINGS:
@@ -238,7 +236,7 @@ class RunWorktrees:
 
 
 class _WorktreeLock:
-    """Git's list of work trees is changed by one of us at a time, thread or process."""
+    """Only one thread or process at a time changes git's list of worktrees."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -259,7 +257,7 @@ def _unlink(path: str) -> None:
 
 
 def has_unshared_commits(offshoot: RunWorktree, environ: Mapping[str, str], branch: bool) -> bool:
-    """Whether commits would lose their last name with this work tree; with `branch`, with its branch as well."""
+    """Whether commits would become unreachable with this worktree; with `branch`, with its branch as well."""
     home, there = UserGit(offshoot.source, environ), UserGit(offshoot.path, environ)
     tips = {there.resolve_commit("HEAD"), home.branch_commit(offshoot.branch) if branch else ""} - {""}
     but = (f"--exclude=refs/heads/{offshoot.branch}",) if branch else ()
@@ -268,7 +266,7 @@ def has_unshared_commits(offshoot: RunWorktree, environ: Mapping[str, str], bran
 
 
 def differing_settings(root: str, place: str) -> Iterator[str]:
-    """Settings that are committed, and otherwise in the user's checkout: the offshoot has the committed ones."""
+    """Committed settings files that differ in the user's checkout: the worktree has the committed version."""
     for name in COPIED_SETTINGS[:1]:
         mine, theirs = (os.path.join(folder, SETTINGS_FOLDER, name) for folder in (root, place))
         if os.path.isfile(mine) and os.path.isfile(theirs) and _read_bytes(mine) != _read_bytes(theirs):

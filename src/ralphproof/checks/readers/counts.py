@@ -8,12 +8,12 @@ MAX_NAME_CHARS = 100_000
 
 
 def parse_count(text: str) -> int | None:
-    """The number that this text is; None where it is none that a runner would print."""
+    """The number, or None for a text that no runner prints as one."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else None
 
 
 def parse_counts(text: str, between: str = ", ") -> dict[str, int] | None:
-    """The numbers of a list such as "1 failed, 2 passed" by their words; None where it is no such list."""
+    """The numbers of a list such as "1 failed, 2 passed" by word; None where it is no such list."""
     found: dict[str, int] = {}
     for part in text.split(between, 20):
         digits, _, word = part.partition(" ")
@@ -25,7 +25,7 @@ def parse_counts(text: str, between: str = ", ") -> dict[str, int] | None:
 
 
 def number_duplicates(names: list[str]) -> list[str]:
-    """The names, each its own: the second of one name has a number."""
+    """Unique names: repeated ones get a number."""
     seen: dict[str, int] = {}
     made: list[str] = []
     for name in names:
@@ -35,7 +35,7 @@ def number_duplicates(names: list[str]) -> list[str]:
 
 
 def bounded_names(names: list[str]) -> tuple[str, ...]:
-    """All of them in order, each its own; none where they are too many to keep."""
+    """Unique names in order; empty where they are too many to store."""
     if len(names) > MAX_NAMES or sum(map(len, names)) > MAX_NAME_CHARS:
         return ()
     return tuple(sorted(set(number_duplicates(names))))

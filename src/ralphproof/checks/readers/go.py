@@ -1,7 +1,7 @@
 """Test results of go test (1.21 to 1.27; quiet, -v or -json).
 
-It counts nothing. What can be known is that every package has its result, every part its whole, and, where it is told
-that a test has begun, that it has ended.
+It prints no counts. What can be verified is that every package has a result, every subtest its parent, and, where
+starts are printed, that every started test ended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PACKAGE_PREFIXES = ("FAIL\t", "ok  \t")
 
 
 def read_go(lines: list[str]) -> list[SuiteResult] | None:
-    """One run of all packages; None where one of them is not whole."""
+    """One run of all packages; None where one of them is incomplete."""
     packages = _GoPackages()
     if not any(line.startswith(_PACKAGE_PREFIXES) or _is_event(line) for line in lines):
         return []
@@ -36,7 +36,7 @@ def _is_event(line: str) -> bool:
 
 
 def _parse_package_line(packages: _GoPackages, line: str) -> bool:
-    """The line that ends a package; whether all can still be read after it."""
+    """Parse the last line of a package; False where the output cannot be trusted after it."""
     package, _, why = line.split("\t")[1].partition(" ")
     if why in ("[build failed]", "[setup failed]") and packages.has_unassigned:
         return False
@@ -44,7 +44,7 @@ def _parse_package_line(packages: _GoPackages, line: str) -> bool:
 
 
 def _parse_text_line(packages: _GoPackages, line: str) -> bool:
-    """A line of text; whether all can still be read after it. The package is told after its tests."""
+    """Parse a line of text; False where the output cannot be trusted after it. The package follows its tests."""
     if line in ("PASS", "FAIL") or line.startswith(("panic: ", "exit status ")):
         return packages.add_final_line(line)
     if line.startswith("=== RUN "):
@@ -60,7 +60,7 @@ def _parse_text_line(packages: _GoPackages, line: str) -> bool:
 
 
 def _parse_event_line(packages: _GoPackages, line: str) -> bool:
-    """A line of JSON; whether all can still be read after it."""
+    """Parse a line of JSON; False where the output cannot be trusted after it."""
     import json
 
     try:
@@ -80,7 +80,7 @@ def _parse_event_line(packages: _GoPackages, line: str) -> bool:
 
 
 class _GoPackages:
-    """What all packages have said so far, by the package's name; "" is the one whose name is yet to come."""
+    """The results of all packages so far; "" is the package whose name follows its tests."""
 
     def __init__(self) -> None:
         self.events = False
@@ -95,11 +95,11 @@ class _GoPackages:
 
     @property
     def has_unassigned(self) -> bool:
-        """Whether tests were told whose package is yet to come."""
+        """Whether there are tests whose package has not been named yet."""
         return bool(self._unfinished.get(""))
 
     def add_final_line(self, line: str) -> bool:
-        """Whether these may be the last words after those that were."""
+        """Whether this may be the final line of a package after the ones before it."""
         fits = not self.final_line or line.startswith("exit status ")
         self.final_line = line
         return fits
@@ -114,7 +114,7 @@ class _GoPackages:
         tests[test] = "fail" if tests.get(test) == "fail" else result  # with -count a test runs more than once
 
     def add_printed(self, depth: int, test: str, result: str) -> bool:
-        """Whether the test is a part of the last one above it."""
+        """Add a printed result; False where it is not a subtest of the test above it."""
         if depth > len(self._path) or (depth and not test.startswith(f"{self._path[depth - 1]}/")):
             return False
         self._path[depth:] = [test]
@@ -122,7 +122,7 @@ class _GoPackages:
         return True
 
     def finish_package(self, package: str, result: str) -> bool:
-        """Whether the package's result is that of its tests. One that failed without a failed test is named itself."""
+        """Whether the package's result agrees with its tests. One that failed without a failed test is listed."""
         tests = self._unfinished.pop(package if self.events else "", {})
         last, self.final_line, self._path = self.final_line, "", []
         red = [test for test, end in tests.items() if end in ("fail", _OPEN)]
@@ -139,7 +139,7 @@ class _GoPackages:
         return True
 
     def result(self) -> list[SuiteResult] | None:
-        """All that was said, as one run; None where a package did not end."""
+        """All results as one run; None where a package did not end."""
         if (
             any(self._unfinished.values())
             or (self.events and self._unfinished)

@@ -8,9 +8,9 @@ from ralphproof.base.value import value
 from ralphproof.checks.readers.counts import bounded_names, parse_count, parse_counts
 from ralphproof.engine.check import SuiteResult
 
-# Who failed, from what Node's spec reporter prints: the tree of all tests, and after the totals a list of failures.
+# Node's spec reporter: a tree of all tests, and after the totals a list of failures.
 #
-# The tree knows where a test belongs, the list in which file it is; both tell of a failure in the same words.
+# The tree has the enclosing suites of a test, the list its file; both describe a failure in the same words.
 
 
 _SPEC_LINE = r"((?:  )*)([▶✔✖﹣⚠]) (.*)"
@@ -20,7 +20,7 @@ _SPEC_TITLE = r" \(\d+(?:\.\d+)?ms\)( # .*)?$"  # after the sign: TODO, SKIP, or
 
 @value
 class SpecNode:
-    """A line of the tree that says how a test or a suite ended; an outer one ends what it began."""
+    """A line of the tree with a result; that of a suite ends the lines of its tests."""
 
     title: str
     path: tuple[str, ...]
@@ -31,7 +31,7 @@ class SpecNode:
 def spec_failures(
     before: list[str], after: list[str], red: int, suites: int, last: bool
 ) -> tuple[list[str], list[str]] | None:
-    """The names of tests and suites that failed, and those of all; None where tree, list and counts do not agree."""
+    """The names of failed tests and suites, and all names; None where tree, list and counts do not agree."""
     every, listed = _parse_spec_tree(before), _parse_spec_failures(after, last)
     tree = [node for node in every or () if node.failed]
     if every is None or listed is None or not len(tree) - suites <= red <= len(tree):
@@ -43,13 +43,13 @@ def spec_failures(
             file, at = listed[at][0], at + 1
         elif not node.is_suite:
             return None
-        # An outer one that is not listed is in the file of its parts, the last of which came before it.
+        # A suite that is not listed is in the file of its tests, the last of which preceded it.
         names.append(_spec_name(file, node.path))
     return (names, [" > ".join(node.path) for node in every]) if at == len(listed) else None
 
 
 def _parse_spec_tree(lines: list[str]) -> list[SpecNode] | None:
-    """All that the tree tells; None where a part or a whole is missing. A list of an earlier run may precede."""
+    """All results in the tree; None where one is missing. A list of an earlier run may precede."""
     begin = max((at + 2 for at, line in enumerate(lines) if line.startswith("test at ")), default=0)
     found: list[SpecNode] = []
     path: list[str] = []
@@ -68,7 +68,7 @@ def _parse_spec_tree(lines: list[str]) -> list[SpecNode] | None:
 
 
 def _parse_spec_failures(lines: list[str], last: bool) -> list[tuple[str, str]] | None:
-    """(file, title) of all in the list of failures; None where a line of it is missing. A tree of a run may follow."""
+    """(file, title) of each listed failure; None where a line is missing. The tree of another run may follow."""
     places = [at for at, line in enumerate(lines) if line.startswith("test at ")]
     end = len(lines) if last else max(places, default=-2) + 2
     titles = [at for at, line in enumerate(lines[:end]) if line.startswith(("✖ ", "⚠ ")) and line != _SPEC_FAILURES]
@@ -79,25 +79,25 @@ def _parse_spec_failures(lines: list[str], last: bool) -> list[tuple[str, str]] 
 
 
 def _parse_spec_title(title: str) -> tuple[str, bool]:
-    """A test's name, and whether it was not expected to pass."""
+    """A test's name, and whether its failure is excused (TODO, SKIP)."""
     end = re.search(_SPEC_TITLE, title)
     return (title[: end.start()], end[1] is not None) if end else (title, False)
 
 
 def _spec_name(file: str, path: tuple[str, ...]) -> str:
-    """The whole name. A file that could not be loaded is a test of its own name."""
+    """The full name. A file that could not be loaded is a test with its own name."""
     own = " > ".join(path)
     return file if f"/{own}".endswith(f"/{file}") else f"{file} > {own}"
 
 
-# Who failed, and who else there is, from what Node's tap reporter prints before its totals.
+# Node's tap reporter: results before the totals.
 
 
 _TAP_LINE = r"(?P<pad>(?:    )*)(?:(?P<end>ok|not ok) \d{1,9} - (?P<title>.*)|1\.\.(?P<plan>\d{1,9}))"
 
 
 class _TapResult:
-    """One of a test or a suite, with its path as far as it is known: those around it are told after it."""
+    """The result of a test or a suite, with its path so far: enclosing suites are printed after it."""
 
     def __init__(self, name: str, details: dict[str, str], failed: bool) -> None:
         self.path, self.failed = [name], failed
@@ -106,13 +106,13 @@ class _TapResult:
 
     @property
     def full_title(self) -> str:
-        """Its name without that of its file, which is told of none that passed."""
+        """Its name without its file, which is not printed for tests that passed."""
         return " > ".join(reversed(self.path))
 
     @property
     def name(self) -> str:
         own = self.full_title
-        # A file that could not be loaded is a test of its own name.
+        # A file that could not be loaded is a test with its own name.
         return self.file if f"/{self.file}".endswith(f"/{own}") else f"{self.file} > {own}".removeprefix(" > ")
 
 
@@ -125,7 +125,7 @@ class _TapLevel:
 
 
 def tap_failures(lines: list[str], red: int) -> tuple[list[str], list[str]] | None:
-    """The names of tests and suites that failed, and those of all; None where not as many failed as were counted."""
+    """The names of failed tests and suites, and all names; None where the number of failures differs from the count."""
     every = _parse_tap(lines)
     failed = [one for one in every or () if one.failed]
     if every is None or sum(not one.is_suite for one in failed) != red or len({bool(one.file) for one in failed}) > 1:
@@ -134,7 +134,7 @@ def tap_failures(lines: list[str], red: int) -> tuple[list[str], list[str]] | No
 
 
 def _parse_tap(lines: list[str]) -> list[_TapResult] | None:
-    """All results; None where a result is missing: after those of one level it is told how many they are."""
+    """All results; None where one is missing: each level ends with its number of results."""
     levels: dict[int, _TapLevel] = {0: _TapLevel()}
     at = max((at for at, line in enumerate(lines) if line == "TAP version 13"), default=0)
     while at < len(lines):
@@ -156,7 +156,7 @@ def _parse_tap(lines: list[str]) -> list[_TapResult] | None:
 
 
 def _name_results(title: str, inner: list[_TapResult], details: dict[str, str], passed: bool) -> list[_TapResult]:
-    """Those within a test or a suite, which now know its name, and itself: red where it failed and should not have."""
+    """The results within a test or suite, with its name added, and its own: failed unless excused."""
     name, *excused = re.split(r" # (?:TODO|SKIP)\b", title)
     name = name.replace("\\#", "#").replace("\\\\", "\\")
     for one in inner:
@@ -165,7 +165,7 @@ def _name_results(title: str, inner: list[_TapResult], details: dict[str, str], 
 
 
 def _parse_tap_details(lines: list[str], at: int, pad: str) -> tuple[dict[str, str], int]:
-    """What stands in the block of details that begins here, if there is one, and where the next line is."""
+    """The block of details that begins here, if any, and the position after it."""
     found: dict[str, str] = {}
     if at >= len(lines) or lines[at] != f"{pad}---":
         return found, at
@@ -178,9 +178,9 @@ def _parse_tap_details(lines: list[str], at: int, pad: str) -> tuple[dict[str, s
     return found, end + 1
 
 
-# What Jest says (29 and 30): a block for every file, and in it a dot for every failure; two lines of counts.
+# Jest (29 and 30): a block for every file, with a bullet for every failure; two lines of counts.
 #
-# With --verbose, and where there is but one file, a block begins with the tree of its tests.
+# With --verbose, and with a single file, a block begins with the tree of its tests.
 
 
 _JEST_FILE = r" ?(FAIL|PASS) +(\S.*)"
@@ -192,7 +192,7 @@ _JEST_UNLOADED = "Test suite failed to run"
 
 
 def read_jest(lines: list[str]) -> list[SuiteResult] | None:
-    """Every run in these lines; None where one of them names other failures than it counts."""
+    """Every run in these lines; None where the failures of one differ from its counts."""
     runs: list[SuiteResult] = []
     suites = _JestRun()
     for at, line in enumerate(lines):
@@ -208,7 +208,7 @@ def read_jest(lines: list[str]) -> list[SuiteResult] | None:
 
 
 class _JestRun:
-    """What one run has said so far."""
+    """The state of one run."""
 
     def __init__(self) -> None:
         self.failures: dict[str, list[str]] = {}
@@ -219,7 +219,7 @@ class _JestRun:
         self._states: list[tuple[str, str]] = []
 
     def read_line(self, line: str, after: list[str]) -> bool:
-        """Whether the run can still be read after this line."""
+        """False where the run cannot be trusted after this line."""
         if line == "Summary of all failing tests":
             self._in_summary = True
         elif not self._in_summary and (found := re.fullmatch(_JEST_FILE, line)):
@@ -237,7 +237,7 @@ class _JestRun:
         return True
 
     def _read_tree_line(self, line: str) -> None:
-        """A line that may be one of the tree; the first that is none ends it."""
+        """A possible line of the tree; the first other line ends the tree."""
         test = re.fullmatch(_JEST_TEST, line) if self._tree is not None and len(line) < _MAX_LINE_CHARS else None
         if test is None or self._tree is None or (depth := len(test["pad"]) // 2 - 1) > len(self._tree):
             self._tree = None
@@ -248,7 +248,7 @@ class _JestRun:
             self._tree.pop()
 
     def finish(self, suites: str, tests: str) -> SuiteResult | None:
-        """The run with these two lines; None where they count other failures than were named."""
+        """The result, from the two lines of counts; None where they differ from the failures."""
         told = parse_counts(suites.partition(":")[2].strip())
         counts = parse_counts(tests.partition(":")[2].strip()) if tests.startswith("Tests:") else None
         if told is None or counts is None:
@@ -266,7 +266,7 @@ class _JestRun:
         )
 
     def _all_names(self, counts: dict[str, int]) -> tuple[str, ...]:
-        """All tests by name, where the trees hold as many as were counted, state by state."""
+        """All test names, where the trees have as many tests as were counted, for each state."""
         agreed = all(
             sum(sign == one for one, _ in self._states) == counts.get(word, 0) for word, sign in _JEST_STATES.items()
         )
@@ -274,23 +274,23 @@ class _JestRun:
 
 
 def _is_torn(lines: list[str], at: int) -> bool:
-    """Whether this is the second of the two lines of counts, without the first."""
+    """Whether this is the second line of counts without the first."""
     return lines[at].startswith("Tests: ") and not lines[at - 1].startswith("Test Suites: ")
 
 
 def _file_name(text: str) -> str:
-    """A file's name, with that of its project where there is one."""
+    """A file's name, with its project if there is one."""
     return " ".join(re.sub(_JEST_DURATION, "", text).split())
 
 
 def _is_console_log(line: str, after: list[str]) -> bool:
-    """Whether this is no failure, but the head of what a test logged."""
+    """Whether this is not a failure but the head of a test's log."""
     return line == "  ● Console" and after[1:] != [] and after[1].startswith("    console.")
 
 
-# What `node --test` says (20 to 24): its totals, with what its tap or its spec reporter prints around them.
+# `node --test` (20 to 24): totals, with the output of its tap or spec reporter around them.
 #
-# A test or a suite of which a part failed has failed too, and has a name of its own; only tests are counted.
+# A test or suite with a failed part has failed too, under its own name; only tests are counted.
 
 
 _NODE_FILE = r"(?:(?! > ).)+\.[cm]?[jt]sx?"
@@ -298,7 +298,7 @@ _NODE_TOTALS = ("tests", "suites", "pass", "fail", "cancelled", "skipped", "todo
 
 
 def read_node(lines: list[str]) -> list[SuiteResult] | None:
-    """Every run in these lines; None where one of them names other failures than it counts."""
+    """Every run in these lines; None where the failures of one differ from its counts."""
     places = [at for at, line in enumerate(lines) if line.startswith(("# tests ", "ℹ tests "))]
     totals = [(at, counts) for at in places if (counts := _parse_totals(lines, at))]
     runs: list[SuiteResult] = []
@@ -319,8 +319,8 @@ def read_node(lines: list[str]) -> list[SuiteResult] | None:
 
 
 def _node_run(counts: dict[str, int], red: int, names: list[str], every: list[str]) -> SuiteResult:
-    """One run. All results have names where they are as many as the totals count; whoever is to do may fail."""
-    # What is in a file that could not be loaded is not known: it is a test of its own name.
+    """One run. All names are known if they are as many as the totals count; TODO tests may fail."""
+    # The tests in a file that could not be loaded are unknown: the file is a test with its own name.
     whole = not any(re.fullmatch(_NODE_FILE, name) for name in names)
     skipped, xfailed = (counts["skipped"], counts["todo"]) if whole else (None, None)
     agreed = len(every) == counts["tests"] + counts["suites"]
@@ -331,7 +331,7 @@ def _node_run(counts: dict[str, int], red: int, names: list[str], every: list[st
 
 
 def _parse_totals(lines: list[str], at: int) -> dict[str, int] | None:
-    """The totals that begin here; None where they are not all there, in their order."""
+    """The totals that begin here; None where they are not complete and in order."""
     found: dict[str, int] = {}
     for word, line in zip(_NODE_TOTALS, lines[at : at + len(_NODE_TOTALS)], strict=False):
         sign, name, count = [*line.split(" ", 3), "", ""][:3]

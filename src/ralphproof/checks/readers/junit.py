@@ -1,6 +1,6 @@
 """JUnit reports that a check's command wrote in this very run.
 
-A report is anybody's text: one with a document type, too large, too deep or not well-formed is no report.
+Reports are untrusted: one with a document type, too large, too deep or not well-formed is ignored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _READING = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(o
 
 @value
 class ExpectedReport:
-    """A report that is to be written from now on. What lies there already, `mark`, is not it."""
+    """A report that the command will write. `previous` identifies an older file at the same path."""
 
     path: str
     root: str
@@ -36,9 +36,9 @@ class ExpectedReport:
     previous: tuple[int, ...]
 
     def merge_into(self, tests: SuiteResult | None) -> SuiteResult | None:
-        """What the output says, with what the report adds; all that the report says where the output says nothing.
+        """The results from the output, completed by the report; the report alone where the output has none.
 
-        All names are those of the report: they would be others than those of the output, and not to be compared.
+        All names come from the report: the output has different ones, which could not be compared.
         """
         told = self._read()
         if tests is None or told is None:
@@ -66,18 +66,18 @@ class ExpectedReport:
             return None
 
     def _is_fresh(self, facts: os.stat_result) -> bool:
-        """Whether it is a file of a size to read, and another than lay there before."""
+        """Whether it is a regular file of acceptable size, and not the previous one."""
         since = facts.st_mtime_ns >= self.started_ns and _file_identity(facts) != self.previous
         return since and stat.S_ISREG(facts.st_mode) and facts.st_size <= MAX_BYTES
 
 
 def _open_report(path: str, _flags: int) -> int:
-    """For reading, without following a link or waiting for the other end of a pipe."""
+    """Open for reading, without following a link or blocking on a pipe."""
     return os.open(path, _READING)
 
 
 def find_expected_report(command: str, place: str, root: str) -> ExpectedReport | None:
-    """The one report that this command is told to write when it runs in this place; None where it names none."""
+    """The one report that this command writes when it runs in this folder; None where it names none."""
     files = list(_report_paths(command))
     if len(files) != 1 or not files[0] or any(sign in files[0] for sign in "$`*?~\0"):
         return None
@@ -90,12 +90,12 @@ def find_expected_report(command: str, place: str, root: str) -> ExpectedReport 
 
 
 def _file_identity(facts: os.stat_result) -> tuple[int, ...]:
-    """Another one after every change: a time of writing can be set at will, that of the change cannot."""
+    """Differs after every change: the mtime can be set at will, the ctime cannot."""
     return (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
 
 
 def _report_paths(command: str) -> Iterator[str]:
-    """The files that a command names for reports."""
+    """The report files that a command names."""
     import shlex
 
     try:
@@ -119,11 +119,11 @@ def _report_paths(command: str) -> Iterator[str]:
 
 
 class _BadReport(Exception):
-    """What is read is no report, or more than is read of one."""
+    """Not a report, or one beyond the limits."""
 
 
 class _ReportParser:
-    """The cases of a report, as its parser comes upon them: (class, name, how it ended)."""
+    """Collects the cases of a report: (class, name, result)."""
 
     def __init__(self) -> None:
         self.cases: list[tuple[str, str, str]] = []
@@ -147,7 +147,7 @@ class _ReportParser:
 
     def _set_result(self, how: str) -> None:
         of, name, known = self.cases[-1]
-        # A failure stays one, whatever else is said of it.
+        # A failure stays a failure, whatever else follows.
         self.cases[-1] = (of, name, known if known.startswith("failed") else how)
 
     def end_element(self, _tag: str) -> None:
@@ -156,7 +156,7 @@ class _ReportParser:
 
 
 def _case_result(tag: str, said: dict[str, str]) -> str:
-    """How a case ended. pytest has cases for modules too, where they could not be loaded, or were skipped whole."""
+    """The result of a case. pytest also has cases for modules that could not be loaded, or were skipped as a whole."""
     module = " module" if said.get("message", "").startswith("collection ") else ""
     if tag == "skipped":
         return "xfailed" if said.get("type") == "pytest.xfail" else f"skipped{module}"
@@ -164,7 +164,7 @@ def _case_result(tag: str, said: dict[str, str]) -> str:
 
 
 def _parse_cases(text: bytes) -> list[tuple[str, str, str]] | None:
-    """All cases of a report; None where it is none."""
+    """All cases of a report; None where it is invalid."""
     from xml.parsers import expat
 
     reading, parser = _ReportParser(), expat.ParserCreate()
@@ -178,7 +178,7 @@ def _parse_cases(text: bytes) -> list[tuple[str, str, str]] | None:
 
 
 def _to_tests(cases: list[tuple[str, str, str]], root: str) -> SuiteResult:
-    """What the cases say together. One test may have two: pytest has another for what fails after it."""
+    """The summary of all cases. One test may have two: pytest adds one for a failure in teardown."""
     ends = [how for _, _, how in cases]
     named = [((f"{of}::{name}" if of else name).replace(root, ""), how) for of, name, how in cases]
     failing = tuple(sorted({name for name, how in named if how.startswith("failed")}))
@@ -192,7 +192,7 @@ def _to_tests(cases: list[tuple[str, str, str]], root: str) -> SuiteResult:
 
 
 def _counts_agree(tests: SuiteResult, told: SuiteResult) -> bool:
-    """Whether output and report count the same. To a report, what passed and might have failed has passed."""
+    """Whether output and report have the same counts. A report counts an unexpected pass as passed."""
     may_fail = tests.xfailed or 0
     if tests.failed != told.failed or told.passed is None:
         return False

@@ -7,9 +7,9 @@ import re
 from ralphproof.checks.readers.counts import bounded_names, parse_counts
 from ralphproof.engine.check import SuiteResult
 
-# What pytest says (7 to 9; quiet or not, with xdist and subtests): the lines of its short summary, by their count.
+# pytest (7 to 9; quiet or not, with xdist and subtests): the lines of its short summary, checked against its counts.
 #
-# All tests have names with `-v`, and with `-rA` where none was skipped: of those it tells only the place.
+# All names are known with `-v`, and with `-rA` where no test was skipped: of skipped ones only the location is printed.
 
 
 _PYTEST_SECTIONS = ("test session starts", "ERRORS", "FAILURES", "short test summary info")
@@ -26,7 +26,7 @@ _MAX_LINE_CHARS = 1000  # of a line that tells a test's state
 
 
 def read_pytest(lines: list[str]) -> list[SuiteResult] | None:
-    """Every run in these lines; None where one of them is not whole, or stands in the output of another."""
+    """Every run in these lines; None where one is incomplete, or within the output of another."""
     runs: list[SuiteResult] = []
     session = _PytestSession()
     for line in lines:
@@ -45,7 +45,7 @@ def read_pytest(lines: list[str]) -> list[SuiteResult] | None:
 
 
 class _PytestSession:
-    """What one run has said so far."""
+    """The state of one run."""
 
     def __init__(self) -> None:
         self.sections: set[str] = set()
@@ -59,7 +59,7 @@ class _PytestSession:
         self._summary_states: list[tuple[str, str]] = []
 
     def read_line(self, line: str, title: str | None) -> bool:
-        """Whether the run can still be read after this line."""
+        """False where the run cannot be trusted after this line."""
         self._in_sections = self._in_sections or title not in (None, _PYTEST_SECTIONS[0])
         if title in _PYTEST_SECTIONS:
             fresh = title not in self.sections
@@ -77,13 +77,13 @@ class _PytestSession:
         return True
 
     def _read_verbose_line(self, line: str) -> None:
-        """A line before all sections: with -v it may tell how a test ended."""
+        """A line before all sections: with -v it may have a test's result."""
         if "::" in line and len(line) < _MAX_LINE_CHARS:
             state, name = _parse_worker_line(line) if line.startswith("[gw") else _parse_verbose_line(line)
             self._states += [(state, name)] if "::" in name else []
 
     def _read_summary_line(self, line: str) -> None:
-        """A line of the short summary. Where it is long, lines of a message follow: they begin otherwise."""
+        """A line of the short summary. Lines of a long message may follow; they begin otherwise."""
         if line.startswith("FAILED "):
             self._failed.append(self._name(line[7:]))
         elif line.startswith("ERROR "):
@@ -100,7 +100,7 @@ class _PytestSession:
             self._failed.append(f"{self._name(name)} {part_of}")
 
     def _name(self, text: str) -> str:
-        """The name at the beginning of "name - message". Both may hold dashes: the heading of the failure tells."""
+        """The name at the start of "name - message". Both may contain dashes: the heading of the failure decides."""
         ends = [len(text)]
         while len(ends) < _MAX_DASHES and (found := text.find(" - ", ends[-1] + 1 if len(ends) > 1 else 0)) != -1:
             ends.append(found)
@@ -109,7 +109,7 @@ class _PytestSession:
         return (known or names or [text])[0].strip()
 
     def finish(self, counts: dict[str, int]) -> SuiteResult | None:
-        """The run with this last line; None where it counts other failures than were named."""
+        """The result, from the last line; None where its counts differ from the failures."""
         failed, errors = counts.get("failed", 0), counts.get("error", 0) + counts.get("errors", 0)
         told = {"FAILURES": failed, "ERRORS": errors}
         if (len(self._failed), len(self._errors)) != (failed, errors):
@@ -117,7 +117,7 @@ class _PytestSession:
         if any(section in self.sections and not count for section, count in told.items()):
             return None
         failing = tuple(sorted({*self._failed, *self._errors}))
-        # One that stopped, or could not load a module, does not tell what else there is.
+        # A run that stopped, or could not load a module, does not show which other tests there are.
         whole = not self._stopped and all("::" in name for name in failing)
         skipped, xfailed = counts.get("skipped", 0), counts.get("xfailed", 0) + counts.get("xpassed", 0)
         return SuiteResult(
@@ -126,7 +126,7 @@ class _PytestSession:
         )  # fmt: skip
 
     def _count_teardown_errors(self) -> int:
-        """How many are counted with those that passed, and have an error of their fixture's end: they failed."""
+        """How many tests are counted as passed but have an error in teardown: they failed."""
         ends = {
             name
             for name in self._errors
@@ -135,7 +135,7 @@ class _PytestSession:
         return len(ends.difference(self._failed))
 
     def _all_names(self, counts: dict[str, int]) -> tuple[str, ...]:
-        """All tests by name, where as many were named as were counted, state by state."""
+        """All test names, where as many were printed as counted, for each state."""
         errors = [("ERROR", name) for name in self._errors if "::" in name]
         due = [counts.get(word, 0) for word in ("passed", "failed", "error", "skipped", "xfailed", "xpassed")]
         due[1:3] = due[1] - self._failed_subtests, len(errors)
@@ -147,7 +147,7 @@ class _PytestSession:
 
 
 def _parse_verbose_line(line: str) -> tuple[str, str]:
-    """State and name in a line such as "t.py::test_x SKIPPED (why)   [ 50%]"; both empty where it is none."""
+    """State and name in a line such as "t.py::test_x SKIPPED (why)   [ 50%]"; both empty for other lines."""
     text = line.rstrip()
     last = text.rfind("[") if text.endswith("]") else text.rfind(" ") + 1
     if last > 0 and re.fullmatch(_PYTEST_PROGRESS, text[last:]):
@@ -160,19 +160,19 @@ def _parse_verbose_line(line: str) -> tuple[str, str]:
 
 
 def _parse_worker_line(line: str) -> tuple[str, str]:
-    """The same of a line such as "[gw0] [ 50%] PASSED t.py::test_x"."""
+    """The same for a line such as "[gw0] [ 50%] PASSED t.py::test_x"."""
     found = re.match(_XDIST_LINE, line)
     return (found[1], _without_origin(line[found.end() :].rstrip())) if found else ("", "")
 
 
 def _without_origin(name: str) -> str:
-    """A name without the file that its class has the test from."""
+    """A name without the file from which its class inherits the test."""
     own, from_there, file = name.rpartition(" <- ")
     return own if from_there and " " not in file else name
 
 
 def _section_title(line: str) -> str | None:
-    """The words between two rows of equal signs."""
+    """The text between two rows of equal signs."""
     if not line.startswith("=") or not line.endswith("="):
         return None
     inner = line.strip("=")
@@ -180,7 +180,7 @@ def _section_title(line: str) -> str | None:
 
 
 def _pytest_counts(text: str | None) -> dict[str, int] | None:
-    """What the last line of a run counts; None where it is none."""
+    """The counts in the last line of a run; None for other lines."""
     ended = re.fullmatch(_PYTEST_TOTALS, text) if text is not None and len(text) < 400 else None
     if ended is None:
         return None
@@ -194,11 +194,11 @@ def _name_in_file(name: str) -> str:
 
 
 def _is_complete_name(name: str) -> bool:
-    """Whether no parameter of it is cut off."""
+    """Whether no parameter is cut off."""
     return "[" not in _name_in_file(name) or name.endswith("]")
 
 
-# What Python's unittest says (3.8 to 3.13): the heads of its failures, by their counts; with -v, a line a test.
+# unittest (3.8 to 3.13): the heads of its failures, checked against its counts; with -v, a line for each test.
 
 
 _DOUBLE_LINE, _SINGLE_LINE = "=" * 70, "-" * 70
@@ -215,7 +215,7 @@ _FIXTURE_METHODS = ("setUpClass", "tearDownClass", "setUpModule", "tearDownModul
 
 
 def read_unittest(lines: list[str]) -> list[SuiteResult] | None:
-    """Every run in these lines; None where one of them names other failures than it counts."""
+    """Every run in these lines; None where the failures of one differ from its counts."""
     runs: list[SuiteResult] = []
     heads: list[re.Match[str]] = []
     begin = 0
@@ -238,7 +238,7 @@ def read_unittest(lines: list[str]) -> list[SuiteResult] | None:
 
 
 def _failure_head(lines: list[str], at: int) -> re.Match[str] | None:
-    """The head of a failure: between a double line and a single one, with the first line of a docstring at most."""
+    """The head of a failure: between a double and a single line, with at most the first line of a docstring."""
     if lines[at].startswith("UNEXPECTED"):  # Python 3.11 lists them under one double line
         return re.fullmatch(_UNITTEST_HEAD, lines[at])
     framed = at and lines[at - 1] == _DOUBLE_LINE and _SINGLE_LINE in lines[at + 1 : at + 3]
@@ -246,7 +246,7 @@ def _failure_head(lines: list[str], at: int) -> re.Match[str] | None:
 
 
 def _verbose_tests(lines: list[str]) -> list[tuple[str, str]]:
-    """(name, state) of each test that has a line of its own; the state is empty where its parts have theirs."""
+    """(name, state) of each test with a line of its own; the state is empty where its subtests have lines."""
     found: list[tuple[str, str]] = []
     for at, line in enumerate(lines):
         if line in (_DOUBLE_LINE, _SINGLE_LINE):
@@ -261,7 +261,7 @@ def _verbose_tests(lines: list[str]) -> list[tuple[str, str]]:
 
 
 def _finish_run(heads: list[re.Match[str]], ran: int, state: str, tests: list[tuple[str, str]]) -> SuiteResult | None:
-    """The run with this state; None where it is none, or counts other failures than the heads are."""
+    """The result, from this state line; None where it is none, or its counts differ from the failure heads."""
     found = re.fullmatch(_UNITTEST_STATE, state) if len(state) < 400 else None
     counts = None if found is None else _unittest_counts(found[1])
     if counts is None:
@@ -270,7 +270,7 @@ def _finish_run(heads: list[re.Match[str]], ran: int, state: str, tests: list[tu
         if counts.get(word, 0) != sum(head[1] == kind for head in heads):
             return None
     failing = tuple(sorted({_full_name(head[2], head[3]) + head[4] for head in heads}))
-    # What a module or a class holds that could not be made ready is not known.
+    # The tests in a module or class whose setup failed are unknown.
     whole = all(head[2] not in _FIXTURE_METHODS and not head[3].startswith(_UNLOADED_MODULE) for head in heads)
     skipped, xfailed = counts.get("skipped", 0), counts.get("expected failures", 0)
     return SuiteResult(
@@ -280,7 +280,7 @@ def _finish_run(heads: list[re.Match[str]], ran: int, state: str, tests: list[tu
 
 
 def _all_names(tests: list[tuple[str, str]], ran: int, skipped: int) -> tuple[str, ...]:
-    """All tests by name, where as many have a line as ran, and as many of those say that they were skipped."""
+    """All test names, where as many have lines as ran, and as many of those were skipped as counted."""
     said = sum(state.startswith("skipped ") for _, state in tests)
     around = any(name.rpartition(".")[2] in _FIXTURE_METHODS for name, _ in tests)
     return bounded_names([name for name, _ in tests]) if (len(tests), said, around) == (ran, skipped, False) else ()
@@ -296,14 +296,14 @@ def _unittest_counts(text: str | None) -> dict[str, int] | None:
 
 
 def _full_name(method: str, inside: str) -> str:
-    """Module, class and method. Python 3.11 has the method in the brackets too; what could not be loaded is alone."""
+    """Module, class and method. Python 3.11 also has the method in the brackets; an unloadable module stands alone."""
     if inside.startswith(_UNLOADED_MODULE):
         return method
     return inside if inside.endswith(f".{method}") else f"{inside}.{method}"
 
 
 def _count_passed(heads: list[re.Match[str]], ran: int, counts: dict[str, int]) -> int | None:
-    """How many passed; None where some were skipped: a skipped class has not run, a skipped part of a test has."""
+    """How many passed; None where some were skipped: a skipped class has not run, a skipped subtest has."""
     if counts.get("skipped"):
         return None
     red = {_full_name(head[2], head[3]) for head in heads if head[2] not in _FIXTURE_METHODS}

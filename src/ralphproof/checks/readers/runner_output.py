@@ -1,7 +1,7 @@
 """Test results in the output of known test runners.
 
-What is read is not trusted. A set of names is given only where a runner's own count agrees with it; where anything is
-missing, doubtful or said by two runners, there is no answer, and the text of the output has to do.
+The output is untrusted. Names are returned only where a runner's own count agrees with them; where anything is missing,
+doubtful or printed by two runners, there is no result, and the text of the output is used instead.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from ralphproof.engine.check import SuiteResult
 
 MAX_LINES = 200_000  # what is looked at of an output is 2 MiB: no runner's lines are so short
 
-# What the text must hold for a reader to be asked, and the reader: every run that it finds, in their order; None where
-# there is one that cannot be read with certainty.
+# Texts of which one must be present, and the reader. It returns every run in order; None where one is not certain.
 _READERS = (
     ((" in ", "short test summary info"), python.read_pytest),
     (("Ran ",), python.read_unittest),
@@ -25,13 +24,10 @@ _READERS = (
 )
 
 
-def read_tests(output: str) -> SuiteResult | None:
-    """What the output says of single tests; None where it does not clearly hold all of what one runner said."""
-    return read_runner_output(output)[0]
-
-
 def read_runner_output(output: str) -> tuple[SuiteResult | None, bool]:
-    """The same, and whether it is mute: short enough to be read, and no runner speaks to its end in it."""
+    """The test results, None where they are not certain; and whether the output is complete and no runner was
+    recognized.
+    """
     text = strip_terminal_codes(output)
     if text.count("\n") > MAX_LINES or text.startswith(TRUNCATION_MARK) or f"\n{TRUNCATION_MARK}" in text:
         return None, False
@@ -44,7 +40,7 @@ def read_runner_output(output: str) -> tuple[SuiteResult | None, bool]:
 
 
 def _merge_runs(runs: list[SuiteResult]) -> SuiteResult:
-    """All runs as one. A name says in which it failed from the second on: two runs may well have tests of one name."""
+    """All runs as one. From the second run on, names get a suffix: two runs may have tests with the same name."""
     names = [f"{name}{again}" for again, run in _with_run_suffixes(runs) for name in run.failing]
     every = [f"{name}{again}" for again, run in _with_run_suffixes(runs) for name in run.names]
     nameless = any(not run.names and (run.ran, run.skipped, run.xfailed) != (0, 0, 0) for run in runs)
@@ -60,10 +56,10 @@ def _merge_runs(runs: list[SuiteResult]) -> SuiteResult:
 
 
 def _sum_known(counts: list[int | None]) -> int | None:
-    """All counts together; None where one of them is not known."""
+    """The sum; None where a count is unknown."""
     return None if None in counts else sum(count or 0 for count in counts)
 
 
 def _with_run_suffixes(runs: list[SuiteResult]) -> list[tuple[str, SuiteResult]]:
-    """Every run with what its names end in."""
+    """Every run with the suffix of its names."""
     return [("" if number == 1 else f" (run {number})", run) for number, run in enumerate(runs, 1)]

@@ -1,6 +1,6 @@
 """Test results of cargo test (1.65 to 1.97).
 
-Where it is not quiet, it has a line for every test as well, before its end or after.
+Unless quiet, it also prints a line for every test.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TARGETS_FAILED = (
 
 
 def read_cargo(lines: list[str]) -> list[SuiteResult] | None:
-    """One run of all binaries; None where one of them is not whole, or something was not compiled."""
+    """One run of all binaries; None where one is incomplete, or something did not compile."""
     told = _CargoRun()
     for at, line in enumerate(lines):
         if line.startswith("error: could not compile"):
@@ -41,7 +41,7 @@ def read_cargo(lines: list[str]) -> list[SuiteResult] | None:
 
 
 class _CargoRun:
-    """What all binaries have said so far."""
+    """The results of all binaries so far."""
 
     def __init__(self) -> None:
         self.failed_binaries = 0  # how many binaries failed, as cargo says beside them
@@ -54,7 +54,7 @@ class _CargoRun:
         self._all_names: list[str] | None = []  # all tests by name; None where not all are known
 
     def read_line(self, line: str) -> bool:
-        """Whether all can still be read after this line."""
+        """False where the output cannot be trusted after this line."""
         if line.startswith("running ") and (begun := re.fullmatch(_RUN_START, line)):
             fresh = not self._running
             self._running, self._expected, self._tests = True, int(begun[1]), []
@@ -66,7 +66,7 @@ class _CargoRun:
         return True
 
     def finish_binary(self, line: str, names: list[str]) -> bool:
-        """Whether a binary with this last line named as many failures as it counts."""
+        """Whether a binary with this last line listed as many failures as it counts."""
         counts = parse_counts(line.partition(". ")[2].partition("; finished in")[0], "; ")
         if counts is None or not self._running or counts.get("failed", 0) != len(names):
             return False
@@ -81,14 +81,14 @@ class _CargoRun:
         return True
 
     def _add_names(self, failed: set[str], again: str) -> None:
-        """Add the binary's tests to all; a line may be made up, so that there must be as many as it said."""
+        """Add the binary's tests to all names, if they are as many as announced: a test could print such lines."""
         if self._all_names is None or len(self._tests) != self._expected or not failed <= set(self._tests):
             self._all_names = None
         else:
             self._all_names += [f"{self._binary}{name}{again}" for name in _without_line_numbers(self._tests)]
 
     def result(self) -> list[SuiteResult] | None:
-        """All that was said, as one run; None where a binary did not end, or only some say what they are."""
+        """All results as one run; None where a binary did not end, or only some are named."""
         if (
             self._running
             or self.failed_binaries > self._binaries_with_failures
@@ -103,7 +103,7 @@ class _CargoRun:
 
 
 def _listed_failures(lines: list[str], at: int) -> list[str]:
-    """The names in the list that ends before this line; a list that only looks like it stands elsewhere."""
+    """The names in the list that ends before this line; test output that looks like one is elsewhere."""
     names: list[str] = []
     at -= 1
     if at < 0 or lines[at]:
@@ -115,5 +115,5 @@ def _listed_failures(lines: list[str], at: int) -> list[str]:
 
 
 def _without_line_numbers(names: list[str]) -> list[str]:
-    """The names without line numbers, which those of examples in the documentation have, and yet each its own."""
+    """Unique names without the line numbers of documentation tests."""
     return number_duplicates([re.sub(r" \(line \d+\)", "", name) for name in names])
