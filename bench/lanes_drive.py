@@ -18,16 +18,17 @@ from ralphproof.cli.run import parse_with_prompt
 from ralphproof.landing.worktree_run import move_to_worktree
 from ralphproof.process.client import Keeper
 from ralphproof.process.signals import SignalRouter
-from ralphproof.runs.execute import FRESH_RUN
+from ralphproof.runs.observers import PoolDisplay
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.pool import RunPool
 from ralphproof.runs.spec import prepare_spec
+from ralphproof.runs.target import FRESH_RUN
 from ralphproof.store.spend import InProcessSharedBudget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ralphproof.runs.execute import RunTarget
     from ralphproof.runs.spec import RunSpec
+    from ralphproof.runs.target import RunTarget
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -61,7 +62,7 @@ def main() -> None:
     flags = ["-f", "PROMPT.md", "--check", "./verify.sh", "-m", iterations, "--agent", agent, "-q"]
     args = parse_with_prompt(["2", *flags], build_parser())
     project = open_project(None, os.environ)
-    lanes = RunPool(args, SignalRouter(), InProcessSharedBudget())
+    lanes = RunPool(PoolDisplay(args), SignalRouter(), InProcessSharedBudget())
 
     def ordered(name: str) -> tuple[RunSpec, RunTarget]:
         wish, _, _ = move_to_worktree(race_request(args, agent, ""), project, name)

@@ -16,32 +16,32 @@ def spent(micro_usd: int | None) -> Spent:
 
 def test_what_runs_at_work_have_spent_so_far_counts() -> None:
     kitty = InProcessSharedBudget(100)
-    kitty.so_far("a", spent(30))
-    kitty.so_far("b", spent(40))
-    assert kitty.together() == SharedSpend(70, 100)
+    kitty.update_live("a", spent(30))
+    kitty.update_live("b", spent(40))
+    assert kitty.total() == SharedSpend(70, 100)
 
 
 def test_a_call_counts_once_when_it_is_over() -> None:
     kitty = InProcessSharedBudget(100)
-    kitty.so_far("a", spent(30))
-    kitty.settle("a", spent(35))
-    kitty.so_far("a", spent(5))
-    assert kitty.together() == SharedSpend(40, 100)
+    kitty.update_live("a", spent(30))
+    kitty.record_call("a", spent(35))
+    kitty.update_live("a", spent(5))
+    assert kitty.total() == SharedSpend(40, 100)
 
 
 def test_what_a_run_had_spent_before_it_was_taken_up_counts(tmp_path: Path) -> None:
     book = SpendStore.open(str(tmp_path))
     book.book("a", "1", spent(60), 0.0)
-    book.so_far("a", "2", spent(7), 0.0)
+    book.update_live("a", "2", spent(7), 0.0)
     book.close()
     kitty = InProcessSharedBudget(100)
     kitty.join("a", str(tmp_path))
-    kitty.settle("a", spent(None))
-    assert kitty.together() == SharedSpend(60, 100)
+    kitty.record_call("a", spent(None))
+    assert kitty.total() == SharedSpend(60, 100)
 
 
 def test_without_a_limit_there_is_none() -> None:
-    assert InProcessSharedBudget().together() is None
+    assert InProcessSharedBudget().total() is None
 
 
 def test_a_shared_budget_that_is_used_up_forbids_another_turn() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ralphproof.landing.parallel_scheduler import Rework, prepare_rework
+from ralphproof.landing.rework import Rework, prepare_rework
 from ralphproof.landing.worktree_run import update_worktree_branch
 from ralphproof.runs.request import RunRequest
 from ralphproof.store.landings import LandingItem
@@ -19,17 +19,17 @@ def test_what_a_sparse_checkout_leaves_out_is_not_deleted_and_its_branch_is_chec
     ralph.write({"lib/a": "a\n", "big/x": "x\n"})
     ralph.commit()
     ralph.git("sparse-checkout", "set", "lib")
-    made = RunWorktrees(str(ralph.root), str(ralph.folder / "trees"), ralph.env).make("T-1", "HEAD")
-    ralph.git("-C", made.place, "checkout", "-q", "--detach")
+    made = RunWorktrees(str(ralph.root), str(ralph.folder / "trees"), ralph.env).create("T-1", "HEAD")
+    ralph.git("-C", made.path, "checkout", "-q", "--detach")
     (ralph.folder / "trees/T-1/lib/a").write_text("b\n", encoding="utf-8")
-    ralph.git("-C", made.place, *COMMIT, "-a", "-m", "work")
-    done = ralph.git("-C", made.place, "rev-parse", "HEAD", "HEAD^{tree}").split()
+    ralph.git("-C", made.path, *COMMIT, "-a", "-m", "work")
+    done = ralph.git("-C", made.path, "rev-parse", "HEAD", "HEAD^{tree}").split()
     update_worktree_branch(made, LandingItem("run", done[0], "work"))
-    assert "S big/x" in ralph.git("-C", made.place, "ls-files", "-t")
+    assert "S big/x" in ralph.git("-C", made.path, "ls-files", "-t")
     prepare_rework(RunRequest(("make it so", None), {}, None), made, Rework(made.base, done[1], done[0], "", ""))
-    assert ralph.git("-C", made.place, "status", "--porcelain") == " M lib/a\n"
-    assert ralph.git("-C", made.place, "symbolic-ref", "HEAD") == "refs/heads/ralph/T-1\n"
-    assert ralph.git("-C", made.place, "rev-parse", "HEAD").strip() == made.base
+    assert ralph.git("-C", made.path, "status", "--porcelain") == " M lib/a\n"
+    assert ralph.git("-C", made.path, "symbolic-ref", "HEAD") == "refs/heads/ralph/T-1\n"
+    assert ralph.git("-C", made.path, "rev-parse", "HEAD").strip() == made.base
 
 
 @pytest.mark.thorough

@@ -13,7 +13,7 @@ from ralphproof.engine import limits
 from ralphproof.engine.outcome import Outcome, Passed
 from ralphproof.engine.plan import AllDone, Job
 from ralphproof.engine.records import CheckEnded, Judged, Picked, TurnBegan
-from ralphproof.landing.sequential_scheduler import TaskQueue
+from ralphproof.landing.task_queue import TaskQueue
 from ralphproof.store.tasks import TaskRow
 from tests.cli.tasking import CODER, aborted, completed, iteration, keep, opened, worked
 from tests.misbehaviour.agents import prompt
@@ -372,7 +372,7 @@ def test_only_tasks_that_may_stand_otherwise_are_looked_at_anew(ralph: Ralph) ->
         ledger.tasks.change("edited", {"title": "other"})
         ledger.tasks.add([TaskRow("late", title="t")])
     worked(ralph, "r", "worked", *iteration(1, "worked", CODER), end=completed())
-    board.look("worked")
+    board.refresh("worked")
     assert [id for id, view in board.views.items() if view is before.get(id)] == ["untouched", "over"]
     assert (board.views["worked"].status, board.views["edited"].title) == ("done", "other")
     assert (board.changed, board.new) == ({"edited": "r"}, ["late"])

@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+import os
+
 from ralphproof.base.errors import Refused
+from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, positive_int, positive_number
 from ralphproof.cli.run import AGENT_HELP, add_limit_flags, add_prompt_flags, parse_with_prompt
-from ralphproof.landing.race import DEFAULT_CRITERIA
+from ralphproof.cli.work import progress_printer
+from ralphproof.display.output import print_json, print_lines
+from ralphproof.display.phrases import format_cost, format_count, format_duration
+from ralphproof.engine.budget import Spend
+from ralphproof.landing.race import (
+    COST,
+    DEFAULT_CRITERIA,
+    DIFF,
+    JUDGE,
+    Race,
+    RaceOptions,
+    RaceOutcome,
+    RaceRecord,
+    RaceResult,
+    load_race,
+    parse_race_criteria,
+    prepare_race,
+)
+from ralphproof.process.signals import SignalRouter
+from ralphproof.runs.observers import PoolDisplay
+from ralphproof.runs.open_project import open_project
+from ralphproof.runs.pool import RunPool
+from ralphproof.store.spend import InProcessSharedBudget
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from ralphproof.base.value import Json
     from ralphproof.runs.request import RunRequest
+    from ralphproof.runs.spec import RunSpec
+    from ralphproof.store.project import Project
 
 ABOUT = f"""Let several agents work on one task, each in its own worktree; the first verified one wins.
 
@@ -67,17 +95,89 @@ def build_parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     args = parse_with_prompt(argv, build_parser())
-    from ralphproof.landing.race import Race
-
     if args.resume is not None:
         if args.count is not None or args.prompt is not None or args.prompt_file is not None:
             raise Refused("--resume continues a race with its own arguments; give no others")
-        return Race.resumed(args).run()
+        project = open_project(args.project_dir, os.environ)
+        return _run(args, project, load_race(project, args.resume))
     if not (args.count or "").isdigit() or not MIN_AGENTS <= int(args.count) <= MAX_AGENTS:
         raise Refused(f"give the number of agents, {MIN_AGENTS} to {MAX_AGENTS}, for example: ralph race 3 -p …")
     if args.by is not None and not args.best:
         raise Refused("--by needs --best")
-    return Race.begun(args, lambda agent, model: race_request(args, agent, model)).run()
+    criteria = parse_race_criteria(args.by) if args.by is not None else DEFAULT_CRITERIA if args.best else ()
+    total = None if args.total_cost_usd is None else round(args.total_cost_usd * 1_000_000)
+    agents, models = tuple(args.agent or ()), tuple(args.model or ())
+    options = RaceOptions(int(args.count), agents, models, criteria, total, args.parallel or 0)
+    record, specs = prepare_race(options, lambda agent, model: race_request(args, agent, model))
+    return _run(args, specs[0].project, record, specs)
+
+
+def _run(args: Namespace, project: Project, record: RaceRecord, specs: list[RunSpec] | None = None) -> int:
+    """Run a race; `specs` are those of a new one, whose worktrees are created first."""
+    if args.dry_run:
+        return _print_outcome(args, project, record, RaceOutcome(()))
+    pool = RunPool(PoolDisplay(args), SignalRouter(), InProcessSharedBudget(record.total_micro_usd))
+    race = Race(project, record, pool, progress_printer(project, args))
+    if specs is not None:
+        race.create_worktrees(specs)
+    return _print_outcome(args, project, record, race.run())
+
+
+def _print_outcome(args: Namespace, project: Project, record: RaceRecord, outcome: RaceOutcome) -> int:
+    """Print the winner, every result and the cost; the exit code."""
+    if args.json:
+        print_json("race", _race_json(record, outcome, args.dry_run))
+        return outcome.exit_code
+    lines = [_result_line(one, record) for one in outcome.results]
+    lines = lines or [f"{one.label}  would race" for one in record.entrants]
+    if not args.dry_run:
+        lines.append(_verdict_line(record, outcome.results, outcome.winner, outcome.branch))
+    print_lines(*(collapse_lines(sanitize(project.mask(line))) for line in lines))
+    return outcome.exit_code
+
+
+def _result_line(one: RaceResult, record: RaceRecord) -> str:
+    facts = [one.why, format_duration(one.seconds), _total_cost((one,))]
+    facts += [f"{format_count(one.lines, 'line')} changed"] if one.lines is not None else []
+    facts += [f"{one.judged} criteria met"] if JUDGE in record.criteria else []
+    return f"{one.entrant.label}  {', '.join(facts)}; run {one.run}"
+
+
+def _verdict_line(record: RaceRecord, results: tuple[RaceResult, ...], winner: RaceResult | None, branch: str) -> str:
+    spent = f"all together: {_total_cost(results)}"
+    if winner is None:
+        return f"Race {record.id}: nobody winner; {spent}"
+    how = f"best by {', '.join(record.criteria)}" if record.criteria else "the first that was verified"
+    where = f"its work is on branch {branch}; take it: git merge {branch}" if branch else f"run {winner.run}"
+    return f"Race {record.id}: {winner.entrant.label} winner, {how}; {where}; {spent}"
+
+
+def _total_cost(results: tuple[RaceResult, ...]) -> str:
+    known = [one.micro_usd for one in results if one.micro_usd is not None]
+    return format_cost(Spend(sum(known), unpriced=len(results) - len(known)))
+
+
+def _race_json(record: RaceRecord, outcome: RaceOutcome, dry_run: bool) -> dict[str, Json]:
+    results, winner = outcome.results, outcome.winner
+    entrants: list[Json] = [
+        {"number": one.number, "agent": one.agent or None, "model": one.model or None} for one in record.entrants
+    ]
+    unknown = any(one.micro_usd is None for one in results)
+    spent = sum(one.micro_usd or 0 for one in results) / 1_000_000
+    return {
+        "race": record.id, "dryRun": dry_run, "entrants": entrants, "criteria": list(record.criteria),
+        "arrivals": [_result_json(one) for one in results], "winner": winner.run if winner else None,
+        "branch": outcome.branch or None, "costUSD": None if unknown else spent, "atLeastUSD": spent,
+        "exitCode": outcome.exit_code,
+    }  # fmt: skip
+
+
+def _result_json(one: RaceResult) -> Json:
+    return {
+        "number": one.entrant.number, "run": one.run, "verified": one.verified, "end": one.why, JUDGE: one.judged,
+        DIFF: one.lines, f"{COST}USD": None if one.micro_usd is None else one.micro_usd / 1_000_000,
+        "seconds": round(one.seconds, 3),
+    }  # fmt: skip
 
 
 def race_request(args: Namespace, agent: str, model: str) -> RunRequest:

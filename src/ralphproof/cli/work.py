@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from ralphproof.base.errors import Refused
+from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, positive_int, positive_number
 from ralphproof.cli.run import AGENT_HELP, add_limit_flags, add_stream_flags
+from ralphproof.display.output import print_json, print_lines
 from ralphproof.process.client import Keeper
 from ralphproof.runs.request_flags import check_settings_from_flags, drop_unset, is_guarded
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Callable
     from typing import Any
 
+    from ralphproof.base.value import Json
+    from ralphproof.engine.outcome import Outcome
+    from ralphproof.landing.work_report import WorkResult
     from ralphproof.runs.request import RunRequest
+    from ralphproof.runs.spec import RunSpec
+    from ralphproof.runs.target import RunTarget
+    from ralphproof.store.project import Project
 
 ABOUT = """Take tasks through coder, reviewer, tester and qa, one run each, until they are verified.
 
@@ -87,18 +99,89 @@ def main(argv: list[str]) -> int:
     if args.skip and set(args.skip) == set(SKIPPABLE_STAGES):
         raise Refused("--skip leaves no stage; keep one")
     if args.parallel and not args.dry_run:
-        from ralphproof.landing.parallel_scheduler import ParallelScheduler
-
-        return ParallelScheduler(args, work_request).work()
+        return _print_result(_work_in_parallel(args), args)
     _refuse_parallel_flags(args)
-    keeper = None if args.dry_run else Keeper()
+    keeper = None if args.dry_run else Keeper()  # starts while the rest is loaded
     try:
-        from ralphproof.landing.sequential_scheduler import SequentialScheduler
-
-        return SequentialScheduler(args, keeper, _preview_request if args.parallel else work_request).work()
+        return _print_result(_work_in_sequence(args, keeper), args)
     finally:
         if keeper is not None:
             keeper.close()
+
+
+def _work_in_sequence(args: Namespace, keeper: Keeper | None) -> WorkResult:
+    from ralphproof.landing.sequential_scheduler import SequentialScheduler
+    from ralphproof.runs.dry_run import print_stages
+    from ralphproof.runs.observers import execute_observed
+    from ralphproof.runs.open_project import open_project
+
+    def execute(spec: RunSpec, target: RunTarget) -> Outcome:
+        assert keeper is not None
+        return execute_observed(spec, keeper, args, target)
+
+    def preview(spec: RunSpec) -> None:
+        if not args.json:
+            print_stages(spec)
+
+    project = open_project(args.project_dir, os.environ)
+    build_request = _preview_request if args.parallel else work_request
+    scheduler = SequentialScheduler(
+        project, args.tasks, lambda task: build_request(args, task), progress_printer(project, args),
+        None if keeper is None else execute, preview,
+    )  # fmt: skip
+    return scheduler.work()
+
+
+def _work_in_parallel(args: Namespace) -> WorkResult:
+    from ralphproof.landing.parallel_scheduler import ParallelOptions, ParallelScheduler
+    from ralphproof.process.signals import SignalRouter
+    from ralphproof.runs.observers import PoolDisplay
+    from ralphproof.runs.open_project import open_project
+    from ralphproof.runs.pool import RunPool
+    from ralphproof.store.spend import InProcessSharedBudget
+
+    project = open_project(args.project_dir, os.environ)
+    total = None if args.total_cost_usd is None else round(args.total_cost_usd * 1_000_000)
+    pool = RunPool(PoolDisplay(args), SignalRouter(), InProcessSharedBudget(total))
+    options = ParallelOptions(args.parallel, args.onto or "", args.rebase, args.unverified)
+    scheduler = ParallelScheduler(
+        project, args.tasks, lambda task: work_request(args, task), progress_printer(project, args), pool, options
+    )
+    return scheduler.work()
+
+
+def progress_printer(project: Project, args: Namespace) -> Callable[[str], None]:
+    """A function that prints one line of progress, unless --quiet."""
+
+    def notify(line: str) -> None:
+        if not args.quiet:
+            print(collapse_lines(sanitize(project.mask(line))), file=sys.stderr)
+
+    return notify
+
+
+def _print_result(result: WorkResult, args: Namespace) -> int:
+    """Print how every task ended; the exit code."""
+    if args.json:
+        print_json("work", _result_json(result, args.dry_run))
+    elif not args.quiet:
+        print_lines(*([result.idle] if result.idle else []))
+        print_lines(*(f"{task}  {how}" for task, how in result.ends.items()))
+        if result.landed:
+            print_lines(f"All that landed is on branch {result.target}; take it: git merge {result.target}")
+    return result.exit_code
+
+
+def _result_json(result: WorkResult, dry_run: bool) -> dict[str, Json]:
+    if dry_run:
+        previews: list[Json] = [
+            {"task": task, "title": result.titles[task], "stages": result.stages.get(task, []), "end": how}
+            for task, how in result.ends.items()
+        ]
+        return {"dryRun": True, "tasks": previews, "exitCode": result.exit_code}
+    tasks: list[Json] = [{"task": task, "end": how} for task, how in result.ends.items()]
+    landed: dict[str, Json] = {"target": result.target, "tip": result.tip} if result.target else {}
+    return {"tasks": tasks, "new": [*result.new], **landed, "exitCode": result.exit_code}
 
 
 def _refuse_parallel_flags(args: Namespace) -> None:

@@ -301,7 +301,7 @@ class Race:
         self._by_name = {f"#{entrant.number}": entrant for entrant in record.entrants}
 
     def run(self) -> RaceOutcome:
-        """Run until one has winner, or none can."""
+        """Run until one has won, or none can."""
         self._pool.signals.listen()
         self._notify(f"Race {self._record.id}: {', '.join(one.label for one in self._record.entrants)}")
         try:

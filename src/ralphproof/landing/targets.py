@@ -12,7 +12,12 @@ from ralphproof.store.landings import LandingItem
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ralphproof.base.run_program import ProgramResult
     from ralphproof.workspace.git_command import UserGit
+
+    RunGit = Callable[..., ProgramResult]
 
 
 # Branches that finished work lands on: of this repository, or of a remote. They move in one step, or not at all.
@@ -102,11 +107,12 @@ def _checked_out_message(branch: str, place: str) -> str:
 class RemoteBranch:
     """A branch of a remote. What it names is fetched, and no ref of this repository changes."""
 
-    def __init__(self, users: UserGit, remote: str, branch: str) -> None:
+    def __init__(self, users: UserGit, remote: str, branch: str, run_remote: RunGit | None = None) -> None:
+        """`run_remote` runs the git commands that talk to the remote; by default in the repository itself."""
         users.check_branch_name(branch)
         if remote.startswith("-") or "\0" in remote or not remote:
             raise Refused(f"{remote!r} cannot be the name of a remote")
-        self._users, self._remote, self._branch = users, remote, branch
+        self._users, self._remote, self._branch, self._run_remote = users, remote, branch, run_remote or users.run
         self.name = f"{remote}:{branch}"
 
     @property
@@ -128,13 +134,13 @@ class RemoteBranch:
         return next((id for id, *ref in rows if ref == [self._ref] and is_object_id(id)), "")
 
     def _ask(self, *args: str) -> bytes:
-        return self._users.run(*REMOTE_OPTIONS, *args, timeout_s=NETWORK_TIMEOUT_S).out
+        return self._run_remote(*REMOTE_OPTIONS, *args, timeout_s=NETWORK_TIMEOUT_S).out
 
     def move(self, old: str, new: str) -> bool:
         """The remote itself compares: what others pushed meanwhile stays."""
         lease = f"--force-with-lease={self._ref}:{old}"
         argv = ("push", "--quiet", "--no-verify", "--atomic", lease, self._remote, f"{new}:{self._ref}")
-        reply = self._users.run(*REMOTE_OPTIONS, *argv, good=(0, 1, 128), timeout_s=NETWORK_TIMEOUT_S)
+        reply = self._run_remote(*REMOTE_OPTIONS, *argv, good=(0, 1, 128), timeout_s=NETWORK_TIMEOUT_S)
         if reply.code == 0:
             return True
         now = self._named()  # an answer that was lost on its way tells nothing of what was done

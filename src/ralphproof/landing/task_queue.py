@@ -16,19 +16,16 @@ if TYPE_CHECKING:
     from ralphproof.store.tasks import TaskRow
 
 
-# The tasks of one call of `ralph work`: those that there were when it began, and how each stands now.
-
-
-SETTLED_STATUSES = (DONE, FAILED, CANCELLED)  # of a run that has ended; who takes it up changes the row
+SETTLED_STATUSES = (DONE, FAILED, CANCELLED)  # of a run that has ended; resuming it changes the row
 CHANGED_STATUS = "changed"
 
 
 class TaskQueue:
-    """How all tasks stand. Whoever may have changed something looks again.
+    """The state of all tasks; `refresh` reads it again after a run.
 
-    `names` are those that the user named. Tasks that appear later are `new`, and are not taken up. `changed` has
-    those that somebody changed since, each with the run that was at work then: who began the work has not seen what
-    they say now, so they are neither taken up nor done.
+    `names` are the tasks that the user named; none: all. Tasks that are created later are `new`, and are not worked
+    on. `changed` has tasks that were edited since, each with the run that was at work then: the user who started this
+    call has not seen what they say now, so they are neither worked on nor done.
     """
 
     def __init__(self, project: Project, names: Iterable[str]) -> None:
@@ -43,23 +40,23 @@ class TaskQueue:
 
     @property
     def wanted(self) -> list[str]:
-        """The tasks that this call is about, oldest first."""
+        """The tasks that were named, or all; oldest first."""
         return [id for id in self._first if not self._names or id in self._names]
 
     def next(self, over: Iterable[str], busy: Iterable[str] = ()) -> Task | AllDone | Blocked:
-        """The task to take up next; those that are `over` had their turn, and those that are `busy` are not done."""
-        held = dict.fromkeys(busy, WORKING)
-        items = tuple(replace(one, status=held.get(id, one.status)) for id, one in self._items.items())
+        """The task to work on next, besides those that are `over` or `busy`; a busy one is not done."""
+        working = dict.fromkeys(busy, WORKING)
+        items = tuple(replace(one, status=working.get(id, one.status)) for id, one in self._items.items())
         return next_task(items, self._names, frozenset((*over, *self.new, *self.changed)))
 
     def suppose_done(self, task: str) -> None:
-        """Go on as if this one were done."""
+        """Treat this task as done, for a dry run."""
         self._items[task] = replace(self._items[task], status=DONE)
 
-    def look(self, task: str) -> None:
-        """See how all stand after a run of this one, and which of the others were changed meanwhile."""
+    def refresh(self, task: str) -> None:
+        """Read all tasks after a run of this one, and note which of the others were edited meanwhile."""
         before = [(row, self.views[id].over) for id, row in self._rows.items() if id != task]
-        self._rows.pop(task, None)  # how it stands may have changed without its row: its work has landed, say
+        self._rows.pop(task, None)  # its state may change without its row: when its work lands
         self._read()
         run = self.views[task].run
         for row, was_over in before:
@@ -81,5 +78,5 @@ class TaskQueue:
             ledger.close()
 
     def _settled(self, row: TaskRow) -> bool:
-        """Whether nothing but a change of its row changes how it stands."""
+        """Whether the state cannot change unless the row does."""
         return not row.run or self.views[row.id].status in SETTLED_STATUSES

@@ -171,7 +171,7 @@ class RunContext:
         from ralphproof.agents.function import FunctionAgent, RunAccess
 
         if isinstance(agent, FunctionAgent):
-            agent.attach(RunAccess(self.clock.stop_reason, self.clock.ring, self.project.mask, self._post_message))
+            agent.attach(RunAccess(self.clock.stop_reason, self.clock.interrupt, self.project.mask, self._post_message))
 
     def _post_message(self, kind: str, text: str, iteration: int) -> None:
         """Put a message of the agent's on the bus of its task."""

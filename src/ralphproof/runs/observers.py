@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.display.console import ConsoleObserver
 from ralphproof.display.style import Style, stream_style
 from ralphproof.engine.limits import INTERRUPTED, STEP, WAITING
@@ -69,6 +69,31 @@ def create_observers(
         conditions = VerboseContext(settings.maximum_iterations, settings.completion_response, commands)
         chosen.append(VerboseObserver(sys.stderr, conditions, lambda *turn: _read_prompt_start(folder, *turn), mask))
     return tuple(chosen)
+
+
+class PoolDisplay:
+    """Displays of runs side by side: lines with the name of their run in front."""
+
+    def __init__(self, args: Namespace) -> None:
+        self._args = args
+
+    def create_observers(
+        self, name: str, folder: RunFolder, settings: Settings, mask: Callable[[str], str]
+    ) -> tuple[Observer, ...]:
+        from ralphproof.display.terminal import PrefixedStream
+
+        style = replace(stream_style(sys.stderr, self._args, settings), live=False, stream=False)
+        console: Observer = ConsoleObserver(PrefixedStream(sys.stderr, name), style, mask)  # type: ignore[arg-type]
+        if not self._args.json:
+            return (console,)
+        from ralphproof.display.ndjson import NdjsonObserver
+
+        return (console, NdjsonObserver(sys.stdout, folder.run, self._args.verbose, mask))
+
+    def warn(self, name: str, text: str) -> None:
+        from ralphproof.base.escaping import sanitize
+
+        print(f"{name}  {sanitize(text)}", file=sys.stderr)
 
 
 def _create_console(style: Style, settings: Settings, mask: Callable[[str], str]) -> ConsoleObserver:

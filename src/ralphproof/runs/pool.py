@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
+from typing import Protocol
 
 from ralphproof.base.errors import RalphError, wrap_os_error
 from ralphproof.base.value import TYPE_CHECKING, replace, value
@@ -13,7 +13,6 @@ from ralphproof.process.signals import SignalRouter
 from ralphproof.runs.execute import execute
 
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Callable
     from queue import SimpleQueue
 
@@ -26,15 +25,15 @@ if TYPE_CHECKING:
     from ralphproof.store.run_folder import RunFolder
     from ralphproof.store.spend import InProcessSharedBudget
 
-    Ordering = Callable[[], tuple[RunSpec, RunTarget]]
+    Prepare = Callable[[], tuple[RunSpec, RunTarget]]
 
-THREAD_STACK_BYTES = 1 << 20  # of a loop's thread; what it does not use is never there
-POLL_S = 0.2  # a signal that another thread took is seen after so long
+THREAD_STACK_BYTES = 1 << 20  # of a loop's thread; pages that it does not use are never allocated
+POLL_S = 0.2  # after so long a signal is seen that another thread received
 
 
 @value
 class PooledRunEnded:
-    """What came of one run. It has an `outcome`, or was refused or broke down with an `error`."""
+    """The end of one run: an `outcome`, or the `error` that refused or broke it."""
 
     name: str
     run: str = ""
@@ -42,28 +41,41 @@ class PooledRunEnded:
     error: RalphError | None = None
 
 
-class RunPool:
-    """Begins runs, and tells as each of them ends. Whatever else happens in a thread is raised by `next`."""
+class PoolDisplay(Protocol):
+    """Shows runs side by side."""
 
-    def __init__(self, args: Namespace, conductor: SignalRouter, shared_budget: InProcessSharedBudget) -> None:
+    def create_observers(
+        self, name: str, folder: RunFolder, settings: Settings, mask: Callable[[str], str]
+    ) -> tuple[Observer, ...]:
+        """The displays of one run."""
+
+    def warn(self, name: str, text: str) -> None:
+        """Show one line about a run."""
+
+
+class RunPool:
+    """Begins runs in threads, and returns each as it ends. `next` raises other exceptions of those threads."""
+
+    def __init__(self, display: PoolDisplay, signals: SignalRouter, shared_budget: InProcessSharedBudget) -> None:
         from queue import SimpleQueue
 
         self.open: dict[str, threading.Thread] = {}
-        self._args, self._conductor, self._shared_budget = args, conductor, shared_budget
+        self.signals = signals
+        self._display, self._shared_budget = display, shared_budget
         self._ended: SimpleQueue[PooledRunEnded | tuple[str, BaseException]] = SimpleQueue()
 
-    def begin(self, name: str, ordering: Ordering) -> None:
-        """Begin a run under a name that none has that goes on. What it is to do is found out in its own thread."""
+    def begin(self, name: str, prepare: Prepare) -> None:
+        """Begin a run under a name that no running one has. `prepare` is called in the run's own thread."""
         before = threading.stack_size(THREAD_STACK_BYTES)
         try:
-            thread = threading.Thread(target=self._go, args=(name, ordering), name=name, daemon=True)
+            thread = threading.Thread(target=self._run, args=(name, prepare), name=name, daemon=True)
             self.open[name] = thread
             thread.start()
         finally:
             threading.stack_size(before)
 
     def next(self) -> PooledRunEnded | None:
-        """A run that has ended; None where none has for a moment."""
+        """A run that has ended; None where none ends for a moment."""
         from queue import Empty
 
         try:
@@ -78,10 +90,10 @@ class RunPool:
 
     def cancel(self, name: str) -> None:
         """End a run as `ralph cancel` would."""
-        self._conductor.cancel(name)
+        self.signals.cancel(name)
 
     def drain(self) -> list[PooledRunEnded]:
-        """Wait until all have ended, and tell of each."""
+        """Wait until all have ended, and return all of them."""
         ended: list[PooledRunEnded] = []
         while self.open:
             if one := self.next():
@@ -89,68 +101,51 @@ class RunPool:
         return ended
 
     def abandon(self) -> None:
-        """End all that go on, because nobody is there to hear of them any more: no agent of theirs is left behind."""
-        self._conductor.end_all()
+        """End all runs, so that no agent of theirs is left behind; how they end is ignored."""
+        self.signals.end_all()
         while self.open:
             try:
                 self.next()
-            except BaseException:  # noqa: BLE001, S112 (the first fault is the one that is told)
+            except BaseException:  # noqa: BLE001, S112 (the first fault is the one that is raised)
                 continue
 
-    def _go(self, name: str, ordering: Ordering) -> None:
+    def _run(self, name: str, prepare: Prepare) -> None:
         run: list[str] = []
         try:
-            self._ended.put(self._gone(name, ordering, run))
+            self._ended.put(self._execute(name, prepare, run))
         except RalphError as error:
             self._ended.put(PooledRunEnded(name, "".join(run), error=error))
         except OSError as error:
             self._ended.put(PooledRunEnded(name, "".join(run), error=wrap_os_error(error)))
-        except BaseException as error:  # noqa: BLE001 (it is raised where somebody waits for it)
+        except BaseException as error:  # noqa: BLE001 (`next` raises it)
             self._ended.put((name, error))
         finally:
-            self._conductor.unregister(name)
+            self.signals.unregister(name)
 
-    def _gone(self, name: str, ordering: Ordering, run: list[str]) -> PooledRunEnded:
-        spec, target = ordering()
+    def _execute(self, name: str, prepare: Prepare, run: list[str]) -> PooledRunEnded:
+        spec, target = prepare()
         spec = replace(spec, custom=replace(spec.custom, shared_budget=self._shared_budget))
+        mask = spec.project.mask
+
+        def create_observers(folder: RunFolder, settings: Settings) -> tuple[Observer, ...]:
+            run[:] = [folder.run]
+            self._shared_budget.join(folder.run, spec.project.state_dir)
+            return self._display.create_observers(name, folder, settings, mask)
+
+        def on_end(context: RunContext, outcome: Outcome) -> None:
+            for trouble in context.notifiers.deliver(outcome):
+                self._display.warn(name, mask(trouble))
+
         keeper = Keeper()
         try:
             outcome = execute(
-                spec, keeper, lambda folder, settings: self._watching(name, folder, settings, spec, run),
-                lambda begun, outcome: self._tell(name, begun, outcome, spec),
-                lambda present: self._conductor.register(name, present), target,
-            )  # fmt: skip
+                spec, keeper, create_observers, on_end, lambda clock: self.signals.register(name, clock), target
+            )
         finally:
             keeper.close()
         return PooledRunEnded(name, "".join(run), outcome)
 
-    def _watching(
-        self, name: str, folder: RunFolder, settings: Settings, spec: RunSpec, run: list[str]
-    ) -> tuple[Observer, ...]:
-        from ralphproof.display.console import ConsoleObserver
-        from ralphproof.display.style import stream_style
-        from ralphproof.display.terminal import PrefixedStream
 
-        run[:] = [folder.run]
-        self._join(folder.run, spec)
-        shown = replace(stream_style(sys.stderr, self._args, settings), live=False, stream=False)
-        people: Observer = ConsoleObserver(PrefixedStream(sys.stderr, name), shown, spec.project.mask)  # type: ignore[arg-type]
-        if not self._args.json:
-            return (people,)
-        from ralphproof.display.ndjson import NdjsonObserver
-
-        return (people, NdjsonObserver(sys.stdout, folder.run, self._args.verbose, spec.project.mask))
-
-    def _join(self, run: str, spec: RunSpec) -> None:
-        self._shared_budget.join(run, spec.project.state_dir)
-
-    def _tell(self, name: str, begun: RunContext, outcome: Outcome, spec: RunSpec) -> None:
-        from ralphproof.base.escaping import sanitize
-
-        for trouble in begun.notifiers.deliver(outcome):
-            print(f"{name}  {sanitize(spec.project.mask(trouble))}", file=sys.stderr)
-
-
-def worker_count(asked: int) -> int:
-    """How many runs at a time: as many as were asked for; 0 is one for each processor."""
-    return asked or os.cpu_count() or 1
+def worker_count(requested: int) -> int:
+    """The number of runs at a time; 0 stands for one for each processor."""
+    return requested or os.cpu_count() or 1
