@@ -72,14 +72,15 @@ def test_verify_commands_are_checks_of_coder_tester_and_qa() -> None:
     )
     judged = VerificationPart("acceptance_criteria", SemanticVerification(("Has All, Active, Done",)))
     assert {stage: criteria.how for stage, criteria in task.criteria} == {
-        "coder": MultiStageVerification(both), "tester": MultiStageVerification(both), "qa": MultiStageVerification((*both, judged)),
+        "coder": MultiStageVerification(both), "tester": MultiStageVerification(both),
+        "qa": MultiStageVerification((*both, judged)),
     }  # fmt: skip
 
 
 def test_one_verify_command_is_a_check_by_itself() -> None:
     (found,) = listed(story(), verifyCommands=["make test"])
     assert found.draft is not None
-    criteria = task_from_draft(found.draft).criteria_of("coder")
+    criteria = task_from_draft(found.draft).criteria_for("coder")
     assert criteria is not None
     assert (criteria.promise, criteria.how) == ("IMPLEMENTATION_COMPLETE", ExternalVerification("make test"))
 

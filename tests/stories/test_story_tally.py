@@ -49,24 +49,24 @@ def fine(count: int, **fields: Any) -> Story:
     return story(passes=True, reviewStatus="approved", reviewCount=count, **fields)
 
 
-class Shelf:
+class MemoryStorage:
     """The file and the notes of one run; notes go through JSON, as on disk."""
 
     def __init__(self, *stories: Story) -> None:
         self.notes: dict[str, str] = {}
-        self.lay(*stories)
+        self.write_stories(*stories)
 
-    def lay(self, *stories: Story) -> None:
+    def write_stories(self, *stories: Story) -> None:
         about = {"project": "p", "branchName": "b", "description": "d", "verifyCommands": ["make test"]}
         self.data = serialize_stories({**about, "userStories": list(stories)})
 
-    def look(self) -> bytes | None:
+    def read(self) -> bytes | None:
         return self.data
 
     def write(self, data: bytes) -> None:
         self.data = data
 
-    def others(self) -> dict[str, bytes | None]:
+    def read_only_files(self) -> dict[str, bytes | None]:
         return {}
 
     def restore(self, name: str, data: bytes | None) -> None:
@@ -78,66 +78,66 @@ class Shelf:
     def noted(self, name: str) -> Any:
         return json.loads(self.notes[name]) if name in self.notes else None
 
-    def light(self, marker: dict[str, Any]) -> None:
-        """Nobody looks."""
+    def write_marker(self, marker: dict[str, Any]) -> None:
+        """No hook reads it."""
 
-    def quench(self) -> None:
-        """Nothing is lit."""
+    def remove_marker(self) -> None:
+        """There is none."""
 
 
-class Play:
+class StoryRun:
     """A run by stories, iteration by iteration, as its loop would drive it."""
 
-    def __init__(self, *stories: Story, **manner: Any) -> None:
-        self.shelf, self._manner, self._number = Shelf(*stories), StoryWorkflow(**manner), 0
+    def __init__(self, *stories: Story, **workflow: Any) -> None:
+        self.storage, self._workflow, self._number = MemoryStorage(*stories), StoryWorkflow(**workflow), 0
         self.crash()
 
     def crash(self) -> None:
         """Another process takes it up."""
-        self.book = StoryPlan("ralph/tasks.json", self._manner, self.shelf)
+        self.plan = StoryPlan("ralph/tasks.json", self._workflow, self.storage)
 
     def turn(self, mode: str, *stories: Story, checks: CheckReport = GREEN, taken: bool = True) -> Iteration:
         """A turn on the first story, examined and not judged yet."""
         self._number += 1
         job = Job(Task(stories[0]["id"], ""), Stage(mode, checks=("verify",)))
         turn, name = Turn(Exit(0), taken=taken), str(self._number)
-        self.book.begin_turn(self._number, job, None)
+        self.plan.begin_turn(self._number, job, None)
         if taken:
-            self.shelf.lay(*stories)
-            self.book.review_edits(name, job, Change())
+            self.storage.write_stories(*stories)
+            self.plan.review_edits(name, job, Change())
         return Iteration(self._number, job, turn, Snapshot("s", "t"), Change(), checks)
 
     def go(self, mode: str, *stories: Story, verdict: Verdict = PASSED, checks: CheckReport = GREEN) -> StoryReview:
         """The same, judged; its story then."""
-        self.book.apply_verdict(self.turn(mode, *stories, checks=checks), verdict)
+        self.plan.apply_verdict(self.turn(mode, *stories, checks=checks), verdict)
         return self.first
 
     @property
     def first(self) -> StoryReview:
-        return self.book.story_reviews()[0]
+        return self.plan.story_reviews()[0]
 
 
 def test_reviews_are_counted_and_what_they_asked_for_is_kept_oldest_first() -> None:
-    play = Play(story(), story("B"))
+    run = StoryRun(story(), story("B"))
     rest = story("B")
-    assert play.go("implement", waits(), rest) == StoryReview("A", "Make A", "needs_review")
-    assert play.go("review", asks(1, " louder "), rest, verdict=BACK).found == ("louder",)
-    assert play.go("review-fix", waits(1), rest) == StoryReview(
+    assert run.go("implement", waits(), rest) == StoryReview("A", "Make A", "needs_review")
+    assert run.go("review", asks(1, " louder "), rest, verdict=BACK).found == ("louder",)
+    assert run.go("review-fix", waits(1), rest) == StoryReview(
         "A", "Make A", "needs_review", 1, False, ("louder",), 1, 1
     )
-    assert play.go("review", asks(2, "still"), rest, verdict=BACK).status == "changes_requested"
-    play.go("review-fix", waits(2), rest)
-    done = play.go("review", fine(3), rest)
+    assert run.go("review", asks(2, "still"), rest, verdict=BACK).status == "changes_requested"
+    run.go("review-fix", waits(2), rest)
+    done = run.go("review", fine(3), rest)
     assert done == StoryReview("A", "Make A", "approved", 3, False, ("louder", "still"), 3, 2, True)
-    assert play.book.story_reviews()[1] == StoryReview("B", "Make B", "open")
+    assert run.plan.story_reviews()[1] == StoryReview("B", "Make B", "open")
 
 
 def test_an_approval_that_red_checks_refuse_has_found_what_they_say() -> None:
-    play = Play(waits())
-    found = play.go("review", fine(1), verdict=BACK, checks=RED)
+    run = StoryRun(waits())
+    found = run.go("review", fine(1), verdict=BACK, checks=RED)
     assert (found.status, found.reviews, found.made, found.requested) == ("changes_requested", 1, 1, 1)
     assert found.found == ("make test failed (exit code 2):\n1 failed",)
-    both = Play(waits()).go("review", asks(1), verdict=BACK, checks=RED)
+    both = StoryRun(waits()).go("review", asks(1), verdict=BACK, checks=RED)
     assert both.found == ("louder\n\nmake test failed (exit code 2):\n1 failed",)
     assert both.requested == 1
 
@@ -155,115 +155,115 @@ def test_an_approval_that_red_checks_refuse_has_found_what_they_say() -> None:
 def test_what_does_not_stand_counts_for_nothing(
     mode: str, before: Story, written: Story, verdict: Verdict, checks: CheckReport
 ) -> None:
-    play = Play(before)
-    found = play.go(mode, written, verdict=verdict, checks=checks)
+    run = StoryRun(before)
+    found = run.go(mode, written, verdict=verdict, checks=checks)
     assert (found.made, found.requested, found.found, found.finished) == (0, 0, (), False)
     assert (found.status, found.reviews) == (before["reviewStatus"] or "open", before["reviewCount"])
 
 
 def test_a_turn_that_nobody_judged_yet_counts_for_nothing() -> None:
-    play = Play(waits())
-    play.turn("review", fine(1))
-    assert play.first == StoryReview("A", "Make A", "needs_review")
+    run = StoryRun(waits())
+    run.turn("review", fine(1))
+    assert run.first == StoryReview("A", "Make A", "needs_review")
 
 
 def test_what_was_stopped_and_is_judged_by_a_later_session_counts_once() -> None:
-    play = Play(waits())
-    facts = play.turn("review", asks(1))
-    play.book.apply_verdict(facts, NOT_JUDGED)
-    play.crash()
+    run = StoryRun(waits())
+    facts = run.turn("review", asks(1))
+    run.plan.apply_verdict(facts, NOT_JUDGED)
+    run.crash()
     for _ in range(2):
-        play.book.apply_verdict(facts, BACK)
-        play.crash()
-    assert (play.first.made, play.first.requested, play.first.found) == (1, 1, ("louder",))
+        run.plan.apply_verdict(facts, BACK)
+        run.crash()
+    assert (run.first.made, run.first.requested, run.first.found) == (1, 1, ("louder",))
 
 
 @pytest.mark.parametrize("feedback", ["louder", "[AUTO-APPROVED AT CAP] louder"])
 def test_an_approval_at_the_cap_is_marked_and_keeps_what_its_review_found(feedback: str) -> None:
-    by_harness = Play(waits(1), cap=2).go("review", asks(2, feedback), verdict=BACK)
+    by_harness = StoryRun(waits(1), cap=2).go("review", asks(2, feedback), verdict=BACK)
     assert by_harness == StoryReview("A", "Make A", "approved", 2, True, ("louder",), 1, 1, True)
 
 
 def test_a_reviewer_that_approves_at_the_cap_itself_has_asked_for_nothing() -> None:
-    found = Play(waits(1), cap=2).go("review", fine(2, reviewFeedback="[AUTO-APPROVED AT CAP] louder"))
+    found = StoryRun(waits(1), cap=2).go("review", fine(2, reviewFeedback="[AUTO-APPROVED AT CAP] louder"))
     assert found == StoryReview("A", "Make A", "approved", 2, True, ("louder",), 1, 0, True)
 
 
 def test_a_fix_that_the_harness_approves_at_the_cap_is_finished_without_another_review() -> None:
-    play = Play(waits(1), cap=2)
-    play.go("review", asks(2), verdict=BACK, checks=RED)
-    done = play.go("review-fix", waits(2))
+    run = StoryRun(waits(1), cap=2)
+    run.go("review", asks(2), verdict=BACK, checks=RED)
+    done = run.go("review-fix", waits(2))
     assert (done.status, done.reviews, done.capped, done.made, done.finished) == ("approved", 2, True, 1, True)
     assert len(done.found) == 1
 
 
 def test_what_was_done_or_reviewed_before_the_run_is_no_work_of_it() -> None:
-    play = Play(fine(3), waits(2) | {"id": "B", "title": "Make B"})
+    run = StoryRun(fine(3), waits(2) | {"id": "B", "title": "Make B"})
     second = {"id": "B", "title": "Make B"}
-    play.go("review", fine(3) | second, fine(3))
-    done, other = {one.story: one for one in play.book.story_reviews()}["A"], play.book.story_reviews()[0]
+    run.go("review", fine(3) | second, fine(3))
+    done, other = {one.story: one for one in run.plan.story_reviews()}["A"], run.plan.story_reviews()[0]
     assert (done.reviews, done.made, done.finished) == (3, 0, False)
     assert (other.story, other.reviews, other.made, other.finished) == ("B", 3, 1, True)
 
 
 def test_a_story_that_was_done_before_and_is_only_looked_at_again_is_not_finished_by_the_run() -> None:
-    play = Play(fine(2))
-    play.book.apply_verdict(play.turn("review", fine(2), taken=False), PASSED)
-    assert play.first == StoryReview("A", "Make A", "approved", 2)
+    run = StoryRun(fine(2))
+    run.plan.apply_verdict(run.turn("review", fine(2), taken=False), PASSED)
+    assert run.first == StoryReview("A", "Make A", "approved", 2)
 
 
 def test_checks_that_take_an_approval_back_ask_for_changes_without_a_review() -> None:
-    play = Play(fine(2))
-    play.book.apply_verdict(play.turn("review", fine(2), checks=RED, taken=False), BACK)
-    assert (play.first.status, play.first.made, play.first.requested) == ("changes_requested", 0, 1)
-    play.go("review-fix", waits(2))
-    assert play.go("review", fine(3)).finished
+    run = StoryRun(fine(2))
+    run.plan.apply_verdict(run.turn("review", fine(2), checks=RED, taken=False), BACK)
+    assert (run.first.status, run.first.made, run.first.requested) == ("changes_requested", 0, 1)
+    run.go("review-fix", waits(2))
+    assert run.go("review", fine(3)).finished
 
 
 def test_without_reviews_what_passes_is_done() -> None:
-    play = Play(story(), skip_review=True)
-    assert play.go("implement", story(passes=True)) == StoryReview("A", "Make A", "passes", finished=True)
-    left = Play(waits(1), skip_review=True).go("implement", waits(1, passes=True))
+    run = StoryRun(story(), skip_review=True)
+    assert run.go("implement", story(passes=True)) == StoryReview("A", "Make A", "passes", finished=True)
+    left = StoryRun(waits(1), skip_review=True).go("implement", waits(1, passes=True))
     assert (left.status, left.made, left.finished) == ("passes", 0, True)
 
 
 def test_what_was_counted_outlives_a_crash() -> None:
-    play = Play(waits())
-    play.go("review", asks(1), verdict=BACK)
-    before = play.book.story_reviews()
-    play.crash()
-    assert play.book.story_reviews() == before
-    play.go("review-fix", waits(1))
-    assert play.go("review", asks(2, "more"), verdict=BACK).found == ("louder", "more")
+    run = StoryRun(waits())
+    run.go("review", asks(1), verdict=BACK)
+    before = run.plan.story_reviews()
+    run.crash()
+    assert run.plan.story_reviews() == before
+    run.go("review-fix", waits(1))
+    assert run.go("review", asks(2, "more"), verdict=BACK).found == ("louder", "more")
 
 
 def test_a_note_of_an_earlier_version_is_understood() -> None:
-    play = Play(waits())
-    play.go("review", asks(1), verdict=BACK)
-    note = json.loads(play.shelf.notes[STORY_MEMORY_NOTE])
+    run = StoryRun(waits())
+    run.go("review", asks(1), verdict=BACK)
+    note = json.loads(run.storage.notes[STORY_MEMORY_NOTE])
     del note["tally"]
-    play.shelf.notes[STORY_MEMORY_NOTE] = json.dumps(note)
-    play.crash()
-    assert play.first == StoryReview("A", "Make A", "changes_requested", 1)
-    play.go("review-fix", waits(1))
-    assert play.go("review", fine(2)) == StoryReview("A", "Make A", "approved", 2, made=1, finished=True)
+    run.storage.notes[STORY_MEMORY_NOTE] = json.dumps(note)
+    run.crash()
+    assert run.first == StoryReview("A", "Make A", "changes_requested", 1)
+    run.go("review-fix", waits(1))
+    assert run.go("review", fine(2)) == StoryReview("A", "Make A", "approved", 2, made=1, finished=True)
 
 
 def test_a_run_that_could_not_read_its_stories_has_none_to_tell_of() -> None:
-    play = Play(story(priority="high"))
+    run = StoryRun(story(priority="high"))
     with pytest.raises(Refused):
-        play.book.read()
-    assert play.book.story_reviews() == ()
+        run.plan.read()
+    assert run.plan.story_reviews() == ()
 
 
 def test_what_is_kept_of_a_story_is_bounded_and_no_word_is_halved() -> None:
-    play = Play(waits(title="t " * MAX_TITLE_CHARS), cap=99)
+    run = StoryRun(waits(title="t " * MAX_TITLE_CHARS), cap=99)
     for count in range(1, MAX_FINDINGS + 4):
-        play.go(
+        run.go(
             "review", asks(count, f"{count} " + "secret " * 5000 + "end", title="t " * MAX_TITLE_CHARS), verdict=BACK
         )
-        play.go("review-fix", waits(count, title="t " * MAX_TITLE_CHARS))
-    found = play.first
+        run.go("review-fix", waits(count, title="t " * MAX_TITLE_CHARS))
+    found = run.first
     assert (found.made, found.requested, len(found.found)) == (MAX_FINDINGS + 3, MAX_FINDINGS + 3, MAX_FINDINGS)
     assert found.found[0].startswith("4 secret ")
     assert found.found[-1].startswith(f"{MAX_FINDINGS + 3} secret ")
@@ -285,11 +285,11 @@ def test_a_tally_to_which_nothing_is_added_stays_the_same() -> None:
 
 
 def test_an_id_may_have_any_name() -> None:
-    play = Play(waits() | {"id": "is"})
-    play.go("review", asks(1) | {"id": "is"}, verdict=BACK)
-    play.crash()
-    assert (play.first.story, play.first.requested) == ("is", 1)
-    assert summarize_reviews(play.book._remembered()) == play.book.story_reviews()
+    run = StoryRun(waits() | {"id": "is"})
+    run.go("review", asks(1) | {"id": "is"}, verdict=BACK)
+    run.crash()
+    assert (run.first.story, run.first.requested) == ("is", 1)
+    assert summarize_reviews(run.plan._load_state()) == run.plan.story_reviews()
 
 
 @pytest.mark.parametrize("checks", [GREEN, RED], ids=["green", "red"])
@@ -298,11 +298,11 @@ def test_an_id_may_have_any_name() -> None:
 def test_a_review_that_a_limit_kept_from_being_judged_counts_once_when_it_is(
     checks: CheckReport, wrote: Story, verdict: Verdict
 ) -> None:
-    once, stopped = Play(waits()), Play(waits())
-    once.book.apply_verdict(once.turn("review", wrote, checks=checks), verdict)
+    once, stopped = StoryRun(waits()), StoryRun(waits())
+    once.plan.apply_verdict(once.turn("review", wrote, checks=checks), verdict)
     facts = stopped.turn("review", wrote, checks=checks)
-    stopped.book.apply_verdict(facts, NOT_JUDGED)
+    stopped.plan.apply_verdict(facts, NOT_JUDGED)
     assert stopped.first == StoryReview("A", "Make A", "needs_review")
     stopped.crash()
-    stopped.book.apply_verdict(facts, verdict)
-    assert (stopped.first, stopped.book.document) == (once.first, once.book.document)
+    stopped.plan.apply_verdict(facts, verdict)
+    assert (stopped.first, stopped.plan.document) == (once.first, once.plan.document)

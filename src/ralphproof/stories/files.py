@@ -25,7 +25,7 @@ _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @value
 class MarkerFacts:
-    """What the marker says of the run, whichever iteration it is in. One that never `commits` is not held to it."""
+    """The facts in the marker that hold for the whole run. Without `commits` the agent need not commit its work."""
 
     run: str
     max_iterations: int
@@ -37,21 +37,21 @@ class MarkerFacts:
 
 
 class StoryFiles:
-    """The stories of one run."""
+    """The story files of one run. It is the storage of a `StoryPlan`."""
 
     def __init__(
         self, root: str, facts: MarkerFacts, notes: RunFolder, dirty: Callable[[], tuple[str, ...]] = lambda: ()
     ) -> None:
-        """`dirty` tells what was uncommitted before the run, and is nobody's to commit now."""
-        self._root, self._facts, self._notes, self._dirty = root, facts, notes, dirty
+        """`dirty` lists the paths that were uncommitted before the run: the agent need not commit those."""
+        self._root, self._facts, self._notes, self._dirty_paths = root, facts, notes, dirty
 
-    def look(self) -> bytes | None:
+    def read(self) -> bytes | None:
         return _read_file(self._root, self._facts.folder, STORIES_FILE)
 
     def write(self, data: bytes) -> None:
         _write_file(self._root, self._facts.folder, STORIES_FILE, data, private=False)
 
-    def others(self) -> dict[str, bytes | None]:
+    def read_only_files(self) -> dict[str, bytes | None]:
         folder = self._facts.folder
         return {f"{folder}/{name}": _read_file(self._root, folder, name) for name in READ_ONLY_FILES}
 
@@ -68,12 +68,12 @@ class StoryFiles:
     def noted(self, name: str) -> Json | None:
         return self._notes.noted(name)
 
-    def light(self, marker: dict[str, Json]) -> None:
-        """Write the marker, whole: hooks read it while we are at work."""
+    def write_marker(self, marker: dict[str, Json]) -> None:
+        """Write the marker atomically: hooks read it at any time."""
         import json
 
         facts, us = self._facts, current_process()
-        said: dict[str, Json] = {
+        content: dict[str, Json] = {
             "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "pid": us.pid,
             "pidStart": us.start,
@@ -86,19 +86,20 @@ class StoryFiles:
             "ralphDir": facts.folder,
             "commits": facts.commits,
             "dirtyBefore": [
-                path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") for path in self._dirty()
+                path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+                for path in self._dirty_paths()
             ],
         }
-        _write_file(self._root, "", MARKER, (json.dumps(said | marker, indent=2) + "\n").encode(), private=True)
+        _write_file(self._root, "", MARKER, (json.dumps(content | marker, indent=2) + "\n").encode(), private=True)
 
-    def quench(self) -> None:
-        """Take the marker away, if it is ours."""
+    def remove_marker(self) -> None:
+        """Remove the marker, if this run wrote it."""
         if (found := read_marker(self._root)) and found.get("run") == self._facts.run:
             _remove_file(os.path.join(self._root, MARKER))
 
 
 def read_marker(root: str) -> dict[str, Json] | None:
-    """What a marker in this project says; None where there is none that can be read."""
+    """The content of the marker file: None where there is none, empty where it cannot be parsed."""
     import json
 
     data = _read_file(root, "", MARKER)
@@ -110,7 +111,7 @@ def read_marker(root: str) -> dict[str, Json] | None:
 
 
 def remove_stale_marker(root: str, run: str) -> str:
-    """Take a marker away that a dead run left here; what there is to say of it."""
+    """Remove the marker of a dead run; the notice about it, empty where nothing was removed."""
     found = read_marker(root)
     if found is None or found.get("run") == run:
         return ""
@@ -121,7 +122,7 @@ def remove_stale_marker(root: str, run: str) -> str:
 
 
 def is_marker_alive(marker: dict[str, Json]) -> bool:
-    """Whether the loop that wrote a marker is still there. Another program's has a bare number at best."""
+    """Whether the loop that wrote a marker still runs. A marker of another program has a bare process id at best."""
     pid, start, boot = marker.get("pid"), marker.get("pidStart", ""), marker.get("boot", "")
     if not isinstance(pid, int) or not isinstance(start, str) or not isinstance(boot, str):
         return False
@@ -129,7 +130,7 @@ def is_marker_alive(marker: dict[str, Json]) -> bool:
 
 
 def _read_file(root: str, folder: str, name: str) -> bytes | None:
-    """The bytes of a file, a few more than may be in it at most; None where no file is, or a link is in the way."""
+    """The bytes of a file, at most one more than allowed; None where there is no file, or a link is in the way."""
     try:
         opened = _open_folder(root, folder)
     except OSError:
@@ -141,7 +142,7 @@ def _read_file(root: str, folder: str, name: str) -> bytes | None:
 
 
 def _write_file(root: str, folder: str, name: str, data: bytes, private: bool) -> None:
-    """Write a file whole. Until it is complete it lies where nobody commits it, also if we die meanwhile."""
+    """Write a file atomically. The temporary file lies in our folder, which is never committed, also after a crash."""
     try:
         opened, by = _open_folder(root, folder, make=True), _open_ralph_folder(root)
         try:
@@ -159,7 +160,7 @@ def _write_file(root: str, folder: str, name: str, data: bytes, private: bool) -
 
 
 def _open_ralph_folder(root: str) -> int | None:
-    """A descriptor of our folder, which git ignores; None where something else stands in its place."""
+    """A descriptor of the folder .ralph, which git ignores; None where something else has its name."""
     top = _open_folder(root, "")
     try:
         return open_subfolder(top, ".ralph")[0]
@@ -170,9 +171,9 @@ def _open_ralph_folder(root: str) -> int | None:
 
 
 def _open_folder(root: str, folder: str, make: bool = False) -> int:
-    """A descriptor of a folder of the project. Nothing is reached by a link that an agent may have made.
+    """A descriptor of a folder of the project. Links are not followed: an agent may have made them.
 
-    With `make`, what stands in its way is replaced: the agent's work is saved already.
+    With `make`, whatever else has its name is replaced: the agent's work is saved already.
     """
     here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for name in filter(None, folder.split(os.sep)):

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class StoriesFileWatch:
     """A stories file, watched for changes."""
 
-    def __init__(self, root: str, manner: StoryWorkflow | None) -> None:
-        self._name = f"{manner.folder}/tasks.json" if manner else ""
+    def __init__(self, root: str, workflow: StoryWorkflow | None) -> None:
+        self._name = f"{workflow.folder}/tasks.json" if workflow else ""
         self._path = os.path.join(root, self._name)
         self._data = self._now()
 
@@ -55,21 +55,21 @@ def watch_stories_file(ledger: SqliteLedger, row: RunRow) -> StoriesFileWatch:
 
 def restore_stories(project: Project, row: RunRow, facts: dict[str, Json], state: State) -> list[str]:
     """Write what the dead harness knew, without what it had not judged; the notices about it."""
-    manner = story_workflow_in(facts)
-    if manner is None:
+    workflow = story_workflow_in(facts)
+    if workflow is None:
         return []
     from ralphproof.stories.files import STORIES_FILE, MarkerFacts, StoryFiles
     from ralphproof.stories.plan import StoryPlan
 
     folder = RunFolder(row.directory, row.id, project.store, project.mask)
-    said = MarkerFacts(row.id, 0, manner.skip_review, manner.cap, manner.folder)
-    book = StoryPlan(f"{manner.folder}/{STORIES_FILE}", manner, StoryFiles(row.directory, said, folder))
+    said = MarkerFacts(row.id, 0, workflow.skip_review, workflow.cap, workflow.folder)
+    plan = StoryPlan(f"{workflow.folder}/{STORIES_FILE}", workflow, StoryFiles(row.directory, said, folder))
     try:
-        return [*_restore_by_phase(book, state)] if isinstance(folder.noted(STORY_MEMORY_NOTE), dict) else []
+        return [*_restore_by_phase(plan, state)] if isinstance(folder.noted(STORY_MEMORY_NOTE), dict) else []
     except RalphError as error:
         return [f"the stories could not be put in order: {error}"]
     finally:
-        book.close()
+        plan.close()
 
 
 def refuse_unjudged_stories(ledger: SqliteLedger, project: Project, row: RunRow) -> None:
@@ -81,10 +81,10 @@ def refuse_unjudged_stories(ledger: SqliteLedger, project: Project, row: RunRow)
         return
     records = ledger.records(row.id)
     began = next((record for record in records if isinstance(record, RunBegan)), None)
-    manner, state = story_workflow_in(began.facts) if began else None, build_state(records)
-    if began is None or manner is None or not isinstance(state.before, TurnRunning | TurnFinished | Checking):
+    workflow, state = story_workflow_in(began.facts) if began else None, build_state(records)
+    if began is None or workflow is None or not isinstance(state.phase_before_end, TurnRunning | TurnFinished | Checking):
         return
-    seen, name = StoriesFileWatch(row.directory, manner), f"{manner.folder}/tasks.json"
+    seen, name = StoriesFileWatch(row.directory, workflow), f"{workflow.folder}/tasks.json"
     if seen.touched_s() > (ledger.last_written_at(row.id) or 0.0):
         return  # the user's, who may write what they like
     restore_stories(project, row, began.facts, state)
@@ -92,14 +92,14 @@ def refuse_unjudged_stories(ledger: SqliteLedger, project: Project, row: RunRow)
         raise StaleRead(f"{name} held what run {row.id} had not judged, and was put back")
 
 
-def _restore_by_phase(book: StoryPlan, state: State) -> tuple[str, ...]:
-    match state.before if isinstance(state.phase, RunOver) else state.phase:
+def _restore_by_phase(plan: StoryPlan, state: State) -> tuple[str, ...]:
+    match state.phase_before_end if isinstance(state.phase, RunOver) else state.phase:
         case Checking(facts):
-            return book.forsake(turn_file_name(str(state.iteration), state.turn, "."), facts)
+            return plan.revert_turn(turn_file_name(str(state.iteration), state.turn, "."), facts)
         case IterationJudged(facts, verdict):
-            return book.apply_verdict(facts, verdict)
+            return plan.apply_verdict(facts, verdict)
         case TurnRunning() | TurnFinished():
-            book.restore()
+            plan.restore()
             return ()
         case _:
             return ()

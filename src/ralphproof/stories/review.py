@@ -24,23 +24,21 @@ if TYPE_CHECKING:
     Stories = Mapping[str, Mapping[str, Any]]  # by their ids
 
 
-# What a review cycle allows: the states that stories may be in, and what each mode may do to them.
-#
-# The loop and the Stop hook ask these rules alike. Every rule gives back what is wrong, in sentences; nothing is no
-# fault. Documents are well-formed here (`story.schema`).
+# The loop and the Stop hook share these rules. Every rule returns what is wrong, in sentences. Documents are
+# well-formed here (`stories.schema`).
 
 
 DEFAULT_REVIEW_CAP = 5  # reviews of one story, unless somebody says otherwise
 APPROVED_AT_CAP = "[AUTO-APPROVED AT CAP]"
 
 
-# Check 2: what must be true of every state
+# Rules for every state
 
 
 def check_invariants(
     document: Mapping[str, Any], cap: int = DEFAULT_REVIEW_CAP, before: Mapping[str, Any] | None = None
 ) -> tuple[str, ...]:
-    """What no state of a well-formed document may be. `before` excuses a count that a higher cap had allowed."""
+    """Violated invariants of a well-formed document. `before` excuses a count that a higher cap had allowed."""
     return tuple(_invariants(document, cap, before or {}))[:MAX_NAMED]
 
 
@@ -68,26 +66,26 @@ def _invariants(document: Mapping[str, Any], cap: int, before: Mapping[str, Any]
             yield f"Story {name} has reviewCount {show_value(count)}, more than the review cap of {cap} allows."
 
 
-# Check 2.5: what an iteration may do, by its mode
+# Rules for the changes of an iteration, by its mode
 
 
 def check_transitions(
     before: Stories, document: Mapping[str, Any], mode: str, cap: int = DEFAULT_REVIEW_CAP, story: str = ""
 ) -> tuple[str, ...]:
-    """What this mode may not have done since the snapshot. `story` is the one of this iteration, where it is known."""
+    """Illegal changes in this mode since the snapshot. `story` is that of this iteration, where it is known."""
     stories = _by_id(document)
     ruled = _RULES[mode](_field_changes(before, stories), stories, cap, story)
     return (*check_stories_kept(before, document), *ruled)[:MAX_NAMED]
 
 
 def check_stories_kept(before: Mapping[str, Any], document: Mapping[str, Any]) -> tuple[str, ...]:
-    """That no story is gone, and none came with a past."""
+    """Deleted stories, and new ones that do not start open."""
     stories = _by_id(document)
     return (*_removed_stories(before, stories), *_added_stories(before, stories))[:MAX_NAMED]
 
 
 def check_without_review(before: Stories, document: Mapping[str, Any], story: str) -> tuple[str, ...]:
-    """Where nobody reviews: that this iteration's story alone was finished, and nobody wrote of a review."""
+    """Illegal changes where nothing is reviewed: other stories finished, or review fields written."""
     moves = _field_changes(before, _by_id(document))
     finished = [move.story for move in moves if move.field == "passes" and move.new and move.story != story]
     only = f"This iteration's story is {story}"
@@ -98,7 +96,7 @@ def check_without_review(before: Stories, document: Mapping[str, Any], story: st
 
 
 def check_unchanged(before: Stories, document: Mapping[str, Any]) -> tuple[str, ...]:
-    """The same, and that nothing happened to those that were there."""
+    """Deleted and new stories as above, and any change to the others."""
     moved = (f"Story {move.story} changed: {move}." for move in _field_changes(before, _by_id(document)))
     return (*check_stories_kept(before, document), *moved)[:MAX_NAMED]
 
@@ -109,7 +107,7 @@ def _by_id(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 @value
 class FieldChange:
-    """A field of a story that changed."""
+    """A changed field of a story."""
 
     story: str
     field: str
@@ -199,7 +197,7 @@ def _review_faults(moves: list[FieldChange], stories: Stories, cap: int, active:
 
 
 def _verdict_faults(own: Mapping[str, FieldChange], story: Mapping[str, Any], cap: int) -> Iterator[str]:
-    """What is wrong with a review of this story that made these changes."""
+    """Faults of a review that made these changes."""
     counted, status, passes = own.get("reviewCount"), own.get("reviewStatus"), own.get("passes")
     if counted is None:
         yield "review must increment reviewCount, and it is unchanged"
@@ -223,7 +221,7 @@ def _verdict_faults(own: Mapping[str, FieldChange], story: Mapping[str, Any], ca
 
 
 def is_approved_at_cap(story: Mapping[str, Any]) -> bool:
-    """Whether it says of itself that it was approved because it had been reviewed so often."""
+    """Whether its feedback says that it was approved at the review cap."""
     return str(story.get("reviewFeedback", "")).lstrip().startswith(APPROVED_AT_CAP)
 
 
@@ -234,11 +232,11 @@ def _illegal_change(name: str, details: str) -> str:
 _RULES = {IMPLEMENT: _implement_faults, REVIEW: _review_faults, FIX: _fix_faults}
 
 
-# What no mode may do
+# Rules for every mode
 
 
 def check_not_weakened(before: Mapping[str, Any], document: Mapping[str, Any]) -> tuple[str, ...]:
-    """What was weakened of that which the work is held against: its commands, criteria and order."""
+    """Weakened verify commands, acceptance criteria, dependencies and review feedback."""
     return tuple(_weakening_faults(before, document))[:MAX_NAMED]
 
 
@@ -266,7 +264,7 @@ def _contains_all(these: list[str], those: list[str]) -> bool:
 
 
 def _feedback_rewritten(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """A review's words, which say what must be mended or what the harness let pass, changed without a new verdict."""
+    """Whether the feedback of a review was changed, other than appended to, without a new verdict."""
     status, words = old.get("reviewStatus"), str(old.get("reviewFeedback", "")).strip()
     if status not in (CHANGES_REQUESTED, APPROVED) or new["reviewStatus"] != status:
         return False
@@ -274,7 +272,7 @@ def _feedback_rewritten(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 
 def _blocked_stories(document: Mapping[str, Any], done: frozenset[str]) -> set[str]:
-    """Stories that wait for each other in a circle, and those that wait for these. Who is `done` waits for nobody."""
+    """Stories in a dependency cycle, and those that depend on them. Stories in `done` wait for nothing."""
     waits = {one["id"]: set(() if one["id"] in done else one.get("dependsOn", ())) for one in document["userStories"]}
     behind: dict[str, list[str]] = {}
     for name, wanted in waits.items():
@@ -306,7 +304,7 @@ MODE_INSTRUCTIONS = {
 }
 
 
-# What the harness makes of a story when its iteration was judged, whatever its agent wrote.
+# Approval: what the harness makes of a story after the verdict.
 
 
 def settle_story(
@@ -318,10 +316,10 @@ def settle_story(
     cap: int,
     approve: bool = True,
 ) -> dict[str, Any]:
-    """A story after its iteration was judged. Whatever its agent says, only green verify commands make it stand.
+    """A story after its iteration was judged. Only passing verify commands make the agent's change stand.
 
-    `red` is what the checks found wrong. At the cap somebody else than a reviewer has to decide: the harness approves
-    what is green, unless it must not `approve`.
+    `red` is the output of failed checks. At the cap no reviewer decides: the harness approves what passes its checks,
+    unless `approve` is false.
     """
     now = dict(story)
     capped = now["reviewCount"] >= cap
@@ -355,7 +353,7 @@ def _approve_at_cap(story: dict[str, Any], concerns: str) -> dict[str, Any]:
 
 
 def _review_concern(story: Mapping[str, Any]) -> str:
-    """What its review found wrong with a story, approved at the cap or not."""
+    """What its review objected to, approved at the cap or not."""
     objects = story["reviewStatus"] == CHANGES_REQUESTED or is_approved_at_cap(story)
     return _without_cap_note(story["reviewFeedback"]) if objects else ""
 
@@ -365,7 +363,7 @@ def _without_cap_note(feedback: str) -> str:
 
 
 def approval_concerns(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """What somebody should look at although it is approved."""
+    """Approved stories that a person should look at."""
     capped = [story for story in document["userStories"] if story["passes"] and is_approved_at_cap(story)]
     return tuple(
         f"story {story['id']} was approved at the review cap: {_review_concern(story) or 'its review says no more'}"

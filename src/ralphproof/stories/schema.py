@@ -1,6 +1,6 @@
 """The stories file tasks.json: parsing, schema, and review snapshots.
 
-A document is a `tasks.json` as it was parsed. The loop and the hooks read it alike.
+A document is the parsed file. The loop and the hooks share this module.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ MAX_NAMED = 20  # faults that are told at once
 
 @value
 class UnreadableStories:
-    """Why there is no document."""
+    """Why a stories file cannot be read."""
 
     why: str
 
 
 def parse_stories(data: bytes) -> dict[str, Any] | UnreadableStories:
-    """The document. A key that stands twice, or a number that is none, would be read by everybody in another way."""
+    """The document. Duplicate keys and numbers that are none are refused: readers differ about them."""
     import json
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def parse_stories(data: bytes) -> dict[str, Any] | UnreadableStories:
 
 
 def _nesting_depth(thing: Any) -> int:
-    """How many objects and arrays stand in each other; no more are counted than may be."""
+    """The depth of nested objects and arrays, counted up to one more than allowed."""
     level, found = [thing], 0
     while level and found <= MAX_LEVELS:
         found += 1
@@ -75,11 +75,11 @@ def _nesting_depth(thing: Any) -> int:
     return found
 
 
-# Check 1: the schema
+# Schema
 
 
 def validate_stories(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is malformed, by story and field."""
+    """Schema violations, by story and field."""
     return tuple(_document_faults(document))[:MAX_NAMED]
 
 
@@ -177,12 +177,12 @@ def show_value(given: object) -> str:
 
 
 def review_snapshot(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What transitions are measured against: the review's fields of every story."""
+    """The review fields of every story, to compare later states with."""
     return {story["id"]: {name: story[name] for name in REVIEW_FIELDS} for story in document["userStories"]}
 
 
 def serialize_stories(document: Mapping[str, Any]) -> bytes:
-    """The file of a document. One that could be read can be read again."""
+    """The file of a document, indented where it is small."""
     import json
 
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Story state that the harness keeps out of the agent's reach, and the tally of reviews."""
+"""The state of stories that the harness keeps out of the agent's reach, and the tally of reviews."""
 
 from __future__ import annotations
 
@@ -22,48 +22,49 @@ if TYPE_CHECKING:
     Tally = dict[str, dict[str, Any]]  # by the ids of stories; what is noted of the run so far
 
 
-# What the harness knows of stories, whatever stands in their file, and where both are.
+# The state, and its storage.
 
 
 DECIDED_FIELDS = (*REVIEW_FIELDS, "reviewFeedback")  # what a review cycle decides of a story
 
 
 class StoryStorage(Protocol):
-    """Where the file lies, and what is kept out of the agent's reach."""
+    """Storage of the stories file, of the harness's state and of the marker."""
 
-    def look(self) -> bytes | None:
-        """The file's bytes; None where there is no file that can be read."""
+    def read(self) -> bytes | None:
+        """The file's bytes; None where there is no readable file."""
 
     def write(self, data: bytes) -> None:
-        """Put the whole file in its place."""
+        """Replace the file."""
 
-    def others(self) -> dict[str, bytes | None]:
-        """What stands in the files beside it that nobody may change."""
+    def read_only_files(self) -> dict[str, bytes | None]:
+        """The content of the read-only files beside it, by name."""
 
     def restore(self, name: str, data: bytes | None) -> None:
-        """Put one of these back as it was."""
+        """Restore one of the read-only files."""
 
     def note(self, name: str, data: Json) -> None:
-        """Keep something, durably."""
+        """Store a note durably."""
 
     def noted(self, name: str) -> Json | None:
-        """What was kept."""
+        """A stored note."""
 
-    def light(self, marker: dict[str, Json]) -> None:
-        """Show whoever looks from inside a turn what is asked of it."""
+    def write_marker(self, marker: dict[str, Json]) -> None:
+        """Write the marker for hooks: a turn begins."""
 
-    def quench(self) -> None:
-        """Nobody is inside a turn."""
+    def remove_marker(self) -> None:
+        """Remove the marker: no turn runs."""
 
 
 @value
 class StoryState:
-    """What the harness knows. `good` is the truth; the rest is of the turn that was last examined.
+    """The state of the stories. `good` is the accepted document; the other fields are about the turn that was last
+    examined.
 
-    `before` is what its iteration found, `written` what it left of it, as far as that was legal, and `story` the one
-    that it was for. `settled` is the iteration that was last settled, by this `verdict`. `proven` says that a check, or
-    whatever else decides, has seen work of this run pass, and that nobody has written since that all is done. `tally`
-    is what reviews came to, by the ids of stories.
+    `before` is the document that its iteration found, `written` what it wrote, as far as that was legal, and `story`
+    its story. `settled` is the iteration that was last settled, by this `verdict`. `proven` says that a check has seen
+    work of this run pass, and that nobody has written since that everything is done. `tally` counts reviews, by story
+    id.
     """
 
     good: dict[str, Any]
@@ -79,12 +80,12 @@ class StoryState:
 
     @property
     def open(self) -> bool:
-        """Whether the iteration of that turn is not over."""
+        """Whether the iteration of the last examined turn is not settled."""
         return self.name != "" and iteration_of_turn(self.name) != self.settled
 
 
 def iteration_of_turn(name: str) -> int:
-    """That of a turn, by its name: `2`, `2.2`, `2-joined`."""
+    """The iteration of a turn, from its name: `2`, `2.2`, `2-joined`."""
     return int(name.partition("-")[0].partition(".")[0])
 
 
@@ -94,12 +95,12 @@ def find_story(document: Document, name: str) -> dict[str, Any]:
 
 
 def replace_story(document: Document, name: str, made: dict[str, Any]) -> Document:
-    """The document with this in the place of the story of this id."""
+    """The document with this story replaced."""
     return document | {"userStories": [made if one["id"] == name else one for one in document["userStories"]]}
 
 
 def without_turn_changes(known: StoryState, document: Document) -> Document:
-    """What somebody wrote in the middle of an iteration, without what a turn of it had done to its story."""
+    """A document without what the open turn changed in its story."""
     before, left, now = (find_story(one, known.story) for one in (known.before, known.good, document))
     if not before or not now or any(now[name] != left[name] for name in DECIDED_FIELDS):
         return document
@@ -107,7 +108,7 @@ def without_turn_changes(known: StoryState, document: Document) -> Document:
 
 
 def with_turn_changes(known: StoryState, document: Document) -> Document:
-    """The other way round: with what a turn had done to its story, where that was taken back meanwhile."""
+    """A document with what the open turn changed in its story, where that was reverted meanwhile."""
     before, left, now = (find_story(one, known.story) for one in (known.before, known.good, document))
     if not left or not now or any(now[name] != before.get(name) for name in DECIDED_FIELDS):
         return document
@@ -115,7 +116,7 @@ def with_turn_changes(known: StoryState, document: Document) -> Document:
 
 
 def with_decision(known: StoryState, document: Document) -> Document:
-    """What somebody wrote since a turn was examined, with what was decided of its story meanwhile."""
+    """A document written since a turn was examined, with the decision about its story."""
     left, made, now = (find_story(one, known.story) for one in (known.written, known.good, document))
     if not made or not now or any(now[name] != left.get(name) for name in DECIDED_FIELDS):
         return document
@@ -123,7 +124,7 @@ def with_decision(known: StoryState, document: Document) -> Document:
 
 
 def pack_state(known: StoryState) -> dict[str, Any]:
-    """For a note. Documents are anybody's: they stay as they are, and nothing in them is taken for a value of ours."""
+    """For a note. Documents are not packed: nothing in them may be mistaken for one of our values."""
     plain = ("good", "before", "written", "name", "story", "proven", "settled", "verdict", "tally")
     return {**{name: getattr(known, name) for name in plain}, "examined": pack(known.examined)}
 
@@ -132,7 +133,7 @@ def unpack_state(note: dict[str, Any]) -> StoryState:
     return StoryState(**{**note, "examined": unpack(note["examined"])})
 
 
-# What the reviews of a run's stories came to: how often each was reviewed, and what they asked for.
+# The tally of reviews.
 
 
 MAX_FINDINGS, MAX_FINDING_CHARS, MAX_TITLE_CHARS = (
@@ -145,9 +146,9 @@ EMPTY_TALLY: dict[str, Any] = {"made": 0, "requested": 0, "found": [], "finished
 
 
 def update_tally(tally: Tally, mode: str, before: Story, written: Story, made: Story) -> Tally:
-    """The tally after an iteration on a story: as it was before, as its agent wrote it, and as the harness settled it.
+    """The tally after an iteration on a story: before it, as its agent wrote it, and as the harness settled it.
 
-    A review counts if it stands, whatever the harness made of it. A check that fails without one asks for changes too.
+    A review counts if it stands. A failed check without a review counts as requested changes too.
     """
     fresh = mode == REVIEW and made["reviewStatus"] != before["reviewStatus"]
     asked = _requested_changes(made) if fresh else ""
@@ -163,13 +164,13 @@ def update_tally(tally: Tally, mode: str, before: Story, written: Story, made: S
 
 
 def _requested_changes(made: Story) -> str:
-    """What should be changed in a story after its review; empty where nothing."""
+    """The changes that a review requests; empty where none."""
     objects = made["reviewStatus"] == CHANGES_REQUESTED or is_approved_at_cap(made)
     return str(made["reviewFeedback"]).strip().removeprefix(APPROVED_AT_CAP).strip() if objects else ""
 
 
 def _clip_between_words(text: str, chars: int) -> str:
-    """The beginning and the end of a text, cut between words: half a secret would be known to nobody as one."""
+    """The beginning and the end of a text, cut between words: half a secret would not be recognized and masked."""
     if len(text) <= chars:
         return text
     half = chars // 2
@@ -178,7 +179,7 @@ def _clip_between_words(text: str, chars: int) -> str:
 
 
 def summarize_reviews(known: StoryState) -> tuple[StoryReview, ...]:
-    """Every story, in the order of the file. What a turn wrote counts once it was judged."""
+    """The review results of every story, in the order of the file. What a turn wrote counts once it was judged."""
     document = without_turn_changes(known, known.good) if known.open else known.good
     return tuple(_summarize_story(one, known.tally.get(one["id"], EMPTY_TALLY)) for one in document["userStories"])
 

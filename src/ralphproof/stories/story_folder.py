@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-# The files of a stories folder: where they lie, what they say when they are fresh, and whether they still say it.
+# The files of a stories folder.
 
 
 PROMPT, PRD, TASKS, PROGRESS = "prompt.md", "prd.md", "tasks.json", "progress.txt"
@@ -32,19 +32,19 @@ ARCHIVES_REMEDY = f"{ARCHIVES} must be a folder of its own; move what is there a
 MAX_BRANCH_CHARS = 200  # in bytes: a part of it is the name of a file, with an ending
 TEMPLATES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "templates", "stories")
 _OPEN_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# What no branch of git may have in its name (git check-ref-format), as far as it is not about the ends of its parts.
+# Not allowed in a branch name (git check-ref-format), but for the rules about the ends of its parts.
 _NO_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]+|\.{2,}|@\{")
-# A file of ours that was being written, by the number of the process.
+# Our temporary files, with the process id of their writer.
 _TEMPORARY_FILE = re.compile(
     r"\.\.?(?:summary\.md|unfinished|prompt\.md|prd\.md|tasks\.json|progress\.txt)(?:\.\d+\.part)?\.(\d+)\.(?:tmp|part)"
 )
 
 
-# Where they lie
+# Location and safe access
 
 
 def stories_folder(root: str, given: str | None) -> str:
-    """The folder of the stories, from the project's root; it lies inside, also where a link leads to it."""
+    """The stories folder, relative to the project's root; raises Refused for one outside, also through a link."""
     wanted = given or DEFAULT_FOLDER
     top = os.path.realpath(root)
     path = os.path.relpath(os.path.realpath(os.path.join(top, wanted)), top)
@@ -57,20 +57,20 @@ def stories_folder(root: str, given: str | None) -> str:
 
 
 def folder_flags(folder: str) -> str:
-    """What a suggested command needs so that it is about this folder; empty for the usual one."""
+    """The flag that a suggested command needs for this folder; empty for the default one."""
     import shlex
 
     return "" if folder == DEFAULT_FOLDER else f" --ralph-dir {shlex.quote(folder)}"
 
 
 def missing_folder_error(folder: str) -> Refused:
-    """Why nothing can be done with stories that are not there."""
+    """The error for a missing stories folder."""
     init = f"ralph init --preset stories{folder_flags(folder)}"
     return Refused(f"there is no folder {folder} with stories; make one: {init}")
 
 
 def open_folder(root: str, path: str, make: bool = False) -> int:
-    """A descriptor of a folder of the project, made where it is missing and may be. No link is followed."""
+    """A descriptor of a folder of the project, with `make` created where it is missing. Links are not followed."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for name in path.split(os.sep):
         try:
@@ -98,7 +98,7 @@ def _open_inside(folder: int, name: str, make: bool) -> int:
 
 
 def stat_name(folder: int, name: str) -> os.stat_result | None:
-    """What is known of a name in a folder; None where it is free."""
+    """The status of a name in a folder; None where it is free."""
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -106,7 +106,7 @@ def stat_name(folder: int, name: str) -> os.stat_result | None:
 
 
 def create_file(folder: int, name: str, data: bytes) -> bool:
-    """Put a file where none is, whole; False where there is something, which stays as it is."""
+    """Create a file atomically; False where the name is taken."""
     if stat_name(folder, name):
         return False
     part = f".{name}.{os.getpid()}.part"
@@ -124,7 +124,7 @@ def create_file(folder: int, name: str, data: bytes) -> bool:
 
 
 def remove_temporary_files(folder: int, ours: bool = False) -> None:
-    """Remove what dead processes left half-written; in a folder that is `ours` alone, what any did."""
+    """Remove temporary files of dead processes; in a folder that is `ours` alone, of any process."""
     from ralphproof.base.process_identity import ProcessIdentity
 
     for name in os.listdir(folder):
@@ -132,11 +132,11 @@ def remove_temporary_files(folder: int, ours: bool = False) -> None:
             remove_file(folder, name)
 
 
-# What they say
+# Content
 
 
 def scaffold_files(project: str, verify: Iterable[str], date: str, branch: str = "") -> dict[str, bytes]:
-    """Every file as it is at the beginning, by its name. Without a branch it is the template's."""
+    """The content of new files, by name. Without a branch the template's is used."""
     words = {DATE: date, NAME: project}
     document = _template_document(words)
     document |= {"project": project, "branchName": branch or document["branchName"], "verifyCommands": [*verify]}
@@ -149,7 +149,7 @@ def scaffold_files(project: str, verify: Iterable[str], date: str, branch: str =
 
 
 def is_unedited_template(name: str, data: bytes) -> bool:
-    """Whether a file says no more than its template does, whichever project and day it was made for."""
+    """Whether a file is still its template, whatever project and date it was created for."""
     if name == TASKS:
         found, scaffold = schema.parse_stories(data), _template_document()
         if isinstance(found, schema.UnreadableStories) or not found.keys() <= scaffold.keys():
@@ -167,12 +167,12 @@ def is_unedited_template(name: str, data: bytes) -> bool:
 
 
 def template_branch() -> str:
-    """The branch of which a template says that it is to be named."""
+    """The placeholder branch in the template."""
     return str(_template_document()["branchName"])
 
 
 def project_name(root: str, given: str | None) -> str:
-    """What the project is called: as the user says, else as its folder."""
+    """The project's name: the given one, else that of its folder."""
     from ralphproof.base.escaping import collapse_lines, sanitize
 
     if given is None:
@@ -183,7 +183,7 @@ def project_name(root: str, given: str | None) -> str:
 
 
 def branch_name(name: str) -> str:
-    """A branch that git allows, called like this as far as it may be."""
+    """A branch name that git allows, from any text."""
     short = name.encode()[:MAX_BRANCH_CHARS].decode(errors="ignore")
     made = "/".join(filter(None, map(_branch_part, _NO_BRANCH.sub("-", short).split("/"))))
     if not made:
@@ -199,7 +199,7 @@ def _branch_part(text: str) -> str:
 
 
 def read_template(name: str) -> str:
-    """A file of the scaffold as it is before its fields are filled in."""
+    """A template file with its fields unfilled."""
     with open(os.path.join(TEMPLATES, name), encoding="utf-8") as file:
         return file.read()
 
@@ -219,7 +219,7 @@ def _template_parts(text: str) -> list[str]:
 
 
 def _fill_template(text: str, words: dict[str, str]) -> str:
-    """Each word once, as it stands: what is put in is not looked through again."""
+    """Fill in fields; text that was filled in is not searched for fields."""
     return "".join(words.get(part, part) for part in _template_parts(text))
 
 
@@ -227,7 +227,7 @@ ARCHIVE_SUMMARY, ARCHIVE_MARK = "summary.md", ".unfinished"
 
 
 def unfinished_archives(root: str) -> list[str]:
-    """The names of those that are under way."""
+    """The names of unfinished archives."""
     return [name for name in list_archives(root) if os.path.lexists(os.path.join(root, ARCHIVES, name, ARCHIVE_MARK))]
 
 
@@ -243,14 +243,14 @@ def is_archive_folder(root: str, name: str) -> bool:
     return os.path.isdir(path) and not os.path.islink(path)
 
 
-# Keeping the marker of a run by stories out of commits: a line in .gitignore, unless a rule is there already.
+# The marker in .gitignore.
 
 
 GITIGNORE = ".gitignore"
 
 
 def gitignore_with_marker(root: str, environ: Mapping[str, str]) -> bytes | None:
-    """What .gitignore is to say, whole, so that the marker is ignored; None where it is already.
+    """The new content of .gitignore that ignores the marker; None where it is ignored already.
 
     Raises Refused where the file cannot be changed.
     """
@@ -276,7 +276,7 @@ def gitignore_with_marker(root: str, environ: Mapping[str, str]) -> bytes | None
 
 
 def write_gitignore(root: str, data: bytes) -> None:
-    """Put .gitignore in its place, with the mode that it had."""
+    """Replace .gitignore, and keep its mode."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         path = os.path.join(root, GITIGNORE)
@@ -291,7 +291,7 @@ def write_gitignore(root: str, data: bytes) -> None:
 
 
 def is_marker_ignored(root: str, environ: Mapping[str, str]) -> bool:
-    """Whether some rule ignores the marker already."""
+    """Whether the marker is ignored."""
     said = _ignored_by_git(root, environ)
     if said is not None:
         return said
@@ -303,9 +303,9 @@ def is_marker_ignored(root: str, environ: Mapping[str, str]) -> bool:
 
 
 def _ignored_by_git(root: str, environ: Mapping[str, str]) -> bool | None:
-    """Whether git ignores the marker, by whichever of its rules; None where there is no git to ask, or no repository.
+    """Whether git ignores the marker; None without git or a repository.
 
-    A project may be a folder of a repository, whose rules hold for it too.
+    A project may be a folder of a repository, whose rules apply to it too.
     """
     from ralphproof.base.run_program import find_program, run_program
     from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, user_git_environment
@@ -329,7 +329,7 @@ def _ignored_by_git(root: str, environ: Mapping[str, str]) -> bool | None:
 
 
 def covers_marker(data: bytes) -> bool:
-    """Whether these rules ignore the marker at the top of a project; the last one that is about it decides."""
+    """Whether these rules ignore the marker at the top of a project; the last matching rule decides."""
     from fnmatch import fnmatchcase
 
     ignored = False

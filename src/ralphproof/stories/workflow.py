@@ -1,4 +1,4 @@
-"""How a run works through stories: which are done, what agents are told, and which rules hold."""
+"""How a run works through stories: which are done, the prompts, and the rules for edits."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ralphproof.store.runs import RunRow
 
 
-# The stories of a run: how it goes through them, and what became of each so far.
+# Stories of a recorded run
 
 
 def story_workflow_in(facts: dict[str, Json]) -> StoryWorkflow | None:
-    """How a run went through stories, as its beginning tells; None for a run of another kind."""
+    """The workflow of a run, from the facts of its beginning; None for a run without stories."""
     match facts.get("stories"):
         case {"folder": str(folder), "cap": int(cap), "skipReview": bool(skips), "capIsFailure": bool(fails)}:
             return StoryWorkflow(folder, cap, skips, fails)
@@ -35,7 +35,7 @@ def story_workflow_in(facts: dict[str, Json]) -> StoryWorkflow | None:
 
 
 def story_criteria(project: Project, row: RunRow) -> dict[str, tuple[str, ...]]:
-    """What each story of a run asks for, masked, as its harness remembers it."""
+    """The acceptance criteria of each story of a run, masked."""
     from ralphproof.stories.state import unpack_state
 
     note = RunFolder(row.directory, row.id, project.store, project.mask).noted(STORY_MEMORY_NOTE)
@@ -44,7 +44,7 @@ def story_criteria(project: Project, row: RunRow) -> dict[str, tuple[str, ...]]:
 
 
 def story_reviews(project: Project, row: RunRow, facts: dict[str, Json]) -> tuple[StoryReview, ...]:
-    """What became of a run's stories so far, masked, as its harness remembers them; nothing where it has none."""
+    """The review results of a run's stories so far, masked; empty for a run without stories."""
     if story_workflow_in(facts) is None:
         return ()
     from ralphproof.stories.state import summarize_reviews, unpack_state
@@ -54,12 +54,12 @@ def story_reviews(project: Project, row: RunRow, facts: dict[str, Json]) -> tupl
     return tuple(replace(one, title=mask(one.title), found=tuple(map(mask, one.found))) for one in stories)
 
 
-# Stories as tasks: which are done, what their agents are told, and by which rules their writing is judged.
+# Stories as tasks
 
 
-# What a review may write beside its verdict: the log, and what outlives the loop.
+# Files that a review may write besides its verdict.
 AGENT_MEMORY_FILES, AGENT_RULES_FOLDER = ("CLAUDE.md", "AGENTS.md"), ".claude/rules/"
-# What tools leave behind when tests run.
+# Folders that tools create when tests run.
 TOOL_CACHES = frozenset(("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", "node_modules"))
 INSTRUCTION_WITHOUT_REVIEW = (
     "Implement this iteration's story, and set its passes to true once every verify command passes."
@@ -71,9 +71,9 @@ _BLOCK = re.compile(r"^<!-- (?:for: ([a-z, -]+)|end) -->\n?", re.MULTILINE)
 
 @value
 class StoryWorkflow:
-    """How stories are gone through. `folder` is where they lie, from the project's root, `template` the prompt's.
+    """The settings of a run by stories. `folder` is relative to the project's root; `template` is the prompt's.
 
-    `verify` are their commands, as they were when the run began.
+    `verify` are the verify commands from the start of the run.
     """
 
     folder: str = "ralph"
@@ -85,37 +85,37 @@ class StoryWorkflow:
 
     @property
     def word(self) -> str:
-        """What a story says of itself that is done."""
+        """The word that marks a story as done."""
         return PASSES if self.skip_review else schema.APPROVED
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that every turn writes."""
+        """The files that every turn may write."""
         return f"{self.folder}/tasks.json", f"{self.folder}/progress.txt"
 
     @property
     def fixed(self) -> dict[str, str]:
-        """The files that nobody changes while the stories are gone through, and what each is."""
+        """Read-only files, each with the reason."""
         return {f"{self.folder}/prd.md": "the PRD is read-only"}
 
     @property
     def may_run(self) -> tuple[str, ...]:
-        """What agents are asked to run: the harness runs the same after them, and commits for who cannot."""
+        """Commands that agents may run. The harness runs the same after them, and commits for agents that cannot."""
         return ("git add:*", "git commit:*", *self.verify)
 
     def done(self, one: dict[str, Any]) -> bool:
         return one["passes"] is True and (self.skip_review or one["reviewStatus"] == schema.APPROVED)
 
     def stage_of(self, one: dict[str, Any]) -> str:
-        """What an iteration on this story is for."""
+        """The mode of an iteration on this story."""
         if self.skip_review or one["reviewStatus"] is None:
             return schema.IMPLEMENT
         return schema.FIX if one["reviewStatus"] == schema.CHANGES_REQUESTED else schema.REVIEW
 
     def word_of(self, before: dict[str, Any], now: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
-        """What a turn says of its story by what it wrote; empty where it says nothing new. And what to tell of that.
+        """The claim in what a turn wrote about its story, empty where there is none, and notices about it.
 
-        A review that asks for changes at the cap is the last one: what it found wrong is put to the checks.
+        A review that requests changes at the cap is the last one: the checks decide.
         """
         if self.skip_review:
             return PASSES if now["passes"] and not before["passes"] else "", ()
@@ -125,7 +125,7 @@ class StoryWorkflow:
         return status or "", ()
 
     def faults(self, before: dict[str, Any], now: dict[str, Any], mode: str, name: str) -> tuple[str, ...]:
-        """Every rule that a turn in this mode broke on this story."""
+        """The rules that a turn in this mode broke on this story."""
         if faults := schema.validate_stories(now):
             return faults
         known = schema.review_snapshot(before)
@@ -142,7 +142,7 @@ class StoryWorkflow:
         )
 
     def idle_faults(self, before: dict[str, Any], now: dict[str, Any]) -> tuple[str, ...]:
-        """What nobody may do to the stories while no agent is at work."""
+        """The rules that edits broke while no agent ran."""
         known = schema.review_snapshot(before)
         return schema.validate_stories(now) or (
             *review.check_unchanged(known, now),
@@ -150,7 +150,7 @@ class StoryWorkflow:
         )
 
     def strays(self, change: Change, mode: str) -> tuple[str, ...]:
-        """What a review changed that is not its to change."""
+        """Files that a review changed and may not change."""
         if mode != schema.REVIEW or self.skip_review:
             return ()
         return tuple(
@@ -164,7 +164,7 @@ class StoryWorkflow:
         )
 
     def prompt(self, document: dict[str, Any], one: dict[str, Any], mode: str) -> str:
-        """What the agent is told: the parts of the template that are for this mode, with the story's names in it."""
+        """The prompt: the blocks of the template for this mode, filled in."""
         for_whom = frozenset((mode, "skip-review" if self.skip_review else f"{mode} with review"))
         names = {
             "RALPH_MODE": mode, "RALPH_DIR": self.folder, "RALPH_STORY": one["id"], "RALPH_TITLE": one["title"],
@@ -183,7 +183,7 @@ def _cached_blocks(template: str, whom: frozenset[str]) -> str:
 
 
 def select_blocks(template: str, whom: set[str] | frozenset[str]) -> str:
-    """The template without the blocks that are for somebody else: from `<!-- for: a, b -->` to `<!-- end -->`."""
+    """The template without blocks for other modes: from `<!-- for: a, b -->` to `<!-- end -->`."""
     kept: list[str] = []
     at, wanted = 0, True
     for mark in _BLOCK.finditer(template):
@@ -193,23 +193,23 @@ def select_blocks(template: str, whom: set[str] | frozenset[str]) -> str:
     return "".join((*kept, template[at:] if wanted else ""))
 
 
-def tasks_from_stories(document: dict[str, Any], manner: StoryWorkflow, proven: bool) -> tuple[Task, ...]:
-    """Every story as a task. Where all are done and nothing has shown it yet, the last one is looked at once more."""
+def tasks_from_stories(document: dict[str, Any], workflow: StoryWorkflow, proven: bool) -> tuple[Task, ...]:
+    """Every story as a task. Where all are done and no check has shown it, the last one stays open."""
     stories = document["userStories"]
     ranks = {priority: rank for rank, priority in enumerate(sorted({one["priority"] for one in stories}))}
-    open_again = stories[-1]["id"] if stories and not proven and all(map(manner.done, stories)) else None
+    open_again = stories[-1]["id"] if stories and not proven and all(map(workflow.done, stories)) else None
     return tuple(
         Task(
-            one["id"], manner.prompt(document, one, manner.stage_of(one)), one["title"],
-            ranks[one["priority"]], tuple(one.get("dependsOn", ())), manner.done(one) and one["id"] != open_again,
-            manner.stage_of(one), acceptance=tuple(one["acceptanceCriteria"]),
+            one["id"], workflow.prompt(document, one, workflow.stage_of(one)), one["title"],
+            ranks[one["priority"]], tuple(one.get("dependsOn", ())), workflow.done(one) and one["id"] != open_again,
+            workflow.stage_of(one), acceptance=tuple(one["acceptanceCriteria"]),
         )
         for one in stories
     )  # fmt: skip
 
 
 def pinned_fields(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """What must stay of every story, for whoever judges without the whole file."""
+    """The fields of every story that must not shrink, for the Stop hook, which does not see the old file."""
     return [
         {"id": one["id"], "acceptanceCriteria": one["acceptanceCriteria"], "dependsOn": one.get("dependsOn", [])}
         for one in document["userStories"]
