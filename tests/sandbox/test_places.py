@@ -43,9 +43,9 @@ def test_a_path_is_within_a_folder_by_whole_names(path: str, folder: str, lies: 
 def test_a_login_is_out_of_sight_with_what_holds_it_and_what_is_in_it(home: Home, name: str) -> None:
     home.put(name)
     out = find_hidden_paths(str(home))
-    assert out.in_(f"{home}/{name}")
-    assert out.in_(os.path.dirname(f"{home}/{name}"))
-    assert out.secret(f"{home}/{name}")
+    assert out.exposed_by(f"{home}/{name}")
+    assert out.exposed_by(os.path.dirname(f"{home}/{name}"))
+    assert out.private_exposed_by(f"{home}/{name}")
 
 
 @pytest.mark.parametrize(
@@ -53,21 +53,21 @@ def test_a_login_is_out_of_sight_with_what_holds_it_and_what_is_in_it(home: Home
     ["/", "/home", "/root", "/var", "~", "~/.config", "~/.local", "~/.local/share", "~/.cache", "~/.local/state"],
 )
 def test_folders_in_which_everything_lies_are_not_shown_as_a_whole(home: Home, path: str) -> None:
-    assert find_hidden_paths(str(home)).in_(path.replace("~", str(home)))
+    assert find_hidden_paths(str(home)).exposed_by(path.replace("~", str(home)))
 
 
 @pytest.mark.parametrize(
     "path", ["~/.pyenv", "~/.config/nvm", "~/.local/share/uv/tools", "~/project", "/usr", "/opt/x"]
 )
 def test_other_folders_are(home: Home, path: str) -> None:
-    assert not find_hidden_paths(str(home)).in_(path.replace("~", str(home)))
+    assert not find_hidden_paths(str(home)).exposed_by(path.replace("~", str(home)))
 
 
 def test_so_is_the_state_of_this_program_of_which_single_files_are_shown(home: Home, tmp_path: Path) -> None:
     out = find_hidden_paths(str(home), {}, [str(tmp_path / "state")])
-    assert out.in_(str(tmp_path / "state"))
-    assert out.in_(str(tmp_path))
-    assert not out.in_(str(tmp_path / "state/runs/1/prompt.md"))
+    assert out.exposed_by(str(tmp_path / "state"))
+    assert out.exposed_by(str(tmp_path))
+    assert not out.exposed_by(str(tmp_path / "state/runs/1/prompt.md"))
 
 
 def test_a_login_behind_a_link_is_out_of_sight_where_it_really_is(home: Home, tmp_path: Path) -> None:
@@ -78,21 +78,21 @@ def test_a_login_behind_a_link_is_out_of_sight_where_it_really_is(home: Home, tm
     home.put(".aws/credentials")
     out = find_hidden_paths(str(home))
     for path in (tmp_path / "vault", tmp_path / "vault/keys", tmp_path / "vault/keys/id", home.path / "tools"):
-        assert out.in_(str(path)), path
+        assert out.exposed_by(str(path)), path
 
 
 def test_a_home_behind_a_link_hides_the_same(home: Home, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(home.path)
     out = find_hidden_paths(str(tmp_path / "link"))
-    assert out.in_(f"{tmp_path}/link/.ssh/id")
-    assert out.in_(f"{home}/.ssh/id")
-    assert out.in_(str(home))
+    assert out.exposed_by(f"{tmp_path}/link/.ssh/id")
+    assert out.exposed_by(f"{home}/.ssh/id")
+    assert out.exposed_by(str(home))
 
 
 def test_the_home_that_the_system_knows_is_hidden_whatever_HOME_says(home: Home) -> None:
     own = pwd.getpwuid(os.getuid()).pw_dir
-    assert find_hidden_paths(str(home)).in_(own)
-    assert find_hidden_paths(str(home)).in_(f"{own}/.ssh/id_ed25519")
+    assert find_hidden_paths(str(home)).exposed_by(own)
+    assert find_hidden_paths(str(home)).exposed_by(f"{own}/.ssh/id_ed25519")
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_the_home_that_the_system_knows_is_hidden_whatever_HOME_says(home: Home)
 )
 def test_what_a_variable_moves_is_hidden_there(home: Home, variable: str, moved: str, secret: str) -> None:
     environ, path = home.environ(**{variable: moved}), secret.replace("~", str(home))
-    assert find_hidden_paths(str(home), environ).in_(path)
-    assert not find_hidden_paths(str(home), home.environ()).in_(path)
+    assert find_hidden_paths(str(home), environ).exposed_by(path)
+    assert not find_hidden_paths(str(home), home.environ()).exposed_by(path)
 
 
 def test_a_variable_that_names_nothing_hides_nothing(home: Home) -> None:

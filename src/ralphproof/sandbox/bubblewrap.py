@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from ralphproof.sandbox.plan import Mount, SandboxPlan
 
 TIOCSTI_SETTING = "/proc/sys/dev/tty/legacy_tiocsti"
-# The kernel's settings go by who owns them, and that is root even without a capability: a program that the kernel
-# starts by itself (core_pattern) could be named there. bwrap 0.8 leaves them writable where root has a user namespace.
+# Kernel settings are guarded by ownership, and root owns them even without capabilities: it could name a program that
+# the kernel starts by itself (core_pattern). bwrap 0.8 leaves them writable where root has a user namespace.
 PROC_FOLDER, KERNEL_SETTINGS = "/proc", ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "driver", "mtrr")
 UNPRIVILEGED_ID = "1000"  # who root is inside: agents refuse to work as root
 INSTALL_ADVICE = "install it: apt install bubblewrap, dnf install bubblewrap, pacman -S bubblewrap"
 
 
 class Bubblewrap:
-    """`bwrap`, whose path it is given; None: it is not installed."""
+    """`program` is the path of `bwrap`; None if it is not installed."""
 
     name = "bubblewrap"
     strength = "strong"
@@ -34,7 +34,7 @@ class Bubblewrap:
         self._program = program
 
     def problem(self) -> BackendProblem | None:
-        """Only whether it is there: whether the kernel lets it work, nobody knows without trying."""
+        """Only whether it is installed; whether the kernel permits it is found by the self-test."""
         return None if self._program else BackendProblem("bwrap is not installed", INSTALL_ADVICE)
 
     def entry(self, plan: SandboxPlan) -> SandboxEntry:
@@ -58,11 +58,11 @@ class Bubblewrap:
         return ""
 
     def clean_up(self, plan: SandboxPlan) -> None:
-        """Nothing is left of it."""
+        """Bubblewrap leaves nothing behind."""
 
 
 def _allows_tiocsti() -> bool:
-    """Whether a process can put words into its terminal's input, as if somebody had typed them."""
+    """Whether a process can inject input into its terminal (TIOCSTI)."""
     try:
         with open(TIOCSTI_SETTING, encoding="ascii") as file:
             return file.read().strip() != "0"
@@ -71,7 +71,7 @@ def _allows_tiocsti() -> bool:
 
 
 def _kernel_arguments() -> Iterator[str]:
-    """Hold what root could set of the kernel, and cover what only root may read of it."""
+    """Mount kernel settings that root could write read-only, and hide files of /proc that only root may read."""
     with os.scandir(PROC_FOLDER) as entries:
         for entry in entries:
             if entry.name in KERNEL_SETTINGS:

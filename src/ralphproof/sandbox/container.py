@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from ralphproof.sandbox.plan import ResourceLimits, SandboxPlan
 
 
-# What this machine's podman or docker can do for us. Everything that has to be looked up is looked up here, once.
+# Capabilities of this machine's podman or docker, looked up once.
 
 
 PODMAN, DOCKER = "podman", "docker"
 ENGINE_TIMEOUT_S = 15.0
-# The client's own: where it keeps its things and finds its service. None of them comes inside by this.
+# Variables that the client itself needs. They are not passed into the container.
 ENGINE_VARIABLES = (
     "HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "DBUS_SESSION_BUS_ADDRESS",
     "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF",
@@ -48,12 +48,12 @@ INSTALL_ADVICE = "install podman: apt install podman uidmap, dnf install podman,
 
 @value
 class ContainerEngine:
-    """A program that runs containers, and what it can do here.
+    """A container engine, and what it can do on this machine.
 
-    `user` is who our user is inside, where that must be said; `keeps_id`: the engine maps users itself. `runtime` is a
-    low-level runtime that must be named. `files` and `processes` are limits that must be named since higher ones cannot
-    be had; 0: they need not. One that holds no `limits` leaves that to whoever starts it. `env` is what the client
-    needs of the environment. `problem` is why it cannot be used.
+    `user` is the user inside, where it must be named; with `keeps_id` the engine maps users itself. `runtime` is a
+    low-level runtime that must be named. `files` and `processes` are ulimits that must be named because higher ones are
+    not permitted; 0 means unnamed. An engine without `limits_resources` leaves limits to the caller. `env` is what the
+    client needs of the environment. `problem` is why it cannot be used.
     """
 
     kind: str
@@ -69,7 +69,7 @@ class ContainerEngine:
 
 
 def inspect_engine(kind: str, program: str | None, environ: Mapping[str, str]) -> ContainerEngine:
-    """This engine as it is here; `program` is its path, None where it is not installed."""
+    """Inspect an engine; `program` is its path, None if it is not installed."""
     if not program:
         return ContainerEngine(
             kind, "", problem=BackendProblem("neither podman nor docker is installed", INSTALL_ADVICE)
@@ -103,7 +103,7 @@ def _inspect_podman(program: str, environ: Mapping[str, str]) -> ContainerEngine
 
 
 def _inspect_docker(program: str, environ: Mapping[str, str]) -> ContainerEngine:
-    """Docker's service is asked."""
+    """Asks the docker service."""
     import json
 
     answer = run_program((program, "info", "--format", "{{json .}}"), timeout_s=ENGINE_TIMEOUT_S, env=environ)
@@ -122,7 +122,7 @@ def _inspect_docker(program: str, environ: Mapping[str, str]) -> ContainerEngine
 
 
 def _service_problem(info: dict[str, object], why: str, environ: Mapping[str, str]) -> BackendProblem | None:
-    """Why the service behind the client is of no use."""
+    """Why the service behind the client cannot be used."""
     if not info.get("ServerVersion"):
         mend = "start it (systemctl start docker), be in the group docker, or install podman"
         return BackendProblem(f"the docker service does not answer ({why})", mend)
@@ -136,7 +136,7 @@ def _service_problem(info: dict[str, object], why: str, environ: Mapping[str, st
 
 
 def _id_mapping_problem(environ: Mapping[str, str]) -> BackendProblem | None:
-    """What podman lacks to give a user without rights identities of its own."""
+    """What podman lacks for rootless user namespaces."""
     if not _find_program("newuidmap", environ):
         return BackendProblem("newuidmap is not installed", "install it: apt install uidmap, dnf install shadow-utils")
     import pwd
@@ -167,13 +167,13 @@ def _read_lines(path: str) -> list[str]:
 
 
 def _cgroups_delegated(uid: int) -> bool:
-    """Whether a user without rights may limit memory and processes."""
+    """Whether an unprivileged user may limit memory and processes."""
     path = f"{CGROUP_ROOT}/user.slice/user-{uid}.slice/user@{uid}.service/cgroup.controllers"
     return {"memory", "pids"} <= set(" ".join(_read_lines(path)).split())
 
 
 def _explicit_ulimits() -> tuple[int, int]:
-    """The limits that root must name: without CAP_SYS_RESOURCE it cannot have the engine's own."""
+    """Ulimits that root must name: without CAP_SYS_RESOURCE it cannot have the engine's defaults."""
     import resource
 
     able = [int(line.split()[1], 16) for line in _read_lines("/proc/self/status") if line.startswith("CapEff:")]
@@ -195,17 +195,17 @@ def _find_program(program: str, environ: Mapping[str, str]) -> str:
     return shutil.which(program, path=environ.get("PATH", os.defpath)) or ""
 
 
-# Mounts in an order of their own: engines sort them by path, and make only the topmost file system read-only.
+# Mount order: engines sort mounts by path, and make only the topmost file system read-only.
 
 
 ENGINE_FOLDERS = ("/proc", "/sys", "/dev")  # the engine makes these itself
 
 
 def order_mounts(mounts: Sequence[Mount], points: Iterable[str]) -> tuple[Mount, ...]:
-    """The mounts that can be seen, parents first, with file systems below one that is only read named too.
+    """The visible mounts, parents first, with file systems nested below read-only mounts named explicitly.
 
-    `points` are where the machine has file systems. Unnamed, one below a folder that is mounted read-only could be
-    written (podman 4.3 with runc 1.1).
+    `points` are the mount points of the machine. A file system below a folder that is mounted read-only stays writable
+    unless it is named (podman 4.3 with runc 1.1).
     """
     wanted = [one for one in mounts if not any(is_within(one.path, own) for own in ENGINE_FOLDERS)]
     seen = [one for place, one in enumerate(wanted) if not _is_hidden(one, wanted[place + 1 :])]
@@ -219,7 +219,7 @@ def _is_hidden(mount: Mount, later: Iterable[Mount]) -> bool:
 
 
 def _nested_file_systems(mount: Mount, seen: Sequence[Mount], points: Iterable[str]) -> Iterable[Mount]:
-    """The file systems below this one that no other mount decides on."""
+    """File systems below this mount that no other mount covers."""
     for point in points:
         if point == mount.host_path or not is_within(point, mount.host_path):
             continue
@@ -230,7 +230,7 @@ def _nested_file_systems(mount: Mount, seen: Sequence[Mount], points: Iterable[s
 
 
 def mount_points(table: str = "/proc/self/mountinfo") -> tuple[str, ...]:
-    """Where this machine has file systems; nothing where it does not say."""
+    """Mount points of this machine; empty where the system does not list them."""
     try:
         with open(table, encoding="utf-8", errors="surrogateescape") as file:
             return tuple(dict.fromkeys(_unescape_mount_path(line.split()[4]) for line in file))
@@ -239,26 +239,25 @@ def mount_points(table: str = "/proc/self/mountinfo") -> tuple[str, ...]:
 
 
 def _unescape_mount_path(field: str) -> str:
-    """The path behind the kernel's way of writing white space and backslashes."""
+    """Undo the kernel's octal escapes of white space and backslashes."""
     for written, meant in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         field = field.replace(written, meant)
     return field
 
 
-# A container of podman or docker. It is empty: what is there inside is what is there outside, as far as the box says.
-#
-# So nobody has to choose or build an image, and agent and tools are those of the machine.
+# The image is empty: everything inside is mounted from the host as the plan says. So nobody chooses or builds an image,
+# and agent and tools are those of the host.
 
 
 IMAGE = "localhost/ralphproof-empty:1"
 EMPTY_ARCHIVE = bytes(10240)  # how tar writes that there is nothing
 IMAGE_TIMEOUT_S, REMOVE_TIMEOUT_S = 120.0, 30.0
-# What the engine lays over files of the machine. It cannot make them in a folder that is mounted read-only.
+# Files that the engine mounts over. It cannot create them in a folder that is mounted read-only.
 PODMAN_FILES, DOCKER_FILES = ("/etc/hostname",), ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
 
 
 class Container:
-    """Containers of one engine. One command at a time is run in a box with the same root and temporary folder."""
+    """Containers of one engine. Only one command at a time runs with the same root and temporary folder."""
 
     name = "container"
     strength = "strong"
@@ -266,7 +265,7 @@ class Container:
     protects_paths = can_remount = True
 
     def __init__(self, kind: str, program: str | None, environ: Mapping[str, str] | None = None) -> None:
-        """`kind` is podman or docker, and `program` its path; None: neither is installed."""
+        """`kind` is podman or docker, `program` its path; None if neither is installed."""
         self._kind, self._program, self._environ = kind, program, dict(os.environ if environ is None else environ)
         self._inspected: ContainerEngine | None = None
         self._names: tuple[str, ...] = ()
@@ -280,27 +279,27 @@ class Container:
 
     @property
     def engine(self) -> str:
-        """What people call it."""
+        """The engine's name for display."""
         return self._kind
 
     @property
     def limited_by(self) -> str:
-        """Who limits memory and processes; empty where that is left to whoever starts it."""
+        """What limits memory and processes; empty where the caller has to."""
         return self._kind if self._engine.limits_resources else ""
 
     def problem(self) -> BackendProblem | None:
         return self._engine.problem
 
     def entry(self, plan: SandboxPlan) -> SandboxEntry:
-        """How this box is entered, once it was made ready: of the variables, those of the last command come inside."""
+        """Valid after `prepare`: the variables passed in are those of the last prepared command."""
         argv = run_arguments(
             plan, self._engine, order_mounts(plan.mounts, mount_points()), passed_variable_names(plan, self._names)
         )
-        # What podman starts is below it; what docker starts is below its service.
+        # Containers of podman are children of its client; those of docker are children of its service.
         return SandboxEntry(tuple(argv), PROXY_BY_SOCKET, env=self._engine.env, gets_group_signals=self._kind == PODMAN)
 
     def prepare(self, plan: SandboxPlan, command: Command) -> str:
-        """See to it that the empty image is there, and nothing of an earlier command."""
+        """Make sure that the empty image exists, and that no container of an earlier command does."""
         self._names = tuple(name for name, _ in command.env)
         if why := _missing_mount_point(plan, PODMAN_FILES if self._kind == PODMAN else DOCKER_FILES):
             return why
@@ -309,7 +308,7 @@ class Container:
         return self._ensure_image()
 
     def clean_up(self, plan: SandboxPlan) -> None:
-        """End the container if it is still there."""
+        """Remove the container if it still exists."""
         how = ("--ignore", "--time", "0") if self._kind == PODMAN else ()
         self._call("rm", "--force", *how, container_name(plan), timeout_s=REMOVE_TIMEOUT_S)
 
@@ -328,7 +327,7 @@ class Container:
 
 
 def container_name(plan: SandboxPlan) -> str:
-    """What the container of this box is called, also by a later process of ours."""
+    """Name of the container of a plan; the same in every process of this program."""
     import hashlib
 
     return "ralph-" + hashlib.sha256(f"{plan.root}\0{plan.temp}".encode(errors="surrogateescape")).hexdigest()[:16]
@@ -337,7 +336,7 @@ def container_name(plan: SandboxPlan) -> str:
 def run_arguments(
     plan: SandboxPlan, engine: ContainerEngine, mounts: Iterable[Mount], names: Iterable[str]
 ) -> Iterator[str]:
-    """The engine's argument list up to the image."""
+    """The engine's argument list up to and including the image."""
     podman = engine.kind == PODMAN
     yield engine.program
     if engine.runtime:
@@ -390,14 +389,14 @@ def _mount_argument(mount: Mount) -> tuple[str, str]:
 
 
 def _csv_field(text: str) -> str:
-    """One field of what engines read as a line of comma-separated values."""
+    """One field of the engine's comma-separated --mount syntax."""
     if "\n" in text or "\r" in text:
         raise Refused(f"a container cannot mount {text.partition('=')[2]!a}: choose a path without such characters")
     return '"' + text.replace('"', '""') + '"' if set(text) & set(',"') else text
 
 
 def _missing_mount_point(plan: SandboxPlan, files: Iterable[str]) -> str:
-    """Which file the engine would have to make in a folder of the machine, and how to help it."""
+    """A file that the engine would have to create on the host, with a remedy; empty if there is none."""
     covers = {mount.path: mount.host_path for mount in plan.mounts if mount.kind != EMPTY_FOLDER}
     for file in files:
         folder, name = os.path.split(file)

@@ -22,7 +22,7 @@ SOCKET_CAVEAT = (
 
 
 def sandbox_json(backend: Backend, plan: SandboxPlan) -> dict[str, Json]:
-    """For programs."""
+    mechanism, enforced = _enforced_limits(backend, plan)
     return {
         "name": backend.name,
         "strength": backend.strength,
@@ -37,14 +37,15 @@ def sandbox_json(backend: Backend, plan: SandboxPlan) -> dict[str, Json]:
         "allowLocalPorts": list(plan.egress.local_ports),
         "variables": list(plan.passed_variables),
         "limits": {
-            "by": (by := _enforced_limits(backend, plan))[0], "held": list(by[1]), "memoryBytes": plan.limits.memory_bytes,
+            "by": mechanism,
+            "held": list(enforced),
+            "memoryBytes": plan.limits.memory_bytes,
             "processes": plan.limits.processes,
         },
-    }  # fmt: skip
+    }
 
 
 def sandbox_lines(backend: Backend, plan: SandboxPlan) -> Iterator[str]:
-    """For people."""
     yield f"sandbox {backend.name}, {backend.strength}"
     yield from (f"  weak point: {clause}" for clause in _weak_points(backend))
     yield "may be written:"
@@ -66,7 +67,7 @@ def sandbox_lines(backend: Backend, plan: SandboxPlan) -> Iterator[str]:
 
 
 def _weak_points(backend: Backend) -> tuple[str, ...]:
-    """What it does not hold, with what no kind holds that shows the project by mounts."""
+    """Weaknesses of the back end, with the one that all back ends with mounts share."""
     return (
         (*backend.weaknesses, SOCKET_CAVEAT) if backend.protects_paths and backend.can_remount else backend.weaknesses
     )
@@ -81,7 +82,7 @@ def _limit_lines(backend: Backend, plan: SandboxPlan) -> str:
 
 
 def _enforced_limits(backend: Backend, plan: SandboxPlan) -> tuple[str, tuple[str, ...]]:
-    """By whom, and what."""
+    """The mechanism and what it limits."""
     if own := getattr(backend, "limited_by", ""):
         return own, ("memory", "processes")
     by = find_limit_mechanism(plan.limits)
@@ -89,7 +90,7 @@ def _enforced_limits(backend: Backend, plan: SandboxPlan) -> tuple[str, tuple[st
 
 
 def _paths_with_access(plan: SandboxPlan, kind: str) -> Iterator[str]:
-    """Places of this kind, those aside that something covers, or that only keep a folder above a protected path."""
+    """Mounts of this kind, without covers and without folders that are only pinned above a protected path."""
     for at, mount in enumerate(plan.mounts):
         covered = mount.source == os.devnull or mount.source.endswith("/empty")
         if (
@@ -101,6 +102,6 @@ def _paths_with_access(plan: SandboxPlan, kind: str) -> Iterator[str]:
 
 
 def _format_limit(mounts: Sequence[Mount], path: str) -> str:
-    """The kind of the place that a path lies in; empty where it lies in none."""
+    """The kind of the innermost mount above a path; empty if there is none."""
     around = [one for one in mounts if path.startswith(one.path.rstrip("/") + "/")]
     return around[-1].kind if around else ""

@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     from ralphproof.sandbox.plan import Mount, SandboxPlan
 
 
-# The two programs of Docker's sandboxes, `sbx` and the older `docker sandbox`, as far as both are the same.
-#
-# Nobody is there to answer a question: each call has a closed stdin and a limit of time.
+# What `sbx` and the older `docker sandbox` have in common. Calls have a closed stdin and a timeout, because nobody can
+# answer a question.
 
 
 SBX, DOCKER = "sbx", "docker"
 ANSWER_TIMEOUT_S, WORK_TIMEOUT_S, CREATE_TIMEOUT_S = 30.0, 120.0, 900.0  # the first one of a kind loads an image
-# Agents that have a template of their own; any other is put into a plain one.
+# Agents with a template of their own; others use the shell template.
 TEMPLATES = ("claude", "codex", "copilot", "gemini", "kiro", "opencode")
 SBX_TEMPLATES = (*TEMPLATES, "cursor", "droid")
 SHELL_TEMPLATE = "shell"
@@ -38,14 +37,14 @@ DOCKER_ADVICE = "start Docker Desktop 4.58 or later and enable its sandboxes, or
 
 @value
 class ExistingSandbox:
-    """A sandbox that is there. `workspaces` are folders, some with `:ro`; None where the program does not say."""
+    """A sandbox as `ls` lists it. `workspaces` are folders, some with `:ro`; None if the program does not list them."""
 
     name: str
     workspaces: tuple[str, ...] | None
 
 
 class DockerCli:
-    """One of the two; `program` is its path, None: neither is installed."""
+    """One of the two programs; `program` is its path, None if neither is installed."""
 
     def __init__(
         self, kind: str, program: str | None, environ: Mapping[str, str], answer_s: float | None = None
@@ -54,14 +53,14 @@ class DockerCli:
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """What every call begins with."""
+        """The words that every call begins with."""
         return (self._program or self.kind, *(() if self.kind == SBX else ("sandbox",)))
 
     def call(self, *words: str, timeout_s: float | None = None) -> ProgramOutput:
         return run_program((*self.prefix, *words), timeout_s=timeout_s or self._answer_s, env=self._environ)
 
     def problem(self) -> BackendProblem | None:
-        """Why it cannot be used, and how to mend that."""
+        """Why it cannot be used, with a remedy."""
         if not self._program:
             return BackendProblem(
                 "neither sbx nor docker is installed", "install Docker's sbx: https://docs.docker.com/ai/sandboxes/"
@@ -74,7 +73,7 @@ class DockerCli:
         return BackendProblem(found, mend) if isinstance(found, str) else None
 
     def identity(self) -> str:
-        """Tells this program from others that may come to be in its place; empty where there is none."""
+        """Identifies this installation of the program; changes when it is replaced. Empty if there is none."""
         import os
 
         try:
@@ -86,11 +85,11 @@ class DockerCli:
         return f"{path} {state.st_size} {state.st_mtime_ns} {version}"
 
     def template(self, agent: str) -> str:
-        """What a sandbox for this agent is made from."""
+        """Template of the sandbox for this agent."""
         return agent if agent in (SBX_TEMPLATES if self.kind == SBX else TEMPLATES) else SHELL_TEMPLATE
 
     def sandboxes(self) -> tuple[ExistingSandbox, ...] | str:
-        """All that are there, or why they cannot be told."""
+        """All existing sandboxes, or why they cannot be listed."""
         answer = self.call("ls", "--json")
         answered = _parse_json_answer(answer.out) if answer.good else None
         listed = answered.get("vms", answered.get("sandboxes")) if isinstance(answered, dict) else answered
@@ -99,7 +98,7 @@ class DockerCli:
         return tuple(_parse_existing_sandbox(one) for one in listed if isinstance(one, dict))
 
     def create(self, name: str, template: str, workspaces: Iterable[str]) -> str:
-        """Make one; why that failed, if it did."""
+        """Create a sandbox; the reason if that failed."""
         made = self.call("create", "--name", name, template, *workspaces, timeout_s=CREATE_TIMEOUT_S)
         return "" if made.good else f"the sandbox cannot be made: {made.why}"
 
@@ -108,24 +107,24 @@ class DockerCli:
         return "" if gone.good else f"the sandbox cannot be removed: {gone.why}"
 
     def stop(self, name: str) -> str:
-        """Stop it; the next command in it starts it again, with the files as they are outside."""
+        """Stop it. The next command starts it again with the current files of the host."""
         stopped = self.call("stop", name, timeout_s=WORK_TIMEOUT_S)
         return "" if stopped.good else f"the sandbox cannot be stopped: {stopped.why}"
 
     def exec(self, name: str, *argv: str, root: bool = False) -> str:
-        """Run a small program in it, by root or by the agent's user; why that failed, if it did."""
+        """Run a small program inside, as root or as the agent's user; the reason if that failed."""
         done = self.call("exec", *(("-u", "root") if root else ()), name, *argv, timeout_s=WORK_TIMEOUT_S)
         return "" if done.good else f"{argv[0]} failed in the sandbox: {done.why}"
 
     def set_policy(self, name: str, hosts: Iterable[str], dropped: Iterable[str]) -> str:
-        """Let it reach these hosts and nothing else; `dropped` are those that it might reach before."""
+        """Allow these hosts and no others; `dropped` are hosts that were allowed before."""
         words = [word for host in hosts for word in ("--allow-host", host)]
         words += [word for host in dropped for word in ("--block-host", host)]
         done = self.call("network", "proxy", name, "--policy", "deny", *words, timeout_s=WORK_TIMEOUT_S)
         return "" if done.good else f"the network policy cannot be set: {done.why}"
 
     def policy(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-        """What sbx lets every sandbox of the machine reach, and what not; None where it does not say."""
+        """Hosts that sbx allows and denies for every sandbox of the machine; None if it does not say."""
         answer = self.call("policy", "ls", "--json")
         answered = _parse_json_answer(answer.out) if answer.good else None
         rules = answered.get("rules") if isinstance(answered, dict) else None
@@ -145,7 +144,7 @@ def _parse_existing_sandbox(answered: dict[str, Any]) -> ExistingSandbox:
 
 
 def _parse_json_answer(text: str) -> Any:
-    """The JSON in an answer; a service that had to be started first may have said so before it."""
+    """The JSON part of the output; a service that had to be started may print lines before it."""
     import json
 
     lines = text.splitlines()
@@ -156,10 +155,8 @@ def _parse_json_answer(text: str) -> Any:
         return None
 
 
-# What has to be remembered of a sandbox that keeps copies of the project's files.
-#
-# A file that was copied into it once is never copied again: an edit made outside later is ignored there until the sandbox
-# is stopped (Docker Desktop 4.58).
+# Stored state of a sandbox that keeps copies of the project's files. A file is copied into it only once: later edits on
+# the host are ignored until the sandbox is stopped (Docker Desktop 4.58).
 
 
 SKIPPED_FOLDER = ".git/objects"  # large, and never changed in place
@@ -167,10 +164,10 @@ SKIPPED_FOLDER = ".git/objects"  # large, and never changed in place
 
 @value
 class DockerSandboxState:
-    """One sandbox as we left it.
+    """Stored state of one sandbox.
 
-    `links` lie in the home of its user. `hosts` are what it may reach, by the agent that asked for them. `files` are
-    those of the project, when it was quiet; None: nobody looked.
+    `links` are links in the home of its user. `hosts` are allowed hosts by agent. `files` are the project's files when
+    they were last stable; None if they were never scanned.
     """
 
     workspaces: tuple[str, ...] = ()
@@ -180,7 +177,7 @@ class DockerSandboxState:
 
 
 def read_sandbox_state(path: str) -> DockerSandboxState | None:
-    """What was remembered; None where nothing was, or nobody can read it."""
+    """The stored state; None if there is none or it cannot be read."""
     import json
 
     try:
@@ -192,7 +189,7 @@ def read_sandbox_state(path: str) -> DockerSandboxState | None:
 
 
 def write_sandbox_state(path: str, state: DockerSandboxState) -> None:
-    """Whole or not at all, for the user's eyes alone."""
+    """Written atomically, readable by the user alone."""
     import json
 
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -204,7 +201,7 @@ def write_sandbox_state(path: str, state: DockerSandboxState) -> None:
 
 
 def scan_project_files(root: str) -> dict[str, str]:
-    """Every file of the project with its size and the time of its last change."""
+    """Every file of the project with its size and modification time."""
     found: dict[str, str] = {}
     folders = [""]
     while folders:
@@ -229,12 +226,14 @@ def scan_project_files(root: str) -> dict[str, str]:
 
 
 def find_stale_files(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Files that the sandbox has, and that were changed or removed outside since. New ones are copied into it."""
+    """Files that the sandbox has a copy of and that were changed or removed on the host. New files are copied by
+    themselves.
+    """
     return tuple(path for path, state in then.items() if now.get(path) != state)
 
 
 def wait_until_unchanged(root: str, pause_s: float, pauses: int, sleep: Callable[[float], None]) -> dict[str, str]:
-    """The files, once two looks are the same; after so many pauses, as they are."""
+    """The project's files, once two scans agree, or after this many pauses."""
     seen = scan_project_files(root)
     for _ in range(pauses):
         sleep(pause_s)
@@ -248,7 +247,7 @@ def wait_until_unchanged(root: str, pause_s: float, pauses: int, sleep: Callable
 # What a box means to a virtual machine that has tools of its own: which folders, links, variables and hosts.
 
 
-# What it has of its own; so do folders in the user's home that begin with a dot.
+# Folders that the machine has itself; it also has dot folders of the home.
 GUEST_FOLDERS = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/snap", "/var", "/run",
     "/proc", "/sys", "/System", "/Library", "/Applications", "/private/etc", "/private/var", "/home/linuxbrew",
@@ -258,7 +257,7 @@ CLAUDE, CLAUDE_FOLDER, CLAUDE_FILE = "claude", ".claude", ".claude.json"
 
 
 def guest_workspaces(plan: SandboxPlan) -> tuple[str, ...]:
-    """The folders that the machine gets: the project first, what may only be read with `:ro`."""
+    """Folders for the virtual machine: the project first, read-only ones with `:ro`."""
     written = [mount.host_path for mount in plan.mounts if mount.kind == WRITABLE and _is_outside_project(mount, plan)]
     read = [
         mount.host_path
@@ -270,13 +269,13 @@ def guest_workspaces(plan: SandboxPlan) -> tuple[str, ...]:
 
 
 def _is_outside_project(mount: Mount, plan: SandboxPlan) -> bool:
-    """A folder that is not in the project, nor where one command alone keeps things."""
+    """Whether it is a folder outside the project and outside the folders of a single command."""
     inside = any(is_within(mount.host_path, place) for place in (plan.root, plan.temp, plan.cwd) if place)
     return not inside and os.path.isdir(mount.host_path)
 
 
 def _is_user_folder(mount: Mount, plan: SandboxPlan) -> bool:
-    """Whether it is the user's, not a part of the system, of a tool, or of ourselves."""
+    """Whether it is the user's own, not part of the system, of a tool or of this program."""
     if mount.host_path != mount.path:
         return False
     if is_within(mount.path, plan.home):
@@ -286,12 +285,14 @@ def _is_user_folder(mount: Mount, plan: SandboxPlan) -> bool:
 
 
 def guest_cwd(plan: SandboxPlan) -> str:
-    """Where a command begins. A folder that is one command's own is not there: folders cannot be added to a machine."""
+    """Working directory inside. A folder that belongs to one command is missing there: folders cannot be added to a
+    machine.
+    """
     return plan.cwd if plan.cwd and is_within(plan.cwd, plan.root) else "/tmp" if plan.cwd else plan.root  # noqa: S108 (its own)
 
 
 def guest_home_links(plan: SandboxPlan, agent: str) -> tuple[tuple[str, str], ...]:
-    """What lies in the home of the user inside: names from there, and the folders outside that they lead to."""
+    """Links in the home of the user inside: their names, and their targets on the host."""
     written = [mount for mount in plan.mounts if mount.kind == WRITABLE and _is_outside_project(mount, plan)]
     links = [(os.path.relpath(mount.path, plan.home), mount.host_path) for mount in written
              if mount.host_path != mount.path and is_within(mount.path, plan.home)]  # fmt: skip
@@ -304,8 +305,9 @@ def guest_home_links(plan: SandboxPlan, agent: str) -> tuple[tuple[str, str], ..
 
 
 def _ensure_settings_file(path: str) -> str:
-    """A file of settings that is there: Claude Code 2.0 fails on one that is empty. A link is not followed: the agent
-    may have put it there."""
+    """Create a settings file if it is missing: Claude Code 2.0 fails on an empty one. A link is not followed, because
+    the agent may have put it there.
+    """
     if os.path.islink(path):
         os.unlink(path)
     if not os.path.exists(path) or not os.path.getsize(path):
@@ -316,7 +318,7 @@ def _ensure_settings_file(path: str) -> str:
 
 
 def guest_variable_names(plan: SandboxPlan, env: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """The variables that come inside, without those that it has of its own, or that name a place it has not."""
+    """Variables to pass in, without those that the machine has itself or that name a path it lacks."""
     places = [one.removesuffix(":ro") for one in guest_workspaces(plan)]
     there = [name for name, text in env if all(_is_known_path(part, places) for part in text.split(os.pathsep))]
     return tuple(name for name in passed_variable_names(plan, there) if name not in GUEST_VARIABLES)
@@ -327,18 +329,18 @@ def _is_known_path(text: str, places: Iterable[str]) -> bool:
 
 
 def guest_hosts(plan: SandboxPlan) -> tuple[str, ...]:
-    """What may be reached, as the machine's proxy is told it; services of this machine are `localhost` to that."""
+    """Allowed hosts in the syntax of the machine's proxy, for which services of this machine are `localhost`."""
     named = [host.removeprefix("private:") for host in plan.egress.hosts]
     return tuple(dict.fromkeys((*named, *(f"localhost:{port}" for port in plan.egress.local_ports))))
 
 
 def is_denied_by_policy(host: str, allowed: Iterable[str], denied: Iterable[str]) -> bool:
-    """Whether a policy keeps a host back; what it denies is denied whatever it allows."""
+    """Whether a policy denies a host; denials win."""
     return any(_rule_covers(rule, host) for rule in denied) or not any(_rule_covers(rule, host) for rule in allowed)
 
 
 def _rule_covers(rule: str, host: str) -> bool:
-    """`**` is everything, `*.name` what lies below a name; a rule without a port is for all of them."""
+    """`**` matches everything, `*.name` what is below a name; a rule without a port matches all ports."""
     name, _, port = host.partition(":")
     ruled, _, only = rule.partition(":")
     if only and only != (port or "443"):
@@ -350,15 +352,14 @@ def _rule_covers(rule: str, host: str) -> bool:
     return name == ruled
 
 
-# Docker's sandboxes: a small virtual machine for each project, with tools of its own.
-#
-# It is made once, set up, and entered for every command. The agent's state lies outside of it, so a login outlives it.
+# A micro virtual machine for each project, created once and entered for every command. The agent's state is kept
+# outside of it, so a login outlives it.
 
 
 GUEST_HOME = "/home/agent"  # of the user inside
 DEFAULT_IDENTITY = ("Ralph Loop", "ralph@localhost")
 POLL_S, MAX_POLLS = 1.0, 10
-# Lay links into the home of the user inside: sh HOME [NAME TARGET ...]
+# Create links in the home of the user inside: sh HOME [NAME TARGET ...]
 LINK_SCRIPT = """set -e
 home=$1; shift
 while [ $# -gt 1 ]; do
@@ -368,7 +369,7 @@ while [ $# -gt 1 ]; do
 done"""
 IDENTITY_SCRIPT = 'git config --global user.name "$1" && git config --global user.email "$2" && \
 git config --global safe.directory "*"'
-# End what has this in its environment, until nothing has: sh NAME=VALUE
+# Kill processes with this variable in their environment until there are none: sh NAME=VALUE
 END_SCRIPT = """for round in 1 2 3 4 5; do
   left=0
   for file in $(grep -lzxFe "$1" /proc/[0-9]*/environ 2>/dev/null); do
@@ -376,7 +377,7 @@ END_SCRIPT = """for round in 1 2 3 4 5; do
   done
   [ $left = 0 ] && exit 0
 done"""
-# A program that is not where it is outside is found by its name.
+# A program that is missing at its host path is looked up by name.
 START_SCRIPT = 'command -v "$1" >/dev/null 2>&1 || { named=${1##*/}; shift; set -- "$named" "$@"; }; exec "$@"'
 UNPROTECTED_PATHS_WEAKNESS = "protected paths are not held: a change of one is found afterwards"
 MACHINE_POLICY_WEAKNESS = (
@@ -386,7 +387,7 @@ MACHINE_POLICY_WEAKNESS = (
 
 @value
 class GuestCommand:
-    """A command and its sandbox: what that is called and made from, the mark of the command, and its variables."""
+    """A command in its sandbox: name and template of the sandbox, mark and variables of the command."""
 
     name: str
     template: str
@@ -395,7 +396,7 @@ class GuestCommand:
 
 
 class DockerSandbox:
-    """`sbx` or `docker sandbox`; nothing of ours runs inside, and it has a proxy of its own."""
+    """`sbx` or `docker sandbox`. No program of ours runs inside, and the machine has its own proxy."""
 
     name = "docker-sandbox"
     protects_paths = False
@@ -407,7 +408,7 @@ class DockerSandbox:
         self, kind: str, program: str | None, environ: Mapping[str, str] | None = None,
         *, agent: str = "", pause_s: float = POLL_S, answer_s: float | None = None,
     ) -> None:  # fmt: skip
-        """`kind` is sbx or docker, `program` its path. `agent` is whose template commands get that name none."""
+        """`kind` is sbx or docker, `program` its path. `agent` selects the template of commands that name no agent."""
         self._environ = dict(os.environ if environ is None else environ)
         self._cli, self.engine = DockerCli(kind, program, self._environ, answer_s), kind
         self._agent, self._pause_s = agent, pause_s
@@ -419,7 +420,7 @@ class DockerSandbox:
         )
 
     def serve(self, agent: str, folder: str) -> None:
-        """Whose template commands get that name no agent, and where that one's state is: all share one sandbox."""
+        """Set the agent whose template commands without an agent use, and its state folder: all share one sandbox."""
         os.makedirs(folder, mode=0o700, exist_ok=True)
         self._agent, self._agent_folders = agent, (folder,)
 
@@ -427,14 +428,14 @@ class DockerSandbox:
         return self._cli.problem()
 
     def entry(self, plan: SandboxPlan) -> SandboxEntry:
-        """How this box is entered, once it was made ready."""
+        """Valid after `prepare`."""
         guest = self._guests.get(plan.temp) or self._guest_command(plan, "")
         named = [word for name in guest.variables or guest_variable_names(plan, ()) for word in ("-e", name)]
         begin = (*self._cli.prefix, "exec", "-i", *named, "-w", guest_cwd(plan), guest.name)
         return SandboxEntry((*begin, "sh", "-c", START_SCRIPT, "sh"), PROXY_BUILT_IN, no_entrypoint=True)
 
     def prepare(self, plan: SandboxPlan, command: Command) -> str:
-        """See to it that the sandbox is there, set up, on the right policy, and has the files as they are."""
+        """Make sure that the sandbox exists, is set up, has the right policy and the current files."""
         guest = replace(
             self._guest_command(plan, command.agent),
             mark=command.mark,
@@ -463,7 +464,7 @@ class DockerSandbox:
     def _recreate(
         self, guest: GuestCommand, plan: SandboxPlan, command: Command, state: DockerSandboxState | None, there: bool
     ) -> str:
-        """A sandbox with all the folders that were ever wanted in it: they cannot be added to one."""
+        """Create a sandbox with every folder that was ever needed: folders cannot be added to an existing one."""
         if there and (why := self._cli.remove(guest.name)):
             return why
         before = state or DockerSandboxState()
@@ -477,7 +478,7 @@ class DockerSandbox:
     def _set_up(
         self, guest: GuestCommand, plan: SandboxPlan, command: Command, state: DockerSandboxState, fresh: bool
     ) -> str:
-        """Policy first; then links and, in a sandbox that nobody set up, the name for commits."""
+        """Set the policy first, then links and, in a new sandbox, the name for commits."""
         before = dict(state.hosts or {})
         asked = before | {command.agent: guest_hosts(plan)}
         if self._cli.kind != SBX and (fresh or asked != before):
@@ -495,7 +496,7 @@ class DockerSandbox:
         return ""
 
     def clean_up(self, plan: SandboxPlan) -> None:
-        """End what the command left behind inside, and wait for its files."""
+        """End processes that the command left inside, and wait until its files are synchronised."""
         guest = self._guests.pop(plan.temp, None)
         if guest is None:
             return
@@ -505,17 +506,17 @@ class DockerSandbox:
         write_sandbox_state(self._state_file(guest.name), replace(state, files=files))
 
     def has_passed_self_test(self) -> bool:
-        """Whether this very program was tried out, and what it made held."""
+        """Whether this very installation passed the self-test before."""
         return bool(version := self._cli.identity()) and _read_text(self._self_test_file()) == version
 
     def record_self_test(self) -> None:
-        """Remember that it was tried out."""
+        """Record that this installation passed the self-test."""
         os.makedirs(self._state_folder(), mode=0o700, exist_ok=True)
         with open(self._self_test_file(), "w", encoding="utf-8") as file:
             file.write(self._cli.identity())
 
     def remove(self, plan: SandboxPlan) -> None:
-        """Remove the machine of this box, with what is remembered of it."""
+        """Remove the machine of this plan and its stored state."""
         name = self._guest_command(plan, "").name
         found = self._cli.sandboxes()
         if not isinstance(found, str) and any(one.name == name for one in found):
@@ -525,12 +526,12 @@ class DockerSandbox:
                 os.unlink(path)
 
     def denied_hosts(self, plan: SandboxPlan) -> tuple[str, ...]:
-        """Hosts of the list that the machine's own policy keeps back; it is the user's, and never changed."""
+        """Hosts of the allow-list that the machine's own policy denies; that policy is never changed."""
         policy = self._cli.policy() if self._cli.kind == SBX else None
         return () if policy is None else tuple(host for host in guest_hosts(plan) if is_denied_by_policy(host, *policy))
 
     def _guest_command(self, plan: SandboxPlan, agent: str) -> GuestCommand:
-        """Commands that name no agent go where the last one was that did."""
+        """A command that names no agent uses the sandbox of the last agent."""
         template = self._cli.template(agent or self._last_agent(plan) or self._agent)
         if agent:
             self._remember_agent(plan, agent)
@@ -555,20 +556,20 @@ class DockerSandbox:
         return os.path.join(self._state_folder(), f"tried-{self._cli.kind}")
 
     def _state_folder(self) -> str:
-        """Outside of everything that a sandbox gets."""
+        """Outside of every folder that a sandbox gets."""
         env = self._environ
         home = env.get("XDG_STATE_HOME") or os.path.join(env.get("HOME") or os.path.expanduser("~"), ".local", "state")
         return os.path.join(env.get("RALPH_STATE_DIR") or os.path.join(home, "ralphproof"), "docker-sandbox")
 
     def _identity(self) -> tuple[str, str]:
-        """The user's own name and address in commits."""
+        """The user's name and address for commits."""
         said = [run_program(("git", "config", "--global", "--get", key), timeout_s=10.0, env=self._environ).out.strip()
                 for key in ("user.name", "user.email")]  # fmt: skip
         return said[0] or DEFAULT_IDENTITY[0], said[1] or DEFAULT_IDENTITY[1]
 
 
 def sandbox_name(root: str, template: str) -> str:
-    """What the sandbox of a project is called: two projects never share one, and no name begins another."""
+    """Unique for a project and template; no name is a prefix of another."""
     import hashlib
     import re
 

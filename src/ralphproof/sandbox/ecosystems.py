@@ -1,7 +1,7 @@
 """Package ecosystems: how a project is recognised, its registries, caches and variables.
 
-What tools do with a cache that they may only read was measured: pip 23, npm 11, cargo 1.95, Maven 3.8. What is said of
-others is from their documentation.
+How tools behave with a read-only cache was measured for pip 23, npm 11, cargo 1.95 and Maven 3.8; for the others it is
+from their documentation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ SKIPPED_FOLDERS = ("node_modules", "vendor", "target", "build", "dist", "venv", 
 
 @value
 class ToolFolder:
-    """A folder that tools keep something in, from the home. `variable` moves it. `shown_parts` are what is shown of it."""
+    """A folder of tools, relative to the home. `variable` relocates it. `shown_parts` are the parts that are mounted;
+    empty: all.
+    """
 
     folder: str
     variable: str = ""
@@ -30,11 +32,11 @@ class ToolFolder:
 
 @value
 class Ecosystem:
-    """One ecosystem. An entry of `marker_files` that begins with a star stands for every name with that end.
+    """One package ecosystem. An entry of `marker_files` that begins with a star matches every name with that suffix.
 
-    `tool_folders` are shown read-only. `variables` stay as the user has set them. `offline_settings` are what its tools are told where
-    its registries cannot be called: to make do with what is there. Where they can be, `online_settings` is told besides: what
-    is fetched has to be written, so the tools then have a cache of their own.
+    `tool_folders` are mounted read-only. `variables` are passed in as the user has set them. `offline_settings` are set
+    always: they make tools use what is installed. `online_settings` are set as well where its registries can be
+    reached: downloads must be written somewhere, so tools then get a cache of their own.
     """
 
     name: str
@@ -75,9 +77,10 @@ PYPI = Ecosystem(
         "HATCH_DATA_DIR", "PRE_COMMIT_HOME", "PLAYWRIGHT_BROWSERS_PATH", "PYTEST_ADDOPTS", "PYENV_ROOT",
         "PYENV_VERSION",
     ),
-    # pip does not use a cache that it may not write, and uv does not start with one. Neither is shown theirs.
+    # pip ignores a cache that it may not write, and uv does not start with one: neither gets the user's.
     (
-        ("PIP_CACHE_DIR", CACHE_PLACEHOLDER + "/pip"), ("PIP_DISABLE_PIP_VERSION_CHECK", "1"), ("UV_CACHE_DIR", CACHE_PLACEHOLDER + "/uv"),
+        ("PIP_CACHE_DIR", CACHE_PLACEHOLDER + "/pip"), ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
+        ("UV_CACHE_DIR", CACHE_PLACEHOLDER + "/uv"),
         ("UV_LINK_MODE", "copy"), ("UV_PYTHON_DOWNLOADS", "never"),
     ),
 )  # fmt: skip
@@ -96,7 +99,7 @@ NPM = Ecosystem(
         "PLAYWRIGHT_BROWSERS_PATH", "NODE_ENV", "NODE_PATH", "NVM_DIR", "NVM_BIN", "VOLTA_HOME", "FNM_DIR",
         "FNM_MULTISHELL_PATH", "PNPM_HOME", "BUN_INSTALL", "N_PREFIX",
     ),
-    # npm installs from a cache that it may only read, and says nothing of logs that it cannot write.
+    # npm installs from a read-only cache, and does not complain about logs that it cannot write.
     (
         ("npm_config_prefer_offline", "true"), ("npm_config_update_notifier", "false"), ("npm_config_audit", "false"),
         ("npm_config_fund", "false"),
@@ -112,8 +115,8 @@ CARGO = Ecosystem(
     ("index.crates.io", "static.crates.io", "crates.io"),
     (ToolFolder("~/.cargo", "CARGO_HOME", ("bin", "registry", "git", "config.toml", "config")),),
     ("CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "RUST_BACKTRACE", "RUST_LOG", "RUSTFLAGS", "CARGO_TERM_COLOR"),
-    # It builds from a registry that it may only read, as long as everything in it is unpacked. Where something is
-    # missing this makes it say so, and not that an index cannot be written.
+    # Builds from a read-only registry if everything in it is unpacked. Where something is missing, this setting makes
+    # the error message say so, instead of that an index cannot be written.
     (("CARGO_NET_OFFLINE", "true"), ("RUSTUP_AUTO_INSTALL", "0")),
     (("CARGO_NET_OFFLINE", "false"), ("CARGO_HOME", CACHE_PLACEHOLDER + "/cargo")),
 )  # fmt: skip
@@ -121,14 +124,15 @@ GO = Ecosystem(
     "go", ("golang",), ("go.mod", "go.work"), ("proxy.golang.org", "sum.golang.org"),
     (ToolFolder("~/go/pkg/mod", "GOMODCACHE"), ToolFolder("~/go", "GOPATH", ("bin", "pkg/mod"))),
     ("GOPATH", "GOMODCACHE", "GOROOT", "GOFLAGS", "GOOS", "GOARCH", "CGO_ENABLED", "GO111MODULE"),
-    # Modules that are unpacked need no writing. Results of compiling do.
-    (("GOCACHE", CACHE_PLACEHOLDER + "/go-build"), ("GOPROXY", "off"), ("GOTOOLCHAIN", "local"), ("GOTELEMETRY", "off")),
+    # Unpacked modules are only read; the build cache is written.
+    (("GOCACHE", CACHE_PLACEHOLDER + "/go-build"), ("GOPROXY", "off"), ("GOTOOLCHAIN", "local"),
+     ("GOTELEMETRY", "off")),
     (("GOMODCACHE", CACHE_PLACEHOLDER + "/go-mod"), ("GOPROXY", "file://{GOMODCACHE}/cache/download,https://proxy.golang.org")),
 )  # fmt: skip
 MAVEN = Ecosystem(
     "maven", ("java",), ("pom.xml", "mvnw"), MAVEN_HOSTS,
     (ToolFolder("~/.m2", "", ("repository", "wrapper")),), (*JVM_VARIABLES, "MAVEN_OPTS"),
-    # It builds from a repository that it may only read. Since 3.9 what it fetches can go to another one.
+    # Builds from a read-only repository. Since 3.9 downloads can go to another one.
     (),
     (("MAVEN_ARGS", f"-Dmaven.repo.local={CACHE_PLACEHOLDER}/maven -Dmaven.repo.local.tail={{~/.m2}}/repository"),),
 )  # fmt: skip
@@ -137,7 +141,7 @@ GRADLE = Ecosystem(
     ("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts", "gradlew"),
     (*MAVEN_HOSTS, "services.gradle.org", "downloads.gradle.org", "plugins.gradle.org", "plugins-artifacts.gradle.org"),
     (ToolFolder("~/.gradle", "GRADLE_USER_HOME", ("caches", "wrapper", "jdks")),), JVM_VARIABLES,
-    # It writes to its home whatever it does. The packages in another one it can be shown.
+    # Always writes to its home; packages of another home can be used read-only.
     (("GRADLE_USER_HOME", CACHE_PLACEHOLDER + "/gradle"), ("GRADLE_RO_DEP_CACHE", "{GRADLE_USER_HOME}/caches")),
 )  # fmt: skip
 RUBYGEMS = Ecosystem(
@@ -152,7 +156,7 @@ RUBYGEMS = Ecosystem(
 )  # fmt: skip
 PACKAGIST = Ecosystem(
     "packagist", ("php", "composer"), ("composer.json", "composer.lock"),
-    # What it installs comes from where it is developed.
+    # Packages are downloaded from their source repositories.
     ("packagist.org", "repo.packagist.org", "api.github.com", "codeload.github.com"),
     (
         ToolFolder("~/.cache/composer", "COMPOSER_CACHE_DIR"), ToolFolder("~/.composer", "", ("vendor", "cache")),
@@ -164,7 +168,8 @@ PACKAGIST = Ecosystem(
 )  # fmt: skip
 HEX = Ecosystem(
     "hex", ("elixir", "erlang"), ("mix.exs", "rebar.config"), ("hex.pm", "repo.hex.pm", "builds.hex.pm"),
-    (ToolFolder("~/.mix", "MIX_HOME"), ToolFolder("~/.hex", "HEX_HOME", ("packages",))), ("MIX_HOME", "MIX_ENV", "ERL_AFLAGS"),
+    (ToolFolder("~/.mix", "MIX_HOME"), ToolFolder("~/.hex", "HEX_HOME", ("packages",))),
+    ("MIX_HOME", "MIX_ENV", "ERL_AFLAGS"),
     (("HEX_OFFLINE", "1"),),
     (("HEX_OFFLINE", "0"), ("HEX_HOME", CACHE_PLACEHOLDER + "/hex")),
 )  # fmt: skip
@@ -174,7 +179,8 @@ NUGET = Ecosystem(
     (ToolFolder("~/.nuget/packages", "NUGET_PACKAGES"), DOTNET_FOLDER),
     ("NUGET_PACKAGES", "DOTNET_ROOT", "ASPNETCORE_ENVIRONMENT", "DOTNET_ENVIRONMENT"),
     (
-        ("DOTNET_CLI_HOME", CACHE_PLACEHOLDER + "/dotnet"), ("DOTNET_CLI_TELEMETRY_OPTOUT", "1"), ("DOTNET_NOLOGO", "1"),
+        ("DOTNET_CLI_HOME", CACHE_PLACEHOLDER + "/dotnet"), ("DOTNET_CLI_TELEMETRY_OPTOUT", "1"),
+        ("DOTNET_NOLOGO", "1"),
         ("NUGET_HTTP_CACHE_PATH", CACHE_PLACEHOLDER + "/nuget-http"),
     ),
     (("NUGET_PACKAGES", CACHE_PLACEHOLDER + "/nuget"), ("NUGET_FALLBACK_PACKAGES", "{NUGET_PACKAGES}")),
@@ -186,7 +192,7 @@ DENO = Ecosystem(
     (("DENO_NO_UPDATE_CHECK", "1"),),
     (("DENO_DIR", CACHE_PLACEHOLDER + "/deno"),),
 )  # fmt: skip
-# No project shows that it needs this: a place where everybody can put something is opened only by name.
+# Never detected: a site where anybody can publish is opened only by name.
 GITHUB = Ecosystem(
     "github", (), (),
     (
@@ -199,14 +205,14 @@ ECOSYSTEMS = (PYPI, NPM, CARGO, GO, MAVEN, GRADLE, RUBYGEMS, PACKAGIST, HEX, NUG
 
 
 def expand_host_entry(entry: str) -> tuple[str, ...]:
-    """The hosts that an entry of an allow-list stands for: those of an ecosystem, or itself."""
+    """Hosts of an allow-list entry: those of the named ecosystem, or the entry itself."""
     name = entry.strip().lower()
     meant = [one.hosts for one in ECOSYSTEMS if name == one.name or name in one.aliases]
     return tuple(dict.fromkeys(host for hosts in meant for host in hosts)) if meant else (entry,)
 
 
 def detect_ecosystems(root: str) -> tuple[Ecosystem, ...]:
-    """The ecosystems that a project is of, by the names at its top and one folder below."""
+    """Ecosystems of a project, by file names at its top and one folder below."""
     names, folders = _project_names(root)
     for folder in folders:
         names |= _project_names(os.path.join(root, folder))[0]
@@ -214,7 +220,7 @@ def detect_ecosystems(root: str) -> tuple[Ecosystem, ...]:
 
 
 def _project_names(folder: str) -> tuple[set[str], list[str]]:
-    """The names in a folder, and those of its folders that somebody works in."""
+    """Names in a folder, and its sub-folders that may hold source files."""
     names: set[str] = set()
     folders: list[str] = []
     try:
@@ -234,7 +240,7 @@ def _has_mark(mark: str, names: set[str]) -> bool:
 
 
 def ecosystem_variables(ecosystems: Iterable[Ecosystem], environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The user's variables that tools of these ecosystems are to know. An address may hold a login, so none is."""
+    """The user's variables for these ecosystems; a value with a URL is left out, since it may hold credentials."""
     named = dict.fromkeys(name for one in ecosystems for name in one.variables)
     return tuple(name for name in named if "://" not in environ.get(name, ""))
 
@@ -242,9 +248,9 @@ def ecosystem_variables(ecosystems: Iterable[Ecosystem], environ: Mapping[str, s
 def ecosystem_settings(
     ecosystems: Iterable[Ecosystem], hosts: Iterable[str], cache: str, environ: Mapping[str, str], home: str
 ) -> dict[str, str]:
-    """What tools of these ecosystems are told inside, over the user's own variables.
+    """Variables that are set for tools of these ecosystems.
 
-    `hosts` are those that can be called, `cache` is a folder of the project's own that can be written.
+    `hosts` is the allow-list, `cache` a writable folder of the project.
     """
     allowed = tuple(hosts)
     said: dict[str, str] = {}
@@ -261,13 +267,13 @@ def ecosystem_settings(
 
 
 def _allows_any_host(hosts: Iterable[str], allowed: tuple[str, ...]) -> bool:
-    """Whether an allow-list has one of these hosts, by its name, with a port, or by a star."""
+    """Whether an allow-list has one of these hosts, by name, with a port or by a wildcard."""
     plain = [entry.removeprefix("private:").removesuffix(":443") for entry in allowed]
     return any(host == one or (one.startswith("*.") and host.endswith(one[1:])) for host in hosts for one in plain)
 
 
 def _folder_placeholders(ecosystem: Ecosystem, environ: Mapping[str, str], home: str) -> Iterator[tuple[str, str]]:
-    """Where this ecosystem's places are, by their variables and their usual names in braces."""
+    """Actual paths of the tool folders, by `{variable}` or `{usual path}`."""
     for place in ecosystem.tool_folders:
         named = environ.get(place.variable, "") if place.variable else ""
         where = named if os.path.isabs(named) else expand_home(place.folder, home)

@@ -1,4 +1,4 @@
-"""EgressGateway: channel between sandbox and proxy; serves the connections that come out of a sandbox."""
+"""EgressGateway: the channel to the program inside a sandbox, and the server of its outgoing connections."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_REMARKS = 10  # refusals that are named
 
 
 class EgressGateway:
-    """Made before the program inside is started."""
+    """Created before the program inside is started."""
 
     def __init__(self, spec: LaunchSpec) -> None:
         self._spec, self._token, self._exit_code = spec, "", b""
@@ -63,11 +63,11 @@ class EgressGateway:
 
     @property
     def _port(self) -> int:
-        """Of the proxy, as it is seen from inside."""
+        """Port of the proxy as seen from inside."""
         return next((int(one.getsockname()[1]) for one, port in self._listeners.values() if port == 0), 0)
 
     def argv(self, inner: str, program: tuple[str, ...]) -> tuple[str, ...]:
-        """How the box is entered with this program in it."""
+        """Command line that enters the sandbox and runs this program."""
         entering = self._spec.entry.argv
         if self._spec.entry.no_entrypoint:
             return (*(word.replace(PORT_PLACEHOLDER, str(self._port)) for word in entering), *program)
@@ -79,7 +79,7 @@ class EgressGateway:
         return (*entering, *interpreter.script_command(inner, address, *program))
 
     def environment(self, env: dict[str, str]) -> dict[str, str]:
-        """What the program inside is started with."""
+        """Environment of the program that enters the sandbox."""
         from ralphproof.sandbox.environment import filter_environment
 
         plan, way = self._spec.plan, self._spec.entry
@@ -91,20 +91,20 @@ class EgressGateway:
         )
 
     def keep_channel_in_child(self) -> None:
-        """In the child, before it becomes the box: let it keep its end."""
+        """In the child, before it executes: keep its end of the channel open."""
         if self._remote_end is not None:
             os.set_inheritable(self._remote_end.fileno(), True)
 
     def close_remote_end(self) -> None:
-        """The child is there: its end of the channel is its own now."""
+        """In the parent, after the fork: the child has its own copy."""
         if self._remote_end is not None:
             self._remote_end.close()
 
     def serve(self, child: int) -> int:
         """Serve until the child ends; its exit code, negative for a signal.
 
-        One that only calls an engine may end first when all are asked to end (podman 4.3 does, for a user without
-        rights): then whoever is inside has a while to do so too, and how that one ended counts.
+        A client of a container engine may end before its container when all are asked to end (rootless podman 4.3):
+        then the program inside gets a grace period, and its exit code counts.
         """
         poll = select.poll()
         ended = _open_pidfd(child)
@@ -132,7 +132,7 @@ class EgressGateway:
         return int(self._exit_code) if self._exit_code.isdigit() else code
 
     def _on_channel_event(self, local_end: _socket.socket, poll: select.poll) -> None:
-        """Somebody comes to the meeting, or who came speaks or leaves."""
+        """The entrypoint connects, sends its exit code, or leaves."""
         if self.entered:
             if not self._read_exit_code():
                 poll.unregister(local_end)
@@ -144,7 +144,7 @@ class EgressGateway:
             poll.register(self._local_end, select.POLLIN)
 
     def _read_exit_code(self) -> bool:
-        """How the program ended, where somebody inside tells; whether somebody is there who may tell."""
+        """Read the exit code if the entrypoint sent it; whether the entrypoint may still send one."""
         if self._local_end is None or self._spec.entry.proxy_access != PROXY_BY_SOCKET or not self.entered:
             return False
         try:
@@ -157,7 +157,7 @@ class EgressGateway:
         return bool(data)
 
     def _handshake(self) -> list[int]:
-        """Say what is to be done inside, get the listeners, and say where they lead. New descriptors to look at."""
+        """Send orders to the entrypoint, receive its listeners, send the proxy variables; new descriptors to poll."""
         import json
 
         channel = self._accept_channel()
@@ -191,7 +191,7 @@ class EgressGateway:
         return self._local_end
 
     def _receive_listeners(self, channel: _socket.socket, ports: list[int]) -> bool:
-        """Take over the listeners that were made inside; whether somebody is there."""
+        """Take over the listeners that were opened inside; False if the entrypoint is gone."""
         data, rights, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(MAX_FDS * 4))
         if not data:
             return False
@@ -210,7 +210,7 @@ class EgressGateway:
         _thread.start_new_thread(server.serve, (connection,))
 
     def _server(self, port: int) -> EgressProxy | PortForward:
-        """Who serves a connection. What it needs is loaded when somebody calls."""
+        """The server of a port; 0 is the proxy. Loaded with the first connection."""
         from ralphproof.sandbox.egress_proxy import EgressAudit, EgressProxy, PortForward
         from ralphproof.sandbox.egress_rules import AllowList
 
@@ -223,7 +223,7 @@ class EgressGateway:
         return self._proxy
 
     def _proxy_variables(self) -> dict[str, str]:
-        """The variables by which programs find the proxy."""
+        """Variables by which programs find the proxy."""
         login = f"ralph:{self._token}@" if self._token else ""
         address = f"http://{login}127.0.0.1:{self._port}"
         names = ("http_proxy", "https_proxy", "all_proxy")
@@ -232,7 +232,7 @@ class EgressGateway:
         return created | {"no_proxy": direct, "NO_PROXY": direct, "NODE_USE_ENV_PROXY": "1"}
 
     def refusal_notes(self) -> list[str]:
-        """After the end: what was refused, for whoever reads the log of the program."""
+        """After the end: refused hosts, for the log of the program."""
         if self._audit is None:
             return []
         self._audit.close()
@@ -244,7 +244,7 @@ class EgressGateway:
         return [f"not on the allow-list, so not reached: {named} (--allow-host allows one)"] if blocked else []
 
     def close(self) -> None:
-        """Meet nobody any more."""
+        """Close all sockets."""
         for one in (self._local_end, self._remote_end, *(listener for listener, _ in self._listeners.values())):
             if one is not None:
                 one.close()
@@ -256,14 +256,14 @@ def _socket_pair() -> tuple[_socket.socket, _socket.socket]:
 
 
 def _wrap_socket(created: _socket.socket) -> socket.socket:
-    """The same as a socket of the library, whose connections are such sockets too."""
+    """A `socket.socket` of it, whose accepted connections are such sockets too."""
     import socket
 
     return socket.socket(fileno=created.detach())
 
 
 def _listen_in_folder(folder: str) -> _socket.socket:
-    """A socket in a folder of ours, whose path may be longer than the 107 letters that one can be bound by."""
+    """A Unix socket in this folder, bound through /proc because the path may exceed the limit of 107 bytes."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     address = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     created = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# What a program asks of the proxy, read strictly: whatever two servers could read in two ways is refused.
+# Proxy requests are parsed strictly: whatever two servers could read differently is refused.
 
 
 MAX_HEAD_BYTES = 65_536
@@ -22,14 +22,14 @@ _REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb"{1,32}) ([\x21-\x7e\x80-\xff]+) H
 _HEADER_FIELD = re.compile(rb"(" + _TOKEN + rb"+):([\t\x20-\x7e\x80-\xff]*)")
 _URL = re.compile(rb"(?i:http)://([^/?#]*)([/?][^#]*)?")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
-# What is between us and one of the two sides, and never passed on; so is whatever `Connection` names.
+# Hop-by-hop fields, never forwarded; neither are the fields that `Connection` names.
 _HOP_BY_HOP_FIELDS = {b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 _REWRITTEN_FIELDS = {b"host", b"content-length"}
 
 
 @value
 class ProxyRequest:
-    """One request. `target` is what the server is asked for, empty for CONNECT. `length` is of its body, or CHUNKED."""
+    """A request. `target` is the path and query, empty for CONNECT. `length` is that of its body, or CHUNKED."""
 
     method: str
     host: str
@@ -45,7 +45,7 @@ class ProxyRequest:
 
 
 def parse_request(head: bytes) -> ProxyRequest | str:
-    """The request whose lines these are, up to the empty one, which is not among them; or what is wrong with it."""
+    """Parse a request head without its final empty line; a string says what is wrong with it."""
     try:
         return _parse_request_lines(head)
     except ValueError as wrong:
@@ -83,7 +83,7 @@ def _parse_connect(target: bytes) -> tuple[str, int, bytes]:
 
 
 def _parse_url(url: bytes) -> tuple[str, int, bytes]:
-    """Host, port, and what the host is asked for."""
+    """Host, port and target."""
     found = _URL.fullmatch(url)
     if found is None:
         raise ValueError("this is a proxy: it wants CONNECT, or the whole http:// address")
@@ -100,7 +100,7 @@ def _parse_host_port(text: bytes, usual: int) -> tuple[str, int]:
 
 
 def _body_length(fields: tuple[tuple[bytes, bytes], ...], minor: bytes) -> int:
-    """The length of the body, told in one way alone."""
+    """Length of the body; ValueError if it is declared in two ways."""
     lengths = {value for name, value in fields if name.lower() == b"content-length"}
     codings = [value.lower() for name, value in fields if name.lower() == b"transfer-encoding"]
     if codings:
@@ -113,7 +113,7 @@ def _body_length(fields: tuple[tuple[bytes, bytes], ...], minor: bytes) -> int:
 
 
 def forwarded_head(request: ProxyRequest, host: str) -> bytes:
-    """The head of the request for the server itself, with this host and nothing that was meant for us."""
+    """Head of the request for the server: with this host, without fields meant for the proxy."""
     named = {token.strip().lower() for value in request.all_of(b"connection") for token in value.split(b",")}
     place = (
         format_host_port(host, request.port) if request.port != 80 else format_host_port(host, 0).removesuffix(":0")
@@ -135,7 +135,7 @@ def forwarded_head(request: ProxyRequest, host: str) -> bytes:
     return b"\r\n".join([*lines, b"Connection: close", b"", b""])
 
 
-# What passes between a program and a server over plain HTTP, piece by piece: just one request, just one answer.
+# Filters for plain HTTP: exactly one request and one response pass.
 
 
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
@@ -149,25 +149,25 @@ BAD_GATEWAY = (
 
 
 def body_filter(length: int) -> FixedLengthBody | ChunkedBody:
-    """What lets the body of this length pass, and nothing after it."""
+    """A filter that passes a body of this length and nothing after it."""
     return ChunkedBody() if length == CHUNKED else FixedLengthBody(length)
 
 
 class FixedLengthBody:
-    """Lets so many bytes pass."""
+    """Passes this many bytes."""
 
     def __init__(self, length: int) -> None:
         self._remaining = length
 
     def take(self, data: bytes) -> bytes:
-        """What of it belongs to the body."""
+        """The part of the data that belongs to the body."""
         passed = data[: self._remaining]
         self._remaining -= len(passed)
         return passed
 
 
 class ChunkedBody:
-    """Lets one chunked body pass, without extensions and trailers."""
+    """Passes one chunked body, without extensions and trailers."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()  # the beginning of a line
@@ -175,7 +175,7 @@ class ChunkedBody:
         self._next: Callable[[], bytes | None] = self._size
 
     def take(self, data: bytes) -> bytes:
-        """What of it belongs to the body, ValueError where it is malformed."""
+        """The part of the data that belongs to the body; ValueError if it is malformed."""
         self._buffer += data
         passed = bytearray()
         while (step := self._next()) is not None:
@@ -220,7 +220,7 @@ class ChunkedBody:
         self._buffer.clear()
 
     def _line(self) -> bytes | None:
-        """The next line without its end; None where it is not all there."""
+        """The next line without its end; None if it is incomplete."""
         end = self._buffer.find(b"\r\n")
         if end > _MAX_CHUNK_LINE or (end < 0 and len(self._buffer) > _MAX_CHUNK_LINE):
             raise ValueError("a line between chunks is too long")
@@ -232,14 +232,14 @@ class ChunkedBody:
 
 
 class ResponseFilter:
-    """Lets one answer pass, which then says that it is the last of its connection."""
+    """Passes one response, marked as the last of its connection."""
 
     def __init__(self) -> None:
         self._buffer: bytearray | None = bytearray()  # the beginning of a head; None once the body has begun
         self._begun = self._bad = False
 
     def take(self, data: bytes) -> bytes:
-        """What the program gets of it; no data: the server has ended."""
+        """The part of the data that is passed to the client; no data means that the server has ended."""
         if self._bad:
             return b""
         if self._buffer is None:
@@ -253,7 +253,7 @@ class ResponseFilter:
         return bytes(passed) + (BAD_GATEWAY if self._bad and not self._begun else b"")
 
     def _head(self, held: bytearray, end: int) -> bytes:
-        """The head that ends there; with all that follows it, unless it announces another head."""
+        """The head that ends there, with everything after it unless it is an interim response."""
         status, *lines = bytes(held[:end]).split(b"\r\n")
         found = _STATUS_LINE.fullmatch(status)
         if found is None or found[1] == b"101":  # nobody was asked to speak anything else
@@ -282,15 +282,15 @@ _BROKEN_HELLO = "begins with a broken TLS hello"
 
 @value
 class ClientHello:
-    """A complete hello. `name` is the server that it asks for, as it was sent; empty where it names none."""
+    """A complete ClientHello. `name` is its server name as sent; empty if it has none."""
 
     name: str
 
 
 class ClientHelloReader:
-    """Reads the first bytes of a connection as they come. A hello may lie in any number of pieces and records.
+    """Reads a ClientHello from the first bytes of a connection, in any number of pieces and records.
 
-    Everything about it must be right, so that no server reads another name in it.
+    It is parsed strictly, so that no server can read another name in it.
     """
 
     def __init__(self) -> None:
@@ -298,7 +298,7 @@ class ClientHelloReader:
         self._message = bytearray()
 
     def feed(self, data: bytes) -> ClientHello | str | None:
-        """What all bytes so far say: a hello, why it is none, or None where more is needed to tell."""
+        """A hello, why it is none, or None if more data is needed."""
         self._record += data
         while len(self._record) >= _RECORD_HEADER_BYTES:
             size = int.from_bytes(self._record[3:_RECORD_HEADER_BYTES])
@@ -315,7 +315,7 @@ class ClientHelloReader:
         return None if len(self._record) < _RECORD_HEADER_BYTES and _may_be_tls(self._record) else NOT_TLS
 
     def _parse_message(self) -> ClientHello | str | None:
-        """What the message says so far, between two records."""
+        """Parse the handshake message collected so far."""
         message = self._message
         if message[0] != _CLIENT_HELLO or len(message) > MAX_HELLO_BYTES:
             return _BROKEN_HELLO
@@ -326,7 +326,7 @@ class ClientHelloReader:
 
 
 def _may_be_tls(header: bytearray) -> bool:
-    """Whether this begins, as far as it goes, like a handshake record of TLS 1.0 or later."""
+    """Whether the data so far can be the start of a handshake record of TLS 1.0 or later."""
     return all(byte in wanted for byte, wanted in zip(header, _RECORD_START, strict=False))
 
 
@@ -339,7 +339,7 @@ def _parse_hello(body: bytes) -> ClientHello | str:
 
 
 def _parse_extensions(body: bytes) -> dict[int, bytes]:
-    """The extensions of a hello by their kind."""
+    """Extensions of a hello by type."""
     rest = _TlsReader(body)
     rest.take(2 + 32)  # version, random
     for size in (1, 2, 1):  # session, ciphers, compression
@@ -358,7 +358,7 @@ def _parse_extensions(body: bytes) -> dict[int, bytes]:
 
 
 def _parse_server_name(extension: bytes) -> str:
-    """The one name of the extension."""
+    """The single name of the extension."""
     rest = _TlsReader(extension)
     names = _TlsReader(rest.vector(2))
     rest.end()
@@ -370,7 +370,7 @@ def _parse_server_name(extension: bytes) -> str:
 
 
 class _TlsReader:
-    """Reads what TLS calls vectors; ValueError where there is too little, or too much."""
+    """Reads TLS vectors; ValueError for missing or surplus data."""
 
     def __init__(self, data: bytes) -> None:
         self.left = data

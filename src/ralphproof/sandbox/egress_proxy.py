@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ralphproof.sandbox.egress_rules import AllowList, Resolve, Sockaddr
 
 
-# Who was called from inside a sandbox, and who could not be: one file of JSON lines for each turn.
+# Audit log of outgoing calls: one file of JSON lines for each turn.
 
 
 MAX_BYTES = 1 << 20  # of lines as they come; the counts at the end are bounded by the number of those
@@ -47,7 +47,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class EgressAudit:
-    """Appends to a file that only its owner reads. The same call is written when first seen, and counted at the end."""
+    """Appends to a private file. A repeated call is written once, and its count at the end."""
 
     def __init__(self, path: str) -> None:
         import threading
@@ -60,7 +60,7 @@ class EgressAudit:
         self._unwritten = 0
 
     def record(self, host: str, port: int, how: str, allowed: bool, why: str = "") -> None:
-        """Note one call. Never raises: a log that the disk does not take must not hold up the calls."""
+        """Record one call. Never raises: a full disk must not block calls."""
         import time
 
         at = time.time()
@@ -74,7 +74,7 @@ class EgressAudit:
                 self._unwritten += 1
 
     def close(self) -> None:
-        """Write how often each call was repeated, and how many were left out."""
+        """Write the counts of repeated calls, and how many calls were not written."""
         import time
 
         with self._lock:
@@ -109,7 +109,7 @@ def _format_line(at: float, host: str, port: int, how: str, allowed: bool, why: 
 
 
 def read_blocked_hosts(path: str) -> tuple[str, ...]:
-    """The distinct `host:port` that were refused, the first ones first; empty where there is no such file."""
+    """The distinct `host:port` that were refused, in order; empty if there is no such file."""
     found: dict[str, None] = {}
     for place in _read_refusals(path):
         found[place] = None
@@ -119,7 +119,7 @@ def read_blocked_hosts(path: str) -> tuple[str, ...]:
 
 
 def _read_refusals(path: str) -> Iterator[str]:
-    """Every refused place; lines that are not ours, and requests that named none, are passed over."""
+    """Refused `host:port` of every valid line."""
     import json
 
     try:
@@ -145,7 +145,7 @@ def _parse_place(told: dict[str, object]) -> str:
     return f"{shown}:{port}" if clean else ""
 
 
-# What is said on one connection before bytes pass: reading with a deadline, calling, refusing, and ending well.
+# Reading with a deadline, connecting, refusing and closing.
 
 
 CHUNK_BYTES = 65_536
@@ -160,7 +160,7 @@ _MAX_DRAINED_BYTES = 1 << 24
 
 @value
 class ProxyRefusal:
-    """What a client is told instead of an answer. `fields` are further lines of the head."""
+    """An error response. `fields` are additional header lines."""
 
     status: int
     text: str
@@ -168,9 +168,9 @@ class ProxyRefusal:
 
 
 def read_head(client: socket.socket, within_s: float) -> tuple[bytes, bytes] | None:
-    """A head without the empty line after it, and what came behind; None where it does not come in time.
+    """A request head without its final empty line, and the data after it; None if it does not arrive in time.
 
-    One that is too long comes as far as it was read.
+    An overlong head is returned as far as it was read.
     """
     end_s = time.monotonic() + within_s
     data = bytearray()
@@ -186,7 +186,7 @@ def read_head(client: socket.socket, within_s: float) -> tuple[bytes, bytes] | N
 
 
 def read_client_hello(client: socket.socket, first: bytes, within_s: float) -> tuple[bytes, ClientHello | str]:
-    """All that came so far, and the TLS hello in it or why there is none; the reason is empty where nothing came."""
+    """All data received, and the TLS hello in it or why there is none; the reason is empty if nothing arrived."""
     end_s = time.monotonic() + within_s
     reader, data = ClientHelloReader(), bytearray(first)
     said = reader.feed(first)
@@ -200,7 +200,7 @@ def read_client_hello(client: socket.socket, first: bytes, within_s: float) -> t
 
 
 def _receive(client: socket.socket, end_s: float) -> bytes | None:
-    """What comes next: nothing when the client has ended, None when the time is over."""
+    """The next data: empty if the client has ended, None at the deadline."""
     left_s = end_s - time.monotonic()
     if left_s <= 0:
         return None
@@ -212,7 +212,7 @@ def _receive(client: socket.socket, end_s: float) -> bytes | None:
 
 
 def connect_to_first(places: list[tuple[int, Sockaddr]], each_s: float) -> socket.socket:
-    """A connection to the first of these that answers; OSError with the last one's reason where none does."""
+    """A connection to the first address that answers; OSError with the last reason if none does."""
     from socket import socket
 
     why = "it has no address"
@@ -230,7 +230,7 @@ def connect_to_first(places: list[tuple[int, Sockaddr]], each_s: float) -> socke
 
 
 def disable_nagle(connection: socket.socket) -> None:
-    """Send small pieces at once, where a connection can wait for more."""
+    """Send small pieces at once."""
     try:
         connection.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
     except OSError:
@@ -238,7 +238,7 @@ def disable_nagle(connection: socket.socket) -> None:
 
 
 def send_refusal(client: socket.socket, refusal: ProxyRefusal, bodiless: bool = False) -> None:
-    """Tell it, and end the connection so that it is heard."""
+    """Send the refusal and close so that the client receives it."""
     body = f"ralph sandbox: {refusal.text}\n".encode("ascii", "replace")
     lines = (
         f"HTTP/1.1 {refusal.status} {_REASONS[refusal.status]}", "Content-Type: text/plain",
@@ -250,7 +250,9 @@ def send_refusal(client: socket.socket, refusal: ProxyRefusal, bodiless: bool = 
 
 
 def close_gracefully(client: socket.socket) -> None:
-    """End our side, and hear the other out for a moment: data that nobody reads would take back what we said last."""
+    """Shut our side down and drain the other for a moment: unread data would cause a reset that discards what was sent
+    last.
+    """
     client.shutdown(SHUT_WR)
     end_s, left = time.monotonic() + _CLOSE_TIMEOUT_S, _MAX_DRAINED_BYTES
     while left > 0 and (piece := _receive(client, end_s)):
@@ -258,7 +260,7 @@ def close_gracefully(client: socket.socket) -> None:
 
 
 def reset_on_close(connection: socket.socket) -> None:
-    """Let the other side see, when this is closed, that something is missing."""
+    """Let the peer see a reset when this is closed, so that it knows that data is missing."""
     import struct
 
     try:
@@ -267,7 +269,7 @@ def reset_on_close(connection: socket.socket) -> None:
         return
 
 
-# Two connections as one: bytes pass both ways in the caller's thread, with little memory, until both have ended.
+# Relay between two connections in the caller's thread, with bounded memory.
 
 
 def _unchanged(data: bytes) -> bytes:
@@ -275,7 +277,7 @@ def _unchanged(data: bytes) -> bytes:
 
 
 class _RelayDirection:
-    """One direction. Nothing is read while something waits to be written."""
+    """One direction of a relay. Nothing is read while data waits to be written."""
 
     def __init__(self, source: socket.socket, target: socket.socket, through: Callable[[bytes], bytes]) -> None:
         self._source, self._target, self._transform = source, target, through
@@ -284,11 +286,11 @@ class _RelayDirection:
         self.finished = False
 
     def awaited_event(self) -> tuple[int, int]:
-        """The descriptor that must be ready, and for what."""
+        """The descriptor and event to poll for."""
         return (self._target.fileno(), select.POLLOUT) if self.pending else (self._source.fileno(), select.POLLIN)
 
     def advance(self) -> None:
-        """Move what can be moved now. Raises OSError where the source broke off, ValueError for what may not pass."""
+        """Move what can be moved now. Raises OSError if the source broke off, ValueError for data that may not pass."""
         if not self.pending and self._source_open:
             self._read()
         if self.pending:
@@ -324,10 +326,10 @@ def relay(
     client: socket.socket, server: socket.socket, idle_s: float, *, first: bytes = b"",
     out: Callable[[bytes], bytes] = _unchanged, back: Callable[[bytes], bytes] | None = None,
 ) -> None:  # fmt: skip
-    """Pass `first` and then everything on, until both sides have ended, or the server alone where `back` is given.
+    """Relay `first` and then everything until both sides have ended, or the server alone if `back` is given.
 
-    `out` and `back` say what of each piece passes. A side that ends can still be told things by the other.
-    Raises OSError where one breaks off, or nothing moved for `idle_s`; ValueError where something may not pass.
+    `out` and `back` filter the data of each direction. A side that has ended can still receive. Raises OSError if one
+    breaks off or nothing moved for `idle_s`; ValueError for data that may not pass.
     """
     to_server, to_client = _RelayDirection(client, server, out), _RelayDirection(server, client, back or _unchanged)
     to_server.pending = memoryview(first)
@@ -343,7 +345,7 @@ def relay(
 
 
 def _relay_once(flows: list[_RelayDirection], idle_s: float) -> None:
-    """Wait until something can be moved, and move it."""
+    """Wait until data can be moved, and move it."""
     ready = _ready_descriptors(flows, idle_s)
     for flow in flows:
         if flow.awaited_event()[0] in ready:
@@ -351,7 +353,7 @@ def _relay_once(flows: list[_RelayDirection], idle_s: float) -> None:
 
 
 def _ready_descriptors(flows: list[_RelayDirection], idle_s: float) -> set[int]:
-    """The descriptors at which something can be done, at least one."""
+    """Descriptors with an event, at least one."""
     wanted: dict[int, int] = {}
     for file, event in (flow.awaited_event() for flow in flows):
         wanted[file] = wanted.get(file, 0) | event
@@ -364,7 +366,7 @@ def _ready_descriptors(flows: list[_RelayDirection], idle_s: float) -> set[int]:
     return ready
 
 
-# The way out of a sandbox: an HTTP proxy that calls the hosts of an allow-list and no others.
+# The servers.
 
 
 _CONNECTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -372,7 +374,9 @@ _CONNECTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 @value
 class ProxyLimits:
-    """How long is waited for a head or a TLS hello, for one address, for any byte; how many may come at a time."""
+    """Timeouts for a head or TLS hello, for connecting to one address and for idle connections; and the number of
+    connections.
+    """
 
     head_s: float = 15.0
     connect_s: float = 10.0
@@ -385,7 +389,7 @@ DEFAULT_PROXY_LIMITS = ProxyLimits()
 
 @value
 class _ProxyCall:
-    """A request, the host that it may be put to, and the connection to that."""
+    """A request, the host that it is allowed to reach, and the connection to it."""
 
     request: ProxyRequest
     host: str
@@ -393,7 +397,7 @@ class _ProxyCall:
 
 
 class _ConnectionServer:
-    """Serves connections, each in its caller's thread and to its end."""
+    """Serves each connection to its end in the caller's thread."""
 
     def __init__(self, limits: ProxyLimits) -> None:
         self._limits = limits
@@ -423,14 +427,14 @@ class _ConnectionServer:
 
 
 class PortForward(_ConnectionServer):
-    """A port of this machine that may be used from inside."""
+    """Forwards to a port of this machine that is allowed from inside."""
 
     def __init__(self, port: int, audit: EgressAudit, *, limits: ProxyLimits = DEFAULT_PROXY_LIMITS) -> None:
         super().__init__(limits)
         self._port, self._audit = port, audit
 
     def _handle(self, client: socket.socket) -> None:
-        """Join it with 127.0.0.1, else with ::1."""
+        """Connect to 127.0.0.1, else to ::1."""
         places: list[tuple[int, Sockaddr]] = [
             (socket.AF_INET, ("127.0.0.1", self._port)),
             (socket.AF_INET6, ("::1", self._port, 0, 0)),
@@ -446,7 +450,7 @@ class PortForward(_ConnectionServer):
 
 
 class EgressProxy(_ConnectionServer):
-    """Calls allowed hosts for its clients. Neither a lookup nor a byte goes out for any other."""
+    """Connects clients to allowed hosts. For any other host there is not even a DNS lookup."""
 
     def __init__(
         self,
@@ -480,7 +484,7 @@ class EgressProxy(_ConnectionServer):
                 self._forward(client, rest, call)
 
     def _connect(self, head: bytes) -> _ProxyCall | ProxyRefusal:
-        """A connection to the host, if it is allowed, at an address that was judged, after one lookup."""
+        """A connection to the host if it is allowed, at an address that was checked, after one lookup."""
         request = self._read(head)
         if isinstance(request, ProxyRefusal):
             return request
@@ -525,7 +529,7 @@ class EgressProxy(_ConnectionServer):
         return ProxyRefusal(403, f"{place} {why}{advice}", (f"X-Ralph-Blocked: {place}",))
 
     def _tunnel(self, client: socket.socket, rest: bytes, call: _ProxyCall) -> None:
-        """Join both, if what the client begins with is a TLS hello for this host."""
+        """Relay both ways if the client begins with a TLS hello for this host."""
         client.settimeout(self._limits.head_s)
         client.sendall(_CONNECTED)
         first, said = read_client_hello(client, rest, self._limits.head_s)
@@ -541,7 +545,7 @@ class EgressProxy(_ConnectionServer):
                 self._audit.record(call.host, call.request.port, "SNI", False, f"what is sent {why}")
 
     def _forward(self, client: socket.socket, rest: bytes, call: _ProxyCall) -> None:
-        """Give the server this one request, and the client its answer."""
+        """Forward this one request, and its response."""
         body = body_filter(call.request.length)
         first = forwarded_head(call.request, call.host) + body.take(rest)
         relay(client, call.server, self._limits.idle_s, first=first, out=body.take, back=ResponseFilter().take)
@@ -549,7 +553,7 @@ class EgressProxy(_ConnectionServer):
 
 
 def _normalise_or_keep(host: str) -> str:
-    """A host as it is judged, or as it was sent where that has no other spelling."""
+    """The normalised host, or the host as sent if it has no normal form."""
     try:
         return normalise_host(host)
     except ValueError:
@@ -557,7 +561,7 @@ def _normalise_or_keep(host: str) -> str:
 
 
 def _basic_credentials(token: str) -> bytes:
-    """What follows `Basic` in a request that brings the token; empty where none is needed."""
+    """The expected credentials of the `Basic` scheme; empty if no token is required."""
     from binascii import b2a_base64
 
     return b2a_base64(b"ralph:" + token.encode(), newline=False) if token else b""

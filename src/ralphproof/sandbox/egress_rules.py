@@ -18,16 +18,17 @@ if TYPE_CHECKING:
     Resolve = Callable[..., Sequence[Found]]
 
 
-# One spelling for each host that can be called, and which addresses lie in the public internet.
+# Normal forms of hosts, and which addresses are public.
 
 
 MAX_NAME_CHARS = 253
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-# Programs read such a host as an address: 2130706433, 0x7f.1, 0177.0.0.1, 127.1. No name of the internet ends so.
+# Programs parse such a host as an address: 2130706433, 0x7f.1, 0177.0.0.1, 127.1. No public name ends like this.
 _NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 _PORT = re.compile(r"[0-9]{1,5}")
 
-# The standard library calls these global, at least in some versions. 168.63.129.16 is what runs a machine in Azure.
+# The standard library calls these global, at least in some versions. 168.63.129.16 is the virtual machine service of
+# Azure.
 _NON_PUBLIC_NETWORKS = (
     "192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
 )  # fmt: skip
@@ -42,7 +43,7 @@ _LINK_LOCAL_NETWORKS = ("169.254.0.0/16",)
 
 
 def normalise_host(host: str) -> str:
-    """The one spelling of a name or an address; ValueError tells, in words that follow it, why it has none."""
+    """The normal form of a host name or address; ValueError with a predicate that says why it has none."""
     if not host:
         raise ValueError("names no host")
     if len(host) > MAX_NAME_CHARS + 1:
@@ -62,7 +63,7 @@ def normalise_host(host: str) -> str:
 
 
 def _to_ascii_name(name: str) -> str:
-    """A name in lower case, in the form that is sent to name servers."""
+    """The name in lower case, in the form that is sent to name servers."""
     if name.isascii():
         return name.lower()
     from unicodedata import normalize
@@ -103,7 +104,7 @@ def _parse_ipv6(text: str) -> str:
 
 
 def split_host_port(text: str) -> tuple[str, int]:
-    """Host and port of `host:port`; port 0 where there is none. An IPv6 address with a port needs its brackets."""
+    """Host and port of `host:port`; port 0 if there is none. An IPv6 address with a port needs brackets."""
     if text.startswith("["):
         host, bracket, rest = text.partition("]")
         host, colon, port = host + bracket, rest[:1], rest[1:]
@@ -117,14 +118,14 @@ def split_host_port(text: str) -> tuple[str, int]:
 
 
 def parse_port(text: str) -> int:
-    """The number of a port; ValueError where it is none."""
+    """A port number; ValueError if it is none."""
     if not _PORT.fullmatch(text) or not 0 < int(text) < 65536:
         raise ValueError("has a port that is not a number between 1 and 65535")
     return int(text)
 
 
 def format_host_port(host: str, port: int) -> str:
-    """`host:port` as people and programs write it."""
+    """`host:port`, with brackets around an IPv6 address."""
     return f"[{host.strip('[]')}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -134,7 +135,7 @@ def is_ip_address(host: str) -> bool:
 
 
 def is_public_address(address: str) -> bool:
-    """Whether an address belongs to one machine of the public internet."""
+    """Whether it is a unicast address of the public internet."""
     from ipaddress import IPv4Address, ip_address
 
     ip = ip_address(address)
@@ -165,9 +166,6 @@ def _is_in_networks(ip: IPv4Address | IPv6Address, *networks: str) -> bool:
     return any(ip in ip_network(network) for network in networks)
 
 
-# Which hosts can be called from inside a sandbox, and at which addresses.
-
-
 DEFAULT_PORTS = (80, 443)
 MAX_ADDRESSES = 8  # of one name: each may take its time to be tried
 _PRIVATE_PREFIX = "private:"
@@ -178,7 +176,7 @@ ALLOWABLE_REFUSALS = (NOT_LISTED, OTHER_PORT)  # by a further entry
 
 @value
 class AllowedHost:
-    """A host that may be called, in its one spelling. One that is `private` may lie in a private network."""
+    """An allowed host in normal form. A `private` one may resolve to a private network."""
 
     host: str
     private: bool
@@ -186,7 +184,7 @@ class AllowedHost:
 
 @value
 class AllowListEntry:
-    """One entry of the allow-list. `below`: the names under `host`, never itself. Port 0: the usual ones."""
+    """One entry of the allow-list. `below`: names under `host`, not `host` itself. Port 0: the default ports."""
 
     host: str
     port: int
@@ -194,15 +192,15 @@ class AllowListEntry:
     private: bool
 
     def covers(self, host: str) -> bool:
-        """Whether a normalised host is meant."""
+        """Whether the entry means this normalised host."""
         return host.endswith("." + self.host) if self.below else host == self.host
 
 
 class AllowList:
-    """An allow-list. Without entries nothing is allowed."""
+    """An empty allow-list allows nothing."""
 
     def __init__(self, hosts: tuple[str, ...], ports: tuple[int, ...] = DEFAULT_PORTS) -> None:
-        """Raises ValueError with one sentence for an entry that cannot be kept to."""
+        """Raises ValueError with one sentence for an invalid entry."""
         for entry in hosts:
             if wrong := allow_list_entry_problem(entry):
                 raise ValueError(f"{entry[:100]!r} {wrong}")
@@ -211,7 +209,7 @@ class AllowList:
         self._ports = ports
 
     def judge(self, host: str, port: int) -> AllowedHost | str:
-        """The host as it may be called at this port, or why it may not, in a clause that follows it."""
+        """The allowed host, or a predicate that says why it is refused."""
         try:
             name = normalise_host(host)
         except ValueError as wrong:
@@ -224,7 +222,7 @@ class AllowList:
 
 
 def allow_list_entry_problem(entry: str) -> str:
-    """What is wrong with an entry of the allow-list, in words that follow it; empty where nothing is."""
+    """A predicate that says what is wrong with an entry; empty if nothing is."""
     try:
         read = _parse_entry(entry)
     except ValueError as wrong:
@@ -244,7 +242,7 @@ def allow_list_entry_problem(entry: str) -> str:
 
 
 def _parse_entry(entry: str) -> AllowListEntry:
-    """The parts of an entry; ValueError where it has none that can be told."""
+    """Raises ValueError for an entry that cannot be parsed."""
     private, text = entry.startswith(_PRIVATE_PREFIX), entry.removeprefix(_PRIVATE_PREFIX)
     if "/" in text:
         raise ValueError("is more than a host: leave out https:// and everything after the host")
@@ -260,7 +258,7 @@ def _parse_entry(entry: str) -> AllowListEntry:
 
 
 def allow_list_entry_for(host: str, port: int, private: bool = False) -> str:
-    """The entry that would allow this call; empty where none can."""
+    """The entry that would allow this call; empty if none can."""
     try:
         name = normalise_host(host)
         private = private or (not is_public_address(name) if is_ip_address(name) else "." not in name)
@@ -272,9 +270,9 @@ def allow_list_entry_for(host: str, port: int, private: bool = False) -> str:
 
 
 def resolve_addresses(allowed: AllowedHost, port: int, *, resolve: Resolve | None = None) -> list[tuple[int, Sockaddr]]:
-    """Where to connect to, best first, after one lookup at most.
+    """Addresses to connect to, best first, after at most one lookup.
 
-    Raises OSError: PermissionError where all addresses lie in places that may not be called.
+    Raises OSError; PermissionError if none of the addresses may be called.
     """
     from _socket import AF_INET, AF_INET6
 
@@ -303,7 +301,7 @@ def _system_resolve(host: str, port: int, *, type: int) -> Sequence[Found]:
 
 
 def _is_address_permitted(address: str, private: bool, by_number: bool) -> bool:
-    """Whether one address that a name has may be called; never one with a zone, which is of one network card."""
+    """Whether an address of a name may be called; never one with a zone, which belongs to one network interface."""
     try:
         return "%" not in address and (
             is_allowed_private_address(address, by_number) if private else is_public_address(address)
@@ -312,21 +310,20 @@ def _is_address_permitted(address: str, private: bool, by_number: bool) -> bool:
         return False
 
 
-# What is wrong with an entry of the lists that say what a sandbox reaches.
-
-
 def host_entry_problem(entry: str) -> str:
-    """What is wrong with a host; empty where nothing is. The name of an ecosystem stands for its registries."""
+    """What is wrong with an entry of sandbox.allowHosts; empty if nothing is. An ecosystem's name stands for its
+    registries.
+    """
     return next((problem for host in expand_host_entry(entry) if (problem := allow_list_entry_problem(host))), "")
 
 
 def read_path_problem(entry: str) -> str:
-    """What is wrong with a path that may be read; empty where nothing is."""
+    """What is wrong with an entry of sandbox.readPaths; empty if nothing is."""
     path, home = os.path.expanduser(entry), os.path.expanduser("~")
     if not os.path.isabs(path):
         return f"{entry!r} is not absolute; write the whole path, or ~/..."
     if is_within(home, os.path.normpath(path)) or is_within(os.path.realpath(home), os.path.realpath(path)):
         return f"{entry!r} holds your home folder; name what is needed in it"
-    if secret := find_hidden_paths(home, os.environ).in_(path):
+    if secret := find_hidden_paths(home, os.environ).exposed_by(path):
         return f"{entry!r} would show {secret}, which no sandbox shows; name what is needed"
     return ""

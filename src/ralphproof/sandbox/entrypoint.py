@@ -1,9 +1,8 @@
 """First program inside a sandbox: `python -I -S entrypoint.py CHANNEL PROGRAM [ARGUMENT ...]`.
 
-It makes the listeners that are the only way out of the private network, hands them to the outer program over CHANNEL
-(`fd:N` or `unix:PATH`), forbids itself what it is told to, and becomes PROGRAM. In a container it stays as the first
-process instead, so that nothing there outlives the outer program. It imports nothing of ours but what it is told to
-use.
+It opens the listeners that are the only way out of the private network, hands them to the launcher over CHANNEL (`fd:N`
+or `unix:PATH`), restricts itself as ordered, and executes PROGRAM. In a container it stays as the init process instead,
+so that nothing in it outlives the launcher. It imports only what its orders need.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ FORWARDED_SIGNALS = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUS
 
 
 def main() -> NoReturn:
-    """Follow the orders of the outer program, and become the program."""
+    """Follow the orders of the launcher, then execute the program."""
     import json
 
     channel = _open_channel(sys.argv[1])
@@ -60,7 +59,7 @@ def _open_channel(name: str) -> _socket.socket:
 
 
 def _read_line(channel: _socket.socket) -> bytes:
-    """What the outer program says; if it is gone, there is nothing to do here."""
+    """The next line from the launcher; exits if the launcher is gone."""
     said = b""
     while not said.endswith(b"\n"):
         more = channel.recv(65536)
@@ -85,7 +84,7 @@ def _send_listeners(channel: _socket.socket, descriptors: list[int]) -> None:
 
 
 def _restrict_self(landlock: dict[str, Any] | None) -> None:
-    """Forbid ourselves what the box itself does not keep from us."""
+    """Apply restrictions that the sandbox itself does not enforce."""
     sys.path.append(__file__.rsplit("/", 3)[0])
     from ralphproof.sandbox.landlock_seccomp import block_namespace_escapes, restrict_process
 
@@ -106,7 +105,7 @@ def _exec_program(argv: list[str]) -> NoReturn:
 
 
 def _run_as_init(argv: list[str], channel: _socket.socket, passed_on: tuple[str, ...]) -> NoReturn:
-    """Start the program, pass these signals on to it, reap what comes to us; end with it or with the outer program."""
+    """Start the program, forward these signals, reap orphans; end with the program or with the launcher."""
     told, tell = os.pipe()
     os.set_blocking(tell, False)
     _signal.set_wakeup_fd(tell)
@@ -142,7 +141,9 @@ def _forward_signals(child: int, number: int) -> None:
 
 
 def _reap_children(child: int, channel: _socket.socket) -> None:
-    """Take leave of all that have ended. How the program did is told first: an engine may lose it (podman 4.3)."""
+    """Reap all ended children. The program's exit code is sent to the launcher, because an engine may lose it (podman
+    4.3).
+    """
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

@@ -10,21 +10,18 @@ if TYPE_CHECKING:
     from ralphproof.sandbox.plan import SandboxPlan
 
 
-# The environment inside a sandbox: a list of what stays. What is not on it is gone, whatever it is called.
-
-
-# Whom to trust: each names a file or folder, which is shown.
+# Certificate stores: each names a file or folder that is mounted.
 CERTIFICATE_VARIABLES = (
     "SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO",
     "NIX_SSL_CERT_FILE", "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
     "DENO_CERT", "HEX_CACERTS_PATH", "COMPOSER_CAFILE",
 )  # fmt: skip
-# Whoever reads a variable from this list gets no key, no socket, no other program to start, and no proxy.
+# None of these holds a key, a socket, another program to start or a proxy.
 ALLOWED_VARIABLES = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME", "PWD", "TZ", "LANG", "LANGUAGE", "LC_*",
     "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES",
     "CI", "SOURCE_DATE_EPOCH", "VIRTUAL_ENV", "CONDA_PREFIX",
-    # What a command of ours is told about its run. Where our own state lies, and our settings, are not among it.
+    # Facts about the run. Our state folder and settings are not among them.
     "TASK_FOLDER", "RALPH_TURN", "RALPH_RUN_ID", "RALPH_DIR", "RALPH_ITERATION", "RALPH_MAX_ITERATIONS",
     "RALPH_PROJECT", "RALPH_TASK", "RALPH_TASK_*", "RALPH_TITLE", "RALPH_STORY", "RALPH_STORY_*", "RALPH_STAGE",
     "RALPH_MODE", "RALPH_VERIFY", "RALPH_REVIEW_*", "RALPH_PROMPT_FILE", "RALPH_FEEDBACK", "RALPH_CRITERIA",
@@ -32,10 +29,10 @@ ALLOWED_VARIABLES = (
     "RALPH_CHARS_PER_TOKEN", "RALPH_HOOK", "RALPH_VERDICT", "RALPH_OUTCOME", "RALPH_REASON", "RALPH_PROOF",
     "RALPH_EXIT_CODE", "RALPH_PROJECT_DIR", "RALPH_RUN_DIR",
     *CERTIFICATE_VARIABLES,
-    # How Python works; not what it runs first (PYTHONSTARTUP), nor where it is (PYTHONHOME).
+    # Behaviour of Python; not what it runs first (PYTHONSTARTUP), nor where it is (PYTHONHOME).
     "PYTHONPATH", "PYTHONUTF8", "PYTHONIOENCODING", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED",
     "PYTHONWARNINGS", "PYTHONFAULTHANDLER", "PYTHONDEVMODE", "PYTHONOPTIMIZE", "PYTHONSAFEPATH", "PYTHONNOUSERSITE",
-    # Where tools are that lie in a home folder.
+    # Locations of tools in the home folder.
     "PYENV_ROOT", "PYENV_VERSION", "NVM_DIR", "NVM_BIN", "FNM_DIR", "FNM_MULTISHELL_PATH", "VOLTA_HOME", "NODENV_ROOT",
     "N_PREFIX", "PNPM_HOME", "BUN_INSTALL", "DENO_INSTALL", "ASDF_DIR", "ASDF_DATA_DIR", "MISE_DATA_DIR",
     "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "CARGO_HOME", "RBENV_ROOT", "SDKMAN_DIR", "JENV_ROOT", "JAVA_HOME", "GOENV_ROOT",
@@ -45,20 +42,20 @@ ALLOWED_VARIABLES = (
 
 
 def filter_environment(env: Mapping[str, str], keeps: Iterable[str]) -> dict[str, str]:
-    """The variables that stay. A star at the end of a name stands for all that begin so."""
+    """Variables on the list. A star at the end of a name matches every name with that prefix."""
     names = set(keeps)
     beginnings = tuple(name[:-1] for name in names if name.endswith("*"))
     return {name: text for name, text in env.items() if name in names or (beginnings and name.startswith(beginnings))}
 
 
-# Which variables come inside a box whose entering program must be given their names.
+# Back ends whose entering program must be given the names of variables.
 
 
 TURN_VARIABLE = "RALPH_TURN"  # by which whoever owns a command finds its processes
 
 
 def passed_variable_names(plan: SandboxPlan, present: Iterable[str]) -> tuple[str, ...]:
-    """Those `present` that the box keeps, those that it sets, and the mark."""
+    """Those of `present` that the plan passes, those that it sets, and the turn's mark."""
     names = {name for name in plan.passed_variables if not name.endswith("*")}
     beginnings = tuple(name[:-1] for name in plan.passed_variables if name.endswith("*"))
     kept = [name for name in sorted(present) if name in names or (beginnings and name.startswith(beginnings))]

@@ -1,8 +1,8 @@
-"""Program that runs inside a sandbox and tries to escape: `python -I -S escape_probe.py WHAT`; the answer is JSON.
+"""Program that runs inside a sandbox and tries to escape: `python -I -S escape_probe.py WHAT`; it prints JSON.
 
-WHAT is JSON: `root` (may be written), `outside` (a folder), `hidden` (a file), `held` (a file in the root that may not
-be written; empty where nothing can be held), `port` (of this machine's loopback) and `pid` (of a process outside).
-The answer names what was open that should be closed, and what was closed that should be open.
+WHAT is JSON: `root` (writable), `outside` (a folder), `hidden` (a file), `held` (a read-only file in the root; empty if
+the back end cannot protect paths), `port` (of this machine's loopback) and `pid` (of a process outside). The output
+names what was open and should be closed, and what was closed and should be open.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Try everything, and tell."""
     import json
 
     what = json.loads(sys.argv[1])

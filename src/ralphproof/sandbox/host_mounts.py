@@ -1,4 +1,4 @@
-"""Read-only mounts of the host: system folders, installed tools, programs, this interpreter; logins among them covered."""
+"""Read-only mounts of the host: system, installed tools, programs and this interpreter, with logins covered."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from ralphproof.sandbox.host_paths import HiddenPaths
 
 
-# Logins among what is shown: files in folders of tools that are covered, and settings that are not shown at all.
+# Logins in mounted folders: files that are covered, and settings that are never mounted.
 
 
-# Files of such folders that hold logins, or may.
+# Names of files that hold logins, or may.
 LOGIN_FILE_NAMES = frozenset((
     ".npmrc", "npmrc", ".yarnrc", ".yarnrc.yml", ".condarc", "condarc", ".netrc", ".pypirc", "pip.conf", "credentials",
     "credentials.toml", "auth.json", "auth.toml", "gradle.properties", "hex.config", ".git-credentials", "bunfig.toml",
     ".bunfig.toml",
 ))  # fmt: skip
-# What comes with packages, and is large; no tool keeps its settings there.
+# Large folders of packages; no tool keeps its settings there.
 SKIPPED_FOLDERS = frozenset((
     "lib", "lib32", "lib64", "libexec", "include", "share", "bin", "sbin", "shims", "src", "man", "node_modules",
     "site-packages", "__pycache__", ".git", "content-v2", "index-v5", "tmp", "toolchains", "registry", "archive-v0",
@@ -51,7 +51,7 @@ MAX_SETTINGS_BYTES = 1 << 20
 
 
 def login_covers(mounts: Iterable[Mount]) -> Iterator[Mount]:
-    """What lies over logins in folders that are shown."""
+    """Covers over login files in mounted folders."""
     for mount in mounts:
         if mount.source != DEV_NULL and os.path.isdir(mount.host_path):
             for file in _find_login_files(mount.host_path):
@@ -59,7 +59,7 @@ def login_covers(mounts: Iterable[Mount]) -> Iterator[Mount]:
 
 
 def _find_login_files(top: str) -> Iterator[str]:
-    """Files below a folder whose names say that they hold logins; of a link there the file that it leads to."""
+    """Files below a folder whose names say that they hold logins; links are resolved."""
     queue, looked_at = [(top, 1)], 0
     for folder, depth in queue:  # which grows meanwhile
         try:
@@ -79,7 +79,7 @@ def _find_login_files(top: str) -> Iterator[str]:
 
 
 def holds_secrets(path: str) -> bool:
-    """Whether a file of settings holds what is to be kept secret, as far as can be told."""
+    """Whether a settings file seems to hold secrets."""
     if os.path.basename(path) not in TOOL_SETTINGS_FILES or not os.path.isfile(path):
         return False
     import re
@@ -92,9 +92,9 @@ def holds_secrets(path: str) -> bool:
 
 
 def covers_for_paths(places: Iterable[str], mounts: Iterable[Mount], empty: str = DEV_NULL) -> tuple[Mount, ...]:
-    """What lies over places of the machine, which are free of links, wherever one of these mounts shows them.
+    """Covers over these real paths of the host, wherever one of the mounts shows them.
 
-    `empty` is what lies over folders.
+    `empty` is the folder that covers folders.
     """
     there = [(place, kind) for place in places if (kind := _file_type(place))]
     covers = (
@@ -115,10 +115,10 @@ def _file_type(path: str) -> int:
         return 0
 
 
-# What a sandbox shows of the system: a list of what programs are installed in, not everything less a few.
+# System folders: a list of what programs are installed in, not everything minus exceptions.
 
 
-# Links to folders of /usr on most systems, folders on others.
+# Links into /usr on most systems, folders on others.
 TOP_LEVEL_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 SYSTEM_FOLDERS = (
     "/usr", "/etc", "/opt", "/snap", "/nix/store", "/nix/var/nix/profiles", "/gnu/store", "/run/current-system",
@@ -134,10 +134,10 @@ UNIX_SOCKETS_FILE = "/proc/net/unix"
 
 
 def system_mounts(root_user: bool, empty: str) -> tuple[Mount, ...]:
-    """The system, read-only. What only root may read of it, and sockets, are covered.
+    """The system, read-only, with sockets and files that only root may read covered.
 
-    For root, who can read everything, that is what others may not: passwords, keys. For others it is what they may
-    read of such among the settings, as a member of a group. `empty` is an empty folder.
+    Root can read everything, so for root files that others may not read (passwords, keys) are covered. For other users
+    these are such files that they may read as members of a group. `empty` is an empty folder.
     """
     mounts = [
         Mount(READ_ONLY, path, _mount_source(path))
@@ -154,13 +154,13 @@ def _mount_source(path: str) -> str:
 
 
 def is_in_system(path: str) -> bool:
-    """Whether `system` shows a path, wherever that may lead."""
+    """Whether `system_mounts` shows a path, wherever its links lead."""
     root = next((root for root in (*TOP_LEVEL_FOLDERS, *SYSTEM_FOLDERS) if is_within(path, root)), "")
     return bool(root) and (os.geteuid() != 0 or not _is_covered_for_root(path, root))
 
 
 def _is_covered_for_root(path: str, root: str) -> bool:
-    """Whether something on the way to a path is for its owner alone, and so is covered for root."""
+    """Whether a path, or a folder above it, is readable by its owner alone, and so is covered for root."""
     while path != root:
         try:
             mode = os.lstat(path).st_mode
@@ -173,12 +173,12 @@ def _is_covered_for_root(path: str, root: str) -> bool:
 
 
 def _is_owner_only(mode: int) -> bool:
-    """Whether others may not read a file, or not enter a folder."""
+    """Whether others may not read the file or not enter the folder."""
     return (stat.S_ISREG(mode) and not mode & stat.S_IROTH) or (stat.S_ISDIR(mode) and not mode & stat.S_IXOTH)
 
 
 def _private_entry_covers(folders: Iterable[str], root_user: bool, empty: str) -> Iterator[Mount]:
-    """What lies over entries that nobody inside may see, looked for from the top down."""
+    """Covers over private entries, searched from the top down."""
     queue, looked_at = list(folders), 0
     for folder in queue:  # which grows meanwhile
         for entry, mode in _folder_entries(folder):
@@ -195,7 +195,7 @@ def _private_entry_covers(folders: Iterable[str], root_user: bool, empty: str) -
 
 
 def _folder_entries(folder: str) -> Iterator[tuple[str, int]]:
-    """What is in a folder, with its kind and mode; nothing where it cannot be read."""
+    """Entries of a folder with type and mode; empty if it cannot be read."""
     try:
         with os.scandir(folder) as listing:
             for entry in listing:
@@ -208,10 +208,10 @@ def _folder_entries(folder: str) -> Iterator[tuple[str, int]]:
 
 
 def socket_covers(mounts: Iterable[Mount], table: str = UNIX_SOCKETS_FILE, folder: str = "/") -> tuple[Mount, ...]:
-    """What lies over sockets that the kernel knows of and that could be spoken to through one of these mounts.
+    """Covers over sockets that the kernel lists and that could be connected to through one of the mounts.
 
-    That a folder is read-only keeps nobody from that. A socket may be known by a name from where its server was
-    started: that is looked for in `folder`.
+    A read-only mount does not prevent connecting. A socket may be listed by a path relative to its server's directory:
+    that is looked up in `folder`.
     """
     try:
         with open(table, encoding="utf-8", errors="surrogateescape") as file:
@@ -229,12 +229,12 @@ def _is_socket(path: str) -> bool:
         return False
 
 
-# What a program needs to be started: the links to it, the folder that it is installed in, and its interpreter.
+# What a program needs: the links to it, its installation folder and its interpreter.
 
 
 BINARY_FOLDERS = ("bin", "sbin", ".bin", "shims", "Scripts")  # folders that hold programs and nothing else
 NODE_MODULES = "node_modules"
-# What a folder has beside `bin` that a program is installed in, and what one has that somebody works in.
+# Entries beside `bin` that mark an installation, and entries that mark a work tree.
 INSTALLATION_SIGNS = ("lib", "lib64", "libexec", "share", "pyvenv.cfg", "codex-resources")
 PROJECT_SIGNS = (".git", ".hg", ".svn", "package.json", "pyproject.toml", "Cargo.toml", "go.mod", "Makefile")
 FIRST_LINE_BYTES = 512
@@ -242,12 +242,12 @@ MAX_PROGRAM_PLACES = 64  # places that one program may lead to
 
 
 def program_mounts(path: str, environ: Mapping[str, str]) -> tuple[Mount, ...]:
-    """Everything that this program, or plain file, needs to be there, as far as the system does not show it anyway.
+    """Everything that a program or plain file needs beyond what the system mounts show.
 
-    Nothing of it is a folder that holds what others keep in a home: of such a folder only the file is shown. A login is
-    not shown, whatever names it: the first line of a program may have been written by somebody inside.
+    Never a folder that holds private files of a home: of such a folder only the file itself is mounted. Logins are
+    never mounted: the first line of a program may have been written from inside.
     """
-    out_of_sight = find_hidden_paths(home_folder(environ), environ)
+    hidden = find_hidden_paths(home_folder(environ), environ)
     found: dict[Mount, None] = {}
     queue, seen = [os.path.abspath(path)], set[str]()
     while queue and len(seen) < MAX_PROGRAM_PLACES:
@@ -256,28 +256,28 @@ def program_mounts(path: str, environ: Mapping[str, str]) -> tuple[Mount, ...]:
             continue
         seen.add(place)
         for hop in follow_links(place):
-            needed = _paths_needed_by(hop, out_of_sight)
-            found |= dict.fromkeys(mounts_for_path(needed) if not out_of_sight.secret(needed) else ())
+            needed = _paths_needed_by(hop, hidden)
+            found |= dict.fromkeys(mounts_for_path(needed) if not hidden.private_exposed_by(needed) else ())
             queue += [interpreter for interpreter in [script_interpreter(hop, environ)] if interpreter]
     kept = [mount for mount in found if not is_in_system(mount.path)]
     return (*kept, *dict.fromkeys((*login_covers(kept), *socket_covers(kept))))
 
 
-def _paths_needed_by(place: str, out_of_sight: HiddenPaths) -> str:
-    """What to show of a program: of a link the folder that holds it, so that it stays one; else its installation."""
+def _paths_needed_by(place: str, hidden: HiddenPaths) -> str:
+    """Paths to mount for a program: the folder of a link, so that it stays a link; else the installation."""
     folder = os.path.dirname(place)
     if not os.path.islink(place):
-        return installation_folder(place, out_of_sight)
-    kept = os.path.basename(folder) in BINARY_FOLDERS and not out_of_sight.in_(folder)
-    return installation_folder(folder, out_of_sight) if kept else place
+        return installation_folder(place, hidden)
+    kept = os.path.basename(folder) in BINARY_FOLDERS and not hidden.exposed_by(folder)
+    return installation_folder(folder, hidden) if kept else place
 
 
-def installation_folder(place: str, out_of_sight: HiddenPaths) -> str:
-    """The folder that a program, or a folder of programs, is installed in; the place itself where there is none."""
+def installation_folder(place: str, hidden: HiddenPaths) -> str:
+    """The folder that a program, or a folder of programs, is installed in; the path itself if there is none."""
     parts = place.split("/")
     if NODE_MODULES in parts:  # a package finds others in every such folder above it
         packages = "/".join(parts[: parts.index(NODE_MODULES) + 1])
-        return place if out_of_sight.in_(packages) else packages
+        return place if hidden.exposed_by(packages) else packages
     folder = place if os.path.isdir(place) else os.path.dirname(place)
     above = os.path.dirname(folder)
     whole = (
@@ -285,7 +285,7 @@ def installation_folder(place: str, out_of_sight: HiddenPaths) -> str:
         and _has_any_entry(above, INSTALLATION_SIGNS)
         and not _has_any_entry(above, PROJECT_SIGNS)
     )
-    return above if whole and not out_of_sight.in_(above) else place
+    return above if whole and not hidden.exposed_by(above) else place
 
 
 def _has_any_entry(folder: str, names: tuple[str, ...]) -> bool:
@@ -293,7 +293,7 @@ def _has_any_entry(folder: str, names: tuple[str, ...]) -> bool:
 
 
 def script_interpreter(path: str, environ: Mapping[str, str]) -> str:
-    """The program that runs this one, by its first line; empty where it runs by itself or none is found."""
+    """The interpreter in the first line of a script; empty if there is none."""
     words = _read_first_line(path)
     if not words:
         return ""
@@ -305,7 +305,6 @@ def script_interpreter(path: str, environ: Mapping[str, str]) -> str:
 
 
 def _is_executable_file(path: str) -> bool:
-    """Whether it can be started; a folder cannot."""
     return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
@@ -321,27 +320,30 @@ def _read_first_line(path: str) -> list[str]:
 
 
 def path_folders(environ: Mapping[str, str]) -> Iterator[str]:
-    """The folders that programs are looked for in."""
+    """Absolute folders of PATH."""
     for folder in environ.get("PATH", os.defpath).split(os.pathsep):
         if os.path.isabs(folder):
             yield os.path.normpath(folder)
 
 
-# Tools that are installed in a home folder, and caches of packages: shown read-only, without the logins among them.
+# Tools in the home folder and package caches: read-only, without logins.
 
 
-# What keeps versions of interpreters and compilers, whatever the project is of.
+# Version managers of interpreters and compilers, whatever ecosystem the project uses.
 VERSION_MANAGERS = (
     ToolFolder("~/.pyenv", "PYENV_ROOT"), ToolFolder("~/.local/share/uv/python", "UV_PYTHON_INSTALL_DIR"),
     ToolFolder("~/.local/share/uv/tools", "UV_TOOL_DIR"), ToolFolder("~/.local/pipx", "", ("venvs", "shared")),
     ToolFolder("~/.local/share/pipx", "PIPX_HOME", ("venvs", "shared", "py")),
     ToolFolder("~/.rye", "RYE_HOME", ("py", "self", "shims", "tools", "uv")),
     ToolFolder("~/miniconda3"), ToolFolder("~/anaconda3"), ToolFolder("~/miniforge3"), ToolFolder("~/mambaforge"),
-    ToolFolder("~/micromamba", "MAMBA_ROOT_PREFIX"), ToolFolder("~/.conda", "", ("envs", "pkgs")), ToolFolder("", "CONDA_PREFIX"),
-    ToolFolder("", "VIRTUAL_ENV"),
-    ToolFolder("~/.nvm", "NVM_DIR"), ToolFolder("~/.config/nvm"), ToolFolder("~/.local/share/fnm", "FNM_DIR"), ToolFolder("~/.fnm"),
-    ToolFolder("~/.volta", "VOLTA_HOME"), ToolFolder("~/.nodenv", "NODENV_ROOT"), ToolFolder("~/n", "N_PREFIX", ("bin", "lib", "n")),
-    ToolFolder("~/.local/share/pnpm", "PNPM_HOME"), ToolFolder("~/.yarn", "", ("bin", "releases")), ToolFolder("~/.npm-global"),
+    ToolFolder("~/micromamba", "MAMBA_ROOT_PREFIX"), ToolFolder("~/.conda", "", ("envs", "pkgs")),
+    ToolFolder("", "CONDA_PREFIX"), ToolFolder("", "VIRTUAL_ENV"),
+    ToolFolder("~/.nvm", "NVM_DIR"), ToolFolder("~/.config/nvm"), ToolFolder("~/.local/share/fnm", "FNM_DIR"),
+    ToolFolder("~/.fnm"),
+    ToolFolder("~/.volta", "VOLTA_HOME"), ToolFolder("~/.nodenv", "NODENV_ROOT"),
+    ToolFolder("~/n", "N_PREFIX", ("bin", "lib", "n")),
+    ToolFolder("~/.local/share/pnpm", "PNPM_HOME"), ToolFolder("~/.yarn", "", ("bin", "releases")),
+    ToolFolder("~/.npm-global"),
     ToolFolder("~/.config/yarn/global/node_modules"), ToolFolder("~/.bun", "BUN_INSTALL", ("bin", "install/global")),
     ToolFolder("~/.deno", "DENO_INSTALL", ("bin",)),
     ToolFolder("~/.asdf", "ASDF_DATA_DIR"), ToolFolder("~/.asdf", "ASDF_DIR"), ToolFolder("~/.tool-versions"),
@@ -349,10 +351,11 @@ VERSION_MANAGERS = (
     ToolFolder("~/.rustup", "RUSTUP_HOME"), ToolFolder("~/.cargo", "CARGO_HOME", ("bin",)),
     ToolFolder("~/.rbenv", "RBENV_ROOT"),
     ToolFolder("~/.rvm", "", ("bin", "gems", "rubies", "scripts", "environments", "wrappers")),
-    ToolFolder("~/.sdkman", "SDKMAN_DIR", ("bin", "candidates", "etc", "src", "var")), ToolFolder("~/.jenv", "JENV_ROOT"),
-    ToolFolder("", "JAVA_HOME"),
+    ToolFolder("~/.sdkman", "SDKMAN_DIR", ("bin", "candidates", "etc", "src", "var")),
+    ToolFolder("~/.jenv", "JENV_ROOT"), ToolFolder("", "JAVA_HOME"),
     ToolFolder("~/.goenv", "GOENV_ROOT"), ToolFolder("~/sdk"), ToolFolder("", "GOROOT"),
-    ToolFolder("~/.phpenv", "PHPENV_ROOT"), ToolFolder("~/.ghcup", "", ("bin", "ghc", "cache")), ToolFolder("~/.opam", "OPAMROOT"),
+    ToolFolder("~/.phpenv", "PHPENV_ROOT"), ToolFolder("~/.ghcup", "", ("bin", "ghc", "cache")),
+    ToolFolder("~/.opam", "OPAMROOT"),
     ToolFolder("~/.juliaup"), ToolFolder("~/.julia/juliaup"), DOTNET_FOLDER,
     ToolFolder("/home/linuxbrew/.linuxbrew", "HOMEBREW_PREFIX"),
     ToolFolder("~/.nix-profile"), ToolFolder("~/.local/state/nix/profiles"),
@@ -361,21 +364,21 @@ NON_TOOL_FOLDERS = ("/proc", "/sys", "/dev", "/run", "/tmp", "/var", "/srv", "/m
 
 
 def tool_mounts(environ: Mapping[str, str], home: str, ecosystems: Iterable[Ecosystem]) -> tuple[Mount, ...]:
-    """What is installed in the home folder, what PATH leads to, and the caches of these ecosystems."""
-    out_of_sight = find_hidden_paths(home, environ)
+    """Tools in the home folder, what PATH leads to, and the caches of these ecosystems."""
+    hidden = find_hidden_paths(home, environ)
     places = [
         *VERSION_MANAGERS,
         *(place for one in ecosystems for place in one.tool_folders),
         *(ToolFolder("", name) for name in CERTIFICATE_VARIABLES),
     ]
     wanted = [
-        *_path_tool_folders(environ, home, out_of_sight),
+        *_path_tool_folders(environ, home, hidden),
         *(pair for one in places for pair in _tool_folder_paths(one, environ, home)),
     ]
     seen = [
         mount
         for source, inside in wanted
-        if os.path.exists(source) and source not in NON_TOOL_FOLDERS and not out_of_sight.in_(source)
+        if os.path.exists(source) and source not in NON_TOOL_FOLDERS and not hidden.exposed_by(source)
         if not holds_secrets(source)
         for mount in (
             [Mount(READ_ONLY, inside, os.path.realpath(source))] if source != inside else mounts_for_path(source)
@@ -385,15 +388,15 @@ def tool_mounts(environ: Mapping[str, str], home: str, ecosystems: Iterable[Ecos
     return tuple(dict.fromkeys((*seen, *login_covers(seen))))
 
 
-def _path_tool_folders(environ: Mapping[str, str], home: str, out_of_sight: HiddenPaths) -> Iterator[tuple[str, str]]:
-    """Folders of programs that the system does not show, each with what is installed around it."""
+def _path_tool_folders(environ: Mapping[str, str], home: str, hidden: HiddenPaths) -> Iterator[tuple[str, str]]:
+    """Folders of PATH that the system mounts do not show, each with its installation."""
     homes = (home, *home_folders(home))
     for folder in path_folders(environ):
         at_home = any(is_within(one, top) for one in (folder, os.path.realpath(folder)) for top in homes)
         if not at_home and any(is_within(folder, top) for top in NON_TOOL_FOLDERS):
             continue
-        if not is_in_system(folder) and not out_of_sight.in_(folder):
-            whole = installation_folder(folder, out_of_sight)
+        if not is_in_system(folder) and not hidden.exposed_by(folder):
+            whole = installation_folder(folder, hidden)
             yield whole, whole
 
 
@@ -403,11 +406,8 @@ def _tool_folder_paths(place: ToolFolder, environ: Mapping[str, str], home: str)
             yield os.path.normpath(os.path.join(source, part)), os.path.normpath(os.path.join(inside, part))
 
 
-# What a sandbox shows of this machine, all of it read-only: the system, tools, programs, and ourselves.
-
-
 def interpreter_mounts() -> tuple[Mount, ...]:
-    """This interpreter and this package: what our own programs inside need."""
+    """This interpreter and this package, which our own programs inside need."""
     needed = [
         *program_mounts(interpreter.python_executable(), os.environ),
         *(one for path in _interpreter_folders() for one in mounts_for_path(path)),
@@ -417,10 +417,10 @@ def interpreter_mounts() -> tuple[Mount, ...]:
 
 
 def _interpreter_folders() -> Iterator[str]:
-    """The folders of the interpreter, and the package with what is installed beside it."""
-    out_of_sight = find_hidden_paths(os.path.expanduser("~"), os.environ)
+    """Folders of the interpreter, and the package with what is installed beside it."""
+    hidden = find_hidden_paths(os.path.expanduser("~"), os.environ)
     for prefix in dict.fromkeys((sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)):
-        if not out_of_sight.in_(prefix):
+        if not hidden.exposed_by(prefix):
             yield prefix
         else:  # it was installed among everything else that is at home
             yield os.path.dirname(os.path.abspath(os.__file__))
@@ -440,13 +440,15 @@ def _shared_libraries(folder: str) -> Iterator[str]:
 def filter_mounts(
     mounts: Iterable[Mount], home: str, environ: Mapping[str, str], state_dirs: Iterable[str]
 ) -> tuple[Mount, ...]:
-    """The same without what shows too much, and without what another of them shows anyway; folders before what is in
-    them, and sockets covered.
+    """The mounts without those that show too much and without redundant ones; folders before their contents, sockets
+    covered.
 
-    Too much is a home folder, the state of this program, and what logins lie in.
+    Too much is a home folder, the state of this program, and folders of logins.
     """
-    out_of_sight = find_hidden_paths(home, environ, state_dirs)
-    named = {mount.path: mount for mount in mounts if mount.source == DEV_NULL or not out_of_sight.in_(mount.host_path)}
+    hidden = find_hidden_paths(home, environ, state_dirs)
+    named = {
+        mount.path: mount for mount in mounts if mount.source == DEV_NULL or not hidden.exposed_by(mount.host_path)
+    }
     kept: list[Mount] = []
     for mount in sorted(named.values(), key=lambda one: one.path.count("/")):
         nearest = next((over for over in reversed(kept) if is_within(mount.path, over.path)), None)
@@ -459,11 +461,11 @@ def filter_mounts(
 def system_login_covers(
     mounts: Iterable[Mount], home: str, environ: Mapping[str, str], empty: str
 ) -> tuple[Mount, ...]:
-    """What lies over logins that these mounts of the system show: a variable may name one anywhere."""
+    """Covers over logins that the system mounts show: a variable may name one anywhere."""
     return covers_for_paths(find_hidden_paths(home, environ).private, mounts, empty)
 
 
 def _already_shows(over: Mount, mount: Mount) -> bool:
-    """Whether a folder's mount shows what another below it does."""
+    """Whether the mount of a folder shows what another mount below it does."""
     place = os.path.join(over.host_path, os.path.relpath(mount.path, over.path))
     return over.kind == mount.kind and os.path.realpath(place) == os.path.realpath(mount.host_path)

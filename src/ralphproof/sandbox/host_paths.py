@@ -10,7 +10,7 @@ from ralphproof.sandbox.plan import READ_ONLY, Mount
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-# Of a home folder: what is never shown, nor anything below it.
+# In a home folder: never mounted, nor anything below.
 PRIVATE_PATHS = (
     ".ssh", ".gnupg", ".aws", ".azure", ".docker", ".kube", ".netrc", ".npmrc", ".pypirc", ".git-credentials",
     ".yarnrc", ".yarnrc.yml", ".condarc", ".bunfig.toml", ".pgpass", ".my.cnf", ".mylogin.cnf", ".boto", ".s3cfg",
@@ -27,7 +27,7 @@ PRIVATE_PATHS = (
     ".node_repl_history", ".psql_history", ".mysql_history", "Library/Cookies", "Library/Keychains", "Library/Mail",
     "Library/Messages", "Library/Safari",
 )  # fmt: skip
-# Variables that name such a place elsewhere.
+# Variables that relocate such files.
 CREDENTIAL_VARIABLES = (
     "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AZURE_CONFIG_DIR", "BOTO_CONFIG", "CLOUDSDK_CONFIG", "CONDARC",
     "DOCKER_CONFIG", "GH_CONFIG_DIR", "GIT_CONFIG_GLOBAL", "GLAB_CONFIG_DIR", "GNUPGHOME",
@@ -35,16 +35,16 @@ CREDENTIAL_VARIABLES = (
     "PASSWORD_STORE_DIR", "PGPASSFILE", "PIP_CONFIG_FILE", "RCLONE_CONFIG", "npm_config_globalconfig",
     "npm_config_userconfig",
 )  # fmt: skip
-# What is never shown as a whole: others lie in it. The first are of a home folder.
+# Never mounted as a whole, because private files are in them. The first are relative to the home folder.
 BROAD_HOME_FOLDERS = (".", ".config", ".local", ".local/share", ".local/state", ".cache", ".var", "snap", "Library",
         "Library/Application Support", "Library/Caches")  # fmt: skip
 BROAD_FOLDERS = ("/", "/home", "/root", "/Users", "/proc", "/dev", "/run", "/var", "/var/lib")
-# What moves the usual places of settings, data and caches.
+# Variables that relocate settings, data and caches.
 XDG_VARIABLES = (
     ("~/.config/", "XDG_CONFIG_HOME"), ("~/.local/share/", "XDG_DATA_HOME"), ("~/.local/state/", "XDG_STATE_HOME"),
     ("~/.cache/", "XDG_CACHE_HOME"),
 )  # fmt: skip
-# What moves the home of one tool, with the logins in it.
+# Variables that relocate the home of one tool, with the logins in it.
 TOOL_HOME_VARIABLES = (
     ("~/.cargo/", "CARGO_HOME"), ("~/.gradle/", "GRADLE_USER_HOME"), ("~/.composer/", "COMPOSER_HOME"),
     ("~/.hex/", "HEX_HOME"), ("~/.bundle/", "BUNDLE_USER_HOME"), ("~/.rye/", "RYE_HOME"),
@@ -53,17 +53,17 @@ MAX_LINKS = 40  # one after another; the kernel follows no more
 
 
 def is_within(path: str, folder: str) -> bool:
-    """Whether a path is a folder or lies below it."""
+    """Whether a path is this folder or below it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def home_folder(environ: Mapping[str, str]) -> str:
-    """The home folder that an environment names, or the user's own."""
+    """HOME of an environment, or the user's home folder."""
     return environ.get("HOME") or os.path.expanduser("~")
 
 
 def home_folders(home: str) -> tuple[str, ...]:
-    """This home folder and the one that the system knows of the user, who may have set another; free of links."""
+    """This home folder and the one of the user database, which may differ; real paths."""
     try:
         import pwd
 
@@ -75,18 +75,18 @@ def home_folders(home: str) -> tuple[str, ...]:
 
 @value
 class HiddenPaths:
-    """What stays out of sight: places that are not shown as a whole, and those of which nothing is. Free of links."""
+    """Real paths that are never mounted as a whole (`wide`), and those of which nothing is mounted (`private`)."""
 
     wide: tuple[str, ...]
     private: tuple[str, ...]
 
-    def in_(self, path: str) -> str:
+    def exposed_by(self, path: str) -> str:
         """What of this a path would show; empty where it shows nothing."""
         real = os.path.realpath(path)
         whole = (hidden for hidden in self.wide if is_within(hidden, real))
-        return next(whole, "") or self.secret(path)
+        return next(whole, "") or self.private_exposed_by(path)
 
-    def secret(self, path: str) -> str:
+    def private_exposed_by(self, path: str) -> str:
         """What a path would show of that of which nothing is shown; empty where it shows nothing of it."""
         real = os.path.realpath(path)
         return next((hidden for hidden in self.private if is_within(hidden, real) or is_within(real, hidden)), "")
@@ -95,8 +95,9 @@ class HiddenPaths:
 def find_hidden_paths(
     home: str, environ: Mapping[str, str] | None = None, state_dirs: Iterable[str] = ()
 ) -> HiddenPaths:
-    """What is hidden of a home folder wherever `environ` moves it, and the state of this program, of which single
-    files may be shown."""
+    """Hidden paths of a home folder, also where `environ` relocates them, and the state folders of this program, of
+    which single files may be mounted.
+    """
     environ = environ or {}
     homes = [one for one in home_folders(home) if one != "/"]
     private = [os.path.join(top, name) for top in homes for name in PRIVATE_PATHS]
@@ -116,7 +117,7 @@ def find_hidden_paths(
 
 
 def mounts_for_path(path: str) -> Iterator[Mount]:
-    """What makes a file or folder that exists readable by this name, and by the one without links on the way to it."""
+    """Mounts that make an existing file or folder readable by this path and by its real path."""
     real = os.path.realpath(path)
     if os.path.exists(real):
         yield Mount(READ_ONLY, real)
@@ -125,9 +126,9 @@ def mounts_for_path(path: str) -> Iterator[Mount]:
 
 
 def follow_links(path: str) -> Iterator[str]:
-    """A path and every other that it leads to by links, in order; each is absolute.
+    """A path and every path that it leads to by links, in order; all absolute.
 
-    Where the folder of a link is reached through links itself, the target is told as seen from both its names.
+    Where the folder of a link is itself reached through links, the target is resolved from both paths.
     """
     queue, seen = [os.path.abspath(path)], set[str]()
     while queue and len(seen) < MAX_LINKS:
@@ -145,7 +146,7 @@ def follow_links(path: str) -> Iterator[str]:
 
 
 def locate_path(variable: str, usual: str, environ: Mapping[str, str], home: str) -> Iterator[tuple[str, str]]:
-    """Where something is, and where it is looked for inside: its own variable moves it, or one that moves many."""
+    """Host path and inside path of something that its own variable or an XDG variable may relocate."""
     named = environ.get(variable, "") if variable else ""
     if os.path.isabs(named):
         yield named, named

@@ -22,28 +22,28 @@ KEYBOARD_SIGNALS = (2, 3)  # SIGINT, SIGQUIT
 
 
 def run_in_sandbox(backend: Backend, config: SandboxConfig, argv: tuple[str, ...], agent: str) -> int:
-    """Run it to its end; its exit code."""
+    """Run the command to its end; its exit code."""
     from ralphproof.sandbox import runner
     from ralphproof.sandbox.egress_proxy import read_blocked_hosts
     from ralphproof.sandbox.plan import LaunchSpec, write_launch_spec
     from ralphproof.sandbox.planner import SandboxPlanner
     from ralphproof.sandbox.read_only_paths import Placeholders
 
-    boxes = SandboxPlanner(config, backend)
-    base = os.path.join(boxes.private, f"by-hand-{os.getpid()}")
+    planner = SandboxPlanner(config, backend)
+    base = os.path.join(planner.private, f"by-hand-{os.getpid()}")
     here = os.path.realpath(os.getcwd())
     cwd = here if (here + "/").startswith(config.root + "/") else config.root
     command = Command(argv, cwd, config.environ, f"{base}.log", f"{base}.turn", "by-hand", agent=agent)
-    placeholders = Placeholders(boxes.private)
+    placeholders = Placeholders(planner.private)
     placeholders.release()
     lock = placeholders.acquire()
     try:
-        plan = replace(boxes.plan(command), interactive=os.isatty(0))
+        plan = replace(planner.plan(command), interactive=os.isatty(0))
         placeholders.create(plan.placeholder_files, plan.placeholder_folders, plan.hidden_placeholders)
         if why := backend.prepare(plan, command):
             print(f"ralph: sandbox {backend.name}: {why}", file=sys.stderr)
             return 126
-        audit = os.path.join(boxes.private, "by-hand.egress.ndjson")
+        audit = os.path.join(planner.private, "by-hand.egress.ndjson")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(audit)
         write_launch_spec(
@@ -68,7 +68,7 @@ def _run_to_end(command: Command) -> int:
     become_subreaper()
     sys.stdout.flush()
     numbers = [getattr(signal, name) for name in FORWARDED_SIGNALS]
-    # Before there is somebody to pass it on to, a signal would end us alone.
+    # Without a child to forward it to, a signal would end only this process.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     child = os.fork()
     if child == 0:
@@ -102,7 +102,7 @@ def _exec_command(command: Command, mask: Iterable[int]) -> NoReturn:
 
 
 def _wait_for_exit(child: int) -> int:
-    """How it ended. As soon as it is reaped its number may be another's: then nothing is passed on to that any more."""
+    """Wait for the exit status. Signals are no longer forwarded once the process is reaped: its pid may be reused."""
     if hasattr(os, "waitid"):  # not on macOS before Python 3.13
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         _forward_signals(_ignore_signal)
@@ -112,13 +112,12 @@ def _wait_for_exit(child: int) -> int:
 
 
 def _ignore_signal(*_: object) -> None:
-    """What is left of the command is ended in any case."""
+    """The rest of the command is ended in any case."""
 
 
 def _signals_blocked(child: int, number: int) -> list[int]:
-    """Who of the command has not got a signal yet: keys of a terminal reach the group in its foreground by themselves.
-
-    In a sandbox with a session of its own they reach nobody.
+    """Processes of the command that have not received a signal yet: keys of a terminal reach its foreground group by
+    themselves, but nobody in a sandbox with its own session.
     """
     everybody = with_descendants([child])
     if number not in KEYBOARD_SIGNALS or not os.isatty(0):
@@ -135,7 +134,7 @@ def _foreground_group(pid: int) -> int:
 
 
 def _end_leftovers() -> list[int]:
-    """What came to us of the command, and is still there."""
+    """Processes of the command that were reparented to us and still exist."""
     for pid in child_pids(os.getpid()):
         try:
             os.waitpid(pid, os.WNOHANG)

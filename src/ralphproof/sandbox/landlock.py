@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from ralphproof.sandbox.plan import Mount, SandboxPlan
 
 PROC_FOLDER = "/proc"
-# Nor /dev/pts, where the user's other terminals could be read, nor /dev/shm, which all processes have in common.
+# Without /dev/pts, where the user's other terminals could be read, and /dev/shm, which all processes share.
 DEVICES = (DEV_NULL, "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
-# For root, whom no mode stops: what lies in packages is for everybody, and large; what was put there by hand is not.
+# For root, whom modes do not stop: packaged files are public, and many; files installed by hand may not be.
 PACKAGED_FOLDERS, USR_LOCAL = ("/usr", "/nix/store", "/gnu/store", "/snap", "/sys"), "/usr/local"
-# A program that runs as root can change modes that it cannot read by: these stay closed whatever theirs say.
+# A program that runs as root could change their modes, so they stay closed whatever these are.
 SECRET_FILES = (
     "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d",
     "/etc/security/opasswd", "/etc/ssl/private",
@@ -41,7 +41,7 @@ LSM_FILE = "/sys/kernel/security/lsm"
 
 
 class Landlock:
-    """Needs no program and no privilege; what is inside sees the machine as it is, and is refused most of it."""
+    """Needs no program and no privilege. The program sees the machine's own file system, and most of it is denied."""
 
     name = "landlock"
     strength = "partial"
@@ -57,11 +57,11 @@ class Landlock:
     protects_paths = can_remount = False
 
     def __init__(self) -> None:
-        # Looked for once: a mode that was changed from inside must not show a later command more.
+        # Computed once: a mode that was changed from inside must not show more to a later command.
         self._for_others: dict[str, tuple[str, ...]] = {}
 
     def problem(self) -> BackendProblem | None:
-        """What the kernel says of itself."""
+        """What the kernel reports."""
         if sys.platform != "linux":
             return BackendProblem("Landlock is a part of Linux")
         try:
@@ -80,10 +80,10 @@ class Landlock:
         return SandboxEntry((), PROXY_BY_PORT, landlock=self.landlock(plan, os.geteuid() == 0))
 
     def landlock(self, plan: SandboxPlan, root_user: bool) -> LandlockRules:
-        """What of a box can be held. Its paths must be real ones.
+        """The rules for a plan. Its paths must be real.
 
-        A place that is written is open to everything below it, so nothing below it is listed again: a link that was
-        put there from inside would be followed. `root_user` is one whom no mode stops from reading.
+        A writable folder opens everything below it, so nothing below is listed again: a link created from inside would
+        be followed. `root_user` is a user whom file modes do not stop.
         """
         seen = _visible_mounts(plan.mounts)
         write = _outermost_paths(
@@ -111,7 +111,7 @@ class Landlock:
         return ""
 
     def clean_up(self, plan: SandboxPlan) -> None:
-        """Nothing is left of it."""
+        """Landlock leaves nothing behind."""
 
 
 def _kernel_problem(error: OSError) -> BackendProblem:
@@ -139,7 +139,7 @@ def _security_modules() -> str:
 
 
 def _visible_mounts(mounts: Sequence[Mount]) -> list[Mount]:
-    """Those that no later one lies over."""
+    """Mounts that no later one covers."""
     return [one for at, one in enumerate(mounts) if not any(is_within(one.path, top.path) for top in mounts[at + 1 :])]
 
 
@@ -149,7 +149,7 @@ def _outermost_paths(paths: Sequence[str]) -> list[str]:
 
 
 def _covered_paths(seen: Sequence[Mount]) -> Iterator[str]:
-    """Places outside that something else lies over inside."""
+    """Host paths that another mount covers."""
     for over in (one for one in seen if one.kind == READ_ONLY):
         for one in seen:
             if one is over or not is_within(one.path, over.path):
@@ -160,7 +160,7 @@ def _covered_paths(seen: Sequence[Mount]) -> Iterator[str]:
 
 
 def list_around(folder: str, covered: Iterable[str]) -> tuple[str, ...]:
-    """What must be listed to show a folder without what is covered in it; the folder itself if that is nothing."""
+    """Paths to list so that a folder is shown without what is covered in it; the folder itself if nothing is."""
     inside = [path for path in covered if is_within(path, folder) and os.path.lexists(path)]
     if not inside:
         return (folder,)
@@ -170,7 +170,7 @@ def list_around(folder: str, covered: Iterable[str]) -> tuple[str, ...]:
 
 
 def list_readable_by_others(path: str) -> tuple[str, ...]:
-    """What must be listed to show what everybody may read of a file or folder; the path itself if that is all of it."""
+    """Paths to list so that everything world-readable is shown; the path itself if all of it is."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -198,7 +198,7 @@ def _is_world_readable(mode: int) -> bool:
 
 
 def _is_shown_on_purpose(path: str, home: str) -> bool:
-    """Whether a place is shown whoever may read it: it is in the user's home, or is closed to others and yet named."""
+    """Whether a path is listed regardless of modes: it is in the user's home, or private and still mounted."""
     try:
         return is_within(path, home) or not _is_world_readable(os.stat(path).st_mode)
     except OSError:
@@ -206,7 +206,7 @@ def _is_shown_on_purpose(path: str, home: str) -> bool:
 
 
 def _folder_entries(folder: str) -> list[os.DirEntry[str]]:
-    """What lies in a folder. A link needs no right; where it leads to does, and has its own place."""
+    """Entries without links: a link needs no rule, and its target has its own."""
     try:
         with os.scandir(folder) as listing:
             return [entry for entry in listing if not entry.is_symlink()]

@@ -1,6 +1,6 @@
-"""Landlock rules and seccomp filters that a process applies to itself. Imports nothing of this package.
+"""Landlock rules and seccomp filters that a process applies to itself just before it executes the program.
 
-Applied in the box just before the program is started. It imports nothing of ours.
+Imports nothing of this package.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MISSING_BEFORE_ABI = (
 NO_NEW_PRIVILEGES, SET_SECCOMP, BY_FILTER, DROP_BOUND, AMBIENT, CLEAR_ALL = 38, 22, 2, 24, 47, 4
 CAPABILITIES_V3 = 0x20080522
 
-# Numbers of system calls on x86_64 and on aarch64.
+# System call numbers on x86_64 and aarch64.
 PRCTL, CAPSET = (157, 167), (126, 91)
 CLONE, CLONE3, UNSHARE, IOCTL, PRLIMIT = (56, 220), (435, 435), (272, 97), (16, 29), (302, 261)
 SOCKET, SOCKETPAIR, SENDTO, SENDMSG, SENDMMSG = (41, 198), (53, 199), (44, 206), (46, 211), (307, 269)
@@ -43,12 +43,12 @@ REFUSED = {
     # other processes
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
     "pidfd_getfd": (438, 438), "perf_event_open": (298, 241), "userfaultfd": (323, 282),
-    # memory and messages that all processes of a user have in common
+    # memory and messages shared by all processes of a user
     "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "shmdt": (67, 197), "semget": (64, 190),
     "semop": (65, 193), "semctl": (66, 191), "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189),
     "msgrcv": (70, 188), "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181),
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
-    # ways round this filter, and round Landlock
+    # ways around this filter and around Landlock
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "open_by_handle_at": (304, 265), "listen": (50, 201),  # one that is not bound gets a port without being asked
     # namespaces and mounts
@@ -60,8 +60,8 @@ REFUSED = {
     "delete_module": (176, 106), "bpf": (321, 280),
 }  # fmt: skip
 
-# What no name space divides, on each machine and on the older one that its programs may be of: keys of the kernel,
-# rings that make sockets past a filter, sockets, and the old way to them. What is not there is 0.
+# What namespaces do not isolate, on each machine and its 32-bit variant: kernel keys, io_uring (which opens sockets
+# past a filter), sockets, and socketcall. 0 where it does not exist.
 SYSCALLS_OUTSIDE_NAMESPACES = {
     "x86_64": ((0xC000003E, (248, 249, 250, 425), 41, 0), (0x40000003, (286, 287, 288, 425), 359, 102)),
     "aarch64": ((0xC00000B7, (217, 218, 219, 425), 198, 0), (0x40000028, (309, 310, 311, 425), 281, 0)),
@@ -88,11 +88,11 @@ _loaded_syscall: list[Any] = []
 
 
 def restrict_process(read: Sequence[str], write: Sequence[str], ports: Sequence[int]) -> tuple[str, ...]:
-    """Restrict this process, and all that it starts, to these places and to TCP connections to these ports.
+    """Restrict this process and its children to these paths, and to TCP connections to these ports.
 
-    What is below `read` is read and executed, what is below `write` is open to everything; places that cannot be
-    opened are passed over. All capabilities are gone. Returns what this kernel cannot hold, in clauses. Raises OSError
-    where there is no Landlock, and on machines whose system calls are not known here.
+    Below `read` files can be read and executed, below `write` everything is permitted; paths that cannot be opened are
+    skipped. All capabilities are dropped. Returns clauses about what this kernel cannot enforce. Raises OSError without
+    Landlock, and on machines whose system calls are not listed here.
     """
     column, abi = machine_column(), landlock_abi()
     _call(PRCTL[column], NO_NEW_PRIVILEGES, 1, 0, 0, 0)
@@ -105,7 +105,7 @@ def restrict_process(read: Sequence[str], write: Sequence[str], ports: Sequence[
 
 
 def block_namespace_escapes() -> None:
-    """Refuse this process, and all that it starts, what name spaces leave open. Nothing on machines not known here."""
+    """Deny this process and its children what namespaces leave open. Does nothing on machines not listed here."""
     try:
         column = machine_column()
     except OSError:
@@ -115,7 +115,7 @@ def block_namespace_escapes() -> None:
 
 
 def machine_column() -> int:
-    """Which column of numbers counts here; OSError where none does."""
+    """The column of system call numbers for this machine; OSError if there is none."""
     name = os.uname().machine
     if name not in MACHINES or struct.calcsize("P") != 8:
         raise OSError(ENOSYS, f"the system calls of {name} with {struct.calcsize('P') * 8} bits are not known")
@@ -123,12 +123,12 @@ def machine_column() -> int:
 
 
 def landlock_abi() -> int:
-    """The ABI of this kernel's Landlock, up to the newest known; OSError where it has none."""
+    """The Landlock ABI of this kernel, up to the newest known; OSError if it has none."""
     return min(_call(CREATE, None, 0, 1), NEWEST_ABI)
 
 
 def missing_protections(abi: int) -> tuple[str, ...]:
-    """What a kernel with this ABI does not offer, in clauses."""
+    """Clauses about what a kernel with this ABI cannot enforce."""
     return tuple(f"{what}: Landlock ABI {abi}" for since, what in MISSING_BEFORE_ABI if abi < since)
 
 
@@ -146,7 +146,7 @@ def _call(number: int, *arguments: Any) -> int:
 
 
 def _rules(abi: int, read: Sequence[str], write: Sequence[str], ports: Sequence[int]) -> int:
-    """A ruleset with a rule for every place and port."""
+    """A ruleset with a rule for every path and port."""
     files = sum(rights for since, rights in RIGHTS if since <= abi)
     fields = (files, BIND_TCP | CONNECT_TCP, SCOPES)[: 3 if abi >= 6 else 2 if abi >= 4 else 1]
     rules = _call(CREATE, struct.pack(f"={len(fields)}Q", *fields), 8 * len(fields), 0)
@@ -174,7 +174,7 @@ def _allow(rules: int, path: str, rights: int) -> None:
 
 
 def _drop_capabilities(column: int) -> None:
-    """Give up every capability, and the way back to one."""
+    """Drop every capability, and the means to regain one."""
     for capability in range(64):
         try:
             _call(PRCTL[column], DROP_BOUND, capability, 0, 0, 0)
@@ -193,7 +193,7 @@ def _filter(column: int, code: list[Instruction]) -> None:
 
 
 def seccomp_program(column: int) -> list[Instruction]:
-    """The filter of system calls. A call is looked up by its number; what follows looks at its arguments, and ends."""
+    """The filter of system calls: dispatch by number, then check arguments."""
     code: list[Instruction] = [(LOAD, 0, 0, 4), (EQUAL, 1, 0, list(MACHINES.values())[column]), KILL]
     code += [(LOAD, 0, 0, 0), (AT_LEAST, 0, 1, X32), _fail(ENOSYS)]
     code += _if_syscall(CLONE3[column], [_fail(ENOSYS)])  # its flags cannot be seen; C libraries go back to clone
@@ -203,7 +203,7 @@ def seccomp_program(column: int) -> list[Instruction]:
         code += _if_syscall(numbers[column], [*_only(0, (0,), EPERM, NEW_NAMESPACES), ALLOW])
     stream = [*_only(0, INTERNET, EACCES), *_only(1, (STREAM,), EACCES, KIND_BITS), *_only(2, TCP, EACCES)]
     code += _if_syscall(SOCKET[column], [*stream, ALLOW])
-    # One of a pair of datagram sockets could be connected to any other.
+    # A datagram socket of a pair could be connected to any other.
     pair = [*_only(0, (UNIX,), EACCES), *_only(1, (STREAM, PACKETS), EACCES, KIND_BITS)]
     code += _if_syscall(SOCKETPAIR[column], [*pair, ALLOW])
     for numbers, flags in ((SENDTO, 3), (SENDMSG, 2), (SENDMMSG, 3)):
@@ -217,7 +217,7 @@ def seccomp_program(column: int) -> list[Instruction]:
 
 
 def namespace_seccomp_program(column: int) -> list[Instruction]:
-    """The filter of what name spaces do not divide, for both kinds of programs that this machine runs."""
+    """The filter of what namespaces do not isolate, for both architectures that this machine executes."""
     code: list[Instruction] = []
     for machine, refused, socket, indirect in SYSCALLS_OUTSIDE_NAMESPACES[list(MACHINES)[column]]:
         part: list[Instruction] = [(LOAD, 0, 0, 0)]
@@ -236,7 +236,7 @@ def _if_syscall(number: int, then: list[Instruction]) -> list[Instruction]:
 
 
 def _only(at: int, wanted: Sequence[int], error: int, bits: int = ALL_BITS) -> list[Instruction]:
-    """Go on only if these bits of an argument make one of the wanted numbers."""
+    """Continue only if these bits of an argument equal one of the wanted numbers."""
     tests = [(EQUAL, len(wanted) - index, 0, one) for index, one in enumerate(wanted)]
     return [_argument(at), (AND, 0, 0, bits), *tests, _fail(error)]
 

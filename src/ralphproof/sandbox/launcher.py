@@ -1,7 +1,7 @@
 """Program that enters the sandbox and serves its egress: `python -I -S launcher.py SPEC PROGRAM [ARGUMENT ...]`.
 
-It runs in the turn's tree, enters the box, serves the way out of it for as long as the program inside lives, and ends
-as that ended. So the allow-list holds for a turn whose harness died, and dies with the turn.
+It runs in the turn's process tree, enters the sandbox, serves its outgoing connections while the program inside lives,
+and exits with its code. So the allow-list is enforced for a turn whose harness died, and ends with the turn.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from ralphproof.sandbox.egress_gateway import EgressGateway
     from ralphproof.sandbox.plan import LaunchSpec
 
-IGNORED_SIGNALS = ("SIGHUP", "SIGINT", "SIGTERM")  # the whole tree gets them: the program inside is to decide
+IGNORED_SIGNALS = ("SIGHUP", "SIGINT", "SIGTERM")  # sent to the whole tree: the program inside decides
 ENTRYPOINT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "entrypoint.py")
 
 
 def main() -> NoReturn:
-    """Enter, serve, and end as the program inside did."""
+    """Enter, serve, and exit with the code of the program inside."""
     from ralphproof.sandbox.egress_gateway import EgressGateway
     from ralphproof.sandbox.plan import read_launch_spec, remove_temp_folder, write_launch_report
 
-    os.closerange(3, 1 + max(map(int, os.listdir("/dev/fd"))))  # what others left open is not for those inside
+    os.closerange(3, 1 + max(map(int, os.listdir("/dev/fd"))))  # inherited descriptors must not reach the sandbox
     spec = read_launch_spec(sys.argv[1])
     for name in IGNORED_SIGNALS:
         _signal.signal(getattr(_signal, name), _signal.SIG_IGN)
@@ -49,12 +49,12 @@ def main() -> NoReturn:
         os.close(lock)
         Placeholders(
             os.path.dirname(spec.lock_file)
-        ).release()  # the harness may be dead; while it lives, nothing is lifted
-    os._exit(code)  # connections may still be served, and nobody is left to be served
+        ).release()  # the harness may be dead; while it lives, its lock prevents removal
+    os._exit(code)  # serving threads may still run
 
 
 def _lock_placeholders(path: str) -> int | None:
-    """Say for as long as we live that what lies over absent files is needed."""
+    """Hold the shared lock on placeholders for as long as this process lives."""
     if not path:
         return None
     import fcntl
@@ -65,7 +65,7 @@ def _lock_placeholders(path: str) -> int | None:
 
 
 def _run_to_end(spec: LaunchSpec, gateway: EgressGateway) -> tuple[int, str]:
-    """Start the program inside and see it to its end: its exit code, and the limit that it reached."""
+    """Run the program inside to its end: its exit code, and the limit that it reached."""
     from ralphproof.sandbox.resource_limits import LimitedCommand, find_limit_mechanism
 
     found = find_limit_mechanism(spec.plan.limits)
@@ -88,7 +88,7 @@ def _start(argv: tuple[str, ...], spec: LaunchSpec, gateway: EgressGateway, limi
     try:
         limited.enter()  # type: ignore[attr-defined]
         gateway.keep_channel_in_child()
-        if spec.entry.no_entrypoint:  # nobody inside would make them count again
+        if spec.entry.no_entrypoint:  # no entrypoint would reset them
             for name in IGNORED_SIGNALS:
                 _signal.signal(getattr(_signal, name), _signal.SIG_DFL)
         os.execvpe(argv[0], argv, env)
@@ -99,6 +99,6 @@ def _start(argv: tuple[str, ...], spec: LaunchSpec, gateway: EgressGateway, limi
 
 
 if __name__ == "__main__":
-    # At the end of the path: nothing that lies beside the package may stand in for a standard module.
+    # At the end of the path, so that no file beside the package replaces a standard module.
     sys.path.append(__file__.rsplit("/", 3)[0])
     main()

@@ -1,4 +1,4 @@
-"""SandboxPlan: mounts, egress and limits of one sandboxed command; the Backend protocol; the launch spec and report files."""
+"""SandboxPlan: mounts, egress and limits of one sandboxed command; Backend protocol; launch spec and report files."""
 
 from __future__ import annotations
 
@@ -10,27 +10,21 @@ if TYPE_CHECKING:
     from ralphproof.engine.sandbox import Command
 
 
-# What can be reached from inside a sandbox, and how one of any kind is entered.
-
-
-# What a place is inside: as it is outside but never written, writable, or a fresh folder that is gone afterwards.
+# Kinds of mounts: read-only, writable, or an empty folder that is discarded afterwards.
 READ_ONLY, WRITABLE, EMPTY_FOLDER = "read", "write", "empty"
-# How the program inside and the proxy outside meet: by an inherited descriptor, a socket in a folder that is mounted, a
-# port of this machine, or not at all because the sandbox has a proxy of its own.
+# How the program inside reaches the proxy outside: an inherited descriptor, a socket in a mounted folder, a port of
+# this machine, or the sandbox's own proxy.
 PROXY_BY_DESCRIPTOR, PROXY_BY_SOCKET, PROXY_BY_PORT, PROXY_BUILT_IN = "descriptor", "socket", "port", "itself"
-PORT_PLACEHOLDER = "{port}"  # what the outer program puts into the argument list of a bare box when it knows it
-PROXY_SOCKET_FOLDER = "/run/ralph"  # where a container sees the folder of the meeting
+PORT_PLACEHOLDER = "{port}"  # replaced in the argument list of an entry without entrypoint
+PROXY_SOCKET_FOLDER = "/run/ralph"  # where a container sees `socket_folder`
 
-DEV_NULL = "/dev/null"  # what lies over a file that must not come to be
-BLANK_FILE = "blank"  # an empty file of ours, which is seen in the place of one that is not there
+DEV_NULL = "/dev/null"  # mounted over a file that must not be created
+BLANK_FILE = "blank"  # an empty file of ours that is mounted over a missing one
 
 
 @value
 class Mount:
-    """One place of the machine as it is inside. Those that come later lie over those before them.
-
-    `source` is the place outside; empty: the same path.
-    """
+    """A path inside a sandbox; later mounts cover earlier ones. `source` is the host path if it differs."""
 
     kind: str
     path: str
@@ -43,9 +37,10 @@ class Mount:
 
 @value
 class EgressPolicy:
-    """What can be called from inside. A host is `name`, `*.name`, or either with `:port`; no entry means none.
+    """Allowed outgoing connections. A host is `name`, `*.name`, or either with `:port`; without entries nothing is
+    allowed.
 
-    `private:name:port` may lie in a private network: the user says so. `local_ports` are ports of this machine.
+    `private:name:port` may resolve to a private network. `local_ports` are ports of this machine.
     """
 
     hosts: tuple[str, ...] = ()
@@ -54,7 +49,7 @@ class EgressPolicy:
 
 @value
 class ResourceLimits:
-    """What all processes of one command may use together; 0 is not limited."""
+    """Limits of all processes of one command together; 0 is unlimited."""
 
     memory_bytes: int = 0
     processes: int = 0
@@ -64,11 +59,12 @@ class ResourceLimits:
 class SandboxPlan:
     """Everything that one command can reach.
 
-    `mounts` are all there is of the file system. `placeholders` are those of their places that are not there outside, and
-    must not come to be: something lies over them meanwhile. Of these, and of what lies above them, `placeholder_folders` are
-    folders. `passed_variables` names the variables that stay (a star at the end of one stands for all that begin so), and `variables`
-    gives others. `temp` is a private folder outside, for kinds that have no file system of their own. `names` are the
-    protected paths among the mounts, from the root, for people. One that is `interactive` has somebody at its terminal.
+    `mounts` are the whole file system. `placeholders` are mount paths that do not exist on the host and must not be
+    created: placeholder files and folders are mounted over meanwhile; `placeholder_folders` are the folders among them,
+    and those above them. `passed_variables` names variables that are passed in (a star at the end matches every name
+    with that prefix), `variables` are set. `temp` is a private host folder for back ends without a file system of their
+    own. `names` are protected paths relative to the root, for display. An `interactive` command has a user at its
+    terminal.
     """
 
     root: str
@@ -91,19 +87,19 @@ class SandboxPlan:
 
     @property
     def hidden_placeholders(self) -> tuple[str, ...]:
-        """Those of the ghosts that are seen nowhere: inside an empty file lies over them."""
+        """Placeholders that are invisible inside: an empty file is mounted over them."""
         blank = {mount.path for mount in self.mounts if mount.source.endswith("/" + BLANK_FILE)}
         return tuple(path for path in self.placeholders if path in blank)
 
     @property
     def socket_folder(self) -> str:
-        """The folder of the socket at which a container meets the outer program."""
+        """Folder of the Unix socket by which a container reaches the launcher."""
         return self.temp + "/meeting"
 
 
 @value
 class LandlockRules:
-    """What a process forbids itself, where the kernel offers nothing better (Landlock)."""
+    """Rules that a process applies to itself (Landlock)."""
 
     read: tuple[str, ...]
     write: tuple[str, ...]
@@ -112,11 +108,11 @@ class LandlockRules:
 
 @value
 class SandboxEntry:
-    """How a box is entered: what stands before the program's own argument list, and how the network is reached.
+    """How a sandbox is entered: the words before the program's command line, and how the proxy is reached.
 
-    `landlock` is what the program inside is to forbid itself first. `env` is for the entering program alone. A box that
-    is `no_entrypoint` has nobody of ours inside: its program is started as it is. A program that is `gets_group_signals` by signals to
-    all processes of its turn has none passed on to it: a second one often means "at once".
+    `landlock` are rules that the entrypoint applies first. `env` is for the entering program alone. With
+    `no_entrypoint` the program is executed without our entrypoint. If the program `gets_group_signals` by itself, none
+    is forwarded: a second one often means "at once".
     """
 
     argv: tuple[str, ...]
@@ -129,7 +125,7 @@ class SandboxEntry:
 
 @value
 class BackendProblem:
-    """Why a kind of sandbox cannot be used here, and how to mend that; both in one clause."""
+    """Why a back end cannot be used here, and the remedy; both in one clause."""
 
     why: str
     remedy: str = ""
@@ -140,32 +136,29 @@ class Backend(Protocol):
 
     name: str
     strength: str  # strong or partial
-    weaknesses: tuple[str, ...]  # what it does not hold, each in one clause
-    protects_paths: bool  # whether paths inside the project can be held read-only
-    can_remount: bool  # whether a place can be shown at another path
+    weaknesses: tuple[str, ...]  # what it does not enforce, each in one clause
+    protects_paths: bool  # whether paths inside the project can be read-only
+    can_remount: bool  # whether a host path can be mounted at another path
 
     def problem(self) -> BackendProblem | None:
-        """What is missing here, as far as can be told without trying."""
+        """What is missing here, as far as can be told without a self-test."""
 
     def entry(self, plan: SandboxPlan) -> SandboxEntry:
-        """How this box is entered."""
+        """How the sandbox of this plan is entered."""
 
     def prepare(self, plan: SandboxPlan, command: Command) -> str:
-        """Do what comes before every command; why that failed, if it did."""
+        """Called before every command; the reason if it failed."""
 
     def clean_up(self, plan: SandboxPlan) -> None:
-        """Do what comes after every command."""
+        """Called after every command."""
 
 
-# What the outer program of a boxed command is told, and what it reports; both are small files beside the turn's.
+# Files between runner and launcher, beside those of the turn.
 
 
 @value
 class LaunchSpec:
-    """A box, how it is entered, and where things are written: what was called (`audit_file`), and how it went (`report_file`).
-
-    `lock_file` is held for as long as the program lives.
-    """
+    """A plan, its entry, and the files of the launcher: audit log, report, and a lock that it holds while it lives."""
 
     plan: SandboxPlan
     entry: SandboxEntry
@@ -176,14 +169,14 @@ class LaunchSpec:
 
 @value
 class LaunchReport:
-    """How it went: whether the program inside was reached at all, and the limit that it reached."""
+    """Whether the program inside was started, and the resource limit that it reached."""
 
     entered: bool
     limit_reached: str = ""
 
 
 def write_launch_spec(path: str, spec: LaunchSpec) -> None:
-    """For the owner's eyes alone; whole or not at all."""
+    """Written atomically, readable by the owner alone."""
     import json
 
     _write_private_json(path, json.dumps(pack(spec), ensure_ascii=True).encode())
@@ -195,7 +188,7 @@ def read_launch_spec(path: str) -> LaunchSpec:
     with open(path, "rb") as file:
         spec = unpack(json.load(file))
     if not isinstance(spec, LaunchSpec):
-        raise TypeError(f"{path} is no load")
+        raise TypeError(f"{path} is no launch spec")
     return spec
 
 
@@ -206,7 +199,7 @@ def write_launch_report(path: str, entered: bool, limit_reached: str) -> None:
 
 
 def read_launch_report(path: str) -> LaunchReport | None:
-    """How it went; None where the outer program was ended before it could say so."""
+    """None if the launcher was killed before it could report."""
     import json
 
     try:
@@ -218,12 +211,12 @@ def read_launch_report(path: str) -> LaunchReport | None:
 
 
 def remove_temp_folder(folder: str) -> None:
-    """Remove the temporary folder of a command, whatever its program made of it. Nobody uses it any more."""
+    """Remove the temporary folder of a command that has ended, whatever modes its program set."""
     import shutil
 
     if folder and os.path.isdir(folder):
         shutil.rmtree(folder, ignore_errors=True)
-        for top, folders, _ in os.walk(folder):  # what is left could not be entered
+        for top, folders, _ in os.walk(folder):  # the rest could not be entered
             for path in (top, *(os.path.join(top, name) for name in folders)):
                 if not os.path.islink(path):
                     os.chmod(path, 0o700)
@@ -234,5 +227,5 @@ def _write_private_json(path: str, data: bytes) -> None:
     draft = f"{path}.{os.getpid()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     with open(os.open(draft, flags, 0o600), "wb") as file:
-        file.write(data)  # all of it, or an error: a full disk takes a part
+        file.write(data)  # raises if the disk is full
     os.replace(draft, path)

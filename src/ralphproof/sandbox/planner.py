@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ralphproof.sandbox.read_only_paths import ReadOnlyPaths
 
 
-# The project inside a box: written, but for what is held of it; each folder above that is held in its place.
+# Project mounts: writable, with protected paths read-only and the folders above those pinned.
 
 
 RALPH_FOLDER = ".ralph"
@@ -55,7 +55,7 @@ GITIGNORE_SPECIAL_CHARS = "\\*?["  # what a line of git's exclude file does not 
 
 @value
 class ProtectedMounts:
-    """The mounts of a project, what must not come to be in it, and the folders that must be there for that."""
+    """Mounts that protect paths of a project, and the placeholders that they need."""
 
     mounts: tuple[Mount, ...]
     placeholders: tuple[str, ...] = ()
@@ -63,16 +63,16 @@ class ProtectedMounts:
 
 
 def project_mounts(root: str, held: ReadOnlyPaths) -> list[Mount]:
-    """The project, and a repository outside of it, of which only what a commit needs may be written."""
+    """The project, and a repository outside of it of which only what a commit needs is writable."""
     shared = [Mount(WRITABLE, path) for path in held.shared if os.path.exists(path)]
     return [Mount(WRITABLE, root), *(Mount(READ_ONLY, path) for path in held.common), *shared]
 
 
 def ralph_folder_mounts(root: str, task: str, holds: bool) -> list[Mount]:
-    """Our own folder in the project is read; only the task's folder in it is the agent's.
+    """`.ralph` read-only, with the task's folder in it writable.
 
-    One that lies elsewhere in the project can be written anyway; to mount it would uncover what is held in it, or what
-    a link leads to that somebody inside put in its place.
+    A task folder elsewhere in the project is writable anyway; mounting it would uncover protected paths in it, or the
+    target of a link that was created from inside.
     """
     own = os.path.join(root, RALPH_FOLDER)
     apart = bool(task) and (
@@ -85,7 +85,7 @@ def ralph_folder_mounts(root: str, task: str, holds: bool) -> list[Mount]:
 
 
 def protected_mounts(root: str, held: ReadOnlyPaths, before: Sequence[Mount], private: str) -> ProtectedMounts:
-    """What nobody inside may write, in what `before` lets them; `private` is a folder for a file of ours."""
+    """Read-only mounts over protected paths that `before` makes writable; `private` is a folder for files of ours."""
     wanted = {path for path in (*held.found, *held.files, *held.folders) if _is_writable(path, before)}
     paths = {path for path in wanted if not any(path != other and is_within(path, other) for other in wanted)}
     files, folders = ([one for one in those if one in paths] for those in (held.files, held.folders))
@@ -105,7 +105,7 @@ def protected_mounts(root: str, held: ReadOnlyPaths, before: Sequence[Mount], pr
 
 
 def _git_exclude_mounts(root: str, exclude: str, placeholders: Iterable[str], private: str) -> Iterator[Mount]:
-    """What must not come to be is there, empty: git is to pass it over."""
+    """An exclude file that makes git ignore the placeholders."""
     if not exclude:
         return
     names = (os.path.relpath(path, root) for path in placeholders if is_within(path, root))
@@ -122,7 +122,7 @@ def _exclude_line(name: str) -> str:
 
 
 def write_private_file(path: str, text: str) -> None:
-    """Write a private file as a whole: a box may show it meanwhile."""
+    """Written atomically: a running sandbox may have it mounted."""
     draft = f"{path}.{os.getpid()}.tmp"
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(text.encode("utf-8", "surrogateescape"))
@@ -130,12 +130,12 @@ def write_private_file(path: str, text: str) -> None:
 
 
 def leaves_project(path: str, root: str) -> bool:
-    """Whether a place that is named in the project lies elsewhere: somebody inside may have put a link there."""
+    """Whether a path in the project leads out of it: the link may have been created from inside."""
     return is_within(os.path.normpath(path), root) and not is_within(os.path.realpath(path), root)
 
 
 def drop_variables_leaving_project(environ: Mapping[str, str], root: str) -> dict[str, str]:
-    """Variables without places that stray. A virtual environment may: that is a tool, wherever it lies."""
+    """Variables without paths that lead out of the project. A virtual environment may: it is a tool, wherever it is."""
 
     def kept(place: str) -> bool:
         marks = (os.path.join(os.path.realpath(place), up, "pyvenv.cfg") for up in ("", ".."))
@@ -145,7 +145,7 @@ def drop_variables_leaving_project(environ: Mapping[str, str], root: str) -> dic
 
 
 def is_visible(path: str, mounts: Sequence[Mount], covers: tuple[str, ...]) -> bool:
-    """Whether a path is there inside already; what lies below a fresh folder or a cover is not."""
+    """Whether the mounts already show a path; what is below an empty folder or a cover is not shown."""
     over = _nearest_mount(path, mounts)
     return over is not None and over.kind != EMPTY_FOLDER and over.source not in covers
 
@@ -160,7 +160,7 @@ def _nearest_mount(path: str, mounts: Sequence[Mount]) -> Mount | None:
 
 
 def _parents_up_to(path: str, tops: tuple[str, ...]) -> Iterator[str]:
-    """The folders between a path and the nearest place above it that is written."""
+    """Folders between a path and the nearest writable mount above it."""
     top = max((one for one in tops if is_within(path, one) and path != one), key=len, default=path)
     while (path := os.path.dirname(path)) != top and len(path) > len(top):
         yield path
@@ -171,7 +171,7 @@ def _missing_parents(path: str) -> Iterator[str]:
         yield path
 
 
-# The user's own settings of git inside a box: their name in commits and what they ignore everywhere, nothing else.
+# Settings of git inside: the user's name for commits and global ignores, nothing else.
 
 
 GLOBAL_IGNORE_FILE = "~/.config/git/ignore"
@@ -179,7 +179,7 @@ GIT_KEYS_PATTERN = r"^(user\.(name|email)|core\.excludesfile)$"
 
 
 def git_config_mounts(environ: Mapping[str, str], home: str, private: str) -> Iterator[Mount]:
-    """What lies in the home folder for git; `private` is a folder for a file of ours."""
+    """Settings of git in the home folder; `private` is a folder for files of ours."""
     file, values = os.path.join(private, "gitconfig"), _read_git_config(environ)
     lines = [
         f"\t{key} = {_quote_git_value(values[f'user.{key}'])}\n"
@@ -196,7 +196,7 @@ def git_config_mounts(environ: Mapping[str, str], home: str, private: str) -> It
 
 
 def _read_git_config(environ: Mapping[str, str]) -> dict[str, str]:
-    """The user's own settings, whatever a project says."""
+    """The user's global settings, whatever the project sets."""
     from ralphproof.base.run_program import find_program, run_program
     from ralphproof.workspace.git_command import user_git_environment
 
@@ -214,13 +214,13 @@ def _quote_git_value(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") + '"'
 
 
-# Mounts that were planned when a run began, as they are now: files come and go while it lasts.
+# Fixed mounts are refreshed for each command, because host files come and go during a run.
 
 
 def refresh_mounts(mounts: Sequence[Mount], covers: tuple[str, ...]) -> list[Mount]:
-    """The same without what is gone, which nothing can be laid over, and with sockets covered that came since.
+    """The mounts without those whose host path is gone, and with covers over new sockets.
 
-    `covers` are what lies over a place to hide it.
+    `covers` are the sources of mounts that hide something.
     """
     there = [
         one
@@ -240,13 +240,13 @@ def _still_exists(mount: Mount, before: Sequence[Mount], covers: tuple[str, ...]
 
 
 def _is_in_empty_folder(path: str, mounts: Sequence[Mount]) -> bool:
-    """Whether something fresh lies over a path already."""
+    """Whether a path is inside an empty folder already."""
     over = next((one for one in reversed(mounts) if is_within(path, one.path)), None)
     return over is not None and over.kind == EMPTY_FOLDER
 
 
 def covered_path(cover: Mount, before: Sequence[Mount], covers: tuple[str, ...]) -> str:
-    """The place of the machine that a cover hides."""
+    """The host path that a cover hides."""
     over = next(
         (one for one in reversed(before) if is_within(cover.path, one.path) and one.source not in covers), cover
     )
@@ -254,11 +254,11 @@ def covered_path(cover: Mount, before: Sequence[Mount], covers: tuple[str, ...])
     return cover.path if over is cover else os.path.normpath(os.path.join(over.host_path, inner))
 
 
-# A box where no place can be shown elsewhere: a home of links, and a temporary folder that is a real one.
+# Back ends that cannot remount: a home of links, and a real temporary folder.
 
 
 def mounts_in_place(mounts: Sequence[Mount], temp: str, home: str, store: str, covers: tuple[str, ...]) -> list[Mount]:
-    """The same mounts at their own places. What lies over something, to hide it, hides it where that is."""
+    """The mounts at their host paths, with a temporary home of links. Covers hide the host paths."""
     temp_home = temporary_home(temp)
     _remove_folder(temp_home)  # a turn that is taken up again: what was left there is not ours
     os.makedirs(temp_home, mode=0o700)
@@ -286,7 +286,7 @@ def temporary_home(temp: str) -> str:
 
 
 def _is_needed_in_place(place: int, mounts: Sequence[Mount]) -> bool:
-    """A fresh folder is not there. It stays where it hides something."""
+    """An empty folder cannot be mounted; it is kept where it hides something."""
     mount = mounts[place]
     return mount.kind != EMPTY_FOLDER or any(
         one.kind == READ_ONLY and is_within(mount.path, one.path) for one in mounts[:place]
@@ -302,7 +302,7 @@ def _mount_at_own_path(mount: Mount, before: Sequence[Mount], covers: tuple[str,
 
 
 def _create_link(place: str, source: str, linked: list[str], store: str) -> None:
-    """A link in a folder of ours, over one that was there before; never in a folder that a link of ours leads to."""
+    """A link in one of our folders, replacing an earlier one; never below the target of another link."""
     if any(is_within(place, one) for one in linked):
         return
     folder = os.path.dirname(place)
@@ -323,7 +323,7 @@ def _remove_folder(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-# An agent inside a box: a folder of its own for its state, its login lent to it, and its service.
+# Agents: own state folder, shared login, service.
 
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -332,7 +332,7 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 def agent_home_mounts(
     requirements: AgentRequirements, own: str, environ: Mapping[str, str], home: str
 ) -> tuple[list[Mount], dict[str, str]]:
-    """What an agent keeps in its folder `run_files`, what it may read of the user's, and the variables that say where."""
+    """The agent's own folder, the user's files that are shared with it, and the variables that locate them."""
     if not requirements.folder:
         return [], {}
     make_private_folder(own)
@@ -352,7 +352,7 @@ def agent_home_mounts(
 def _shared_user_files(
     requirements: AgentRequirements, environ: Mapping[str, str], home: str
 ) -> Iterator[tuple[str, str]]:
-    """Files and folders of the user, each with its name in the agent's folder, or its whole path inside."""
+    """Shared files of the user, each with its name in the agent's folder, or its full path inside."""
     folders = [source for source, _ in locate_path(requirements.variable, requirements.folder, environ, home)]
     for name in requirements.lent:
         if name.startswith("~/"):
@@ -368,9 +368,9 @@ def is_in_home(path: str, home: str) -> bool:
 
 
 def _remove_agent_overrides(own: str, names: Iterable[str]) -> None:
-    """Remove what an agent put where only the user's settings may lie: a later one would go by it.
+    """Remove what an agent wrote in place of the user's settings, since a later one would use it.
 
-    What is empty stays: a command that runs meanwhile may have something of the user's lying over it.
+    Empty files stay: a running command may have the user's mounted over them.
     """
     for place in (os.path.join(own, name) for name in names if not os.path.isabs(name)):
         if os.path.islink(place) or (os.path.isfile(place) and os.path.getsize(place)):
@@ -382,7 +382,7 @@ def _remove_agent_overrides(own: str, names: Iterable[str]) -> None:
 
 
 def _clear_mount_point(place: str, theirs: str) -> None:
-    """What the agent put where something of the user's is to lie: nothing can be laid over a link, or another kind."""
+    """Remove what the agent left at a mount point: nothing can be mounted over a link or over another file type."""
     if os.path.islink(place) or (os.path.isfile(place) and os.path.isdir(theirs)):
         os.unlink(place)
     elif os.path.isdir(place) and not os.path.isdir(theirs):
@@ -394,7 +394,7 @@ def _clear_mount_point(place: str, theirs: str) -> None:
 def agent_egress(
     requirements: AgentRequirements, listed: Iterable[str], ports: Iterable[int], addresses: Iterable[tuple[str, str]]
 ) -> EgressPolicy:
-    """What may be called: the user's list, and the agent's own service or the one that is set in its place."""
+    """The user's allow-list, and the agent's service or the one that is configured instead."""
     hosts, local = [host for entry in listed for host in expand_host_entry(entry)], list(ports)
     values = dict(addresses)
     named = [name if "://" in name else values.get(name, "") for name in requirements.addresses]
@@ -407,7 +407,7 @@ def agent_egress(
 
 
 def _parse_address(url: str) -> tuple[str, int]:
-    """Host and port of an address; nothing where it has none."""
+    """Host and port of a URL; empty if it has none."""
     from urllib.parse import urlsplit
 
     try:
@@ -417,13 +417,10 @@ def _parse_address(url: str) -> tuple[str, int]:
         return "", 0
 
 
-# What a run's commands can reach inside a sandbox: from settings, project and machine to one box for each command.
-
-
 TEMPORARY_FOLDERS = ("/tmp", "/var/tmp", "/run")  # noqa: S108 (inside, each command has its own)
 MEMORY_SHARE = 0.8  # of the machine's
 MAX_PROCESSES = 4096
-# What our own calls of git say with variables, and who commits.
+# Variables of our own calls of git, and the author of commits.
 GIT_VARIABLES = (
     "GIT_INDEX_FILE", "GIT_CEILING_DIRECTORIES", "GIT_TERMINAL_PROMPT", "GIT_EDITOR", "GIT_PAGER", "GIT_AUTHOR_*",
     "GIT_COMMITTER_*",
@@ -432,10 +429,11 @@ GIT_VARIABLES = (
 
 @value
 class SandboxConfig:
-    """Where a run takes place: what is fixed before its first command.
+    """Everything that is fixed before the first command of a run.
 
-    `store` is a private folder of this project, outside of it. `task` is where an agent may write although `.ralph` is
-    held. `protected` and `run_files` are patterns, the user's and this run's. `agents` are by the names of agents.
+    `store` is a private folder for this project, outside of it. `task` is where an agent may write although `.ralph` is
+    protected. `protected` and `run_files` are patterns of the user and of the run. `agents` are requirements by agent
+    name.
     """
 
     root: str
@@ -453,7 +451,7 @@ class SandboxConfig:
 
 
 class SandboxPlanner:
-    """Plans a box for each command, as the kind of sandbox can hold it."""
+    """Plans the sandbox of each command, as far as the back end can enforce it."""
 
     def __init__(self, config: SandboxConfig, backend: Backend) -> None:
         root, store = os.path.realpath(config.root), os.path.realpath(config.store)
@@ -474,7 +472,7 @@ class SandboxPlanner:
         self._machine_mounts = self._fixed_mounts()
 
     def _fixed_mounts(self) -> tuple[Mount, ...]:
-        """What is the same for every command: the system, fresh folders, tools, ourselves."""
+        """Mounts that are the same for every command: system, empty folders, tools, this program."""
         around = system_mounts(os.geteuid() == 0, self._empty)
         fresh = [Mount(EMPTY_FOLDER, self._home)]
         if any(is_within(self._config.store, root) for root in (*TOP_LEVEL_FOLDERS, *SYSTEM_FOLDERS)):
@@ -492,7 +490,7 @@ class SandboxPlanner:
         )  # fmt: skip
 
     def plan(self, command: Command) -> SandboxPlan:
-        """As things are now."""
+        """The plan for a command, with the files as they are now."""
         config, requirements = self._config, dict(self._config.agents).get(command.agent, AgentRequirements())
         own = os.path.join(config.store, "agents", command.agent)
         temp = os.path.splitext(command.turn_file)[0] + ".tmp"
@@ -503,25 +501,34 @@ class SandboxPlanner:
             for one in program_mounts(path, self._env) if not is_visible(one.path, mounts, self._covers)
         ]  # fmt: skip
         cwd = os.path.realpath(command.cwd)
-        if is_within(cwd, config.store) and not is_visible(
-            cwd, mounts, self._covers
-        ):  # a judge has a room of its own there
+        if is_within(cwd, config.store) and not is_visible(cwd, mounts, self._covers):  # a judge's own folder
             mounts.append(Mount(WRITABLE, cwd))
         if not self._backend.can_remount:
             mounts = mounts_in_place(mounts, temp, self._home, config.store, self._covers)
             moved |= {"HOME": temporary_home(temp), "TMPDIR": temp}
         egress = agent_egress(requirements, config.hosts, config.local_ports, config.addresses)
-        sets = ecosystem_settings(self._ecosystems, egress.hosts, self._cache, self._env, self._home)
-        sets |= {"HOME": self._home, "TMPDIR": "/tmp"} | moved  # noqa: S108 (a fresh one)
-        kept = (*requirements.variables, *config.agent_variables) if command.agent else ()
+        variables = ecosystem_settings(self._ecosystems, egress.hosts, self._cache, self._env, self._home)
+        variables |= {"HOME": self._home, "TMPDIR": "/tmp"} | moved  # noqa: S108 (a fresh one)
+        passed = [*ALLOWED_VARIABLES, *GIT_VARIABLES, *ecosystem_variables(self._ecosystems, self._env)]
+        if command.agent:
+            passed += [*requirements.variables, *config.agent_variables]
         return SandboxPlan(
-            config.root, self._home, temp, self._open_covered_folders(mounts), egress, default_resource_limits(),
-            (*ALLOWED_VARIABLES, *GIT_VARIABLES, *ecosystem_variables(self._ecosystems, self._env), *kept), tuple(sets.items()), held.placeholders, held.placeholder_folders,
-            names, cwd,
-        )  # fmt: skip
+            config.root,
+            self._home,
+            temp,
+            self._open_covered_folders(mounts),
+            egress,
+            default_resource_limits(),
+            passed_variables=tuple(passed),
+            variables=tuple(variables.items()),
+            placeholders=held.placeholders,
+            placeholder_folders=held.placeholder_folders,
+            names=names,
+            cwd=cwd,
+        )
 
     def _add_project(self, mounts: list[Mount]) -> tuple[list[Mount], ProtectedMounts, tuple[str, ...]]:
-        """These mounts with the project over them, what is held of it, and the names of that from its root."""
+        """The mounts with the project over them, its protection, and the protected paths relative to its root."""
         config, holds = self._config, self._backend.protects_paths
         settings = sorted({path for _, requirements in config.agents for path in requirements.settings})
         paths = find_read_only_paths(config.root, config.protected, config.run_files, settings)
@@ -537,7 +544,7 @@ class SandboxPlanner:
         return [*mounts, *held.mounts, *sockets], held, names
 
     def _open_covered_folders(self, mounts: list[Mount]) -> tuple[Mount, ...]:
-        """The same, with a fresh folder where one that is covered has something in it: it needs a place to lie."""
+        """The mounts, with an empty folder instead of a cover where a later mount is inside: it needs a mount point."""
         return tuple(
             Mount(EMPTY_FOLDER, one.path)
             if one.source == self._empty and any(is_within(later.path, one.path) for later in mounts[place + 1 :])
@@ -547,7 +554,7 @@ class SandboxPlanner:
 
 
 def refuse_unsafe_project(root: str, home: str, store: str, task: str = "") -> None:
-    """A box is built around the project: raises Refused where that would hold nothing. Paths are free of links."""
+    """Raises Refused where a sandbox around this project would protect nothing. Paths are real."""
     for path, what in ((home, "your home folder"), (store, "the state folder")):
         if is_within(path, root):
             raise Refused(f"{root} holds {what}, so a sandbox around it would protect nothing; use a folder of its own")
@@ -565,9 +572,9 @@ def refuse_unsafe_project(root: str, home: str, store: str, task: str = "") -> N
 
 
 def installation_in_project(root: str, backend: Backend) -> tuple[str, ...]:
-    """Where this program lies in the project, as in an environment there: what an agent changes of it runs outside.
+    """Folders of this program that are inside the project: what an agent changes in them is executed outside.
 
-    Raises Refused where that cannot be held.
+    Raises Refused if they cannot be protected.
     """
     places = tuple(place for place in installation_folders() if is_within(place, root))
     if places and (root in places or not backend.protects_paths):
@@ -579,7 +586,7 @@ def installation_in_project(root: str, backend: Backend) -> tuple[str, ...]:
 
 
 def refuse_linked_task_folder(values: SandboxConfig, real: SandboxConfig) -> None:
-    """Raises Refused for a task folder that leads into our own by a link: somebody inside may have put that there."""
+    """Raises Refused for a task folder that leads into `.ralph` by a link, which may have been created from inside."""
     named = is_within(values.task, os.path.join(values.root, RALPH_FOLDER)) or is_within(
         values.task, os.path.join(real.root, RALPH_FOLDER)
     )
@@ -588,13 +595,13 @@ def refuse_linked_task_folder(values: SandboxConfig, real: SandboxConfig) -> Non
 
 
 def default_resource_limits() -> ResourceLimits:
-    """What one command may use of this machine."""
+    """Limits of one command on this machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return ResourceLimits(int(memory * MEMORY_SHARE), MAX_PROCESSES)
 
 
 def sandbox_state_folder(store: str, root: str) -> str:
-    """The folder of ours for boxes around this project."""
+    """Our folder for sandboxes of this project."""
     return os.path.join(os.path.realpath(store), "box", _path_digest(os.path.realpath(root)))
 
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from ralphproof.workspace.protected_paths import GlobSearch
 
 
-# What a kernel can hold read-only in a project: the same paths that are watched, and what git and agents execute.
+# Paths that are protected: those that are watched, and what git and agents execute.
 
 
-# What is executed, or says what is, by whoever opens the project: it may not come to be either.
+# Executed, or naming what is executed, by whoever opens the project: must not be created either.
 READ_ONLY_FILES = (".claude/settings.json", ".claude/settings.local.json", ".mcp.json", ".envrc")
 READ_ONLY_FOLDERS = (".ralph", ".claude/hooks", ".codex", ".vscode")
 GIT_SETTINGS_FILES = ("config", "config.worktree", "info/attributes")
@@ -39,11 +39,11 @@ MAX_MATCHES = 4096  # paths that patterns may stand for
 
 @value
 class ReadOnlyPaths:
-    """Absolute paths in a project that nobody inside may write; `files` and `folders` hold also where they are missing.
+    """Absolute paths of a project that are read-only inside; `files` and `folders` are missing ones that must not be
+    created.
 
-    `found` are there now. `shared` are folders of a repository outside the project that must be writable, in `common`,
-    of which the rest is only read; both empty where there is none. `exclude` is where git reads what to pass over.
-    `unread` are those of the missing files that git itself never reads.
+    `found` exist now. `common` is a repository outside the project, which is read-only except for its folders `shared`;
+    both are empty without one. `exclude` is git's exclude file. `unread` are missing files that git itself never reads.
     """
 
     found: tuple[str, ...]
@@ -58,9 +58,9 @@ class ReadOnlyPaths:
 def find_read_only_paths(
     root: str, protected: Iterable[str], own: Iterable[str] = (), settings: Iterable[str] = ()
 ) -> ReadOnlyPaths:
-    """Everything that is to be held in this project now.
+    """All paths to protect in this project now.
 
-    `protected` are patterns of the user's, `own` are files of this run, and `settings` paths of agents' own settings.
+    `protected` are patterns of the user, `own` are files of this run, `settings` are paths of agents' settings.
     """
     protected, own = (
         list(protected),
@@ -95,14 +95,14 @@ def _is_below(path: str, folders: tuple[str, ...]) -> bool:
 
 
 def _resolve_existing(path: str) -> Iterator[str]:
-    """Where a path leads, if something is there. A link itself cannot be held: that it changed is seen afterwards."""
+    """The real path, if it exists. A link itself cannot be protected; its change is detected afterwards."""
     real = os.path.realpath(path)
     if os.path.exists(real):
         yield real
 
 
 def _missing_paths(paths: Iterable[str], tops: tuple[str, ...]) -> Iterator[str]:
-    """Those that are not there and could come to be, where the links on the way to them lead."""
+    """Real paths of those that do not exist and could be created."""
     for path in paths:
         if os.path.lexists(path) and not _is_placeholder(path):
             continue
@@ -115,7 +115,7 @@ def _missing_paths(paths: Iterable[str], tops: tuple[str, ...]) -> Iterator[str]
 
 
 def _is_placeholder(path: str) -> bool:
-    """Whether it is there only for another box that is open now: no file of settings is a socket."""
+    """Whether it exists only as a placeholder of another sandbox: no settings file is a socket."""
     return stat.S_ISSOCK(os.lstat(path).st_mode)
 
 
@@ -139,7 +139,7 @@ def _match_glob(top: bytes, glob: GlobSearch) -> Iterator[str]:
 
 
 def _repository_paths(root: str) -> ReadOnlyPaths:
-    """What is to be held of the repository: settings and hooks; of a shared one all but what a commit needs."""
+    """Settings and hooks of the repository; of a shared one everything but what a commit needs."""
     folders = git_folders(root)
     if folders is None:
         return ReadOnlyPaths(())
@@ -169,8 +169,9 @@ def _repository_paths(root: str) -> ReadOnlyPaths:
 
 
 def _knows_work_tree(own: str, root: str) -> bool:
-    """Whether a repository outside the project is that of this work tree, by what git says there of worktrees and
-    submodules. One that says nothing may be, unless it is bare, or lies in another work tree, whose it is then."""
+    """Whether a repository outside the project belongs to this work tree, by what it records of worktrees and
+    submodules. One that records nothing may, unless it is bare or inside another work tree.
+    """
     config = os.path.join(own, "config")
     try:
         told = [os.fsdecode(read_regular_file(os.fsencode(os.path.join(own, "gitdir")))).strip()]
@@ -182,7 +183,7 @@ def _knows_work_tree(own: str, root: str) -> bool:
 
 
 def _config_targets(configs: Iterable[str], key: str, root: str) -> Iterator[str]:
-    """Where else git looks for hooks or settings, by its settings, if that lies in the project."""
+    """Paths in the project from which git reads further hooks or settings."""
     for config in configs:
         base = root if key == HOOKS_PATH_KEY else os.path.dirname(config)
         for told in _config_values(config, key):
@@ -192,7 +193,7 @@ def _config_targets(configs: Iterable[str], key: str, root: str) -> Iterator[str
 
 
 def _config_values(config: str, key: str) -> Iterator[str]:
-    """What a file of settings says for a key, whatever its section's own name is."""
+    """Values of a key in a git config file, in any subsection."""
     try:
         lines = read_regular_file(os.fsencode(config)).decode("utf-8", "surrogateescape").splitlines()
     except OSError:
@@ -208,40 +209,38 @@ def _config_values(config: str, key: str) -> Iterator[str]:
 
 
 def _linked_worktrees(common: str) -> list[str]:
-    """What the repository keeps of each linked worktree."""
+    """Administrative folders of linked worktrees."""
     folder = os.path.join(common, "worktrees")
     return [os.path.join(folder, name) for name in sorted(os.listdir(folder))] if os.path.isdir(folder) else []
 
 
 def _submodule_repositories(folder: str) -> Iterator[str]:
-    """The repository of every submodule."""
     for at, folders, files in os.walk(folder):
         if "config" in files and "objects" in folders:
             yield at
             folders[:] = [one for one in folders if one == "modules"]
 
 
-# Files and folders that are there only so that something can lie over them: nobody may make the real ones meanwhile.
-#
-# What was made is on record before it is made. It is removed when nobody needs it any more, also after a crash.
+# Placeholders exist only as mount points, so that nobody can create the real files meanwhile. They are recorded before
+# they are created, and removed when no command needs them, also after a crash.
 
 
 STATE_FOLDER, LOCK_FILE, RECORD_FILE = "box", "ghosts.lock", "ghosts.json"
-# What lies in a file of this name, where nothing would be an error: to git it means that all is where it was.
+# Content of placeholders that must not be empty; this one tells git that nothing is elsewhere.
 PLACEHOLDER_CONTENTS = {"commondir": b".\n"}
 
 
 class Placeholders:
-    """Those of one project; `folder` is private, and outside the project. Many commands may need them at a time."""
+    """Placeholders of one project, shared by concurrent commands; `folder` is private and outside the project."""
 
     def __init__(self, folder: str) -> None:
         self._folder, self.lock_file = folder, os.path.join(folder, LOCK_FILE)
         self._list = os.path.join(folder, RECORD_FILE)
 
     def acquire(self) -> int:
-        """Let nobody remove any; a descriptor to give back to `release`.
+        """Keep placeholders from being removed; a descriptor for `release`.
 
-        It comes before a box is planned: what is there for another box then must not vanish before this one is open.
+        Called before planning: a placeholder of another sandbox must not vanish before this one is open.
         """
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         held = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -249,9 +248,9 @@ class Placeholders:
         return held
 
     def create(self, files: Iterable[str], folders: Iterable[str], unseen: Container[str] = ()) -> None:
-        """Make what is not there, folders first; whoever calls this holds them.
+        """Create what does not exist, folders first; the caller has acquired them.
 
-        Files that are `hidden_placeholders` inside are sockets outside: git does not show them, and who opens one fails at once.
+        Files that are invisible inside are created as sockets: git does not show them, and opening one fails at once.
         """
         wanted = [(path, True) for path in folders] + [(path, False) for path in files]
         missing = [(path, folder) for path, folder in wanted if not os.path.lexists(path)]
@@ -261,7 +260,7 @@ class Placeholders:
             _create_placeholder(path, folder, path in unseen)
 
     def release(self, held: int | None = None) -> None:
-        """Remove what was made and is still as it was made, unless somebody else still needs it."""
+        """Remove untouched placeholders, unless another command still needs them."""
         if held is None and not os.path.exists(self._list):
             return
         file = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600) if held is None else held
@@ -302,7 +301,7 @@ class Placeholders:
         return {path for path in found if isinstance(path, str)} if isinstance(found, list) else set()
 
     def _add(self, paths: set[str]) -> None:
-        """Put some on record too; others who need ghosts may do so at the same time."""
+        """Record further placeholders; other commands may do so at the same time."""
         alone = os.open(self._list + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(alone, fcntl.LOCK_EX)
@@ -324,14 +323,14 @@ class Placeholders:
 
 
 def remove_stale_placeholders(store: str) -> None:
-    """Remove what those left around any folder of a project who were killed. `store` is the project's own."""
-    boxes = os.path.join(store, STATE_FOLDER)
+    """Remove placeholders of killed commands in every folder of a project. `store` is the project's state folder."""
+    planner = os.path.join(store, STATE_FOLDER)
     try:
-        names = os.listdir(boxes)
+        names = os.listdir(planner)
     except OSError:
         return
     for name in names:
-        Placeholders(os.path.join(boxes, name)).release()
+        Placeholders(os.path.join(planner, name)).release()
 
 
 def _is_untouched(path: str, size: int) -> bool:
@@ -357,7 +356,7 @@ def _create_placeholder(path: str, folder: bool, unseen: bool = False) -> None:
 
 
 def _create_socket(path: str) -> bool:
-    """Whether this file system has sockets (those of Windows, say, have none)."""
+    """False if this file system has no sockets (as that of Windows)."""
     try:
         os.mknod(path, stat.S_IFSOCK | 0o444)
     except FileExistsError:
@@ -368,7 +367,7 @@ def _create_socket(path: str) -> bool:
 
 
 def _create_file(path: str, content: bytes) -> None:
-    """With its content from the first moment: somebody may read it."""
+    """With its content from the first moment, since git may read it."""
     draft = f"{path}.{os.getpid()}.tmp"
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444)
     try:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ralphproof.sandbox.plan import ResourceLimits
 
 
-# Groups of processes that the kernel counts and limits together (cgroups), below the one that this process is in.
+# Cgroups, below the one of this process.
 
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ PROCS_FILE, SUBTREE_FILE, KILL_FILE = "cgroup.procs", "cgroup.subtree_control", 
 
 @value
 class CgroupControl:
-    """How one thing is limited in a group: its controller, what is written where, and where refusals are counted.
+    """How a cgroup limits one thing: controller, limit file, and the counter of refusals.
 
-    What is written to a file that not every kernel has is `also`; None stands for the limit itself.
+    `also` is a file that not every kernel has, and its value; None stands for the limit itself.
     """
 
     controller: str
@@ -43,7 +43,7 @@ class CgroupControl:
 
 
 PIDS_CONTROL = CgroupControl("pids", "pids.max", ("", None), ("pids.events", "max"))
-# Memory that was swapped out counts like any other: a limit that only moves it to the disk stops the machine.
+# Swap counts like memory: a limit that only swaps to disk would stall the machine.
 CGROUP_VERSIONS: dict[str, dict[str, CgroupControl]] = {
     "cgroup v2": {
         MEMORY: CgroupControl("memory", "memory.max", ("memory.swap.max", 0), ("memory.events", "oom_kill")),
@@ -59,7 +59,7 @@ CGROUP_VERSIONS: dict[str, dict[str, CgroupControl]] = {
 
 
 def cgroup_parents(version: str, wanted: Iterable[str], proc: str = "/proc/self") -> dict[str, str]:
-    """For each thing that can be limited, the folder in which a group for it can be made; nothing where none can."""
+    """The cgroup folder in which each thing can be limited; nothing for things that cannot."""
     controls = {thing: CGROUP_VERSIONS[version][thing] for thing in wanted}
     current = dict(_current_cgroups(version, proc))
     if version == "cgroup v1":
@@ -70,7 +70,7 @@ def cgroup_parents(version: str, wanted: Iterable[str], proc: str = "/proc/self"
 
 
 def _current_cgroups(version: str, proc: str) -> Iterator[tuple[str, str]]:
-    """Controllers and the folders of the groups that this process is in; version 2 has one for all."""
+    """Controllers and cgroup folders of this process; version 2 has one folder for all."""
     members = dict(_memberships(f"{proc}/cgroup"))
     for line in _read_lines(f"{proc}/mountinfo"):
         fields, _, behind = line.partition(" - ")
@@ -92,10 +92,10 @@ def _memberships(file: str) -> Iterator[tuple[str, str]]:
 
 
 def _find_delegated_cgroup(folder: str, controllers: list[str]) -> str:
-    """The group itself or the one above, where groups with these controllers can be made; empty where neither can.
+    """This cgroup or its parent, where cgroups with these controllers can be created; empty if neither can.
 
-    A group with processes in it can have no limited groups below it, unless it is the root of all (Linux 6.18). One
-    beside it is as good where it has no limits of its own, from which we would escape.
+    A cgroup with processes cannot have limited children unless it is the root (Linux 6.18). A sibling is as good if
+    this cgroup has no limits of its own, which would be escaped.
     """
     if not folder:
         return ""
@@ -108,13 +108,13 @@ def _find_delegated_cgroup(folder: str, controllers: list[str]) -> str:
 
 
 def cgroup_name(label: str) -> str:
-    """A name that tells whose the group is: whether that process still lives can be seen by it."""
+    """A name with the owning process, so that a stale cgroup can be recognised."""
     kept = "".join(letter if letter.isalnum() else "_" for letter in label)[:40]
     return f"{GROUP_PREFIX}-{os.getpid()}-{_start_time(os.getpid())}-{_pid_namespace()}-{kept}"
 
 
 def create_cgroups(parents: dict[str, str], version: str, limits: dict[str, int], name: str) -> dict[str, str]:
-    """Make the groups of this name, with their limits; their folders by what they limit. Raises OSError."""
+    """Create cgroups of this name with limits; their folders by limited thing. Raises OSError."""
     groups = {thing: os.path.join(parent, name) for thing, parent in parents.items()}
     for folder in dict.fromkeys(groups.values()):
         os.mkdir(folder, 0o755)
@@ -128,13 +128,13 @@ def create_cgroups(parents: dict[str, str], version: str, limits: dict[str, int]
 
 
 def join_cgroups(groups: dict[str, str]) -> None:
-    """Put this process into the groups."""
+    """Move this process into the cgroups."""
     for folder in dict.fromkeys(groups.values()):
         write_control_file(f"{folder}/{PROCS_FILE}", "0")
 
 
 def reached_limit(groups: dict[str, str], version: str) -> str:
-    """What the kernel refused, by killing or by not starting a process; empty for nothing."""
+    """The thing whose limit made the kernel kill or refuse a process; empty if none did."""
     for thing, folder in groups.items():
         file, key = CGROUP_VERSIONS[version][thing].counter
         counts = dict(line.split()[:2] for line in _read_lines(f"{folder}/{file}") if " " in line)
@@ -144,7 +144,9 @@ def reached_limit(groups: dict[str, str], version: str) -> str:
 
 
 def remove_cgroups(folders: Iterable[str]) -> None:
-    """Kill whatever is in these groups and below, and remove them. One that cannot be removed is left for the next."""
+    """Kill all processes in these cgroups and below, and remove them. What cannot be removed is left for the next
+    command.
+    """
     every = [below for folder in folders for below, _, _ in os.walk(folder, topdown=False)]
     for folder in every:
         if os.path.exists(f"{folder}/{PIDS_CONTROL.limit}"):
@@ -179,7 +181,7 @@ def _kill_cgroup(folder: str) -> None:
 
 
 def remove_stale_cgroups(folders: Iterable[str]) -> None:
-    """Remove groups of ours whose process is gone."""
+    """Remove our cgroups whose process is gone."""
     for parent in dict.fromkeys(folders):
         for name in _list_names(parent):
             kind, *fields = name.split("-", 4)
@@ -191,13 +193,13 @@ def remove_stale_cgroups(folders: Iterable[str]) -> None:
 
 
 def _is_gone(pid: int, begin: str) -> bool:
-    """Whether the process that began then is there no more. One of which nothing can be read may be there."""
+    """Whether the process with this start time is gone. One that cannot be read may still exist."""
     found = _read_text(f"/proc/{pid}/stat")
     return _parse_start_time(found) != begin if found else not os.path.exists(f"/proc/{pid}")
 
 
 def _start_time(pid: int) -> str:
-    """When a process began, in ticks; empty for one that is gone, or nothing but its exit status."""
+    """Start time of a process in ticks; empty if it is gone or a zombie."""
     return _parse_start_time(_read_text(f"/proc/{pid}/stat"))
 
 
@@ -233,7 +235,7 @@ def _read_lines(file: str) -> list[str]:
 
 
 def write_control_file(file: str, text: str) -> None:
-    """Write to a file of the kernel's; raises OSError."""
+    """Write to a file of the kernel; raises OSError."""
     opened = os.open(file, os.O_WRONLY)
     try:
         os.write(opened, text.encode())
@@ -248,22 +250,22 @@ def _try_write_control_file(file: str, text: str) -> None:
         return
 
 
-# Holding the processes of one command to a ration, by the strongest means that this machine has.
+# Choice of the strongest mechanism of this machine.
 
 
 SCOPE, CGROUP_V2, CGROUP_V1, RLIMITS, NO_LIMITS = "systemd scope", "cgroup v2", "cgroup v1", "rlimits", "none"
 CGROUP_ROOT = "/sys/fs/cgroup"
 PROBE_TIMEOUT_S = 3.0  # for a manager that may not answer at all
 RUNTIME_VARIABLE = "XDG_RUNTIME_DIR"
-# What limits the scope's group has.
+# Prints the limits of the scope's cgroup.
 READ_SCOPE_LIMITS = 'group=$0$(sed -n s/^0:://p /proc/self/cgroup); cat "$group/memory.max"; cat "$group/pids.max"'
 
 
 @value
 class LimitMechanism:
-    """By what a ration is held: `name` is for people, `enforced` what it holds of what is limited.
+    """A way to limit a command: `name` for display, `enforced` the things that it limits.
 
-    `prefix` stands before the command's argument list. `parents` are folders of groups, by what they limit.
+    `prefix` precedes the command line. `parents` are cgroup folders by limited thing.
     """
 
     name: str
@@ -273,7 +275,7 @@ class LimitMechanism:
 
 
 def find_limit_mechanism(limits: ResourceLimits) -> LimitMechanism:
-    """The strongest means that really works here, tried out; it leaves nothing behind."""
+    """The strongest mechanism that works here, found by trying; it leaves nothing behind."""
     wanted = tuple(_wanted_limits(limits))
     best = LimitMechanism(NO_LIMITS)
     for found in _candidates(limits):
@@ -302,7 +304,7 @@ def _candidates(limits: ResourceLimits) -> Iterator[LimitMechanism]:
 def systemd_scope(
     limits: ResourceLimits, environ: Mapping[str, str], uid: int, unified: str = CGROUP_ROOT
 ) -> LimitMechanism:
-    """A scope of the user's own service manager, or of the system's for root; it holds what its group really says."""
+    """A scope of the user's service manager, or the system's for root; it enforces what its cgroup reports."""
     runtime = environ.get(RUNTIME_VARIABLE) or f"/run/user/{uid}"
     answers = os.path.exists("/run/systemd/private" if uid == 0 else f"{runtime}/systemd/private")
     programs = [_find_on_path(name, environ) for name in ("systemd-run", "env")]
@@ -321,7 +323,7 @@ def systemd_scope(
 
 
 def _run_briefly(argv: list[str], environ: Mapping[str, str]) -> bytes:
-    """What a program says within a short time; nothing where it fails."""
+    """Output of a program within a short time; empty if it fails."""
     from subprocess import DEVNULL, PIPE, TimeoutExpired, run
 
     env = {"PATH": environ.get("PATH", os.defpath)}
@@ -333,7 +335,7 @@ def _run_briefly(argv: list[str], environ: Mapping[str, str]) -> bytes:
 
 
 def _scope_command(limits: ResourceLimits, program: str, finding: tuple[str, ...]) -> tuple[str, ...]:
-    """How a command is started in a scope. `finding` is what the manager is found by; the command never sees it."""
+    """Command that starts another in a scope. `finding` locates the manager; the command does not see it."""
     memory = ("-p", f"MemoryMax={limits.memory_bytes}", "-p", "MemorySwapMax=0") if limits.memory_bytes else ()
     tasks = ("-p", f"TasksMax={limits.processes}") if limits.processes else ()
     begun = (
@@ -375,9 +377,9 @@ def _can_limit(version: str, thing: str, parent: str, limits: Mapping[str, int])
 
 
 class LimitedCommand:
-    """Around one command: made before it is started, entered by the child that becomes it, closed after its end.
+    """Limits around one command: created before it starts, entered by its child process, closed after its end.
 
-    `enforced` is what it really holds: less than its means promised where the machine has changed its mind since.
+    `enforced` is less than the mechanism promised if the machine has changed since.
     """
 
     def __init__(self, by: LimitMechanism, limits: ResourceLimits, name: str) -> None:
@@ -393,7 +395,7 @@ class LimitedCommand:
                 self.enforced = ()
 
     def enter(self) -> None:
-        """In the child: from now on it and all that it starts are held. Raises OSError where that fails."""
+        """In the child: apply the limits to it and its descendants. Raises OSError if that fails."""
         join_cgroups(self._groups)
         if self._by.name == RLIMITS:
             import resource
@@ -404,26 +406,26 @@ class LimitedCommand:
             resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
     def limit_reached(self) -> str:
-        """Memory or processes, if the kernel refused more of it; empty if it did not, or does not say.
+        """Memory or processes, if the kernel refused more; empty if not or unknown.
 
-        A scope takes its counts with it, and for limits of a user nothing is counted.
+        The counts of a scope vanish with it, and rlimits are not counted.
         """
         return reached_limit(self._groups, self._by.name) if self._groups else ""
 
     def close(self) -> None:
-        """End what is left of the command, and leave nothing behind."""
+        """Kill what is left of the command, and remove the cgroups."""
         remove_cgroups(dict.fromkeys(reversed(self._groups.values())))
         self._groups = {}
 
 
 def remove_stale_limits(limits: ResourceLimits) -> None:
-    """End and remove what is left of commands whose own process was ended before it could do so."""
+    """Kill and remove what is left of commands whose launcher was killed."""
     for version in (CGROUP_V2, CGROUP_V1):
         remove_stale_cgroups(cgroup_parents(version, _wanted_limits(limits)).values())
 
 
 def _count_threads(uid: int) -> int:
-    """How many threads a user has now: the limit counts them all."""
+    """Current number of threads of a user, all of which count towards the limit."""
     count = 0
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         try:

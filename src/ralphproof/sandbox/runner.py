@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from ralphproof.sandbox.read_only_paths import Placeholders
 
 
-# No sandbox: the command runs as the user. Its processes are owned and ended all the same.
-
-
 class ProcessOwner(Protocol):
     """Starts a command, and owns its processes until all of them have verifiably ended."""
 
@@ -36,11 +33,8 @@ class DirectRunner:
         self._owner = owner
 
     def run(self, command: Command, watch: CommandWatcher) -> Exit:
-        """Run to the end and tell how it ended."""
+        """Run the command to its end; how it ended."""
         return self._owner.run(command, watch)
-
-
-# A sandbox around every command: what it can reach is planned anew each time, and told to the outer program.
 
 
 LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher.py")
@@ -48,25 +42,25 @@ LAUNCH_SPEC_SUFFIX, REPORT_SUFFIX, AUDIT_SUFFIX = ".load", ".stay", ".egress.ndj
 
 
 class Planner(Protocol):
-    """Says what a command can reach."""
+    """Plans the sandbox of each command."""
 
     def plan(self, command: Command) -> SandboxPlan:
-        """As things are now."""
+        """The plan for this command, with the files as they are now."""
 
 
 class SandboxedRunner:
-    """Runs commands inside a sandbox of one kind."""
+    """Runs commands inside a sandbox, planned anew for each command."""
 
     def __init__(
         self, owner: ProcessOwner, backend: Backend, planner: Planner, placeholders: Placeholders, limits: str = ""
     ) -> None:
-        """`limits` says what of the machine is limited inside, and by what."""
+        """`limits` describes what of the machine is limited, and by what."""
         self.limits = limits
         self.name, self.strength, self.weaknesses = backend.name, backend.strength, backend.weaknesses
         self._owner, self._backend, self._planner, self._placeholders = owner, backend, planner, placeholders
 
     def run(self, command: Command, watch: CommandWatcher) -> Exit:
-        """Run to the end and tell how it ended. One that could not be entered was never run."""
+        """Run the command to its end; how it ended. If the sandbox could not be entered, the command was not run."""
         base = os.path.splitext(command.turn_file)[0]
         lock = self._placeholders.acquire()
         plan: SandboxPlan | None = None
@@ -100,7 +94,7 @@ class SandboxedRunner:
 
 
 def _clean_up(plan: SandboxPlan, report: str) -> None:
-    """Do what the outer program could not do where it was ended before."""
+    """What a killed launcher could not clean up."""
     remove_temp_folder(plan.temp)
     if read_launch_report(report) is None and sys.platform == "linux":
         from ralphproof.sandbox.resource_limits import remove_stale_limits
@@ -109,5 +103,5 @@ def _clean_up(plan: SandboxPlan, report: str) -> None:
 
 
 def wrap_command(command: Command, spec: str) -> Command:
-    """The same command as the outer program starts it."""
+    """The same command, started by the launcher."""
     return replace(command, argv=interpreter.script_command(LAUNCHER, spec, *command.argv))

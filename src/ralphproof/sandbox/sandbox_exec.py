@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 PROGRAM = "/usr/bin/sandbox-exec"
 PRIVATE_LINKS = ("/tmp", "/var", "/etc")  # noqa: S108 (links into /private; the kernel sees where they lead)
-# What a program needs before it can do anything at all: the loader, the time zone, certificates, which shell is meant,
-# the tools of developers (/usr/bin/git only leads to them), and harmless devices.
+# What every program needs: the loader, time zones, certificates, the selected shell, developer tools (/usr/bin/git only
+# leads to them) and harmless devices.
 SYSTEM_FOLDERS = (
     "/System", "/usr/lib", "/usr/share", "/Library/Apple", "/Library/Developer", "/private/var/db/dyld",
     "/private/var/db/timezone", "/private/var/db/xcode_select_link", "/private/var/select", "/private/etc/ssl",
     "/dev/fd",
 )  # fmt: skip
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/dtracehelper")
-# Users and groups, notices, logs, temporary folders, network settings, the check of certificates. Not the keychain.
+# Users and groups, notifications, logs, temporary folders, network settings, certificate checks. Not the keychain.
 MACH_SERVICES = (
     "com.apple.system.opendirectoryd.libinfo", "com.apple.system.opendirectoryd.membership",
     "com.apple.system.DirectoryService.libinfo_v1", "com.apple.system.notification_center", "com.apple.system.logger",
@@ -55,7 +55,7 @@ PROFILE_HEAD = (
 
 
 class SandboxExec:
-    """The kernel's sandbox of macOS. The file system is the machine's own: nothing can be shown at another path."""
+    """The kernel sandbox of macOS. The file system is the host's: nothing can be mounted at another path."""
 
     name = "sandbox-exec"
     strength = "partial"
@@ -78,11 +78,11 @@ class SandboxExec:
         return ""
 
     def clean_up(self, plan: SandboxPlan) -> None:
-        """Nothing is left of it."""
+        """Nothing is left behind."""
 
 
 def build_profile(plan: SandboxPlan) -> str:
-    """The rules that let a program reach what is in the box and nothing else."""
+    """A profile that permits what is in the plan, and nothing else."""
     places = [*plan.mounts, *([_temporary_mount(plan)] if plan.temp else [])]
     return "\n".join((
         *PROFILE_HEAD,
@@ -98,14 +98,14 @@ def build_profile(plan: SandboxPlan) -> str:
 
 
 def _temporary_mount(plan: SandboxPlan) -> Mount:
-    """What stands for every fresh folder."""
+    """The folder that replaces every empty folder."""
     from ralphproof.sandbox.plan import Mount
 
     return Mount(WRITABLE, plan.temp)
 
 
 def _mount_rules(mount: Mount) -> Iterator[str]:
-    """What holds for a place, whatever was said of those above it. One with another source is there to be hidden."""
+    """Rules of one mount, overriding those of mounts above it. A mount with another source only hides the path."""
     where = _path_filters("subpath", _path_spellings(mount.path))
     if mount.kind == EMPTY_FOLDER or mount.host_path != mount.path:
         yield f"(deny file-read* file-write* {where})"
@@ -115,14 +115,15 @@ def _mount_rules(mount: Mount) -> Iterator[str]:
 
 
 def _protection_rules(plan: SandboxPlan) -> Iterator[str]:
-    """What must not come to be; and folders that could be moved away: with what is held in them, or as a whole."""
+    """Deny the creation of placeholders, and moving folders away that hold protected paths."""
     for path in plan.placeholders:
         yield f"(deny file-write* {_path_filters('subpath', _path_spellings(path))})"
     held = [*plan.placeholders, *(mount.path for mount in plan.mounts if mount.kind != WRITABLE)]
     written = [*(mount.path for mount in plan.mounts if mount.kind == WRITABLE), *([plan.temp] if plan.temp else [])]
     above = {over for path in held for top in written if is_within(path, top) for over in _folders_between(path, top)}
     if pins := sorted({*above, *written}):
-        yield f"(deny file-write-unlink {_path_filters('literal', [name for path in pins for name in _path_spellings(path)])})"
+        names = [name for path in pins for name in _path_spellings(path)]
+        yield f"(deny file-write-unlink {_path_filters('literal', names)})"
 
 
 def _folders_between(path: str, top: str) -> Iterator[str]:
@@ -131,7 +132,7 @@ def _folders_between(path: str, top: str) -> Iterator[str]:
 
 
 def _parent_folders(places: Iterable[Mount]) -> list[str]:
-    """Every folder above a place: a program that goes there looks at each, and at the links among them."""
+    """All folders above the mounts: resolving a path stats each of them, and the links among them."""
     found = {"/"}
     for mount in places:
         for path in _path_spellings(mount.path):
@@ -142,7 +143,7 @@ def _parent_folders(places: Iterable[Mount]) -> list[str]:
 
 
 def _path_spellings(path: str) -> tuple[str, ...]:
-    """A path as it is written, and as the kernel sees it."""
+    """A path as written, and as the kernel sees it."""
     if any(is_within(path, link) for link in PRIVATE_LINKS):
         return path, f"/private{path}"
     plain = path.removeprefix("/private")
@@ -158,7 +159,7 @@ def _localhost_port(port: str) -> str:
 
 
 def quote_profile_string(text: str) -> str:
-    """A string of the profile; raises Refused for a path that cannot be written as one."""
+    """A string literal of the profile; raises Refused for a path that cannot be written as one."""
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in text) or PORT_PLACEHOLDER in text:
         raise Refused(f"sandbox-exec cannot name {text!a}: choose a path without such characters")
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

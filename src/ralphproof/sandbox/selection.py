@@ -18,18 +18,14 @@ if TYPE_CHECKING:
     from ralphproof.sandbox.plan import Backend
     from ralphproof.sandbox.planner import SandboxConfig
     from ralphproof.sandbox.runner import ProcessOwner, SandboxedRunner
-    from ralphproof.store.project import Project
 
 
 SANDBOX_VARIABLE = "RALPH_SANDBOX"  # tells an agent which kind of sandbox it is in
-CONTAINER_NAME_FLAG, CONTAINER_REMOVAL_S = (
-    "--name",
-    30.0,
-)  # what the name of a container follows, and how long its removal may take
+CONTAINER_NAME_FLAG, CONTAINER_REMOVAL_S = "--name", 30.0
 
 
 def describe_resource_limits(backend: Backend) -> str:
-    """What of the machine a sandbox limits, and by what: `memory and processes by cgroup v1`."""
+    """What a sandbox limits, and by what: `memory and processes by cgroup v1`."""
     from ralphproof.sandbox.planner import default_resource_limits
     from ralphproof.sandbox.resource_limits import find_limit_mechanism
 
@@ -40,19 +36,19 @@ def describe_resource_limits(backend: Backend) -> str:
 
 
 def wrap_in_sandbox(owner: ProcessOwner, backend: Backend, config: SandboxConfig) -> SandboxedRunner:
-    """A sandbox of this kind around this terrain. What an earlier one left lying over files is lifted."""
+    """A runner with a sandbox of this kind. Stale placeholders are removed."""
     from ralphproof.sandbox.planner import SandboxPlanner
     from ralphproof.sandbox.read_only_paths import Placeholders
     from ralphproof.sandbox.runner import SandboxedRunner
 
-    boxes = SandboxPlanner(config, backend)
-    placeholders = Placeholders(boxes.private)
+    planner = SandboxPlanner(config, backend)
+    placeholders = Placeholders(planner.private)
     placeholders.release()
-    return SandboxedRunner(owner, backend, boxes, placeholders, describe_resource_limits(backend))
+    return SandboxedRunner(owner, backend, planner, placeholders, describe_resource_limits(backend))
 
 
 def remove_sandbox_leftovers(store: str, root: str, run: str) -> None:
-    """Remove what the sandbox of a run left that died: what lay over absent files, temporary folders, containers."""
+    """Remove placeholders, temporary folders and containers of a run that died."""
     if not os.path.isdir(os.path.join(store, "box")):
         return
     from ralphproof.sandbox.planner import sandbox_state_folder
@@ -68,7 +64,7 @@ def remove_sandbox_leftovers(store: str, root: str, run: str) -> None:
 
 
 def _end_leftover_sandbox(file: str) -> None:
-    """A box whose outer program was ended before it could do this."""
+    """Clean up for a launcher that was killed."""
     from ralphproof.base.child_processes import run_program
     from ralphproof.sandbox.plan import read_launch_spec, remove_temp_folder
 
@@ -81,23 +77,13 @@ def _end_leftover_sandbox(file: str) -> None:
     if CONTAINER_NAME_FLAG in argv:
         removal = (argv[0], "rm", "--force", argv[argv.index(CONTAINER_NAME_FLAG) + 1])
         if not run_program(removal, timeout_s=CONTAINER_REMOVAL_S, env=os.environ).good:
-            # podman, whose own monitor was killed too, only notices that at the first time
+            # If podman's monitor was killed too, the first call only notices that.
             run_program(removal, timeout_s=CONTAINER_REMOVAL_S, env=os.environ)
-
-
-def plain_terrain(project: Project, settings_env: Mapping[str, str]) -> SandboxConfig:
-    """Where a command takes place that is part of no run."""
-    from ralphproof.sandbox.planner import SandboxConfig
-
-    return SandboxConfig(project.root, project.store, "", tuple(settings_env.items()))
-
-
-# Which kind of sandbox a run gets: the strongest one that holds when it is tried, or the one that is named.
 
 
 AUTO, DIRECT = "auto", "direct"
 STRONG, PARTIAL, NONE = "strong", "partial", "none"
-# In the order in which they are tried; engines of the same kind are one name.
+# In the order of trial; engines of the same kind share a name.
 BACKEND_ORDER = ("bubblewrap", "container", "docker-sandbox", "sandbox-exec", "landlock")
 BACKEND_PROGRAMS = {"bubblewrap": ("bwrap",), "container": ("podman", "docker"), "docker-sandbox": ("sbx", "docker")}
 NO_SANDBOX_ADVICE = (
@@ -108,14 +94,14 @@ NO_SANDBOX_ADVICE = (
 
 @value
 class BackendResult:
-    """One kind of sandbox, and what is wrong with it here; None where it holds."""
+    """A back end, and what is wrong with it here; None if it works."""
 
     backend: Backend
     problem: BackendProblem | None
 
 
 def known_backends() -> tuple[str, ...]:
-    """What `--sandbox=` may name."""
+    """Values of `--sandbox=`."""
     return (AUTO, *BACKEND_ORDER, *plugin_names("sandboxes"))
 
 
@@ -134,7 +120,7 @@ def create_backends(name: str, environ: Mapping[str, str], root: str) -> Iterato
 
 
 def try_backends(name: str, environ: Mapping[str, str], root: str) -> Iterator[BackendResult]:
-    """Every back end of this name, tried out where nothing speaks against it."""
+    """Every back end of this name, with the result of its self-test where nothing else is wrong."""
     from ralphproof.sandbox.self_test import run_self_test
 
     for backend in create_backends(name, environ, root):
@@ -142,7 +128,7 @@ def try_backends(name: str, environ: Mapping[str, str], root: str) -> Iterator[B
 
 
 def choose_backend(name: str, environ: Mapping[str, str], root: str) -> Backend:
-    """The strongest that holds, or the one that is named; raises Refused with what is wrong and how to mend it."""
+    """The strongest back end that works, or the named one; raises Refused with the problems and remedies."""
     names = BACKEND_ORDER if name == AUTO else (name,)
     partial: list[Backend] = []
     failed: list[BackendResult] = []
@@ -170,12 +156,12 @@ def describe_problem(problem: BackendProblem) -> str:
 
 
 def _is_relevant(one: BackendResult, name: str) -> bool:
-    """What cannot be had on this system at all is not worth a word, unless it was asked for."""
+    """Back ends of other systems are not worth mentioning unless they were asked for."""
     return name != AUTO or (one.backend.name == "sandbox-exec") == (sys.platform == "darwin")
 
 
 def backend_name_problem(name: str | None) -> str:
-    """What is wrong with the name of a back end; empty where nothing is."""
+    """What is wrong with the name of a back end; empty if nothing is."""
     if name is None or name in known_backends() or ":" in name or name in BUILTIN["sandboxes"]:
         return ""
     return f"is no kind of sandbox; there are: {', '.join(known_backends())}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SELF_TEST_TIMEOUT_S = 60.0  # a container engine's first start takes seconds
 PROTECTED_FILE = "held"
 ENTERED_LINE = "ralph-trial-entered"
-# What is tried in another machine: sh OUTSIDE HIDDEN PORT PID ROOT
+# Probe for a virtual machine: sh OUTSIDE HIDDEN PORT PID ROOT
 SHELL_PROBE = f"""exec 2>/dev/null
 (: > "$1/probe"); (: > "$5/probe"); cat "$2"
 curl -s -m 2 "http://127.0.0.1:$3/"; bash -c "exec 3<>/dev/tcp/127.0.0.1/$3"; nc -z -w 2 127.0.0.1 "$3" </dev/null
@@ -42,9 +42,9 @@ REMEDIES = (
 
 
 def run_self_test(backend: Backend, environ: Mapping[str, str]) -> BackendProblem | None:
-    """What is wrong with it, found by trying; None where it holds.
+    """What is wrong with the back end, found by trying to escape; None if it holds.
 
-    To make another machine takes long: one that has held is not tried again until its program is another.
+    Creating a virtual machine is slow: one that passed is not tried again until its program changes.
     """
     import shutil
     import tempfile
@@ -83,7 +83,9 @@ def _run_python_probe(backend: Backend, environ: Mapping[str, str], folder: str)
 
 
 def _run_shell_probe(backend: Backend, environ: Mapping[str, str], folder: str) -> BackendProblem | None:
-    """The same of another machine. It may have no Python and own files of these names: what counts is seen here."""
+    """The same for a virtual machine. It may have no Python, and may have files of these names: the result is judged
+    outside.
+    """
     root, store, outside = _create_folders(folder)
     hidden, token = os.path.join(outside, "hidden"), os.urandom(16).hex()
     with open(hidden, "w", encoding="ascii") as file:
@@ -108,7 +110,7 @@ def _run_shell_probe(backend: Backend, environ: Mapping[str, str], folder: str) 
 
 
 def _as_virtual_machine(backend: Backend) -> DockerSandbox | None:
-    """A kind that is another machine: to make one takes long, and it stays until it is removed."""
+    """The back end if it is a virtual machine, which is slow to create and stays until it is removed."""
     found: DockerSandbox | None = backend if getattr(backend, "is_virtual_machine", False) else None  # type: ignore[assignment]
     return found
 
@@ -130,7 +132,7 @@ def _open_listener() -> _socket.socket:
 
 
 def _was_connected(listener: _socket.socket) -> bool:
-    """Whether somebody has connected; nobody can any more."""
+    """Whether a connection was accepted; closes the listener."""
     listener.setblocking(False)
     try:
         os.close(listener._accept()[0])  # type: ignore[attr-defined]
@@ -142,7 +144,7 @@ def _was_connected(listener: _socket.socket) -> bool:
 
 
 def _own_command_line() -> str:
-    """What the kernel tells of this process, as the probe would print it."""
+    """Command line of this process, as the probe would print it."""
     try:
         with open("/proc/self/cmdline", "rb") as file:
             return file.read().replace(b"\0", b" ").decode("utf-8", "replace").strip()
@@ -155,7 +157,7 @@ def _sandbox_config(root: str, store: str, environ: Mapping[str, str]) -> Sandbo
 
 
 def run_inside(backend: Backend, config: SandboxConfig, program: tuple[str, ...]) -> ProgramResult | BackendProblem:
-    """Run a program inside; its answer, or why it could not be asked."""
+    """Run a program inside; its result, or why it could not be started."""
     base = os.path.join(config.store, "trial")
     command = Command(program, config.root, config.environ, f"{base}.log", f"{base}.turn", "trial/0")
     plan = SandboxPlanner(config, backend).plan(command)
@@ -184,7 +186,7 @@ def _run_probe(backend: Backend, plan: SandboxPlan, command: Command, base: str)
 
 
 def _create_mount_points(plan: SandboxPlan) -> None:
-    """What must be there so that something can lie over it. The whole project is thrown away afterwards."""
+    """Create mount points. The whole project is discarded afterwards."""
     for path in plan.placeholder_folders:
         os.makedirs(path, exist_ok=True)
     for path in plan.placeholders:
