@@ -15,13 +15,13 @@ class Pocket:
     def book(self, run: str, call: str, spent: Spent, epoch_s: float, live: str = "") -> None:
         self._calls.setdefault((run, call), (utc_day(epoch_s), spent))
 
-    def day(self, epoch_s: float, but: str = "") -> DaySpend:
+    def day_spend(self, epoch_s: float, but: str = "") -> DaySpend:
         return DaySpend(sum(spent.micro_usd or 0 for day, spent in self._calls.values() if day == utc_day(epoch_s)))
 
-    def so_far(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
-        return self.day(epoch_s).micro_usd
+    def update_live(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
+        return self.day_spend(epoch_s).micro_usd
 
-    def settle(self, run: str, call: str) -> None:
+    def close_call(self, run: str, call: str) -> None:
         """Nobody else looks."""
 
     def spend_of(self, runs: tuple[str, ...]) -> Spend:

@@ -33,7 +33,7 @@ def settings(made: AgentInvocation) -> Any:
 def test_claude_gets_a_settings_file_of_the_turn(tmp_path: Path) -> None:
     made = call(tmp_path)
     argv = Claude().arguments(made)
-    assert argv[argv.index("--settings") + 1] == made.brief.base + SETTINGS_SUFFIX
+    assert argv[argv.index("--settings") + 1] == made.brief.log_base + SETTINGS_SUFFIX
     found = settings(made)
     assert found["hooks"]["Stop"] == [{"hooks": [{"type": "command", "command": HOOKS[0][1], "timeout": 20}]}]
     assert found["hooks"]["PostToolUse"][0]["matcher"] == ".*"

@@ -79,9 +79,9 @@ def test_it_is_started_with_the_prompt_on_its_standard_input(tmp_path: Path) -> 
     assert command.argv == speaker.argv(brief) == ("/bin/parrot", "-f", "free", "grey", "s1")
     assert dict(command.env) == {"PARROT_UPDATES": "off", "MINE": "1", "PATH": "/bin", "NEEDED": "1"}
     assert (command.stdin, command.cwd, command.turn_file, command.mark) == (
-        brief.prompt_file, brief.cwd, brief.turn_file, brief.mark,
+        brief.prompt_file, brief.cwd, brief.turn_file, brief.call_id,
     )  # fmt: skip
-    assert (command.out, command.err) == (brief.base + ".ndjson", brief.base + ".stderr.log")
+    assert (command.out, command.err) == (brief.log_base + ".ndjson", brief.log_base + ".stderr.log")
     assert (command.timeout_s, command.idle_s) == (7.0, 3.0)
 
 

@@ -96,10 +96,10 @@ class Listener:
         self.heard_it = threading.Event()
         self.seen: list[Record] = []
 
-    def saw(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
         self.seen.append(record)
 
-    def heard(self, events: list[Event]) -> None:
+    def on_events(self, events: list[Event]) -> None:
         if any(isinstance(event, Said) and "half way" in event.text for event in events):
             self.heard_it.set()
 

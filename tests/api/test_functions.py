@@ -42,7 +42,7 @@ class Own:
     def __init__(self, name: str, passed: bool = True) -> None:
         self.name, self._passed = name, passed
 
-    def ask(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
+    def run(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
         return Finding(self.name, self._passed)
 
 

@@ -23,12 +23,33 @@ from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.workspace import Change, Snapshot
 
 GROUND = (
-    "event", "metric", "purse", "sandbox", "agent", "fault", "service", "workspace", "plan", "claim", "check", "pin",
+    "actions",
+    "agent",
     "budget",
-    "stage", "run_hook", "iteration", "limit", "feedback", "verdict", "prompt", "phase", "record", "ledger", "action",
-)  # fmt: skip
-MODULES = {f"ralphproof.{name}": importlib.import_module(f"ralphproof.{name}") for name in GROUND}
-NOT_WRITTEN = {"State", "RunRules", "HookProgress"}  # rebuilt from records and settings, never packed
+    "check",
+    "claim",
+    "environment",
+    "events",
+    "iteration",
+    "limits",
+    "metrics",
+    "outcome",
+    "plan",
+    "prompt",
+    "records",
+    "retry",
+    "run_hooks",
+    "sandbox",
+    "state",
+    "workspace",
+)
+MODULES = {f"ralphproof.engine.{name}": importlib.import_module(f"ralphproof.engine.{name}") for name in GROUND}
+NOT_WRITTEN = {
+    "State",
+    "RunRules",
+    "HookProgress",
+    "LoopEnvironment",
+}  # rebuilt from records and settings, never packed
 
 
 def kinds() -> list[type]:

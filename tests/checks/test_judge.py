@@ -390,13 +390,13 @@ def test_a_second_answer_counts_and_both_calls_are_paid_for(court: Court) -> Non
     found = court.judge(agent, semantic=ONE).run(court.inspection(), eye)
     assert (found.passed, found.runs, found.seconds) == (True, 2, 2.0)
     assert found.spent == Spent(200_000, Usage(output=20))
-    assert [brief.most_micro_usd for brief in agent.briefs] == [500_000, 400_000], "both together have one limit"
+    assert [brief.max_micro_usd for brief in agent.briefs] == [500_000, 400_000], "both together have one limit"
     assert [event.micro_usd for event in eye.seen if isinstance(event, Spent)] == [100_000, 200_000]
     first, second = agent.briefs
     assert not first.stream
     assert first.schema == second.schema
     assert json.loads(first.schema)["required"] == ["nonce", "criteria"]
-    assert (first.taken_up, first.session, first.timeout_s) == (False, None, 30.0)
+    assert (first.adopt, first.session, first.timeout_s) == (False, None, 30.0)
 
 
 def test_no_second_call_is_made_without_money_for_it(court: Court) -> None:
@@ -422,7 +422,7 @@ def test_a_service_that_fails_is_waited_for_and_asked_again(
     assert (found.passed, found.errored, found.runs) == (True, False, 2)
     (rest,) = waiting.rests
     assert least_s <= rest <= most_s
-    assert [Path(brief.base).name for brief in agent.briefs] == ["judge_003_criteria", "judge_003_criteria-run2"]
+    assert [Path(brief.log_base).name for brief in agent.briefs] == ["judge_003_criteria", "judge_003_criteria-run2"]
     assert f"waited {rest:.0f} s, since the judge's service failed: " in found.output
 
 

@@ -82,8 +82,8 @@ def test_a_promise_that_is_given_verifies_nothing() -> None:
     given = ask(Claim("TESTS_PASSED"))
     report = CheckReport((given,))
     assert (report.passed, report.verified, report.judged) == (True, False, False)
-    assert report.plus(Finding("make", True)).verified
-    judged = report.plus(Finding("judge", True, judged=True))
+    assert report.with_finding(Finding("make", True)).verified
+    judged = report.with_finding(Finding("judge", True, judged=True))
     assert (judged.verified, judged.judged) == (False, True)
 
 

@@ -88,9 +88,7 @@ class Yard:
         tree = self.git("write-tree", env=env)
         return self.git("commit-tree", tree, "-p", on, "-m", message or f"work on {', '.join(files)}", env=who)
 
-    def item(
-        self, run: str, files: Mapping[str, str | None], on: str = "main", *checks: AttestedCheck
-    ) -> LandingItem:
+    def item(self, run: str, files: Mapping[str, str | None], on: str = "main", *checks: AttestedCheck) -> LandingItem:
         return LandingItem(run, self.work(files, on), f"the work of {run}", checks or (check(),), task=f"T-{run}")
 
     def part(self, run: str, text: str = "good\n") -> LandingItem:

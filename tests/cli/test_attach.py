@@ -27,7 +27,7 @@ def test_records_and_words_are_shown_live_and_the_end_with_its_exit_code(ralph: 
     shows(live, "before you came")
     assert shown(live).startswith(f"run {run} is running (pid ")
     assert "; iteration 1: the agent works, for " in shown(live)
-    assert "; Ctrl-C leaves, the run goes on\n" in shown(live)
+    assert "; Ctrl-C detaches, the run continues\n" in shown(live)
     let(ralph, "one")
     shows(live, "Iteration 2 of 10\n")
     assert "and after\n[OK] Complete" in shown(live)
@@ -74,7 +74,7 @@ def test_ctrl_c_leaves_and_the_run_goes_on(ralph: Ralph) -> None:
     live.process.send_signal(signal.SIGINT)
     ended = live.end()
     assert (ended.code, ended.out) == (0, "")
-    assert ended.err.splitlines()[-1] == f"run {run} goes on; look on again: ralph attach {run}"
+    assert ended.err.splitlines()[-1] == f"run {run} continues; attach again: ralph attach {run}"
     assert ralph("status", "--json").json["state"] == "running"
     assert ralph.records(run) == before
     let(ralph, "one")

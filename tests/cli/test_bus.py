@@ -126,13 +126,13 @@ def test_the_project_is_found_from_below(ralph: Ralph) -> None:
     [
         ([], "required"),
         (["psot", "x"], "invalid choice"),
-        (["post"], "what is to be said? ralph bus post TEXT"),
+        (["post"], "no message; use: ralph bus post TEXT"),
         (["post", ""], "a message needs a text"),
         (["post", "a", "b"], "unknown argument b"),
         (["post", "--tpye", "INFO", "x"], "did you mean --type?"),
         (["post", "--type", "shout", "x"], f"'shout' is no type of message; there are: {', '.join(TYPES)}"),
         (["post", "--type", "info", "--type", "fact", "x"], "a message has one type"),
-        (["post", "--reply-to", "7", "x"], "'7' is no message's id"),
+        (["post", "--reply-to", "7", "x"], "'7' is no message id"),
         (["post", "--to", "all", "x"], "invalid choice"),
         (["post", "--to", "task", "x"], "which task? name its run with --run"),
         (["post", "--run", "nope", "x"], "no run is called 'nope'"),
@@ -147,7 +147,7 @@ def test_the_project_is_found_from_below(ralph: Ralph) -> None:
         (["read", "--to", "task"], "--to does not go with ralph bus read"),
         (["follow", "--reply-to", ID], "--reply-to does not go with ralph bus follow"),
         (["read", "-n", "0"], "not a whole number above zero"),
-        (["read", "--since", "x"], "'x' is no message's id"),
+        (["read", "--since", "x"], "'x' is no message id"),
         (["read", "--since", ID], f"no message on .*PROJECT-MESSAGE-BUS.md has the id '{ID}'"),
         (["follow", "--since", ID], f"no message on .*PROJECT-MESSAGE-BUS.md has the id '{ID}'"),
         (["read", "--from", "task"], "which task?"),
@@ -163,7 +163,7 @@ def test_a_slip_is_refused_in_one_line(ralph: Ralph, argv: list[str], message: s
 def test_more_than_a_message_holds_is_refused_while_it_is_read(ralph: Ralph) -> None:
     told = ralph("bus", "post", "-", stdin="x" * 5_000_000)
     assert (told.code, told.err) == (
-        2, "ralph: a message holds at most 65536 bytes, and standard input has more\n",
+        2, "ralph: a message has at most 65536 bytes; standard input has more\n",
     )  # fmt: skip
 
 
@@ -220,7 +220,7 @@ def test_what_the_sandbox_refuses_is_kept_and_passed_on_later(ralph: Ralph, task
     try:
         told = ralph("bus", "post", "--to", "project", "--type", "question", "which?", env=turn(task), via=via)
         assert told.code == 0
-        where = f"the loop passes the message on from {task / SPOOL_FILE}"
+        where = f"the run will forward the message from {task / SPOOL_FILE}"
         assert told.err == f"ralph: the project's bus cannot be written from here; {where}\n"
         assert ralph("bus", "post", "--to=project", "--json", "x", env=turn(task), via=via).json["spooled"] is True
         refused = ralph("bus", "post", "x", via=via)
@@ -253,7 +253,7 @@ def test_messages_are_read_oldest_first_and_clean(ralph: Ralph) -> None:
         f"ANSWER {second.id}  (answers {first.id})\n    this\n\n"
         f"INFO {ID}  (run 0;x)\n    clear end\n\n"
     )
-    assert told.err == f"ralph: {bus.path}: lines that belong to no whole message: 1\n"
+    assert told.err == f"ralph: {bus.path}: skipped 1 lines that belong to no complete message\n"
     assert ralph("bus", "read", "-q").err == ""
 
 

@@ -25,7 +25,7 @@ def test_it_goes_on_without_us_in_a_session_of_its_own(ralph: Ralph) -> None:
     (row,) = ralph.runs()
     assert (told.code, told.err) == (0, "")
     assert told.out == (
-        f"run {row.id} goes on by itself; look on: ralph attach {row.id}; end it: ralph cancel {row.id}\n"
+        f"run {row.id} continues in the background; follow it: ralph attach {row.id}; end it: ralph cancel {row.id}\n"
     )
     reached(ralph, "one")
     assert os.getsid(row.pid) == row.pid

@@ -102,9 +102,9 @@ def test_what_was_just_laid_out_is_not_run_before_somebody_wrote_it(ralph: Ralph
 
 
 def test_before_the_first_run_status_names_the_command_that_begins_one(ralph: Ralph) -> None:
-    assert ralph("status").out == 'no run yet; begin one: ralph run -p "make the tests pass"\n'
+    assert ralph("status").out == 'no run yet; start one: ralph run -p "make the tests pass"\n'
     assert ralph(*INIT).code == 0
-    assert ralph("status").out == "no run yet; begin one: ralph run\n"
+    assert ralph("status").out == "no run yet; start one: ralph run\n"
 
 
 def test_whoever_stands_in_a_folder_of_the_project_hears_which_one_it_is(ralph: Ralph) -> None:
@@ -198,7 +198,7 @@ def test_what_exists_is_kept_and_named(ralph: Ralph) -> None:
     assert (laid(ralph)["prd.md"], laid(ralph)["notes.md"]) == ("mine\n", "mine too\n")
     assert laid(ralph).keys() == {*FILES, "notes.md"}
     assert "Stories laid out: ralph/prompt.md, ralph/tasks.json, ralph/progress.txt\n" in told.out
-    assert "Kept, because it exists: ralph/prd.md\n" in told.out
+    assert "Kept existing ralph/prd.md\n" in told.out
 
 
 def test_force_overwrites_the_files_of_the_stories_and_no_others(ralph: Ralph) -> None:
@@ -240,7 +240,7 @@ def test_existing_settings_stay_and_missing_files_are_laid_out_all_the_same(ralp
     assert told.code == 0, told.err
     assert settings(ralph) == {"maximumIterations": 4}
     assert laid(ralph).keys() == FILES
-    assert "Kept, because it exists: .ralph/settings.json\n" in told.out
+    assert "Kept existing .ralph/settings.json\n" in told.out
     assert "Note: the settings name the preset harness" in told.out
     assert "  ralph run --preset stories\n" in told.out
     again = ralph(*INIT)

@@ -26,12 +26,12 @@ def test_a_pause_takes_effect_after_the_turn_that_runs_and_its_checks(ralph: Ral
     reached(ralph, "one")
     told = ralph("pause")
     assert (told.code, told.err) == (0, "")
-    assert told.out == f"run {run} will rest before its next turn; ralph resume {run} goes on\n"
+    assert told.out == f"run {run} will pause before its next turn; continue it: ralph resume {run}\n"
     status = ralph("status")
     assert status.out.splitlines()[0].endswith("; it will rest before its next turn")
     assert ralph("status", "--json").json["asked"] == "pause"
     let(ralph, "one")
-    assert ralph("pause", "--wait").out == f"run {run} rests; ralph resume {run} goes on\n"
+    assert ralph("pause", "--wait").out == f"run {run} is paused; continue it: ralph resume {run}\n"
     records = ralph.records(run)
     assert isinstance(records[-1], Paused)
     assert [isinstance(record, Judged) for record in records].count(True) == 1
@@ -70,7 +70,7 @@ def test_a_run_that_was_not_paused_is_told_so_and_takes_no_flags(ralph: Ralph) -
     assert (told.code, told.out) == (0, f"run {run} was not paused; it is at work, ralph attach {run} looks on\n")
     told = ralph("resume", run, "-m", "30")
     assert told.code == 2
-    assert f"run {run} is at work, and --maximum-iterations cannot reach it" in told.err
+    assert f"run {run} is live, and --maximum-iterations cannot change it" in told.err
 
 
 @pytest.mark.thorough

@@ -65,7 +65,7 @@ def test_at_a_terminal_it_asks(ralph: Ralph) -> None:
     run = finished(ralph)
     before = files(ralph)
     at = Terminal(ralph, "rewind", run, "0")
-    at.answer((f"Make them those of the start of run {run}? (y/N): ", ""))
+    at.answer((f"Restore the files of the start of run {run}? (y/N): ", ""))
     assert at.end() == 0
     assert "Nothing was changed." in at.shown
     assert files(ralph) == before

@@ -74,20 +74,20 @@ def test_words_behind_the_two_dashes_are_the_commands_own(ralph: Ralph) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("sandbox", "run"), "which command? ralph sandbox run -- CMD"),
-        (("sandbox", "run", "--"), "which command?"),
-        (("sandbox", "run", "make"), "a command stands behind --: ralph sandbox run -- make"),
+        (("sandbox", "run"), "no command; use: ralph sandbox run -- CMD"),
+        (("sandbox", "run", "--"), "no command"),
+        (("sandbox", "run", "make"), "put the command after --: ralph sandbox run -- make"),
         (("sandbox", "explain", "--", "make"), "explain takes no command"),
         (("sandbox", "rum"), "run"),
         (("sandbox",), "what"),
         (("sandbox", "run", "--sandbux", "--", "true"), "unknown argument --sandbux; did you mean --sandbox?"),
         (("sandbox", "run", "--sandbox=bubblewarp", "--", "true"), "'bubblewarp' is no kind of sandbox"),
-        (("sandbox", "run", "--agent", "claud", "--", "true"), "--agent claud is not known; there are: claude"),
+        (("sandbox", "run", "--agent", "claud", "--", "true"), "--agent claud is not known; known agents: claude"),
         (("sandbox", "run", "--allow-host", "a/b", "--", "true"), "sandbox.allowHosts[0]"),
         (("sandbox", "run", "--no-sandbox", "--", "true"), "unknown argument --no-sandbox"),
         (
             ("sandbox", "run", "--sandbox=landlock", "--protect", "readme", "--", "sh", "-c", "echo x > readme"),
-            "sandbox landlock cannot keep readme from being written; leave out --protect, or use",
+            "sandbox landlock cannot protect readme; leave out --protect, or use",
         ),
     ],
 )
@@ -137,7 +137,7 @@ def test_what_is_protected_by_settings_or_flags_is_held(ralph: Ralph) -> None:
 def test_what_settings_protect_and_a_kind_cannot_hold_is_said(ralph: Ralph) -> None:
     ralph.settings(protectedPaths=["readme"])
     ended = ralph("sandbox", "run", "--sandbox=landlock", "--", "true")
-    said = "note: sandbox landlock does not keep readme from being written\n"
+    said = "note: sandbox landlock does not protect readme\n"
     assert (ended.code, ended.err) == (0, said)
 
 

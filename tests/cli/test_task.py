@@ -159,8 +159,8 @@ def test_a_stage_may_be_told_by_a_template_and_its_promise_by_the_settings(
 
 WRONG = {
     "nothing said": ([], ["completion.outcome is missing", "completion.acceptance_criteria is missing"]),
-    "no json": (["--qa-verify", "external", "--qa-verify-config", "{"], ["--qa-verify-config is no JSON"]),
-    "no object": (["--qa-verify", "external", "--qa-verify-config", "[]"], ["--qa-verify-config is no JSON object"]),
+    "no json": (["--qa-verify", "external", "--qa-verify-config", "{"], ["--qa-verify-config is not JSON"]),
+    "no object": (["--qa-verify", "external", "--qa-verify-config", "[]"], ["--qa-verify-config is not a JSON object"]),
     "no method": (["--qa-verify-config", '{"a": 1}'], ["add --qa-verify METHOD"]),
     "another method": (
         ["--coder-verify", "semantic", "--coder-verify-cmd", "x"],
@@ -406,8 +406,8 @@ def test_a_template_gives_way_to_a_method_that_is_said_later(ralph: Ralph, run: 
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ([], "nothing is to be changed"),
-        (["--title", "t"], "nothing is to be changed"),
+        ([], "nothing to change"),
+        (["--title", "t"], "nothing to change"),
         (["--title", ""], "title is blank"),
         (["--acceptance", ""], "completion.acceptance_criteria"),
         (["--depends-on", "a"], "in a circle"),
@@ -493,7 +493,7 @@ def test_an_agent_makes_tasks_and_changes_none(
 
 
 def test_tasks_are_listed_in_columns(ralph: Ralph, run: Command) -> None:
-    assert run("task", "list").out == "no task yet; make one: ralph task create, or ralph task import\n"
+    assert run("task", "list").out == "no task yet; create one: ralph task create, or ralph task import\n"
     keep(ralph, TaskRow("short", "s", "first"), TaskRow("a longer id", "z", "second", priority=-10))
     worked(ralph, "r", "short", *iteration(1, "short", CODER), end=completed())
     assert run("task", "list").out.splitlines() == [

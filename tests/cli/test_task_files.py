@@ -261,8 +261,8 @@ def test_a_file_without_tasks_is_said(ralph: Ralph, run: Command) -> None:
     ralph.write({"empty.yaml": "", "list.yaml": "[]"})
     for name in ("empty.yaml", "list.yaml"):
         told = run("task", "import", name)
-        assert (told.code, told.out) == (0, "there is no task in it\n")
-    assert run("task", "validate", "empty.yaml").out == "0 tasks: nothing is wrong\n"
+        assert (told.code, told.out) == (0, "the files contain no task\n")
+    assert run("task", "validate", "empty.yaml").out == "0 tasks: all valid\n"
     assert run("task", "import").code == 2
 
 

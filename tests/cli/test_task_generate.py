@@ -69,7 +69,7 @@ def test_a_valid_answer_is_shown_and_kept_and_needs_no_promise(ralph: Ralph) -> 
         "id   priority  depends on  title\n"
         "T-1  0                     Export as CSV\n"
         "T-2  2         T-1         Export as JSON\n"
-        "2 tasks kept; work on them: ralph work\n"
+        "2 tasks saved; work on them: ralph work\n"
     )
     assert kept(ralph) == ["T-1", "T-2"]
     shown = ralph("task", "list", "--json").json["tasks"]
@@ -96,7 +96,7 @@ def test_every_problem_is_told_until_the_answer_is_valid(ralph: Ralph) -> None:
 def test_an_agent_that_never_gets_it_right_ends_with_the_last_problems(ralph: Ralph) -> None:
     end = generate(ralph, fenced(NO_OUTCOME), flags=("x", "-m", "2"))
     assert end.code == 1
-    assert end.out.splitlines()[:2] == ["the last answer is refused:", "  T-1: completion.outcome is missing"]
+    assert end.out.splitlines()[:2] == ["the last answer was refused:", "  T-1: completion.outcome is missing"]
     assert end.out.splitlines()[-1].startswith("ABORTED, MAX_ITERATIONS: 2 of 2 iterations are used")
     assert kept(ralph) == []
 
@@ -196,7 +196,7 @@ def test_they_may_be_shown_alone_and_kept_later(ralph: Ralph) -> None:
     end = generate(ralph, fenced(ONE), flags=("x", "--no-import"))
     assert (end.code, kept(ralph)) == (0, [])
     (row,) = ralph.runs()
-    assert end.out.splitlines()[-1] == f"none is kept; to keep them: ralph task generate --resume {row.id}"
+    assert end.out.splitlines()[-1] == f"none is saved; to save them: ralph task generate --resume {row.id}"
     assert ralph("task", "generate", "--resume").code == 0
     assert (kept(ralph), len(ralph.runs())) == (["T-1"], 1)
     again = ralph("task", "generate", "--resume", row.id)
@@ -277,8 +277,8 @@ def test_an_agent_may_ask_for_tasks_as_it_may_create_them(ralph: Ralph) -> None:
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        ([], "nothing to break into tasks"),
-        (["  "], "nothing to break into tasks"),
+        ([], "nothing to split into tasks"),
+        (["  "], "nothing to split into tasks"),
         (["x", "--from", "doc.md"], "give TEXT or --from FILE, not both"),
         (["--from", "nowhere.md"], "does not exist"),
         (["--from", "empty.md"], "is empty"),
@@ -288,7 +288,7 @@ def test_an_agent_may_ask_for_tasks_as_it_may_create_them(ralph: Ralph) -> None:
         (["x", "--force"], "--force is for -o FILE"),
         (["x", "--spec", "a\nb"], "--spec"),
         (["x", "-m", "0"], "not a whole number above zero"),
-        (["x", "--resume"], "--resume goes on with the prompt that the run has"),
+        (["x", "--resume"], "--resume uses the prompt of the run"),
         (["--resume"], "there is no run of ralph task generate"),
     ],
     ids=lambda item: " ".join(item) if isinstance(item, list) else None,

@@ -366,7 +366,7 @@ def test_a_name_that_means_a_task_and_a_run_is_refused(ralph: Ralph, run: Comman
     for name, other in (("2026", "20261115-1"), ("latest", "latest")):
         told = run("cancel", name)
         assert (told.code, told.out) == (2, "")
-        assert told.err.startswith(f"ralph: {name} is a task, and run {other} is called so too; ")
+        assert told.err.startswith(f"ralph: {name} is a task, and also matches run {other}; ")
     assert run("cancel", "20261115-1").out.splitlines()[0] == "run 20261115-1 had ended already"
     assert run("cancel", "nothing").code == 2
     assert [one.status for one in load_task_views(ralph.project)] == ["todo", "todo", "done"]

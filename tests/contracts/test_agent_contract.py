@@ -438,9 +438,9 @@ def test_a_turn_is_run_as_its_brief_says(agent: Agent, folder: Path) -> None:
     (command,) = sandbox.commands
     assert command.argv == agent.argv(brief)
     assert (command.stdin, command.cwd, command.turn_file, command.mark, command.timeout_s, command.idle_s) == (
-        brief.prompt_file, brief.cwd, brief.turn_file, brief.mark, 7.0, 3.0,
+        brief.prompt_file, brief.cwd, brief.turn_file, brief.call_id, 7.0, 3.0,
     )  # fmt: skip
-    assert (command.out, command.err) == (brief.base + ".ndjson", brief.base + ".stderr.log")
+    assert (command.out, command.err) == (brief.log_base + ".ndjson", brief.log_base + ".stderr.log")
     assert set(brief.env) <= set(command.env)
     assert agent.name
     assert isinstance(agent.reports_cost, bool)

@@ -28,38 +28,38 @@ def purse(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AnyPurse]:
 
 def test_it_is_a_purse(purse: AnyPurse) -> None:
     plain: DailySpend = purse
-    assert plain.day(NOON) == DaySpend()
+    assert plain.day_spend(NOON) == DaySpend()
 
 
 def test_an_empty_purse_has_spent_nothing(purse: AnyPurse) -> None:
     assert purse.spend_of(("r",)) == Spend()
-    assert purse.day(NOON) == DaySpend(0, "")
+    assert purse.day_spend(NOON) == DaySpend(0, "")
 
 
 def test_a_day_is_the_sum_over_all_runs_and_calls(purse: AnyPurse) -> None:
     for number, (run, call) in enumerate((run, call) for run in ("a", "b") for call in ("1.1", "1.2", "scm")):
         purse.book(run, call, Spent(10**number, Usage(1, 2)), NOON + number)
-    assert purse.day(NOON) == DaySpend(111_111)
+    assert purse.day_spend(NOON) == DaySpend(111_111)
 
 
 def test_the_same_call_counts_once_with_its_first_amount_and_day(purse: AnyPurse) -> None:
     purse.book("r", "1.1", Spent(5), NOON)
     purse.book("r", "1.1", Spent(5), NOON)
     purse.book("r", "1.1", Spent(700), NOON + SECONDS_PER_DAY)
-    assert [purse.day(NOON), purse.day(NOON + SECONDS_PER_DAY)] == [DaySpend(5), DaySpend(0)]
+    assert [purse.day_spend(NOON), purse.day_spend(NOON + SECONDS_PER_DAY)] == [DaySpend(5), DaySpend(0)]
 
 
 def test_a_run_and_a_call_are_not_mixed_up(purse: AnyPurse) -> None:
     for run, call in (("a", "b"), ("b", "a"), ("ab", ""), ("", "ab")):
         purse.book(run, call, Spent(1), NOON)
-    assert purse.day(NOON) == DaySpend(4)
+    assert purse.day_spend(NOON) == DaySpend(4)
 
 
 def test_an_unknown_cost_adds_nothing_and_is_no_doubt(purse: AnyPurse) -> None:
     purse.book("r", "1.1", Spent(None, Usage(1000)), NOON)
     purse.book("r", "1.2", Spent(7, at_least=True, notional=True), NOON)
     purse.book("r", "1.1", Spent(3), NOON)
-    assert purse.day(NOON) == DaySpend(7)
+    assert purse.day_spend(NOON) == DaySpend(7)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_day_begins_at_midnight_utc_whatever_the_clock_says(
     purse: AnyPurse, booked: float, asked: float, same: bool
 ) -> None:
     purse.book("r", "1.1", Spent(9), booked)
-    assert purse.day(asked) == DaySpend(9 if same else 0)
+    assert purse.day_spend(asked) == DaySpend(9 if same else 0)
 
 
 def test_a_clock_that_is_set_back_and_forth_moves_no_booking(purse: AnyPurse) -> None:
@@ -90,8 +90,8 @@ def test_a_clock_that_is_set_back_and_forth_moves_no_booking(purse: AnyPurse) ->
         purse.book("r", str(number), Spent(10**number), NOON + days * SECONDS_PER_DAY)
     for days in jumps:
         expected = sum(10**number for number, other in enumerate(jumps) if other == days)
-        assert purse.day(NOON + days * SECONDS_PER_DAY) == DaySpend(expected)
-    assert purse.day(NOON + 2 * SECONDS_PER_DAY) == DaySpend(0)
+        assert purse.day_spend(NOON + days * SECONDS_PER_DAY) == DaySpend(expected)
+    assert purse.day_spend(NOON + 2 * SECONDS_PER_DAY) == DaySpend(0)
 
 
 @pytest.mark.parametrize("text", ["'); DROP TABLE booking;--", "\0", "half \ud800 and byte \udcfe", "é" * 10_000, ""])
@@ -99,7 +99,7 @@ def test_any_names_will_do(purse: AnyPurse, text: str) -> None:
     for _ in range(2):
         purse.book(text, text, Spent(4), NOON)
     purse.book("r", text, Spent(1), NOON)
-    assert purse.day(NOON) == DaySpend(5)
+    assert purse.day_spend(NOON) == DaySpend(5)
 
 
 def test_what_runs_have_spent_is_the_sum_of_their_calls(purse: AnyPurse) -> None:

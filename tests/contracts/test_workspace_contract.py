@@ -90,7 +90,7 @@ def test_a_change_names_every_path_once(workspace: Workspace, root: Path) -> Non
     assert change.paths == WORKED
     assert change.known
     assert change.tree == after.tree
-    assert not change.nothing
+    assert not change.is_empty
     assert workspace.change(after, before).paths == WORKED
 
 
@@ -102,11 +102,11 @@ def test_what_was_touched_before_the_turn_is_not_the_turns(workspace: Workspace,
     workspace.mark_iteration_start()
     idle = workspace.change(before, workspace.save("run", "1"))
     assert (idle.paths, idle.older) == (("gone", "report.xml"), ("gone", "report.xml"))
-    assert idle.nothing
+    assert idle.is_empty
     (root / "report.xml").write_text("written by the agent")
     busy = workspace.change(before, workspace.save("run", "2"))
     assert busy.older == ("gone",)
-    assert not busy.nothing
+    assert not busy.is_empty
 
 
 def test_another_process_knows_when_the_turn_began(opens: Callable[[], Workspace], root: Path) -> None:
@@ -181,7 +181,7 @@ def test_saving_twice_without_work_is_nothing(workspace: Workspace, root: Path) 
     work(root)
     before = workspace.begin("r")
     after = workspace.save("r", "1")
-    assert workspace.change(before, after).nothing
+    assert workspace.change(before, after).is_empty
     assert after.tree == before.tree
 
 
@@ -189,7 +189,7 @@ def test_a_touch_is_no_change(workspace: Workspace, root: Path) -> None:
     before = workspace.begin("r")
     os.utime(root / "kept", (1, 1))
     (root / "edited").write_text("one\ntwo\nthree\n")
-    assert workspace.change(before, workspace.save("r", "1")).nothing
+    assert workspace.change(before, workspace.save("r", "1")).is_empty
 
 
 def test_restoring_brings_back_bytes_modes_and_links(workspace: Workspace, root: Path) -> None:
@@ -306,7 +306,7 @@ def test_our_own_files_are_not_part_of_the_tree(workspace: Workspace, root: Path
     (root / ".ralph" / "runs").mkdir(parents=True)
     (root / ".ralph" / "runs" / "log").write_text("x")
     (root / ".ralph-active").write_text("x")
-    assert workspace.change(before, workspace.save("r", "1")).nothing
+    assert workspace.change(before, workspace.save("r", "1")).is_empty
 
 
 def test_a_large_file_is_left_out_named_and_untouched(workspace: Workspace, root: Path) -> None:
@@ -352,7 +352,7 @@ def test_a_patch_can_be_applied(workspace: Workspace, root: Path, tmp_path: Path
     workspace.restore(before, after)
     environ = {"PATH": os.environ["PATH"], "GIT_CEILING_DIRECTORIES": str(tmp_path), "HOME": str(tmp_path)}
     subprocess.run(["git", "apply", str(patch)], cwd=root, check=True, env=environ)
-    assert workspace.change(after, workspace.save("r", "2")).nothing
+    assert workspace.change(after, workspace.save("r", "2")).is_empty
 
 
 def test_the_log_is_empty_where_there_is_no_history(workspace: Workspace) -> None:
@@ -384,7 +384,7 @@ def test_an_unknown_snapshot_proves_nothing(workspace: Workspace, root: Path) ->
     unknown = Snapshot(None, None, problem="no")
     for change in (workspace.change(before, unknown), workspace.change(unknown, before)):
         assert not change.known
-        assert not change.nothing
+        assert not change.is_empty
     with pytest.raises(HarnessFailed):
         workspace.restore(unknown, before)
 

@@ -76,17 +76,17 @@ class SmallClock:
     def epoch(self) -> float:
         return self.now - (self.set_back_s if self.rests else 0.0)
 
-    def wish(self) -> str:
+    def stop_reason(self) -> str:
         return self.asked
 
     def paused(self) -> bool:
         self.resting -= self.resting > 0
         return self.resting > 0
 
-    def urgency(self) -> int:
+    def stop_level(self) -> int:
         return CONTINUE
 
-    def rest(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         self.rests.append(seconds)
         self.now += seconds
 
@@ -120,10 +120,10 @@ class SmallLedger:
     def records(self, run: str) -> tuple[Record, ...]:
         return tuple(self.kept)
 
-    def wish(self, run: str) -> str:
+    def requested_control(self, run: str) -> str:
         return ""
 
-    def words(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
+    def user_messages(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
         return tuple((number, text) for number, text in enumerate(self.said, 1) if number > after)
 
 
@@ -135,32 +135,32 @@ class SmallFolder:
         self.published: list[str] = []
         self.result: dict[str, Json] = {}
 
-    def prompt(self, name: str, text: str) -> str:
+    def write_prompt(self, name: str, text: str) -> str:
         self.prompts[name] = text
         return name
 
-    def prompted(self, name: str) -> str | None:
+    def read_prompt(self, name: str) -> str | None:
         return self.prompts.get(name)
 
-    def base(self, name: str) -> str:
+    def log_base(self, name: str) -> str:
         return name
 
     def publish(self, name: str) -> None:
         self.published.append(name)
 
-    def shown(self, name: str) -> str:
+    def published_path(self, name: str) -> str:
         return name
 
-    def patch(self, name: str, data: bytes) -> str:
+    def write_patch(self, name: str, data: bytes) -> str:
         return f"{name}.patch"
 
     def turn_file(self, name: str) -> str:
         return name
 
-    def ending(self) -> None:
+    def begin_outcome(self) -> None:
         """Nobody publishes it later."""
 
-    def outcome(self, result: dict[str, Json]) -> None:
+    def write_outcome(self, result: dict[str, Json]) -> None:
         self.result = result
 
 
@@ -180,10 +180,10 @@ class SmallPins:
     def begin(self) -> None:
         """Nothing to remember."""
 
-    def regain(self, paths: tuple[str, ...]) -> None:
+    def accept_user_changes(self, paths: tuple[str, ...]) -> None:
         """Nothing was remembered."""
 
-    def altered(self, began: Snapshot, now: Snapshot, theirs: frozenset[str]) -> tuple[AlteredCheckInput, ...]:
+    def find_altered(self, began: Snapshot, now: Snapshot, theirs: frozenset[str]) -> tuple[AlteredCheckInput, ...]:
         return tuple(one for one in self._world.pinned if one.path not in theirs)
 
 
@@ -229,19 +229,19 @@ class SmallWorld:
         checks: dict[str, Check] = {name: SmallCheck(self, name) for name in names}
         world = LoopEnvironment(
             self, (self,) * 9, NoSandbox(), self, checks, self.ledger, self.folder, self.clock, self.purse, scm=self,
-            wires=self, pins=SmallPins(self), marker=lambda _: _next(self.claims, None), family=self,
-            started=lambda _: not self.never_started,
+            tripwires=self, check_pins=SmallPins(self), find_claim=lambda _: _next(self.claims, None), child_runs=self,
+            was_started=lambda _: not self.never_started,
         )  # fmt: skip
         state = self.rebuilt()
         loop = Loop("r1", self.rules, world, state=state)
         if state.run:
-            loop.take_up(state.elapsed_s)
+            loop.resume(state.elapsed_s)
         return loop
 
-    def look(self) -> ChildRunsStatus:
+    def status(self) -> ChildRunsStatus:
         return _next(self.children, ChildRunsStatus())
 
-    def dismiss(self) -> tuple[str, ...]:
+    def stop_all(self) -> tuple[str, ...]:
         self.dismissed += 1
         return ()
 
@@ -284,16 +284,16 @@ class SmallWorld:
             return Snapshot(None, None, problem=self.unsaved)
         return Snapshot(f"saved {name}", f"tree {len(self.turns)}", head=self.heads.get(f"saved {name}"))
 
-    def mark(self) -> None:
+    def mark_iteration_start(self) -> None:
         pass
 
-    def stirred(self) -> bool:
+    def has_activity(self) -> bool:
         return self.stirs
 
-    def later(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
+    def changed_since(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
         return ()
 
-    def saved(self, run: str, name: str) -> Snapshot | None:
+    def find_snapshot(self, run: str, name: str) -> Snapshot | None:
         return None
 
     def change(self, before: Snapshot, after: Snapshot) -> Change:
@@ -318,20 +318,20 @@ class SmallWorld:
     def log(self, lines: int) -> tuple[str, ...]:
         return ("abc1234 Begin",)
 
-    def arm(self) -> tuple[str, ...]:
+    def start_watching(self) -> tuple[str, ...]:
         self.wired.append("armed")
         return ()
 
-    def kept(self) -> str:
+    def history_backup(self) -> str:
         return "it is kept: git log refs/ralph/run-1/0"
 
-    def damage(self) -> str:
+    def repository_damage(self) -> str:
         return ""
 
-    def parting(self) -> tuple[str, ...]:
+    def final_warnings(self) -> tuple[str, ...]:
         return ()
 
-    def sprung(self, name: str) -> TripwireReport:
+    def check_and_restore(self, name: str) -> TripwireReport:
         self.wired.append(name)
         return TripwireReport(self.step.touched)
 
@@ -341,7 +341,7 @@ class SmallWorld:
     def close(self) -> None:
         pass
 
-    def keep(self, work: CommitRequest, watch: CommandWatcher) -> CommitResult:
+    def commit(self, work: CommitRequest, watch: CommandWatcher) -> CommitResult:
         self.commits.append(work.message)
         return CommitResult(f"commit {len(self.commits)}")
 
@@ -350,7 +350,7 @@ class SmallCheck:
     def __init__(self, world: SmallWorld, name: str) -> None:
         self.world, self.name = world, name
 
-    def ask(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
+    def run(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
         self.world.asked.append((inspection.iteration, self.name))
         self.world.wish("check")
         step = self.world.step

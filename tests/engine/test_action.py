@@ -168,14 +168,14 @@ PHASES = {
 @pytest.mark.parametrize("wish", ["INTERRUPTED", "CANCELLED"])
 @pytest.mark.parametrize("records", PHASES.values(), ids=PHASES.keys())
 def test_a_wish_to_end_is_heard_wherever_no_work_is_unsaved(records: list[Record], wish: str) -> None:
-    outcome = ended(records, now=replace(NOW, wish=wish))
+    outcome = ended(records, now=replace(NOW, stop_reason=wish))
     assert outcome.breach == Breach(wish, "the run was asked to end")
     assert outcome.exit_code == 130
     assert outcome.seconds == 7.0
 
 
 def test_a_wish_never_comes_between_a_turns_beginning_and_the_saving_of_its_work() -> None:
-    wish = replace(NOW, wish="CANCELLED")
+    wish = replace(NOW, stop_reason="CANCELLED")
     assert step([*picked(), TurnBegan(1, 1, "")], now=wish) == TakeTurn(JOB)
     for reply in (WORKING, EMPTY, LIMITED, UNSTARTABLE, CRASHING):
         assert step(turned(reply), now=wish) == SaveWork()
@@ -184,7 +184,7 @@ def test_a_wish_never_comes_between_a_turns_beginning_and_the_saving_of_its_work
 def test_a_run_that_is_over_has_nothing_left_to_do_not_even_to_be_cancelled() -> None:
     outcome = Failed("x", 0)
     assert step([BEGAN, RunEnded(outcome)]) == Finish(outcome)
-    assert step([BEGAN, RunEnded(outcome)], now=replace(NOW, wish="CANCELLED")) == Finish(outcome)
+    assert step([BEGAN, RunEnded(outcome)], now=replace(NOW, stop_reason="CANCELLED")) == Finish(outcome)
 
 
 def empties(count: int) -> list[Record]:
@@ -213,9 +213,9 @@ def test_the_fourth_empty_reply_in_a_row_ends_the_run() -> None:
 
 
 def test_how_often_an_empty_reply_is_taken_again_is_a_rule() -> None:
-    outcome = ended(empties(1), replace(RULES, empty_tries=0))
+    outcome = ended(empties(1), replace(RULES, max_empty_replies=0))
     assert outcome.breach == Breach("EMPTY_REPLIES", "1 empty replies in a row")
-    assert isinstance(step(empties(4), replace(RULES, empty_tries=4)), RetryTurn)
+    assert isinstance(step(empties(4), replace(RULES, max_empty_replies=4)), RetryTurn)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_a_stated_reset_is_waited_for() -> None:
 
 def waiting(until: float, agents: int = 1) -> Action:
     records = [*limits(1), TurnRetried(1, 1, False, "usage limit", until)]
-    return step(records, replace(RULES, crew=AgentRotation(fallbacks=agents - 1)))
+    return step(records, replace(RULES, agent_rotation=AgentRotation(fallbacks=agents - 1)))
 
 
 def test_until_then_nothing_is_asked() -> None:
@@ -284,7 +284,7 @@ def test_until_then_nothing_is_asked() -> None:
 
 def test_somebody_who_wants_the_run_to_end_does_not_wait() -> None:
     records = [*limits(1), TurnRetried(1, 1, False, "usage limit", 9_000.0)]
-    assert ended(records, now=replace(NOW, wish="INTERRUPTED")).exit_code == 130
+    assert ended(records, now=replace(NOW, stop_reason="INTERRUPTED")).exit_code == 130
 
 
 def test_a_service_that_stays_away_ends_the_run() -> None:
@@ -296,7 +296,7 @@ def test_a_service_that_stays_away_ends_the_run() -> None:
 def test_a_run_that_is_gone_on_with_has_given_up_the_same_services() -> None:
     records = [*limits(MAX_FAILURES), TurnRetried(1, MAX_FAILURES, False, "usage limit", 0.0)]
     assert ended(records).breach == Breach("SERVICE_UNAVAILABLE", "no agent's service answers")
-    assert step(records, replace(RULES, crew=AgentRotation(fallbacks=1))) == TakeTurn(JOB, place=1)
+    assert step(records, replace(RULES, agent_rotation=AgentRotation(fallbacks=1))) == TakeTurn(JOB, agent_index=1)
 
 
 def test_a_reset_after_the_end_of_the_run_is_not_waited_for() -> None:
@@ -312,12 +312,14 @@ def test_a_reset_in_days_is_not_waited_for() -> None:
 
 
 def test_another_agent_goes_on_at_once_and_the_first_is_tried_again_when_its_time_has_come() -> None:
-    assert waiting(1_060.0, agents=2) == TakeTurn(JOB, place=1)
-    assert waiting(1_000.0, agents=2) == TakeTurn(JOB, place=0)
+    assert waiting(1_060.0, agents=2) == TakeTurn(JOB, agent_index=1)
+    assert waiting(1_000.0, agents=2) == TakeTurn(JOB, agent_index=0)
 
 
 def test_a_reset_in_days_matters_to_nobody_while_another_agent_is_there() -> None:
-    assert isinstance(step(limits(1, 1_000.0 + 3 * 86_400), replace(RULES, crew=AgentRotation(fallbacks=1))), RetryTurn)
+    assert isinstance(
+        step(limits(1, 1_000.0 + 3 * 86_400), replace(RULES, agent_rotation=AgentRotation(fallbacks=1))), RetryTurn
+    )
 
 
 def test_an_agent_that_cannot_be_used_ends_the_run_at_once_by_configuration() -> None:
@@ -331,7 +333,7 @@ def test_what_a_run_has_cost_is_told_however_it_ends() -> None:
 
 def test_an_iteration_that_waits_to_be_taken_again_was_begun() -> None:
     records = [*limits(1), TurnRetried(1, 1, False, "usage limit", 9_000.0)]
-    assert ended(records, now=replace(NOW, wish="CANCELLED")).iterations == 1
+    assert ended(records, now=replace(NOW, stop_reason="CANCELLED")).iterations == 1
 
 
 @pytest.mark.parametrize("reply", [CRASHING, replace(CRASHING, exit=Exit(None, "interrupted"))])
@@ -582,7 +584,7 @@ def test_a_wait_is_rested_and_burns_no_iteration() -> None:
     world = SmallWorld(Step(limited, NOTHING), Step(CLAIMING), rules=limited_to(Limits(Budget(iterations=1))))
     assert isinstance(world.run(), Completed)
     assert sum(world.clock.rests) == 61.0
-    assert [brief.base for brief in world.briefs] == world.folder.published == ["agent_001", "agent_001_2"]
+    assert [brief.log_base for brief in world.briefs] == world.folder.published == ["agent_001", "agent_001_2"]
 
 
 def test_work_that_a_service_broke_off_goes_on_in_its_own_session_and_is_billed_once() -> None:
@@ -590,7 +592,7 @@ def test_work_that_a_service_broke_off_goes_on_in_its_own_session_and_is_billed_
     again = replace(broken, micro_usd=5, usage=Usage(1))
     world = SmallWorld(Step(broken), Step(again), Step(CLAIMING))
     assert isinstance(world.run(), Completed)
-    told = [(brief.session, brief.billed) for brief in world.briefs]
+    told = [(brief.session, brief.session_spent) for brief in world.briefs]
     assert told == [(None, None), ("s1", Spent(20, Usage(10))), ("s1", Spent(25, Usage(11)))]
 
 
@@ -605,7 +607,7 @@ def test_another_agent_cannot_go_on_with_a_session() -> None:
     world = SmallWorld(
         Step(replace(LIMITED, session="s1", tools=3)),
         Step(CLAIMING),
-        rules=replace(RULES, crew=AgentRotation(fallbacks=1)),
+        rules=replace(RULES, agent_rotation=AgentRotation(fallbacks=1)),
     )
     assert isinstance(world.run(), Completed)
     assert [brief.session for brief in world.briefs] == [None, None]
@@ -634,7 +636,7 @@ def test_a_pipeline_walks_its_stages_in_order_each_with_its_own_checks_word_and_
     assert stages_of(world) == ["coder", "reviewer", "reviewer", "tester", "qa"]
     assert [check for _, check in world.asked] == [f"check {name}" for name in stages_of(world)]
     history = world.rebuilt().history
-    assert [history.tried(Job(TASK, stage)) for stage in FOUR] == [1, 2, 1, 1]
+    assert [history.attempts(Job(TASK, stage)) for stage in FOUR] == [1, 2, 1, 1]
     assert "completion is claimed with <response>REVIEWER</response>" in world.folder.prompts["prompt_003"]
 
 

@@ -23,7 +23,7 @@ TURNS = st.builds(
 def test_turns_add_up_in_whole_micro_dollars_and_tokens(turns: list[Turn]) -> None:
     spend = Spend()
     for turn in turns:
-        spend = spend.plus(turn)
+        spend = spend.plus_turn(turn)
     assert spend.micro_usd == sum(turn.micro_usd for turn in turns if turn.micro_usd is not None)
     assert spend.tokens == sum(turn.usage.total for turn in turns if turn.usage is not None)
     assert spend.unpriced == sum(turn.micro_usd is None for turn in turns)

@@ -194,8 +194,8 @@ def test_where_a_file_claims_no_word_does(claim: Claim | None, accepted: bool) -
 @pytest.mark.parametrize("element", ["promise", "response"])
 def test_what_a_prompt_shows_is_what_is_accepted(element: str) -> None:
     rule = ClaimRule("C++ (DONE)?", element)
-    assert rule.shown == f"<{element}>C++ (DONE)?</{element}>"
-    assert rule.accepts(parse_claim(f"x\n{rule.shown}\ny").claim)
+    assert rule.tag == f"<{element}>C++ (DONE)?</{element}>"
+    assert rule.accepts(parse_claim(f"x\n{rule.tag}\ny").claim)
 
 
 @pytest.mark.parametrize(

@@ -71,13 +71,13 @@ def test_a_run_spends_what_is_left_of_the_day_and_no_turn_more() -> None:
     outcome = world.run()
     assert isinstance(outcome, Aborted)
     assert (outcome.reason, outcome.iterations) == ("DAILY_COST_LIMIT", 4)
-    assert world.purse.day(world.clock.now).micro_usd == 4_000
+    assert world.purse.day_spend(world.clock.now).micro_usd == 4_000
 
 
 def test_a_call_for_a_commit_message_is_booked_too() -> None:
     world = SmallWorld(Step(CLAIMING), rules=replace(RULES, scm=True))
     assert isinstance(world.run(), Completed)
-    assert world.purse.day(world.clock.now).micro_usd == 2_000
+    assert world.purse.day_spend(world.clock.now).micro_usd == 2_000
 
 
 def test_each_limit_is_warned_of_once() -> None:
@@ -101,7 +101,7 @@ DEEP = "Find the root cause first."
 
 
 def test_after_a_stall_one_prompt_tells_how_to_debug_and_the_next_stall_ends_the_run() -> None:
-    rules = replace(RULES, limits=Limits(Budget(20), stall=2), deep_debug=DEEP)
+    rules = replace(RULES, limits=Limits(Budget(20), stall=2), debug_advice=DEEP)
     world = SmallWorld(IDLE, rules=rules)
     outcome = world.run()
     assert isinstance(outcome, Aborted)
@@ -111,7 +111,7 @@ def test_after_a_stall_one_prompt_tells_how_to_debug_and_the_next_stall_ends_the
 
 
 def test_a_repeated_error_is_not_answered_with_a_debugging_prompt() -> None:
-    rules = replace(RULES, limits=Limits(Budget(20), same_error=2), deep_debug=DEEP)
+    rules = replace(RULES, limits=Limits(Budget(20), same_error=2), debug_advice=DEEP)
     world = SmallWorld(Step(replace(WORKING, error="boom")), rules=rules)
     outcome = world.run()
     assert isinstance(outcome, Aborted)
@@ -122,7 +122,7 @@ def test_a_repeated_error_is_not_answered_with_a_debugging_prompt() -> None:
 
 
 def test_a_ladder_is_climbed_at_each_stall_and_the_last_one_ends_the_run() -> None:
-    rules = replace(RULES, limits=Limits(Budget(20), stall=2), crew=AgentRotation(rungs=3))
+    rules = replace(RULES, limits=Limits(Budget(20), stall=2), agent_rotation=AgentRotation(rungs=3))
     world = SmallWorld(IDLE, rules=rules)
     outcome = world.run()
     assert isinstance(outcome, Aborted)
@@ -131,7 +131,7 @@ def test_a_ladder_is_climbed_at_each_stall_and_the_last_one_ends_the_run() -> No
 
 
 def test_a_ladder_comes_before_the_debugging_prompt() -> None:
-    rules = replace(RULES, limits=Limits(Budget(20), stall=1), crew=AgentRotation(rungs=2), deep_debug=DEEP)
+    rules = replace(RULES, limits=Limits(Budget(20), stall=1), agent_rotation=AgentRotation(rungs=2), debug_advice=DEEP)
     world = SmallWorld(IDLE, rules=rules)
     world.run()
     steps = [(record.rung, record.deep) for record in world.ledger.kept if isinstance(record, Escalated)]
@@ -139,7 +139,7 @@ def test_a_ladder_comes_before_the_debugging_prompt() -> None:
 
 
 def test_agents_take_turns() -> None:
-    rules = replace(RULES, limits=Limits(Budget(4)), crew=AgentRotation(rotating=3))
+    rules = replace(RULES, limits=Limits(Budget(4)), agent_rotation=AgentRotation(rotating=3))
     world = SmallWorld(Step(WORKING), rules=rules)
     world.run()
     assert [record.place for record in world.ledger.kept if isinstance(record, TurnBegan)] == [0, 1, 2, 0]
@@ -176,7 +176,9 @@ def test_after_a_tripwire_no_check_is_run() -> None:
 
 
 def test_a_limit_of_the_callers_own_ends_the_run() -> None:
-    rules: RunRules = replace(RULES, own=(lambda state: Breach("LIMIT", "enough") if state.iteration > 2 else None,))
+    rules: RunRules = replace(
+        RULES, custom_limits=(lambda state: Breach("LIMIT", "enough") if state.iteration > 2 else None,)
+    )
     world = SmallWorld(Step(WORKING), rules=rules)
     outcome = world.run()
     assert isinstance(outcome, Aborted)
@@ -196,13 +198,13 @@ def test_old_failures_are_told_from_new_ones() -> None:
 
 def test_a_cost_that_stays_unknown_under_a_limit_of_the_users_is_warned_of_once() -> None:
     unknown = replace(WORKING, micro_usd=None)
-    rules = replace(RULES, limits=Limits(Budget(3, 1_000_000)), cost_matters=True)
+    rules = replace(RULES, limits=Limits(Budget(3, 1_000_000)), warn_unknown_cost=True)
     world = SmallWorld(Step(unknown), rules=rules)
     world.run()
     warned = [record.message for record in world.ledger.kept if isinstance(record, Warned)]
     assert warned[0] == "[Ralph] What iteration 1 cost is not known: the limit on cost can no longer be held"
     assert len([message for message in warned if "not known" in message]) == 1
-    quiet = SmallWorld(Step(unknown), rules=replace(rules, cost_matters=False))
+    quiet = SmallWorld(Step(unknown), rules=replace(rules, warn_unknown_cost=False))
     quiet.run()
     assert all("not known" not in record.message for record in quiet.ledger.kept if isinstance(record, Warned))
 
@@ -229,4 +231,4 @@ def test_green_work_is_not_lost_to_the_price_of_a_commit_message() -> None:
     ],
 )
 def test_what_a_turn_may_still_spend(left: RemainingBudget, spent: Spent, passed: bool) -> None:
-    assert left.passed_by(spent) == passed
+    assert left.exceeded_by(spent) == passed

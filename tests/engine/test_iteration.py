@@ -37,7 +37,7 @@ def made(
 def of(*iterations: Iteration) -> History:
     history = History()
     for number, iteration in enumerate(iterations, 1):
-        history = history.plus(replace(iteration, number=number))
+        history = history.with_iteration(replace(iteration, number=number))
     return history
 
 
@@ -53,20 +53,20 @@ def of(*iterations: Iteration) -> History:
     ],
 )
 def test_idle_turns_are_counted_from_the_end(changes: tuple[Change, ...], idle: int) -> None:
-    assert of(*(made(change) for change in changes)).idle() == idle
+    assert of(*(made(change) for change in changes)).idle_turns() == idle
 
 
 def test_turns_that_are_not_meant_to_edit_neither_stall_nor_count_as_progress() -> None:
     idle, review = made(NOTHING), made(NOTHING, job=REVIEW)
-    assert of(review, review).idle() == 0
-    assert of(idle, review, idle, review).idle() == 2
+    assert of(review, review).idle_turns() == 0
+    assert of(idle, review, idle, review).idle_turns() == 2
 
 
 def test_going_on_to_another_stage_or_task_is_progress() -> None:
     next_stage = made(NOTHING, job=Job(JOB.task, Stage("polish")))
     next_task = made(NOTHING, job=Job(Task("t2", ""), JOB.stage))
-    assert of(made(NOTHING), made(NOTHING), next_stage).idle() == 1
-    assert of(made(NOTHING), made(NOTHING), next_task, next_task).idle() == 2
+    assert of(made(NOTHING), made(NOTHING), next_stage).idle_turns() == 1
+    assert of(made(NOTHING), made(NOTHING), next_task, next_task).idle_turns() == 2
 
 
 def red(mark: str) -> Iteration:
@@ -88,19 +88,19 @@ def red(mark: str) -> Iteration:
 )
 def test_the_same_error_is_counted_from_the_end(marks: str, same: int) -> None:
     history = of(*(made() if mark == "." else red(mark) for mark in marks))
-    assert history.same_error() == same
+    assert history.same_error_count() == same
 
 
 def test_an_agent_that_dies_the_same_way_is_the_same_error() -> None:
     killed = replace(CRASHING, exit=Exit(None, signal=9))
-    assert of(made(turn=CRASHING), made(turn=CRASHING)).same_error() == 2
-    assert of(made(turn=killed), made(turn=CRASHING)).same_error() == 1
-    assert of(made(turn=replace(WORKING, error="no")), made(turn=replace(WORKING, error="yes"))).same_error() == 1
+    assert of(made(turn=CRASHING), made(turn=CRASHING)).same_error_count() == 2
+    assert of(made(turn=killed), made(turn=CRASHING)).same_error_count() == 1
+    assert of(made(turn=replace(WORKING, error="no")), made(turn=replace(WORKING, error="yes"))).same_error_count() == 1
 
 
 def test_a_failing_check_is_the_error_even_where_the_agent_died_too() -> None:
     both = replace(red("A"), turn=CRASHING)
-    assert of(red("A"), both).same_error() == 2
+    assert of(red("A"), both).same_error_count() == 2
 
 
 def test_the_trees_are_those_of_editing_turns_and_an_unknown_tree_is_like_no_other() -> None:
@@ -145,5 +145,5 @@ def test_what_alternates_holds_exactly_two_marks(marks: list[str]) -> None:
 def test_tries_are_counted_for_each_task_and_stage() -> None:
     other = Job(Task("t2", ""), JOB.stage)
     history = of(made(), made(job=REVIEW), made(), made(job=other))
-    assert (history.tried(JOB), history.tried(REVIEW), history.tried(other)) == (2, 1, 1)
+    assert (history.attempts(JOB), history.attempts(REVIEW), history.attempts(other)) == (2, 1, 1)
     assert history.latest.job == other

@@ -52,7 +52,7 @@ def test_a_job_is_the_last_one_where_no_other_task_is_open() -> None:
 
 
 def test_what_is_held_out_is_not_part_of_what_an_agent_may_know() -> None:
-    assert CheckReport((GREEN, HIDDEN)).shown == CheckReport((GREEN,))
+    assert CheckReport((GREEN, HIDDEN)).visible == CheckReport((GREEN,))
     assert not CheckReport((GREEN, HIDDEN)).passed
 
 
@@ -68,7 +68,7 @@ def test_what_is_held_out_is_not_part_of_what_an_agent_may_know() -> None:
 def test_a_change_of_what_decides_over_checks_stops_unless_it_is_allowed(
     altered: tuple[AlteredCheckInput, ...], stops: bool
 ) -> None:
-    breach = find_tripwire_breach(replace(made(), altered=altered))
+    breach = find_tripwire_breach(replace(made(), altered_inputs=altered))
     assert (breach is not None) == stops
     if breach:
         assert (breach.reason, breach.paths) == (CHECKS_WEAKENED, ("Makefile",))
@@ -78,7 +78,7 @@ def test_a_change_of_what_decides_over_checks_stops_unless_it_is_allowed(
 
 def test_many_changes_are_counted_and_a_few_named() -> None:
     many = tuple(AlteredCheckInput(f"f{n}", "was changed", True) for n in range(25))
-    breach = find_tripwire_breach(replace(made(), altered=many))
+    breach = find_tripwire_breach(replace(made(), altered_inputs=many))
     assert breach is not None
     assert "f9: was changed" in breach.message
     assert "f10:" not in breach.message
@@ -87,7 +87,7 @@ def test_many_changes_are_counted_and_a_few_named() -> None:
 
 
 def test_a_run_that_must_see_red_is_refused_where_all_is_green() -> None:
-    world = SmallWorld(Step(CLAIMING), rules=replace(RULES, baseline=True, red_first=True))
+    world = SmallWorld(Step(CLAIMING), rules=replace(RULES, baseline=True, must_fail_first=True))
     outcome = world.run()
     assert isinstance(outcome, Failed)
     assert (outcome.exit_code, world.briefs) == (2, [])

@@ -80,10 +80,10 @@ RULE_SETS = st.builds(
     st.sampled_from(["always", "claim"]),
     st.booleans(),
     st.just(0.5),
-    crew=st.sampled_from([AgentRotation(), AgentRotation(rungs=2), AgentRotation(rotating=2, fallbacks=1)]),
+    agent_rotation=st.sampled_from([AgentRotation(), AgentRotation(rungs=2), AgentRotation(rotating=2, fallbacks=1)]),
     baseline=st.booleans(),
-    context=st.booleans(),
-    deep_debug=st.sampled_from(["", "Find the cause first."]),
+    show_previous=st.booleans(),
+    debug_advice=st.sampled_from(["", "Find the cause first."]),
 )
 PLANS = (
     (Task("t1", "Make it so."),),
@@ -172,7 +172,7 @@ def test_everything_spent_is_counted_once(world: SmallWorld) -> None:
     for record in records:
         if isinstance(record, told.TurnEnded) or (isinstance(record, told.ScmEnded) and record.reply):
             assert record.reply is not None
-            spend = spend.plus(record.reply)
+            spend = spend.plus_turn(record.reply)
     assert state.spend == spend
     if not isinstance(outcome, Failed):
         assert outcome.spend == spend
@@ -254,8 +254,8 @@ def test_a_new_iteration_forgets_empty_replies_sessions_and_turns_but_not_what_w
     keys = [record_key(record) for record in world.ledger.kept]
     at = keys.index((2, 0, "Picked"))
     before, state = build_state(world.ledger.kept[:at]), build_state(world.ledger.kept[: at + 1])
-    assert (before.empties, before.thread, before.turn) == (1, "s", 3)
-    assert (state.empties, state.thread, state.turn, state.iteration) == (0, None, 1, 2)
+    assert (before.empty_replies, before.agent_session, before.turn) == (1, "s", 3)
+    assert (state.empty_replies, state.agent_session, state.turn, state.iteration) == (0, None, 1, 2)
     assert state.spend == before.spend == Spend(1_000, 15, 1)
     assert isinstance(before.phase, IterationJudged)
 

@@ -45,16 +45,18 @@ def edits(count: int) -> History:
 def test_a_budget_that_is_used_up_forbids_another_iteration(
     budget: Budget, history: History, spend: Spend, elapsed_s: float, reason: str | None
 ) -> None:
-    breach = Limits(budget).used_up(history, spend, DaySpend(), elapsed_s)
+    breach = Limits(budget).find_exhausted(history, spend, DaySpend(), elapsed_s)
     assert (breach.reason if breach else None) == reason
 
 
 def test_a_breach_tells_the_facts_in_one_sentence() -> None:
     over = Limits(Budget(2, 1_000_000, 100, 90.0))
-    assert over.used_up(edits(2), FRESH, DaySpend(), 0.0) == Breach("MAX_ITERATIONS", "2 of 2 iterations are used")
-    assert over.used_up(edits(1), FRESH, DaySpend(), 99.0) == Breach("TIME_LIMIT", "1.6 of 1.5 minutes are used")
-    assert over.overspent(Spend(1_250_000)) == Breach("COST_LIMIT", "spent $1.25 of $1.00")
-    assert over.overspent(Spend(0, 150)) == Breach("TOKEN_LIMIT", "used 150 of 100 tokens")
+    assert over.find_exhausted(edits(2), FRESH, DaySpend(), 0.0) == Breach(
+        "MAX_ITERATIONS", "2 of 2 iterations are used"
+    )
+    assert over.find_exhausted(edits(1), FRESH, DaySpend(), 99.0) == Breach("TIME_LIMIT", "1.6 of 1.5 minutes are used")
+    assert over.find_overspent(Spend(1_250_000)) == Breach("COST_LIMIT", "spent $1.25 of $1.00")
+    assert over.find_overspent(Spend(0, 150)) == Breach("TOKEN_LIMIT", "used 150 of 100 tokens")
 
 
 IDLE, STUCK = made(NOTHING), red("A")
@@ -83,12 +85,12 @@ FORTH = [red("A"), red("B")]
     ],
 )
 def test_a_pattern_ends_the_run_at_its_threshold(history: list, limits: Limits, reason: str | None) -> None:  # type: ignore[type-arg]
-    breach = limits.repeated(of(*history))
+    breach = limits.find_repetition(of(*history))
     assert (breach.reason if breach else None) == reason
 
 
 def touched(*paths: TouchedPath, patch: str = "") -> Iteration:
-    return replace(made(), sprung=TripwireReport(paths, patch))
+    return replace(made(), tripwires=TripwireReport(paths, patch))
 
 
 def test_a_protected_path_that_was_touched_trips_and_everything_about_it_is_said() -> None:
@@ -126,15 +128,15 @@ def test_many_protected_paths_are_counted() -> None:
 )
 def test_all_runs_of_a_day_share_a_budget(spent: int, day: DaySpend, reason: str | None) -> None:
     limits = Limits(Budget(micro_usd=500, daily_micro_usd=1_000_000))
-    breach = limits.used_up(History(), Spend(spent), day, 0.0)
+    breach = limits.find_exhausted(History(), Spend(spent), day, 0.0)
     assert (breach.reason if breach else None) == reason
-    assert Limits(Budget()).used_up(History(), Spend(spent), day, 0.0) is None
+    assert Limits(Budget()).find_exhausted(History(), Spend(spent), day, 0.0) is None
 
 
 def test_the_last_cent_of_a_day_may_be_spent() -> None:
     limits = Limits(Budget(daily_micro_usd=1_000_000))
-    assert limits.overspent(Spend(), DaySpend(1_000_000)) is None
-    assert limits.overspent(Spend(), DaySpend(1_000_001)) == Breach(
+    assert limits.find_overspent(Spend(), DaySpend(1_000_000)) is None
+    assert limits.find_overspent(Spend(), DaySpend(1_000_001)) == Breach(
         "DAILY_COST_LIMIT", "all runs of this UTC day together spent $1.00 of $1.00"
     )
 
@@ -150,23 +152,23 @@ def test_the_last_cent_of_a_day_may_be_spent() -> None:
 )
 def test_a_limit_that_comes_near_is_told(iteration: int, spent: int, day: int, told: list[str]) -> None:
     limits = Limits(Budget(10, 5_000_000, daily_micro_usd=50_000_000))
-    assert [warning.message for warning in limits.near(iteration, Spend(spent), DaySpend(day))] == told
+    assert [warning.message for warning in limits.warnings(iteration, Spend(spent), DaySpend(day))] == told
 
 
 def test_a_run_of_one_iteration_is_not_warned_of_it() -> None:
-    assert Limits(Budget(1)).near(1, Spend(), DaySpend()) == ()
+    assert Limits(Budget(1)).warnings(1, Spend(), DaySpend()) == ()
 
 
 def test_the_same_error_is_told_by_its_tests_where_they_can_be_read() -> None:
     failing = replace(found(False), tests=SuiteResult("pytest", ("a.py::x", "b.py::y"), 2), output="E   boom\n")
-    breach = Limits(same_error=2).repeated(of(*[made(report=CheckReport((failing,)))] * 2))
+    breach = Limits(same_error=2).find_repetition(of(*[made(report=CheckReport((failing,)))] * 2))
     assert breach == Breach(
         "SAME_ERROR_5X",
         "2 iterations in a row failed in the same way (the same tests failed)",
         error="boom (a.py::x, b.py::y)",
     )
     unread = replace(failing, tests=None)
-    breach = Limits(same_error=2).repeated(of(*[made(report=CheckReport((unread,)))] * 2))
+    breach = Limits(same_error=2).find_repetition(of(*[made(report=CheckReport((unread,)))] * 2))
     assert breach is not None
     assert breach.message.endswith("(by the text of the output)")
     assert breach.error == "boom"
@@ -183,17 +185,17 @@ def test_each_stage_of_each_task_has_its_own_counter() -> None:
     task = Task("t1", "")
     history = of(made(job=Job(task, stage)), made(job=Job(task, stage)), made(job=Job(Task("t2", ""), stage)))
     limits = Limits()
-    assert limits.stage_used_up(history, Job(task, stage)) == Breach(
+    assert limits.find_stage_exhausted(history, Job(task, stage)) == Breach(
         "MAX_ITERATIONS", "stage coder of t1 was tried 2 times"
     )
-    assert limits.stage_used_up(history, Job(Task("t2", ""), stage)) is None
-    assert limits.stage_used_up(history, Job(task, other)) is None
+    assert limits.find_stage_exhausted(history, Job(Task("t2", ""), stage)) is None
+    assert limits.find_stage_exhausted(history, Job(task, other)) is None
 
 
 @given(st.integers(1, 20), st.integers(0, 30))
 def test_the_iteration_limit_is_exact(most: int, done: int) -> None:
     limits = Limits(Budget(iterations=most), stall=None, same_error=None)
-    assert (limits.used_up(edits(done), FRESH, DaySpend(), 0.0) is None) == (done < most)
+    assert (limits.find_exhausted(edits(done), FRESH, DaySpend(), 0.0) is None) == (done < most)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def looks(rate_micro_usd: int, seconds: float, most: int | None = LIMIT) -> list
         now_s = number * TICK_S
         if pace.due(now_s):
             found.append((now_s, round(now_s * rate_micro_usd)))
-            pace.looked(*found[-1], most)
+            pace.record_poll(*found[-1], most)
             if most is not None and found[-1][1] > most:
                 break
     return found

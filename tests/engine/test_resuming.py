@@ -38,7 +38,7 @@ DONE = Claim("DONE", source="marker", stamp="1")
 WAIT = Claim("ask the boss", waiting=True, source="marker", stamp="2")
 SUPERVISED = RunRules(
     Pipeline((Stage("supervise", ClaimRule("DONE", marker="DONE"), ("tests",)),)), Limits(Budget(5), None, None),
-    empty_tries=None, back_off=True, wait_code=42, pause_s=1.0,
+    max_empty_replies=None, back_off=True, wait_code=42, pause_s=1.0,
 )  # fmt: skip
 UNCHECKED = replace(SUPERVISED, pipeline=Pipeline((replace(SUPERVISED.pipeline.stages[0], checks=()),)))
 DIED = replace(WORKING, exit=Exit(1, seconds=0.1))
@@ -142,7 +142,7 @@ def test_what_the_user_changed_during_a_pause_is_theirs() -> None:
     assert isinstance(regained, UserChangesSaved)
     assert regained.paths == ("mine.txt",)
     assert world.between[-1][0].id == regained.snapshot.id, "the agent's change is measured from behind it"
-    assert world.rebuilt().theirs == {"mine.txt"}
+    assert world.rebuilt().user_paths == {"mine.txt"}
 
 
 def test_a_run_that_is_taken_up_measures_from_what_it_finds() -> None:
@@ -150,7 +150,7 @@ def test_a_run_that_is_taken_up_measures_from_what_it_finds() -> None:
     world.run()
     world.clock.asked, world.theirs = "", ("mine.txt",)
     world.run()
-    assert world.rebuilt().theirs == {"mine.txt"}
+    assert world.rebuilt().user_paths == {"mine.txt"}
 
 
 @pytest.mark.parametrize(("rules", "verified"), [(SUPERVISED, True), (UNCHECKED, False)], ids=["checked", "unchecked"])
@@ -236,7 +236,7 @@ def test_work_that_children_are_at_is_not_judged_before_they_are_over() -> None:
 
 
 def test_children_that_are_never_over_end_the_run_and_are_dismissed() -> None:
-    world = SmallWorld(Step(CLAIMING), rules=replace(RULES, children_s=3.0))
+    world = SmallWorld(Step(CLAIMING), rules=replace(RULES, children_timeout_s=3.0))
     world.children = [ACTIVE]
     outcome = world.run()
     assert isinstance(outcome, Aborted)
@@ -270,7 +270,7 @@ def test_an_unjudged_end_is_opened_again_and_ends_with_the_same_reason_where_not
     world.run()
     state = world.rebuilt().after(Resumed(2, 0.0, 0.0))
     assert not isinstance(state.phase, RunOver)
-    step = next_action(replace(state, unsure=False), world.rules, RunConditions(0.0))
+    step = next_action(replace(state, unattended=False), world.rules, RunConditions(0.0))
     assert isinstance(step, EndRun)
     assert isinstance(step.outcome, Aborted)
     assert step.outcome.reason == "MAX_ITERATIONS"
@@ -342,7 +342,7 @@ def test_what_an_agent_did_before_its_service_failed_is_not_the_users() -> None:
     world.ledger.crash_on = TurnRetried
     with pytest.raises(Crash):
         world.run()
-    before = world.rebuilt().seen
+    before = world.rebuilt().last_saved
     outcome = world.run()
     assert isinstance(outcome, Completed)
     regained = [record for record in world.ledger.kept if isinstance(record, UserChangesSaved)]
@@ -360,17 +360,19 @@ def test_a_turn_that_was_never_started_begins_with_what_is_found() -> None:
     world.never_started, world.theirs = True, ("mine.txt",)
     outcome = world.run()
     assert isinstance(outcome, Completed)
-    assert world.rebuilt().theirs == {"mine.txt"}
-    assert not world.briefs[-1].taken_up
+    assert world.rebuilt().user_paths == {"mine.txt"}
+    assert not world.briefs[-1].adopt
 
 
 def test_limits_hold_while_children_are_waited_for() -> None:
-    world = SmallWorld(Step(CLAIMING), rules=replace(RULES, limits=Limits(Budget(9, 5_000)), children_s=100.0))
+    world = SmallWorld(Step(CLAIMING), rules=replace(RULES, limits=Limits(Budget(9, 5_000)), children_timeout_s=100.0))
     world.children = [ChildRunsStatus(), ChildRunsStatus(), ChildRunsStatus(), ChildRunsStatus(("c",), Spend(9_000))]
     outcome = world.run()
     assert isinstance(outcome, Aborted)
     assert outcome.reason == "COST_LIMIT"
-    slow = SmallWorld(Step(CLAIMING), rules=replace(RULES, limits=Limits(Budget(9, seconds=3.0)), children_s=100.0))
+    slow = SmallWorld(
+        Step(CLAIMING), rules=replace(RULES, limits=Limits(Budget(9, seconds=3.0)), children_timeout_s=100.0)
+    )
     slow.children = [ChildRunsStatus(("c",))]
     outcome = slow.run()
     assert isinstance(outcome, Aborted)

@@ -10,32 +10,32 @@ from ralphproof.engine.retry import BACK_OFF_S, MAX_FAILURES, Outage, ServiceOut
 
 
 def test_an_agent_whose_service_failed_is_left_alone_until_its_time_comes() -> None:
-    services = ServiceOutages().failed(0, until=60.0)
-    assert [services.ready((0,), now) for now in (0.0, 59.9, 60.0)] == [None, None, 0]
+    services = ServiceOutages().with_failure(0, until=60.0)
+    assert [services.first_ready((0,), now) for now in (0.0, 59.9, 60.0)] == [None, None, 0]
     assert services.ready_at((0,)) == 60.0
 
 
 def test_the_next_agent_goes_on_and_the_first_comes_back() -> None:
-    services = ServiceOutages().failed(0, until=60.0)
-    assert [services.ready((0, 1), now) for now in (0.0, 59.9, 60.0)] == [1, 1, 0]
-    both = services.failed(1, until=30.0)
-    assert [both.ready((0, 1), now) for now in (0.0, 30.0, 60.0)] == [None, 1, 0]
+    services = ServiceOutages().with_failure(0, until=60.0)
+    assert [services.first_ready((0, 1), now) for now in (0.0, 59.9, 60.0)] == [1, 1, 0]
+    both = services.with_failure(1, until=30.0)
+    assert [both.first_ready((0, 1), now) for now in (0.0, 30.0, 60.0)] == [None, 1, 0]
     assert both.ready_at((0, 1)) == 30.0
 
 
 def test_an_answer_forgets_what_was() -> None:
-    services = ServiceOutages().failed(0, 1.0).failed(0, 2.0)
-    assert services.of(0) == Outage(2, 2.0)
-    assert services.answered(0).of(0) == Outage()
-    assert ServiceOutages().answered(5) == ServiceOutages()
+    services = ServiceOutages().with_failure(0, 1.0).with_failure(0, 2.0)
+    assert services.outage_at(0) == Outage(2, 2.0)
+    assert services.with_answer(0).outage_at(0) == Outage()
+    assert ServiceOutages().with_answer(5) == ServiceOutages()
 
 
 def test_a_service_that_failed_too_often_is_given_up() -> None:
     services = ServiceOutages()
     for _ in range(MAX_FAILURES):
-        services = services.failed(0, until=0.0)
-    assert (services.ready((0,), 99.0), services.ready_at((0,))) == (None, None)
-    assert (services.ready((0, 1), 99.0), services.ready_at((0, 1))) == (1, 0.0)
+        services = services.with_failure(0, until=0.0)
+    assert (services.first_ready((0,), 99.0), services.ready_at((0,))) == (None, None)
+    assert (services.first_ready((0, 1), 99.0), services.ready_at((0, 1))) == (1, 0.0)
 
 
 @given(st.integers(1, 50), st.text(max_size=30), st.floats(0, 2e9))

@@ -134,11 +134,11 @@ def test_passing_in_one_task_says_nothing_of_another() -> None:
 
 
 def test_a_pipeline_knows_its_stages_by_name_and_a_task_its_criteria() -> None:
-    assert FOUR.named("tester") == HATS[2]
-    assert FOUR.named("nobody") is None
+    assert FOUR.find_stage("tester") == HATS[2]
+    assert FOUR.find_stage("nobody") is None
     task = Task("a", "", criteria=(("qa", CompletionCriteria("QA_OK", max_iterations=2)),))
-    assert task.criteria_of("qa") == CompletionCriteria("QA_OK", max_iterations=2)
-    assert task.criteria_of("coder") is None
+    assert task.criteria_for("qa") == CompletionCriteria("QA_OK", max_iterations=2)
+    assert task.criteria_for("coder") is None
 
 
 @given(

@@ -72,7 +72,7 @@ OTHER_WORD = "Your last reply said 'CONTINUE'; completion is claimed with <respo
 def test_the_first_rule_that_matches_decides(
     report: CheckReport, claim: Claim | None, sprung: TripwireReport, spend: Spend, verdict: Verdict
 ) -> None:
-    now = replace(made(report=report), claim=claim, sprung=sprung)
+    now = replace(made(report=report), claim=claim, tripwires=sprung)
     assert judge_iteration(of(now), spend, LIMITS) == verdict
 
 
@@ -101,7 +101,7 @@ def feedback_of(now: Iteration) -> Feedback:
 
 
 def test_a_tag_that_was_not_counted_is_named_in_the_feedback() -> None:
-    now = replace(made(report=RED), uncounted=("'<promise>DONE</promise>' stands inside a code fence",))
+    now = replace(made(report=RED), rejected_tags=("'<promise>DONE</promise>' stands inside a code fence",))
     assert feedback_of(now).notes == (
         "A completion tag in your last reply was not counted: '<promise>DONE</promise>' stands inside a code fence.",
     )

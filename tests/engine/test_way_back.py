@@ -242,10 +242,10 @@ def test_checks_of_a_group_are_asked_together_and_judges_after_them() -> None:
 
     def together(checks: tuple[Check, ...], looked: Inspection, watch: CheckWatcher) -> tuple[Finding, ...]:
         asked.append(tuple(check.name for check in checks))
-        return tuple(check.ask(looked, watch) for check in checks)
+        return tuple(check.run(looked, watch) for check in checks)
 
     loop = world.loop()
-    loop.world = replace(loop.world, together=together)
+    loop.environment = replace(loop.environment, run_checks=together)
     loop.run()
     assert asked == [("a", "b"), ("c",), ("judge",)]
     began = [record.check for record in world.ledger.kept if isinstance(record, CheckBegan)]
@@ -285,10 +285,10 @@ def test_a_judge_may_take_as_long_as_the_run_has_left() -> None:
     def together(checks: tuple[Check, ...], looked: Inspection, watch: CheckWatcher) -> tuple[Finding, ...]:
         world.clock.now += 61 if checks[0].name == "judge" else 0
         wanted.append((checks[0].name, watch.tick()))
-        return tuple(check.ask(looked, watch) for check in checks)
+        return tuple(check.run(looked, watch) for check in checks)
 
     loop = world.loop()
-    loop.world = replace(loop.world, together=together)
+    loop.environment = replace(loop.environment, run_checks=together)
     outcome = loop.run()
     assert wanted == [("build", CONTINUE), ("judge", STOP)]
     assert isinstance(outcome, Aborted)

@@ -35,7 +35,7 @@ def told(now: check.SuiteResult | None, before: check.SuiteResult | None, red_be
         CheckReport((Finding("make test", True, tests=now),)),
         Finding("make test", not red_before, tests=before),
     )
-    return [one.told.removeprefix("make test: ") for one in find_weakened_checks(report, CheckReport((baseline,)))]
+    return [one.message.removeprefix("make test: ") for one in find_weakened_checks(report, CheckReport((baseline,)))]
 
 
 A, B, C = "tests/test_a.py::test_one", "tests/test_a.py::test_two", "tests/test_b.py::test_three"

@@ -31,7 +31,7 @@ def want(
 
 
 def bounded(**given: object) -> Governor:
-    return Governor().bounded("s", "ann", Allowance(**given))  # type: ignore[arg-type]
+    return Governor().set_allowance("s", "ann", Allowance(**given))  # type: ignore[arg-type]
 
 
 def grants(answers: object) -> list[str]:
@@ -40,18 +40,18 @@ def grants(answers: object) -> list[str]:
 
 
 def test_a_turn_is_given_only_what_is_not_set_aside_for_others() -> None:
-    governor, answers = bounded(total_micro_usd=25).wanted(want("a")).wanted(want("b")).wanted(want("c")).answered(0.0)
+    governor, answers = bounded(total_micro_usd=25).add_request(want("a")).add_request(want("b")).add_request(want("c")).grant_turns(0.0)
     assert grants(answers) == ["a", "b"]
-    governor, answers = governor.settled("a", 1, 4, 7, 1.0).answered(1.0)
+    governor, answers = governor.settle("a", 1, 4, 7, 1.0).grant_turns(1.0)
     assert answers == (TurnGranted("c", 1, 10),)
     assert governor.submissions["s"] == BookedSpend(4, 7, 1)
 
 
 def test_the_last_turn_gets_the_rest_when_nothing_else_is_set_aside() -> None:
-    governor, _ = bounded(total_micro_usd=15).wanted(want("a")).answered(0.0)
-    governor, answers = governor.wanted(want("b")).answered(0.0)
+    governor, _ = bounded(total_micro_usd=15).add_request(want("a")).grant_turns(0.0)
+    governor, answers = governor.add_request(want("b")).grant_turns(0.0)
     assert answers == ()
-    assert governor.settled("a", 1, 10, 0, 1.0).answered(1.0)[1] == (TurnGranted("b", 1, 5),)
+    assert governor.settle("a", 1, 10, 0, 1.0).grant_turns(1.0)[1] == (TurnGranted("b", 1, 5),)
 
 
 @pytest.mark.parametrize(
@@ -60,31 +60,31 @@ def test_the_last_turn_gets_the_rest_when_nothing_else_is_set_aside() -> None:
     ids=["in all", "in a day"],
 )
 def test_where_nothing_is_left_the_loop_is_refused_for_good(bounds: Allowance, reason: str) -> None:
-    governor, _ = Governor().bounded("s", "ann", bounds).wanted(want("a")).answered(0.0)
-    governor, answers = governor.settled("a", 1, 10, 0, 1.0).wanted(want("b")).answered(1.0)
+    governor, _ = Governor().set_allowance("s", "ann", bounds).add_request(want("a")).grant_turns(0.0)
+    governor, answers = governor.settle("a", 1, 10, 0, 1.0).add_request(want("b")).grant_turns(1.0)
     (answer,) = answers
     assert isinstance(answer, TurnUnaffordable)
     assert (answer.loop, answer.reason) == ("b", reason)
-    tomorrow = governor.wanted(want("b", 2)).answered(DAY)[1][0]
+    tomorrow = governor.add_request(want("b", 2)).grant_turns(DAY)[1][0]
     assert isinstance(tomorrow, TurnGranted) == (reason == DAILY_COST_LIMIT)
 
 
 def test_an_unknown_cost_counts_with_all_that_was_set_aside_and_is_told_as_unknown() -> None:
-    governor, _ = bounded(total_micro_usd=25).wanted(want("a")).answered(0.0)
-    governor = governor.settled("a", 1, None, 3, 1.0)
+    governor, _ = bounded(total_micro_usd=25).add_request(want("a")).grant_turns(0.0)
+    governor = governor.settle("a", 1, None, 3, 1.0)
     assert governor.submissions["s"] == BookedSpend(10, 3, 1, unknown=1)
 
 
 def test_a_late_repetition_of_an_old_wish_gets_no_second_turn() -> None:
-    governor, _ = bounded().wanted(want("a")).answered(0.0)
-    governor = governor.settled("a", 1, 3, 0, 1.0)
-    assert governor.wanted(want("a")) == governor
-    assert grants(governor.wanted(want("a", 2)).answered(2.0)[1]) == ["a"]
+    governor, _ = bounded().add_request(want("a")).grant_turns(0.0)
+    governor = governor.settle("a", 1, 3, 0, 1.0)
+    assert governor.add_request(want("a")) == governor
+    assert grants(governor.add_request(want("a", 2)).grant_turns(2.0)[1]) == ["a"]
 
 
 def test_a_loop_that_is_gone_leaves_what_was_set_aside_as_spent_and_its_slot_free() -> None:
-    governor, _ = bounded(parallel=1).wanted(want("a")).wanted(want("b")).answered(0.0)
-    governor, answers = governor.left("a", 1.0).answered(1.0)
+    governor, _ = bounded(parallel=1).add_request(want("a")).add_request(want("b")).grant_turns(0.0)
+    governor, answers = governor.remove_loop("a", 1.0).grant_turns(1.0)
     assert grants(answers) == ["b"]
     assert governor.submissions["s"].unknown == 1
 
@@ -92,50 +92,50 @@ def test_a_loop_that_is_gone_leaves_what_was_set_aside_as_spent_and_its_slot_fre
 def test_turns_of_an_agent_in_a_minute_are_held_to_their_number() -> None:
     governor = bounded(per_minute={"claude": 2})
     for loop in "abc":
-        governor = governor.wanted(want(loop))
-    governor, answers = governor.answered(0.0)
+        governor = governor.add_request(want(loop))
+    governor, answers = governor.grant_turns(0.0)
     assert grants(answers) == ["a", "b"]
-    assert governor.again_at(1.0) == 60.0
-    assert grants(governor.answered(59.0)[1]) == []
-    assert grants(governor.answered(60.0)[1]) == ["c"]
+    assert governor.next_check_at(1.0) == 60.0
+    assert grants(governor.grant_turns(59.0)[1]) == []
+    assert grants(governor.grant_turns(60.0)[1]) == ["c"]
 
 
 def test_when_an_agents_minute_is_said_to_be_over_it_is() -> None:
     for began in (number / 7 for number in range(200)):  # a sum of these and 60 is not always 60 more
-        governor, _ = bounded(per_minute={"claude": 1}).wanted(want("a")).wanted(want("b")).answered(began)
-        again = governor.again_at(began)
+        governor, _ = bounded(per_minute={"claude": 1}).add_request(want("a")).add_request(want("b")).grant_turns(began)
+        again = governor.next_check_at(began)
         assert again is not None
-        assert grants(governor.answered(again)[1]) == ["b"]
+        assert grants(governor.grant_turns(again)[1]) == ["b"]
 
 
 def test_submitters_take_turns_and_then_their_submissions() -> None:
-    governor = Governor().bounded("s", "ann", Allowance(fleet_parallel=1))
+    governor = Governor().set_allowance("s", "ann", Allowance(fleet_parallel=1))
     for number, (submitter, submission) in enumerate([("ann", "s")] * 3 + [("ann", "t"), ("bob", "u"), ("bob", "u")]):
-        governor = governor.wanted(want(f"{submission}{number}", submission=submission, submitter=submitter))
+        governor = governor.add_request(want(f"{submission}{number}", submission=submission, submitter=submitter))
     order = []
     for moment in range(6):
-        governor, answers = governor.answered(float(moment))
+        governor, answers = governor.grant_turns(float(moment))
         (loop,) = grants(answers)
         order.append(loop)
-        governor = governor.settled(loop, 1, 1, 0, float(moment))
+        governor = governor.settle(loop, 1, 1, 0, float(moment))
     assert order == ["s0", "u4", "t3", "u5", "s1", "s2"]
 
 
 def test_small_wishes_do_not_keep_a_large_one_waiting() -> None:
-    governor, _ = bounded(total_micro_usd=100).wanted(want("small")).answered(0.0)
-    governor, answers = governor.wanted(want("large", wish=95)).wanted(want("late")).answered(1.0)
+    governor, _ = bounded(total_micro_usd=100).add_request(want("small")).grant_turns(0.0)
+    governor, answers = governor.add_request(want("large", wish=95)).add_request(want("late")).grant_turns(1.0)
     assert answers == ()
-    assert grants(governor.settled("small", 1, 0, 0, 2.0).answered(2.0)[1]) == ["large"]
+    assert grants(governor.settle("small", 1, 0, 0, 2.0).grant_turns(2.0)[1]) == ["large"]
 
 
 def test_small_wishes_of_another_submission_or_agent_do_not_pass_a_large_one_that_draws_on_the_same_money() -> None:
-    governor, _ = bounded(daily_micro_usd=100).wanted(want("small")).answered(0.0)
-    governor = governor.bounded("t", "ann", Allowance(daily_micro_usd=100)).wanted(
+    governor, _ = bounded(daily_micro_usd=100).add_request(want("small")).grant_turns(0.0)
+    governor = governor.set_allowance("t", "ann", Allowance(daily_micro_usd=100)).add_request(
         want("large", wish=95, submission="t")
     )
-    governor = governor.wanted(want("late", submission="u")).wanted(TurnRequest("other", 1, "s", "ann", "codex", 1))
-    assert governor.answered(1.0)[1] == ()
-    assert grants(governor.settled("small", 1, 0, 0, 2.0).answered(2.0)[1]) == ["large"]
+    governor = governor.add_request(want("late", submission="u")).add_request(TurnRequest("other", 1, "s", "ann", "codex", 1))
+    assert governor.grant_turns(1.0)[1] == ()
+    assert grants(governor.settle("small", 1, 0, 0, 2.0).grant_turns(2.0)[1]) == ["large"]
 
 
 MONEY = st.integers(0, 40)
@@ -158,43 +158,43 @@ class Walk:
     """A fleet that lives through a list of events; what it spent is counted here a second time."""
 
     def __init__(self, bounds: Allowance) -> None:
-        self.bounds = bounds
+        self.submission_allowances = bounds
         self.governor = Governor()
         for submission, submitter in (("s0", "ann"), ("s1", "ann"), ("s2", "bob")):
-            self.governor = self.governor.bounded(submission, submitter, bounds)
+            self.governor = self.governor.set_allowance(submission, submitter, bounds)
         self.numbers = dict.fromkeys(range(6), 0)
         self.now = 0.0
         self.spent: dict[str, int] = {}
         self.daily: dict[tuple[str, int], int] = {}
-        self.starts: list[float] = []
+        self.recent_starts: list[float] = []
 
     def step(self, kind: str, at: int, money: int | None, later: float) -> None:
         self.now += later
-        loop, held = f"l{at}", self.governor.held.get(f"l{at}")
+        loop, held = f"l{at}", self.governor.permits.get(f"l{at}")
         before = self.governor
         match kind:
             case "w":
-                if loop not in before.held and loop not in before.wants:
+                if loop not in before.permits and loop not in before.requests:
                     self.numbers[at] += 1
                 owner = "bob" if at % 3 == 2 else "ann"
-                self.governor = before.wanted(want(loop, self.numbers[at], money, f"s{at % 3}", owner))
+                self.governor = before.add_request(want(loop, self.numbers[at], money, f"s{at % 3}", owner))
             case "s" | "x" if held:
                 spent = None if kind == "x" else min(money or 0, held.reserved if held.reserved is not None else 10**6)
-                self.count(held.want, max(held.reserved or 0, held.spent) if spent is None else spent)
-                self.governor = before.settled(loop, held.want.number, spent, 1, self.now)
-                again = self.governor.settled(loop, held.want.number, 7, 1, self.now)
+                self.count(held.request, max(held.reserved or 0, held.spent) if spent is None else spent)
+                self.governor = before.settle(loop, held.request.number, spent, 1, self.now)
+                again = self.governor.settle(loop, held.request.number, 7, 1, self.now)
                 assert again == self.governor
             case "u" if held:
-                self.governor = before.spending(loop, held.want.number, min(money or 0, held.reserved or 0))
+                self.governor = before.report_spend(loop, held.request.number, min(money or 0, held.reserved or 0))
             case "r":
-                self.governor = before.released(loop, self.numbers[at])
+                self.governor = before.release(loop, self.numbers[at])
             case "l":
                 if held:
-                    self.count(held.want, max(held.reserved or 0, held.spent))
-                self.governor = before.left(loop, self.now)
+                    self.count(held.request, max(held.reserved or 0, held.spent))
+                self.governor = before.remove_loop(loop, self.now)
                 self.numbers[at] += 1
-        self.governor, answers = self.governor.answered(self.now)
-        self.starts += [self.now] * len(grants(answers))
+        self.governor, answers = self.governor.grant_turns(self.now)
+        self.recent_starts += [self.now] * len(grants(answers))
         self.holds()
 
     def count(self, one: TurnRequest, spent: int) -> None:
@@ -203,22 +203,22 @@ class Walk:
         self.daily[day] = self.daily.get(day, 0) + spent
 
     def holds(self) -> None:
-        bounds, held = self.bounds, list(self.governor.held.values())
+        bounds, held = self.submission_allowances, list(self.governor.permits.values())
         for submission in ("s0", "s1", "s2"):
-            aside = sum(one.reserved or 0 for one in held if one.want.submission == submission)
+            aside = sum(one.reserved or 0 for one in held if one.request.submission == submission)
             assert bounds.total_micro_usd is None or self.spent.get(submission, 0) + aside <= bounds.total_micro_usd
             told = self.governor.submissions.get(submission, BookedSpend()).micro_usd
             assert told == self.spent.get(submission, 0)
         for (submitter, day), spent in self.daily.items():
-            aside = sum(one.reserved or 0 for one in held if one.want.submitter == submitter)
+            aside = sum(one.reserved or 0 for one in held if one.request.submitter == submitter)
             today = aside if day == int(self.now // DAY) else 0
             assert bounds.daily_micro_usd is None or spent + today <= bounds.daily_micro_usd
         for submitter in ("ann", "bob"):
-            mine = sum(one.want.submitter == submitter for one in held)
+            mine = sum(one.request.submitter == submitter for one in held)
             assert bounds.parallel is None or mine <= bounds.parallel
         assert bounds.fleet_parallel is None or len(held) <= bounds.fleet_parallel
         assert not bounds.agent_parallel or len(held) <= 2
-        assert not bounds.per_minute or sum(self.now < at + 60 for at in self.starts) <= 3
+        assert not bounds.per_minute or sum(self.now < at + 60 for at in self.recent_starts) <= 3
 
 
 @settings(max_examples=150, deadline=None)
@@ -240,11 +240,11 @@ def test_whoever_asks_is_answered_when_those_before_end(
     for event in events:
         walk.step(*event)
     for _ in range(13):  # one round for each who is at work or waits
-        for held in list(walk.governor.held.values()):
-            walk.governor = walk.governor.settled(held.want.loop, held.want.number, 0, 0, walk.now)
-        walk.governor, _ = walk.governor.answered(walk.now + 60)
+        for held in list(walk.governor.permits.values()):
+            walk.governor = walk.governor.settle(held.request.loop, held.request.number, 0, 0, walk.now)
+        walk.governor, _ = walk.governor.grant_turns(walk.now + 60)
         walk.now += 60
-    assert walk.governor.wants == {}
+    assert walk.governor.requests == {}
 
 
 @settings(max_examples=100, deadline=None)
@@ -260,8 +260,8 @@ def test_the_whole_state_survives_being_written_down(
 
 def by_the_rules(governor: Governor, now: float) -> list[str]:
     """Who is answered, in their order, the long way: after each answer all wishes are looked at anew."""
-    wants, held, served = list(governor.wants.values()), list(governor.held.values()), dict(governor.served)
-    starts = {agent: [at for at in times if now < at + 60] for agent, times in governor.starts.items()}
+    wants, held, served = list(governor.requests.values()), list(governor.permits.values()), dict(governor.last_served)
+    starts = {agent: [at for at in times if now < at + 60] for agent, times in governor.recent_starts.items()}
     turns, answered = governor.turns, list[str]()
 
     def full(most: int | None, count: int) -> bool:
@@ -272,24 +272,24 @@ def by_the_rules(governor: Governor, now: float) -> list[str]:
         ranked = sorted(wants, key=lambda one: (served.get(f"submitter {one.submitter}", 0),
                                                 served.get(f"submission {one.submission}", 0), one.asked))  # fmt: skip
         for one in ranked:
-            mine, fleet = governor.newest.get(one.submitter, Allowance()), governor.fleet
-            agents = sum(permit.want.agent == one.agent for permit in held)
+            mine, fleet = governor.submitter_allowances.get(one.submitter, Allowance()), governor.fleet
+            agents = sum(permit.request.agent == one.agent for permit in held)
             if {one.submission, one.submitter} & stopped or full(fleet.fleet_parallel, len(held)):
                 continue
-            if full(mine.parallel, sum(permit.want.submitter == one.submitter for permit in held)):
+            if full(mine.parallel, sum(permit.request.submitter == one.submitter for permit in held)):
                 continue
             if full(fleet.agent_parallel.get(one.agent), agents):
                 continue
             if full(fleet.per_minute.get(one.agent), len(starts.get(one.agent, []))):
                 continue
-            total = governor.bounds.get(one.submission, Allowance()).total_micro_usd
+            total = governor.submission_allowances.get(one.submission, Allowance()).total_micro_usd
             today = governor.days.get(one.submitter, {}).get(str(utc_day(now)), BookedSpend()).micro_usd
             spent = governor.submissions.get(one.submission, BookedSpend()).micro_usd
-            allot, goes = one.wish, True
+            allot, goes = one.budget, True
             for name, most, gone in ((one.submission, total, spent), (one.submitter, mine.daily_micro_usd, today)):
-                others = [permit for permit in held if name in (permit.want.submission, permit.want.submitter)]
+                others = [permit for permit in held if name in (permit.request.submission, permit.request.submitter)]
                 left = (most or 0) - gone - sum(max(permit.reserved or 0, permit.spent) for permit in others)
-                if most is None or (one.wish is not None and one.wish <= left):
+                if most is None or (one.budget is not None and one.budget <= left):
                     continue
                 if others:
                     stopped.add(name)
@@ -327,11 +327,11 @@ def test_a_round_gives_out_what_one_gets_who_looks_at_all_wishes_after_every_ans
     governor = walk.governor
     for at, agent, money in wishes:
         owner = "bob" if at % 3 == 2 else "ann"
-        governor = governor.wanted(TurnRequest(f"m{at}", 1, f"s{at % 3}", owner, agent, money or None))
-    for held in list(governor.held.values())[::2]:
-        governor = governor.settled(held.want.loop, held.want.number, 1, 0, walk.now)
+        governor = governor.add_request(TurnRequest(f"m{at}", 1, f"s{at % 3}", owner, agent, money or None))
+    for held in list(governor.permits.values())[::2]:
+        governor = governor.settle(held.request.loop, held.request.number, 1, 0, walk.now)
     expected = by_the_rules(governor, walk.now)
-    answers = governor.answered(walk.now)[1]
+    answers = governor.grant_turns(walk.now)[1]
     assert [
         f"{one.loop} {one.allot}" if isinstance(one, TurnGranted) else f"{one.loop} no" for one in answers
     ] == expected
@@ -346,8 +346,8 @@ def test_the_same_word_twice_changes_nothing(
     for event in events:
         walk.step(*event)
         governor = walk.governor
-        for one in [*governor.wants.values(), *(held.want for held in governor.held.values())]:
-            assert governor.wanted(one) == governor
-        assert governor.answered(walk.now) == (governor, ())
+        for one in [*governor.requests.values(), *(held.request for held in governor.permits.values())]:
+            assert governor.add_request(one) == governor
+        assert governor.grant_turns(walk.now) == (governor, ())
         for submission, submitter in (("s0", "ann"), ("s2", "bob")):
-            assert governor.bounded(submission, submitter, bounds) == governor
+            assert governor.set_allowance(submission, submitter, bounds) == governor

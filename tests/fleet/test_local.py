@@ -28,7 +28,7 @@ def submitted(folder: Path, *, tempo: FleetTiming = TEMPO, **play: Any) -> Local
     wish: Any = {"play": {"turns": 1, "cost": 1000, "log": str(folder / "log"), **play}}
     order = LoopSpec("loop", str(folder / "remote"), "main", wish, submitter="ann", agent="scripted")
     allowance = Allowance(total_micro_usd=50_000)
-    fleet.submit(FleetSubmission("sub", "ann", (SubmittedLoop(order, "loop", wish=5000),), allowance, tempo))
+    fleet.submit(FleetSubmission("sub", "ann", (SubmittedLoop(order, "loop", budget=5000),), allowance, tempo))
     return fleet
 
 
@@ -39,7 +39,7 @@ def worked(folder: Path) -> None:
 
 
 def booked(fleet: LocalFleet) -> BookedSpend:
-    (day,) = fleet.books().days["ann"].values()
+    (day,) = fleet.load_governor().days["ann"].values()
     return day
 
 
@@ -47,7 +47,7 @@ def booked(fleet: LocalFleet) -> BookedSpend:
 def test_a_step_that_fails_is_taken_again(tmp_path: Path) -> None:
     fleet = submitted(tmp_path, fails=1)
     worked(tmp_path)
-    shown = fleet.loop("loop").shown
+    shown = fleet.loop("loop").published
     assert (shown["status"], shown["costUSD"], booked(fleet)) == ("COMPLETED", 0.001, BookedSpend(1000, 0, 1))
     assert (tmp_path / "log").read_text().count("start") == 1
 
@@ -57,17 +57,17 @@ def test_a_fenced_step_settles_nothing(tmp_path: Path) -> None:
     fleet = submitted(tmp_path)
     (tmp_path / "remote" / "loop.json").write_text(json.dumps({"epoch": 2, "records": []}))
     worked(tmp_path)
-    assert (fleet.loop("loop").shown["status"], booked(fleet)) == ("COMPLETED", BookedSpend(1000, 0, 1))
+    assert (fleet.loop("loop").published["status"], booked(fleet)) == ("COMPLETED", BookedSpend(1000, 0, 1))
 
 
 def test_what_a_lost_turn_cost_that_was_cancelled_is_not_known(tmp_path: Path) -> None:
-    fleet = submitted(tmp_path, tempo=FleetTiming(tries=0))
+    fleet = submitted(tmp_path, timing=FleetTiming(tries=0))
     want = {"what": "want", "loop": "loop", "number": 1, "submission": "sub", "submitter": "ann", "agent": "scripted"}
     assert fleet.permit({**want, "wish": 5000}) is not None  # a worker had it, and died
     fleet.cancel(["loop"])
     (tmp_path / "remote" / "loop.json").write_text(json.dumps({"epoch": 2, "records": []}))
     worked(tmp_path)
-    shown = fleet.loop("loop").shown
+    shown = fleet.loop("loop").published
     assert (shown["reason"], shown["costUSD"], booked(fleet)) == ("CANCELLED", None, BookedSpend(5000, 0, 1, 1))
 
 
@@ -93,7 +93,7 @@ def test_what_a_step_has_to_tell_is_in_the_worker_s_log(capfd: pytest.CaptureFix
     said = "import sys; print('artifacts: no \\x1b store', file=sys.stderr); print('{\"type\": \"fenced\"}')"
 
     async def through() -> None:
-        step = StepProcess((sys.executable, "-c", said), "folder", {"order": {"loop": "one"}})
+        step = StepProcess((sys.executable, "-c", said), "folder", {"spec": {"loop": "one"}})
         assert (await step.done).report == {"type": "fenced"}
 
     asyncio.run(through())
@@ -105,7 +105,7 @@ def test_a_turn_whose_end_nobody_reports_has_no_known_cost() -> None:
     said = f"print({chr(10).join(map(json.dumps, words))!r})"
 
     async def through() -> None:
-        done = await StepProcess((sys.executable, "-c", said), "folder", {"order": {"loop": "one"}}).done
+        done = await StepProcess((sys.executable, "-c", said), "folder", {"spec": {"loop": "one"}}).done
         assert (done.micro_usd, done.tokens) == (None, 3)
 
     asyncio.run(through())

@@ -15,11 +15,11 @@ import ralphproof
 # What extensions implement and are given: the members of each public protocol, the fields of each public value.
 PROTOCOLS = {
     "Agent": {"argv", "name", "reports_cost", "take_turn"},
-    "Check": {"ask", "name"},
-    "Observer": {"heard", "saw", "tick"},
+    "Check": {"name", "run"},
+    "Observer": {"on_events", "on_record", "tick"},
 }
 VALUES = {
-    "Inspection": ("iteration", "turn", "said", "snapshot", "change", "round", "claim", "began", "left_micro_usd"),
+    "Inspection": ("iteration", "turn", "message", "snapshot", "change", "round", "claim", "start", "max_micro_usd"),
 }
 
 
@@ -43,7 +43,7 @@ async def later(prompt: str) -> str:
     return prompt
 
 def check(inspection: Inspection) -> tuple[bool, str]:
-    return bool(inspection.change.paths), inspection.said
+    return bool(inspection.change.paths), inspection.message
 
 def limit(state: State) -> str | None:
     return None if state.iteration < 3 else "late"

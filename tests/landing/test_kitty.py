@@ -45,14 +45,14 @@ def test_without_a_limit_there_is_none() -> None:
 
 
 def test_a_shared_budget_that_is_used_up_forbids_another_turn() -> None:
-    day = DaySpend(together=SharedSpend(100, 100))
-    breach = Limits(Budget()).spent_all(Spend(), day)
+    day = DaySpend(shared=SharedSpend(100, 100))
+    breach = Limits(Budget()).find_spend_exhausted(Spend(), day)
     assert breach is not None
     assert breach.reason == COST_LIMIT
     assert "together" in breach.message
-    assert Limits(Budget()).overspent(Spend(), day) is None, "it may be used to the last cent"
+    assert Limits(Budget()).find_overspent(Spend(), day) is None, "it may be used to the last cent"
 
 
 def test_a_turn_may_spend_no_more_than_is_left_for_all() -> None:
-    left = RemainingBudget.of(Budget(micro_usd=1000), Spend(), DaySpend(together=SharedSpend(70, 100)))
+    left = RemainingBudget.of(Budget(micro_usd=1000), Spend(), DaySpend(shared=SharedSpend(70, 100)))
     assert left.micro_usd == 30

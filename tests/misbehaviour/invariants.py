@@ -67,7 +67,7 @@ def one_end(ralph: Ralph, ended: Ended, raised: int = 0) -> None:
             continue
         state, most = build_state(records), _facts(records)["maximumIterations"]
         assert isinstance(most, int)
-        assert state.history.turns <= (raised or most)
+        assert state.history.turn_count <= (raised or most)
     phase, outcome = ralph.state().phase, ralph.outcome()
     assert isinstance(phase, RunOver)
     assert ended.code == phase.outcome.exit_code == outcome["exitCode"], ended

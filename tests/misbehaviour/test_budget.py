@@ -91,7 +91,7 @@ def today(ralph: Ralph) -> DaySpend:
     """What was spent today, as the next run would see it."""
     book = SpendStore.open(str(ralph.state_dir))
     try:
-        return book.day(time.time())
+        return book.day_spend(time.time())
     finally:
         book.close()
 
@@ -329,7 +329,7 @@ def test_a_turn_belongs_to_the_day_in_which_it_ended() -> None:
     world.purse.book("another", "call", Spent(COST), MIDNIGHT - 3600)
     outcome = world.run()
     assert (outcome.status, outcome.iterations) == ("COMPLETED", 3)
-    assert (world.purse.day(MIDNIGHT - 1), world.purse.day(MIDNIGHT)) == (DaySpend(2 * COST), DaySpend(2 * COST))
+    assert (world.purse.day_spend(MIDNIGHT - 1), world.purse.day_spend(MIDNIGHT)) == (DaySpend(2 * COST), DaySpend(2 * COST))
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -344,7 +344,7 @@ def test_however_the_harness_dies_over_midnight_a_turn_is_booked_once(after: boo
             world.run()
         world.clock.now += SECONDS_PER_DAY
         assert world.run().status == "COMPLETED"
-        spent = [world.purse.day(MIDNIGHT + days * SECONDS_PER_DAY).micro_usd for days in (-1, 0, 1)]
+        spent = [world.purse.day_spend(MIDNIGHT + days * SECONDS_PER_DAY).micro_usd for days in (-1, 0, 1)]
         assert sum(spent) == 3 * COST, (crash, spent)
 
 
@@ -393,7 +393,7 @@ def test_what_a_killed_run_cost_is_booked_once_by_the_next_one(ralph: Ralph, nam
         run(ralph, ralph.script([claims()], name="next"), check="true")
     found = [(row[1], row[4]) for row in booked(ralph) if row[0] == killed.id]
     assert found == [(f"{killed.id}/agent_001", micro_usd)]
-    assert today(ralph).doubt == ""
+    assert today(ralph).unknown_reason == ""
 
 
 def test_a_book_that_another_process_holds_for_a_while_is_waited_for(ralph: Ralph) -> None:

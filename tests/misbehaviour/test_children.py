@@ -519,9 +519,9 @@ def home(ralph: Ralph) -> Iterator[Home]:
 def test_a_run_that_ends_begins_nothing_more_and_says_so(ralph: Ralph, home: Home) -> None:
     home.ask(wanting(ralph, ENDLESS))
     kin = home.kin()
-    assert kin.dismiss() == (f"this run ends, so one that it asked for is not begun: {CHILD}",)
+    assert kin.stop_all() == (f"this run ends, so one that it asked for is not begun: {CHILD}",)
     assert list(home.requests.iterdir()) == []
-    assert kin.look().active == ()
+    assert kin.status().active == ()
     assert not (Path(home.project.store) / "runs" / CHILD).exists()
 
 
@@ -531,10 +531,10 @@ def test_a_run_that_an_earlier_harness_began_is_waited_for_though_not_for_long(
 ) -> None:
     home.folder.note("children", {CHILD: time.time() - ago_s})
     kin = home.kin()
-    assert kin.look().active == ((CHILD,) if may_come else ())
+    assert kin.status().active == ((CHILD,) if may_come else ())
     assert any(CHILD in remark for remark in kin.remarks()) is not may_come
     home.begin(CHILD, home.parent, ProcessIdentity(1 << 30))
-    assert kin.look().active == ()
+    assert kin.status().active == ()
 
 
 def test_a_request_for_an_old_run_leaves_that_as_it_is(ralph: Ralph, home: Home) -> None:
@@ -543,21 +543,21 @@ def test_a_request_for_an_old_run_leaves_that_as_it_is(ralph: Ralph, home: Home)
         home.begin(f"20261117-000000-{number:04d}", "")
     home.ask(wanting(ralph, ENDLESS))
     kin = home.kin()
-    assert kin.look().active == ()
+    assert kin.status().active == ()
     assert any("such a run already" in remark for remark in kin.remarks())
     assert not (Path(home.project.store) / "runs" / CHILD).exists()
 
 
 def test_that_a_child_was_at_work_is_told_once(home: Home) -> None:
     kin = home.kin()
-    assert not kin.stirred()
+    assert not kin.has_activity()
     home.begin(CHILD, home.parent)
-    assert kin.stirred()
-    assert kin.stirred(), "it is still at work"
+    assert kin.has_activity()
+    assert kin.has_activity(), "it is still at work"
     home.ledger.append(CHILD, (RunEnded(Failed("x", 0)),))
-    assert kin.stirred()
-    assert not kin.stirred()
-    assert home.kin().stirred(), "who takes the run up has seen nothing of it yet"
+    assert kin.has_activity()
+    assert not kin.has_activity()
+    assert home.kin().has_activity(), "who takes the run up has seen nothing of it yet"
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_a_tag_that_is_only_mentioned_is_named_and_not_counted(ralph: Ralph, kin
     """FC-04"""
     used_up(ralph, run(ralph, kind(ralph, [say(text)]), "--promise", "COMPLETE"))
     assert heard(ralph) == [None, None]
-    (uncounted,) = ralph.state().history.latest.uncounted
+    (uncounted,) = ralph.state().history.latest.rejected_tags
     assert why in uncounted
     assert "was not counted: '<promise>COMPLETE</promise>'" in prompt(ralph, 2)
 

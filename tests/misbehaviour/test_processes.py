@@ -101,7 +101,7 @@ def test_the_result_of_an_agent_that_never_leaves_counts(ralph: Ralph) -> None:
     (ralph.folder / "prompt").write_text("make it so")
     base = str(ralph.folder / "agent")
     brief = TurnInput("make it so", str(ralph.folder / "prompt"), str(ralph.root), tuple(ralph.env.items()), base,
-                  f"{base}.turn", mark="linger/1", timeout_s=60.0)  # fmt: skip
+                  f"{base}.turn", call_id="linger/1", timeout_s=60.0)  # fmt: skip
     keeper = Keeper()
     try:
         turn = ScriptedAgent(script).take_turn(brief, Impatient(), Nobody())

@@ -236,7 +236,7 @@ class Armed(SmallWorld):
 
     armed: tuple[int, ...] = ()
 
-    def arm(self) -> tuple[str, ...]:
+    def start_watching(self) -> tuple[str, ...]:
         self.armed += (len(self.turns),)
         return ()
 

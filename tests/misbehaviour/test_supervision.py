@@ -193,7 +193,7 @@ def test_a_program_that_dies_at_once_is_given_more_and_more_time(ralph: Ralph) -
     rules = build_rules(load_settings(str(ralph.root), ralph.env, {"preset": "supervise"}).settings)
     small = replace(
         RULES, limits=Limits(Budget(rules.limits.budget.iterations), None, None), pause_s=rules.pause_s,
-        back_off=rules.back_off, empty_tries=rules.empty_tries,
+        back_off=rules.back_off, max_empty_replies=rules.max_empty_replies,
     )  # fmt: skip
     world = SmallWorld(Step(CRASHING, NOTHING), rules=small)
     outcome = world.run()

@@ -195,7 +195,7 @@ def test_honest_work_is_not_disturbed(ralph: Ralph) -> None:
         "pyproject.toml": f"[project]\nname = 'a'\nversion = '1'\n{settings}",
     })  # fmt: skip
     ended = run(ralph, work, check="make all && npm test")
-    assert (ended.code, ralph.outcome()["iterations"], ralph.state().history.latest.altered) == (0, 1, ())
+    assert (ended.code, ralph.outcome()["iterations"], ralph.state().history.latest.altered_inputs) == (0, 1, ())
 
 
 def test_the_script_of_a_held_out_check_is_pinned_too(ralph: Ralph) -> None:

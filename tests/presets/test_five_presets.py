@@ -64,7 +64,7 @@ def one_iteration(
     ledger.begin_run("run", str(project), 0.0, current_process())
     world = LoopEnvironment(
         Given(task), (ScriptedAgent(str(script)),), sandbox, PlainWorkspace(str(project), str(folder / "private")), {name: check},
-        ledger, run_folder, RunClock(), Pocket(), env, marker=lambda iteration: claim if iteration else None,
+        ledger, run_folder, RunClock(), Pocket(), env, find_claim=lambda iteration: claim if iteration else None,
     )  # fmt: skip
     try:
         outcome = Loop("run", RunRules(pipeline, Limits(Budget(iterations=1)), pause_s=0.0), world).run()

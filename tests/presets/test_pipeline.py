@@ -101,7 +101,7 @@ class Bench:
         ledger.begin_run("run", str(self.root), 0.0, current_process())
         world = LoopEnvironment(
             Given(what), (agent,), sandbox, workspace, checks, ledger, folder, RunClock(), Pocket(), env,
-            together=run_checks_in_parallel,
+            run_checks=run_checks_in_parallel,
         )  # fmt: skip
         outcome = Loop("run", RunRules(pipeline, Limits(Budget(iterations=most)), pause_s=0.0), world).run()
         return outcome, build_state(ledger.records("run"))

@@ -383,13 +383,13 @@ def test_settings_decide_delay_limit_and_waits(ralph: Ralph) -> None:
         supervise={"maxRestarts": 7, "restartDelaySeconds": 5, "pollIntervalSeconds": 0.5, "waitTimeoutSeconds": 60}
     )
     made = rules(ralph)
-    assert (made.limits.budget.iterations, made.pause_s, made.poll_s, made.children_s) == (7, 5.0, 0.5, 60.0)
-    assert (made.wait_code, made.empty_tries, made.limits.stall, made.limits.same_error) == (42, None, None, None)
+    assert (made.limits.budget.iterations, made.pause_s, made.poll_s, made.children_timeout_s) == (7, 5.0, 0.5, 60.0)
+    assert (made.wait_code, made.max_empty_replies, made.limits.stall, made.limits.same_error) == (42, None, None, None)
 
 
 def test_without_settings_a_second_is_waited_and_a_hundred_starts_are_made(ralph: Ralph) -> None:
     made = rules(ralph)
-    assert (made.pause_s, made.limits.budget.iterations, made.children_s, made.poll_s) == (1.0, 100, 300.0, 1.0)
+    assert (made.pause_s, made.limits.budget.iterations, made.children_timeout_s, made.poll_s) == (1.0, 100, 300.0, 1.0)
 
 
 @pytest.mark.thorough
@@ -405,7 +405,7 @@ def test_a_file_limits_restarts_and_a_flag_beats_it(ralph: Ralph) -> None:
 def pause_s(rules: RunRules, *turns: Turn) -> float:
     """The pause before the attempt that follows these."""
     past = tuple(
-        Iteration(number, JOB, turn, State().began, NOTHING, CheckReport()) for number, turn in enumerate(turns, 1)
+        Iteration(number, JOB, turn, State().run_start, NOTHING, CheckReport()) for number, turn in enumerate(turns, 1)
     )
     state = State(run="r1", iteration=len(past) + 1, turn=1, history=History(past))
     step = pre_turn_action(state, rules, RunConditions(0.0), JOB)
@@ -451,7 +451,7 @@ def test_only_restarts_wait_longer_and_longer(ralph: Ralph) -> None:
         ([], ["no command", "--"]),
         (["--"], ["no command", "--"]),
         (["-p", "make it so"], ["no command", "--"]),
-        (["./agent.sh"], ["behind --: ralph supervise -- ./agent.sh"]),
+        (["./agent.sh"], ["after --: ralph supervise -- ./agent.sh"]),
         (["--max-restart", "3", "--", "true"], ["did you mean --max-restarts?"]),
         (["-m", "0", "--", "true"], ["'0' is not a whole number above zero"]),
         (["--restart-delay", "-1", "--", "true"], ["'-1' is not a number of 0 or more"]),

@@ -60,7 +60,7 @@ class Desk:
     def saw(self, *records: Record) -> tuple[list[Message], list[Message]]:
         """What stands on the task's bus and on the project's after these records."""
         for record in records:
-            self.poster.saw(record)
+            self.poster.on_record(record)
         return list(self.task.messages()), list(self.project.messages())
 
 
@@ -189,7 +189,7 @@ def test_what_an_agent_said_is_clipped_and_masked(desk: Desk) -> None:
     assert len(task[1].body) == 8000
     assert "hunter22" not in "".join(message.body for message in project)
     assert project[1].body.startswith("waiting: *** ww")
-    desk.poster.saw(RunEnded(completed(True, "y" * 9999)))
+    desk.poster.on_record(RunEnded(completed(True, "y" * 9999)))
     assert list(desk.task.messages())[-1].body == "task completed\nverified by checks\n\n" + "y" * 1999 + "…"
 
 
@@ -200,7 +200,7 @@ def test_a_whole_run_is_told_in_order(desk: Desk) -> None:
     assert len(project) == sum(isinstance(record, RunEnded) for record in records)
     assert last(task) == last(project)
     assert last(task)[0] == "FACT"
-    assert desk.poster.heard([]) is desk.poster.tick() is None  # type: ignore[func-returns-value]
+    assert desk.poster.on_events([]) is desk.poster.tick() is None  # type: ignore[func-returns-value]
 
 
 def gone(path: Path) -> None:
@@ -211,7 +211,7 @@ def gone(path: Path) -> None:
 def test_whatever_an_agent_put_in_its_place_disturbs_nothing(desk: Desk, put: Callable[[Path], object]) -> None:
     put(Path(desk.task.path))
     for record in (BEGAN, TurnEnded(1, 1, Turn(Exit(0), "x")), RunEnded(completed(True))):
-        desk.poster.saw(record)
+        desk.poster.on_record(record)
     assert [message.kind for message in desk.project.messages()] == ["FACT"]
 
 
@@ -223,6 +223,6 @@ def test_a_bus_that_somebody_holds_is_not_waited_for(desk: Desk) -> None:
         for file in (one, other):
             fcntl.flock(file, fcntl.LOCK_EX)
         began = time.monotonic()
-        desk.poster.saw(RunEnded(completed(True)))
+        desk.poster.on_record(RunEnded(completed(True)))
         assert time.monotonic() - began < 1
     assert [len(list(bus.messages())) for bus in buses] == [1, 1]

@@ -59,8 +59,8 @@ def ticked(told: NotificationObserver) -> bool:
 def test_a_command_gets_the_event_on_standard_input_and_in_its_environment(tmp_path: Path) -> None:
     seen = tmp_path / "env"
     told = notify(writing(tmp_path / "in"), f"sh -c 'env > {seen}; pwd >> {seen}'", root=tmp_path)
-    told.saw(Noticed(1, 1, "nothing to tell"))
-    told.saw(ENDED)
+    told.on_record(Noticed(1, 1, "nothing to tell"))
+    told.on_record(ENDED)
     told.close()
     assert told.failures == []
     (event,) = events(tmp_path / "in")
@@ -75,7 +75,7 @@ def test_a_command_gets_the_event_on_standard_input_and_in_its_environment(tmp_p
 
 def test_no_shell_reads_a_command(tmp_path: Path) -> None:
     told = notify(f"touch '{tmp_path}/a b' '{tmp_path}/$HOME;x'")
-    told.saw(ENDED)
+    told.on_record(ENDED)
     told.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["$HOME;x", "a b"]
 
@@ -83,7 +83,7 @@ def test_no_shell_reads_a_command(tmp_path: Path) -> None:
 def test_the_end_is_told_once_and_nothing_after_it(tmp_path: Path) -> None:
     told = notify(writing(tmp_path / "in"))
     for record in (ENDED, ENDED, warned(1)):
-        told.saw(record)
+        told.on_record(record)
     told.close()
     assert [event["event"] for event in events(tmp_path / "in")] == ["run.ended"]
 
@@ -93,7 +93,7 @@ def test_a_webhook_is_posted_to_the_address_as_it_was_given() -> None:
     with serving() as server:
         path = "/hooks/a%20b/c%2Fd?Token=1&x=%2F&Token=2&method=GET&flag"
         told = notify(f"http://me:pass%40word@{server.address}{path}")
-        told.saw(ENDED)
+        told.on_record(ENDED)
         told.close()
     assert told.failures == []
     ((line, headers, body),) = server.asked
@@ -115,7 +115,7 @@ def test_a_webhook_that_refuses_is_a_failure_without_its_secrets(status: int) ->
     need_apprise()
     with serving(status) as server:
         told = notify(f"http://user:hunter22@{server.address}/T0KEN?key=T0KEN")
-        told.saw(ENDED)
+        told.on_record(ENDED)
         told.close()
     assert told.failures == [f"notify: http://127.0.0.1: answered {status}"]
     assert len(server.asked) == 1
@@ -126,7 +126,7 @@ def test_addresses_that_nobody_answers_are_failures_without_their_secrets() -> N
     with serving() as server:
         closed = server.address
     told = notify(f"http://{closed}/T0KEN", "slack://T0KEN", "nosuchscheme://T0KEN")
-    told.saw(ENDED)
+    told.on_record(ENDED)
     told.close()
     assert told.failures == [
         "notify: http://127.0.0.1: no connection, or no answer in time",
@@ -139,7 +139,7 @@ def test_a_webhook_that_hangs_is_left_when_the_grace_is_over(tmp_path: Path) -> 
     need_apprise()
     with serving(0) as server:
         told = notify(f"http://{server.address}/", writing(tmp_path / "in"))
-        told.saw(ENDED)
+        told.on_record(ENDED)
         until(lambda: server.asked and events(tmp_path / "in"))
         told.close(grace_s=0.1)
         assert born() == []
@@ -148,7 +148,7 @@ def test_a_webhook_that_hangs_is_left_when_the_grace_is_over(tmp_path: Path) -> 
 
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, nap: str) -> None:
     told = notify(f"sh -c '{nap} & setsid {nap} & trap : TERM; {nap}; {nap}'", writing(tmp_path / "in"))
-    told.saw(ENDED)
+    told.on_record(ENDED)
     until(lambda: len(running(nap)) > 3 and events(tmp_path / "in"))  # the shell's own arguments count too
     told.close(grace_s=0.1)
     assert running(nap) == []
@@ -159,7 +159,7 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, 
 @pytest.mark.parametrize("patience", [[0.0], [9.0, 0.1, 0.1, 9.0]], ids=["none", "a little, from some time on"])
 def test_who_loses_patience_is_not_kept_waiting(nap: str, patience: list[float]) -> None:
     told = notify(nap)
-    told.saw(ENDED)
+    told.on_record(ENDED)
     until(lambda: running(nap))
     told.close(1e9, lambda: patience.pop(0) if len(patience) > 1 else patience[0])
     assert told.failures == ["notify: sleep: was not done when the run was over"]
@@ -167,7 +167,7 @@ def test_who_loses_patience_is_not_kept_waiting(nap: str, patience: list[float])
 
 def test_what_a_command_leaves_running_is_ended_too(tmp_path: Path, nap: str) -> None:
     told = notify(f"sh -c 'setsid {nap} >/dev/null & {nap} & echo > {tmp_path}/left'")
-    told.saw(ENDED)
+    told.on_record(ENDED)
     until((tmp_path / "left").exists)
     told.close(grace_s=0.1)
     assert running(nap) == []
@@ -177,7 +177,7 @@ def test_what_a_command_leaves_running_is_ended_too(tmp_path: Path, nap: str) ->
 def test_a_delivery_that_somebody_kills_leaves_nothing(nap: str) -> None:
     become_subreaper()  # as the harness is
     told = notify(nap)
-    told.saw(ENDED)
+    told.on_record(ENDED)
     until(lambda: running(nap))
     (child,) = born()
     os.kill(child, signal.SIGKILL)
@@ -211,7 +211,7 @@ def test_a_delivery_holds_nothing_open_that_others_left_open(nap: str) -> None:
     read, write = os.pipe()
     os.set_inheritable(write, True)
     told = notify(nap)
-    told.saw(ENDED)
+    told.on_record(ENDED)
     os.close(write)
     until(lambda: running(nap))
     assert select.select([read], [], [], 0)[0] == [read]  # its end
@@ -230,7 +230,7 @@ def test_a_delivery_holds_nothing_open_that_others_left_open(nap: str) -> None:
 )
 def test_a_command_that_fails_is_a_failure_without_its_arguments(command: str, why: str) -> None:
     told = notify(command)
-    told.saw(ENDED)
+    told.on_record(ENDED)
     told.close()
     assert told.failures == [f"notify: {why}"]
 
@@ -240,7 +240,7 @@ def test_secrets_of_targets_are_seen_by_nobody(tmp_path: Path, nap: str) -> None
     told = notify(
         "http://127.0.0.1:9/T0KEN", "slack://T0KEN/T0KEN/T0KEN", f"sh -c 'env > {tmp_path}/env; {nap}'", environ=environ
     )
-    told.saw(ENDED)
+    told.on_record(ENDED)
     until(lambda: running(nap))
     family = born()
     for pid in family:
@@ -255,10 +255,10 @@ def test_secrets_of_targets_are_seen_by_nobody(tmp_path: Path, nap: str) -> None
 def test_a_flood_starts_few_processes_and_the_end_is_told_all_the_same(tmp_path: Path, nap: str) -> None:
     told = notify(f"sh -c 'grep -q run.ended && touch {tmp_path}/end; {nap}'")
     for number in range(100):
-        told.saw(warned(number))
+        told.on_record(warned(number))
         told.tick()
         assert len(born()) <= 1
-    told.saw(ENDED)
+    told.on_record(ENDED)
     assert len(born()) == 1
     end = tmp_path / "end"
     told.close(grace_s=30, patience_s=lambda: 0.0 if end.exists() else 30.0)
@@ -272,7 +272,7 @@ def test_what_had_to_queue_is_told_in_order_as_soon_as_a_child_ends(tmp_path: Pa
     os.mkfifo(gate)
     told = notify(writing(tmp_path / "in", f"read go < {gate}"))
     for number in range(8):
-        told.saw(warned(number))
+        told.on_record(warned(number))
     assert len(born()) == 1
     keep = os.open(gate, os.O_RDWR)
     os.write(keep, b"go\n" * 8)
@@ -320,9 +320,9 @@ def test_a_wait_is_told_when_nobody_goes_on(
             case None:
                 told.tick()
             case TurnRetried(until=seconds):
-                told.saw(replace(record, until=time.time() + seconds))
+                told.on_record(replace(record, until=time.time() + seconds))
             case _:
-                told.saw(record)
+                told.on_record(record)
     told.close()
     found = events(tmp_path / "in")
     assert sorted(int(event["message"].split()[2]) for event in found) == waits

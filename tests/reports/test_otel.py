@@ -98,7 +98,7 @@ def seen(*records: Record, earlier: Iterable[tuple[float, Record]] = (), run: st
     kept = Kept()
     made = OtelObserver(kept, run, earlier, Watch())
     for record in records:
-        made.saw(record)
+        made.on_record(record)
     return kept
 
 
@@ -142,10 +142,10 @@ def test_the_names_are_those_that_opentelemetry_has() -> None:
     known = {one for name, one in vars(gen_ai).items() if name.startswith("GEN_AI")} | {error.ERROR_TYPE}
     kept = Kept()
     made = OtelObserver(kept, "run-1", now_ns=Watch())
-    made.saw(BEGAN)
-    made.saw(ASKED)
-    made.heard([ToolStarted("1", "Bash", "ls")])
-    made.saw(TurnEnded(1, 1, REPLY))
+    made.on_record(BEGAN)
+    made.on_record(ASKED)
+    made.on_events([ToolStarted("1", "Bash", "ls")])
+    made.on_record(TurnEnded(1, 1, REPLY))
     used = {name for span in kept.spans for name in span.attributes} | {otel_spans.ERROR_TYPE}
     assert {name for name in used if not name.startswith("ralph.")} <= known
     assert {span.attributes["gen_ai.operation.name"] for span in kept.spans} <= operations
@@ -209,11 +209,11 @@ def test_tool_calls_are_told_without_arguments_and_output() -> None:
     kept = Kept()
     made = OtelObserver(kept, "run-1", now_ns=Watch())
     for record in (BEGAN, PICKED, ASKED):
-        made.saw(record)
-    made.heard([ToolStarted("a", "Bash", "cat /etc/passwd"), ToolStarted("b", "Edit")])
-    made.heard([ToolEnded("a", False, "its output"), ToolEnded("unknown", True)])
+        made.on_record(record)
+    made.on_events([ToolStarted("a", "Bash", "cat /etc/passwd"), ToolStarted("b", "Edit")])
+    made.on_events([ToolEnded("a", False, "its output"), ToolEnded("unknown", True)])
     assert kept.spans == []
-    made.saw(TurnEnded(1, 1, REPLY))
+    made.on_record(TurnEnded(1, 1, REPLY))
     turn, bash, edit = kept["invoke_agent claude"], kept["execute_tool Bash"], kept["execute_tool Edit"]
     named = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "Bash", "gen_ai.tool.call.id": "a"}
     assert (bash.parent, bash.start_ns, bash.end_ns) == (turn.id, 204 * S, 206 * S)
@@ -225,11 +225,11 @@ def test_tool_calls_are_told_without_arguments_and_output() -> None:
 def test_of_very_many_tool_calls_the_first_are_told_and_the_rest_is_counted() -> None:
     kept = Kept()
     made = OtelObserver(kept, "run-1")
-    made.saw(BEGAN)
-    made.saw(ASKED)
+    made.on_record(BEGAN)
+    made.on_record(ASKED)
     for _ in range(MAX_TOOL_CALLS + 7):
-        made.heard([ToolStarted("1", "Bash"), ToolEnded("1", True)])
-    made.saw(TurnEnded(1, 1, REPLY))
+        made.on_events([ToolStarted("1", "Bash"), ToolEnded("1", True)])
+    made.on_record(TurnEnded(1, 1, REPLY))
     assert kept.names.count("execute_tool Bash") == MAX_TOOL_CALLS == 500
     assert len({span.id for span in kept.spans}) == MAX_TOOL_CALLS + 1
     assert kept["invoke_agent claude"].attributes["ralph.tools.left_out"] == 7
@@ -238,9 +238,9 @@ def test_of_very_many_tool_calls_the_first_are_told_and_the_rest_is_counted() ->
 def test_what_is_heard_outside_a_turn_is_no_tool_call() -> None:
     kept = Kept()
     made = OtelObserver(kept, "run-1")
-    made.saw(BEGAN)
-    made.heard([ToolStarted("1", "Bash"), ToolEnded("1", True)])
-    made.saw(COMPLETED)
+    made.on_record(BEGAN)
+    made.on_events([ToolStarted("1", "Bash"), ToolEnded("1", True)])
+    made.on_record(COMPLETED)
     assert kept.names == ["ralph.run"]
 
 
@@ -342,8 +342,8 @@ def test_the_end_is_told_once_and_nothing_comes_after_it() -> None:
 def test_a_clock_that_is_set_back_makes_no_span_end_before_it_began() -> None:
     kept, clock = Kept(), Watch(50)
     made = OtelObserver(kept, "run-1", now_ns=clock)
-    made.saw(BEGAN)  # at second 100
-    made.saw(COMPLETED)
+    made.on_record(BEGAN)  # at second 100
+    made.on_record(COMPLETED)
     assert kept["ralph.run"].start_ns == kept["ralph.run"].end_ns == 100 * S
 
 
@@ -366,9 +366,9 @@ def test_a_run_that_lost_its_process_goes_on_with_the_spans_that_were_open() -> 
 def test_a_turn_that_lost_its_process_is_heard_from_its_beginning() -> None:
     kept = Kept()
     made = OtelObserver(kept, "run-1", stamped(BEGAN, PICKED, ASKED), Watch())
-    made.saw(Resumed(2, 300.0, 9.0))
-    made.heard([ToolStarted("1", "Bash"), ToolEnded("1", True)])
-    made.saw(TurnEnded(1, 1, REPLY))
+    made.on_record(Resumed(2, 300.0, 9.0))
+    made.on_events([ToolStarted("1", "Bash"), ToolEnded("1", True)])
+    made.on_record(TurnEnded(1, 1, REPLY))
     assert kept.names == ["execute_tool Bash", "invoke_agent claude"]
     assert kept["invoke_agent claude"].start_ns == 103 * S
 

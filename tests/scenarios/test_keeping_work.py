@@ -211,7 +211,7 @@ def test_an_empty_reply_after_our_commit_is_nothing_that_the_agent_did(ralph: Ra
     assert ended.code == 0, ended
     saved = [record for record in ralph.records() if isinstance(record, Saved)]
     assert [(record.iteration, record.turn) for record in saved] == [(1, 1), (2, 1), (2, 2), (2, 3)]
-    assert [record.change.nothing for record in saved] == [False, True, True, True]
+    assert [record.change.is_empty for record in saved] == [False, True, True, True]
 
 
 def test_a_commit_by_another_program_is_nothing_that_the_agent_did(ralph: Ralph) -> None:
@@ -221,7 +221,7 @@ def test_a_commit_by_another_program_is_nothing_that_the_agent_did(ralph: Ralph)
     ended = ralph("run", "-p", "go", "--agent", agent, "--check", "true")
     assert ended.code == 0, ended
     assert committed(ralph)[0].committed.commit == ralph.git("rev-parse", "HEAD").strip()
-    assert [record.change.nothing for record in ralph.records() if isinstance(record, Saved)] == [False, True]
+    assert [record.change.is_empty for record in ralph.records() if isinstance(record, Saved)] == [False, True]
 
 
 def test_the_reply_that_holds_the_message_is_not_taken_for_work(ralph: Ralph) -> None:

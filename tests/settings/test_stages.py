@@ -63,7 +63,9 @@ def hold(stage: Stage, leaves: dict[str, CheckSpec], brought: tuple[str, ...]) -
     assert len(set(named)) == len(named)
     assert {*named} <= {*leaves, *brought}
     assert all(set(group) <= set(stage.checks) and len(group) > 1 for group in stage.together)
-    assert not any(isinstance(leaves[name].how, SemanticVerification) for name in stage.checks if name in leaves)
+    assert not any(
+        isinstance(leaves[name].verification, SemanticVerification) for name in stage.checks if name in leaves
+    )
 
 
 def multi(*parts: VerificationPart, require_all: bool = True, parallel: bool = True) -> MultiStageVerification:
@@ -82,7 +84,7 @@ def test_a_task_without_criteria_goes_by_guardrails_and_acceptance_criteria(proj
         "tester": (RAILS, ()),
         "qa": (RAILS, ("qa.semantic",)),
     }
-    assert leaves["reviewer.semantic"].how == leaves["qa.semantic"].how == JUDGED
+    assert leaves["reviewer.semantic"].verification == leaves["qa.semantic"].verification == JUDGED
     assert [stage.method for stage in stages.values()] == ["external", "semantic", "external", "multi_stage"]
     assert not any(stage.together for stage in stages.values()), "guardrails are asked one by one"
     assert not any(stage.stops_early for stage in stages.values()), "and all of them are"
@@ -140,8 +142,8 @@ def test_so_has_one_that_a_task_names_without_telling_it_anything(project: Proje
 def test_a_judge_that_is_told_only_whom_to_ask_goes_by_the_acceptance_criteria(project: Project) -> None:
     asked = SemanticVerification(model="large")
     _, leaves = built(project, task(coder=asked, qa=multi(VerificationPart("inner", asked))))
-    assert leaves["coder.semantic"].how == SemanticVerification(JUDGED.check_for, model="large")
-    assert leaves["inner"].how == SemanticVerification(JUDGED.check_for, model="large")
+    assert leaves["coder.semantic"].verification == SemanticVerification(JUDGED.check_for, model="large")
+    assert leaves["inner"].verification == SemanticVerification(JUDGED.check_for, model="large")
     with pytest.raises(Refused, match="task T, stage qa, inner: nothing is to be judged"):
         built(project, Task("T", "x", criteria=task(qa=multi(VerificationPart("inner", asked))).criteria))
 
@@ -155,9 +157,11 @@ def test_the_settings_of_a_stage_hold_where_the_task_is_silent_and_its_fields_ar
         }
     }
     stages, leaves = built(project, task(tester=CompletionCriteria("T_OK"), qa=StringMatchVerification()), flags)
-    assert leaves["coder.external"].how == ExternalVerification("grep ''\"${RALPH_TASK_TITLE}\"'' notes", timeout_s=9.0)
-    assert leaves["reviewer.semantic"].how == SemanticVerification(("Doing it is readable", *JUDGED.check_for))
-    assert leaves["tester.some.package:Way"].how == CustomVerification("some.package:Way", {"deep": [1]})
+    assert leaves["coder.external"].verification == ExternalVerification(
+        "grep ''\"${RALPH_TASK_TITLE}\"'' notes", timeout_s=9.0
+    )
+    assert leaves["reviewer.semantic"].verification == SemanticVerification(("Doing it is readable", *JUDGED.check_for))
+    assert leaves["tester.some.package:Way"].verification == CustomVerification("some.package:Way", {"deep": [1]})
     assert stages["tester"].claim.word == "T_OK"
     assert stages["tester"].method == "some.package:Way"
 
@@ -265,7 +269,7 @@ def test_a_stage_whose_loop_is_off_is_a_single_pass(project: Project, flags: dic
 def test_a_promise_among_several_ways_is_asked_last_and_knows_its_word(project: Project) -> None:
     stages, leaves = built(project, task(coder=multi(VerificationPart("word", StringMatchVerification()), run("unit"))))
     assert (stages["coder"].checks, stages["coder"].judges) == (("unit",), ("word",))
-    assert leaves["word"].rule == ClaimRule("CODER_OK", "promise")
+    assert leaves["word"].claim_rule == ClaimRule("CODER_OK", "promise")
 
 
 ORDERS: list[tuple[MultiStageVerification, tuple[str, ...], tuple[tuple[str, ...], ...], tuple[str, ...]]] = [
@@ -313,7 +317,7 @@ def test_several_ways_are_asked_in_their_order_and_at_once_where_they_may_be(
     how: MultiStageVerification, checks: tuple[str, ...], together: tuple[tuple[str, ...], ...], judges: tuple[str, ...]
 ) -> None:
     made = plan_checks("all", how)
-    assert (made.checks, made.together, made.judges) == (checks, together, judges)
+    assert (made.checks, made.parallel_groups, made.judges) == (checks, together, judges)
 
 
 def test_what_only_warns_makes_all_that_is_in_it_only_warn(project: Project) -> None:
@@ -344,8 +348,8 @@ def test_every_check_has_a_name_of_its_own_in_the_whole_run(project: Project) ->
     assert stages["coder"].checks == ("coder.unit", "coder.lint")
     assert stages["tester"].checks == ("tester.unit", "other")
     assert stages["qa"].checks[-3:] == ("qa.unit (2)", "in/a", "in/a (2)")
-    assert leaves["lint"].how == ExternalVerification("lint", timeout_s=600.0)
-    assert leaves["coder.lint"].how == ExternalVerification("run lint")
+    assert leaves["lint"].verification == ExternalVerification("lint", timeout_s=600.0)
+    assert leaves["coder.lint"].verification == ExternalVerification("run lint")
 
 
 def test_guardrails_of_other_methods_take_their_places(project: Project) -> None:
@@ -363,7 +367,7 @@ def test_guardrails_of_other_methods_take_their_places(project: Project) -> None
         assert stages[name].judges[0] == "reviewed"
         assert stages[name].together == (("many/a", "many/b"),)
     assert stages["reviewer"].checks == ()
-    assert (leaves["make"].retries, leaves["make"].hint, leaves["make"].log) == (2, "h", "make")
+    assert (leaves["make"].retries, leaves["make"].hint, leaves["make"].log_name) == (2, "h", "make")
     assert (leaves["reviewed"].action, leaves["reviewed"].late) == ("PREPEND", True)
     assert leaves["many/a"].stage == ""
 

@@ -72,10 +72,10 @@ def forged(file: Path) -> None:
 
 
 def check_doubt(found: DaySpend, folder: Path, why: str) -> None:
-    assert why in found.doubt
-    assert str(folder / "spend.db") in found.doubt
-    assert f"move spend.head, spend.db and what else begins with spend.db out of {folder}" in found.doubt
-    assert "\n" not in found.doubt
+    assert why in found.unknown_reason
+    assert str(folder / "spend.db") in found.unknown_reason
+    assert f"move spend.head, spend.db and what else begins with spend.db out of {folder}" in found.unknown_reason
+    assert "\n" not in found.unknown_reason
 
 
 # Opening
@@ -380,7 +380,7 @@ def test_another_file_in_its_place_is_a_doubt(tmp_path: Path, other: str) -> Non
 
 def test_after_all_files_were_moved_away_a_new_count_begins(tmp_path: Path) -> None:
     run_sql(filled(tmp_path / "state"), "DELETE FROM booking")
-    assert looked(tmp_path / "state").doubt
+    assert looked(tmp_path / "state").unknown_reason
     for path in (tmp_path / "state").glob("spend.*"):
         path.rename(tmp_path / path.name)
     assert looked(tmp_path / "state") == DaySpend(0)
@@ -468,7 +468,7 @@ def test_a_file_that_is_lost_in_use_is_a_doubt_for_this_process_and_the_next(
     check_doubt(book.day_spend(NOON), state, "deleted or replaced while it was in use")
     assert book.days(TODAY, TODAY)[0][1] % 10 == (3 if loss is swap else 2)
     book.close()
-    assert bool(looked(state).doubt) == (loss is not swap)
+    assert bool(looked(state).unknown_reason) == (loss is not swap)
 
 
 # Damage
@@ -578,7 +578,7 @@ def test_a_full_disk_is_said_and_what_was_booked_stays(small_disk: Path) -> None
         go_on()
     found = book.day_spend(NOON)
     assert found.micro_usd > 10
-    assert found.doubt == ""
+    assert found.unknown_reason == ""
     book.close()
     assert looked(small_disk) == found
 

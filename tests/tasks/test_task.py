@@ -29,7 +29,7 @@ from tests.tasks.samples import block, completion, draft, file, part, with_way
 def how(method: str, config: Any = None) -> Verification | None:
     task = with_way(method, config)
     assert validate_draft(task, lambda name: name == "plugged") == ()
-    criteria = task_from_draft(task).criteria_of("coder")
+    criteria = task_from_draft(task).criteria_for("coder")
     assert criteria is not None
     return criteria.how
 
@@ -115,7 +115,7 @@ def test_other_fields_are_put_into_questions_once_and_never_taken_for_places() -
     made = completion(outcome="out {{id}}", acceptance_criteria=["a", "b\nc"], coder=block("semantic", config))
     task = draft(title="{{outcome}}", spec_id="s", description="d", completion=made)
     assert validate_draft(task) == ()
-    criteria = task_from_draft(task).criteria_of("coder")
+    criteria = task_from_draft(task).criteria_for("coder")
     assert criteria is not None
     assert criteria.how == SemanticVerification(("{{outcome}} by T-1: out {{id}}", "all: a\nb c", "sd"))
 
@@ -182,7 +182,7 @@ PLACES = (
 def test_a_field_is_a_part_of_one_word_wherever_it_stands_and_no_shell_parses_it(title: str, tmp_path: Path) -> None:
     command = "printf '%s\\n' " + " ".join(place for place, _ in PLACES) + "; x={{title}}; printf '%s\\n' \"$x\""
     task = task_from_draft(draft(title=title, completion=completion(coder=block("external", {"command": command}))))
-    criteria = task.criteria_of("coder")
+    criteria = task.criteria_for("coder")
     assert criteria is not None
     assert isinstance(criteria.how, ExternalVerification)
     ran = subprocess.run(

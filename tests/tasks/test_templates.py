@@ -71,7 +71,7 @@ def test_a_template_with_its_defaults_is_a_valid_verification(name: str) -> None
     used = block(verification_template=name, **told)
     task = draft(completion=completion(coder=used))
     assert validate_draft(task) == ()
-    criteria = task_from_draft(task).criteria_of("coder")
+    criteria = task_from_draft(task).criteria_for("coder")
     assert criteria is not None
     assert criteria.how == parse_verification(method, config, task_from_draft(task))
     assert next(template.purpose for template in list_templates() if template.name == name)
@@ -165,7 +165,7 @@ def test_stages_use_templates_too() -> None:
     ]
     task = draft(completion=completion(qa=block("multi_stage", {"stages": stages})))
     assert validate_draft(task) == ()
-    criteria = task_from_draft(task).criteria_of("qa")
+    criteria = task_from_draft(task).criteria_for("qa")
     assert criteria is not None
     assert criteria.how == MultiStageVerification(
         (

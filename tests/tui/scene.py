@@ -82,7 +82,7 @@ def _verified(ralph: Ralph) -> str:
 
 
 def _stopped(ralph: Ralph) -> str:
-    agent = ralph.script([say("I looked at it."), {"write": {"notes": "1\n"}}, {"cost": 0.1}], name="stopped")
+    agent = ralph.script([say("I run_async at it."), {"write": {"notes": "1\n"}}, {"cost": 0.1}], name="stopped")
     return _ended(ralph, "-p", "Port it to Windows", "--agent", agent, "--check", "false", "-m", "2", code=1)
 
 
@@ -119,11 +119,11 @@ def _tasks(ralph: Ralph) -> dict[str, str]:
         ),
     )
     for place, found in enumerate((RED, NOT_MET, RED, RED)):
-        told: list[Record] = []
+        data: list[Record] = []
         for number, stage in enumerate(STAGES[:place], 1):
-            told += _tried(number, f"T-{place + 2}", stage, (), PASSED)
-        told += _tried(place + 1, f"T-{place + 2}", STAGES[place], (found,), RETRY)
-        _worked(ralph, place + 2, *told)
+            data += _tried(number, f"T-{place + 2}", stage, (), PASSED)
+        data += _tried(place + 1, f"T-{place + 2}", STAGES[place], (found,), RETRY)
+        _worked(ralph, place + 2, *data)
     _worked(ralph, 6, *_tried(1, "T-6", STAGES[0], (), PASSED), end=completed())
     return {"task": "20260101-000003-task"}
 
@@ -153,9 +153,9 @@ def at_work(ralph: Ralph, *flags: str) -> str:
     agent = ralph.script(fixing(3, 0.42), second, last, name="at-work")
     ralph.write({"fixed": "0\n"})
     limits = ("-m", "8", "--max-cost-usd", "2", "--check", "sh check.sh")
-    told = ralph("run", "-p", "Teach the parser to nest", "--agent", agent, "--detach", "--json", *limits, *flags)
-    assert told.code == 0, told
-    run: str = told.json["run"]
+    data = ralph("run", "-p", "Teach the parser to nest", "--agent", agent, "--detach", "--json", *limits, *flags)
+    assert data.code == 0, data
+    run: str = data.json["run"]
     return run
 
 

@@ -21,7 +21,7 @@ from tests.cli.steering import detached, has, let, over, reached, rests, waits_f
 from tests.cli.tasking import HERE
 from tests.cli.tasking import opened as ledger_of
 from tests.ralph import Ralph, Step, done, say
-from tests.tui.looking import LARGE, looked, opened, outlook_of
+from tests.tui.looking import LARGE, run_async, opened, outlook_of
 from tests.tui.scene import CHECK, at_work
 
 
@@ -38,7 +38,7 @@ def test_a_run_is_followed_from_its_turn_to_its_end(ralph: Ralph) -> None:
     run = begun(ralph)
 
     async def look() -> None:
-        async with opened(outlook_of(ralph), LARGE, opens=run) as onlooker:
+        async with opened(outlook_of(ralph), LARGE, initial_run=run) as onlooker:
             await onlooker.sees("● running", "iteration 2: the agent works", "● works", "7 → 4")
             await onlooker.sees(
                 "live · agent_002", "Nesting needs a stack", "to do: 3 of 4 done", "▸ Read src/parser.py"
@@ -48,7 +48,7 @@ def test_a_run_is_followed_from_its_turn_to_its_end(ralph: Ralph) -> None:
             await onlooker.press("escape")
             await onlooker.sees("1 in all", "✓ verified")
 
-    looked(look())
+    run_async(look())
     over(ralph, run)
 
 
@@ -64,14 +64,14 @@ def test_the_list_tells_of_a_run_that_begins(ralph: Ralph) -> None:
             await onlooker.sees("≈ claimed")
             over(ralph, run)
 
-    looked(look())
+    run_async(look())
 
 
 def test_keys_pause_tell_resume_and_cancel_a_live_run(ralph: Ralph) -> None:
     run = begun(ralph)
 
     async def look() -> None:
-        async with opened(outlook_of(ralph), LARGE, opens=run) as onlooker:
+        async with opened(outlook_of(ralph), LARGE, initial_run=run) as onlooker:
             await onlooker.sees("iteration 2: the agent works")
             await onlooker.press("p")
             await onlooker.sees(f"run {run} will rest before its next turn", "it will rest before its next turn")
@@ -85,10 +85,10 @@ def test_keys_pause_tell_resume_and_cancel_a_live_run(ralph: Ralph) -> None:
             await onlooker.press("r")
             await onlooker.sees("✓ verified")
 
-    looked(look())
+    run_async(look())
     over(ralph, run)
-    told = [record.text for record in ralph.records(run) if isinstance(record, UserMessageAdded)]
-    assert told == ["mind [red]the[/] gap"]
+    data = [record.text for record in ralph.records(run) if isinstance(record, UserMessageAdded)]
+    assert data == ["mind [red]the[/] gap"]
 
 
 def test_a_cancel_is_asked_for_and_then_ends_the_run(ralph: Ralph) -> None:
@@ -105,7 +105,7 @@ def test_a_cancel_is_asked_for_and_then_ends_the_run(ralph: Ralph) -> None:
             await onlooker.press("c", "y")
             await onlooker.sees("CANCELLED")
 
-    looked(look())
+    run_async(look())
     assert over(ralph, run)["reason"] == "CANCELLED"
 
 
@@ -113,11 +113,11 @@ def test_leaving_the_board_leaves_the_run_alone(ralph: Ralph) -> None:
     run = begun(ralph)
 
     async def look() -> None:
-        async with opened(outlook_of(ralph), opens=run) as onlooker:
+        async with opened(outlook_of(ralph), initial_run=run) as onlooker:
             await onlooker.sees("iteration 2: the agent works")
             await onlooker.press("q")
 
-    looked(look())
+    run_async(look())
     let(ralph, "second")
     assert over(ralph, run)["status"] == "COMPLETED"
     assert sum(isinstance(record, TurnBegan) for record in ralph.records(run)) == 3
@@ -163,7 +163,7 @@ def test_hostile_words_are_shown_and_do_nothing(ralph: Ralph) -> None:
             assert all(page.replace("\n", "").isprintable() and "\u202e" not in page for page in pages)
             assert onlooker.app.is_running
 
-    looked(look())
+    run_async(look())
     over(ralph, run)
 
 
@@ -193,11 +193,11 @@ def test_a_flood_is_batched_and_keys_are_heard_meanwhile(ralph: Ralph) -> None:
                 if over_it.wait(0.1):
                     return
 
-    outlook = replace(outlook_of(ralph), listen=Flood)
-    assert isinstance(outlook, DashboardContext)
+    context = replace(outlook_of(ralph), listen=Flood)
+    assert isinstance(context, DashboardContext)
 
     async def look() -> None:
-        async with opened(outlook, LARGE, opens=run) as onlooker:
+        async with opened(context, LARGE, initial_run=run) as onlooker:
             await onlooker.until(
                 lambda: max(map(int, re.findall(r"word (\d+)", onlooker.text)), default=0) > 5000, "it flows"
             )
@@ -206,13 +206,13 @@ def test_a_flood_is_batched_and_keys_are_heard_meanwhile(ralph: Ralph) -> None:
             await onlooker.sees("leave; every run goes on")
             assert time.monotonic() - before < 10
             await onlooker.press("escape")
-            sheet = onlooker.app.screen.query_one(AgentPanel).query_one(TextView)
-            assert 0 < len(sheet._lines) <= MAX_PANEL_LINES
+            view = onlooker.app.screen.query_one(AgentPanel).query_one(TextView)
+            assert 0 < len(view._lines) <= MAX_PANEL_LINES
             assert not over_it.is_set()
             await onlooker.press("escape")
             await onlooker.until(over_it.is_set, "nobody listens any more")
 
-    looked(look())
+    run_async(look())
     let(ralph, "second")
     over(ralph, run)
 
@@ -229,26 +229,26 @@ def test_a_log_of_five_gigabytes_is_read_in_parts(ralph: Ralph) -> None:
         file.write(lines.encode())
 
     async def look() -> None:
-        async with opened(outlook_of(ralph), opens=run) as onlooker:
+        async with opened(outlook_of(ralph), initial_run=run) as onlooker:
             await onlooker.sees("COMPLETED")
             await onlooker.press("l", "G", "enter")
             await onlooker.sees("line 29999 of", "of 5.4 GB", "PgUp: 5.4 GB before it")
-            sheet = onlooker.app.screen.query_one(TextView)
-            seen = {sheet._lines[1].plain}
+            view = onlooker.app.screen.query_one(TextView)
+            seen = {view._lines[1].plain}
             while len(seen) < 10:
                 await onlooker.press("g", "pageup")
-                await onlooker.until(lambda: sheet._lines[1].plain not in seen, "the part before it")
-                seen.add(sheet._lines[1].plain)
-                assert sum(len(line.plain) for line in sheet._lines) <= WINDOW_BYTES
-            numbers = [int(line.plain.split()[1]) for line in sheet._lines[1:-1]]
+                await onlooker.until(lambda: view._lines[1].plain not in seen, "the part before it")
+                seen.add(view._lines[1].plain)
+                assert sum(len(line.plain) for line in view._lines) <= WINDOW_BYTES
+            numbers = [int(line.plain.split()[1]) for line in view._lines[1:-1]]
             assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), "nothing is lost between two parts"
-            last = sheet._lines[-2].plain
+            last = view._lines[-2].plain
             await onlooker.press("G", "pagedown")
-            await onlooker.until(lambda: sheet._lines[-2].plain != last, "the part after it")
+            await onlooker.until(lambda: view._lines[-2].plain != last, "the part after it")
             await onlooker.press("f")
             await onlooker.sees("line 29999 of", "follows")
 
-    looked(look())
+    run_async(look())
 
 
 def test_what_an_agent_began_stands_below_its_run(ralph: Ralph) -> None:
@@ -265,4 +265,4 @@ def test_what_an_agent_began_stands_below_its_run(ralph: Ralph) -> None:
             assert [*lines] == ["another", "parent", "child"]
             assert lines["child"].index("the ") == lines["parent"].index("the ") + 2
 
-    looked(look())
+    run_async(look())

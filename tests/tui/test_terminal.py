@@ -117,9 +117,9 @@ sys.exit(main())
             "runs",
             "ValueError('[red]secret words of an agent[/]')",
             3,
-            "a fault of ralph's own (ValueError: [red]secret",
+            "internal error (ValueError: [red]secret",
         ),
-        ("moment", "KeyError('n')", 3, "a fault of ralph's own (KeyError: 'n')"),
+        ("moment", "KeyError('n')", 3, "internal error (KeyError: 'n')"),
     ],
 )
 def test_an_exception_in_a_page_restores_the_terminal_and_is_one_line(
@@ -209,7 +209,7 @@ def test_the_board_follows_a_run_and_says_at_the_end_that_it_goes_on(ralph: Ralp
     terminal.expect("Nesting needs a stack")
     terminal.type("q")
     assert terminal.end() == 0
-    assert f"run {run} goes on; look again: ralph watch" in last_words(terminal)
+    assert f"run {run} continues; open again: ralph watch" in last_words(terminal)
     let(ralph, "second")
     assert over(ralph, run)["status"] == "COMPLETED"
 
@@ -219,21 +219,21 @@ def test_the_board_follows_a_run_and_says_at_the_end_that_it_goes_on(ralph: Ralp
 
 def test_without_a_terminal_it_prints_once(idle: Ralph) -> None:
     """WB-12: no terminal at any stream."""
-    told = idle("watch")
-    assert (told.code, told.err) == (0, "ralph attach follows one run\n")
-    assert told.out == idle("status", "--all").out
+    data = idle("watch")
+    assert (data.code, data.err) == (0, "ralph attach follows one run\n")
+    assert data.out == idle("status", "--all").out
     assert idle("watch", "-q").err == ""
     assert idle("watch", "latest").out.startswith("run ")
-    told = idle("watch", "nowhere")
-    assert (told.code, told.out) == (2, "")
+    data = idle("watch", "nowhere")
+    assert (data.code, data.out) == (2, "")
 
 
 def test_json_is_one_object(idle: Ralph) -> None:
-    told = idle("watch", "--json").json
-    assert (told["v"], told["type"], told["total"]) == (1, "runs", 1)
-    assert told["runs"][0]["title"] == "say hello"
-    told = idle("watch", "latest", "--json").json
-    assert (told["type"], told["title"], len(told["iterations"])) == ("run", "say hello", 1)
+    data = idle("watch", "--json").json
+    assert (data["v"], data["type"], data["total"]) == (1, "runs", 1)
+    assert data["runs"][0]["title"] == "say hello"
+    data = idle("watch", "latest", "--json").json
+    assert (data["type"], data["title"], len(data["iterations"])) == ("run", "say hello", 1)
 
 
 @pytest.mark.parametrize("term", ["dumb", ""])
@@ -268,8 +268,8 @@ from ralphproof.cli.dispatch import dispatch
 dispatch(["status"]), dispatch(["watch"]), dispatch(["watch", "--json"])
 print([name for name in sys.modules if name.partition(".")[0] in ("textual", "rich")])
 """
-    told = subprocess.run(
+    data = subprocess.run(
         [sys.executable, "-c", code], cwd=idle.root, env=idle.env, capture_output=True, text=True,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    assert told.stdout.splitlines()[-1] == "[]", told
+    assert data.stdout.splitlines()[-1] == "[]", data

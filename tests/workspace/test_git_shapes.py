@@ -119,7 +119,7 @@ def test_a_repository_without_commits(make_repo: Callable[..., Repo], open_git: 
     repo.sh("git add a && git commit -qm first")
     last = workspace.save("r", "2")
     moved = workspace.change(after, last)
-    assert (moved.paths, moved.committed, moved.rewritten, moved.nothing) == ((), True, False, False)
+    assert (moved.paths, moved.committed, moved.rewritten, moved.is_empty) == ((), True, False, False)
     assert workspace.restore(empty, last) == ("a/b",)
     repo.git("fsck", "--strict")
 
@@ -202,7 +202,7 @@ def test_rewritten_history_is_seen(repo: Repo, open_git: Opens, rewrite: str) ->
     repo.sh(rewrite)
     change = workspace.change(before, workspace.save("r", "1"))
     assert change.rewritten
-    assert not change.nothing
+    assert not change.is_empty
 
 
 FORWARD = {
@@ -312,7 +312,7 @@ def test_a_fifo_that_git_would_wait_for_makes_the_state_unknown(
     assert "in time" in after.problem
     assert not workspace.change(before, after).known
     (repo.path / "src" / ".gitignore").unlink()
-    assert workspace.change(before, workspace.save("r", "2")).nothing
+    assert workspace.change(before, workspace.save("r", "2")).is_empty
 
 
 def test_files_that_were_only_touched_are_read_once(
@@ -323,7 +323,7 @@ def test_files_that_were_only_touched_are_read_once(
     for file in (repo.path / "src").iterdir():
         os.utime(file, (1, 1))
     monkeypatch.setattr(private_index, "SLOW_LISTING_S", -1000.0)
-    assert workspace.change(before, workspace.save("r", "1")).nothing
+    assert workspace.change(before, workspace.save("r", "1")).is_empty
     private = {"GIT_DIR": str(repo.base / "private"), "GIT_OBJECT_DIRECTORY": str(repo.path / ".git/objects")}
     environ = repo.environ | private | {"GIT_WORK_TREE": str(repo.path)}
     told = subprocess.run(["git", "diff-files"], cwd=repo.path, env=environ, check=True, capture_output=True)

@@ -124,7 +124,7 @@ def test_nothing_changed_is_nothing(repo: Repo, open_git: Opens) -> None:
     before = workspace.begin("r")
     repo.sh("touch src/*; mkdir -p .ralph/runs build; echo l > .ralph/runs/log; echo m > .ralph-active; echo > build/o")
     change = workspace.change(before, workspace.save("r", "1"))
-    assert change.nothing
+    assert change.is_empty
     assert change.tree == before.tree
 
 
@@ -140,7 +140,7 @@ def test_our_own_files_are_never_saved_even_when_unignored_and_tracked(repo: Rep
     repo.write(".ralph-active", "2")
     after = workspace.save("r", "1")
     assert not any(path.startswith(".ralph") for path in repo.files(before.id))
-    assert workspace.change(before, after).nothing
+    assert workspace.change(before, after).is_empty
 
 
 CANARIES = {

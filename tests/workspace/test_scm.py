@@ -158,7 +158,7 @@ def test_a_file_of_the_loop_goes_with_the_work_whoever_changed_it_before(
     repo.sh(f"{theirs}; echo mine > notes; echo mine > src/f1; git add src/f1")
     run = begin()
     repo.sh("echo run > plan; echo run > notes; echo run > src/f2")
-    kept = run.scm.commit(replace(run.work("work"), theirs=("plan",), ours=("plan", "never there")), Calm())
+    kept = run.scm.commit(replace(run.work("work"), user_paths=("plan",), loop_paths=("plan", "never there")), Calm())
     assert (kept.error, kept.left) == ("", ("notes",))
     assert run.committed() == {"plan", "src/f2"}
     assert repo.git("status", "--porcelain").split("\n") == ["M  src/f1", "?? notes"]
@@ -169,7 +169,7 @@ def test_a_file_of_the_loop_that_was_written_after_the_work_was_saved_goes_with_
 ) -> None:
     repo.sh("echo old > plan; git add plan; git commit -qm plan")
     run = begin()
-    work = replace(run.work("work"), ours=("plan",))
+    work = replace(run.work("work"), loop_paths=("plan",))
     repo.sh("echo new > plan; echo mine > notes")
     kept = run.scm.commit(work, Calm())
     assert (kept.error, kept.left, run.committed()) == ("", (), {"plan"})

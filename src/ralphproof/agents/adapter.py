@@ -224,7 +224,7 @@ def keep_options(flags: tuple[str, ...], *names: str, bare: tuple[str, ...] = ()
 
 def format_budget_usd(call: AgentInvocation) -> str | None:
     """What the question may cost, in dollars; None without a limit."""
-    most = call.brief.most_micro_usd
+    most = call.brief.max_micro_usd
     return None if most is None else f"{most / MICRO_PER_USD:f}"
 
 

@@ -65,7 +65,7 @@ class Amp:
     def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         if call.brief.schema:
             mode = ("--mode", call.model) if call.model else keep_options(call.flags, "--mode")
-            return ("--settings-file", call.brief.base + SETTINGS_SUFFIX, *mode, "--stream-json", "-x")
+            return ("--settings-file", call.brief.log_base + SETTINGS_SUFFIX, *mode, "--stream-json", "-x")
         held = call.guarded or has_option(call.flags, "--dangerously-allow-all")
         return (
             *(flag for flag in call.flags if flag not in EXECUTE_OPTIONS),

@@ -407,8 +407,8 @@ def claude_settings(call: AgentInvocation, own: str | None) -> str:
     for event, groups in hook_table(call).items():
         hooks = hooks | {event: [*get_list(hooks, event), *groups]}
     rules = get_table(settings, "permissions")
-    if call.guarded and call.brief.may_run:
-        allowed = [_permission_rule(command) for command in call.brief.may_run]
+    if call.guarded and call.brief.allowed_commands:
+        allowed = [_permission_rule(command) for command in call.brief.allowed_commands]
         rules = rules | {"allow": [*get_list(rules, "allow"), *allowed]}
     merged = settings | {"hooks": hooks} | ({"permissions": rules} if rules else {})
     merged |= {"disableAllHooks": False} if has_guard_hook(call) else {}
@@ -505,7 +505,7 @@ class Claude:
         guard = ("--permission-mode", self.guard) if call.guarded else ("--dangerously-skip-permissions",)
         # Without a stream, one object at the end has everything, cost included.
         form = ("stream-json", "--verbose") if call.brief.stream else ("json",)
-        hooks = ("--settings", call.brief.base + SETTINGS_SUFFIX) if self.extra_files(call) else ()
+        hooks = ("--settings", call.brief.log_base + SETTINGS_SUFFIX) if self.extra_files(call) else ()
         return (
             "-p",
             *(without_options(call.flags, "--settings") if hooks else call.flags),

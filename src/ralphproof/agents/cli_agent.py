@@ -85,24 +85,24 @@ class CliAgent:
         call, collector = self._invocation(brief), EventCollector(watch)
         if problem := self._write_extra_files(call):
             return Turn(Exit(None, why="unstartable", error=problem))
-        billed = (call.brief.session and brief.billed) or NOTHING_SPENT
+        billed = (call.brief.session and brief.session_spent) or NOTHING_SPENT
         model = self._adapter.model(self._flags, self._model)
         context = ReaderContext(collector.emit, self._cost, self._now, billed, model, collector.on_idle)
         reader = self._adapter.reader(context)
         collector.set_reader(reader.read_line, lambda line: self._check_login_prompt(collector, line))
         env = {**self._adapter.updates_off, **dict(brief.env), **self._adapter.environment(call)}
         command = Command(
-            self.argv(brief), brief.cwd, tuple(env.items()), out=brief.base + ".ndjson",
-            err=brief.base + ".stderr.log", stdin=brief.prompt_file, turn_file=brief.turn_file, mark=brief.mark,
-            timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.taken_up, agent=self.name,
-            reads=(self._program, *(brief.base + ending for ending in self._extra_files(call))),
+            self.argv(brief), brief.cwd, tuple(env.items()), out=brief.log_base + ".ndjson",
+            err=brief.log_base + ".stderr.log", stdin=brief.prompt_file, turn_file=brief.turn_file, mark=brief.call_id,
+            timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.adopt, agent=self.name,
+            reads=(self._program, *(brief.log_base + ending for ending in self._extra_files(call))),
         )  # fmt: skip
         end = sandbox.run(command, collector)
         collector.finish()
         reader.close(end)
-        self._emit_stderr_events(collector, brief.base + ".stderr.log")
+        self._emit_stderr_events(collector, brief.log_base + ".stderr.log")
         collector.flush_events()
-        self._explain(collector, end, brief.base + ".stderr.log")
+        self._explain(collector, end, brief.log_base + ".stderr.log")
         collector.flush_events()
         return collector.turn_builder.turn(end)
 
@@ -118,10 +118,10 @@ class CliAgent:
         """Write the files that the program reads beside its prompt, by suffix; an error message if that failed."""
         for ending, text in self._extra_files(call).items():
             try:
-                with open(call.brief.base + ending, "w", encoding="utf-8", opener=_open_private) as file:
+                with open(call.brief.log_base + ending, "w", encoding="utf-8", opener=_open_private) as file:
                     file.write(text)
             except OSError as error:
-                return f"{call.brief.base}{ending} cannot be written: {error.strerror}"
+                return f"{call.brief.log_base}{ending} cannot be written: {error.strerror}"
         return ""
 
     def _check_login_prompt(self, collector: EventCollector, line: bytes) -> None:

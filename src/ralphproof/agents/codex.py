@@ -474,7 +474,7 @@ def _question_arguments(call: AgentInvocation) -> tuple[str, ...]:
         "--ignore-rules",
         "--ephemeral",
         "--output-schema",
-        call.brief.base + SCHEMA_SUFFIX,
+        call.brief.log_base + SCHEMA_SUFFIX,
         "--json",
         "-",
     )

@@ -158,15 +158,15 @@ class FunctionAgent:
         import contextvars
         from threading import Thread
 
-        if brief.taken_up:
+        if brief.adopt:
             return Turn(Exit(None, why="interrupted"))
-        call, log, fold = FunctionCall(), FunctionLog(brief.base, self._access.mask), TurnBuilder(joint="")
+        call, log, fold = FunctionCall(), FunctionLog(brief.log_base, self._access.mask), TurnBuilder(joint="")
         context = make_agent_context(brief, call, self._access)
         began_s = time.monotonic()
         watch.tick()
         _emit_events([Started(None, None)], watch, fold)
         work = (call.run, lambda: self._on_result(run_if_coroutine(self._function(brief.prompt, context))))
-        Thread(target=contextvars.copy_context().run, args=work, name=brief.mark, daemon=True).start()
+        Thread(target=contextvars.copy_context().run, args=work, name=brief.call_id, daemon=True).start()
         why = self._wait_for_call(call, log, watch, fold, began_s + brief.timeout_s)
         return self._turn(call, why, time.monotonic() - began_s, log, watch, fold)
 

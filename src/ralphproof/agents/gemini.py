@@ -107,7 +107,7 @@ class Gemini:
             return (
                 *keep_options(flags, *MODEL_OPTIONS, "--proxy"),
                 *(("--model", call.model) if call.model else ()),
-                "--approval-mode", "default", "--admin-policy", call.brief.base + POLICY_SUFFIX, "--extensions", "none",
+                "--approval-mode", "default", "--admin-policy", call.brief.log_base + POLICY_SUFFIX, "--extensions", "none",
                 "--allowed-mcp-server-names", "none", "--output-format", "stream-json",
             )  # fmt: skip
         return (

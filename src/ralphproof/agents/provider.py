@@ -55,14 +55,14 @@ class ProviderAgent:
             self.argv(brief),
             brief.cwd,
             tuple({**dict(brief.env), **QUIET_ENVIRONMENT}.items()),
-            out=brief.base + ".ndjson",
-            err=brief.base + ".stderr.log",
+            out=brief.log_base + ".ndjson",
+            err=brief.log_base + ".stderr.log",
             stdin=brief.prompt_file,
             turn_file=brief.turn_file,
-            mark=brief.mark,
+            mark=brief.call_id,
             timeout_s=brief.timeout_s,
             idle_s=brief.idle_s,
-            taken_up=brief.taken_up,
+            taken_up=brief.adopt,
             agent=self.name,
         )
         collector = EventCollector(watch)

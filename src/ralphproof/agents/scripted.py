@@ -32,9 +32,9 @@ class ScriptedAgent:
     def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
         """Play to the end; the player's lines are events in their JSON form."""
         command = Command(
-            self.argv(brief), brief.cwd, brief.env, out=brief.base + ".ndjson", err=brief.base + ".stderr.log",
-            stdin=brief.prompt_file, turn_file=brief.turn_file, mark=brief.mark,
-            timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.taken_up, agent=self.name,
+            self.argv(brief), brief.cwd, brief.env, out=brief.log_base + ".ndjson", err=brief.log_base + ".stderr.log",
+            stdin=brief.prompt_file, turn_file=brief.turn_file, mark=brief.call_id,
+            timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.adopt, agent=self.name,
             reads=(interpreter.python_executable(), PLAYER_PATH, self._script),
         )  # fmt: skip
         collector = EventCollector(watch)

@@ -56,64 +56,66 @@ class CleanCheckoutCheck:
 
     def __init__(
         self,
-        question: CommandCheckSpec,
-        room: CheckoutProvider,
+        spec: CommandCheckSpec,
+        checkouts: CheckoutProvider,
         folder: RunFiles,
         root: str,
         env: tuple[tuple[str, str], ...],
     ) -> None:
         """`root` is that of the project: paths of logs are relative to it."""
-        self.name, self.required = question.name or question.command, question.required
-        self._spec, self._checkouts, self._folder, self._root, self._env = question, room, folder, root, env
-        asked = repr((replace(question, slug="", name="", action="", hint=""), room.setup))
-        self.key = hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+        self.name, self.required = spec.name or spec.command, spec.required
+        self._spec, self._checkouts, self._folder, self._root, self._env = spec, checkouts, folder, root, env
+        settings = repr((replace(spec, slug="", name="", action="", hint=""), checkouts.setup))
+        self.key = hashlib.sha256(settings.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
     def run(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
         """Make a checkout, prepare it, and run the command there."""
         try:
-            entered = self._checkouts.check_out(inspection, self._spec.slug)
-            if not entered.prepared:
-                if failed := self._prepare(entered, inspection, watch):
+            checkout = self._checkouts.check_out(inspection, self._spec.slug)
+            if not checkout.prepared:
+                if failed := self._prepare(checkout, inspection, watch):
                     return self._as_own(failed)
                 self._checkouts.setup_done()
         except DiskFull:
             raise
         except RalphError as error:
             return self._as_own(Finding(self.name, False, why=f"no clean checkout to run in: {error}", errored=True))
-        asks = CommandCheck(self._spec, entered.sandbox, self._folder, entered.path, self._env)
+        check = CommandCheck(self._spec, checkout.sandbox, self._folder, checkout.path, self._env)
         return self._as_own(
-            _with_project_log(self._root, entered.path, _with_checkout_note(asks.run(inspection, watch)))
+            _with_project_log(self._root, checkout.path, _with_checkout_note(check.run(inspection, watch)))
         )
 
-    def _prepare(self, entered: PreparedCheckout, inspection: Inspection, watch: CommandWatcher) -> Finding | None:
+    def _prepare(self, checkout: PreparedCheckout, inspection: Inspection, watch: CommandWatcher) -> Finding | None:
         """Run the setup commands in order; return the first failure."""
         for command, slug in zip(self._checkouts.setup, unique_slugs(self._checkouts.setup), strict=True):
             clip = (self._spec.clip_chars, self._spec.clip_mode)
-            asked = CommandCheckSpec(command, slug, timeout_s=SETUP_TIMEOUT_S, clip_chars=clip[0], clip_mode=clip[1])
-            step = create_setup_check(asked, entered, self._folder, self._env)
-            found = _with_project_log(self._root, entered.path, step.run(inspection, watch))
-            if not found.passed:
-                return found if found.why == STOPPED else self._setup_failure(found)
+            spec = CommandCheckSpec(command, slug, timeout_s=SETUP_TIMEOUT_S, clip_chars=clip[0], clip_mode=clip[1])
+            step = create_setup_check(spec, checkout, self._folder, self._env)
+            finding = _with_project_log(self._root, checkout.path, step.run(inspection, watch))
+            if not finding.passed:
+                return finding if finding.why == STOPPED else self._setup_failure(finding)
         return None
 
-    def _setup_failure(self, found: Finding) -> Finding:
-        how = _with_checkout_note(found).why
+    def _setup_failure(self, finding: Finding) -> Finding:
+        how = _with_checkout_note(finding).why
         return replace(
-            found, why=f"its preparation: setup command {quote_excerpt(found.command)} failed with {how}",
-            fingerprint=failure_fingerprint(self.name, found.code, found.fingerprint), tests=None,
+            finding, why=f"its preparation: setup command {quote_excerpt(finding.command)} failed with {how}",
+            fingerprint=failure_fingerprint(self.name, finding.code, finding.fingerprint), tests=None,
         )  # fmt: skip
 
-    def _as_own(self, found: Finding) -> Finding:
+    def _as_own(self, finding: Finding) -> Finding:
         """The finding under the name and settings of this check."""
-        question = self._spec
+        spec = self._spec
         rule = PassRule(
-            os.path.normpath(question.folder), question.success_code, question.contains, question.lacks,
-            question.timeout_s, clean=True,
+            os.path.normpath(spec.folder), spec.success_code, spec.contains, spec.lacks,
+            spec.timeout_s, clean=True,
         )  # fmt: skip
-        printed = "" if found.passed else found.fingerprint or failure_fingerprint(self.name, found.code, found.why)
+        printed = (
+            "" if finding.passed else finding.fingerprint or failure_fingerprint(self.name, finding.code, finding.why)
+        )
         return replace(
-            found, check=self.name, command=question.command, action=question.action, hint=question.hint,
-            required=question.required, key=self.key, hidden=question.hidden, rule=rule, fingerprint=printed,
+            finding, check=self.name, command=spec.command, action=spec.action, hint=spec.hint,
+            required=spec.required, key=self.key, hidden=spec.hidden, rule=rule, fingerprint=printed,
         )  # fmt: skip
 
 
@@ -135,16 +137,16 @@ def setup_log_name(inspection: Inspection, slug: str, number: int, runs: int = 1
     return f"setup_{inspection.iteration:03d}_{slug}{again}"
 
 
-def _with_checkout_note(found: Finding) -> Finding:
+def _with_checkout_note(finding: Finding) -> Finding:
     """A failure gets a note that it happened in a clean checkout."""
-    if found.passed or found.errored or found.why == STOPPED:
-        return found
-    how = f"exit code {found.code}" if found.why == "exit" else found.why
-    return replace(found, why=f"{how} {CLEAN_CHECKOUT_NOTE}")
+    if finding.passed or finding.errored or finding.why == STOPPED:
+        return finding
+    how = f"exit code {finding.code}" if finding.why == "exit" else finding.why
+    return replace(finding, why=f"{how} {CLEAN_CHECKOUT_NOTE}")
 
 
-def _with_project_log(root: str, place: str, found: Finding) -> Finding:
+def _with_project_log(root: str, place: str, finding: Finding) -> Finding:
     """The path of the log relative to the project, not to the checkout."""
-    if not found.log or os.path.isabs(found.log):
-        return found
-    return replace(found, log=os.path.relpath(os.path.normpath(os.path.join(place, found.log)), root))
+    if not finding.log or os.path.isabs(finding.log):
+        return finding
+    return replace(finding, log=os.path.relpath(os.path.normpath(os.path.join(place, finding.log)), root))

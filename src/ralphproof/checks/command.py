@@ -84,7 +84,7 @@ class CommandCheck:
 
     def __init__(
         self,
-        question: CommandCheckSpec,
+        spec: CommandCheckSpec,
         sandbox: Sandbox,
         folder: RunFiles,
         root: str,
@@ -92,10 +92,10 @@ class CommandCheck:
         log_name: Callable[[Inspection, int], str] | None = None,
     ) -> None:
         """`log_name` makes the name of the log from the inspection and the number of the run, if not the usual one."""
-        self.name = question.name or question.command
+        self.name = spec.name or spec.command
         self._log_name = log_name or self._usual_log_name
-        self.required, self.key = question.required, _check_key(question)
-        self._spec, self._sandbox, self._folder, self._root, self._env = question, sandbox, folder, root, env
+        self.required, self.key = spec.required, _check_key(spec)
+        self._spec, self._sandbox, self._folder, self._root, self._env = spec, sandbox, folder, root, env
 
     def run(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
         """Run the command; if it fails, run it again up to `retries` times.
@@ -132,45 +132,45 @@ class CommandCheck:
         return (place, "") if os.path.isdir(place) else ("", f"no folder {quote_excerpt(folder)} in the project")
 
     def _folder_finding(self, astray: str) -> Finding:
-        question = self._spec
+        spec = self._spec
         return Finding(
-            self.name, False, command=question.command, why=astray,
-            fingerprint=failure_fingerprint(self.name, None, astray), action=question.action, hint=question.hint,
-            required=question.required, runs=0, key=self.key, hidden=question.hidden, rule=_pass_rule(question),
+            self.name, False, command=spec.command, why=astray,
+            fingerprint=failure_fingerprint(self.name, None, astray), action=spec.action, hint=spec.hint,
+            required=spec.required, runs=0, key=self.key, hidden=spec.hidden, rule=_pass_rule(spec),
             unrunnable=astray,
         )  # fmt: skip
 
     def _run_once(self, inspection: Inspection, watch: CommandWatcher, place: str, runs: int) -> Finding:
-        question = self._spec
+        spec = self._spec
         name = self._log_name(inspection, runs)
         log, shown = self._folder.log_base(name) + ".log", self._folder.published_path(name) + ".log"
-        report = _expected_report(question.command, place, self._root)
+        report = _expected_report(spec.command, place, self._root)
         end = self._sandbox.run(
             Command(
-                shell_argv(question.command), place, self._environment(place), out=log,
-                turn_file=self._folder.turn_file(name), mark=f"{self._folder.run}/{name}", timeout_s=question.timeout_s,
+                shell_argv(spec.command), place, self._environment(place), out=log,
+                turn_file=self._folder.turn_file(name), mark=f"{self._folder.run}/{name}", timeout_s=spec.timeout_s,
             ),
             watch,
         )  # fmt: skip
-        if not question.hidden:
+        if not spec.hidden:
             with _PUBLISH_LOCK:
                 self._folder.publish(name)
-        search = _LogSearch(question.contains, question.lacks, cut=end.dropped_bytes > 0)
+        search = _LogSearch(spec.contains, spec.lacks, cut=end.dropped_bytes > 0)
         output, digest = _read_log(log, search)
-        passed, why = _evaluate(question, end, search, read=bool(digest))
+        passed, why = _evaluate(spec, end, search, read=bool(digest))
         # Fingerprints ignore temporary paths, but the project itself may lie in a temporary folder: its names must
         # differ.
         named = output.replace(f"{self._root}/", "") if self._root != "/" else output
         said_all = end.why == "exit" and end.signal is None and not end.log_error
         tests, mute = _read_tests(named, report) if said_all else (None, False)
         return Finding(
-            self.name, passed, command=question.command, code=end.code, why=why, seconds=end.seconds,
-            log=log if question.hidden else os.path.relpath(shown, self._root),
-            output=truncate(output, question.clip_chars, question.clip_mode),
+            self.name, passed, command=spec.command, code=end.code, why=why, seconds=end.seconds,
+            log=log if spec.hidden else os.path.relpath(shown, self._root),
+            output=truncate(output, spec.clip_chars, spec.clip_mode),
             digest=digest, fingerprint="" if passed else failure_fingerprint(self.name, end.code, named, tests),
-            action=question.action, hint=question.hint, required=question.required,
+            action=spec.action, hint=spec.hint, required=spec.required,
             errored=end.why in ("unstartable", INTERRUPTED), runs=runs, tests=tests, key=self.key,
-            hidden=question.hidden, rule=_pass_rule(question), mute=passed and mute,
+            hidden=spec.hidden, rule=_pass_rule(spec), mute=passed and mute,
             unrunnable="" if passed else _unrunnable_reason(end, output, tests),
         )  # fmt: skip
 
@@ -178,8 +178,8 @@ class CommandCheck:
         steps = (("turn", inspection.turn), ("round", inspection.round), ("run", runs))
         # No slug contains a dash, so a second run cannot be mistaken for another check whose slug has a number.
         again = "".join(f"-{what}{n}" for what, n in steps if n > 1)
-        held = PRIVATE_LOG_SUFFIX if self._spec.hidden else ""
-        return f"guardrail_{inspection.iteration:03d}_{self._spec.slug}{again}{held}"
+        suffix = PRIVATE_LOG_SUFFIX if self._spec.hidden else ""
+        return f"guardrail_{inspection.iteration:03d}_{self._spec.slug}{again}{suffix}"
 
     def _environment(self, place: str) -> tuple[tuple[str, str], ...]:
         """The environment. `PWD` must name the folder in which the command runs."""
@@ -192,36 +192,34 @@ def shell_argv(command: str) -> tuple[str, ...]:
     return ("cmd", "/c", command) if os.name == "nt" else ("/bin/sh", "-c", command)
 
 
-def _pass_rule(question: CommandCheckSpec) -> PassRule:
-    return PassRule(
-        os.path.normpath(question.folder), question.success_code, question.contains, question.lacks, question.timeout_s
-    )
+def _pass_rule(spec: CommandCheckSpec) -> PassRule:
+    return PassRule(os.path.normpath(spec.folder), spec.success_code, spec.contains, spec.lacks, spec.timeout_s)
 
 
-def _check_key(question: CommandCheckSpec) -> str:
+def _check_key(spec: CommandCheckSpec) -> str:
     """The same for two checks that one answer settles, also in a resumed run."""
-    asked = (
-        question.command, os.path.normpath(question.folder), question.success_code, question.contains, question.lacks,
-        float(question.timeout_s), sorted(dict(question.env).items()), question.retries, question.required,
-        question.hidden,
+    settings = (
+        spec.command, os.path.normpath(spec.folder), spec.success_code, spec.contains, spec.lacks,
+        float(spec.timeout_s), sorted(dict(spec.env).items()), spec.retries, spec.required,
+        spec.hidden,
     )  # fmt: skip
-    return hashlib.sha256(repr(asked).encode("utf-8", "surrogatepass")).hexdigest()[:24]
+    return hashlib.sha256(repr(settings).encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
-def _evaluate(question: CommandCheckSpec, end: Exit, search: _LogSearch, read: bool) -> tuple[bool, str]:
+def _evaluate(spec: CommandCheckSpec, end: Exit, search: _LogSearch, read: bool) -> tuple[bool, str]:
     """Whether it passed; if not, why, as text that follows "failed with"."""
     if end.survivors or end.why != "exit" or end.signal is not None:
-        return False, _interruption(end, question.timeout_s)
-    if end.code != question.success_code:
-        return False, f"exit code {end.code}, expected {question.success_code}" if question.success_code else "exit"
+        return False, _interruption(end, spec.timeout_s)
+    if end.code != spec.success_code:
+        return False, f"exit code {end.code}, expected {spec.success_code}" if spec.success_code else "exit"
     dropped = f"{end.dropped_bytes} bytes of it were dropped" if end.dropped_bytes else ""
     missing = "the disk did not take all of it" if end.log_error or not read else dropped
-    if question.contains and question.contains not in search.found:
-        return False, f"output that does not contain {quote_excerpt(question.contains)}" + (missing and f" ({missing})")
-    if question.lacks in search.found:
-        return False, f"output that contains {quote_excerpt(question.lacks)}"
-    if question.lacks and missing:
-        return False, f"output that may contain {quote_excerpt(question.lacks)}: {missing}"
+    if spec.contains and spec.contains not in search.found:
+        return False, f"output that does not contain {quote_excerpt(spec.contains)}" + (missing and f" ({missing})")
+    if spec.lacks in search.found:
+        return False, f"output that contains {quote_excerpt(spec.lacks)}"
+    if spec.lacks and missing:
+        return False, f"output that may contain {quote_excerpt(spec.lacks)}: {missing}"
     return True, "exit"
 
 
@@ -247,10 +245,10 @@ def _unrunnable_reason(end: Exit, output: str, tests: SuiteResult | None) -> str
     last = [line for line in strip_terminal_codes(output).splitlines()[-LAST_LINES:] if line.strip()]
     sign = _RUNNER_MISSING.get(end.code)
     missing = [line for line in last if sign and sign.fullmatch(line.strip())]
-    said = next((line for line in reversed(last) if _NOT_FOUND.search(line)), (missing or last or [""])[-1])
+    line_shown = next((line for line in reversed(last) if _NOT_FOUND.search(line)), (missing or last or [""])[-1])
     if end.code in CANNOT_RUN:
-        return ": ".join(filter(None, (CANNOT_RUN[end.code], said.strip()[:MAX_QUOTED_CHARS])))
-    return said.strip()[:MAX_QUOTED_CHARS] if missing and tests is None else ""  # a runner that speaks was run
+        return ": ".join(filter(None, (CANNOT_RUN[end.code], line_shown.strip()[:MAX_QUOTED_CHARS])))
+    return line_shown.strip()[:MAX_QUOTED_CHARS] if missing and tests is None else ""  # a runner that speaks was run
 
 
 def _expected_report(command: str, place: str, root: str) -> ExpectedReport | None:
@@ -324,8 +322,8 @@ def _read_log(log: str, search: _LogSearch) -> tuple[str, str]:
     finally:
         os.close(file)
     search.feed(b"")
-    kept = head + tail if size == len(head) + len(tail) else _join_ends(head, tail)
-    return kept.decode("utf-8", "replace"), digest.hexdigest()
+    content = head + tail if size == len(head) + len(tail) else _join_ends(head, tail)
+    return content.decode("utf-8", "replace"), digest.hexdigest()
 
 
 def _join_ends(head: bytes, tail: bytes) -> bytes:

@@ -78,12 +78,12 @@ class PluginCheck:
 
     def run(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
         """Run it, with the finding under our name for it."""
-        guarded = FunctionCheck(lambda looked: self._check.run(looked, watch), self.name)
-        found = guarded.run(inspection, watch)
-        mark = found.fingerprint or failure_fingerprint(self.name, found.code, f"{found.why}\n{found.output}")
+        guarded = FunctionCheck(lambda inspected: self._check.run(inspected, watch), self.name)
+        finding = guarded.run(inspection, watch)
+        mark = finding.fingerprint or failure_fingerprint(self.name, finding.code, f"{finding.why}\n{finding.output}")
         return replace(
-            found, required=self.required, action=self._action, hint=found.hint or self._hint, key=self.key,
-            output=truncate(found.output, MAX_OUTPUT_CHARS), fingerprint="" if found.passed else mark,
+            finding, required=self.required, action=self._action, hint=finding.hint or self._hint, key=self.key,
+            output=truncate(finding.output, MAX_OUTPUT_CHARS), fingerprint="" if finding.passed else mark,
         )  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def create_plugin_check(
 ) -> Check | str:
     """The check that the factory returns; else why there is none."""
     try:
-        made: Any = factory(name, config, context)
-        return made if callable(getattr(made, "run", None)) else f"it made {made!r}, which has no run()"
+        check: Any = factory(name, config, context)
+        return check if callable(getattr(check, "run", None)) else f"it made {check!r}, which has no run()"
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a package's code raises refuses the config)
         return str(error) or type(error).__name__

@@ -68,14 +68,14 @@ class JudgeCalls:
     """
 
     def __init__(
-        self, call: Callable[[str, tuple[str, ...], int, Spent], JudgeCall], begun: Callable[[str], bool],
-        most_micro_usd: int, patience: ServiceRetry, watch: CheckWatcher,
+        self, call: Callable[[str, tuple[str, ...], int, Spent], JudgeCall], was_started: Callable[[str], bool],
+        max_micro_usd: int, retry: ServiceRetry, watch: CheckWatcher,
     ) -> None:  # fmt: skip
         self.calls: list[JudgeCall] = []
         self.last_name = ""  # the name of the last call
         self._already_billed: set[int] = set()  # those that somebody had stopped before: what they cost was told then
-        self._call, self._was_started, self._max_micro_usd = call, begun, most_micro_usd
-        self._retry, self._watch = patience, watch
+        self._call, self._was_started, self._max_micro_usd = call, was_started, max_micro_usd
+        self._retry, self._watch = retry, watch
 
     @property
     def spent(self) -> Spent:
@@ -168,7 +168,7 @@ def find_call_problem(turn: Turn, brief: TurnInput) -> JudgeCall | None:
 
 
 def _turn_problem(turn: Turn, brief: TurnInput) -> str:
-    end, most = turn.exit, brief.most_micro_usd
+    end, most = turn.exit, brief.max_micro_usd
     match end.why:
         case "stopped" | "killed":
             return STOPPED
@@ -246,8 +246,8 @@ class ServiceRetry:
             return False
         if waited or self._clock.sleep(until_s, watch):
             self._waited_s += 0.0 if waited else until_s - now_s
-            told = "asked again" if waited else f"waited {until_s - now_s:.0f} s"
-            self.notes.append(f"{told}, since the judge's service failed: {fault.message}")
+            action = "asked again" if waited else f"waited {until_s - now_s:.0f} s"
+            self.notes.append(f"{action}, since the judge's service failed: {fault.message}")
             return True
         return False
 
@@ -273,8 +273,8 @@ def judge_of_call(call: str, judges: Iterable[str]) -> str | None:
     """The judge that made the call of this name; None where none of these did."""
     kind, _, rest = call.partition("_")
     named = rest.partition("_")[2]
-    found = (one for one in judges if named == judge_slug(one) or named.startswith(f"{judge_slug(one)}-"))
-    return max(found, key=lambda one: len(judge_slug(one)), default=None) if kind == "judge" else None
+    matching = (one for one in judges if named == judge_slug(one) or named.startswith(f"{judge_slug(one)}-"))
+    return max(matching, key=lambda one: len(judge_slug(one)), default=None) if kind == "judge" else None
 
 
 class Judge:
@@ -326,8 +326,8 @@ class Judge:
         name = self._call_name(inspection, 1)
         _write_log(self._folder.log_base(name) + ".log", hit + "\n")
         self._folder.publish(name)
-        found = self._finding(False, why="a pattern that refuses it", output=hit)
-        return replace(found, log=self._published_log(name, ".log"), digest=_digest(hit))
+        finding = self._finding(False, why="a pattern that refuses it", output=hit)
+        return replace(finding, log=self._published_log(name, ".log"), digest=_digest(hit))
 
     def _judge(self, agent: Agent, inspection: Inspection, diff: str, watch: CheckWatcher) -> Finding:
         """Ask about all criteria, in batches."""
@@ -339,8 +339,8 @@ class Judge:
         def call(name: str, batch: tuple[str, ...], left: int, before: Spent) -> JudgeCall:
             return self._call(agent, name, batch, work, left, CumulativeSpendWatch(watch, before))
 
-        patience = ServiceRetry(self._clock, f"{self._folder.run} {self._slug}")
-        calls = JudgeCalls(call, lambda name: self._folder.read_prompt(name) is not None, most, patience, watch)
+        retry = ServiceRetry(self._clock, f"{self._folder.run} {self._slug}")
+        calls = JudgeCalls(call, lambda name: self._folder.read_prompt(name) is not None, most, retry, watch)
         rulings: list[Ruling] = []
         for part, start in enumerate(range(0, len(criteria), MAX_CRITERIA), 1):
             last = calls.ask(self._call_name(inspection, part), criteria[start : start + MAX_CRITERIA])
@@ -350,7 +350,7 @@ class Judge:
             if calls.left_micro_usd <= 0 and len(rulings) < len(criteria):
                 last = JudgeCall(last.turn, why="no money left for the other criteria")
                 break
-        notes = (*patience.notes, describe_absent_patterns(self._semantic.negative_patterns, diff))
+        notes = (*retry.notes, describe_absent_patterns(self._semantic.negative_patterns, diff))
         return self._to_finding(
             calls, last, Judgement(tuple(rulings)), tuple(strip_control_characters(note) for note in notes if note)
         )
@@ -373,42 +373,42 @@ class Judge:
         folder = self._folder
         known = folder.read_prompt(name)
         path = folder.write_prompt(name, known or judge_prompt(criteria, work, self._nonce()))
-        asked = folder.read_prompt(name) or ""  # as the judge reads it: what is secret in the work is masked
-        room = folder.log_base(f"{name}-room")
+        prompt = folder.read_prompt(name) or ""  # as the judge reads it: what is secret in the work is masked
+        folder_path = folder.log_base(f"{name}-room")
         brief = TurnInput(
-            asked, path, room, self._env, folder.log_base(name), folder.turn_file(name), f"{folder.run}/{name}",
-            self._semantic.timeout_s, stream=False, taken_up=known is not None, schema=answer_schema(len(criteria)),
-            most_micro_usd=left_micro_usd,
+            prompt, path, folder_path, self._env, folder.log_base(name), folder.turn_file(name), f"{folder.run}/{name}",
+            self._semantic.timeout_s, stream=False, adopt=known is not None, schema=answer_schema(len(criteria)),
+            max_micro_usd=left_micro_usd,
         )  # fmt: skip
-        _make_folder(room)
+        _make_folder(folder_path)
         turn = agent.take_turn(brief, self._sandbox, watch)
-        _remove_folder(room)
+        _remove_folder(folder_path)
         folder.publish(name)
-        if found := find_call_problem(turn, brief):
-            return found
-        ruled = parse_answer(turn.text, extract_nonce(asked), criteria, extract_diff(asked), work.message)
-        if isinstance(ruled, InvalidAnswer):
-            return JudgeCall(turn, why=ruled.why, malformed=True)
-        return JudgeCall(turn, ruled)
+        if problem := find_call_problem(turn, brief):
+            return problem
+        answer = parse_answer(turn.text, extract_nonce(prompt), criteria, extract_diff(prompt), work.message)
+        if isinstance(answer, InvalidAnswer):
+            return JudgeCall(turn, why=answer.why, malformed=True)
+        return JudgeCall(turn, answer)
 
-    def _to_finding(self, calls: JudgeCalls, last: JudgeCall, found: Judgement, notes: tuple[str, ...]) -> Finding:
+    def _to_finding(self, calls: JudgeCalls, last: JudgeCall, judgement: Judgement, notes: tuple[str, ...]) -> Finding:
         turns = [call.turn for call in calls.calls]
         ran = any(turn.exit.why != "unstartable" for turn in turns)
         return replace(
-            self._verdict(last, found, notes), judged=True, seconds=sum(turn.exit.seconds for turn in turns),
+            self._verdict(last, judgement, notes), judged=True, seconds=sum(turn.exit.seconds for turn in turns),
             runs=len(turns), spent=calls.billed if ran else None, log=self._published_log(calls.last_name, ".ndjson"),
             digest=_digest(last.turn.text),
         )  # fmt: skip
 
-    def _verdict(self, last: JudgeCall, found: Judgement, notes: tuple[str, ...]) -> Finding:
+    def _verdict(self, last: JudgeCall, judgement: Judgement, notes: tuple[str, ...]) -> Finding:
         """The finding. An unreadable answer fails the work, which may itself have caused it."""
-        unmet = [ruling.number for ruling in found.rulings if not ruling.met]
+        unmet = [ruling.number for ruling in judgement.rulings if not ruling.met]
         total = len(self._semantic.check_for)
-        gap = f"{len(found.rulings)} of {total} criteria were judged, then there was {_describe_no_answer(last)}"
+        gap = f"{len(judgement.rulings)} of {total} criteria were judged, then there was {_describe_no_answer(last)}"
         lacking = (gap,) if last.judgement is None else ()
-        room = MAX_OUTPUT_CHARS * (1 + (total - 1) // MAX_CRITERIA)
-        ruled = (truncate(format_judgement(found), room, "head"),) if found.rulings else ()
-        output = "\n".join((*ruled, *lacking, *notes))
+        max_chars = MAX_OUTPUT_CHARS * (1 + (total - 1) // MAX_CRITERIA)
+        rulings = (truncate(format_judgement(judgement), max_chars, "head"),) if judgement.rulings else ()
+        output = "\n".join((*rulings, *lacking, *notes))
         if unmet:
             why = f"{len(unmet)} of {total} criteria not met"
             return self._finding(False, why=why, output=output, mark=f"not met: {unmet}")
@@ -446,17 +446,17 @@ def _write_log(path: str, text: str) -> None:
         raise wrap_os_error(error) from error
 
 
-def _make_folder(room: str) -> None:
+def _make_folder(path: str) -> None:
     try:
-        os.makedirs(room, 0o700, exist_ok=True)
+        os.makedirs(path, 0o700, exist_ok=True)
     except OSError as error:
         raise wrap_os_error(error) from error
 
 
-def _remove_folder(room: str) -> None:
+def _remove_folder(path: str) -> None:
     """Remove the folder if it is empty: files that an agent left in it may be of interest."""
     try:
-        os.rmdir(room)
+        os.rmdir(path)
     except OSError:
         pass
 

@@ -75,30 +75,30 @@ def _decode_block(block: str) -> bytes:
 
 def _apply_delta(delta: bytes, base: bytes | None) -> bytes:
     """Apply a delta to its base. After two sizes come steps, which copy from the base or insert new bytes."""
-    at, made = 0, bytearray()
+    at, content = 0, bytearray()
     for _ in range(2):
         while at < len(delta) and delta[at] & 0x80:
             at += 1
         at += 1
-    while at < len(delta) and len(made) < MAX_CHARS:
+    while at < len(delta) and len(content) < MAX_CHARS:
         step, at = delta[at], at + 1
         if step & 0x80:
             start, size, at = _copy_step(delta, step, at)
-            made += b"\n" if base is None else base[start : start + size]
+            content += b"\n" if base is None else base[start : start + size]
         else:
-            made += delta[at : at + step]
+            content += delta[at : at + step]
             at += step
-    return bytes(made)
+    return bytes(content)
 
 
 def _copy_step(delta: bytes, step: int, at: int) -> tuple[int, int, int]:
     """Offset, size and the position of the next step: four bits for offset bytes, three for size bytes."""
-    told = 0
+    bits = 0
     for bit in range(7):
         if step & (1 << bit):
-            told |= (delta[at] if at < len(delta) else 0) << (8 * bit)
+            bits |= (delta[at] if at < len(delta) else 0) << (8 * bit)
             at += 1
-    return told & 0xFFFFFFFF, told >> 32 or 0x10000, at
+    return bits & 0xFFFFFFFF, bits >> 32 or 0x10000, at
 
 
 # Prompt and answer. The work is data; nothing in it counts as an answer.
@@ -204,12 +204,12 @@ def describe_absent_patterns(patterns: tuple[str, ...], diff: str) -> str:
     """A note that no pattern was found; empty where there are no patterns."""
     if not patterns:
         return ""
-    found, files = "none of the patterns was found", files_without_line_diff(diff)
+    note, files = "none of the patterns was found", files_without_line_diff(diff)
     if not files:
-        return found
+        return note
     more = f" and {len(files) - MOST_TOLD} more" if len(files) > MOST_TOLD else ""
     named = ", ".join(quote_excerpt(name[:NAME_CHARS]) for name in files[:MOST_TOLD])
-    return f"{found}; not sure of files that are binary or very large: {named}{more}"
+    return f"{note}; not sure of files that are binary or very large: {named}{more}"
 
 
 def answer_schema(count: int) -> str:
@@ -266,8 +266,8 @@ def _make_safe(text: str, nonce: str) -> str:
 
 def extract_nonce(prompt: str) -> str:
     """The nonce of an earlier prompt; empty where there is none."""
-    found = re.search(_NONCE, prompt, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(_NONCE, prompt, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def extract_diff(prompt: str) -> str:
@@ -285,13 +285,15 @@ def parse_answer(
     `diff` is the one in the prompt. A criterion counts as met only with a quotation from it.
     """
     try:
-        found = _parse_json_answer(text)
+        answer = _parse_json_answer(text)
     except (ValueError, RecursionError) as error:
         return InvalidAnswer(f"the answer is not one JSON object: {error}")
-    match found:
-        case {"nonce": str(said), "criteria": list(items), **more} if not more and nonce and said == nonce:
+    match answer:
+        case {"nonce": str(answered_nonce), "criteria": list(items), **more} if (
+            not more and nonce and answered_nonce == nonce
+        ):
             pass
-        case {"nonce": str(said)} if said != nonce:
+        case {"nonce": str(answered_nonce)} if answered_nonce != nonce:
             return InvalidAnswer("the answer has another nonce than the question")
         case _:
             return InvalidAnswer("the answer is not of the form that was asked for")
@@ -353,9 +355,9 @@ def format_judgement(judgement: Judgement) -> str:
 
 
 def _format_ruling(ruling: Ruling) -> str:
-    found = f"{'met' if ruling.met else 'NOT met'}: {ruling.number}. {_single_line(ruling.criterion)}"
-    found += f" | why: {_single_line(ruling.reason) or 'no reason was given'}"
-    return found + (f" | quoted: {_single_line(ruling.evidence)}" if ruling.evidence.strip() else "")
+    line = f"{'met' if ruling.met else 'NOT met'}: {ruling.number}. {_single_line(ruling.criterion)}"
+    line += f" | why: {_single_line(ruling.reason) or 'no reason was given'}"
+    return line + (f" | quoted: {_single_line(ruling.evidence)}" if ruling.evidence.strip() else "")
 
 
 def _single_line(text: str) -> str:

@@ -38,17 +38,19 @@ def run_checks_in_parallel(
     same = [first.setdefault(getattr(check, "key", "") or f"{at}", at) for at, check in enumerate(checks)]
     alone = [at for at, one in enumerate(same) if at == one]
     if len(alone) < 2:
-        found = [checks[at].run(inspection, watch) for at in alone]
+        findings = [checks[at].run(inspection, watch) for at in alone]
     else:
-        found = _CheckBatch(tuple(checks[at] for at in alone), inspection).run(watch)
-    answers = dict(zip(alone, found, strict=True))
-    return tuple(answers[at] if at == one else _copy_finding(answers[one], checks[at]) for at, one in enumerate(same))
+        findings = _CheckBatch(tuple(checks[at] for at in alone), inspection).run(watch)
+    by_position = dict(zip(alone, findings, strict=True))
+    return tuple(
+        by_position[at] if at == one else _copy_finding(by_position[one], checks[at]) for at, one in enumerate(same)
+    )
 
 
-def _copy_finding(found: Finding, check: Check) -> Finding:
+def _copy_finding(finding: Finding, check: Check) -> Finding:
     """The finding of one check as that of another with the same key."""
-    required = getattr(check, "required", found.required)
-    return replace(found, check=check.name, required=required, seconds=0.0, runs=0, spent=None)
+    required = getattr(check, "required", finding.required)
+    return replace(finding, check=check.name, required=required, seconds=0.0, runs=0, spent=None)
 
 
 class _CheckBatch:
@@ -137,7 +139,7 @@ class _CheckBatch:
 
     def _deliver(self, watch: CheckWatcher, *first: Message) -> None:
         """Deliver all messages. A check that requests a tick gets one that begins after its request."""
-        wishes: list[_thread.LockType] = []
+        tick_requests: list[_thread.LockType] = []
         messages = [*first, *(self.messages.get_nowait() for _ in range(self.messages.qsize()))]
         for message in messages:
             if isinstance(message, bytes):
@@ -145,11 +147,11 @@ class _CheckBatch:
             elif isinstance(message, list):
                 watch.events(message)
             elif message is not None:
-                wishes.append(message)
-        if wishes or None in messages or time.monotonic() >= self._next_tick_s:
+                tick_requests.append(message)
+        if tick_requests or None in messages or time.monotonic() >= self._next_tick_s:
             self._tick(watch)
-        for wish in wishes:
-            wish.release()
+        for request in tick_requests:
+            request.release()
 
     def _tick(self, watch: CheckWatcher) -> None:
         self._requested = watch.tick()
@@ -186,8 +188,8 @@ class _BatchWatch:
 
     def tick(self) -> int:
         if not self._batch.cancelled:
-            wish = allocate_lock()
-            wish.acquire()
-            self._batch.messages.put(wish)
-            wish.acquire(timeout=TICK_TIMEOUT_S)
+            request = allocate_lock()
+            request.acquire()
+            self._batch.messages.put(request)
+            request.acquire(timeout=TICK_TIMEOUT_S)
         return self._batch.requested

@@ -23,7 +23,7 @@ class PromiseCheck:
         """Whether the claim of this iteration is the promise."""
         if self._rule.accepts(inspection.claim):
             return Finding(self.name, True, required=False)
-        why = f"{_describe_claim(inspection.claim)}, expected {self._rule.how}"
+        why = f"{_describe_claim(inspection.claim)}, expected {self._rule.description}"
         mark = failure_fingerprint(self.name, None, why)
         return Finding(self.name, False, why=why, fingerprint=mark, required=self.required)
 

@@ -167,7 +167,9 @@ def _run_state(ledger: SqliteLedger, row: RunRow, project: Project) -> str:
 
 def _sandbox_of_run(ledger: SqliteLedger, run: str) -> dict[str, Json] | None:
     """Name and strength of a run's sandbox; None if not recorded."""
-    sandboxes = [one.facts.get("sandbox") for one in ledger.records_of_kind(run, "RunBegan") if isinstance(one, RunBegan)]
+    sandboxes = [
+        one.facts.get("sandbox") for one in ledger.records_of_kind(run, "RunBegan") if isinstance(one, RunBegan)
+    ]
     sandboxes += [one.sandbox for one in ledger.records_of_kind(run, "Resumed") if isinstance(one, Resumed)]
     latest = next((one for one in reversed(sandboxes) if one), None)
     return {name: latest.get(name) for name in ("name", "strength")} if isinstance(latest, dict) else None

@@ -230,7 +230,8 @@ def _print_json_result(
         name: inner for name, inner in outcome_json(generation.outcome).items() if name not in ("output", "lastOutput")
     }
     data: dict[str, Json] = {
-        "run": generation.run, "tasks": tasks, "kept": destination.kept, "file": destination.file, "problems": [*generation.problems],
+        "run": generation.run, "tasks": tasks, "kept": destination.kept, "file": destination.file,
+        "problems": [*generation.problems],
         "remarks": [*warnings], **outcome,
     }  # fmt: skip
     print_json("generated", data)

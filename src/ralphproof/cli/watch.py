@@ -104,7 +104,7 @@ def _open_dashboard(args: Namespace, project: Project) -> int:
     context = DashboardContext(
         model, LedgerRunControl(project), lambda run, hear: LiveEvents(project, run, hear), symbols
     )
-    code = TerminalSession(Dashboard(context, run, color)).sit()
+    code = TerminalSession(Dashboard(context, run, color)).run()
     _print_goodbye(args, model)
     return code
 

@@ -158,7 +158,7 @@ def _describe_exit(found: Finding) -> str:
 def describe_altered_checks(found: tuple[AlteredCheckInput, ...]) -> list[str]:
     """What decides over the checks, and is not as the run found it."""
     more = [f"and {len(found) - MAX_PATHS} more"] if len(found) > MAX_PATHS else []
-    return [*(f"the checks go by it: {one.told}" for one in found[:MAX_PATHS]), *more]
+    return [*(f"the checks go by it: {one.message}" for one in found[:MAX_PATHS]), *more]
 
 
 def describe_hook(record: HookEnded) -> str:
@@ -168,7 +168,7 @@ def describe_hook(record: HookEnded) -> str:
     changed = f"; it changed, which is not the agent's work: {named}{more}" if named else ""
     if result.passed:
         return f"{record.hook} {result.command} ended after {format_duration(result.seconds)}{changed}"
-    return f"{result.told(record.hook)}{changed}"
+    return f"{result.failure_message(record.hook)}{changed}"
 
 
 def describe_touched_paths(sprung: TripwireReport) -> list[str]:

@@ -27,36 +27,36 @@ class RunRules:
     pause_s: float = 0.5
     agent_timeout_s: float = 3600.0
     agent_idle_s: float | None = 900.0
-    empty_tries: int | None = 3  # an empty reply is taken again so often in a row; None: silence is no fault
+    max_empty_replies: int | None = 3  # an empty reply is taken again so often in a row; None: silence is no fault
     back_off: bool = False  # the pause grows while the agent dies at once
     wait_code: int | None = None  # the exit code by which an agent says that it waits for somebody
-    children_s: float = 300.0  # so long runs that the agent began are waited for
+    children_timeout_s: float = 300.0  # so long runs that the agent began are waited for
     poll_s: float = 1.0  # how often one looks for their end
-    crew: AgentRotation = AgentRotation()
+    agent_rotation: AgentRotation = AgentRotation()
     baseline: bool = False  # the checks are asked once before the first turn
-    context: bool = False  # prompts tell what the iteration before did
-    deep_debug: str = ""  # what the prompt after a stall tells, once; empty: the first stall ends the run
-    own: tuple[Callable[[State], Breach | None], ...] = ()  # limits that the caller brings
-    red_first: bool = False  # a check must fail before the first turn
+    show_previous: bool = False  # prompts tell what the iteration before did
+    debug_advice: str = ""  # what the prompt after a stall tells, once; empty: the first stall ends the run
+    custom_limits: tuple[Callable[[State], Breach | None], ...] = ()  # limits that the caller brings
+    must_fail_first: bool = False  # a check must fail before the first turn
     allow_missing_check: bool = False  # one that cannot be run at the first look is the agent's to bring
-    cost_matters: bool = False  # the user set a limit on cost: one that is not known is warned of
+    warn_unknown_cost: bool = False  # the user set a limit on cost: one that is not known is warned of
     step_after: int | None = None  # with --step: how many turns were judged when this process took the run
     hooks: tuple[tuple[str, tuple[str, ...]], ...] = ()  # the user's own commands, by the name of their hook
 
-    def due(self, state: State, hook: str) -> RunHook | None:
+    def next_hook(self, state: State, hook: str) -> RunHook | None:
         """The next command of a hook that has not run yet."""
-        for place in range(len(self.commands(hook))):
+        for place in range(len(self.hook_commands(hook))):
             if (hook, place) not in state.hooks.done:
                 return RunHook(hook, place)
         return None
 
-    def commands(self, hook: str) -> tuple[str, ...]:
+    def hook_commands(self, hook: str) -> tuple[str, ...]:
         """The user's commands of this hook."""
         return dict(self.hooks).get(hook, ())
 
-    def order(self, state: State, job: Job) -> tuple[int, ...]:
+    def agent_order(self, state: State, job: Job) -> tuple[int, ...]:
         """The places of the agents that may take this job's next turn, the preferred one first."""
-        return self.crew.order(state.iteration, state.rung, job.stage.place)
+        return self.agent_rotation.order(state.iteration, state.rung, job.stage.place)
 
 
 @value
@@ -65,12 +65,12 @@ class RunConditions:
 
     elapsed_s: float
     epoch_s: float = 0.0
-    wish: str = ""  # or INTERRUPTED, CANCELLED
+    stop_reason: str = ""  # or INTERRUPTED, CANCELLED
     day: DaySpend = DaySpend()
     paused: bool = False
     claim: Claim | None = None  # what a file says before a turn
     children: ChildRunsStatus = ChildRunsStatus()
-    ended: bool = False  # the command that was open when the run was taken up had ended by itself
+    open_command_ended: bool = False  # the command that was open when the run was taken up had ended by itself
 
 
 @value
@@ -85,7 +85,7 @@ class TakeTurn:
     """Pause, compose the prompt and run the agent at this place, or take up the turn that has begun."""
 
     job: Job
-    place: int = 0
+    agent_index: int = 0
     pause_s: float = 0.0
 
 
@@ -144,7 +144,7 @@ class Escalate:
     """Go on in another way where a pattern would have ended the run."""
 
     rung: int
-    deep: bool
+    debug: bool
     why: str
 
 
@@ -153,7 +153,7 @@ class RunHook:
     """Run one command of the user's own: the one at this place of the hook's list."""
 
     hook: str
-    place: int
+    index: int
 
 
 @value

@@ -48,19 +48,19 @@ class TurnInput:
     prompt_file: str
     cwd: str
     env: tuple[tuple[str, str], ...]
-    base: str
+    log_base: str
     turn_file: str
-    mark: str
+    call_id: str
     timeout_s: float
     idle_s: float | None = None
     stream: bool = True  # False: only the reply is wanted, nobody looks on
     session: str | None = None
-    billed: Spent | None = None
-    taken_up: bool = False  # it may have been begun by another process, with flags of then
+    session_spent: Spent | None = None
+    adopt: bool = False  # it may have been begun by another process, with flags of then
     schema: str = ""
-    most_micro_usd: int | None = None
+    max_micro_usd: int | None = None
     hooks: tuple[tuple[str, str], ...] = ()
-    may_run: tuple[str, ...] = ()
+    allowed_commands: tuple[str, ...] = ()
 
 
 @value

@@ -32,11 +32,11 @@ class Spend:
     unpriced: int = 0
     notional: int = 0
 
-    def plus(self, turn: Turn) -> Spend:
+    def plus_turn(self, turn: Turn) -> Spend:
         """With one more turn, of whatever kind. One that never started cost nothing."""
         if turn.exit.why == "unstartable" or not turn.taken:
             return self
-        return self.beside(Spend.of(turn.spent))
+        return self.plus(Spend.of(turn.spent))
 
     @staticmethod
     def of(spent: Spent) -> Spend:
@@ -44,7 +44,7 @@ class Spend:
         tokens, unpriced = spent.usage.total if spent.usage else 0, spent.micro_usd is None or spent.at_least
         return Spend(spent.micro_usd or 0, tokens, int(unpriced), spent.micro_usd or 0 if spent.notional else 0)
 
-    def beside(self, other: Spend) -> Spend:
+    def plus(self, other: Spend) -> Spend:
         """With what others spent on the same account."""
         return Spend(
             self.micro_usd + other.micro_usd, self.tokens + other.tokens, self.unpriced + other.unpriced,
@@ -97,8 +97,8 @@ class DaySpend:
     """
 
     micro_usd: int = 0
-    doubt: str = ""
-    together: SharedSpend | None = None
+    unknown_reason: str = ""
+    shared: SharedSpend | None = None
 
 
 NOTHING_SPENT = DaySpend()
@@ -113,42 +113,42 @@ class DailySpend(Protocol):
         Where nobody knows what it cost, what was last told of it counts. `live` is what it was part of until now.
         """
 
-    def day(self, epoch_s: float, but: str = "") -> DaySpend:
+    def day_spend(self, epoch_s: float, but: str = "") -> DaySpend:
         """What was spent in the UTC day of this moment, also by calls that are not over, `but` one of these."""
 
-    def so_far(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
+    def update_live(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
         """A call that is not over has cost so much: all runs of the user see that from now on.
 
         What all others have spent in this day; None where it cannot be told at this moment. Never waits.
         """
 
-    def settle(self, run: str, call: str) -> None:
+    def close_call(self, run: str, call: str) -> None:
         """Nothing more will be booked of this call."""
 
 
 class SharedBudget(Protocol):
     """A budget that several runs share. Any thread may call it."""
 
-    def so_far(self, run: str, spent: Spent) -> None:
+    def update_live(self, run: str, spent: Spent) -> None:
         """A call of this run that is not over has cost so much."""
 
-    def settle(self, run: str, spent: Spent) -> None:
+    def record_call(self, run: str, spent: Spent) -> None:
         """It is over, and has cost this."""
 
-    def together(self) -> SharedSpend | None:
+    def total(self) -> SharedSpend | None:
         """What all of them have spent by now; None where there is no limit."""
 
 
 class NoSharedBudget:
     """Every run has its own money."""
 
-    def so_far(self, run: str, spent: Spent) -> None:
+    def update_live(self, run: str, spent: Spent) -> None:
         """Nobody else pays."""
 
-    def settle(self, run: str, spent: Spent) -> None:
+    def record_call(self, run: str, spent: Spent) -> None:
         """Nobody else pays."""
 
-    def together(self) -> SharedSpend | None:
+    def total(self) -> SharedSpend | None:
         return None
 
 
@@ -170,17 +170,17 @@ class RemainingBudget:
         """What a run leaves to its next turn that has spent this, on a day on which so much was spent."""
         money = [] if budget.micro_usd is None else [budget.micro_usd - spend.micro_usd]
         money += [] if budget.daily_micro_usd is None else [budget.daily_micro_usd - day.micro_usd]
-        money += [] if day.together is None else [day.together.limit - day.together.micro_usd]
+        money += [] if day.shared is None else [day.shared.limit - day.shared.micro_usd]
         tokens = None if budget.tokens is None else budget.tokens - spend.tokens
         return RemainingBudget(min(money, default=None), tokens, budget.daily_micro_usd)
 
-    def passed_by(self, spent: Spent) -> bool:
+    def exceeded_by(self, spent: Spent) -> bool:
         """Whether this is more."""
         if self.micro_usd is not None and spent.micro_usd is not None and spent.micro_usd > self.micro_usd:
             return True
         return self.tokens is not None and spent.usage is not None and spent.usage.total > self.tokens
 
-    def less(self, micro_usd: int, tokens: int) -> RemainingBudget:
+    def reduced_by(self, micro_usd: int, tokens: int) -> RemainingBudget:
         """What is left when others have spent this."""
         return RemainingBudget(
             None if self.micro_usd is None else self.micro_usd - micro_usd,
@@ -188,7 +188,7 @@ class RemainingBudget:
             self.daily_micro_usd,
         )
 
-    def day_passed_by(self, others_micro_usd: int | None, spent: Spent) -> bool:
+    def day_exceeded_by(self, others_micro_usd: int | None, spent: Spent) -> bool:
         """Whether this and what others have spent in the day is more than a day may cost."""
         if self.daily_micro_usd is None or others_micro_usd is None:
             return False

@@ -100,11 +100,11 @@ class CheckReport:
 
     findings: tuple[Finding, ...] = ()
 
-    def plus(self, finding: Finding) -> CheckReport:
+    def with_finding(self, finding: Finding) -> CheckReport:
         """With one more answer."""
         return CheckReport((*self.findings, finding))
 
-    def of(self, check: str) -> Finding | None:
+    def find(self, check: str) -> Finding | None:
         """The answer of one check."""
         return next((finding for finding in self.findings if finding.check == check), None)
 
@@ -128,7 +128,7 @@ class CheckReport:
         return tuple(finding for finding in self.findings if finding.required and not finding.passed)
 
     @property
-    def shown(self) -> CheckReport:
+    def visible(self) -> CheckReport:
         """What an agent may know of it."""
         return CheckReport(tuple(finding for finding in self.findings if not finding.hidden))
 
@@ -149,13 +149,13 @@ class Inspection:
 
     iteration: int
     turn: int
-    said: str
+    message: str
     snapshot: Snapshot
     change: Change
     round: int = 1  # so often this turn's work was looked at
     claim: Claim | None = None
-    began: Snapshot = Snapshot(None, None)
-    left_micro_usd: int | None = None  # what a judge may spend at most
+    start: Snapshot = Snapshot(None, None)
+    max_micro_usd: int | None = None  # what a judge may spend at most
 
 
 class CheckWatcher(Protocol):
@@ -179,7 +179,7 @@ class Check(Protocol):
 
     name: str
 
-    def ask(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
+    def run(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
         """The answer; a check that cannot be run is a failed finding, never an exception."""
 
 
@@ -200,7 +200,7 @@ class AlteredCheckInput:
     allowed: bool = False
 
     @property
-    def told(self) -> str:
+    def message(self) -> str:
         """The fact in a few words."""
         return f"{self.path}: {self.what}{', as --may-change allows' if self.allowed else ''}"
 
@@ -211,10 +211,10 @@ class CheckPins(Protocol):
     def begin(self) -> None:
         """Remember it, out of the agent's reach, durably. Asked again, what is remembered stays."""
 
-    def regain(self, paths: tuple[str, ...]) -> None:
+    def accept_user_changes(self, paths: tuple[str, ...]) -> None:
         """The user changed these paths: as they are now they are meant."""
 
-    def altered(self, began: Snapshot, now: Snapshot, theirs: frozenset[str]) -> tuple[AlteredCheckInput, ...]:
+    def find_altered(self, began: Snapshot, now: Snapshot, theirs: frozenset[str]) -> tuple[AlteredCheckInput, ...]:
         """What is not as it was in the tree that the run began on. `theirs` are paths that the user has changed."""
 
 
@@ -224,8 +224,8 @@ class NoCheckPins:
     def begin(self) -> None:
         """Nothing to remember."""
 
-    def regain(self, paths: tuple[str, ...]) -> None:
+    def accept_user_changes(self, paths: tuple[str, ...]) -> None:
         """Nothing was remembered."""
 
-    def altered(self, began: Snapshot, now: Snapshot, theirs: frozenset[str]) -> tuple[AlteredCheckInput, ...]:
+    def find_altered(self, began: Snapshot, now: Snapshot, theirs: frozenset[str]) -> tuple[AlteredCheckInput, ...]:
         return ()

@@ -68,18 +68,18 @@ class ClaimRule:
         return is_same_word(claim.word, self.refusal)
 
     @property
-    def how(self) -> str:
+    def description(self) -> str:
         """What makes a claim, in words."""
         file = self.made or f"the file {self.marker} in the folder that $TASK_FOLDER names"
-        return self.shown if self.marker is None else file
+        return self.tag if self.marker is None else file
 
     @property
-    def shown(self) -> str:
+    def tag(self) -> str:
         """The tag as a prompt shows it."""
         return f"<{self.element}>{self.word}</{self.element}>"
 
     @property
-    def refusing(self) -> str:
+    def refusal_tag(self) -> str:
         """The tag that says that there are faults, as a prompt shows it; empty where a stage has none."""
         return f"<{self.element}>{self.refusal}</{self.element}>" if self.refusal else ""
 

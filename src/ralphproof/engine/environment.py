@@ -45,20 +45,20 @@ class Ledger(Protocol):
     def records(self, run: str) -> tuple[Record, ...]:
         """All records of a run, oldest first."""
 
-    def wish(self, run: str) -> str:
+    def requested_control(self, run: str) -> str:
         """What somebody wants of this run: "", "pause" or "cancel"."""
 
-    def words(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
+    def user_messages(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
         """What the user said to this run after the words of this number, each with its own."""
 
 
 class Observer(Protocol):
     """Looks on. Whatever it does, the loop goes on."""
 
-    def saw(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
         """A record that is now durable."""
 
-    def heard(self, events: list[Event]) -> None:
+    def on_events(self, events: list[Event]) -> None:
         """What the agent said and did, in order, as it happens."""
 
     def tick(self) -> None:
@@ -70,31 +70,31 @@ class RunFiles(Protocol):
 
     run: str
 
-    def prompt(self, name: str, text: str) -> str:
+    def write_prompt(self, name: str, text: str) -> str:
         """Write a prompt; return its path."""
 
-    def prompted(self, name: str) -> str | None:
+    def read_prompt(self, name: str) -> str | None:
         """The prompt that was written under this name, whatever became of its file since."""
 
-    def base(self, name: str) -> str:
+    def log_base(self, name: str) -> str:
         """The path of a log without its ending, out of the agent's reach."""
 
     def publish(self, name: str) -> None:
         """Copy the logs of this name to where people look."""
 
-    def shown(self, name: str) -> str:
+    def published_path(self, name: str) -> str:
         """The path of such a copy without its ending."""
 
-    def patch(self, name: str, data: bytes) -> str:
+    def write_patch(self, name: str, data: bytes) -> str:
         """Keep a patch under this name; where people find it, from the project's root."""
 
     def turn_file(self, name: str) -> str:
         """Where a turn's lock and result lie, out of the agent's reach."""
 
-    def ending(self) -> None:
+    def begin_outcome(self) -> None:
         """The end of the run will be on record next: whatever dies from now on, its outcome gets written."""
 
-    def outcome(self, result: dict[str, Json]) -> None:
+    def write_outcome(self, result: dict[str, Json]) -> None:
         """Write how the run ended, the last thing that is published of it."""
 
 
@@ -108,15 +108,15 @@ class PlanEdits:
     `claim` is what the plan says of the job now. `strays` are files that this stage may not touch.
     """
 
-    illegal: tuple[str, ...] = ()
+    violations: tuple[str, ...] = ()
     claim: Claim | None = None
-    strays: tuple[str, ...] = ()
+    stray_files: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
     @property
-    def meddled(self) -> bool:
+    def has_reverted(self) -> bool:
         """Whether something is not as the turn left it."""
-        return bool(self.illegal or self.strays)
+        return bool(self.violations or self.stray_files)
 
 
 NO_PLAN_EDITS = PlanEdits()
@@ -132,28 +132,28 @@ class EditablePlan(Protocol):
     def files(self) -> tuple[str, ...]:
         """What the loop itself writes in the project: it is kept with the work, whoever changed it before."""
 
-    def begin(self, iteration: int, job: Job, window: int | None) -> None:
+    def begin_turn(self, iteration: int, job: Job, window: int | None) -> None:
         """A turn on this job is about to begin: whoever looks from inside it can see what is asked of it.
 
         `window` is how many tokens the context of its agent holds, where that is known.
         """
 
-    def examine(self, name: str, job: Job, change: Change) -> PlanEdits:
+    def review_edits(self, name: str, job: Job, change: Change) -> PlanEdits:
         """Hold the file against the rules after the turn of this name. What is illegal is put back."""
 
-    def settle(self, facts: Iteration, verdict: Verdict) -> tuple[str, ...]:
+    def apply_verdict(self, facts: Iteration, verdict: Verdict) -> tuple[str, ...]:
         """Make the plan say what was judged; what there is to tell of it."""
 
-    def says(self, task: str) -> str:
+    def status_word(self, task: str) -> str:
         """What the plan says of a task now, in a word; empty where it says nothing."""
 
-    def regain(self, busy: bool) -> tuple[str, ...]:
+    def accept_user_changes(self, busy: bool) -> tuple[str, ...]:
         """Nobody of ours was at work: what changed in the file since is the user's. What there is to tell of it.
 
         While work was being committed others were `busy`, and nothing is sure to be the user's.
         """
 
-    def reviewed(self) -> tuple[StoryReview, ...]:
+    def story_reviews(self) -> tuple[StoryReview, ...]:
         """What became of each part of the plan so far, of what was judged; nothing where nothing is known of it."""
 
     def close(self) -> None:
@@ -165,22 +165,22 @@ class FixedPlan:
 
     files: tuple[str, ...] = ()
 
-    def begin(self, iteration: int, job: Job, window: int | None) -> None:
+    def begin_turn(self, iteration: int, job: Job, window: int | None) -> None:
         """Nobody needs to know."""
 
-    def examine(self, name: str, job: Job, change: Change) -> PlanEdits:
+    def review_edits(self, name: str, job: Job, change: Change) -> PlanEdits:
         return NO_PLAN_EDITS
 
-    def settle(self, facts: Iteration, verdict: Verdict) -> tuple[str, ...]:
+    def apply_verdict(self, facts: Iteration, verdict: Verdict) -> tuple[str, ...]:
         return ()
 
-    def says(self, task: str) -> str:
+    def status_word(self, task: str) -> str:
         return ""
 
-    def regain(self, busy: bool) -> tuple[str, ...]:
+    def accept_user_changes(self, busy: bool) -> tuple[str, ...]:
         return ()
 
-    def reviewed(self) -> tuple[StoryReview, ...]:
+    def story_reviews(self) -> tuple[StoryReview, ...]:
         return ()
 
     def close(self) -> None:
@@ -199,42 +199,42 @@ class Clock(Protocol):
     def epoch(self) -> float:
         """Seconds since 1970."""
 
-    def wish(self) -> str:
+    def stop_reason(self) -> str:
         """Empty, INTERRUPTED or CANCELLED."""
 
     def paused(self) -> bool:
         """Whether somebody wants the run to rest before its next turn."""
 
-    def urgency(self) -> int:
+    def stop_level(self) -> int:
         """What a running agent or check must do now: GO_ON, STOP or KILL."""
 
-    def rest(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         """Do nothing for so long, or until somebody wants the run to end."""
 
 
 class ChildRuns(Protocol):
     """Runs that the agent of this one began."""
 
-    def look(self) -> ChildRunsStatus:
+    def status(self) -> ChildRunsStatus:
         """Those that are not over, and what all of them have cost."""
 
-    def dismiss(self) -> tuple[str, ...]:
+    def stop_all(self) -> tuple[str, ...]:
         """This run is over: they end too. What there is to say of that."""
 
-    def stirred(self) -> bool:
+    def has_activity(self) -> bool:
         """Whether one of them was at work since this was last asked."""
 
 
 class NoChildRuns:
     """No runs."""
 
-    def look(self) -> ChildRunsStatus:
+    def status(self) -> ChildRunsStatus:
         return ChildRunsStatus()
 
-    def dismiss(self) -> tuple[str, ...]:
+    def stop_all(self) -> tuple[str, ...]:
         return ()
 
-    def stirred(self) -> bool:
+    def has_activity(self) -> bool:
         return False
 
 
@@ -242,7 +242,7 @@ def run_checks_in_sequence(
     checks: tuple[Check, ...], inspection: Inspection, watch: CheckWatcher
 ) -> tuple[Finding, ...]:
     """The answers of several checks, each asked when the one before has answered."""
-    return tuple(check.ask(inspection, watch) for check in checks)
+    return tuple(check.run(inspection, watch) for check in checks)
 
 
 @value
@@ -255,39 +255,39 @@ class LoopEnvironment:
     workspace: Workspace
     checks: dict[str, Check]
     ledger: Ledger
-    folder: RunFiles
+    files: RunFiles
     clock: Clock
-    purse: DailySpend
+    daily_spend: DailySpend
     env: tuple[tuple[str, str], ...] = ()
     scm: Scm | None = None
     observers: tuple[Observer, ...] = ()
-    marker: Callable[[int], Claim | None] = lambda _: None  # what a file claims, or a message of this iteration
-    refuse: Callable[[str], tuple[str, ...]] = lambda _: ()  # put a marker with this stamp away; its new name
-    family: ChildRuns = NoChildRuns()
-    started: Callable[[str], bool] = lambda _: True  # whether the command of this name was ever started
-    wires: Tripwires = NoTripwires()
-    pins: CheckPins = NoCheckPins()
-    notebook: EditablePlan = FixedPlan()
-    saved: Callable[[History], int | None] = lambda _: None  # micro-dollars that cheaper models saved
-    lookouts: tuple[Callable[[], tuple[str, ...]], ...] = ()  # asked after every turn what else is worth telling
-    origin: Snapshot | None = None  # the tree that the task's work began on, where earlier runs were at it too
-    together: Callable[[tuple[Check, ...], Inspection, CheckWatcher], tuple[Finding, ...]] = run_checks_in_sequence
-    hooks: tuple[tuple[str, str], ...] = ()  # what agents call at events of their own
-    kitty: SharedBudget = NoSharedBudget()
+    find_claim: Callable[[int], Claim | None] = lambda _: None  # what a file claims, or a message of this iteration
+    set_aside_claim: Callable[[str], tuple[str, ...]] = lambda _: ()  # put a marker with this stamp away; its new name
+    child_runs: ChildRuns = NoChildRuns()
+    was_started: Callable[[str], bool] = lambda _: True  # whether the command of this name was ever started
+    tripwires: Tripwires = NoTripwires()
+    check_pins: CheckPins = NoCheckPins()
+    editable_plan: EditablePlan = FixedPlan()
+    model_savings: Callable[[History], int | None] = lambda _: None  # micro-dollars that cheaper models saved
+    extra_notices: tuple[Callable[[], tuple[str, ...]], ...] = ()  # asked after every turn what else is worth telling
+    task_base: Snapshot | None = None  # the tree that the task's work began on, where earlier runs were at it too
+    run_checks: Callable[[tuple[Check, ...], Inspection, CheckWatcher], tuple[Finding, ...]] = run_checks_in_sequence
+    agent_hooks: tuple[tuple[str, str], ...] = ()  # what agents call at events of their own
+    shared_budget: SharedBudget = NoSharedBudget()
     prompt_file: str = ""  # from the project's root; whoever changes it, it is no work of the agent's
     hook_runner: HookRunner = NoHooks()
-    may_run: tuple[str, ...] = ()  # commands that guarded agents may run all the same
+    allowed_commands: tuple[str, ...] = ()  # commands that guarded agents may run all the same
 
-    def brief(
+    def turn_input(
         self, prompt: str, prompt_name: str, name: str, exports: dict[str, str],
         timeout_s: float, idle_s: float | None, stream: bool,
     ) -> TurnInput:  # fmt: skip
         """Write the prompt down, and say where the files of this turn go."""
-        folder, env = self.folder, dict(self.env) | exports
+        folder, env = self.files, dict(self.env) | exports
         return TurnInput(
-            prompt, folder.prompt(prompt_name, prompt), self.workspace.root, tuple(env.items()), folder.base(name),
+            prompt, folder.write_prompt(prompt_name, prompt), self.workspace.root, tuple(env.items()), folder.log_base(name),
             folder.turn_file(name), f"{folder.run}/{name}", timeout_s, idle_s, stream,
-            hooks=self.hooks if stream else (), may_run=self.may_run if stream else (),
+            hooks=self.agent_hooks if stream else (), allowed_commands=self.allowed_commands if stream else (),
         )  # fmt: skip
 
     def agent_at(self, place: int, name: str = "") -> Agent:
@@ -296,28 +296,28 @@ class LoopEnvironment:
         there = self.agents[place if place < len(self.agents) else 0]
         return there if there.name == name else next(named, there)
 
-    def rest(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         """Wait, and let those who look on see that."""
-        self.clock.rest(seconds)
+        self.clock.sleep(seconds)
         for observer in self.observers:
             _call_observer(observer.tick)
 
-    def keep(self, work: CommitRequest, others: frozenset[str]) -> CommitResult:
+    def commit(self, work: CommitRequest, others: frozenset[str]) -> CommitResult:
         """Give passed work to the user's SCM, unless it has no message or somebody wants the run to end.
 
         That a commit leaves out what only `others` have changed, checks or the user, concerns nobody.
         """
         if not work.message:
             return CommitResult(error="the agent gave no commit message; the work is saved, not committed")
-        if self.clock.wish():
+        if self.clock.stop_reason():
             return CommitResult(error="the run was asked to end; the work is saved, not committed")
-        kept = self.scm.keep(work, TurnMonitor(self)) if self.scm else CommitResult()
+        kept = self.scm.commit(work, TurnMonitor(self)) if self.scm else CommitResult()
         return replace(kept, left=tuple(path for path in kept.left if path not in others))
 
-    def show(self, record: Record) -> None:
+    def notify_record(self, record: Record) -> None:
         """Let all observers see a record that is durable."""
         for observer in self.observers:
-            _call_observer(observer.saw, record)
+            _call_observer(observer.on_record, record)
 
 
 CHILD_RUNS_POLL_S = 1.0
@@ -338,7 +338,7 @@ class SpendPollTimer:
         """Whether it is time for a look."""
         return now_s >= self._next_s
 
-    def looked(self, now_s: float, all_micro_usd: int, most_micro_usd: int | None) -> None:
+    def record_poll(self, now_s: float, all_micro_usd: int, most_micro_usd: int | None) -> None:
         """All have spent so much by now, and may spend this."""
         rate = max(
             (_spend_rate(before, (now_s, all_micro_usd)) for before in (self._first, self._last) if before), default=0
@@ -368,9 +368,9 @@ class TurnMonitor:
         self, world: LoopEnvironment, left: RemainingBudget = UNLIMITED_BUDGET, idle_s: float | None = None, until_s: float = float("inf"),
         call: str = "",
     ) -> None:  # fmt: skip
-        self._world, self._left, self.over, self._until_s = world, left, False, until_s
+        self._world, self._left, self.overspent, self._until_s = world, left, False, until_s
         self._spent, self._ended = Spent(0, Usage()), False
-        self._children = world.family.look().spend
+        self._children = world.child_runs.status().spend
         self._asked_s = world.clock.monotonic()
         self._look_every_s = idle_s / 4 if idle_s else float("inf")
         self._last_s = world.clock.monotonic()
@@ -384,12 +384,14 @@ class TurnMonitor:
             if type(event) is Spent:
                 self._spent, self._ended = event, False
                 self._priced = self._priced or event.micro_usd is not None
-                self._world.kitty.so_far(self._world.folder.run, event)
-                self.over = self.over or self._left.passed_by(event) or self._left.day_passed_by(self._others, event)
+                self._world.shared_budget.update_live(self._world.files.run, event)
+                self.overspent = (
+                    self.overspent or self._left.exceeded_by(event) or self._left.day_exceeded_by(self._others, event)
+                )
             elif type(event) is Ended:  # it spends no more: to end it now would only spoil what was paid for
-                self.over, self._ended = False, True
+                self.overspent, self._ended = False, True
         for observer in self._world.observers:
-            _call_observer(observer.heard, events)
+            _call_observer(observer.on_events, events)
 
     def output(self, chunk: bytes) -> None:
         """A check's output is in its log; nobody needs it sooner."""
@@ -401,38 +403,38 @@ class TurnMonitor:
         self._look_at_kitty()
         self._look_at_day()
         late = self._world.clock.monotonic() >= self._until_s
-        urgency = max(self._world.clock.urgency(), STOP if self.over or late else CONTINUE)
+        urgency = max(self._world.clock.stop_level(), STOP if self.overspent or late else CONTINUE)
         return ACTIVE if urgency == CONTINUE and self._at_work() else urgency
 
     def _look_at_kitty(self) -> None:
         """Others spend from it at the same time: when it is empty, all stop."""
-        shared = self._world.kitty.together()
+        shared = self._world.shared_budget.total()
         if shared is not None and shared.micro_usd > shared.limit and not self._ended:
-            self.over = True
+            self.overspent = True
 
     def _look_at_day(self) -> None:
         """Tell all runs of the user what was spent here, and see what they have: when the day is spent, all stop."""
         now_s = self._world.clock.monotonic()
         if not self._call or not self._priced or not self._pace.due(now_s):
             return
-        others = self._world.purse.so_far(
-            self._world.folder.run, self._call, self._spent, self._world.clock.epoch()
+        others = self._world.daily_spend.update_live(
+            self._world.files.run, self._call, self._spent, self._world.clock.epoch()
         )  # fmt: skip
         self._others = self._others if others is None else others
         all_micro_usd = (self._others or 0) + (self._spent.micro_usd or 0)
-        self._pace.looked(now_s, all_micro_usd, self._left.daily_micro_usd)
-        if self._left.day_passed_by(self._others, self._spent) and not self._ended:
-            self.over = True
+        self._pace.record_poll(now_s, all_micro_usd, self._left.daily_micro_usd)
+        if self._left.day_exceeded_by(self._others, self._spent) and not self._ended:
+            self.overspent = True
 
     def _look_at_children(self) -> None:
         now_s = self._world.clock.monotonic()
         if now_s - self._asked_s < CHILD_RUNS_POLL_S:
             return
         self._asked_s = now_s
-        spend = self._world.family.look().spend
+        spend = self._world.child_runs.status().spend
         micro_usd, tokens = spend.micro_usd - self._children.micro_usd, spend.tokens - self._children.tokens
         if (micro_usd or tokens) and not self._ended:
-            self.over = self.over or self._left.less(micro_usd, tokens).passed_by(self._spent)
+            self.overspent = self.overspent or self._left.reduced_by(micro_usd, tokens).exceeded_by(self._spent)
 
     def _at_work(self) -> bool:
         """It has been silent for long, and yet files change."""
@@ -442,7 +444,7 @@ class TurnMonitor:
         if now_s - self._last_s < self._look_every_s:
             return False
         self._last_s = now_s
-        return self._world.workspace.stirred()
+        return self._world.workspace.has_activity()
 
 
 def _call_observer(call: Callable[..., None], *what: object) -> None:

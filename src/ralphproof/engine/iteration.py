@@ -27,10 +27,10 @@ class Iteration:
     change: Change
     report: CheckReport
     claim: Claim | None = None
-    uncounted: tuple[str, ...] = ()
-    sprung: TripwireReport = TripwireReport()
-    illegal: tuple[str, ...] = ()  # rules of the plan that it broke
-    altered: tuple[AlteredCheckInput, ...] = ()  # what decides over the checks, and is not as the run found it
+    rejected_tags: tuple[str, ...] = ()
+    tripwires: TripwireReport = TripwireReport()
+    plan_violations: tuple[str, ...] = ()  # rules of the plan that it broke
+    altered_inputs: tuple[AlteredCheckInput, ...] = ()  # what decides over the checks, and is not as the run found it
 
 
 @value
@@ -44,28 +44,28 @@ class History:
         return self.iterations[-1]
 
     @property
-    def turns(self) -> int:
+    def turn_count(self) -> int:
         """How many of them asked an agent."""
         return sum(iteration.turn.taken for iteration in self.iterations)
 
     @property
-    def window(self) -> int | None:
+    def context_window(self) -> int | None:
         """How many tokens an agent's context holds, as one of them last said it."""
         said = (one.turn.window for one in reversed(self.iterations) if one.turn.window)
         return next(said, None)
 
-    def plus(self, iteration: Iteration) -> History:
+    def with_iteration(self, iteration: Iteration) -> History:
         return History((*self.iterations, iteration))
 
     def since(self, number: int) -> History:
         """Those from this iteration on."""
         return History(tuple(iteration for iteration in self.iterations if iteration.number >= number))
 
-    def tried(self, job: Job) -> int:
+    def attempts(self, job: Job) -> int:
         """How often this task was worked on in this stage."""
         return sum(iteration.job.key == job.key for iteration in self.iterations)
 
-    def idle(self) -> int:
+    def idle_turns(self) -> int:
         """How many of the last turns meant to change files changed nothing. Unknown is not nothing.
 
         Another task or stage than before is progress: what came before it was passed.
@@ -78,7 +78,7 @@ class History:
             count += 1
         return count
 
-    def sudden_deaths(self) -> int:
+    def quick_failures(self) -> int:
         """How many of the last turns ended badly within a few seconds."""
         count = 0
         for iteration in reversed(self.iterations):
@@ -87,14 +87,14 @@ class History:
             count += 1
         return count
 
-    def same_error(self) -> int:
+    def same_error_count(self) -> int:
         """How many of the last iterations failed in the same way."""
-        marks = self.failures()
+        marks = self.failure_fingerprints()
         if not marks or not marks[-1]:
             return 0
         return next((n for n, mark in enumerate(reversed(marks)) if mark != marks[-1]), len(marks))
 
-    def failures(self) -> tuple[str, ...]:
+    def failure_fingerprints(self) -> tuple[str, ...]:
         """For each iteration what failed, as a fingerprint: its checks, its own end, or rules; empty for nothing."""
         return tuple(_failure_fingerprint_of(iteration) for iteration in self.iterations)
 
@@ -111,7 +111,11 @@ def _failure_fingerprint_of(iteration: Iteration) -> str:
     if iteration.report.fingerprint:
         return iteration.report.fingerprint
     if not iteration.turn.errored:
-        return failure_fingerprint("rules of the plan", 0, "\n".join(iteration.illegal)) if iteration.illegal else ""
+        return (
+            failure_fingerprint("rules of the plan", 0, "\n".join(iteration.plan_violations))
+            if iteration.plan_violations
+            else ""
+        )
     end = iteration.turn.exit
     return failure_fingerprint(f"agent {end.why} {end.signal}", end.code, iteration.turn.error or "")
 

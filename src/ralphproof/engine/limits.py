@@ -92,25 +92,25 @@ class Limits:
     restarts: bool = False
     protect_tests: bool = False
 
-    def used_up(self, history: History, spend: Spend, day: DaySpend, elapsed_s: float) -> Breach | None:
+    def find_exhausted(self, history: History, spend: Spend, day: DaySpend, elapsed_s: float) -> Breach | None:
         """What forbids another iteration: a budget with nothing left in it."""
-        budget, count = self.budget, history.turns
+        budget, count = self.budget, history.turn_count
         if budget.iterations is not None and count >= budget.iterations:
             used = f"{count} of {budget.iterations} iterations are used"
             return Breach(MAX_ITERATIONS, f"max restarts exceeded: {used}" if self.restarts else used)
-        return self.late(elapsed_s) or self.spent_all(spend, day)
+        return self.find_time_exhausted(elapsed_s) or self.find_spend_exhausted(spend, day)
 
-    def late(self, elapsed_s: float) -> Breach | None:
+    def find_time_exhausted(self, elapsed_s: float) -> Breach | None:
         """No time left."""
         seconds = self.budget.seconds
         late = seconds is not None and elapsed_s >= seconds
         return Breach(TIME_LIMIT, _time_used(elapsed_s, seconds)) if late and seconds is not None else None
 
-    def spent_all(self, spend: Spend, day: DaySpend) -> Breach | None:
+    def find_spend_exhausted(self, spend: Spend, day: DaySpend) -> Breach | None:
         """No money or tokens left."""
         return self._spent(spend, day, last=0)
 
-    def overspent(self, spend: Spend, day: DaySpend = NOTHING_SPENT) -> Breach | None:
+    def find_overspent(self, spend: Spend, day: DaySpend = NOTHING_SPENT) -> Breach | None:
         """Money or tokens gone; the limit itself may be used up to the last cent."""
         return self._spent(spend, day, last=1)
 
@@ -121,18 +121,20 @@ class Limits:
             return Breach(COST_LIMIT, f"spent {format_usd(spend.micro_usd)} of {format_usd(budget.micro_usd)}")
         if budget.tokens is not None and spend.tokens >= budget.tokens + last:
             return Breach(TOKEN_LIMIT, f"used {spend.tokens} of {budget.tokens} tokens")
-        if (all := day.together) is not None and all.micro_usd >= all.limit + last:
+        if (all := day.shared) is not None and all.micro_usd >= all.limit + last:
             shared = f"{format_usd(all.micro_usd)} of {format_usd(all.limit)}"
             return Breach(COST_LIMIT, f"the runs that share a budget have spent {shared} together")
         daily = budget.daily_micro_usd
-        if daily is not None and day.doubt:
-            return Breach(DAILY_COST_LIMIT, f"what was spent today is not known, so it counts as all: {day.doubt}")
+        if daily is not None and day.unknown_reason:
+            return Breach(
+                DAILY_COST_LIMIT, f"what was spent today is not known, so it counts as all: {day.unknown_reason}"
+            )
         if daily is not None and day.micro_usd >= daily + last:
             today = f"{format_usd(day.micro_usd)} of {format_usd(daily)}"
             return Breach(DAILY_COST_LIMIT, f"all runs of this UTC day together spent {today}")
         return None
 
-    def near(self, iteration: int, spend: Spend, day: DaySpend) -> tuple[LimitWarning, ...]:
+    def warnings(self, iteration: int, spend: Spend, day: DaySpend) -> tuple[LimitWarning, ...]:
         """Every limit that comes near."""
         budget = self.budget
         found = [
@@ -151,28 +153,28 @@ class Limits:
             found.append(LimitWarning(ITERATIONS, at))
         return tuple(found)
 
-    def unheld(self, iteration: int) -> LimitWarning:
+    def unknown_cost_warning(self, iteration: int) -> LimitWarning:
         """That a limit on cost no longer says what it says."""
         message = f"[Ralph] What iteration {iteration} cost is not known: the limit on cost can no longer be held"
         return LimitWarning(UNKNOWN, message)
 
-    def stage_used_up(self, history: History, job: Job) -> Breach | None:
+    def find_stage_exhausted(self, history: History, job: Job) -> Breach | None:
         """A stage that was tried as often as it may be."""
         most = job.stage.max_iterations
-        if most is None or history.tried(job) < most:
+        if most is None or history.attempts(job) < most:
             return None
         times = "once, and may be tried no more" if most == 1 else f"{most} times"
         return Breach(MAX_ITERATIONS, f"stage {job.stage.name} of {job.task.id} was tried {times}")
 
-    def repeated(self, history: History) -> Breach | None:
+    def find_repetition(self, history: History) -> Breach | None:
         """A pattern in these iterations that says: more of them would be no better."""
-        if self.stall is not None and history.idle() >= self.stall:
+        if self.stall is not None and history.idle_turns() >= self.stall:
             return Breach(STALL, f"{_in_a_row(self.stall)} changed no file")
-        if self.same_error is not None and history.same_error() >= self.same_error:
+        if self.same_error is not None and history.same_error_count() >= self.same_error:
             return _same_error(history.latest, self.same_error)
         for what, marks, most in (
             ("the tree", history.trees, self.stall),
-            ("the failure", history.failures, self.same_error),
+            ("the failure", history.failure_fingerprints, self.same_error),
         ):
             times = 2 * max(most or 0, MIN_OSCILLATIONS)
             if most is not None and count_alternating(marks()) >= times:
@@ -182,7 +184,7 @@ class Limits:
 
 def find_tripwire_breach(latest: Iteration) -> Breach | None:
     """What the latest iteration touched and may not touch; beats success."""
-    touched = [one for one in latest.sprung.touched if one.stops]
+    touched = [one for one in latest.tripwires.touched if one.stops]
     paths = tuple(dict.fromkeys(one.path for one in touched))
     if latest.change.rewritten:
         kept = latest.change.kept or "no copy of it was kept; look for it where you pushed to"
@@ -193,7 +195,7 @@ def find_tripwire_breach(latest: Iteration) -> Breach | None:
     names = [one.path + (f" ({one.held_by})" if one.held_by else "") for one in touched]
     more = f" and {len(names) - MAX_SHOWN_PATHS} more" if len(names) > MAX_SHOWN_PATHS else ""
     stuck = [f"{one.path} could not be put back: {one.trouble}" for one in touched if one.trouble]
-    kept = f"; the attempt is kept in {latest.sprung.patch}" if latest.sprung.patch else ""
+    kept = f"; the attempt is kept in {latest.tripwires.patch}" if latest.tripwires.patch else ""
     what = f"protected paths were changed: {', '.join(names[:MAX_SHOWN_PATHS])}{more}"
     ways = dict.fromkeys(one.way_out for one in touched if one.way_out)
     out = f"; still in your repository, take it out: {'; '.join(ways)}" if ways else ""
@@ -202,11 +204,13 @@ def find_tripwire_breach(latest: Iteration) -> Breach | None:
 
 def _weakened_breach(latest: Iteration) -> Breach | None:
     """What decides over the checks was changed: nothing that they say counts any more."""
-    stops = [one for one in latest.altered if one.stops and not one.allowed]
+    stops = [one for one in latest.altered_inputs if one.stops and not one.allowed]
     if not stops:
         return None
     more = f" and {len(stops) - MAX_SHOWN_PATHS} more" if len(stops) > MAX_SHOWN_PATHS else ""
-    what = f"what decides over the checks was changed: {'; '.join(one.told for one in stops[:MAX_SHOWN_PATHS])}{more}"
+    what = (
+        f"what decides over the checks was changed: {'; '.join(one.message for one in stops[:MAX_SHOWN_PATHS])}{more}"
+    )
     paths = tuple(dict.fromkeys(one.path for one in stops))
     run = latest.snapshot.ref.split("/")[2] if latest.snapshot.ref else ""
     back = f"It is still in your files; ralph rewind {run} 0 takes the run back. " if run else ""
@@ -227,7 +231,11 @@ def _same_error(latest: Iteration, times: int) -> Breach:
     """What repeats itself, by the names of the failing tests where they can be read."""
     failed = latest.report.failed
     read = bool(failed) and all(finding.tests and finding.tests.failing for finding in failed)
-    own = "the same rules were broken" if latest.illegal and not latest.turn.errored else "the agent itself failed"
+    own = (
+        "the same rules were broken"
+        if latest.plan_violations and not latest.turn.errored
+        else "the agent itself failed"
+    )
     how = "the same tests failed" if read else "by the text of the output" if failed else own
     return Breach(SAME_ERROR, f"{_in_a_row(times)} failed in the same way ({how})", error=describe_last_error(latest))
 
@@ -243,7 +251,7 @@ def describe_last_error(latest: Iteration) -> str:
     if failed:
         return _error_words(failed[0])[:MAX_ERROR_CHARS]
     fault = classify_fault(latest.turn)
-    broken = latest.illegal[0] if latest.illegal else ""
+    broken = latest.plan_violations[0] if latest.plan_violations else ""
     return (fault.message if fault else broken)[:MAX_ERROR_CHARS]
 
 

@@ -73,14 +73,14 @@ class WorkKeeper(TurnRunner):
         altered = self._altered(snapshot)
         theirs = self._later(change)
         self._unseen = False
-        prompt = tuple(path for path in (self.world.prompt_file,) if path in change.paths and path not in theirs)
+        prompt = tuple(path for path in (self.environment.prompt_file,) if path in change.paths and path not in theirs)
         change, heard = _without_paths(change, (*theirs, *prompt)), self._heard(state.reply, examined.claim)
         self._tell(
-            records.Saved(state.iteration, state.turn, snapshot, change, heard, sprung, examined.illegal, altered)
+            records.Saved(state.iteration, state.turn, snapshot, change, heard, sprung, examined.violations, altered)
         )
         if theirs or prompt:
             self._tell_theirs(snapshot, theirs, prompt)
-        self.world.folder.publish(agent)
+        self.environment.files.publish(agent)
         for message in (*sprung.remarks, *examined.remarks):
             self.notice(message)
         self._look_out()
@@ -88,10 +88,10 @@ class WorkKeeper(TurnRunner):
             raise DiskFull(_hook_exit_reason(state.reply.exit))
 
     def _ground(self) -> None:
-        snapshot = self.world.workspace.save(self.id, "0-checked")
+        snapshot = self.environment.workspace.save(self.id, "0-checked")
         if snapshot.id is None:
             raise Refused(f"the checks left the project so that it cannot be saved: {snapshot.problem}")
-        written = self.world.workspace.change(self.state.began, snapshot).paths
+        written = self.environment.workspace.change(self.state.run_start, snapshot).paths
         self._tell(records.BaselineSaved(snapshot, written))
 
     def _hook(self, hook: str, place: int, outcome: Outcome | None = None) -> None:
@@ -100,8 +100,8 @@ class WorkKeeper(TurnRunner):
         One that began before a crash is taken up: followed to its end, its result used, or run again if it was cut off.
         One that is ended because the run is to end has not run: it runs again when the run goes on.
         """
-        state, world, looks = self.state, self.world, hook != AFTER_RUN
-        command, taken_up = self.rules.commands(hook)[place], state.hooks.open == (hook, place)
+        state, world, looks = self.state, self.environment, hook != AFTER_RUN
+        command, taken_up = self.rules.hook_commands(hook)[place], state.hooks.open == (hook, place)
         number = state.hooks.begun - taken_up
         iteration = len(state.history.iterations) if hook in (BEFORE_RUN, AFTER_RUN) else state.iteration
         saved, name = f"{iteration}-hook{number + 1}", f"hook_{iteration:03d}_{hook}_{number + 1}"
@@ -110,24 +110,24 @@ class WorkKeeper(TurnRunner):
                 world.workspace.save(self.id, saved)
             self._tell(records.HookBegan(iteration, hook, place, number, command))
         self._flush()
-        if taken_up and not looks and not world.started(name):  # the run it was to come after goes on
+        if taken_up and not looks and not world.was_started(name):  # the run it was to come after goes on
             result = HookResult(command, False, why=HOOK_NOT_STARTED)
         else:
-            ending = bool(outcome) and bool(world.clock.wish())
+            ending = bool(outcome) and bool(world.clock.stop_reason())
             result = world.hook_runner.run(name, command, self._hook_exports(hook, outcome), TurnMonitor(world), ending)
         if result.why == HOOK_STOPPED and self._ending and looks:
             return
         if not looks:
             self._tell(records.HookEnded(iteration, hook, place, number, result))
             return
-        remarks = world.notebook.regain(True)
-        before, after = world.workspace.saved(self.id, saved), world.workspace.save(self.id, f"{saved}-after")
+        remarks = world.editable_plan.accept_user_changes(True)
+        before, after = world.workspace.find_snapshot(self.id, saved), world.workspace.save(self.id, f"{saved}-after")
         if after.id is None:
             raise Refused(f"{hook} left the project so that it cannot be saved: {after.problem}")
         changed = world.workspace.change(before, after).paths if before and before.id else ()
-        paths = tuple(path for path in changed if path not in world.notebook.files)
-        if not state.asked:
-            world.pins.regain(paths)
+        paths = tuple(path for path in changed if path not in world.editable_plan.files)
+        if not state.agent_started:
+            world.check_pins.accept_user_changes(paths)
         self._plan = self._plan if not remarks else EMPTY_PLAN
         self._tell(records.HookEnded(iteration, hook, place, number, result, after, paths, bool(remarks)))
         for remark in remarks:
@@ -135,21 +135,23 @@ class WorkKeeper(TurnRunner):
 
     def _hooks_after(self, outcome: Outcome) -> None:
         """The user's own commands at the end of a run. Whatever becomes of them, the run ends as it does."""
-        if not self.state.run or not self.rules.commands(AFTER_RUN):
+        if not self.state.run or not self.rules.hook_commands(AFTER_RUN):
             return
         if isinstance(outcome, Aborted) and outcome.reason in TRIPWIRE_REASONS:
             self.notice(f"{AFTER_RUN} is not run after {outcome.reason}: the agent may have changed what it would run")
             return
         try:
-            while due := self.rules.due(self.state, AFTER_RUN):
-                self._hook(due.hook, due.place, outcome)
+            while due := self.rules.next_hook(self.state, AFTER_RUN):
+                self._hook(due.hook, due.index, outcome)
         except (RalphError, OSError) as error:
             self.notice(f"{AFTER_RUN} could not be run: {error}")
 
     def _hook_exports(self, hook: str, outcome: Outcome | None) -> dict[str, str]:
         """What a hook is told of where the run stands."""
-        state, world = self.state, self.world
-        exports = self._exports() if hook in (BEFORE_ITERATION, AFTER_ITERATION) else self._exports(state.history.turns)
+        state, world = self.state, self.environment
+        exports = (
+            self._exports() if hook in (BEFORE_ITERATION, AFTER_ITERATION) else self._exports(state.history.turn_count)
+        )
         exports |= {"RALPH_HOOK": hook, "RALPH_PROJECT_DIR": world.workspace.root}
         if hook == AFTER_ITERATION and isinstance(state.phase, IterationJudged):
             verdict = state.phase.verdict
@@ -162,7 +164,7 @@ class WorkKeeper(TurnRunner):
         return exports
 
     def _look_out(self) -> None:
-        for message in (message for lookout in self.world.lookouts for message in lookout()):
+        for message in (message for lookout in self.environment.extra_notices for message in lookout()):
             self.notice(message)
 
     def _join(self) -> None:
@@ -173,7 +175,7 @@ class WorkKeeper(TurnRunner):
             turn_file_name(f"agent_{state.iteration:03d}", state.turn),
         )
         snapshot, change, sprung, examined = self._saved(f"{name}-joined", f"{agent}_joined")
-        before, illegal = state.facts.sprung, (*state.facts.illegal, *examined.illegal)
+        before, illegal = state.facts.tripwires, (*state.facts.plan_violations, *examined.violations)
         both = TripwireReport(
             (*before.touched, *sprung.touched), sprung.patch or before.patch, before.remarks + sprung.remarks
         )
@@ -182,38 +184,40 @@ class WorkKeeper(TurnRunner):
         self._look_out()
 
     def _saved(self, name: str, agent: str) -> tuple[Snapshot, Change, TripwireReport, PlanEdits]:
-        workspace, stage = self.world.workspace, self.state.job.stage
-        before = None if stage.edits else workspace.saved(self.id, name)  # by us, before we died over it
-        snapshot = replace(before, left_out=self.state.found.left_out) if before else workspace.save(self.id, name)
+        workspace, stage = self.environment.workspace, self.state.job.stage
+        before = None if stage.edits else workspace.find_snapshot(self.id, name)  # by us, before we died over it
+        snapshot = (
+            replace(before, left_out=self.state.iteration_start.left_out) if before else workspace.save(self.id, name)
+        )
         snapshot, undone, told = self._undone(name, snapshot) if stage.looks else (snapshot, (), ())
-        sprung, change = self.world.wires.sprung(agent), self._change(snapshot)
+        sprung, change = self.environment.tripwires.check_and_restore(agent), self._change(snapshot)
         examined = self._examined(name, snapshot, change)
-        if sprung.touched or examined.meddled:  # that is no work; all that the agent left is under the first name
+        if sprung.touched or examined.has_reverted:  # that is no work; all that the agent left is under the first name
             snapshot = workspace.save(self.id, f"{name}-put-back")
             change = self._change(snapshot)
         if snapshot.problem:
             self.notice(f"not everything could be saved: {snapshot.problem}")
         if change.rewritten or snapshot.id is None:
-            change = replace(change, kept=self.world.wires.kept())
+            change = replace(change, kept=self.environment.tripwires.history_backup())
         sprung = replace(sprung, remarks=(*told, *sprung.remarks))
         return snapshot, replace(change, undone=undone), sprung, examined
 
     def _altered(self, now: Snapshot) -> tuple[AlteredCheckInput, ...]:
         """What decides over the checks and is not as the run found it; what the user changed meanwhile is theirs."""
-        return self.world.pins.altered(self.state.began, now, self.state.theirs)
+        return self.environment.check_pins.find_altered(self.state.run_start, now, self.state.user_paths)
 
     def _examined(self, name: str, snapshot: Snapshot, change: Change) -> PlanEdits:
         """What the turn did to the plan; files that its stage may not touch are as it found them."""
         if not self._reply_taken:
             return NO_PLAN_EDITS
-        examined = self.world.notebook.examine(
-            name, self.state.job, _without_paths(change, (*self.state.written, self.world.prompt_file))
+        examined = self.environment.editable_plan.review_edits(
+            name, self.state.job, _without_paths(change, (*self.state.baseline_paths, self.environment.prompt_file))
         )
-        if examined.strays:
-            others = tuple(path for path in change.paths if path not in examined.strays)
+        if examined.stray_files:
+            others = tuple(path for path in change.paths if path not in examined.stray_files)
             spared = replace(snapshot, left_out=(*snapshot.left_out, *others))
-            self.world.workspace.restore(self.state.found, spared)
-            told = self._set_aside(name, snapshot, examined.strays)
+            self.environment.workspace.restore(self.state.iteration_start, spared)
+            told = self._set_aside(name, snapshot, examined.stray_files)
             return replace(examined, remarks=(*examined.remarks, told))
         return examined
 
@@ -228,31 +232,31 @@ class WorkKeeper(TurnRunner):
 
         What it changed is kept by its name.
         """
-        workspace = self.world.workspace
+        workspace = self.environment.workspace
         theirs: tuple[str, ...] = ()
-        if snapshot.id is not None and snapshot.head != self.state.found.head:
+        if snapshot.id is not None and snapshot.head != self.state.iteration_start.head:
             stage = self.state.job.stage.name
             return snapshot, (), (f"stage {stage} only looks, and yet it committed; that is looked at again",)
-        if snapshot.id is None or not (changed := workspace.change(self.state.found, snapshot).paths):
+        if snapshot.id is None or not (changed := workspace.change(self.state.iteration_start, snapshot).paths):
             return snapshot, (), ()
         if self._unseen:  # nobody saw it end: what the user may have changed since is left alone
-            theirs = workspace.later(changed, self._ended_ns) if self._ended_ns else changed
+            theirs = workspace.changed_since(changed, self._ended_ns) if self._ended_ns else changed
         if not (changed := tuple(path for path in changed if path not in theirs)):
             return snapshot, (), ()
-        workspace.restore(self.state.found, replace(snapshot, left_out=(*snapshot.left_out, *theirs)))
+        workspace.restore(self.state.iteration_start, replace(snapshot, left_out=(*snapshot.left_out, *theirs)))
         told = self._set_aside(name, snapshot, changed)
         return workspace.save(self.id, f"{name}-put-back"), changed, (told,)
 
     def _set_aside(self, name: str, snapshot: Snapshot, paths: tuple[str, ...]) -> str:
         """That a stage which only looks left other files than it found; whoever changed them can have them back."""
         more = f" and {len(paths) - MAX_NAMED_PATHS} more" if len(paths) > MAX_NAMED_PATHS else ""
-        found, stage = self.state.found, self.state.job.stage.name
-        if self.world.workspace.kind == "git" and snapshot.ref and found.ref:
+        found, stage = self.state.iteration_start, self.state.job.stage.name
+        if self.environment.workspace.kind == "git" and snapshot.ref and found.ref:
             only = f" -- {' '.join(map(_shell_quote, paths))}" if len(paths) <= MAX_NAMED_PATHS else ""
             back = f"git --literal-pathspecs diff --binary {found.ref} {snapshot.ref}{only} | git apply"
         else:
-            patch = self.world.workspace.diff(found, snapshot)
-            back = f"git apply {self.world.folder.patch(f'aside_{name}', patch)}"
+            patch = self.environment.workspace.diff(found, snapshot)
+            back = f"git apply {self.environment.files.write_patch(f'aside_{name}', patch)}"
         what = (
             f"stage {stage} only looks; what changed meanwhile was put back: {', '.join(paths[:MAX_NAMED_PATHS])}{more}"
         )
@@ -260,38 +264,41 @@ class WorkKeeper(TurnRunner):
 
     def _change(self, now: Snapshot) -> Change:
         """What the iteration changed. Commits that were made during the run may be made anew: they are no history."""
-        state, workspace = self.state, self.world.workspace
-        change = workspace.change(state.found, now)
-        if change.rewritten and state.found.head != state.base.head:
-            return replace(change, rewritten=workspace.change(state.base, now).rewritten)
+        state, workspace = self.state, self.environment.workspace
+        change = workspace.change(state.iteration_start, now)
+        if change.rewritten and state.iteration_start.head != state.history_base.head:
+            return replace(change, rewritten=workspace.change(state.history_base, now).rewritten)
         return change
 
     def _later(self, change: Change) -> tuple[str, ...]:
         """What changed after the command ended that nobody saw end: that was the user, and is no work of it."""
         ended_ns, self._ended_ns = self._ended_ns, 0
-        return self.world.workspace.later(change.paths, ended_ns) if ended_ns else ()
+        return self.environment.workspace.changed_since(change.paths, ended_ns) if ended_ns else ()
 
     def _regain(self) -> None:
         """Keep the tree as it is found; what changed while nobody of ours was at work is the user's."""
-        state, workspace = self.state, self.world.workspace
-        snapshot = workspace.save(self.id, f"{state.iteration}-theirs{state.regained or ''}")
+        state, workspace = self.state, self.environment.workspace
+        snapshot = workspace.save(self.id, f"{state.iteration}-theirs{state.user_saves or ''}")
         if snapshot.id is None:
             raise Refused(f"the project cannot be saved, so no agent may touch it: {snapshot.problem}")
-        remarks, own = self.world.notebook.regain(SCM_STEP in state.begun), self.world.notebook.files
-        paths = tuple(path for path in workspace.change(state.seen, snapshot).paths if path not in own)
+        remarks, own = (
+            self.environment.editable_plan.accept_user_changes(SCM_STEP in state.open_steps),
+            self.environment.editable_plan.files,
+        )
+        paths = tuple(path for path in workspace.change(state.last_saved, snapshot).paths if path not in own)
         quiet_ns, self._quiet_ns = self._quiet_ns, 0
         for remark in remarks:
             self.notice(remark)
         self._plan = self._plan if not remarks else EMPTY_PLAN
-        self._tell_theirs(snapshot, workspace.later(paths, quiet_ns) if quiet_ns else paths, (), bool(remarks))
+        self._tell_theirs(snapshot, workspace.changed_since(paths, quiet_ns) if quiet_ns else paths, (), bool(remarks))
 
     def _tell_theirs(
         self, snapshot: Snapshot, paths: tuple[str, ...], unsaid: tuple[str, ...] = (), replanned: bool = False
     ) -> None:
         """Record what is not the agent's work. Whoever changed what is `unsaid`, that is told elsewhere."""
-        self.world.pins.regain((*paths, *unsaid))
+        self.environment.check_pins.accept_user_changes((*paths, *unsaid))
         both = (*paths, *unsaid)
-        self._tell(records.UserChangesSaved(self.state.iteration, self.state.regained, snapshot, both, replanned))
+        self._tell(records.UserChangesSaved(self.state.iteration, self.state.user_saves, snapshot, both, replanned))
         if paths:
             more = f" and {len(paths) - MAX_NAMED_PATHS} more" if len(paths) > MAX_NAMED_PATHS else ""
             self.notice(
@@ -300,9 +307,11 @@ class WorkKeeper(TurnRunner):
 
     def _settle(self) -> None:
         """Make the plan say what was judged; again, if we cannot know whether it does."""
-        if isinstance(self.state.phase, IterationJudged) and not isinstance(self.world.notebook, FixedPlan):
+        if isinstance(self.state.phase, IterationJudged) and not isinstance(self.environment.editable_plan, FixedPlan):
             self._flush()
-            for remark in self.world.notebook.settle(self.state.phase.facts, self.state.phase.verdict):
+            for remark in self.environment.editable_plan.apply_verdict(
+                self.state.phase.facts, self.state.phase.verdict
+            ):
                 self.notice(remark)
 
     def _hold(self, seconds: float) -> None:
@@ -310,35 +319,37 @@ class WorkKeeper(TurnRunner):
         if not self.state.paused:
             self._tell(records.Paused(self.state.iteration, self.state.pauses))
         self._flush()
-        began_s = self.world.clock.monotonic()
-        self.world.rest(seconds)
-        self._began_s += self.world.clock.monotonic() - began_s
+        began_s = self.environment.clock.monotonic()
+        self.environment.sleep(seconds)
+        self._began_s += self.environment.clock.monotonic() - began_s
 
     def _await(self, children: tuple[str, ...], seconds: float) -> None:
-        if self.state.awaited_s is None:
+        if self.state.children_awaited_s is None:
             self._tell(records.ChildRunsAwaited(self.state.iteration, self.state.turn, children, self._now().elapsed_s))
         self._flush()
-        self.world.rest(seconds)
+        self.environment.sleep(seconds)
 
     def _keep(self) -> None:
         """Get a message, then commit."""
-        state, world = self.state, self.world
-        if SCM_STEP not in state.begun:
+        state, world = self.state, self.environment
+        if SCM_STEP not in state.open_steps:
             self._arm("children_scm")
             self._tell(records.ScmBegan(state.iteration))
         name = f"scm_{state.iteration:03d}"
         checked = f"{state.iteration}-checked"
-        before = world.workspace.saved(self.id, checked) if self._ended_ns else None
+        before = world.workspace.find_snapshot(self.id, checked) if self._ended_ns else None
         before = before or world.workspace.save(self.id, checked)
         message, reply, theirs = self._message(name, before)
-        users = state.theirs | state.hooks.paths
+        users = state.user_paths | state.hooks.paths
         others = tuple(sorted(users.union(theirs)))
-        work = CommitRequest(state.iteration, message, state.began, state.last, others, world.notebook.files)
+        work = CommitRequest(
+            state.iteration, message, state.run_start, state.current_tree, others, world.editable_plan.files
+        )
         changed = {path for facts in state.history.iterations for path in facts.change.paths}
-        committed = world.keep(work, state.written | (users - changed))
+        committed = world.commit(work, state.baseline_paths | (users - changed))
         self._ended_ns = 0
         self._tell(records.ScmEnded(state.iteration, committed, reply, message))
-        world.folder.publish(name)
+        world.files.publish(name)
 
     def _message(self, name: str, before: Snapshot) -> tuple[str, Turn | None, tuple[str, ...]]:
         """The stage's message, else the agent's, with its reply. What that call changes in the tree is put back.
@@ -349,17 +360,21 @@ class WorkKeeper(TurnRunner):
         self._flush()
         claim, rule = state.facts.claim, state.job.stage.claim
         heard = claim is not None and (rule.accepts(claim) or rule.refuses(claim))
-        word = (self.world.notebook.says(state.job.task.id) or (claim.word if claim else "")) if heard else ""
+        word = (
+            (self.environment.editable_plan.status_word(state.job.task.id) or (claim.word if claim else ""))
+            if heard
+            else ""
+        )
         if own := state.job.message(word.replace("_", " ") or "work in progress"):
             return own, None, ()
         brief = self._brief(f"{name}_prompt", name, COMMIT_MESSAGE_PROMPT, stream=False)
-        reply = self._reply(self.world.agent_at(state.place), brief)
+        reply = self._reply(self.environment.agent_at(state.agent_index), brief)
         theirs = self._put_back(name, before)
         return "" if reply.errored else parse_commit_message(reply.text), reply, theirs
 
     def _put_back(self, name: str, before: Snapshot) -> tuple[str, ...]:
         """Undo what the call for a message changed in the tree; what the user changed since it ended stays."""
-        workspace, sprung = self.world.workspace, self.world.wires.sprung(name)
+        workspace, sprung = self.environment.workspace, self.environment.tripwires.check_and_restore(name)
         after = workspace.save(self.id, f"{self.state.iteration}-scm")
         theirs = self._later(workspace.change(before, after)) if self._ended_ns else ()
         spared = replace(after, left_out=(*after.left_out, *theirs))
@@ -392,7 +407,7 @@ NEW_STATE = State()
 def _picked_record(iteration: int, choice: PlanChoice, history: History, round: int) -> records.Picked:
     if not isinstance(choice, Job):
         return records.Picked(iteration, choice, round=round)
-    return records.Picked(iteration, choice.light, history.tried(choice) + 1, round)
+    return records.Picked(iteration, choice.compact, history.attempts(choice) + 1, round)
 
 
 class Loop(WorkKeeper):
@@ -409,15 +424,15 @@ class Loop(WorkKeeper):
         super().__init__(run, rules, world, state)
         self.facts = facts or {}
 
-    def take_up(self, elapsed_s: float, ended_ns: int = 0, quiet_ns: int = 0) -> None:
+    def resume(self, elapsed_s: float, ended_ns: int = 0, quiet_ns: int = 0) -> None:
         """Say that this process has the run from now on, and how old it is.
 
         `ended_ns` is when what was open ended, if it did; `quiet_ns` since when nothing of the run was at work.
         """
-        now_s, held = self.world.clock.epoch(), self.facts.get("sandbox")
+        now_s, held = self.environment.clock.epoch(), self.facts.get("sandbox")
         box = held if isinstance(held, dict) else None
         self._tell(records.Resumed(self.state.session + 1, now_s, elapsed_s, box))
-        self._began_s = self.world.clock.monotonic() - elapsed_s
+        self._began_s = self.environment.clock.monotonic() - elapsed_s
         self._ended_ns, self._quiet_ns = ended_ns, quiet_ns
         self._unseen = isinstance(self.state.phase, TurnRunning | TurnFinished)
 
@@ -432,7 +447,7 @@ class Loop(WorkKeeper):
         try:
             if not self.state.run:
                 self._begin()
-            while not isinstance(step := next_action(self.state, self.rules, self.looked()), actions.Finish):
+            while not isinstance(step := next_action(self.state, self.rules, self.conditions()), actions.Finish):
                 if rests(step):
                     break
                 self._do(step)
@@ -444,19 +459,19 @@ class Loop(WorkKeeper):
             return actions.Finish(self._broken(wrap_os_error(error)))
 
     def _begin(self) -> None:
-        began = self.world.workspace.begin(self.id)
+        began = self.environment.workspace.begin(self.id)
         if began.id is None:
             raise Refused(f"the project cannot be saved, so no agent may touch it: {began.problem}")
-        self.world.pins.begin()
-        self._tell(records.RunBegan(self.id, began, self.facts, self.world.clock.epoch()))
+        self.environment.check_pins.begin()
+        self._tell(records.RunBegan(self.id, began, self.facts, self.environment.clock.epoch()))
         self._flush()
 
     def _pick(self, iteration: int) -> None:
         """What comes next, by the plan as it now is."""
         self._settle()
-        self._plan = self.world.plan.read()
+        self._plan = self.environment.plan.read()
         choice = choose_next_job(self._plan, self.rules.pipeline, self.state.passed)
-        round = self.state.regained + 1 if self.state.iteration == iteration else 1
+        round = self.state.user_saves + 1 if self.state.iteration == iteration else 1
         self._tell(_picked_record(iteration, choice, self.state.history, round))
 
     def _do(self, step: actions.Action) -> None:
@@ -478,7 +493,7 @@ class Loop(WorkKeeper):
                 self._save()
             case actions.WaitForService(seconds):
                 self._flush()
-                self.world.rest(seconds)
+                self.environment.sleep(seconds)
             case actions.HoldPaused(seconds):
                 self._hold(seconds)
             case actions.SaveUserChanges():
@@ -513,66 +528,68 @@ class Loop(WorkKeeper):
     def _take_turn(self, step: actions.TakeTurn) -> None:
         if step.pause_s and not self._rested(step.pause_s):
             return
-        if self.world.clock.wish() and not self.state.turning:
+        if self.environment.clock.stop_reason() and not self.state.turn_running:
             return
-        begun, name = self.state.turning, turn_file_name(f"{self.state.iteration:03d}", self.state.turn)
-        taken_up = begun and self.world.started(f"agent_{name}")
+        begun, name = self.state.turn_running, turn_file_name(f"{self.state.iteration:03d}", self.state.turn)
+        taken_up = begun and self.environment.was_started(f"agent_{name}")
         if not begun:
             self._tell_looking()
             self._take_words()
         elif not taken_up:  # nobody was there between its record and its start
             self._regain()
             self._mark()
-        state, agent = self.state, self.world.agent_at(step.place, self.state.agent if begun else "")
-        before = self.world.folder.prompted(f"prompt_{name}") if begun else None
+        state, agent = self.state, self.environment.agent_at(step.agent_index, self.state.agent if begun else "")
+        before = self.environment.files.read_prompt(f"prompt_{name}") if begun else None
         self._prompt = self._composed(step.job) if before is None else before
-        brief = replace(self._brief(f"prompt_{name}", f"agent_{name}", self._prompt), taken_up=taken_up)
-        if state.thread and step.place == state.place:
-            brief = replace(brief, session=state.thread, billed=state.billed)
+        brief = replace(self._brief(f"prompt_{name}", f"agent_{name}", self._prompt), adopt=taken_up)
+        if state.agent_session and step.agent_index == state.agent_index:
+            brief = replace(brief, session=state.agent_session, session_spent=state.session_spent)
         if not begun:
             digest = hashlib.sha256(self._prompt.encode("utf-8", "surrogatepass")).hexdigest()
             self._mark()
             argv = agent.argv(brief)
-            self._tell(records.TurnBegan(state.iteration, state.turn, digest, argv, agent.name, step.place))
+            self._tell(records.TurnBegan(state.iteration, state.turn, digest, argv, agent.name, step.agent_index))
         self._tell(records.TurnEnded(state.iteration, state.turn, self._reply(agent, brief)))
 
     def _rested(self, pause_s: float) -> bool:
         """Pause; whether a turn is still what comes next."""
         self._flush()
-        self.world.clock.rest(pause_s)
-        return isinstance(next_action(self.state, self.rules, self.looked()), actions.TakeTurn)
+        self.environment.clock.sleep(pause_s)
+        return isinstance(next_action(self.state, self.rules, self.conditions()), actions.TakeTurn)
 
     def _if_whole(self, verdict: Verdict) -> Verdict:
         """The verdict, unless it lets work count although the repository was damaged since the run began."""
         if isinstance(verdict, Passed) or (isinstance(verdict, Retry) and self.state.facts.report.passed):
-            damage = self.world.wires.damage()
+            damage = self.environment.tripwires.repository_damage()
             return Stopped(Breach(HISTORY_REWRITTEN, damage)) if damage else verdict
         return verdict
 
     def _end(self, outcome: Outcome) -> None:
-        asked_later = isinstance(self.state.before, TurnRunning | TurnFinished)  # when it is taken up
-        if isinstance(outcome, Completed) and (damage := self.world.wires.damage()):  # by commits or hooks
+        asked_later = isinstance(self.state.phase_before_end, TurnRunning | TurnFinished)  # when it is taken up
+        if isinstance(outcome, Completed) and (
+            damage := self.environment.tripwires.repository_damage()
+        ):  # by commits or hooks
             outcome = aborted_outcome(self.state, self._now(), Breach(HISTORY_REWRITTEN, damage))
-        for remark in () if asked_later else self.world.wires.parting():
+        for remark in () if asked_later else self.environment.tripwires.final_warnings():
             self.notice(remark)
         if isinstance(outcome, Failed) or (isinstance(outcome, Aborted) and outcome.reason not in RESUMABLE_REASONS):
-            for remark in self.world.family.dismiss():
+            for remark in self.environment.child_runs.stop_all():
                 self.notice(remark)
-        self.world.notebook.close()
+        self.environment.editable_plan.close()
         self._hooks_after(outcome)
         metrics = self._reckoned(outcome)
         self._tell(records.RunEnded(outcome, metrics, self.state.session))
-        self.world.folder.ending()
+        self.environment.files.begin_outcome()
         self._flush()
-        self.world.folder.outcome(outcome_with_metrics(outcome_json(outcome), metrics))
+        self.environment.files.write_outcome(outcome_with_metrics(outcome_json(outcome), metrics))
         if not asked_later:
-            self.world.wires.discard()
+            self.environment.tripwires.discard()
 
     def _broken(self, error: RalphError) -> Outcome:
         """We cannot go on: say why, in the record too as far as it can still be written."""
         outcome: Outcome = failed_outcome(self.state, self._now(), str(error), error.exit_code)
         if error.reason:
-            kept = self.world.wires.kept() if error.reason == WORKSPACE_GONE else ""
+            kept = self.environment.tripwires.history_backup() if error.reason == WORKSPACE_GONE else ""
             outcome = aborted_outcome(self.state, self._now(), Breach(error.reason, f"{error}{kept and f'; {kept}'}"))
         try:
             self._end(outcome)

@@ -82,9 +82,9 @@ def completed_outcome(state: State, now: RunConditions, concerns: tuple[str, ...
     last = {facts.job.task.id: facts.report for facts in state.history.iterations}.values()  # of each task its last
     ends = [CheckReport(tuple(one for one in report.findings if one.check not in brought)) for report in last]
     verified, judged = (bool(ends) and all(oks) for oks in ([e.verified for e in ends], [e.judged for e in ends]))
-    spend, said = state.spend.beside(now.children.spend), truncate_middle(output, MAX_OUTPUT_CHARS)
+    spend, said = state.spend.plus(now.children.spend), truncate_middle(output, MAX_OUTPUT_CHARS)
     return Completed(
-        state.history.turns, spend, now.elapsed_s, said, verified, (*concerns, *_outcome_concerns(state)), judged
+        state.history.turn_count, spend, now.elapsed_s, said, verified, (*concerns, *_outcome_concerns(state)), judged
     )
 
 
@@ -107,12 +107,12 @@ def _weak_evidence(state: State) -> Iterator[str]:
     if not state.history.iterations:
         return
     latest, report = state.history.latest, state.history.latest.report
-    yield from (one.told for one in latest.altered)
+    yield from (one.message for one in latest.altered_inputs)
     for check in sorted(_checks_of_the_agent(state) & {one.check for one in report.findings}):
         yield f"{check} could not be run before the run began: the agent brought it, so its pass is only claimed"
-    yield from (one.told for one in find_weakened_checks(report, state.baseline))
+    yield from (one.message for one in find_weakened_checks(report, state.baseline))
     earlier = (
-        (state.began.tree, state.baseline),
+        (state.run_start.tree, state.baseline),
         *((one.snapshot.tree, one.report) for one in _earlier_iterations(state)),
     )
     for finding in report.findings:
@@ -120,7 +120,7 @@ def _weak_evidence(state: State) -> Iterator[str]:
             often = "once" if times == 1 else f"{times} times"
             yield f"{finding.check} is flaky: on this very tree it failed {often} before it passed"
     if state.labels.get("mustFailFirst"):
-        green = [one.check for one in report.findings if (known := state.baseline.of(one.check)) and known.passed]
+        green = [one.check for one in report.findings if (known := state.baseline.find(one.check)) and known.passed]
         if green:
             yield f"passed before the run began as well, so no evidence of this work: {', '.join(green)}"
 
@@ -143,7 +143,7 @@ def _iteration_doubts(facts: Iteration, several: bool) -> Iterator[str]:
 
 def failed_outcome(state: State, now: RunConditions, error: str, exit_code: int = 3) -> Failed:
     """The outcome of a run that cannot go on. What it cost until then it did cost."""
-    spend = state.bill.beside(now.children.spend)
+    spend = state.bill.plus(now.children.spend)
     return Failed(error, count_begun_iterations(state), exit_code, spend, now.elapsed_s)
 
 
@@ -159,7 +159,7 @@ def _tree_passed_checks(state: State, breach: Breach) -> bool:
             facts = past[-1]
         case _:
             return False
-    if state.unjudged or breach.reason in TRIPWIRE_REASONS:
+    if state.changed_since_checks or breach.reason in TRIPWIRE_REASONS:
         return False
     asked = {finding.check for finding in facts.report.findings}
     return facts.report.verified and asked.issuperset(facts.job.stage.checks)
@@ -174,7 +174,7 @@ def aborted_outcome(state: State, now: RunConditions, breach: Breach) -> Aborted
         if last
         else ("", "")
     )
-    spend = state.bill.beside(now.children.spend)
+    spend = state.bill.plus(now.children.spend)
     return Aborted(
         breach, count_begun_iterations(state), spend, now.elapsed_s, output, _tree_passed_checks(state, breach), error
     )
@@ -206,20 +206,20 @@ def pre_turn_action(state: State, rules: RunRules, now: RunConditions, job: Job)
         return SaveUserChanges()
     if state.turn == 1 and _has_new_claim(state, job, now.claim):
         return JudgeFoundClaim()
-    used_up = limits.used_up(history, spend, now.day, now.elapsed_s) or limits.stage_used_up(history, job)
+    used_up = limits.find_exhausted(history, spend, now.day, now.elapsed_s) or limits.find_stage_exhausted(history, job)
     if breach := used_up or _exhausted_later_stage(state, rules, job):
         return EndRun(aborted_outcome(state, now, breach))
-    if breach := next(filter(None, (own(state) for own in rules.own)), None):
+    if breach := next(filter(None, (own(state) for own in rules.custom_limits)), None):
         return EndRun(aborted_outcome(state, now, breach))
-    if breach := limits.repeated(history.since(state.since)):
+    if breach := limits.find_repetition(history.since(state.pattern_start)):
         return _escalate_or_end(state, rules, now, breach)
-    if rules.step_after is not None and history.turns > rules.step_after:
+    if rules.step_after is not None and history.turn_count > rules.step_after:
         return EndRun(aborted_outcome(state, now, Breach(STEP, STEP_MESSAGE)))
     if near := limit_warning(state, rules, now):
         return near
     if look := _run_baseline_checks(state, rules, now):
         return _require_failing_check(state, rules, now) if isinstance(look, SaveBaseline) else look
-    place = state.services.ready(rules.order(state, job), now.epoch_s)
+    place = state.services.first_ready(rules.agent_order(state, job), now.epoch_s)
     if place is None:
         return _wait_until_ready(state, rules, now, job)
     return TakeTurn(job, place, _pause_s(state, rules))
@@ -232,14 +232,14 @@ def _exhausted_later_stage(state: State, rules: RunRules, job: Job) -> Breach | 
         return None
     for stage in rules.pipeline.stages[names.index(job.stage.name) + 1 :]:
         later = replace(job, stage=stage)
-        if later.key not in state.passed and (breach := rules.limits.stage_used_up(state.history, later)):
+        if later.key not in state.passed and (breach := rules.limits.find_stage_exhausted(state.history, later)):
             return breach
     return None
 
 
 def total_spend(state: State, now: RunConditions) -> Spend:
     """What counts against the run's limits: its own turns, and the runs that its agent began."""
-    return state.spend.beside(now.children.spend)
+    return state.spend.plus(now.children.spend)
 
 
 def _has_new_claim(state: State, job: Job, claim: Claim | None) -> bool:
@@ -259,15 +259,15 @@ def _pause_s(state: State, rules: RunRules) -> float:
     """The pause before an iteration; where agents that die at once are started again and again, it grows."""
     if not state.history.iterations or state.turn > 1:
         return 0.0
-    deaths = state.history.sudden_deaths() if rules.back_off else 0
+    deaths = state.history.quick_failures() if rules.back_off else 0
     return min(rules.pause_s * 2.0 ** min(max(0, deaths - 1), 30), max(rules.pause_s, MAX_PAUSE_S))
 
 
 def _escalate_or_end(state: State, rules: RunRules, now: RunConditions, breach: Breach) -> Action:
     """A better model, then a prompt that tells how to debug, once; then the end."""
-    if state.rung + 1 < rules.crew.rungs:
+    if state.rung + 1 < rules.agent_rotation.rungs:
         return Escalate(state.rung + 1, False, breach.message)
-    if rules.deep_debug and breach.reason == STALL and not state.deep:
+    if rules.debug_advice and breach.reason == STALL and not state.debug_iteration:
         return Escalate(state.rung, True, breach.message)
     return EndRun(aborted_outcome(state, now, breach))
 
@@ -275,11 +275,11 @@ def _escalate_or_end(state: State, rules: RunRules, now: RunConditions, breach: 
 def limit_warning(state: State, rules: RunRules, now: RunConditions) -> Warn | None:
     """What is told once each; where the limit itself was passed, the end tells it."""
     spend = total_spend(state, now)
-    if rules.limits.overspent(spend, now.day):
+    if rules.limits.find_overspent(spend, now.day):
         return None
-    near = rules.limits.near(state.attempt, spend, now.day)
-    if rules.cost_matters and spend.unpriced:
-        near += (rules.limits.unheld(state.iteration),)
+    near = rules.limits.warnings(state.attempt, spend, now.day)
+    if rules.warn_unknown_cost and spend.unpriced:
+        near += (rules.limits.unknown_cost_warning(state.iteration),)
     return next((Warn(one.what, one.message) for one in near if one.what not in state.warned), None)
 
 
@@ -289,12 +289,12 @@ def _run_baseline_checks(state: State, rules: RunRules, now: RunConditions) -> R
     One that cannot be run would show nothing of any work, so none is begun.
     """
     checks = tuple(dict.fromkeys(check for stage in rules.pipeline.stages for check in stage.checks))
-    if not rules.baseline or not checks or state.grounded or state.history.iterations or state.turn > 1:
+    if not rules.baseline or not checks or state.baseline_saved or state.history.iterations or state.turn > 1:
         return None
     missing = next((one for one in state.baseline.findings if one.required and one.unrunnable), None)
     if missing and not rules.allow_missing_check:
         named = missing.check if missing.command in ("", missing.check) else f"{missing.check} ({missing.command})"
-        own = rules.pipeline.named(missing.check.partition(".")[0]) is not None  # the task itself names it
+        own = rules.pipeline.find_stage(missing.check.partition(".")[0]) is not None  # the task itself names it
         own = own or rules.pipeline.stage_first  # the stories' file does
         message = CHECK_CANNOT_RUN.format(named, missing.unrunnable, "" if own else OTHER_CHECK_HINT)
         refused = failed_outcome(state, now, message, exit_code=2)
@@ -306,14 +306,14 @@ def _run_baseline_checks(state: State, rules: RunRules, now: RunConditions) -> R
 def _require_failing_check(state: State, rules: RunRules, now: RunConditions) -> Action:
     """The tree with what the checks wrote is where the agent begins; unless one of them had to fail, and none did."""
     required = [finding for finding in state.baseline.findings if finding.required]
-    if not rules.red_first or any(not finding.passed for finding in required):
+    if not rules.must_fail_first or any(not finding.passed for finding in required):
         return SaveBaseline()
     return EndRun(failed_outcome(state, now, ALL_PASSED_BEFORE_RUN, exit_code=2))
 
 
 def _wait_until_ready(state: State, rules: RunRules, now: RunConditions, job: Job) -> Action:
     """Wait for the first service that may be asked again; with fewer agents than before there may be none left."""
-    until = state.services.ready_at(rules.order(state, job))
+    until = state.services.ready_at(rules.agent_order(state, job))
     if until is None:
         return EndRun(aborted_outcome(state, now, Breach(SERVICE_UNAVAILABLE, "no agent's service answers")))
     return WaitForService(min(until - now.epoch_s, MAX_REST_S))
@@ -332,19 +332,23 @@ def next_action(state: State, rules: RunRules, now: RunConditions) -> Action:
 
 def _hook_or_action(state: State, rules: RunRules, now: RunConditions, step: Action) -> Action:
     match step:
-        case TakeTurn() if state.turning:
+        case TakeTurn() if state.turn_running:
             return step
         case TakeTurn() | RunChecks() | JudgeFoundClaim() | CommitWork():
             if state.hooks.failed:
                 hook, result = state.hooks.failed
-                return EndRun(aborted_outcome(state, now, Breach(BLOCKED, result.told(hook))))
+                return EndRun(aborted_outcome(state, now, Breach(BLOCKED, result.failure_message(hook))))
             first = isinstance(step, TakeTurn) and state.turn == 1
-            return rules.due(state, BEFORE_RUN) or (rules.due(state, BEFORE_ITERATION) if first else None) or step
-        case PickNextJob() | EndRun() if isinstance(state.phase, IterationJudged) and not now.wish:
+            return (
+                rules.next_hook(state, BEFORE_RUN)
+                or (rules.next_hook(state, BEFORE_ITERATION) if first else None)
+                or step
+            )
+        case PickNextJob() | EndRun() if isinstance(state.phase, IterationJudged) and not now.stop_reason:
             verdict = state.phase.verdict
             if isinstance(verdict, Stopped) and verdict.breach.reason in TRIPWIRE_REASONS:
                 return step  # nothing that the agent left behind is run any more
-            return rules.due(state, AFTER_ITERATION) or step
+            return rules.next_hook(state, AFTER_ITERATION) or step
         case _:
             return step
 
@@ -355,15 +359,15 @@ def _action_of_phase(state: State, rules: RunRules, now: RunConditions) -> Actio
         case RunOver(outcome):
             return Finish(outcome)
         case TurnRunning(job):
-            return TakeTurn(job, state.place)
+            return TakeTurn(job, state.agent_index)
         case TurnFinished():
             return SaveWork()
-        case _ if now.wish:
-            return EndRun(aborted_outcome(state, now, Breach(now.wish, "the run was asked to end")))
-        case _ if (begun := state.hooks.open) and begun[1] < len(rules.commands(begun[0])):
+        case _ if now.stop_reason:
+            return EndRun(aborted_outcome(state, now, Breach(now.stop_reason, "the run was asked to end")))
+        case _ if (begun := state.hooks.open) and begun[1] < len(rules.hook_commands(begun[0])):
             return RunHook(*begun)
-        case _ if state.unsure and not (
-            SCM_STEP in state.begun and now.ended
+        case _ if state.unattended and not (
+            SCM_STEP in state.open_steps and now.open_command_ended
         ):  # else our own commit would be the user's
             return SaveUserChanges()
         case JobPicked(choice):
@@ -405,10 +409,10 @@ def _while_checking(state: State, rules: RunRules, now: RunConditions, facts: It
             return _wait_for_service(state, rules, now, message, resets_at)
         case _:
             pass
-    if rules.empty_tries is not None and _is_empty_reply(facts):
-        if state.empties >= rules.empty_tries:
+    if rules.max_empty_replies is not None and _is_empty_reply(facts):
+        if state.empty_replies >= rules.max_empty_replies:
             return EndRun(
-                aborted_outcome(state, now, Breach(EMPTY_REPLIES, f"{state.empties + 1} empty replies in a row"))
+                aborted_outcome(state, now, Breach(EMPTY_REPLIES, f"{state.empty_replies + 1} empty replies in a row"))
             )
         return RetryTurn(empty=True, why="the agent ended well and said nothing")
     claimed = facts.job.stage.claim.accepts(facts.claim)
@@ -427,29 +431,29 @@ def _run_due_checks(
 ) -> Action:
     """Ask what is due; a judge costs money, and is not asked where none is left."""
     judging = due[0] in _current_stage(rules, facts).judges
-    if judging and (breach := rules.limits.spent_all(total_spend(state, now), now.day)):
+    if judging and (breach := rules.limits.find_spend_exhausted(total_spend(state, now), now.day)):
         return EndRun(aborted_outcome(state, now, breach))
     return RunChecks(due[0], due[1:])
 
 
 def _current_stage(rules: RunRules, facts: Iteration) -> Stage:
     """This iteration's stage as it now is: a run may be resumed with other checks."""
-    return rules.pipeline.named(facts.job.stage.name) or facts.job.stage
+    return rules.pipeline.find_stage(facts.job.stage.name) or facts.job.stage
 
 
 def _is_empty_reply(facts: Iteration) -> bool:
-    return facts.turn.empty and facts.change.nothing and facts.claim is None and not facts.sprung.touched
+    return facts.turn.empty and facts.change.is_empty and facts.claim is None and not facts.tripwires.touched
 
 
 def _await_children(state: State, rules: RunRules, now: RunConditions) -> Action | None:
     """Work that others are still at is not judged."""
     active, limits = now.children.active, rules.limits
     if not active:
-        return None if state.awaited_s is None else JoinChildWork()
-    if breach := limits.overspent(total_spend(state, now), now.day) or limits.late(now.elapsed_s):
+        return None if state.children_awaited_s is None else JoinChildWork()
+    if breach := limits.find_overspent(total_spend(state, now), now.day) or limits.find_time_exhausted(now.elapsed_s):
         return EndRun(aborted_outcome(state, now, breach))
-    if state.awaited_s is not None and now.elapsed_s - state.awaited_s >= rules.children_s:
-        late = f"not over after {rules.children_s:g} seconds: {', '.join(active)}"
+    if state.children_awaited_s is not None and now.elapsed_s - state.children_awaited_s >= rules.children_timeout_s:
+        late = f"not over after {rules.children_timeout_s:g} seconds: {', '.join(active)}"
         return EndRun(
             aborted_outcome(
                 state, now, Breach(CHILDREN_TIMEOUT, f"the work is claimed to be done, but runs of its own are {late}")
@@ -460,7 +464,9 @@ def _await_children(state: State, rules: RunRules, now: RunConditions) -> Action
 
 def _conclude(state: State, rules: RunRules, now: RunConditions, facts: Iteration) -> Conclude:
     return Conclude(
-        judge_iteration(state.history.plus(facts), total_spend(state, now), rules.limits, now.day, state.baseline)
+        judge_iteration(
+            state.history.with_iteration(facts), total_spend(state, now), rules.limits, now.day, state.baseline
+        )
     )
 
 
@@ -479,9 +485,9 @@ def _wait_for_service(
     state: State, rules: RunRules, now: RunConditions, message: str, resets_at: float | None
 ) -> Action:
     """Leave this agent's service alone for a while, unless no agent is left, or the while is longer than the run."""
-    failures = state.services.of(state.place).failures + 1
+    failures = state.services.outage_at(state.agent_index).failures + 1
     until = next_retry_at(failures, resets_at, now.epoch_s, state.run)
-    ready_at = state.services.failed(state.place, until).ready_at(rules.order(state, state.job))
+    ready_at = state.services.with_failure(state.agent_index, until).ready_at(rules.agent_order(state, state.job))
     if ready_at is None:
         return EndRun(
             aborted_outcome(state, now, Breach(SERVICE_UNAVAILABLE, f"{message} ({failures} times in a row)"))
@@ -511,11 +517,13 @@ def _after_verdict(
         case _:
             pass
     if kept and (
-        over := rules.limits.overspent(total_spend(state, now), now.day)
+        over := rules.limits.find_overspent(total_spend(state, now), now.day)
     ):  # the message was what cost too much
         return EndRun(aborted_outcome(state, now, over))
-    if rules.scm and not kept and _all_checks_passed(rules, facts) and facts.change.known and state.unkept:
-        return CommitWork(NO_BUDGET_FOR_MESSAGE if rules.limits.spent_all(total_spend(state, now), now.day) else "")
+    if rules.scm and not kept and _all_checks_passed(rules, facts) and facts.change.known and state.uncommitted:
+        return CommitWork(
+            NO_BUDGET_FOR_MESSAGE if rules.limits.find_spend_exhausted(total_spend(state, now), now.day) else ""
+        )
     return _pick_next(state)
 
 

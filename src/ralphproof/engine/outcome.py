@@ -79,28 +79,28 @@ def judge_iteration(
         return Stopped(breach)
     if now.claim is not None and now.claim.waiting:
         return Waiting(now.claim.word)
-    if breach := limits.overspent(spend, day):
+    if breach := limits.find_overspent(spend, day):
         return Stopped(breach)
     stage, report = now.job.stage, now.report
     accepted = stage.claim.accepts(now.claim)
     settled = report.passed or (stage.trusts and not report.faults)
-    if accepted and settled and not (now.sprung.touched or now.illegal or changed_read_only_tree(now)):
+    if accepted and settled and not (now.tripwires.touched or now.plan_violations or changed_read_only_tree(now)):
         return _hollow_pass(report, baseline, limits) or Passed(report)
     refused = bool(report.faults) and now.claim is not None and accepted
-    earlier = compare_with_baseline(report.shown, baseline)
+    earlier = compare_with_baseline(report.visible, baseline)
     if (
         stage.back
-        and not now.illegal
+        and not now.plan_violations
         and (stage.claim.refuses(now.claim) or (accepted and report.faults and not stage.edits))
     ):
-        return SentBack(stage.back, Feedback(report.shown.failed, (*send_back_notes(now), *earlier), refused))
-    return Retry(Feedback(report.shown.failed, (*earlier, *iteration_notes(now)), refused))
+        return SentBack(stage.back, Feedback(report.visible.failed, (*send_back_notes(now), *earlier), refused))
+    return Retry(Feedback(report.visible.failed, (*earlier, *iteration_notes(now)), refused))
 
 
 def _hollow_pass(report: CheckReport, baseline: CheckReport, limits: Limits) -> Stopped | None:
     """A pass that shows nothing, because no test is left; or less than before, where tests are protected."""
     less = [one for one in find_weakened_checks(report, baseline) if one.hollow or limits.protect_tests]
-    return Stopped(Breach(CHECKS_WEAKENED, "; ".join(one.told for one in less))) if less else None
+    return Stopped(Breach(CHECKS_WEAKENED, "; ".join(one.message for one in less))) if less else None
 
 
 def verdict_word(verdict: Verdict) -> str:

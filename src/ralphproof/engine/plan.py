@@ -122,7 +122,7 @@ class Task:
     criteria: tuple[tuple[str, CompletionCriteria], ...] = ()
     spec: str = ""
 
-    def criteria_of(self, stage: str) -> CompletionCriteria | None:
+    def criteria_for(self, stage: str) -> CompletionCriteria | None:
         """What this task asks of a stage, where it says so."""
         return dict(self.criteria).get(stage)
 
@@ -214,7 +214,7 @@ class Pipeline:
     stages: tuple[Stage, ...]
     stage_first: bool = False
 
-    def named(self, name: str) -> Stage | None:
+    def find_stage(self, name: str) -> Stage | None:
         return next((stage for stage in self.stages if stage.name == name), None)
 
 
@@ -236,7 +236,7 @@ class Job:
         return re.sub(r"\{(id|title|claim)\}", lambda place: _title_line(places[place[1]]), self.stage.commit).strip()
 
     @property
-    def light(self) -> Job:
+    def compact(self) -> Job:
         """The job as records keep it: a prompt's text is in its own file, its digest in the record.
 
         What the task says at length is its source's to keep.
@@ -293,7 +293,7 @@ def _current_stage(task: Task, pipeline: Pipeline, passed: frozenset[tuple[str, 
     if task.done:
         return None
     if task.stage is not None:
-        return pipeline.named(task.stage) or Stage(task.stage)
+        return pipeline.find_stage(task.stage) or Stage(task.stage)
     return next((stage for stage in pipeline.stages if (task.id, stage.name) not in passed), None)
 
 
@@ -305,7 +305,7 @@ def _blocked_reason(left: list[Task], stages: dict[str, Stage | None], pipeline:
     unknown = sorted({name for task in left for name in task.depends_on if name not in stages})
     if unknown:
         return f"depends on {', '.join(unknown)}, which the plan does not have"
-    astray = sorted({task.stage for task in left if task.stage is not None and pipeline.named(task.stage) is None})
+    astray = sorted({task.stage for task in left if task.stage is not None and pipeline.find_stage(task.stage) is None})
     if astray:
         return f"in stage {', '.join(astray)}, which the pipeline does not have"
     return "each waits for another"

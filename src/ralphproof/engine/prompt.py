@@ -69,7 +69,7 @@ def send_back_notes(now: Iteration) -> tuple[str, ...]:
 
 def _failed_check_names(report: CheckReport) -> str:
     """The checks that found the work at fault, by their names; those that are held out are none of an agent's."""
-    return ", ".join(f'"{_quote_name(finding.check)}"' for finding in report.shown.faults)
+    return ", ".join(f'"{_quote_name(finding.check)}"' for finding in report.visible.faults)
 
 
 def _held_out_notes(report: CheckReport) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def compare_with_baseline(report: CheckReport, baseline: CheckReport) -> tuple[s
     return tuple(
         note
         for finding in report.failed
-        if (earlier := baseline.of(finding.check)) and (note := _compare_finding(finding, earlier))
+        if (earlier := baseline.find(finding.check)) and (note := _compare_finding(finding, earlier))
     )
 
 
@@ -109,16 +109,18 @@ def _quote_name(name: str) -> str:
 
 def iteration_notes(now: Iteration) -> tuple[str, ...]:
     """What the agent should know of its own claim, and of what it could not do or get to know."""
-    notes = [f"A completion tag in your last reply was not counted: {why}." for why in now.uncounted]
+    notes = [f"A completion tag in your last reply was not counted: {why}." for why in now.rejected_tags]
     rule = now.job.stage.claim
-    if now.illegal:
-        broken = "\n".join(f"- {fault}" for fault in now.illegal)
+    if now.plan_violations:
+        broken = "\n".join(f"- {fault}" for fault in now.plan_violations)
         said = f"The rules of the plan were not kept; what you wrote in it was put back. Do it as they allow:\n{broken}"
         return (said, *notes, *_hindrance_notes(now))
     if rule.refuses(now.claim):
         return tuple(notes)
     if now.claim is not None and not rule.accepts(now.claim):
-        notes.append(f"Your last reply said {quote_excerpt(now.claim.word)}; completion is claimed with {rule.how}.")
+        notes.append(
+            f"Your last reply said {quote_excerpt(now.claim.word)}; completion is claimed with {rule.description}."
+        )
     elif now.claim is not None and now.report.faults:
         by = _failed_check_names(now.report)
         notes.append(f"Your last reply said that the work is done. The checks say that it is not{by and f': {by}'}.")
@@ -134,12 +136,12 @@ def _hindrance_notes(now: Iteration) -> tuple[str, ...]:
         files = "".join(f"\n- {_quote_name(path)}" for path in now.change.paths[:MAX_TOUCHED_SHOWN])
         what = f"these files changed. Look at all of it again:{files}" if files else "you committed. Look at it again."
         notes.append(f"You only look in this stage, and yet {what}")
-    if now.sprung.touched:
-        touched = now.sprung.touched[:MAX_TOUCHED_SHOWN]
+    if now.tripwires.touched:
+        touched = now.tripwires.touched[:MAX_TOUCHED_SHOWN]
         rules = "\n".join(dict.fromkeys(f"- {_quote_name(one.path)} ({one.rule})" for one in touched))
         notes.append(f"You changed files that you may not change. They were put back; leave them alone:\n{rules}")
-    if now.sprung.switched:
-        before, after = (f"branch {_quote_name(name)}" if name else "no branch" for name in now.sprung.switched)
+    if now.tripwires.switched:
+        before, after = (f"branch {_quote_name(name)}" if name else "no branch" for name in now.tripwires.switched)
         notes.append(
             f"You switched from {before} to {after}. Stay there only if the task wants that; else switch back."
         )
@@ -152,7 +154,7 @@ def _hindrance_notes(now: Iteration) -> tuple[str, ...]:
     if blocked := now.turn.exit.blocked:
         hosts = "\n".join(f"- {_quote_name(host)}" for host in blocked[:MAX_DENIALS_SHOWN])
         notes.append(f"You are in a sandbox that cannot reach these hosts; do the work without them:\n{hosts}")
-    if now.turn.asked or (now.change.nothing and now.turn.text.rstrip().endswith("?")):
+    if now.turn.asked or (now.change.is_empty and now.turn.text.rstrip().endswith("?")):
         notes.append("You asked a question. Nobody is there to answer: decide yourself, and say what you decided.")
     return tuple(notes)
 
@@ -211,7 +213,7 @@ def context_block(context: PreviousIteration, rule: ClaimRule, elsewhere: tuple[
 def _claim_lines(rule: ClaimRule) -> list[str]:
     if rule.word is None or rule.marker is not None:
         return []
-    return ["", "When ALL requirements are met, output", "", f"{rule.shown}\n"]
+    return ["", "When ALL requirements are met, output", "", f"{rule.tag}\n"]
 
 
 def _file_lines(files: tuple[str, ...] | None) -> list[str]:
@@ -337,7 +339,7 @@ def fill_template(job: Job, tries: IterationCount | None = None) -> str:
         "outcome": task.outcome or "Complete the assigned task.",
         "acceptance_criteria": "\n".join(f"- [ ] {criterion}" for criterion in task.acceptance),
         "stage": stage.name, "success_criteria": stage.describes, "verification_method": stage.method,
-        "promise": stage.claim.shown, "refusal": stage.claim.refusing,
+        "promise": stage.claim.tag, "refusal": stage.claim.refusal_tag,
         "iteration": str(tries.number) if tries else "1",
         "max_iterations": str(tries.maximum) if tries and tries.maximum else "no limit",
     }  # fmt: skip
@@ -378,7 +380,7 @@ def claim_instructions(rule: ClaimRule, base: str) -> list[str]:
     known = (f"<{element}>{rule.word}</{element}>".casefold() for element in ("promise", "response"))
     if any(tag in base.casefold() for tag in known):
         return []
-    return [f"When the work is complete, end your reply with this line:\n\n{rule.shown}\n"]
+    return [f"When the work is complete, end your reply with this line:\n\n{rule.tag}\n"]
 
 
 def parse_commit_message(reply: str) -> str:

@@ -47,32 +47,32 @@ class AgentRotation:
 class ServiceOutages:
     """The services of all agents, by their place."""
 
-    outages: tuple[Outage, ...] = ()
+    by_agent: tuple[Outage, ...] = ()
 
-    def of(self, place: int) -> Outage:
-        return self.outages[place] if place < len(self.outages) else Outage()
+    def outage_at(self, place: int) -> Outage:
+        return self.by_agent[place] if place < len(self.by_agent) else Outage()
 
-    def failed(self, place: int, until: float, wait_s: float = 0.0) -> ServiceOutages:
+    def with_failure(self, place: int, until: float, wait_s: float = 0.0) -> ServiceOutages:
         """After one more failure."""
-        return self._with(place, Outage(self.of(place).failures + 1, until, wait_s))
+        return self._with(place, Outage(self.outage_at(place).failures + 1, until, wait_s))
 
-    def answered(self, place: int) -> ServiceOutages:
+    def with_answer(self, place: int) -> ServiceOutages:
         """After an answer, whatever it was."""
-        return self._with(place, Outage()) if self.of(place) != Outage() else self
+        return self._with(place, Outage()) if self.outage_at(place) != Outage() else self
 
-    def ready(self, places: tuple[int, ...], epoch_s: float) -> int | None:
+    def first_ready(self, places: tuple[int, ...], epoch_s: float) -> int | None:
         """The first of these places that may be asked now."""
-        return next((place for place in self._hopeful(places) if self.of(place).until <= epoch_s), None)
+        return next((place for place in self._hopeful(places) if self.outage_at(place).until <= epoch_s), None)
 
     def ready_at(self, places: tuple[int, ...]) -> float | None:
         """When the first of them may be asked; None where all are given up."""
-        return min((self.of(place).until for place in self._hopeful(places)), default=None)
+        return min((self.outage_at(place).until for place in self._hopeful(places)), default=None)
 
     def _hopeful(self, places: tuple[int, ...]) -> list[int]:
-        return [place for place in places if self.of(place).failures < MAX_FAILURES]
+        return [place for place in places if self.outage_at(place).failures < MAX_FAILURES]
 
     def _with(self, place: int, outage: Outage) -> ServiceOutages:
-        grown = self.outages + (Outage(),) * (place + 1 - len(self.outages))
+        grown = self.by_agent + (Outage(),) * (place + 1 - len(self.by_agent))
         return ServiceOutages((*grown[:place], outage, *grown[place + 1 :]))
 
 
@@ -89,7 +89,7 @@ class RetryClock:
     def now(self, services: ServiceOutages, epoch_s: float, monotonic_s: float) -> float:
         """Epoch seconds, or the end of a wait that has lasted long enough."""
         over = [epoch_s]
-        for outage in services.outages:
+        for outage in services.by_agent:
             if outage.until > epoch_s:
                 lasts_s = outage.wait_s or outage.until - epoch_s
                 if monotonic_s >= self._due.setdefault(outage.until, monotonic_s + lasts_s):

@@ -31,7 +31,7 @@ class HookResult:
     log: str = ""
     output: str = ""
 
-    def told(self, hook: str) -> str:
+    def failure_message(self, hook: str) -> str:
         """The failure in a sentence."""
         said = f"; it said: {self.output}" if self.output else ""
         lacking = " (the command was not found, or may not be executed)" if self.code in NOT_FOUND_CODES else ""

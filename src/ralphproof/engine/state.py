@@ -66,7 +66,7 @@ class IterationJudged:
 
     facts: Iteration
     verdict: Verdict
-    kept: bool = False
+    scm_done: bool = False
 
 
 @value
@@ -114,89 +114,116 @@ class State:
     spend: Spend = Spend()
     feedback: Feedback = Feedback()
     passed: frozenset[tuple[str, str]] = frozenset()
-    began: Snapshot = Snapshot(None, None)
-    last: Snapshot = Snapshot(None, None)
-    found: Snapshot = Snapshot(None, None)
-    empties: int = 0
+    run_start: Snapshot = Snapshot(None, None)
+    current_tree: Snapshot = Snapshot(None, None)
+    iteration_start: Snapshot = Snapshot(None, None)
+    empty_replies: int = 0
     services: ServiceOutages = ServiceOutages()
-    place: int = 0
-    thread: str | None = None
-    billed: Spent = Spent(0, Usage())
+    agent_index: int = 0
+    agent_session: str | None = None
+    session_spent: Spent = Spent(0, Usage())
     notices: int = 0
     elapsed_s: float = 0.0
-    begun: tuple[str, ...] = ()
-    unkept: bool = False
+    open_steps: tuple[str, ...] = ()
+    uncommitted: bool = False
     committed: CommitResult = CommitResult()
     began_s: float = 0.0
     labels: dict[str, Json] = {}  # noqa: RUF012 (never changed)
     baseline: CheckReport = CheckReport()
-    grounded: bool = False
-    written: frozenset[str] = frozenset()
+    baseline_saved: bool = False
+    baseline_paths: frozenset[str] = frozenset()
     warned: frozenset[str] = frozenset()
-    since: int = 1
+    pattern_start: int = 1
     rung: int = 0
-    deep: int = 0
+    debug_iteration: int = 0
     session: int = 1
-    before: Phase = BetweenIterations()
-    theirs: frozenset[str] = frozenset()
-    base: Snapshot = Snapshot(None, None)
-    words: tuple[str, ...] = ()
-    last_word: int = 0
+    phase_before_end: Phase = BetweenIterations()
+    user_paths: frozenset[str] = frozenset()
+    history_base: Snapshot = Snapshot(None, None)
+    user_messages: tuple[str, ...] = ()
+    last_user_message: int = 0
     paused: bool = False
     pauses: int = 0
-    regained: int = 0
-    unsure: bool = False
-    digest: str = ""
+    user_saves: int = 0
+    unattended: bool = False
+    prompt_digest: str = ""
     agent: str = ""
-    awaited_s: float | None = None
-    seen: Snapshot = Snapshot(None, None)
+    children_awaited_s: float | None = None
+    last_saved: Snapshot = Snapshot(None, None)
     round: int = 1
     hooks: HookProgress = HookProgress()
-    unjudged: bool = False
+    changed_since_checks: bool = False
 
     def after(self, record: told.Record) -> State:
         """The state that this record leads to."""
         match record:
             case told.RunBegan(run, tree, labels, at):
-                return replace(self, began=tree, base=tree, last=tree, seen=tree, run=run, labels=labels, began_s=at)
+                return replace(
+                    self,
+                    run_start=tree,
+                    history_base=tree,
+                    current_tree=tree,
+                    last_saved=tree,
+                    run=run,
+                    labels=labels,
+                    began_s=at,
+                )
             case (
                 told.Resumed() | told.UserChangesSaved() | told.Paused() | told.UserMessageAdded() | told.ClaimFound() | told.ChildRunsAwaited()
                 | told.ChildWorkJoined()
             ):  # fmt: skip
                 return self._after_others(record)
             case told.BaselineSaved(tree, written):
-                grounded = replace(self, grounded=True, written=frozenset(written))
-                return replace(grounded, began=tree, last=tree, found=tree, seen=tree)
+                grounded = replace(self, baseline_saved=True, baseline_paths=frozenset(written))
+                return replace(grounded, run_start=tree, current_tree=tree, iteration_start=tree, last_saved=tree)
             case told.Escalated(iteration, rung, deep):
-                return replace(self, since=iteration, rung=rung, deep=iteration if deep else self.deep)
+                return replace(
+                    self,
+                    pattern_start=iteration,
+                    rung=rung,
+                    debug_iteration=iteration if deep else self.debug_iteration,
+                )
             case told.Warned(_, what):
                 return replace(self, warned=self.warned | {what})
             case told.Picked(iteration, choice):
                 again = (AFTER_ITERATION, AFTER_RUN, *((BEFORE_ITERATION,) if iteration != self.iteration else ()))
                 picked = replace(self, phase=JobPicked(choice), iteration=iteration, turn=1)
                 picked = replace(picked, hooks=self.hooks.without(*again))
-                return replace(picked, empties=0, found=self.last, thread=None, words=(), awaited_s=None, round=1)
-            case told.TurnBegan(prompt_digest=digest, agent=agent, place=place):
-                thread = self.thread if place == self.place else None
                 return replace(
-                    self, phase=TurnRunning(self.job), place=place, thread=thread, digest=digest, agent=agent
+                    picked,
+                    empty_replies=0,
+                    iteration_start=self.current_tree,
+                    agent_session=None,
+                    user_messages=(),
+                    children_awaited_s=None,
+                    round=1,
+                )
+            case told.TurnBegan(prompt_digest=digest, agent=agent, place=place):
+                thread = self.agent_session if place == self.agent_index else None
+                return replace(
+                    self,
+                    phase=TurnRunning(self.job),
+                    agent_index=place,
+                    agent_session=thread,
+                    prompt_digest=digest,
+                    agent=agent,
                 )
             case told.TurnEnded(_, _, reply):
-                return replace(self, phase=TurnFinished(self.job, reply), spend=self.spend.plus(reply))
+                return replace(self, phase=TurnFinished(self.job, reply), spend=self.spend.plus_turn(reply))
             case told.Saved():
                 return self._saved(record)
             case told.TurnRetried():
                 return self._again(record)
             case told.CheckBegan(_, _, check):
-                return replace(self, begun=(*self.begun, check))
+                return replace(self, open_steps=(*self.open_steps, check))
             case told.CheckEnded():
                 return self._checked(record)
             case told.CheckStopped(spent=spent):
-                return replace(self, spend=self.spend.beside(Spend.of(spent)))
+                return replace(self, spend=self.spend.plus(Spend.of(spent)))
             case told.Judged():
                 return self._judged(record)
             case told.ScmBegan():
-                return replace(self, begun=(SCM_STEP,))
+                return replace(self, open_steps=(SCM_STEP,))
             case told.ScmEnded(_, committed, called):
                 return self._kept(committed, called)
             case told.HookBegan(_, hook, place, number):
@@ -207,7 +234,7 @@ class State:
                 return replace(self, notices=self.notices + 1)
             case told.RunEnded(outcome):
                 hooks = replace(self.hooks.without(BEFORE_RUN, AFTER_RUN), open=None)
-                return replace(self, phase=RunOver(outcome), before=self.phase, hooks=hooks)
+                return replace(self, phase=RunOver(outcome), phase_before_end=self.phase, hooks=hooks)
             case _:
                 assert_never(record)
 
@@ -221,11 +248,11 @@ class State:
             case told.Paused(_, number):
                 return replace(self, paused=True, pauses=number + 1)
             case told.UserMessageAdded(_, number, text):
-                return replace(self, words=(*self.words, text), last_word=number)
+                return replace(self, user_messages=(*self.user_messages, text), last_user_message=number)
             case told.ClaimFound():
                 return replace(self, phase=TurnFinished(self.job, Turn(Exit(0), taken=False)))
             case told.ChildRunsAwaited(elapsed_s=elapsed_s):
-                return replace(self, awaited_s=elapsed_s)
+                return replace(self, children_awaited_s=elapsed_s)
             case told.ChildWorkJoined():
                 return self._joined(record)
             case _:
@@ -245,10 +272,10 @@ class State:
     @property
     def attempt(self) -> int:
         """The number of this iteration among those in which an agent is asked; a claim in a file needs none."""
-        return self.history.turns + (0 if isinstance(self.phase, IterationJudged) else 1)
+        return self.history.turn_count + (0 if isinstance(self.phase, IterationJudged) else 1)
 
     @property
-    def turning(self) -> bool:
+    def turn_running(self) -> bool:
         """A turn began whose end is not recorded: it is taken up, never begun a second time."""
         return isinstance(self.phase, TurnRunning)
 
@@ -256,8 +283,8 @@ class State:
     def bill(self) -> Spend:
         """What the run has cost. A call that began and whose end is not known has cost something, nobody knows what."""
         calling = (
-            isinstance(self.before if isinstance(self.phase, RunOver) else self.phase, TurnRunning)
-            or SCM_STEP in self.begun
+            isinstance(self.phase_before_end if isinstance(self.phase, RunOver) else self.phase, TurnRunning)
+            or SCM_STEP in self.open_steps
         )
         return replace(self.spend, unpriced=self.spend.unpriced + 1) if calling else self.spend
 
@@ -277,32 +304,42 @@ class State:
 
     def _checked(self, record: told.CheckEnded) -> State:
         finding = record.finding
-        spend = self.spend.beside(Spend.of(finding.spent)) if finding.spent else self.spend
-        ended = replace(self, spend=spend, begun=tuple(check for check in self.begun if check != finding.check))
+        spend = self.spend.plus(Spend.of(finding.spent)) if finding.spent else self.spend
+        ended = replace(
+            self, spend=spend, open_steps=tuple(check for check in self.open_steps if check != finding.check)
+        )
         if record.iteration == 0:
-            return replace(ended, baseline=self.baseline.plus(finding))
-        return replace(ended, phase=Checking(replace(self.facts, report=self.facts.report.plus(finding))))
+            return replace(ended, baseline=self.baseline.with_finding(finding))
+        return replace(ended, phase=Checking(replace(self.facts, report=self.facts.report.with_finding(finding))))
 
     def _saved(self, record: told.Saved) -> State:
         facts = Iteration(
             record.iteration, self.job, self.reply, record.snapshot, record.change, CheckReport(),
             record.heard.claim, record.heard.uncounted, record.sprung, record.illegal, record.altered,
         )  # fmt: skip
-        unkept, tree = self.unkept or bool(record.change.paths), record.snapshot
-        kept = replace(self, last=tree, seen=tree, unkept=unkept, unsure=False, phase=Checking(facts))
-        return replace(kept, unjudged=False)
+        unkept, tree = self.uncommitted or bool(record.change.paths), record.snapshot
+        kept = replace(
+            self, current_tree=tree, last_saved=tree, uncommitted=unkept, unattended=False, phase=Checking(facts)
+        )
+        return replace(kept, changed_since_checks=False)
 
     def _resumed(self, record: told.Resumed) -> State:
         """Where it stood. After an end, who waited goes on; what a limit or the settings had stopped is tried anew."""
         labels = self.labels if record.sandbox is None else {**self.labels, "sandbox": record.sandbox}
-        taken = replace(self, session=record.session, elapsed_s=record.elapsed_s, unsure=True, labels=labels)
+        taken = replace(self, session=record.session, elapsed_s=record.elapsed_s, unattended=True, labels=labels)
         if not isinstance(self.phase, RunOver):
             return taken
-        open_again = replace(taken, phase=self.before, services=ServiceOutages(), empties=0)
+        open_again = replace(taken, phase=self.phase_before_end, services=ServiceOutages(), empty_replies=0)
         open_again = replace(open_again, hooks=replace(self.hooks, failed=None))
-        match self.before:
+        match self.phase_before_end:
             case Checking(facts) if isinstance(classify_fault(facts.turn), ConfigFault):
-                return replace(open_again, phase=JobPicked(facts.job), turn=self.turn + 1, round=1, last=self.found)
+                return replace(
+                    open_again,
+                    phase=JobPicked(facts.job),
+                    turn=self.turn + 1,
+                    round=1,
+                    current_tree=self.iteration_start,
+                )
             case IterationJudged(facts, Stopped()):
                 return replace(open_again, phase=Checking(facts), history=History(self.history.iterations[:-1]))
             case IterationJudged(_, Waiting()):
@@ -314,8 +351,8 @@ class State:
         """What changes from here on is the agent's again; a commit that the user made meanwhile is no rewriting."""
         tree = record.snapshot
         regained = replace(
-            self, base=self.base if tree.head == self.seen.head else tree, seen=tree, unsure=False, paused=False,
-            theirs=self.theirs.union(record.paths), regained=record.number + 1,
+            self, history_base=self.history_base if tree.head == self.last_saved.head else tree, last_saved=tree, unattended=False, paused=False,
+            user_paths=self.user_paths.union(record.paths), user_saves=record.number + 1,
         )  # fmt: skip
         return regained._onto(tree, bool(record.paths), record.replanned)
 
@@ -325,61 +362,76 @@ class State:
             case Checking(facts) if changed:
                 return self._looked_at_anew(replace(facts, snapshot=tree))
             case Checking():
-                return replace(self, last=tree)
+                return replace(self, current_tree=tree)
             case JobPicked() if self.turn > 1:  # what all turns of an iteration changed is measured together
-                return replace(self, unjudged=self.unjudged or changed)
+                return replace(self, changed_since_checks=self.changed_since_checks or changed)
             case phase:
                 anew = replanned and isinstance(phase, JobPicked)
-                onto = replace(self, unjudged=self.unjudged or changed, phase=BetweenIterations() if anew else phase)
-                return replace(onto, last=tree, found=tree)
+                onto = replace(
+                    self,
+                    changed_since_checks=self.changed_since_checks or changed,
+                    phase=BetweenIterations() if anew else phase,
+                )
+                return replace(onto, current_tree=tree, iteration_start=tree)
 
     def _hooked(self, record: told.HookEnded) -> State:
         """What a hook changed is not the agent's work. Before the first turn it can only be the user's own."""
         known = replace(self, hooks=self.hooks.ended(record.hook, record.place, record.result))
         if (tree := record.snapshot) is None:
             return known
-        base = self.base if tree.head == self.seen.head else tree
-        known = replace(known, base=base, seen=tree, regained=self.regained + record.replanned)
-        if self.asked:
+        base = self.history_base if tree.head == self.last_saved.head else tree
+        known = replace(known, history_base=base, last_saved=tree, user_saves=self.user_saves + record.replanned)
+        if self.agent_started:
             known = replace(known, hooks=replace(known.hooks, paths=known.hooks.paths.union(record.paths)))
         else:
-            known = replace(known, theirs=self.theirs.union(record.paths))
+            known = replace(known, user_paths=self.user_paths.union(record.paths))
         return known._onto(tree, bool(record.paths), record.replanned)
 
     @property
-    def asked(self) -> bool:
+    def agent_started(self) -> bool:
         """Whether an agent was ever started in this run."""
-        return bool(self.digest)
+        return bool(self.prompt_digest)
 
     def _joined(self, record: told.ChildWorkJoined) -> State:
         snapshot, change, sprung = record.snapshot, record.change, record.sprung
-        facts = replace(self.facts, snapshot=snapshot, change=change, sprung=sprung)
-        facts = replace(facts, illegal=record.illegal, altered=record.altered)
-        joined = replace(self, unkept=self.unkept or bool(change.paths), awaited_s=None, seen=snapshot)
+        facts = replace(self.facts, snapshot=snapshot, change=change, tripwires=sprung)
+        facts = replace(facts, plan_violations=record.illegal, altered_inputs=record.altered)
+        joined = replace(
+            self, uncommitted=self.uncommitted or bool(change.paths), children_awaited_s=None, last_saved=snapshot
+        )
         return joined._looked_at_anew(facts)
 
     def _looked_at_anew(self, facts: Iteration) -> State:
         """The tree is another one than the checks saw: what they said of that one says nothing of this."""
-        round = self.round + (1 if facts.report.findings or self.begun else 0)
+        round = self.round + (1 if facts.report.findings or self.open_steps else 0)
         blank = Checking(replace(facts, report=CheckReport()))
-        return replace(self, phase=blank, last=facts.snapshot, round=round, begun=())
+        return replace(self, phase=blank, current_tree=facts.snapshot, round=round, open_steps=())
 
     def _again(self, record: told.TurnRetried) -> State:
-        again = replace(self, phase=JobPicked(self.job), turn=record.turn + 1, round=1, last=self.found)
+        again = replace(
+            self, phase=JobPicked(self.job), turn=record.turn + 1, round=1, current_tree=self.iteration_start
+        )
         if record.empty:
-            return replace(again, empties=self.empties + 1, services=self.services.answered(self.place), thread=None)
-        reply, services = self.facts.turn, self.services.failed(self.place, record.until, record.wait_s)
+            return replace(
+                again,
+                empty_replies=self.empty_replies + 1,
+                services=self.services.with_answer(self.agent_index),
+                agent_session=None,
+            )
+        reply, services = self.facts.turn, self.services.with_failure(self.agent_index, record.until, record.wait_s)
         if not reply.session or not reply.tools:  # nothing in it is worth going on with
-            return replace(again, services=services, thread=None)
-        billed = self.billed.plus(reply.spent) if reply.session == self.thread else reply.spent
-        return replace(again, services=services, thread=reply.session, billed=billed)
+            return replace(again, services=services, agent_session=None)
+        billed = self.session_spent.plus(reply.spent) if reply.session == self.agent_session else reply.spent
+        return replace(again, services=services, agent_session=reply.session, session_spent=billed)
 
     def _kept(self, committed: CommitResult, called: Turn | None) -> State:
         """Our own commit is no work of the agent's: the next change is measured from behind it."""
-        last = replace(self.last, head=committed.commit) if committed.commit else self.last
-        spend = self.spend.plus(called) if called else self.spend
-        phase, unkept = replace(self.phase, kept=True), self.unkept and bool(committed.error)
-        return replace(self, phase=phase, spend=spend, begun=(), last=last, unkept=unkept, committed=committed)
+        last = replace(self.current_tree, head=committed.commit) if committed.commit else self.current_tree
+        spend = self.spend.plus_turn(called) if called else self.spend
+        phase, unkept = replace(self.phase, scm_done=True), self.uncommitted and bool(committed.error)
+        return replace(
+            self, phase=phase, spend=spend, open_steps=(), current_tree=last, uncommitted=unkept, committed=committed
+        )
 
     def _judged(self, record: told.Judged) -> State:
         facts, verdict = self.facts, record.verdict
@@ -388,8 +440,8 @@ class State:
             passed -= {(facts.job.task.id, stage) for stage in verdict.reopened}
         feedback = verdict.feedback if isinstance(verdict, Retry | SentBack) else Feedback()
         return replace(
-            self, phase=IterationJudged(facts, verdict), history=self.history.plus(facts), passed=passed, feedback=feedback,
-            elapsed_s=record.elapsed_s, services=self.services.answered(self.place),
+            self, phase=IterationJudged(facts, verdict), history=self.history.with_iteration(facts), passed=passed, feedback=feedback,
+            elapsed_s=record.elapsed_s, services=self.services.with_answer(self.agent_index),
             hooks=self.hooks.without(AFTER_ITERATION),
         )  # fmt: skip
 
@@ -413,4 +465,4 @@ def count_begun_iterations(state: State) -> int:
             begun = state.turn > 1
         case phase:
             begun = isinstance(phase, TurnRunning)
-    return state.history.turns + begun
+    return state.history.turn_count + begun

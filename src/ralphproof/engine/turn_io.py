@@ -30,7 +30,7 @@ class RecordWriter:
     """Where a run stands, and the records of it that are not durable yet."""
 
     def __init__(self, run: str, world: LoopEnvironment, state: State) -> None:
-        self.id, self.world, self.state = run, world, state
+        self.id, self.environment, self.state = run, world, state
         self._pending: list[Record] = []
 
     def notice(self, message: str) -> None:
@@ -45,9 +45,9 @@ class RecordWriter:
         """Make what was told durable, then visible. Called before anything else touches the world."""
         records, self._pending = tuple(self._pending), []
         if records:
-            self.world.ledger.append(self.id, records)
+            self.environment.ledger.append(self.id, records)
         for record in records:
-            self.world.show(record)
+            self.environment.notify_record(record)
 
 
 # How an agent is asked: the prompt, what it is handed, and what it answers; and how checks are.
@@ -88,17 +88,19 @@ class TurnRunner(RecordWriter):
     def _composed(self, job: Job) -> str:
         """The prompt for a job; its task's text, which records leave out, comes from the plan."""
         state, rules = self.state, self.rules
-        plan = self._plan = self.world.plan.read()  # anew: the prompt file may have been edited since it was picked
+        plan = self._plan = (
+            self.environment.plan.read()
+        )  # anew: the prompt file may have been edited since it was picked
         self._tell_edited(plan.digest)
         task = next((known for known in plan.tasks if known.id == job.task.id), job.task)
-        whole = replace(job, task=task, stage=rules.pipeline.named(job.stage.name) or job.stage)
+        whole = replace(job, task=task, stage=rules.pipeline.find_stage(job.stage.name) or job.stage)
         count = IterationCount(state.attempt, rules.limits.budget.iterations) if rules.show_count else None
-        tries = IterationCount(state.history.tried(job) + 1, whole.stage.max_iterations)
-        advice = rules.deep_debug if state.deep == state.iteration else ""
+        tries = IterationCount(state.history.attempts(job) + 1, whole.stage.max_iterations)
+        advice = rules.debug_advice if state.debug_iteration == state.iteration else ""
         if rules.limits.protect_tests and whole.stage.edits and task.prompt.strip():
             advice = f"{FIXED_TESTS_NOTE}\n\n{advice}".strip()
         return compose_prompt(
-            whole, state.feedback, count, self._context(), advice, state.words, tries, self._exports()
+            whole, state.feedback, count, self._context(), advice, state.user_messages, tries, self._exports()
         )
 
     def _tell_edited(self, digest: str) -> None:
@@ -106,7 +108,7 @@ class TurnRunner(RecordWriter):
         before, during = self._edition
         self._edition = digest, self.state.iteration
         if before and before != digest:
-            name = self.world.prompt_file or "the prompt file"
+            name = self.environment.prompt_file or "the prompt file"
             self.notice(f"{name} changed during iteration {during}; used from now on")
 
     def _tell_looking(self) -> None:
@@ -119,16 +121,16 @@ class TurnRunner(RecordWriter):
 
     def _take_words(self) -> None:
         """What the user said since the last prompt goes into this one."""
-        for number, text in self.world.ledger.words(self.id, self.state.last_word):
+        for number, text in self.environment.ledger.user_messages(self.id, self.state.last_user_message):
             self._tell(UserMessageAdded(self.state.iteration, number, text))
 
     def _mark(self) -> None:
         """What somebody changed since the last turn is no agent's doing, and a refused claim is none any more."""
         self._put_refused_away()
-        self.world.notebook.begin(self.state.attempt, self.state.job, self.state.history.window)
+        self.environment.editable_plan.begin_turn(self.state.attempt, self.state.job, self.state.history.context_window)
         self._arm("children")
         if self.state.turn == 1:  # all turns of an iteration together make its change
-            self.world.workspace.mark()
+            self.environment.workspace.mark_iteration_start()
 
     def _put_refused_away(self) -> None:
         """A marker whose claim was judged, and did not end the run, would be found after the next turn again."""
@@ -136,28 +138,30 @@ class TurnRunner(RecordWriter):
         claim = latest.claim if latest else None
         if latest is None or claim is None or claim.waiting or not latest.job.stage.claim.accepts(claim):
             return
-        for name in self.world.refuse(claim.stamp) if claim.stamp else ():
+        for name in self.environment.set_aside_claim(claim.stamp) if claim.stamp else ():
             self.notice(f"{claim.word} was refused, and put away as {name}; the agent may claim anew")
 
     def _arm(self, name: str) -> None:
         """Set the tripwires. What runs of its own touched meanwhile is put back first: they know no better than it."""
-        if self.world.family.stirred():
-            sprung = self.world.wires.sprung(turn_file_name(f"{name}_{self.state.iteration:03d}", self.state.turn))
+        if self.environment.child_runs.has_activity():
+            sprung = self.environment.tripwires.check_and_restore(
+                turn_file_name(f"{name}_{self.state.iteration:03d}", self.state.turn)
+            )
             if sprung.touched:
                 paths = ", ".join(f"{one.path} ({one.trouble or one.rule})" for one in sprung.touched)
                 self.notice(f"runs of its own changed what no agent may change; it was put back: {paths}")
-        for remark in self.world.wires.arm():
+        for remark in self.environment.tripwires.start_watching():
             self.notice(remark)
 
     def _context(self) -> PreviousIteration | None:
         """What the iteration before did, where prompts are to tell it."""
-        if not self.rules.context or not self.state.history.iterations:
+        if not self.rules.show_previous or not self.state.history.iterations:
             return None
         last = self.state.history.latest
         files = tuple(path for path in last.change.paths if path not in last.change.older)
-        commits = self.world.workspace.log(MAX_COMMITS_SHOWN)
+        commits = self.environment.workspace.log(MAX_COMMITS_SHOWN)
         known = files if last.change.known else None
-        return PreviousIteration(self.state.iteration, known, commits, last.report.shown, describe_last_error(last))
+        return PreviousIteration(self.state.iteration, known, commits, last.report.visible, describe_last_error(last))
 
     def _exports(self, iterations: int | None = None) -> dict[str, str]:
         """What agents, hooks, and prompts that ask for it are told of where the run stands: in an iteration, or after
@@ -174,17 +178,17 @@ class TurnRunner(RecordWriter):
         rules, exports = self.rules, self._exports()
         left_s = (rules.limits.budget.seconds or float("inf")) - self._now().elapsed_s
         timeout_s = max(min(rules.agent_timeout_s, left_s), 0.1)
-        return self.world.brief(prompt, prompt_name, name, exports, timeout_s, rules.agent_idle_s, stream)
+        return self.environment.turn_input(prompt, prompt_name, name, exports, timeout_s, rules.agent_idle_s, stream)
 
     def _reply(self, agent: Agent, brief: TurnInput) -> Turn:
         """The agent's answer. What it cost is booked before anything else follows from it."""
         self._flush()
-        eyes = TurnMonitor(self.world, self._left(brief.mark), brief.idle_s, call=brief.mark)
-        reply = agent.take_turn(brief, self.world.sandbox, eyes)
+        eyes = TurnMonitor(self.environment, self._left(brief.call_id), brief.idle_s, call=brief.call_id)
+        reply = agent.take_turn(brief, self.environment.sandbox, eyes)
         if reply.exit.why != "unstartable":
-            self._unbooked.append((brief.mark, reply.spent, self.world.clock.epoch(), brief.mark))
+            self._unbooked.append((brief.call_id, reply.spent, self.environment.clock.epoch(), brief.call_id))
             self._doubt = self._book()
-        if reply.exit.why in ("stopped", "killed") and eyes.over:
+        if reply.exit.why in ("stopped", "killed") and eyes.overspent:
             return replace(reply, error="the agent was ended: it has spent all that it may")
         if reply.exit.why == "timeout" and brief.timeout_s < self.rules.agent_timeout_s:
             return replace(reply, error="the agent was ended: the run's time is up (limits.maxMinutes)")
@@ -194,8 +198,8 @@ class TurnRunner(RecordWriter):
         """Count what was spent. Where that fails, why: the agent's work must be saved before the run ends over it."""
         try:
             while self._unbooked:
-                self.world.purse.book(self.id, *self._unbooked[0])
-                self.world.kitty.settle(self.id, self._unbooked[0][1])
+                self.environment.daily_spend.book(self.id, *self._unbooked[0])
+                self.environment.shared_budget.record_call(self.id, self._unbooked[0][1])
                 del self._unbooked[0]
         except RalphError as error:
             return str(error)
@@ -207,12 +211,14 @@ class TurnRunner(RecordWriter):
 
         self._book()
         own = replace(outcome, spend=self.state.bill)  # children have figures of their own
-        metrics = compute_run_metrics(self.state, own, self.world.clock.epoch(), self.world.notebook.reviewed())
-        return replace(metrics, saved_micro_usd=self.world.saved(self.state.history))
+        metrics = compute_run_metrics(
+            self.state, own, self.environment.clock.epoch(), self.environment.editable_plan.story_reviews()
+        )
+        return replace(metrics, saved_micro_usd=self.environment.model_savings(self.state.history))
 
     def _left(self, call: str) -> RemainingBudget:
         """What may still be spent, by this run and by all of today's. What a call has spent already is part of that."""
-        spend = self.state.spend.beside(self.world.family.look().spend)
+        spend = self.state.spend.plus(self.environment.child_runs.status().spend)
         return RemainingBudget.of(self.rules.limits.budget, spend, self._day(call))
 
     def _ask(self, checks: tuple[str, ...]) -> None:
@@ -220,16 +226,16 @@ class TurnRunner(RecordWriter):
 
         What another one has found out about the same tree is not asked again.
         """
-        looked, world = self._inspection(), self.world
+        looked, world = self._inspection(), self.environment
         for check in checks:
-            if check not in self.state.begun:
+            if check not in self.state.open_steps:
                 self._tell(CheckBegan(looked.iteration, looked.turn, check, looked.round))
         known = {check: finding for check in checks if (finding := self._known(world.checks[check]))}
         self._flush()
         open_ones = tuple(world.checks[check] for check in checks if check not in known)
         judging = bool(open_ones) and not set(checks).isdisjoint(self.state.job.stage.judges)
         answers = (
-            self._judgements(open_ones, looked) if judging else world.together(open_ones, looked, TurnMonitor(world))
+            self._judgements(open_ones, looked) if judging else world.run_checks(open_ones, looked, TurnMonitor(world))
         )
         for finding in (*known.values(), *answers):
             self._found(looked, finding)
@@ -238,7 +244,7 @@ class TurnRunner(RecordWriter):
 
     def _settle_judges(self) -> None:
         try:
-            self.world.purse.settle(self.id, judging_call_id(self.id))
+            self.environment.daily_spend.close_call(self.id, judging_call_id(self.id))
         except RalphError:
             pass  # a little more than they cost counts, until they are next asked
 
@@ -247,12 +253,12 @@ class TurnRunner(RecordWriter):
 
         Where the tree is not as it was when they were asked, their answer is of another one than is there now.
         """
-        world, seconds, call = self.world, self.rules.limits.budget.seconds, judging_call_id(self.id)
+        world, seconds, call = self.environment, self.rules.limits.budget.seconds, judging_call_id(self.id)
         left = self._left(call)
         eyes = TurnMonitor(world, left, until_s=float("inf") if seconds is None else self._began_s + seconds, call=call)
         name = f"{looked.iteration}-judged"
         before = world.workspace.save(self.id, name)
-        found = world.together(judges, replace(looked, left_micro_usd=left.micro_usd), eyes)
+        found = world.run_checks(judges, replace(looked, max_micro_usd=left.micro_usd), eyes)
         after = world.workspace.save(self.id, name)
         moved = world.workspace.change(before, after).paths if before.id and after.id else ()
         if not moved:
@@ -270,7 +276,7 @@ class TurnRunner(RecordWriter):
         stopped = finding.why == "stopped" and self._ending
         if spent is not None:
             mark = judge_call_id(self.id, *place, looked.round, finding.check, session if stopped else None)
-            self._unbooked.append((mark, spent, self.world.clock.epoch(), judging_call_id(self.id)))
+            self._unbooked.append((mark, spent, self.environment.clock.epoch(), judging_call_id(self.id)))
             self._doubt = self._book()
         if not stopped:
             self._tell(CheckEnded(*place, finding, looked.round))
@@ -280,16 +286,16 @@ class TurnRunner(RecordWriter):
     @property
     def _ending(self) -> bool:
         """Whether somebody wants that what runs ends."""
-        return bool(self.world.clock.wish())
+        return bool(self.environment.clock.stop_reason())
 
     def _inspection(self) -> Inspection:
         state = self.state
         if isinstance(state.phase, JobPicked):
-            return Inspection(0, 1, "", state.last, Change(), state.round, None, state.last)
+            return Inspection(0, 1, "", state.current_tree, Change(), state.round, None, state.current_tree)
         facts = state.facts
         return Inspection(
             state.iteration, state.turn, facts.turn.text, facts.snapshot, facts.change, state.round, facts.claim,
-            self.world.origin or state.began,
+            self.environment.task_base or state.run_start,
         )  # fmt: skip
 
     def _known(self, check: Check) -> Finding | None:
@@ -309,7 +315,7 @@ class TurnRunner(RecordWriter):
             return ParsedClaim(
                 None, (*heard.uncounted, f"{quote_excerpt(planned.word)} was said in a turn that failed")
             )
-        if claim := planned or self.world.marker(self.state.attempt):
+        if claim := planned or self.environment.find_claim(self.state.attempt):
             return ParsedClaim(claim, heard.uncounted)
         if self.rules.wait_code is not None and (reply.exit.why, reply.exit.code) == ("exit", self.rules.wait_code):
             return ParsedClaim(Claim(f"exit code {reply.exit.code}", waiting=True, source="exit"), heard.uncounted)
@@ -320,23 +326,29 @@ class TurnRunner(RecordWriter):
         )
 
     def _now(self) -> RunConditions:
-        clock, now_s = self.world.clock, self.world.clock.monotonic()
+        clock, now_s = self.environment.clock, self.environment.clock.monotonic()
         epoch_s = self._waits.now(self.state.services, clock.epoch(), now_s)
-        return RunConditions(now_s - self._began_s, epoch_s, clock.wish(), ended=bool(self._ended_ns))
+        return RunConditions(
+            now_s - self._began_s, epoch_s, clock.stop_reason(), open_command_ended=bool(self._ended_ns)
+        )
 
-    def looked(self) -> RunConditions:
+    def conditions(self) -> RunConditions:
         """The present, with whatever else the next step may depend on."""
         now, phase = self._now(), self.state.phase
         if not isinstance(phase, JobPicked | Checking | IterationJudged):
             return now
-        now = replace(now, day=self._day(), children=self.world.family.look())
+        now = replace(now, day=self._day(), children=self.environment.child_runs.status())
         if not isinstance(phase, JobPicked):
             return now
-        return replace(now, paused=self.world.clock.paused(), claim=self.world.marker(0))
+        return replace(now, paused=self.environment.clock.paused(), claim=self.environment.find_claim(0))
 
     def _day(self, call: str = "") -> DaySpend:
-        together = self.world.kitty.together()
+        together = self.environment.shared_budget.total()
         if self.rules.limits.budget.daily_micro_usd is None:
-            return DaySpend(together=together)
-        day = DaySpend(0, self._doubt) if self._doubt else self.world.purse.day(self.world.clock.epoch(), call)
-        return replace(day, together=together)
+            return DaySpend(shared=together)
+        day = (
+            DaySpend(0, self._doubt)
+            if self._doubt
+            else self.environment.daily_spend.day_spend(self.environment.clock.epoch(), call)
+        )
+        return replace(day, shared=together)

@@ -39,7 +39,7 @@ class WeakenedCheck:
     hollow: bool = False
 
     @property
-    def told(self) -> str:
+    def message(self) -> str:
         return f"{self.check}: {self.what}"
 
 
@@ -52,7 +52,7 @@ def find_weakened_checks(report: CheckReport, baseline: CheckReport) -> tuple[We
     """
     found: list[WeakenedCheck] = []
     for finding in report.findings:
-        earlier = baseline.of(finding.check) or _baseline_finding(finding, baseline)
+        earlier = baseline.find(finding.check) or _baseline_finding(finding, baseline)
         if not finding.passed or earlier is None or earlier.tests is None:
             continue
         if finding.tests and finding.tests.failed and not (earlier.passed and earlier.tests.failed):
@@ -203,5 +203,5 @@ def count_flaky_failures(
     """
     if not finding.passed or not (finding.rule or finding.judged):
         return finding.flaky if finding.passed else 0
-    looks = [report.of(finding.check) for known, report in earlier if tree is not None and known == tree]
+    looks = [report.find(finding.check) for known, report in earlier if tree is not None and known == tree]
     return finding.flaky + sum(one is not None and not one.passed and not one.errored for one in looks)

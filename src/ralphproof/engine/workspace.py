@@ -43,13 +43,13 @@ class Change:
     kept: str = ""  # where the history is that the run began on, and how to have it, where it was rewritten
 
     @property
-    def own(self) -> tuple[str, ...]:
+    def agent_paths(self) -> tuple[str, ...]:
         """The paths that the iteration's agent touched."""
         older = {*self.older}
         return tuple(path for path in self.paths if path not in older)
 
     @property
-    def nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """The iteration changed no file and committed nothing, as far as we know: and we do know."""
         return self.same_tree and not self.committed
 
@@ -124,8 +124,8 @@ class CommitRequest:
     message: str
     began: Snapshot
     now: Snapshot
-    theirs: tuple[str, ...] = ()
-    ours: tuple[str, ...] = ()
+    user_paths: tuple[str, ...] = ()
+    loop_paths: tuple[str, ...] = ()
 
 
 class Workspace(Protocol):
@@ -137,19 +137,19 @@ class Workspace(Protocol):
     def begin(self, run: str) -> Snapshot:
         """Save the tree as the run finds it, the user's uncommitted work included."""
 
-    def mark(self) -> None:
+    def mark_iteration_start(self) -> None:
         """An iteration begins: `change` tells what was touched from now on from what was touched before."""
 
-    def stirred(self) -> bool:
+    def has_activity(self) -> bool:
         """Whether files were touched since the mark, or since this was last asked."""
 
-    def later(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
+    def changed_since(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
         """Those of the paths that were last touched after this instant; for a deleted one its folder tells."""
 
     def save(self, run: str, name: str) -> Snapshot:
         """Save the tree now, under this name of the run."""
 
-    def saved(self, run: str, name: str) -> Snapshot | None:
+    def find_snapshot(self, run: str, name: str) -> Snapshot | None:
         """What was saved under this name of the run before, by whichever process; None where nothing is."""
 
     def change(self, before: Snapshot, after: Snapshot) -> Change:
@@ -174,22 +174,22 @@ class Workspace(Protocol):
 class Tripwires(Protocol):
     """Watches what no agent may change: by content, whatever git says of it."""
 
-    def arm(self) -> tuple[str, ...]:
+    def start_watching(self) -> tuple[str, ...]:
         """An iteration begins: remember what is watched as it now is, out of the agent's reach, durably.
 
         Returned is what the user must know of that.
         """
 
-    def kept(self) -> str:
+    def history_backup(self) -> str:
         """Where the history that the run began on is, looked up now, and how to have it; empty where it is nowhere."""
 
-    def damage(self) -> str:
+    def repository_damage(self) -> str:
         """Why no work counts on the repository as it now is, and how to have it back as it was."""
 
-    def parting(self) -> tuple[str, ...]:
+    def final_warnings(self) -> tuple[str, ...]:
         """The same to be said at the end of the run, if it was not said before."""
 
-    def sprung(self, name: str) -> TripwireReport:
+    def check_and_restore(self, name: str) -> TripwireReport:
         """What changed since. It is put back, and the attempt kept as a patch of this name.
 
         Asked again under the same name, after a crash in the middle of it too, this ends with the same answer.
@@ -202,19 +202,19 @@ class Tripwires(Protocol):
 class NoTripwires:
     """No tripwires."""
 
-    def arm(self) -> tuple[str, ...]:
+    def start_watching(self) -> tuple[str, ...]:
         return ()
 
-    def kept(self) -> str:
+    def history_backup(self) -> str:
         return ""
 
-    def damage(self) -> str:
+    def repository_damage(self) -> str:
         return ""
 
-    def parting(self) -> tuple[str, ...]:
+    def final_warnings(self) -> tuple[str, ...]:
         return ()
 
-    def sprung(self, name: str) -> TripwireReport:
+    def check_and_restore(self, name: str) -> TripwireReport:
         return TripwireReport()
 
     def discard(self) -> None:
@@ -224,7 +224,7 @@ class NoTripwires:
 class Scm(Protocol):
     """Keeps passed work where the user keeps theirs."""
 
-    def keep(self, work: CommitRequest, watch: CommandWatcher) -> CommitResult:
+    def commit(self, work: CommitRequest, watch: CommandWatcher) -> CommitResult:
         """Commit exactly what the run changed, then whatever else was asked for.
 
         What was begun for this iteration before is not begun again: its end is told.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 async def signal_governor(client: Client, event: dict[str, Any]) -> None:
     """Signal the governor; where none is at work, begin one with this word."""
-    given = {"tempo": event.get("tempo")}
+    given = {"timing": event.get("timing")}
     await client.start_workflow(
         GovernorWorkflow.run,
         given,
@@ -68,9 +68,9 @@ async def submit_loops(client: Client, submission: FleetSubmission) -> None:
             f"{len(submission.loops)} loops are {size >> 10} KiB in words, and a server takes {MAX_CALL_BYTES >> 10}; "
             "hand them in in several parts"
         )
-    about = {name: given[name] for name in ("submission", "submitter", "allowance", "tempo")}
+    about = {name: given[name] for name in ("submission", "submitter", "allowance", "timing")}
     await signal_governor(client, {"what": "bounded", **about})
-    loops = [{"loop": one["order"]["loop"], **one["memo"]} for one in given["loops"]]
+    loops = [{"loop": one["spec"]["loop"], **one["memo"]} for one in given["loops"]]
     memo = {"submission": submission.id, "each": loops}  # so they are known before a worker begins them
     try:
         await client.start_workflow(
@@ -120,12 +120,18 @@ async def _waiting_loops(client: Client, memo: Any, status: WorkflowExecutionSta
     if status == WorkflowExecutionStatus.COMPLETED:
         ends = {one["loop"]: one for one in await wait_for_submission(client, memo["submission"])}
     elif status != RUNNING:
-        gone = LoopProgress().ended(
+        gone = LoopProgress().with_end(
             failed_end(f"not begun: its submission is {status.name.lower() if status else 'gone'}")
         )
-        ends = {about["loop"]: gone.shown for about in memo.get("each", ())}
+        ends = {about["loop"]: gone.published for about in memo.get("each", ())}
     return [
-        {"running": status == RUNNING, "submission": memo["submission"], **about, "trouble": "", **LoopProgress().shown}
+        {
+            "running": status == RUNNING,
+            "submission": memo["submission"],
+            **about,
+            "trouble": "",
+            **LoopProgress().published,
+        }
         | ends.get(about["loop"], {})
         for about in memo.get("each", ())
     ]
@@ -155,12 +161,12 @@ async def _find_waiting_loop(client: Client, name: str) -> dict[str, Any]:
 
 
 def _loop_json(id: str, status: WorkflowExecutionStatus | None, memo: Any) -> dict[str, Any]:
-    progress = dict(memo.get("progress") or LoopProgress().shown)
+    progress = dict(memo.get("progress") or LoopProgress().published)
     if status != RUNNING and not progress["status"]:
         progress = (
             LoopProgress()
-            .ended(failed_end(f"the loop's workflow is {status.name.lower() if status else 'gone'}"))
-            .shown
+            .with_end(failed_end(f"the loop's workflow is {status.name.lower() if status else 'gone'}"))
+            .published
         )
     about = {name: memo.get(name, "") for name in ("title", "submitter", "submission", "artifacts")}
     return {"loop": id.removeprefix("ralph-"), "running": status == RUNNING, **about, "trouble": "", **progress}
@@ -205,7 +211,7 @@ async def query_governor(client: Client) -> Governor | None:
     """What the governor knows; None where there is none."""
     handle = client.get_workflow_handle_for(GovernorWorkflow.run, GOVERNOR_ID)
     try:
-        told: dict[str, Any] = await handle.query(GovernorWorkflow.books)
+        told: dict[str, Any] = await handle.query(GovernorWorkflow.state)
     except RPCError:
         return None
     governor: Governor = unpack(told["governor"])

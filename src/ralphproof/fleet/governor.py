@@ -38,14 +38,14 @@ class Allowance:
 
 @value
 class TurnRequest:
-    """A loop asks to take its turn of this `number`; `wish` is all that it may still spend, None: no end to it."""
+    """A loop asks to take its turn of this `number`; `budget` is all that it may still spend, None: no end to it."""
 
     loop: str
     number: int
     submission: str
     submitter: str
     agent: str
-    wish: int | None = None
+    budget: int | None = None
     asked: int = 0  # its place in the line, given by the governor
 
 
@@ -53,7 +53,7 @@ class TurnRequest:
 class TurnPermit:
     """A turn that may be taken. `reserved` is set aside for it, None: nothing bounds it; `spent` is the last told."""
 
-    want: TurnRequest
+    request: TurnRequest
     reserved: int | None
     at: float
     spent: int = 0
@@ -111,8 +111,16 @@ class PermitRound:
     """A round over a governor's wishes at a moment. `through` is called once; the fields are then as it left them."""
 
     def __init__(self, governor: Governor, now: float) -> None:
-        self.wants, self.held, self.over = dict(governor.wants), dict(governor.held), dict(governor.over)
-        self.served, self.starts, self.turns = dict(governor.served), dict(governor.starts), governor.turns
+        self.requests, self.permits, self.last_settled = (
+            dict(governor.requests),
+            dict(governor.permits),
+            dict(governor.last_settled),
+        )
+        self.last_served, self.recent_starts, self.turns = (
+            dict(governor.last_served),
+            dict(governor.recent_starts),
+            governor.turns,
+        )
         self._governor, self._now, self._day = governor, now, str(utc_day(now))
         self._queues: dict[tuple[str, str, str], Queue] = {}
         self._lines: dict[str, list[tuple[int, int, str, str]]] = {}  # by submitter: served, asked, submission, agent
@@ -121,29 +129,29 @@ class PermitRound:
         self._submitters: dict[str, list[int]] = {}
         self._agents: dict[str, list[int]] = {}
         self._stopped: set[str] = set()
-        for permit in self.held.values():
+        for permit in self.permits.values():
             self._count(permit)
 
-    def through(self) -> tuple[PermitAnswer, ...]:
+    def run(self) -> tuple[PermitAnswer, ...]:
         """Give out all turns that may be taken. Submitters take theirs in rotation, then their submissions."""
-        self._line_up()
+        self._build_queues()
         heads = [self._head(submitter) for submitter in self._lines]
         heapify(heads)
         answers: list[PermitAnswer] = []
-        while heads and not self._full():
+        while heads and not self._is_full():
             submitter = heappop(heads)[-1]
-            if answer := self._first(submitter):
+            if answer := self._answer_first(submitter):
                 answers.append(answer)
             if self._lines[submitter]:
                 heappush(heads, self._head(submitter))
         return tuple(answers)
 
-    def _line_up(self) -> None:
-        for want in sorted(self.wants.values(), key=attrgetter("asked"), reverse=True):
-            key = want.submitter, want.submission, want.agent
+    def _build_queues(self) -> None:
+        for request in sorted(self.requests.values(), key=attrgetter("asked"), reverse=True):
+            key = request.submitter, request.submission, request.agent
             if (queue := self._queues.get(key)) is None:
                 queue = self._queues[key] = []
-            queue.append(want)
+            queue.append(request)
         for submitter, submission, agent in self._queues:
             self._lines.setdefault(submitter, []).append(self._place(submitter, submission, agent))
         for lines in self._lines.values():
@@ -151,7 +159,7 @@ class PermitRound:
 
     def _place(self, submitter: str, submission: str, agent: str) -> tuple[int, int, str, str]:
         asked = self._queues[submitter, submission, agent][-1].asked
-        return self.served.get(submission_account(submission), 0), asked, submission, agent
+        return self.last_served.get(submission_account(submission), 0), asked, submission, agent
 
     def _head(self, submitter: str) -> tuple[int, int, int, str]:
         """Where a submitter stands, by the first of its lines: each line's place is looked up when it is first."""
@@ -159,87 +167,87 @@ class PermitRound:
         while lines[0] != (now := self._place(submitter, *lines[0][2:])):
             heappop(lines)
             heappush(lines, now)
-        return self.served.get(submitter_account(submitter), 0), *lines[0][:2], submitter
+        return self.last_served.get(submitter_account(submitter), 0), *lines[0][:2], submitter
 
-    def _first(self, submitter: str) -> PermitAnswer | None:
+    def _answer_first(self, submitter: str) -> PermitAnswer | None:
         """The answer to the first wish of a submitter's first line; None where that line is held up, and left."""
         lines = self._lines[submitter]
         _, _, submission, agent = heappop(lines)
         queue = self._queues[submitter, submission, agent]
-        want = queue[-1]
-        if self._stopped & {*request_accounts(want)} or self._crowded(want):
+        request = queue[-1]
+        if self._stopped & {*request_accounts(request)} or self._is_crowded(request):
             return None
-        found = self._money(want)
+        found = self._reserve(request)
         if isinstance(found, str):
             self._stopped.add(found)  # else many small wishes would keep a large one waiting for ever
             return None
         queue.pop()
-        self._take(want, found)
+        self._record_answer(request, found)
         if queue:
             heappush(lines, self._place(submitter, submission, agent))
         return found
 
-    def _take(self, want: TurnRequest, answer: PermitAnswer) -> None:
-        del self.wants[want.loop]
+    def _record_answer(self, request: TurnRequest, answer: PermitAnswer) -> None:
+        del self.requests[request.loop]
         if isinstance(answer, TurnUnaffordable):
-            self.over[want.loop] = want.number
+            self.last_settled[request.loop] = request.number
             return
         self.turns += 1
-        self.held[want.loop] = permit = TurnPermit(want, answer.allot, self._now)
-        self.starts[want.agent] = (*self.starts.get(want.agent, ()), self._now)
-        self.served |= dict.fromkeys(request_accounts(want), self.turns)
+        self.permits[request.loop] = permit = TurnPermit(request, answer.allot, self._now)
+        self.recent_starts[request.agent] = (*self.recent_starts.get(request.agent, ()), self._now)
+        self.last_served |= dict.fromkeys(request_accounts(request), self.turns)
         self._count(permit)
 
     def _count(self, permit: TurnPermit) -> None:
-        want, aside = permit.want, reserved_amount(permit)
+        request, aside = permit.request, reserved_amount(permit)
         for found in (
-            self._submissions.setdefault(want.submission, [0, 0]),
-            self._submitters.setdefault(want.submitter, [0, 0]),
-            self._agents.setdefault(want.agent, [0, 0]),
+            self._submissions.setdefault(request.submission, [0, 0]),
+            self._submitters.setdefault(request.submitter, [0, 0]),
+            self._agents.setdefault(request.agent, [0, 0]),
         ):
             found[0] += 1
             found[1] += aside
 
-    def _full(self) -> bool:
-        return is_limit_reached(self._governor.fleet.fleet_parallel, len(self.held))
+    def _is_full(self) -> bool:
+        return is_limit_reached(self._governor.fleet.fleet_parallel, len(self.permits))
 
-    def _crowded(self, want: TurnRequest) -> bool:
+    def _is_crowded(self, request: TurnRequest) -> bool:
         """Whether a bound on turns at once, or in a minute, is reached."""
-        mine, fleet = self._governor.newest.get(want.submitter, Allowance()), self._governor.fleet
+        mine, fleet = self._governor.submitter_allowances.get(request.submitter, Allowance()), self._governor.fleet
         return (
-            is_limit_reached(mine.parallel, self._submitters.get(want.submitter, NO_USAGE)[0])
-            or is_limit_reached(fleet.agent_parallel.get(want.agent), self._agents.get(want.agent, NO_USAGE)[0])
-            or is_limit_reached(fleet.per_minute.get(want.agent), len(self.starts.get(want.agent, ())))
+            is_limit_reached(mine.parallel, self._submitters.get(request.submitter, NO_USAGE)[0])
+            or is_limit_reached(fleet.agent_parallel.get(request.agent), self._agents.get(request.agent, NO_USAGE)[0])
+            or is_limit_reached(fleet.per_minute.get(request.agent), len(self.recent_starts.get(request.agent, ())))
         )
 
-    def _money(self, want: TurnRequest) -> PermitAnswer | str:
+    def _reserve(self, request: TurnRequest) -> PermitAnswer | str:
         """What can be set aside for this turn; or the name of the account that others must leave first."""
-        allot = want.wish
-        for account, reason, most, spent, (working, aside) in self._accounts(want):
+        allot = request.budget
+        for account, reason, most, spent, (working, aside) in self._accounts(request):
             if most is None:
                 continue
             left = most - spent - aside
-            if want.wish is not None and want.wish <= left:
+            if request.budget is not None and request.budget <= left:
                 continue
             if working:
                 return account
             if left <= 0:
                 told = f"spent {format_usd(spent)} of {format_usd(most)}"
-                return TurnUnaffordable(want.loop, want.number, reason, f"{REFUSAL_MESSAGES[reason]}: {told}")
+                return TurnUnaffordable(request.loop, request.number, reason, f"{REFUSAL_MESSAGES[reason]}: {told}")
             allot = left if allot is None else min(allot, left)
-        return TurnGranted(want.loop, want.number, allot)
+        return TurnGranted(request.loop, request.number, allot)
 
-    def _accounts(self, want: TurnRequest) -> Iterator[tuple[str, str, int | None, int, list[int]]]:
+    def _accounts(self, request: TurnRequest) -> Iterator[tuple[str, str, int | None, int, list[int]]]:
         """(account, why a loop ends that finds it empty, what is allowed, what is spent, turns and money at work)."""
         books = self._governor
-        total = books.bounds.get(want.submission, Allowance()).total_micro_usd
-        spent = books.submissions.get(want.submission, BookedSpend()).micro_usd
-        working = self._submissions.get(want.submission, NO_USAGE)
-        yield submission_account(want.submission), COST_LIMIT, total, spent, working
-        daily = books.newest.get(want.submitter, Allowance()).daily_micro_usd
-        today = books.days.get(want.submitter, {}).get(self._day, BookedSpend()).micro_usd
-        working = self._submitters.get(want.submitter, NO_USAGE)
-        yield submitter_account(want.submitter), DAILY_COST_LIMIT, daily, today, working
+        total = books.submission_allowances.get(request.submission, Allowance()).total_micro_usd
+        spent = books.submissions.get(request.submission, BookedSpend()).micro_usd
+        working = self._submissions.get(request.submission, NO_USAGE)
+        yield submission_account(request.submission), COST_LIMIT, total, spent, working
+        daily = books.submitter_allowances.get(request.submitter, Allowance()).daily_micro_usd
+        today = books.days.get(request.submitter, {}).get(self._day, BookedSpend()).micro_usd
+        working = self._submitters.get(request.submitter, NO_USAGE)
+        yield submitter_account(request.submitter), DAILY_COST_LIMIT, daily, today, working
 
 
 def reserved_amount(held: TurnPermit) -> int:
@@ -258,9 +266,9 @@ def submitter_account(name: str) -> str:
     return f"submitter {name}"
 
 
-def request_accounts(want: TurnRequest) -> tuple[str, str]:
+def request_accounts(request: TurnRequest) -> tuple[str, str]:
     """What a turn draws on."""
-    return submission_account(want.submission), submitter_account(want.submitter)
+    return submission_account(request.submission), submitter_account(request.submitter)
 
 
 def is_limit_reached(most: int | None, count: int) -> bool:
@@ -287,122 +295,138 @@ class Governor:
     submission last got a turn, counted in turns; `starts` when an agent's turns of the last minute began.
     """
 
-    bounds: dict[str, Allowance] = {}  # noqa: RUF012 (never changed) by submission
-    newest: dict[str, Allowance] = {}  # noqa: RUF012 by submitter
+    submission_allowances: dict[str, Allowance] = {}  # noqa: RUF012 (never changed) by submission
+    submitter_allowances: dict[str, Allowance] = {}  # noqa: RUF012 by submitter
     fleet: Allowance = Allowance()
-    wants: dict[str, TurnRequest] = {}  # noqa: RUF012
-    held: dict[str, TurnPermit] = {}  # noqa: RUF012
-    over: dict[str, int] = {}  # noqa: RUF012
+    requests: dict[str, TurnRequest] = {}  # noqa: RUF012
+    permits: dict[str, TurnPermit] = {}  # noqa: RUF012
+    last_settled: dict[str, int] = {}  # noqa: RUF012
     submissions: dict[str, BookedSpend] = {}  # noqa: RUF012
     days: dict[str, dict[str, BookedSpend]] = {}  # noqa: RUF012 by submitter, then UTC day
-    served: dict[str, int] = {}  # noqa: RUF012
-    starts: dict[str, tuple[float, ...]] = {}  # noqa: RUF012
+    last_served: dict[str, int] = {}  # noqa: RUF012
+    recent_starts: dict[str, tuple[float, ...]] = {}  # noqa: RUF012
     line: int = 0
     turns: int = 0
 
-    def bounded(self, submission: str, submitter: str, bounds: Allowance) -> Governor:
+    def set_allowance(self, submission: str, submitter: str, allowance: Allowance) -> Governor:
         """A submission says what it allows. Its first word about itself holds; about others the newest does."""
-        if self.bounds.get(submission) == bounds:
+        if self.submission_allowances.get(submission) == allowance:
             return self
         known = self.fleet
         fleet = Allowance(
-            fleet_parallel=bounds.fleet_parallel or known.fleet_parallel,
-            agent_parallel={**known.agent_parallel, **bounds.agent_parallel},
-            per_minute={**known.per_minute, **bounds.per_minute},
+            fleet_parallel=allowance.fleet_parallel or known.fleet_parallel,
+            agent_parallel={**known.agent_parallel, **allowance.agent_parallel},
+            per_minute={**known.per_minute, **allowance.per_minute},
         )
-        by_submission = {**self.bounds, submission: bounds}
-        return replace(self, bounds=by_submission, newest={**self.newest, submitter: bounds}, fleet=fleet)
+        by_submission = {**self.submission_allowances, submission: allowance}
+        return replace(
+            self,
+            submission_allowances=by_submission,
+            submitter_allowances={**self.submitter_allowances, submitter: allowance},
+            fleet=fleet,
+        )
 
-    def wanted(self, want: TurnRequest) -> Governor:
+    def add_request(self, request: TurnRequest) -> Governor:
         """A loop asks for its next turn."""
-        if want.number <= self.over.get(want.loop, -1) or self._known(want):
+        if request.number <= self.last_settled.get(request.loop, -1) or self._is_known(request):
             return self
         line = self.line + 1
-        return replace(self, wants={**self.wants, want.loop: replace(want, asked=line)}, line=line)
+        return replace(self, requests={**self.requests, request.loop: replace(request, asked=line)}, line=line)
 
-    def _known(self, want: TurnRequest) -> bool:
-        held, waiting = self.held.get(want.loop), self.wants.get(want.loop)
-        return (held is not None and held.want.number >= want.number) or (
-            waiting is not None and waiting.number >= want.number
+    def _is_known(self, request: TurnRequest) -> bool:
+        held, waiting = self.permits.get(request.loop), self.requests.get(request.loop)
+        return (held is not None and held.request.number >= request.number) or (
+            waiting is not None and waiting.number >= request.number
         )
 
-    def spending(self, loop: str, number: int, micro_usd: int) -> Governor:
+    def report_spend(self, loop: str, number: int, micro_usd: int) -> Governor:
         """So much was spent until now by a turn that goes on. Nothing is ever spent back."""
-        held = self._held(loop, number)
+        held = self._permit(loop, number)
         if held is None or micro_usd <= held.spent:
             return self
-        return replace(self, held={**self.held, loop: replace(held, spent=micro_usd)})
+        return replace(self, permits={**self.permits, loop: replace(held, spent=micro_usd)})
 
-    def settled(self, loop: str, number: int, micro_usd: int | None, tokens: int, now: float) -> Governor:
+    def settle(self, loop: str, number: int, micro_usd: int | None, tokens: int, now: float) -> Governor:
         """A turn is over, and cost this; None: nobody knows, and then all that was set aside counts as spent."""
-        held = self._held(loop, number)
+        held = self._permit(loop, number)
         if held is None:
             return self
         counted = max(held.reserved or 0, held.spent) if micro_usd is None else micro_usd
-        submission, submitter, day = held.want.submission, held.want.submitter, str(utc_day(now))
+        submission, submitter, day = held.request.submission, held.request.submitter, str(utc_day(now))
         before = self.submissions.get(submission, BookedSpend())
         kept = {one: account for one, account in self.days.get(submitter, {}).items() if int(one) >= int(day) - 1}
         kept[day] = kept.get(day, BookedSpend()).plus(counted, tokens, micro_usd is None)
         return replace(
             self,
-            held=_without_key(self.held, loop),
-            over={**self.over, loop: number},
+            permits=_without_key(self.permits, loop),
+            last_settled={**self.last_settled, loop: number},
             submissions={**self.submissions, submission: before.plus(counted, tokens, micro_usd is None)},
             days={**self.days, submitter: kept},
         )
 
-    def released(self, loop: str, number: int) -> Governor:
+    def release(self, loop: str, number: int) -> Governor:
         """A turn will not be taken, and nothing was spent for it."""
-        waiting = self.wants.get(loop)
+        waiting = self.requests.get(loop)
         freed = self
         if waiting is not None and waiting.number == number:
-            freed = replace(freed, wants=_without_key(freed.wants, loop), over={**freed.over, loop: number})
-        if freed._held(loop, number) is not None:
-            freed = replace(freed, held=_without_key(freed.held, loop), over={**freed.over, loop: number})
+            freed = replace(
+                freed, requests=_without_key(freed.requests, loop), last_settled={**freed.last_settled, loop: number}
+            )
+        if freed._permit(loop, number) is not None:
+            freed = replace(
+                freed, permits=_without_key(freed.permits, loop), last_settled={**freed.last_settled, loop: number}
+            )
         return freed
 
-    def left(self, loop: str, now: float) -> Governor:
+    def remove_loop(self, loop: str, now: float) -> Governor:
         """A loop is gone. What a turn of it has cost that nobody told of is not known."""
-        held = self.held.get(loop)
-        settled = self.settled(loop, held.want.number, None, 0, now) if held else self
-        return replace(settled, wants=_without_key(settled.wants, loop), over=_without_key(settled.over, loop))
+        held = self.permits.get(loop)
+        settled = self.settle(loop, held.request.number, None, 0, now) if held else self
+        return replace(
+            settled,
+            requests=_without_key(settled.requests, loop),
+            last_settled=_without_key(settled.last_settled, loop),
+        )
 
-    def closed(self, submission: str) -> Governor:
+    def close_submission(self, submission: str) -> Governor:
         """All loops of a submission are gone: its books are no longer needed."""
-        if any(one.submission == submission for one in self._all()):
+        if any(one.submission == submission for one in self._all_requests()):
             return self
         return replace(
             self,
-            bounds=_without_key(self.bounds, submission),
+            bounds=_without_key(self.submission_allowances, submission),
             submissions=_without_key(self.submissions, submission),
-            served=_without_key(self.served, submission_account(submission)),
+            last_served=_without_key(self.last_served, submission_account(submission)),
         )
 
-    def _all(self) -> Iterator[TurnRequest]:
-        yield from self.wants.values()
-        yield from (held.want for held in self.held.values())
+    def _all_requests(self) -> Iterator[TurnRequest]:
+        yield from self.requests.values()
+        yield from (held.request for held in self.permits.values())
 
-    def _held(self, loop: str, number: int) -> TurnPermit | None:
-        held = self.held.get(loop)
-        return held if held is not None and held.want.number == number else None
+    def _permit(self, loop: str, number: int) -> TurnPermit | None:
+        held = self.permits.get(loop)
+        return held if held is not None and held.request.number == number else None
 
-    def answered(self, now: float) -> tuple[Governor, tuple[PermitAnswer, ...]]:
+    def grant_turns(self, now: float) -> tuple[Governor, tuple[PermitAnswer, ...]]:
         """Give out all turns that may be taken now. Submitters take theirs in rotation, then their submissions."""
-        fresh = replace(self, starts=_recent_starts(self.starts, now))
-        if not self.wants or is_limit_reached(self.fleet.fleet_parallel, len(self.held)):
+        fresh = replace(self, recent_starts=_recent_starts(self.recent_starts, now))
+        if not self.requests or is_limit_reached(self.fleet.fleet_parallel, len(self.permits)):
             return fresh, ()
         round = PermitRound(fresh, now)
-        if not (answers := round.through()):
+        if not (answers := round.run()):
             return fresh, ()
-        given = {name: getattr(round, name) for name in ("wants", "held", "over", "served", "starts", "turns")}
+        given = {
+            name: getattr(round, name)
+            for name in ("requests", "permits", "last_settled", "last_served", "recent_starts", "turns")
+        }
         return replace(fresh, **given), answers
 
-    def again_at(self, now: float) -> float | None:
+    def next_check_at(self, now: float) -> float | None:
         """When to look again although nothing happens: an agent's minute is over."""
         times = [
             started[0] + MINUTE_S
-            for agent, started in _recent_starts(self.starts, now).items()
-            if any(want.agent == agent for want in self.wants.values())
+            for agent, started in _recent_starts(self.recent_starts, now).items()
+            if any(request.agent == agent for request in self.requests.values())
         ]
         return min(times, default=None)
 
@@ -429,19 +453,19 @@ def apply_event(governor: Governor, event: dict[str, Any], now: float) -> Govern
     match event["what"]:
         case "bounded":
             allowance: Allowance = unpack(event["allowance"])
-            return governor.bounded(event["submission"], event["submitter"], allowance)
+            return governor.set_allowance(event["submission"], event["submitter"], allowance)
         case "want":
             who = event["submission"], event["submitter"], event["agent"]
-            return governor.wanted(TurnRequest(loop, number, *who, event["wish"]))
+            return governor.add_request(TurnRequest(loop, number, *who, event["budget"]))
         case "spending":
-            return governor.spending(loop, number, int(event["microUsd"]))
+            return governor.report_spend(loop, number, int(event["microUsd"]))
         case "settled":
-            return governor.settled(loop, number, event["microUsd"], event["tokens"], now)
+            return governor.settle(loop, number, event["microUsd"], event["tokens"], now)
         case "released":
-            return governor.released(loop, number)
+            return governor.release(loop, number)
         case "left":
-            return governor.left(loop, now)
+            return governor.remove_loop(loop, now)
         case "closed":
-            return governor.closed(event["submission"])
+            return governor.close_submission(event["submission"])
         case _:
             return governor

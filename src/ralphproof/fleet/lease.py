@@ -38,7 +38,7 @@ class RemoteRecord:
     """The record as it was last seen on the remote."""
 
     commit: str
-    scroll: RecordMeta
+    meta: RecordMeta
     rows: tuple[ChainRow, ...] = ()
     notes: dict[str, bytes] = {}  # noqa: RUF012 (never changed)
 
@@ -50,7 +50,7 @@ class LoopLease:
         """`place` is the work folder's own name, which no other one has; `worker` is for people."""
         self.mirror, self.loop, self._epoch, self._worker, self._place = mirror, loop, epoch, worker, place
         self.home = f"{REF_ROOT}{loop}/"
-        self.held: RemoteRecord | None = None
+        self.record: RemoteRecord | None = None
         self._refs: dict[str, str] = {}
         self._writing = allocate_lock()
 
@@ -62,36 +62,36 @@ class LoopLease:
     @property
     def head(self) -> str:
         """The commit that the record is at; empty before the first one."""
-        return self.held.commit if self.held else ""
+        return self.record.commit if self.record else ""
 
-    def look(self) -> RemoteRecord | None:
+    def read(self) -> RemoteRecord | None:
         """Read what the remote has of the loop; None where nobody has begun it. Raises Fenced where it is another's."""
         self._refs = self.mirror.refs(f"{self.home}*", self.branch)
         record = self._refs.get(self.home + RECORD_REF, "")
         if not record:
-            self.held = None
+            self.record = None
             return None
-        if not self.held or self.held.commit != record:
-            if not self.mirror.commit_of(record):  # else it is our own
+        if not self.record or self.record.commit != record:
+            if not self.mirror.resolve_commit(record):  # else it is our own
                 self.mirror.fetch([f"+{self.home}{RECORD_REF}:{self.home}{RECORD_REF}"])
-            files = self.mirror.files(record)
-            self.held = RemoteRecord(record, parse_meta(files), parse_rows(files, self.loop), _note_files(files))
-        scroll = self.held.scroll
-        if scroll.epoch > self._epoch or (scroll.epoch == self._epoch and scroll.place != self._place):
+            files = self.mirror.read_files(record)
+            self.record = RemoteRecord(record, parse_meta(files), parse_rows(files, self.loop), _note_files(files))
+        meta = self.record.meta
+        if meta.epoch > self._epoch or (meta.epoch == self._epoch and meta.place != self._place):
             raise LeaseLost
-        return self.held
+        return self.record
 
     def claim(self, base: str) -> None:
         """Say on the remote that the loop is ours, unless it says so already; `base` is the commit it begins on."""
-        held = self.held
-        if held and (held.scroll.epoch, held.scroll.place) == (self._epoch, self._place):
+        held = self.record
+        if held and (held.meta.epoch, held.meta.place) == (self._epoch, self._place):
             return
-        scroll = replace(held.scroll if held else RecordMeta(base=base), **self._own)
-        files = {"meta.json": encode_meta(scroll)}
+        meta = replace(held.meta if held else RecordMeta(base=base), **self._own_fields)
+        files = {"meta.json": encode_meta(meta)}
         more = [] if held else [(base, f"{self.home}{WORK_REF}/{BASE_REF}")]
-        self._push(scroll, files, held.rows if held else (), more, f"epoch {self._epoch}: taken by {self._worker}")
+        self._push(meta, files, held.rows if held else (), more, f"epoch {self._epoch}: taken by {self._worker}")
 
-    def keep(
+    def publish(
         self, rows: tuple[ChainRow, ...], notes: Mapping[str, bytes], trees: Mapping[str, str],
         also: Iterable[tuple[str, str]] = (), result: str = "",
     ) -> None:  # fmt: skip
@@ -99,69 +99,71 @@ class LoopLease:
 
         Raises Fenced where somebody else has the loop, and Unreachable where the remote cannot be asked.
         """
-        assert self.held
-        scroll = replace(self.held.scroll, **self._own, records=len(rows), last=rows[-1][-1] if rows else "")
-        scroll = replace(scroll, result=result or scroll.result)
-        files = {f"notes/{name}": data for name, data in notes.items() if self.held.notes.get(name) != data}
-        files |= RecordMeta.files(rows, self.held.rows)
-        fresh = [(commit, ref) for name, commit in trees.items() if self._new(ref := self.work(name), commit)]
+        assert self.record
+        meta = replace(self.record.meta, **self._own_fields, records=len(rows), last=rows[-1][-1] if rows else "")
+        meta = replace(meta, result=result or meta.result)
+        files = {f"notes/{name}": data for name, data in notes.items() if self.record.notes.get(name) != data}
+        files |= RecordMeta.files(rows, self.record.rows)
+        fresh = [(commit, ref) for name, commit in trees.items() if self._differs(ref := self.tree_ref(name), commit)]
         fresh += also
-        if not files and not fresh and scroll == self.held.scroll:
+        if not files and not fresh and meta == self.record.meta:
             return
-        files["meta.json"] = encode_meta(scroll)
-        self._push(scroll, files, rows, fresh, f"epoch {self._epoch}: {len(rows)} records", dict(notes))
+        files["meta.json"] = encode_meta(meta)
+        self._push(meta, files, rows, fresh, f"epoch {self._epoch}: {len(rows)} records", dict(notes))
 
-    def bring(self) -> None:
+    def fetch_trees(self) -> None:
         """Bring the saved trees over."""
         self.mirror.fetch(f"+{ref}:{ref}" for ref in self._refs if ref.startswith(f"{self.home}{WORK_REF}/"))
 
-    def work(self, name: str) -> str:
+    def tree_ref(self, name: str) -> str:
         """The ref of a saved tree."""
         return f"{self.home}{WORK_REF}/{name}"
 
-    def has(self, name: str, commit: str) -> bool:
+    def has_tree(self, name: str, commit: str) -> bool:
         """Whether the remote has this saved tree."""
-        return not self._new(self.work(name), commit)
+        return not self._differs(self.tree_ref(name), commit)
 
-    def _new(self, ref: str, commit: str) -> bool:
+    def _differs(self, ref: str, commit: str) -> bool:
         return self._refs.get(ref) != commit
 
-    def lose(self, rows: tuple[ChainRow, ...], trees: Mapping[str, str]) -> tuple[str, ...]:
+    def save_lost(self, rows: tuple[ChainRow, ...], trees: Mapping[str, str]) -> tuple[str, ...]:
         """Put aside on the remote what is of no use any more; the refs that have it. The record stays as it is."""
         prefix = f"{self.home}{LOST_REF}/{_ref_component(self._worker or self._place)}-{self._epoch}-{self._place[:8]}"
-        files = {"meta.json": encode_meta(replace(RecordMeta(records=len(rows)), **self._own))} | RecordMeta.files(
-            rows, ()
+        files = {
+            "meta.json": encode_meta(replace(RecordMeta(records=len(rows)), **self._own_fields))
+        } | RecordMeta.files(rows, ())
+        commit = self.mirror.create_commit(
+            f"{prefix}-{RECORD_REF}", "", files, f"epoch {self._epoch}: lost by {self._worker}"
         )
-        commit = self.mirror.commit(f"{prefix}-{RECORD_REF}", "", files, f"epoch {self._epoch}: lost by {self._worker}")
         updates = [(commit, f"{prefix}-{RECORD_REF}"), *((tree, f"{prefix}-{name}") for name, tree in trees.items())]
-        for _ in self.mirror.pauses():
+        for _ in self.mirror.attempts():
             if self.mirror.push(updates, {}):
                 return tuple(ref for _, ref in updates)
-        raise self.mirror.unreachable()
+        raise self.mirror.unreachable_error()
 
     @property
-    def _own(self) -> dict[str, object]:
+    def _own_fields(self) -> dict[str, object]:
         return {"epoch": self._epoch, "worker": self._worker, "place": self._place}
 
     def _push(
-        self, scroll: RecordMeta, files: Mapping[str, bytes], rows: tuple[ChainRow, ...], more: list[tuple[str, str]],
+        self, meta: RecordMeta, files: Mapping[str, bytes], rows: tuple[ChainRow, ...], more: list[tuple[str, str]],
         message: str, notes: dict[str, bytes] | None = None,
     ) -> None:  # fmt: skip
         record, before = self.home + RECORD_REF, self.head
-        commit = self.mirror.commit(record, before, files, message)
+        commit = self.mirror.create_commit(record, before, files, message)
         expected = {record: before}
         if any(ref == self.branch for _, ref in more):
             expected[self.branch] = ""  # it is made once; one that is there already is somebody else's
-        kept = self.held.notes if self.held else {}
+        kept = self.record.notes if self.record else {}
         with self._writing:
             self._swap(commit, [(commit, record), *more], expected)
-            self.held = RemoteRecord(commit, scroll, rows, kept if notes is None else notes)
+            self.record = RemoteRecord(commit, meta, rows, kept if notes is None else notes)
         self._refs |= {ref: made for made, ref in more} | {record: commit}
 
     def _swap(self, commit: str, updates: list[tuple[str, str]], expected: dict[str, str]) -> None:
         """Compare and swap. What a push that failed has done is asked of the remote itself, never read from words."""
         record = self.home + RECORD_REF
-        for _ in self.mirror.pauses():
+        for _ in self.mirror.attempts():
             if self.mirror.push(updates, expected):
                 return
             now = self.mirror.refs_once(record, self.branch)
@@ -174,9 +176,9 @@ class LoopLease:
             if now.get(self.branch, "") != expected.get(self.branch, now.get(self.branch, "")):
                 place = without_password(self.mirror.url)
                 raise Refused(f"there is a branch ralph/{self.loop} on {place} that this loop did not make; remove it")
-        raise self.mirror.unreachable()
+        raise self.mirror.unreachable_error()
 
-    def moved(self) -> bool:
+    def has_moved(self) -> bool:
         """Whether somebody else has written the record since; asked once, from any thread. No answer is no."""
         with self._writing:
             now = self.mirror.refs_once(self.home + RECORD_REF)

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 DATABASE_FILE, SCHEMA_VERSION = "fleet.db", 2
 SCHEMA = """
 CREATE TABLE loop (
-    name TEXT PRIMARY KEY, submission TEXT NOT NULL, given TEXT NOT NULL, progress TEXT NOT NULL,
-    over INTEGER NOT NULL DEFAULT 0, wish TEXT NOT NULL DEFAULT '', began REAL NOT NULL
+    name TEXT PRIMARY KEY, submission TEXT NOT NULL, submitted TEXT NOT NULL, progress TEXT NOT NULL,
+    over INTEGER NOT NULL DEFAULT 0, cancelled INTEGER NOT NULL DEFAULT 0, began REAL NOT NULL
 );
 CREATE TABLE answer (loop TEXT PRIMARY KEY, said TEXT NOT NULL);
 CREATE TABLE governor (id INTEGER PRIMARY KEY CHECK (id = 1), state TEXT NOT NULL);
@@ -54,19 +54,19 @@ CREATE TABLE governor (id INTEGER PRIMARY KEY CHECK (id = 1), state TEXT NOT NUL
 
 @value
 class LocalLoop:
-    """A loop as the file has it. `given` is what was submitted of it; a `wish` is what somebody wants of it."""
+    """A loop as the file has it. `submitted` is its part of the submission; `cancelled` is whether it is to end."""
 
     name: str
     submission: str
-    given: dict[str, Any]
+    submitted: dict[str, Any]
     progress: LoopProgress
     over: bool
-    wish: str
+    cancelled: bool
 
     @property
-    def shown(self) -> dict[str, Any]:
-        memo = self.given["memo"]
-        about = {**memo, "submission": self.submission, "trouble": "", **self.progress.shown}
+    def published(self) -> dict[str, Any]:
+        memo = self.submitted["memo"]
+        about = {**memo, "submission": self.submission, "trouble": "", **self.progress.published}
         return {"loop": self.name, "running": not self.over, **about}
 
 
@@ -78,9 +78,9 @@ class LocalFleet:
         self._db = sqlite3.connect(os.path.join(store, DATABASE_FILE), timeout=10.0, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
-        self._together(self._made)
+        self._transaction(self._create_schema)
 
-    def _made(self) -> None:
+    def _create_schema(self) -> None:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         require_schema_version(version, SCHEMA_VERSION, os.path.join(self.store, DATABASE_FILE))
         if version == 0:
@@ -91,7 +91,7 @@ class LocalFleet:
     def close(self) -> None:
         self._db.close()
 
-    def _together(self, work: Callable[[], T]) -> T:
+    def _transaction(self, work: Callable[[], T]) -> T:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             done = work()
@@ -104,17 +104,19 @@ class LocalFleet:
     def submit(self, submission: FleetSubmission) -> None:
         """Keep all loops, or none."""
         given = submission_json(submission)
-        about = {name: given[name] for name in ("submission", "submitter", "allowance", "tempo")}
+        about = {name: given[name] for name in ("submission", "submitter", "allowance", "timing")}
         now, fresh = time.time(), json.dumps(pack(LoopProgress()))
 
         def work() -> None:
             for loop in given["loops"]:
-                row = (loop["order"]["loop"], submission.id, json.dumps({**loop, "tempo": given["tempo"]}), fresh, now)
-                self._db.execute("INSERT INTO loop(name, submission, given, progress, began) VALUES (?,?,?,?,?)", row)
-            self._told([{"what": "bounded", **about}])
+                row = (loop["spec"]["loop"], submission.id, json.dumps({**loop, "timing": given["timing"]}), fresh, now)
+                self._db.execute(
+                    "INSERT INTO loop(name, submission, submitted, progress, began) VALUES (?,?,?,?,?)", row
+                )
+            self._apply_events([{"what": "bounded", **about}])
 
         try:
-            self._together(work)
+            self._transaction(work)
         except sqlite3.IntegrityError:
             raise Refused(f"a loop of submission {submission.id} exists already") from None
 
@@ -122,7 +124,7 @@ class LocalFleet:
         """All loops, the newest first."""
         return self._rows("ORDER BY began DESC, name")
 
-    def open(self) -> list[LocalLoop]:
+    def open_loops(self) -> list[LocalLoop]:
         """Those that are not over, the oldest first."""
         return self._rows("WHERE NOT over ORDER BY began, name")
 
@@ -134,77 +136,79 @@ class LocalFleet:
         return found[0]
 
     def _rows(self, which: str, values: Iterable[object] = ()) -> list[LocalLoop]:
-        asked = f"SELECT name, submission, given, progress, over, wish FROM loop {which}"  # noqa: S608 (our own words)
+        request = f"SELECT name, submission, submitted, progress, over, cancelled FROM loop {which}"  # noqa: S608 (our own words)
         return [
-            LocalLoop(row[0], row[1], json.loads(row[2]), unpack(json.loads(row[3])), bool(row[4]), row[5])
-            for row in self._db.execute(asked, tuple(values))
+            LocalLoop(row[0], row[1], json.loads(row[2]), unpack(json.loads(row[3])), bool(row[4]), bool(row[5]))
+            for row in self._db.execute(request, tuple(values))
         ]
 
     def cancel(self, names: Iterable[str]) -> None:
         """Wish that loops end."""
         rows = [(name,) for name in names]
-        self._together(lambda: self._db.executemany("UPDATE loop SET wish='cancel' WHERE name=? AND NOT over", rows))
+        self._transaction(lambda: self._db.executemany("UPDATE loop SET cancelled=1 WHERE name=? AND NOT over", rows))
 
     def rebased(self, loop: LocalLoop, base: str) -> LocalLoop:
         """The loop, which begins from there."""
-        given = {**loop.given, "order": {**loop.given["order"], "base": base}}
-        self._together(lambda: self._db.execute("UPDATE loop SET given=? WHERE name=?", (json.dumps(given), loop.name)))
+        given = {**loop.submitted, "spec": {**loop.submitted["spec"], "base": base}}
+        self._transaction(
+            lambda: self._db.execute("UPDATE loop SET submitted=? WHERE name=?", (json.dumps(given), loop.name))
+        )
         return self.loop(loop.name)
 
-    def keep(self, name: str, progress: LoopProgress, *events: dict[str, Any]) -> None:
+    def save_progress(self, name: str, progress: LoopProgress, *events: dict[str, Any]) -> None:
         """Where a loop stands from now on, and what the governor is told with it: both, or neither."""
 
         def work() -> None:
             row = (json.dumps(pack(progress)), int(progress.end is not None), name)
             self._db.execute("UPDATE loop SET progress=?, over=? WHERE name=?", row)
-            self._told(list(events))
+            self._apply_events(list(events))
 
-        self._together(work)
+        self._transaction(work)
 
     def permit(self, event: dict[str, Any]) -> PermitAnswer | None:
         """Ask for a turn; None: not yet. Whoever holds it already is told so again."""
 
         def work() -> PermitAnswer | None:
-            governor = self._told([event])
-            held = governor.held.get(event["loop"])
-            if held is not None and held.want.number == event["number"]:
+            governor = self._apply_events([event])
+            held = governor.permits.get(event["loop"])
+            if held is not None and held.request.number == event["number"]:
                 return TurnGranted(event["loop"], event["number"], held.reserved)
             row = self._db.execute("SELECT said FROM answer WHERE loop=?", (event["loop"],)).fetchone()
             said = unpack(json.loads(row[0])) if row else None
             return said if isinstance(said, TurnUnaffordable) and said.number == event["number"] else None
 
-        return self._together(work)
+        return self._transaction(work)
 
-    def tell(self, *events: dict[str, Any]) -> None:
+    def send_events(self, *events: dict[str, Any]) -> None:
         """Tell the governor something."""
-        self._together(lambda: self._told(list(events)))
+        self._transaction(lambda: self._apply_events(list(events)))
 
-    def books(self) -> Governor:
+    def load_governor(self) -> Governor:
         """Where all spending stands."""
         row = self._db.execute("SELECT state FROM governor").fetchone()
         governor: Governor = unpack(json.loads(row[0])) if row else Governor()
         return governor
 
-    def _told(self, events: list[dict[str, Any]]) -> Governor:
+    def _apply_events(self, events: list[dict[str, Any]]) -> Governor:
         """Fold events in and give out what may be given out; within a transaction."""
-        now, governor = time.time(), self.books()
+        now, governor = time.time(), self.load_governor()
         for event in events:
             governor = apply_event(governor, event, now)
-        governor, answers = governor.answered(now)
+        governor, answers = governor.grant_turns(now)
         for answer in answers:
             row = (answer.loop, json.dumps(pack(answer)))
             self._db.execute("INSERT OR REPLACE INTO answer(loop, said) VALUES (?,?)", row)
         self._db.execute("INSERT OR REPLACE INTO governor(id, state) VALUES (1,?)", (json.dumps(pack(governor)),))
         return governor
 
-    def waits_for(self, loop: LocalLoop) -> tuple[LocalLoop, ...] | LoopProgress | None:
+    def dependencies(self, loop: LocalLoop) -> tuple[LocalLoop, ...] | LoopProgress | None:
         """None where loops before it are not over; those loops; or its end where one of them did not complete."""
-        before = tuple(self.loop(name) for name in loop.given["after"])
+        before = tuple(self.loop(name) for name in loop.submitted["after"])
         if any(not one.over for one in before):
             return None
         ends = {one.name: one.progress.end for one in before}
         if wrong := [name for name, end in ends.items() if end is None or end.status != "COMPLETED"]:
-            return loop.progress.ended(failed_end(f"not begun: {', '.join(wrong)} did not complete", 1))
+            return loop.progress.with_end(failed_end(f"not begun: {', '.join(wrong)} did not complete", 1))
         return before
 
 
@@ -216,7 +220,7 @@ class LocalFleet:
 POLL_S = 0.2
 
 
-async def run_local_worker(store: str, place: StepPool, grace_s: float, leave: asyncio.Event, until_idle: bool) -> None:
+async def run_local_worker(store: str, pool: StepPool, grace_s: float, leave: asyncio.Event, until_idle: bool) -> None:
     """Work until `leave` is set, or with `until_idle` until nothing is open."""
     fleet = LocalFleet(store)
     driven: dict[str, asyncio.Task[None]] = {}
@@ -225,21 +229,21 @@ async def run_local_worker(store: str, place: StepPool, grace_s: float, leave: a
         while not leave.is_set():
             for name in [name for name, task in driven.items() if task.done()]:
                 driven.pop(name).result()
-            waiting = fleet.open()
+            waiting = fleet.open_loops()
             if until_idle and not waiting and not driven:
                 return
             for loop in waiting:
-                if loop.name not in driven and len(driven) < place.slots:
-                    driver = LoopDriver(fleet, place, loop.name, leave)
-                    if driver.take():
-                        driven[loop.name] = asyncio.create_task(driver.through())
+                if loop.name not in driven and len(driven) < pool.slots:
+                    driver = LoopDriver(fleet, pool, loop.name, leave)
+                    if driver.acquire():
+                        driven[loop.name] = asyncio.create_task(driver.run())
             await asyncio.wait([left], timeout=POLL_S)
         if driven:
             await asyncio.wait(driven.values(), timeout=grace_s)
     finally:
         left.cancel()
-        for step in place.running():
-            step.leave()
+        for step in pool.running():
+            step.detach()
         for task in driven.values():
             task.cancel()
         await asyncio.gather(*driven.values(), return_exceptions=True)
@@ -249,12 +253,12 @@ async def run_local_worker(store: str, place: StepPool, grace_s: float, leave: a
 class LoopDriver:
     """Drives one loop for as long as it needs no wait; then others may have the slot."""
 
-    def __init__(self, fleet: LocalFleet, place: StepPool, name: str, leave: asyncio.Event) -> None:
-        self._fleet, self._place, self._name, self._leave = fleet, place, name, leave
+    def __init__(self, fleet: LocalFleet, pool: StepPool, name: str, leave: asyncio.Event) -> None:
+        self._fleet, self._pool, self._name, self._leave = fleet, pool, name, leave
         self._lock = -1
         self._lost = self._failed = 0  # so often in a row
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         """Whether this loop can be worked on now, and is ours."""
         folder = os.path.join(self._fleet.store, "fleet-locks")
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -264,121 +268,123 @@ class LoopDriver:
         except BlockingIOError:
             os.close(self._lock)
             return False
-        if self._ready():
+        if self._is_ready():
             return True
         os.close(self._lock)
         return False
 
-    def _ready(self) -> bool:
+    def _is_ready(self) -> bool:
         """Read anew under the lock: another worker may just have ended it."""
         loop = self._fleet.loop(self._name)
         if loop.over:
             return False
-        if loop.wish:
+        if loop.cancelled:
             return True
         if loop.progress.until is not None and loop.progress.until > time.time():
             return False
-        before = self._fleet.waits_for(loop)
+        before = self._fleet.dependencies(loop)
         if isinstance(before, LoopProgress):
-            self._keep(loop, before, self._word(loop, "left"))
+            self._save(loop, before, self._event(loop, "left"))
             return False
         if before is None:
             return False
         if before and loop.progress.number == 1:
-            loop = self._fleet.rebased(loop, loop.given["order"]["target"] or result_branch(before[-1].name))
+            loop = self._fleet.rebased(loop, loop.submitted["spec"]["target"] or result_branch(before[-1].name))
         return self._permit(loop) is not None
 
     def _permit(self, loop: LocalLoop) -> PermitAnswer | None:
-        order, progress = loop.given["order"], loop.progress
-        about = {"agent": order["agent"], "wish": progress.left(loop.given["wish"])}
-        return self._fleet.permit(self._word(loop, "want", **about))
+        spec, progress = loop.submitted["spec"], loop.progress
+        about = {"agent": spec["agent"], "budget": progress.remaining_budget(loop.submitted["budget"])}
+        return self._fleet.permit(self._event(loop, "want", **about))
 
-    def _word(self, loop: LocalLoop, what: str, **more: Any) -> dict[str, Any]:
+    def _event(self, loop: LocalLoop, what: str, **more: Any) -> dict[str, Any]:
         about = {"loop": self._name, "number": loop.progress.number, "submission": loop.submission}
-        return {"what": what, **about, "submitter": loop.given["order"]["submitter"], **more}
+        return {"what": what, **about, "submitter": loop.submitted["spec"]["submitter"], **more}
 
-    def _keep(self, loop: LocalLoop, progress: LoopProgress, *events: dict[str, Any]) -> None:
+    def _save(self, loop: LocalLoop, progress: LoopProgress, *events: dict[str, Any]) -> None:
         closing = []
         if progress.end is not None:
-            closing = [self._word(loop, "left")]
-            others = [one for one in self._fleet.open() if one.submission == loop.submission and one.name != loop.name]
-            closing += [] if others else [self._word(loop, "closed")]
-        self._fleet.keep(self._name, progress, *events, *closing)
+            closing = [self._event(loop, "left")]
+            others = [
+                one for one in self._fleet.open_loops() if one.submission == loop.submission and one.name != loop.name
+            ]
+            closing += [] if others else [self._event(loop, "closed")]
+        self._fleet.save_progress(self._name, progress, *events, *closing)
 
-    async def through(self) -> None:
+    async def run(self) -> None:
         try:
-            while not self._leave.is_set() and await self._onward():
+            while not self._leave.is_set() and await self._advance():
                 pass
         finally:
             os.close(self._lock)
 
-    async def _onward(self) -> bool:
+    async def _advance(self) -> bool:
         """One step; whether another may follow at once."""
         loop = self._fleet.loop(self._name)
-        progress = loop.progress.taken(self._place.name)
-        if loop.wish:
-            await self._cancelled(loop, progress)
+        progress = loop.progress.assigned_to(self._pool.name)
+        if loop.cancelled:
+            await self._cancel(loop, progress)
             return False
         match self._permit(loop):
             case TurnGranted(_, _, allot):
                 return await self._step(loop, progress, allot)
             case TurnUnaffordable(_, _, reason, message):
                 if progress.known:
-                    await self._asked(loop, progress, 0)
-                self._keep(loop, progress.ended(out_of_money_end(reason, message)))
+                    await self._run_step(loop, progress, 0)
+                self._save(loop, progress.with_end(out_of_money_end(reason, message)))
                 return False
             case None:
                 return False
 
-    async def _cancelled(self, loop: LocalLoop, progress: LoopProgress) -> None:
-        held, events = self._name in self._fleet.books().held, [self._word(loop, "released")]
+    async def _cancel(self, loop: LocalLoop, progress: LoopProgress) -> None:
+        held, events = self._name in self._fleet.load_governor().permits, [self._event(loop, "released")]
         if progress.known or held:  # a step may be at work, left by a dead worker
-            done, before = await self._asked(loop, progress, 0), progress.spend
+            done, before = await self._run_step(loop, progress, 0), progress.spend
             if done is not None and done.report["type"] != "fenced":
-                progress = self._after(progress, done)
+                progress = self._progress_after(progress, done)
             elif held:  # a turn of it was lost sight of: what that cost, nobody knows
-                progress = replace(progress, spend=before.beside(Spend(0, 0, 1)))
-            events = [self._settled(loop, before, progress)]
-        self._keep(loop, progress if progress.end else progress.ended(cancelled_end()), *events)
+                progress = replace(progress, spend=before.plus(Spend(0, 0, 1)))
+            events = [self._settled_event(loop, before, progress)]
+        self._save(loop, progress if progress.end else progress.with_end(cancelled_end()), *events)
 
     async def _step(self, loop: LocalLoop, progress: LoopProgress, allot: int | None) -> bool:
-        done = await self._asked(loop, progress, allot)
+        done = await self._run_step(loop, progress, allot)
         if done is None or done.report["type"] == "fenced":  # lost, or left
-            return await self._again(loop, progress, done is not None)
+            return await self._retry_step(loop, progress, done is not None)
         code = done.report.get("exitCode") if done.report["type"] == "failed" else 2
-        if code not in (2, 130) and self._failed < self._tempo(loop).tries:
+        if code not in (2, 130) and self._failed < self._timing(loop).tries:
             self._failed += 1  # the remote may be away for a while; the permit is kept
             return await self._pause(min(2.0**self._failed, 300.0))
         self._lost = self._failed = 0
-        after, now = self._after(progress, done), time.time()
-        if wait_s := after.waits(now):
+        after, now = self._progress_after(progress, done), time.time()
+        if wait_s := after.wait_s(now):
             after = replace(after, until=now + wait_s)
-        self._keep(loop, after, self._settled(loop, progress.spend, after))
+        self._save(loop, after, self._settled_event(loop, progress.spend, after))
         return after.end is None and not wait_s
 
-    async def _again(self, loop: LocalLoop, progress: LoopProgress, fenced: bool) -> bool:
+    async def _retry_step(self, loop: LocalLoop, progress: LoopProgress, fenced: bool) -> bool:
         """A step without a result is taken once more under the same permit, in a higher epoch if need be."""
         self._lost += 1
-        if self._lost > self._tempo(loop).tries:
-            progress = replace(progress, spend=progress.spend.beside(Spend(0, 0, 1)))
-            self._keep(loop, progress.ended(failed_end(f"the step was lost {self._lost} times")))
+        if self._lost > self._timing(loop).tries:
+            progress = replace(progress, spend=progress.spend.plus(Spend(0, 0, 1)))
+            self._save(loop, progress.with_end(failed_end(f"the step was lost {self._lost} times")))
             return False
         if fenced:
-            self._fleet.keep(self._name, replace(progress, epoch=progress.epoch + 1))
+            self._fleet.save_progress(self._name, replace(progress, epoch=progress.epoch + 1))
         return await self._pause(lost_retry_s(self._lost))
 
     async def _pause(self, seconds: float) -> bool:
         """Wait, unless somebody wants the loop to end, or us to leave; whether to go on."""
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and not self._leave.is_set() and not self._fleet.loop(self._name).wish:
+        while time.monotonic() < deadline and not self._leave.is_set() and not self._fleet.loop(self._name).cancelled:
             await asyncio.sleep(min(POLL_S, seconds))
         return not self._leave.is_set()
 
-    def _settled(self, loop: LocalLoop, before: Spend, after: LoopProgress) -> dict[str, Any]:
+    def _settled_event(self, loop: LocalLoop, before: Spend, after: LoopProgress) -> dict[str, Any]:
         micro_usd, tokens = cost_between(before, after.spend)
-        return self._word(loop, "settled", microUsd=micro_usd, tokens=tokens)
+        return self._event(loop, "settled", microUsd=micro_usd, tokens=tokens)
 
-    def _after(self, progress: LoopProgress, done: StepResult) -> LoopProgress:
+    def _progress_after(self, progress: LoopProgress, done: StepResult) -> LoopProgress:
         """What follows from a step; all its records are here, and folded anew."""
         report = done.report
         match report["type"]:
@@ -388,35 +394,35 @@ class LoopDriver:
                     state = state.after(unpack(record))
                 after = replace(progress, known=0).after(report, state.spend)
                 wrong = contradiction(state, report["next"])
-                return after.ended(failed_end(wrong)) if wrong else after
+                return after.with_end(failed_end(wrong)) if wrong else after
             case _:
                 told = Spend(done.micro_usd or 0, done.tokens, int(done.micro_usd is None))
                 end = failed_end(report["message"], report.get("exitCode", 3))
-                return replace(progress, spend=progress.spend.beside(told)).ended(end)
+                return replace(progress, spend=progress.spend.plus(told)).with_end(end)
 
-    def _tempo(self, loop: LocalLoop) -> FleetTiming:
-        tempo: FleetTiming = unpack(loop.given["tempo"])
-        return tempo
+    def _timing(self, loop: LocalLoop) -> FleetTiming:
+        timing: FleetTiming = unpack(loop.submitted["timing"])
+        return timing
 
-    async def _asked(self, loop: LocalLoop, progress: LoopProgress, allot: int | None) -> StepResult | None:
+    async def _run_step(self, loop: LocalLoop, progress: LoopProgress, allot: int | None) -> StepResult | None:
         """Have the step taken; None where it was lost, or we leave and it goes on alone."""
-        asked = {"order": loop.given["order"], "epoch": progress.epoch, "allot": allot, "finish": True}
+        request = {"spec": loop.submitted["spec"], "epoch": progress.epoch, "allot": allot, "finish": True}
         spent = progress.spend.micro_usd
-        step = self._place.step({**asked, "known": 0, "spent": spent}, progress.number, self)
-        tempo = self._tempo(loop)
+        step = self._pool.step({**request, "known": 0, "spent": spent}, progress.number, self)
+        timing = self._timing(loop)
         try:
             while not step.done.done():
                 await asyncio.wait([step.done], timeout=POLL_S)
-                if self._fleet.loop(self._name).wish and not step.done.done():
-                    return await self._ended(step, tempo)
+                if self._fleet.loop(self._name).cancelled and not step.done.done():
+                    return await self._end_step(step, timing)
             return step.done.result()
         except StepLost:
             return None
         finally:
             if step.done.done():
-                self._place.over(self._name, progress.number)
+                self._pool.forget(self._name, progress.number)
 
-    async def _ended(self, step: StepProcess, tempo: FleetTiming) -> StepResult:
-        done = await step.end(tempo.cancel_s, tempo.kill_s)
+    async def _end_step(self, step: StepProcess, timing: FleetTiming) -> StepResult:
+        done = await step.end(timing.cancel_s, timing.kill_s)
         report = {"type": "failed", "message": "killed when it was cancelled", "exitCode": 130}
         return done or StepResult(report, *step.cost(report))

@@ -51,14 +51,14 @@ class Mirror:
         self._objects = ""
         if not os.path.isdir(os.path.join(path, "objects")):
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            self.must("init", "-q", "--bare", path)
+            self.run_checked("init", "-q", "--bare", path)
 
-    def borrow(self, clone: str) -> None:
+    def add_objects_of(self, clone: str) -> None:
         """Push the objects of a clone too. What is fetched never builds on them: the clone may be gone one day."""
         folder = os.path.join(clone, ".git", "objects")
         self._objects = f'"{folder}"' if ":" in folder or folder.startswith('"') else folder
 
-    def ask(
+    def run(
         self, *args: str, stdin: bytes = b"", timeout_s: float = LOCAL_TIMEOUT_S, most: int = 1 << 28
     ) -> ProgramResult:
         """What git answers in the mirror."""
@@ -66,9 +66,9 @@ class Mirror:
         lent = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": self._objects} if self._objects and args[0] == "push" else {}
         return run_program(argv, self.env | lent, stdin, timeout_s=timeout_s, most_bytes=most)
 
-    def must(self, *args: str, stdin: bytes = b"", most: int = 1 << 28) -> bytes:
+    def run_checked(self, *args: str, stdin: bytes = b"", most: int = 1 << 28) -> bytes:
         """The same, for what touches nothing but the mirror; raises HarnessFailed where git cannot."""
-        reply = self.ask(*args, stdin=stdin, most=most)
+        reply = self.run(*args, stdin=stdin, most=most)
         if reply.code:
             raise HarnessFailed(f"git {args[0]}: {reply.said or reply.code}")
         return reply.out
@@ -79,13 +79,13 @@ class Mirror:
             found = self.refs_once(*patterns)
             if found is not None:
                 return found
-        raise RemoteUnreachable(self._told)
+        raise RemoteUnreachable(self._last_error)
 
     def refs_once(self, *patterns: str) -> dict[str, str] | None:
         """The same, asked once; None where there was no answer."""
-        reply = self.ask("ls-remote", "--refs", self.url, *patterns, timeout_s=LS_REMOTE_TIMEOUT_S, most=MAX_REFS_BYTES)
+        reply = self.run("ls-remote", "--refs", self.url, *patterns, timeout_s=LS_REMOTE_TIMEOUT_S, most=MAX_REFS_BYTES)
         if reply.code:
-            self._told = self._why(reply)
+            self._last_error = self._describe_error(reply)
             return None
         lines = (line.split(None, 1) for line in reply.out.decode("utf-8", "surrogateescape").splitlines())
         return {words[1]: words[0] for words in lines if len(words) == 2 and is_object_id(words[0])}
@@ -98,12 +98,12 @@ class Mirror:
             words = ("fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", self.url, *some)
             for _ in self._tries():
                 with _FetchLock(self.path):
-                    reply = self.ask(*words, timeout_s=FETCH_TIMEOUT_S)
+                    reply = self.run(*words, timeout_s=FETCH_TIMEOUT_S)
                 if not reply.code:
                     break
-                self._told = self._why(reply)
+                self._last_error = self._describe_error(reply)
             else:
-                raise RemoteUnreachable(self._told)
+                raise RemoteUnreachable(self._last_error)
 
     def push(self, updates: Iterable[tuple[str, str]], expected: Mapping[str, str]) -> bool:
         """Let refs name commits, all or none; once. `expected` says what a ref must name before, "" for nothing.
@@ -113,20 +113,20 @@ class Mirror:
         leases = [f"--force-with-lease={ref}:{commit}" for ref, commit in expected.items()]
         specs = [f"{commit}:{ref}" if ref in expected else f"+{commit}:{ref}" for commit, ref in updates]
         words = ("push", "-q", "--porcelain", "--atomic", "--no-verify", "--no-signed", *leases, self.url, *specs)
-        reply = self.ask(*words, timeout_s=FETCH_TIMEOUT_S)
+        reply = self.run(*words, timeout_s=FETCH_TIMEOUT_S)
         if reply.code:
-            self._told = self._why(reply)
+            self._last_error = self._describe_error(reply)
         return reply.code == 0
 
-    def pauses(self) -> Iterable[int]:
+    def attempts(self) -> Iterable[int]:
         """The tries that patience allows, each after a pause that grows."""
         return self._tries()
 
-    def unreachable(self) -> RemoteUnreachable:
+    def unreachable_error(self) -> RemoteUnreachable:
         """What there is to say when patience is over."""
-        return RemoteUnreachable(self._told)
+        return RemoteUnreachable(self._last_error)
 
-    _told = ""
+    _last_error = ""
 
     def _tries(self) -> Iterable[int]:
         pause_s, number, deadline = FIRST_RETRY_S, 0, time.monotonic() + self._patience_s
@@ -137,19 +137,19 @@ class Mirror:
             time.sleep(pause_s)
             pause_s, number = min(pause_s * 2, MAX_RETRY_S), number + 1
 
-    def _why(self, reply: ProgramResult) -> str:
+    def _describe_error(self, reply: ProgramResult) -> str:
         place = without_password(self.url)
         return f"{place} did not answer: {reply.said.replace(self.url, place) or reply.code}"
 
-    def commit_of(self, name: str) -> str:
+    def resolve_commit(self, name: str) -> str:
         """The commit that a name means here; empty where it means none."""
-        reply = self.ask("rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{commit}}")
+        reply = self.run("rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{commit}}")
         found = reply.out.strip().decode("ascii", "replace")
         return found if reply.code == 0 and is_object_id(found) else ""
 
-    def files(self, commit: str) -> dict[str, bytes]:
+    def read_files(self, commit: str) -> dict[str, bytes]:
         """The files of a commit, of which somebody else may have made any; raises Refused for too much."""
-        rows = self.must("ls-tree", "-r", "-z", "--long", commit).split(b"\0")
+        rows = self.run_checked("ls-tree", "-r", "-z", "--long", commit).split(b"\0")
         names: dict[str, int] = {}
         for row in filter(None, rows):
             facts, _, path = row.partition(b"\t")
@@ -159,14 +159,14 @@ class Mirror:
         if sum(names.values()) > MAX_BLOB_BYTES:
             raise Refused(f"the record of the loop on {without_password(self.url)} is not one that ralph wrote")
         asked = "".join(f"{name.partition(chr(0))[2]}\n" for name in names)
-        out = self.must("cat-file", "--batch", stdin=asked.encode())
+        out = self.run_checked("cat-file", "--batch", stdin=asked.encode())
         found: dict[str, bytes] = {}
         for name, size in names.items():
             start = out.index(b"\n") + 1
             found[name.partition("\0")[0]], out = out[start : start + size], out[start + size + 1 :]
         return found
 
-    def commit(self, ref: str, parent: str, files: Mapping[str, bytes], message: str) -> str:
+    def create_commit(self, ref: str, parent: str, files: Mapping[str, bytes], message: str) -> str:
         """A commit with these files over those of its parent, by nobody; `ref` keeps it here."""
         who = b"committer ralph <ralph@localhost> %d +0000\n" % time.time()
         text = message.encode("utf-8", "replace")
@@ -175,7 +175,7 @@ class Mirror:
         body = b"".join(b"M 100644 inline %s\ndata %d\n%s\n" % (os.fsencode(path), len(data), data)
                         for path, data in files.items())  # fmt: skip
         reset = b"" if parent else b"reset %s\n\n" % ref.encode()
-        out = self.must("fast-import", "--quiet", "--force", stdin=reset + head + body + b"\nget-mark :1\n")
+        out = self.run_checked("fast-import", "--quiet", "--force", stdin=reset + head + body + b"\nget-mark :1\n")
         made = out.strip().decode("ascii", "replace")
         if not is_object_id(made):
             raise HarnessFailed(f"git fast-import: {made[:200]}")

@@ -59,9 +59,9 @@ def _record_files(rows: tuple[ChainRow, ...]) -> Iterator[tuple[str, bytes]]:
         yield f"records/{number:05d}.jsonl", b"".join(lines)
 
 
-def encode_meta(scroll: RecordMeta) -> bytes:
+def encode_meta(meta: RecordMeta) -> bytes:
     """The page that tells of it."""
-    data = pack(scroll)
+    data = pack(meta)
     assert isinstance(data, dict)
     return json.dumps({name: part for name, part in data.items() if name != "is"}, indent=1).encode() + b"\n"
 
@@ -92,9 +92,9 @@ def parse_rows(files: Mapping[str, bytes], loop: str) -> tuple[ChainRow, ...]:
                 raise LedgerBroken(f"record {len(rows) + 1} of loop {loop} on the remote was changed")
             rows.append(row)
             previous = row[-1]
-    scroll = parse_meta(files)
-    if (len(rows), previous) != (scroll.records, scroll.last):
-        raise LedgerBroken(f"loop {loop} has {len(rows)} records on the remote, and should have {scroll.records}")
+    meta = parse_meta(files)
+    if (len(rows), previous) != (meta.records, meta.last):
+        raise LedgerBroken(f"loop {loop} has {len(rows)} records on the remote, and should have {meta.records}")
     return tuple(rows)
 
 

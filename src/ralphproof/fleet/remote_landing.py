@@ -15,7 +15,7 @@ from ralphproof.engine.outcome import Completed
 from ralphproof.engine.state import RunOver, build_state
 from ralphproof.landing.merge_queue import Lander, MergedCheckRunner, build_landing_item
 from ralphproof.landing.results import rejection_reason
-from ralphproof.landing.targets import REMOTE_OPTIONS, RemoteBranch
+from ralphproof.landing.targets import RemoteBranch
 from ralphproof.runs.saved_work import load_saved_work
 from ralphproof.store.landings import Landed
 from ralphproof.views.snapshots import snapshots_by_iteration
@@ -76,16 +76,16 @@ class IsolatedRemote:
         return result
 
 
-def land_on_remote(order: LoopSpec, project: Project, mirror: Mirror, present: RunClock) -> FleetLandingResult:
+def land_on_remote(spec: LoopSpec, project: Project, mirror: Mirror, clock: RunClock) -> FleetLandingResult:
     """Land the loop's work on its target. Asked twice, it lands once: what the target has already is not merged again.
 
     Raises KeyboardInterrupt where somebody wants it to end, and HarnessFailed where the target could not be had.
     """
     ledger = project.ledger(read_only=False)
     try:
-        row = ledger.row(order.loop)
+        row = ledger.row(spec.loop)
         if row is None:
-            raise HarnessFailed(f"loop {order.loop} is not on record here")
+            raise HarnessFailed(f"loop {spec.loop} is not on record here")
         with tempfile.TemporaryDirectory(prefix="ralph-land-") as private:
             clone = UserGit(project.root, os.environ)
             remote = IsolatedRemote(clone, mirror, os.path.join(private, "git"))
@@ -106,11 +106,11 @@ def _land_item(
     item = build_landing_item(project, ledger, row, os.environ)
     target = RemoteBranch(clone, spec.repo, spec.target, remote.run)
     _create_target(target, spec, clone, remote)
-    with MergedCheckRunner(project, os.environ, present, _log_line, sandbox=parcel.sandbox or None) as examiner:
+    with MergedCheckRunner(project, os.environ, clock, _log_line, sandbox=item.sandbox or None) as examiner:
         for left in range(LANDING_TRIES - 1, -1, -1):
             try:
                 lander = Lander(project, ledger, target, examiner, _log_line, environ=os.environ, heed=examiner.heed)
-                (end,) = lander.land((parcel,))
+                (end,) = lander.land((item,))
                 return (
                     FleetLandingResult(end.commit)
                     if isinstance(end, Landed)
@@ -118,7 +118,7 @@ def _land_item(
                 )
             except Refused as error:
                 if not left:
-                    raise HarnessFailed(f"{order.target} could not be moved: {error}") from error
+                    raise HarnessFailed(f"{spec.target} could not be moved: {error}") from error
                 _log_line(str(error))
                 examiner.heed()
                 time.sleep(random.uniform(0.1, 1.0) * MAX_RETRY_WAIT_S / (left + 1))  # noqa: S311 (so that two do not meet again)
@@ -131,7 +131,7 @@ def _create_target(target: RemoteBranch, spec: LoopSpec, clone: UserGit, remote:
         return
     base = RemoteBranch(clone, spec.repo, spec.base, remote.run).tip() or clone.resolve_commit(spec.base)
     if not base:
-        raise HarnessFailed(f"there is no branch {order.target} on the remote, and no {order.base} to make it of")
+        raise HarnessFailed(f"there is no branch {spec.target} on the remote, and no {spec.base} to make it of")
     target.move("", base)
 
 
@@ -155,7 +155,7 @@ def load_loop_result(project: Project, row: RunRow, records: tuple[Record, ...])
     state = build_state(records)
     if not (isinstance(state.phase, RunOver) and isinstance(state.phase.outcome, Completed)):
         return None
-    if state.committed.commit and not state.unkept:
+    if state.committed.commit and not state.uncommitted:
         return LoopResult(state.committed.commit)
     work = load_saved_work(project, row, records, max(snapshots_by_iteration(records)))
     with CommitBuilder(project.root, os.environ) as landable:
@@ -165,9 +165,9 @@ def load_loop_result(project: Project, row: RunRow, records: tuple[Record, ...])
     return LoopResult(commit, tuple(f"{one.path}: {one.reason}" for one in landing.excluded))
 
 
-def result_refs(order: LoopSpec, result: LoopResult) -> tuple[tuple[str, str], ...]:
+def result_refs(spec: LoopSpec, result: LoopResult) -> tuple[tuple[str, str], ...]:
     """Where the result goes: commits and refs of the remote, which are pushed in one piece with the last record.
 
     That is the loop's own branch: whatever becomes of it after that, the work is there.
     """
-    return ((result.commit, f"refs/heads/ralph/{order.loop}"),)
+    return ((result.commit, f"refs/heads/ralph/{spec.loop}"),)

@@ -108,10 +108,10 @@ class SteppingLoop(Loop):
             case WaitForService() | HoldPaused() | AwaitChildRuns():
                 return True
             case EndRun():
-                return not (self.finish or self.world.clock.stop_reason())
+                return not (self.finish or self.environment.clock.stop_reason())
             case SaveWork():
                 return False
-            case TakeTurn() if self.state.turning:
+            case TakeTurn() if self.state.turn_running:
                 return False
             case _ if self.halted():
                 return True
@@ -130,9 +130,9 @@ class SteppingLoop(Loop):
     def _wait_until(self, step: Action) -> float | None:
         match step:
             case WaitForService():
-                return self.state.services.ready_at(self.rules.order(self.state, self.state.job))
+                return self.state.services.ready_at(self.rules.agent_order(self.state, self.state.job))
             case AwaitChildRuns(seconds=seconds):
-                return self.world.clock.epoch() + seconds
+                return self.environment.clock.epoch() + seconds
             case _:
                 return None
 
@@ -207,12 +207,12 @@ FINAL_COPY_TIMEOUT_S = 60.0  # so long the last copies are waited for
 class BackgroundSync:
     """A thread of its own, so that neither a slow store nor a slow remote holds anything up."""
 
-    def __init__(self, order: LoopSpec, baton: LoopLease, store: str, root: str, moved: Callable[[], None]) -> None:
-        self._order, self._baton, self._moved = order, baton, moved
-        self._kept = os.path.join(store, "runs", order.loop)
-        self._shown = os.path.join(root, ".ralph", "runs", order.loop)
-        self._over = Event()
-        self._thread = Thread(target=self._go, daemon=True)
+    def __init__(self, spec: LoopSpec, lease: LoopLease, store: str, root: str, moved: Callable[[], None]) -> None:
+        self._spec, self._lease, self._on_moved = spec, lease, moved
+        self._kept = os.path.join(store, "runs", spec.loop)
+        self._shown = os.path.join(root, ".ralph", "runs", spec.loop)
+        self._finished = Event()
+        self._thread = Thread(target=self._run_thread, daemon=True)
         self._told = ""
 
     def __enter__(self) -> Self:
@@ -221,7 +221,7 @@ class BackgroundSync:
 
     def __exit__(self, *_: object) -> None:
         """The step is over; the last copies are made now."""
-        self._over.set()
+        self._finished.set()
 
     def finish(self) -> None:
         """Wait for them, not for long."""
@@ -231,26 +231,26 @@ class BackgroundSync:
                 f"the artifacts are not all copied after {FINAL_COPY_TIMEOUT_S:g} seconds; the loop goes on without them"
             )
 
-    def _go(self) -> None:
-        artifacts = self._opened()
+    def _run_thread(self) -> None:
+        artifacts = self._open_artifacts()
         copied_s = asked_s = time.monotonic()
-        while not self._over.wait(TICK_S):
+        while not self._finished.wait(TICK_S):
             now_s = time.monotonic()
             if artifacts and now_s - copied_s >= LOG_COPY_S:
                 copied_s = now_s
-                self._tell(artifacts.keep(list_growing_logs(self._kept)))
+                self._tell(artifacts.copy_changed(list_growing_logs(self._kept)))
             if now_s - asked_s >= LEASE_CHECK_S:
                 asked_s = now_s
-                if self._baton.moved() and not self._over.is_set():
-                    self._moved()
+                if self._lease.has_moved() and not self._finished.is_set():
+                    self._on_moved()
         if artifacts:
-            self._tell(artifacts.keep(list_logs(self._kept, self._shown)))
+            self._tell(artifacts.copy_changed(list_logs(self._kept, self._shown)))
 
-    def _opened(self) -> ArtifactFolder | None:
-        if not self._order.artifacts:
+    def _open_artifacts(self) -> ArtifactFolder | None:
+        if not self._spec.artifacts:
             return None
         try:
-            return ArtifactFolder(self._order.artifacts, self._order.loop)
+            return ArtifactFolder(self._spec.artifacts, self._spec.loop)
         except RalphError as error:
             self._tell(str(error))
             return None
@@ -293,82 +293,85 @@ class SpendReporter:
 class Step:
     """One step. Words that come meanwhile reach what is at work."""
 
-    def __init__(self, asked: StepRequest, folder: LoopFolder, baton: LoopLease, tell: Tell) -> None:
-        self._asked, self._folder, self._baton, self._tell = asked, folder, baton, tell
-        self._order = asked.order
-        self._taking = LoopTakeover(asked.order, folder, baton, os.environ, self._furnish)
+    def __init__(self, request: StepRequest, folder: LoopFolder, lease: LoopLease, tell: Tell) -> None:
+        self._request, self._folder, self._lease, self._tell = request, folder, lease, tell
+        self._spec = request.spec
+        self._takeover = LoopTakeover(request.spec, folder, lease, os.environ, self._ensure_task)
         self._run: StepRun | None = None
         self._landing: RunClock | None = None
-        self._words: set[str] = set()
+        self._commands: set[str] = set()
 
-    def heard(self, word: str) -> None:
+    def handle_command(self, word: str) -> None:
         """Do as somebody says: now, or as soon as there is something at work."""
-        self._words.add(word)
+        self._commands.add(word)
         if self._landing is not None:
-            self._landing.ring()
+            self._landing.interrupt()
         if self._run is None:
             return
         if word == step_process.CANCEL_STEP:
             self._run.context.clock.cancel()
         else:
-            self._run.context.clock.halt(now=word == step_process.KILL_STEP)
+            self._run.context.clock.end_command(now=word == step_process.KILL_STEP)
 
-    def take(self, keeper: Keeper) -> dict[str, Json]:
+    def run(self, keeper: Keeper) -> dict[str, Json]:
         """Have the loop, take the step, and leave all of it on the remote; what to report."""
-        self._taking.take()
+        self._takeover.take()
         records = self._records()
         self._refuse_unknown(len(records))
         state = build_state(records)
         # What an earlier step could not push comes first: nothing may follow from it before.
-        self._keep(over=isinstance(state.phase, RunOver))
-        step, until = self._stepped(keeper, state)
-        self._keep(over=isinstance(step, Finish))
+        self._publish(over=isinstance(state.phase, RunOver))
+        step, until = self._take_step(keeper, state)
+        self._publish(over=isinstance(step, Finish))
         records = self._records()
-        new = [compact_record(record) for record in records[self._asked.known :]]
-        report = step_process.rest_report(new, step, until, self._baton.head, build_state(records).spend)
+        new = [compact_record(record) for record in records[self._request.known :]]
+        report = step_process.rest_report(new, step, until, self._lease.head, build_state(records).spend)
         return report | self._land(step)
 
     def _land(self, step: Action) -> dict[str, Json]:
         """Where the run is completed, and its work is to land somewhere: what became of that."""
-        if not self._order.target or not (isinstance(step, Finish) and isinstance(step.outcome, Completed)):
+        if not self._spec.target or not (isinstance(step, Finish) and isinstance(step.outcome, Completed)):
             return {}
         from ralphproof.fleet.remote_landing import land_on_remote
         from ralphproof.process.signals import RunClock
 
         self._landing = RunClock(grace_s=0.0)
         try:
-            for word in self._words:
-                self.heard(word)
-            project, mirror = self._taking.project(), self._baton.mirror
-            return {"landed": land_on_remote(self._order, project, mirror, self._landing).published}
+            for word in self._commands:
+                self.handle_command(word)
+            project, mirror = self._takeover.project(), self._lease.mirror
+            return {"landed": land_on_remote(self._spec, project, mirror, self._landing).published}
         except KeyboardInterrupt as error:
             raise HarnessFailed("landing was interrupted; nothing moved") from error
         finally:
-            present, self._landing = self._landing, None
-            present.close()
+            clock, self._landing = self._landing, None
+            clock.close()
 
     def _refuse_unknown(self, there: int) -> None:
-        known, loop = self._asked.known, self._order.loop
+        known, loop = self._request.known, self._spec.loop
         if known > there:
             raise Refused(f"loop {loop} has {there} records, and {known} are said to be known")
 
     def give_up(self) -> tuple[str, ...]:
         """Somebody else has the loop: end what is at work here, and put what they lack under lost/."""
-        return self._taking.put_aside()
+        return self._takeover.put_aside()
 
-    def _stepped(self, keeper: Keeper, state: State) -> tuple[Action, float | None]:
+    def _take_step(self, keeper: Keeper, state: State) -> tuple[Action, float | None]:
         if isinstance(state.phase, RunOver):
             return Finish(state.phase.outcome), None
-        project = self._taking.project()
-        self._furnish_here(project)
-        run = self._equipped(project, keeper, state)
-        with BackgroundSync(self._order, self._baton, project.store, project.root, self._moved) as beside, run.context:
+        project = self._takeover.project()
+        self._ensure_local_task(project)
+        run = self._create_run(project, keeper, state)
+        with (
+            BackgroundSync(self._spec, self._lease, project.store, project.root, self._on_moved) as beside,
+            run.context,
+        ):
             self._run = run
-            for word in list(self._words):
-                self.heard(word)
-            if state.turning:
+            for word in list(self._commands):
+                self.handle_command(word)
+            if state.turn_running:
                 self._tell(step_process.turn_begun_report(state.iteration, state.turn, state.agent))
-            step = run.step(self._asked.allot, self._asked.finish, self._halted, self._asked.spent)
+            step = run.step(self._request.allot, self._request.finish, self._halted, self._request.spent)
             outcome = step[0].outcome if isinstance(step[0], Finish) else None
             for trouble in run.context.notifiers.deliver(outcome) if outcome else ():
                 print(project.mask(trouble), file=sys.stderr)
@@ -376,15 +379,15 @@ class Step:
         beside.finish()
         return step
 
-    def _equipped(self, project: Project, keeper: Keeper, state: State) -> StepRun:
+    def _create_run(self, project: Project, keeper: Keeper, state: State) -> StepRun:
         from ralphproof.runs.request import EMPTY_REQUEST
         from ralphproof.runs.resume import load_resumed_request
         from ralphproof.runs.spec import prepare_spec
 
         if not state.run:
-            order = prepare_spec(replace(self._wish(), project_dir=project.root))
-            return StepRun(self._context(order, keeper, self._order.loop), resumed=False)
-        row, wish = load_resumed_request(project, self._order.loop, EMPTY_REQUEST)
+            spec = prepare_spec(replace(self._load_request(), project_dir=project.root))
+            return StepRun(self._context(spec, keeper, self._spec.loop), resumed=False)
+        row, wish = load_resumed_request(project, self._spec.loop, EMPTY_REQUEST)
         return StepRun(self._context(prepare_spec(wish), keeper, row.id, row.parent), resumed=True)
 
     def _context(self, spec: RunSpec, keeper: Keeper, run: str, parent: str = "") -> RunContext:
@@ -392,83 +395,83 @@ class Step:
             return (SpendReporter(self._tell),)
 
         def open_ledger(project: Project) -> SqliteLedger:
-            return _open_ledger(project, self._shared)
+            return _open_ledger(project, self._on_records)
 
         return RunContext(spec, keeper, create_observers, ignore_signals, run, parent, open_ledger)
 
-    def _wish(self) -> RunRequest:
+    def _load_request(self) -> RunRequest:
         import json
 
         from ralphproof.runs.request import parse_request
 
-        wish = parse_request(json.dumps(self._order.wish).encode(), os.environ)
+        wish = parse_request(json.dumps(self._spec.request).encode(), os.environ)
         if wish is None:
             raise Refused("wish of the order cannot be read; was it written by another version of ralph?")
         return replace(wish, task_folder="")
 
-    def _shared(self, records: tuple[Record, ...]) -> None:
+    def _on_records(self, records: tuple[Record, ...]) -> None:
         """What must be on the remote before anything follows: that a turn begins, and the work of one that ended."""
         if any(isinstance(record, TurnBegan | Saved) for record in records):
-            self._keep()
+            self._publish()
         for record in records:
             if isinstance(record, TurnBegan):
                 self._tell(step_process.turn_begun_report(record.iteration, record.turn, record.agent))
 
-    def _keep(self, over: bool = False) -> None:
+    def _publish(self, over: bool = False) -> None:
         """Make all that is on record here durable on the remote; where the run is over, with what came of it."""
-        rows = self._taking.rows()
+        rows = self._takeover.rows()
         if not rows:
             return
         result = self._result() if over else None
-        also = result_refs(self._order, result) if result else ()
-        trees = self._taking.trees(rows)
-        self._baton.keep(rows, self._taking.notes(), trees, also, result.commit if result else "")
+        also = result_refs(self._spec, result) if result else ()
+        trees = self._takeover.trees(rows)
+        self._lease.publish(rows, self._takeover.notes(), trees, also, result.commit if result else "")
 
     def _result(self) -> LoopResult | None:
         """What came of the run, unless the remote has it."""
-        if self._baton.held and self._baton.held.scroll.result:
+        if self._lease.record and self._lease.record.meta.result:
             return None
-        project = self._taking.project()
+        project = self._takeover.project()
         ledger = project.ledger()
         try:
-            row = ledger.row(self._order.loop)
-            return load_loop_result(project, row, ledger.records(self._order.loop)) if row else None
+            row = ledger.row(self._spec.loop)
+            return load_loop_result(project, row, ledger.records(self._spec.loop)) if row else None
         finally:
             ledger.close()
 
     def _records(self) -> tuple[Record, ...]:
-        ledger = self._taking.project().ledger()
+        ledger = self._takeover.project().ledger()
         try:
-            return ledger.records(self._order.loop)
+            return ledger.records(self._spec.loop)
         finally:
             ledger.close()
 
     def _halted(self) -> bool:
-        return bool(self._words & {step_process.STOP_STEP, step_process.KILL_STEP})
+        return bool(self._commands & {step_process.STOP_STEP, step_process.KILL_STEP})
 
-    def _moved(self) -> None:
+    def _on_moved(self) -> None:
         """Somebody else has the loop: what is at work here works for nobody."""
-        self.heard(step_process.KILL_STEP)
+        self.handle_command(step_process.KILL_STEP)
 
-    def _furnish(self, ledger: SqliteLedger) -> str:
+    def _ensure_task(self, ledger: SqliteLedger) -> str:
         """Put the order's task into a ledger that lacks it; its id, empty where the order has none."""
-        if self._order.task is None:
+        if self._spec.task is None:
             return ""
         from ralphproof.tasks.draft import TaskDraft
         from ralphproof.tasks.store import row_from_draft
 
-        draft = unpack({**self._order.task, "is": "TaskDraft"})
+        draft = unpack({**self._spec.task, "is": "TaskDraft"})
         if not isinstance(draft, TaskDraft) or not isinstance(draft.id, str):
             raise Refused("task of the order cannot be read; was it written by another version of ralph?")
         if ledger.tasks.row(draft.id) is None:
             ledger.tasks.add((row_from_draft(draft),))
         return draft.id
 
-    def _furnish_here(self, project: Project) -> None:
-        if self._order.task is None:
+    def _ensure_local_task(self, project: Project) -> None:
+        if self._spec.task is None:
             return
         ledger = project.ledger(read_only=False)
         try:
-            self._furnish(ledger)
+            self._ensure_task(ledger)
         finally:
             ledger.close()

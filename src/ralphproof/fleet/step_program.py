@@ -39,12 +39,12 @@ class WorkerPipe:
     def __init__(self) -> None:
         from threading import Lock
 
-        self._said: list[str] = []
+        self._pending: list[str] = []
         self._rest = b""
         self._writing = Lock()
-        self.heard: Callable[[str], None] = self._said.append
+        self.handler: Callable[[str], None] = self._pending.append
 
-    def first(self) -> bytes:
+    def read_first_line(self) -> bytes:
         """The first line."""
         while b"\n" not in self._rest and len(self._rest) <= MAX_LOOP_SPEC_BYTES:
             piece = os.read(0, 1 << 16)
@@ -66,19 +66,19 @@ class WorkerPipe:
             for line in lines:
                 word = line.strip().decode("ascii", "replace")
                 if word in step_process.STEP_COMMANDS:
-                    self.heard(word)
+                    self.handler(word)
             piece = os.read(0, 1 << 12)
             if not piece:
                 kill_self()
             self._rest = (self._rest + piece)[-(1 << 16) :]
 
-    def told_to(self, heard: Callable[[str], None]) -> None:
+    def set_handler(self, handler: Callable[[str], None]) -> None:
         """From now on words go here; those that came before do first."""
-        self.heard = heard
-        while self._said:
-            heard(self._said.pop(0))
+        self.handler = handler
+        while self._pending:
+            handler(self._pending.pop(0))
 
-    def tell(self, report: dict[str, Json]) -> None:
+    def send(self, report: dict[str, Json]) -> None:
         """Say it, now."""
         data = step_process.encode_report(report)
         with self._writing:
@@ -108,9 +108,9 @@ def take_step(argv: list[str]) -> int:
     try:
         if len(argv) != 1 or argv[0].startswith("-"):
             raise Refused("say one folder for the worker's own files")
-        asked = step_process.parse_step_request(worker.first())
+        request = step_process.parse_step_request(worker.read_first_line())
         worker.listen()
-        report = _run_step(argv[0], asked, worker)
+        report = _run_step(argv[0], request, worker)
     except RalphError as error:
         report = _failure_report(str(error), error.exit_code)
     except RemoteUnreachable as error:
@@ -119,22 +119,22 @@ def take_step(argv: list[str]) -> int:
         report = _failure_report(str(wrap_os_error(error)), wrap_os_error(error).exit_code)
     except Exception as error:  # noqa: BLE001 (a fault of our own is a report too; where it lies is in the log)
         report = _internal_error_report(error)
-    worker.tell(report)
+    worker.send(report)
     code = report.get("exitCode", 0)
     return code if isinstance(code, int) else 0
 
 
-def _run_step(work: str, asked: StepRequest, worker: WorkerPipe) -> dict[str, Json]:
-    folder = LoopFolder(work, asked.order)
+def _run_step(work: str, request: StepRequest, worker: WorkerPipe) -> dict[str, Json]:
+    folder = LoopFolder(work, request.spec)
     folder.lock()
-    environ, patience_s = folder.environ(os.environ), _patience_s(os.environ)
+    environ, patience_s = folder.step_environment(os.environ), _patience_s(os.environ)
     os.environ.clear()
     os.environ.update(environ)
     from ralphproof.fleet.step import Step
 
-    mirror = Mirror(folder.mirror, asked.order.repo, environ, patience_s)
-    baton = LoopLease(mirror, asked.order.loop, asked.epoch, asked.standing, folder.place)
-    step = Step(asked, folder, baton, worker.tell)
+    mirror = Mirror(folder.mirror, request.spec.repo, environ, patience_s)
+    lease = LoopLease(mirror, request.spec.loop, request.epoch, request.worker, folder.work_folder_id)
+    step = Step(request, folder, lease, worker.send)
     keeper = Keeper()
     try:
         return _take_turn(step, keeper, worker)
@@ -151,9 +151,11 @@ def _patience_s(environ: Mapping[str, str]) -> float:
 
 
 def _take_turn(step: Step, keeper: Keeper, worker: WorkerPipe) -> dict[str, Json]:
-    take_over_signals(lambda times: step.heard(step_process.STOP_STEP if times == 1 else step_process.KILL_STEP))
-    worker.told_to(step.heard)
-    return step.take(keeper)
+    take_over_signals(
+        lambda times: step.handle_command(step_process.STOP_STEP if times == 1 else step_process.KILL_STEP)
+    )
+    worker.set_handler(step.handle_command)
+    return step.run(keeper)
 
 
 def _report_fenced(step: Step) -> dict[str, Json]:

@@ -29,8 +29,8 @@ class LoopSpec:
     """A loop of the fleet, as somebody submitted it.
 
     `loop` is the run's id. `repo` is the URL of the git repository, `base` the branch or commit that the work begins
-    on, `target` the branch that it is to land on; empty: it stays on a branch of its own. `wish` is what is asked for,
-    as it is noted beside every run, with the prompt as text. `user` are settings of the submitter's own: caps, prices
+    on, `target` the branch that it is to land on; empty: it stays on a branch of its own. `request` is the run request,
+    as it is stored with every run, with the prompt as text. `user` are settings of the submitter's own: caps, prices
     and limits come from there, never from whoever runs the machine. `artifacts` is a folder, by an fsspec URL, for
     logs; empty for none. `task` is a task's draft, where the loop works on one; `agent` the name by which rates are
     limited.
@@ -39,7 +39,7 @@ class LoopSpec:
     loop: str
     repo: str
     base: str
-    wish: dict[str, Json]
+    request: dict[str, Json]
     user: dict[str, Json] = {}  # noqa: RUF012 (never changed)
     submitter: str = ""
     artifacts: str = ""
@@ -48,9 +48,9 @@ class LoopSpec:
     agent: str = ""
 
 
-def loop_spec_json(order: LoopSpec) -> dict[str, Json]:
+def loop_spec_json(spec: LoopSpec) -> dict[str, Json]:
     """The order as JSON; `order_of` reads it."""
-    return {name: getattr(order, name) for name in LoopSpec.__match_args__}
+    return {name: getattr(spec, name) for name in LoopSpec.__match_args__}
 
 
 def parse_loop_spec(data: object) -> LoopSpec:
@@ -66,38 +66,38 @@ def parse_loop_spec(data: object) -> LoopSpec:
                 raise Refused(f"the order has no {name}")
         elif not isinstance(data[name], kind):
             raise Refused(f"{name} of the order must be {words}, not {_shown_value(data[name])}")
-    order = LoopSpec(**data)
+    spec = LoopSpec(**data)
     for look in _RULES:
-        if wrong := look(order):
+        if wrong := look(spec):
             raise Refused(wrong)
-    return order
+    return spec
 
 
 _FIELDS: tuple[tuple[str, tuple[str, type], bool], ...] = (
-    ("loop", _TEXT, True), ("repo", _TEXT, True), ("base", _TEXT, True), ("wish", _GROUP, True),
+    ("loop", _TEXT, True), ("repo", _TEXT, True), ("base", _TEXT, True), ("request", _GROUP, True),
     ("user", _GROUP, False), ("submitter", _TEXT, False), ("artifacts", _TEXT, False), ("target", _TEXT, False),
     ("task", _GROUP, False), ("agent", _TEXT, False),
 )  # fmt: skip
 
 
-def _check_loop_name(order: LoopSpec) -> str:
-    if not is_plain_name(order.loop):
-        return f"{order.loop[:MAX_NAME_CHARS]!r} cannot be the id of a loop: letters, digits, '-', '_' and '.' make one"
+def _check_loop_name(spec: LoopSpec) -> str:
+    if not is_plain_name(spec.loop):
+        return f"{spec.loop[:MAX_NAME_CHARS]!r} cannot be the id of a loop: letters, digits, '-', '_' and '.' make one"
     return ""
 
 
-def _check_repository(order: LoopSpec) -> str:
+def _check_repository(spec: LoopSpec) -> str:
     """Git takes more than addresses where it takes one: options, and helpers that run commands."""
-    url = order.repo
+    url = spec.repo
     helper = "::" in url.partition("/")[0]
     if not url or url.startswith("-") or helper or not url.isprintable():
         return f"{without_password(url)[:200]!r} is no address of a repository; file, git, ssh and https are known"
     return ""
 
 
-def _check_passwords(order: LoopSpec) -> str:
+def _check_passwords(spec: LoopSpec) -> str:
     """An order stands in histories, books and lists of processes."""
-    for name, url in (("repo", order.repo), ("artifacts", order.artifacts)):
+    for name, url in (("repo", spec.repo), ("artifacts", spec.artifacts)):
         scheme, _, rest = url.partition("://")
         user, _, _ = rest.partition("/")[0].rpartition("@")
         if ":" in user or (user and scheme in ("http", "https")):
@@ -106,31 +106,31 @@ def _check_passwords(order: LoopSpec) -> str:
     return ""
 
 
-def _check_refs(order: LoopSpec) -> str:
-    for name, ref in (("base", order.base), ("target", order.target)):
+def _check_refs(spec: LoopSpec) -> str:
+    for name, ref in (("base", spec.base), ("target", spec.target)):
         odd = ref.startswith("-") or ".." in ref or any(letter in " ~^:?*[\\@{" for letter in ref)
         if odd or not ref.isprintable() or (name == "base" and not ref):
             return f"{name} of the order must be a branch or a commit, not {ref[:200]!r}"
     return ""
 
 
-def _check_prompt(order: LoopSpec) -> str:
-    wish: Any = order.wish.get("wish")
-    if not isinstance(wish, dict) or not isinstance(order.wish.get("flags"), dict):
-        return "wish of the order must hold a wish and its flags"
+def _check_prompt(spec: LoopSpec) -> str:
+    wish: Any = spec.request.get("wish")
+    if not isinstance(wish, dict) or not isinstance(spec.request.get("flags"), dict):
+        return "request of the loop must hold a request and its flags"
     prompt = wish.get("prompt")
     if not isinstance(prompt, list) or len(prompt) != 2 or prompt[1] is not None:
         return "the prompt of an order must be a text; a file is on the submitter's machine alone"
-    if order.wish.get("brought"):
+    if spec.request.get("brought"):
         return "functions that a program brought along cannot be sent to another machine"
-    if order.task is None and wish.get("task_id"):
+    if spec.task is None and wish.get("task_id"):
         return f"the order is for task {str(wish['task_id'])[:MAX_NAME_CHARS]!r}, and does not hold it"
     return ""
 
 
-def _check_texts(order: LoopSpec) -> str:
+def _check_texts(spec: LoopSpec) -> str:
     for name in ("submitter", "agent", "artifacts"):
-        if not getattr(order, name).isprintable():
+        if not getattr(spec, name).isprintable():
             return f"{name} of the order has characters that cannot be printed"
     return ""
 
@@ -178,12 +178,12 @@ MAX_TITLE_CHARS = 80
 
 @value
 class SubmittedLoop:
-    """One loop of a submission. It begins when the loops named in `after` have completed; `wish` is all it may cost."""
+    """One loop of a submission. It begins when the loops named in `after` have completed; `budget` is all it may cost, in micro-dollars."""
 
-    order: LoopSpec
+    spec: LoopSpec
     title: str = ""
     after: tuple[str, ...] = ()
-    wish: int | None = None
+    budget: int | None = None
 
 
 @value
@@ -194,7 +194,7 @@ class FleetSubmission:
     submitter: str
     loops: tuple[SubmittedLoop, ...]
     allowance: Allowance = Allowance()
-    tempo: FleetTiming = FleetTiming()
+    timing: FleetTiming = FleetTiming()
 
 
 def submission_json(submission: FleetSubmission) -> dict[str, Any]:
@@ -205,16 +205,16 @@ def submission_json(submission: FleetSubmission) -> dict[str, Any]:
         "submission": submission.id,
         "submitter": submission.submitter,
         "allowance": pack(submission.allowance),
-        "tempo": pack(submission.tempo),
+        "timing": pack(submission.timing),
         "loops": [
             {
-                "order": loop_spec_json(one.order),
+                "spec": loop_spec_json(one.spec),
                 "after": list(one.after),
-                "wish": one.wish,
+                "budget": one.budget,
                 "memo": {
                     "title": one.title[:MAX_TITLE_CHARS],
                     "submitter": submission.submitter,
-                    "artifacts": one.order.artifacts,
+                    "artifacts": one.spec.artifacts,
                 },
             }
             for one in submission.loops

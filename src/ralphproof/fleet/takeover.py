@@ -144,7 +144,7 @@ class LoopTakeover:
 
     def _unsaved(self, rows: tuple[ChainRow, ...]) -> dict[str, str]:
         """The tree as it now is, where no record has it."""
-        seen = build_state(_parse_records(rows)).seen
+        seen = build_state(_parse_records(rows)).last_saved
         with tempfile.TemporaryDirectory(prefix="ralph-lost-") as private:
             git = GitWorkspace(self._folder.tree, private, self._environ)
             try:
@@ -193,7 +193,7 @@ class LoopTakeover:
 
     def _restore(self, records: tuple[Record, ...]) -> None:
         """The saved trees under their names, and the files as they were last kept."""
-        work, seen = self._lease.tree_ref("*"), build_state(records).seen
+        work, seen = self._lease.tree_ref("*"), build_state(records).last_saved
         words = ("fetch", "-q", "--no-tags", "--no-write-fetch-head", self._mirror.path)
         self._git(*words, f"+{work}:refs/ralph/{self._loop}/*")
         with tempfile.TemporaryDirectory(prefix="ralph-take-") as private:
@@ -210,7 +210,7 @@ class LoopTakeover:
         for name, data in (held.notes if held else {}).items():
             folder.note(name, json.loads(data))
         _book_spend(project.state_dir, self._loop, rows)
-        if state.turning:
+        if state.turn_running:
             ended = TurnEnded(state.iteration, state.turn, Turn(Exit(None, why="interrupted")))
             rows = extend_chain(rows, self._loop, ended, time.time(), project.mask)
         ledger = project.ledger(read_only=False)

@@ -55,20 +55,20 @@ class ServerContact:
     """When the server was last reached. A worker that is alone too long must not let its agents work on."""
 
     def __init__(self) -> None:
-        self.heard = time.monotonic()
+        self.last_contact = time.monotonic()
         self._away = False
 
-    async def keep(self, client: Client, every_s: float) -> None:
+    async def poll(self, client: Client, every_s: float) -> None:
         """Ask the server again and again; never ends by itself."""
         from datetime import timedelta
 
         while True:
             try:
                 await client.service_client.check_health(retry=False, timeout=timedelta(seconds=every_s))
-                self.heard = time.monotonic()
+                self.last_contact = time.monotonic()
                 self._tell(away=False)
             except (RPCError, RuntimeError):
-                self._tell(away=self.over(SILENCE_WARNING_S))
+                self._tell(away=self.is_lost_for(SILENCE_WARNING_S))
             await asyncio.sleep(every_s)
 
     def _tell(self, away: bool) -> None:
@@ -78,64 +78,64 @@ class ServerContact:
             said = "does not answer; what is at work goes on for the heartbeat" if away else "answers again"
             print(f"ralph: the server {said}", file=sys.stderr, flush=True)
 
-    def over(self, after_s: float) -> bool:
-        return time.monotonic() - self.heard > after_s
+    def is_lost_for(self, after_s: float) -> bool:
+        return time.monotonic() - self.last_contact > after_s
 
 
 class Activities:
     """A worker's activities."""
 
-    def __init__(self, client: Client, place: StepPool, lease: ServerContact) -> None:
-        self._client, self._place, self._lease = client, place, lease
+    def __init__(self, client: Client, pool: StepPool, contact: ServerContact) -> None:
+        self._client, self._pool, self._contact = client, pool, contact
         self.leaving = asyncio.Event()
 
     @activity.defn(name=CLAIM_ACTIVITY)
     async def claim(self, loop: str) -> str:
         """This worker's name, when it has a slot free; where it gets none soon, another worker is asked."""
         deadline = time.monotonic() + CLAIM_TIMEOUT_S
-        while not self._place.promise(loop, time.monotonic(), CLAIM_HOLD_S):
+        while not self._pool.reserve_slot(loop, time.monotonic(), CLAIM_HOLD_S):
             if time.monotonic() > deadline or self.leaving.is_set():
                 raise ApplicationError("no slot is free", type="Busy")
             await asyncio.sleep(0.1)
-        return self._place.name
+        return self._pool.name
 
     @activity.defn(name=STEP_ACTIVITY)
     async def step(self, given: dict[str, Any]) -> dict[str, Any]:
         """Take one step of a loop, or listen to it where it is at work already."""
-        tempo: FleetTiming = unpack(given["tempo"])
-        asked, number, me = given["asked"], given["number"], object()
-        loop = asked["order"]["loop"]
-        step = self._place.step(asked, number, me)
+        timing: FleetTiming = unpack(given["timing"])
+        request, number, me = given["asked"], given["number"], object()
+        loop = request["spec"]["loop"]
+        step = self._pool.step(request, number, me)
         if given["cancel"]:
-            step.say("cancel")
+            step.send("cancel")
         try:
-            done = await self._through(step, given, tempo)
+            done = await self._watch_step(step, given, timing)
         except asyncio.CancelledError:
-            done = await self._taken_away(step, loop, number, me, tempo)
+            done = await self._handle_cancellation(step, loop, number, me, timing)
         except StepLost as error:
             raise ApplicationError(str(error), type=STEP_LOST, non_retryable=True) from None
-        self._place.over(loop, number)
+        self._pool.forget(loop, number)
         return {"report": shorten_report(done.report), "microUsd": done.micro_usd, "tokens": done.tokens}
 
-    async def _through(self, step: StepProcess, given: dict[str, Any], tempo: FleetTiming) -> StepResult:
+    async def _watch_step(self, step: StepProcess, given: dict[str, Any], timing: FleetTiming) -> StepResult:
         told_s, cancelled_s = time.monotonic(), time.monotonic() if given["cancel"] else 0.0
         told = given["asked"]["allot"] or 0  # what was set aside counts as spent already
         while not step.done.done():
             activity.heartbeat()
-            await asyncio.wait([step.done], timeout=tempo.beat_s)
-            if self._lease.over(tempo.heartbeat_s):
-                await step.end(tempo.cancel_s, tempo.kill_s, "kill")
+            await asyncio.wait([step.done], timeout=timing.beat_s)
+            if self._contact.is_lost_for(timing.heartbeat_s):
+                await step.end(timing.cancel_s, timing.kill_s, "kill")
                 raise ApplicationError("the server could not be reached", type=REMOTE_UNREACHABLE, non_retryable=True)
-            if cancelled_s and time.monotonic() - cancelled_s > tempo.cancel_s:
-                return await step.end(0, tempo.kill_s, "kill") or wait_for_step(step)
+            if cancelled_s and time.monotonic() - cancelled_s > timing.cancel_s:
+                return await step.end(0, timing.kill_s, "kill") or wait_for_step(step)
             spent = (step.spent[0] if step.spent else None) or 0
             if spent > told and time.monotonic() - told_s > SIGNAL_TIMEOUT_S:
                 told, told_s = spent, time.monotonic()
-                about = {"loop": given["asked"]["order"]["loop"], "number": given["number"], "microUsd": spent}
-                await self._whisper({"what": "spending", **about})
+                about = {"loop": given["asked"]["spec"]["loop"], "number": given["number"], "microUsd": spent}
+                await self._report_spend({"what": "spending", **about})
         return step.done.result()
 
-    async def _whisper(self, event: dict[str, Any]) -> None:
+    async def _report_spend(self, event: dict[str, Any]) -> None:
         """Tell the governor something that it can do without."""
         from datetime import timedelta
 
@@ -145,40 +145,40 @@ class Activities:
         except RPCError:
             pass
 
-    async def _taken_away(
-        self, step: StepProcess, loop: str, number: int, me: object, tempo: FleetTiming
+    async def _handle_cancellation(
+        self, step: StepProcess, loop: str, number: int, me: object, timing: FleetTiming
     ) -> StepResult:
         """The activity is cancelled: by the loop's wish, by a server that gave it up, or because the worker leaves."""
         details = activity.cancellation_details()
         if details is not None and details.cancel_requested:
-            beating = asyncio.create_task(_send_heartbeats(tempo.beat_s))
+            beating = asyncio.create_task(_send_heartbeats(timing.beat_s))
             try:
-                return await step.end(tempo.cancel_s, tempo.kill_s) or wait_for_step(step)
+                return await step.end(timing.cancel_s, timing.kill_s) or wait_for_step(step)
             finally:
                 beating.cancel()
         if self.leaving.is_set() or (details is not None and details.worker_shutdown):
-            step.leave()
+            step.detach()
             raise ApplicationError("the worker leaves", type=WORKER_LEFT, non_retryable=True)
         # The server no longer waits for this: it may ask again here, and then that one has the step.
         for _ in range(20):
-            await asyncio.sleep(tempo.adopt_s / 40)
-            if not self._place.listens(loop, number, me):
+            await asyncio.sleep(timing.adopt_s / 40)
+            if not self._pool.is_listener(loop, number, me):
                 raise ApplicationError("asked for anew", type=WORKER_LEFT, non_retryable=True)
-        await step.end(tempo.cancel_s, tempo.kill_s, "kill")
-        self._place.over(loop, number)
+        await step.end(timing.cancel_s, timing.kill_s, "kill")
+        self._pool.forget(loop, number)
         raise ApplicationError("given to another worker", type=WORKER_LEFT, non_retryable=True)
 
     @activity.defn(name=ABSENT_ACTIVITY)
     async def absent(self, loops: list[str]) -> list[str]:
         """Those loops of which no workflow is at work."""
-        gone = [loop for loop in loops if not await self._lives(loop_workflow_id(loop))]
-        if gone and not await self._lives(
+        gone = [loop for loop in loops if not await self._is_running(loop_workflow_id(loop))]
+        if gone and not await self._is_running(
             GOVERNOR_ID
         ):  # who asks is at work: a server that has just begun knows nobody
             raise ApplicationError("the server does not know its workflows yet", type="NotYet")
         return gone
 
-    async def _lives(self, workflow: str) -> bool:
+    async def _is_running(self, workflow: str) -> bool:
         try:
             described = await self._client.get_workflow_handle(workflow).describe()
         except RPCError as error:
@@ -228,19 +228,19 @@ WORKFLOW_RUNNER = SandboxedWorkflowRunner(
 
 
 async def run_worker(
-    client: Client, place: StepPool, grace_s: float, leave: asyncio.Event, ready: Callable[[], None]
+    client: Client, pool: StepPool, grace_s: float, leave: asyncio.Event, ready: Callable[[], None]
 ) -> None:
     """Work until `leave` is set; steps then have `grace_s` to end, and are left adoptable after that."""
-    lease = ServerContact()
-    activities = Activities(client, place, lease)
-    keeping = asyncio.create_task(lease.keep(client, CONTACT_CHECK_S))
+    contact = ServerContact()
+    activities = Activities(client, pool, contact)
+    keeping = asyncio.create_task(contact.poll(client, CONTACT_CHECK_S))
     common = Worker(
         client, task_queue=TASK_QUEUE, workflows=[LoopWorkflow, GovernorWorkflow, SubmissionWorkflow], workflow_runner=WORKFLOW_RUNNER,
         activities=[activities.claim, activities.absent, activities.tell_governor], max_concurrent_activities=MAX_CLAIMS,
         sticky_queue_schedule_to_start_timeout=STICKY_QUEUE_TIMEOUT,
     )  # fmt: skip
     own = Worker(
-        client, task_queue=worker_queue(place.name), activities=[activities.step], max_concurrent_activities=place.slots,
+        client, task_queue=worker_queue(pool.name), activities=[activities.step], max_concurrent_activities=pool.slots,
         graceful_shutdown_timeout=timedelta(seconds=grace_s), max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
         default_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
     )  # fmt: skip
@@ -253,5 +253,5 @@ async def run_worker(
             activities.leaving.set()
     finally:
         keeping.cancel()
-        for step in place.running():
-            step.leave()
+        for step in pool.running():
+            step.detach()

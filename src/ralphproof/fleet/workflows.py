@@ -97,10 +97,10 @@ class LoopWorkflow:
         self._answers: dict[int, dict[str, Any]] = {}
         self._progress = LoopProgress()
         self._state: State | None = State()
-        self._doing = "waits for a permit"
+        self._activity = "waits for a permit"
         self._steps = 0
-        self._asked = 0  # the number of the permit that is asked for or held
-        self._dark = False
+        self._requested_number = 0  # the number of the permit that is asked for or held
+        self._step_lost = False
         self._trouble = ""  # the last one, until a step ends well
 
     @workflow.signal(name=ANSWER_SIGNAL)
@@ -109,63 +109,65 @@ class LoopWorkflow:
         self._answers[int(said["number"])] = said
 
     @workflow.query
-    def standing(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """Where the loop stands, for whoever asks."""
-        return {**self._progress.shown, "doing": self._doing, "trouble": self._trouble}
+        return {**self._progress.published, "doing": self._activity, "trouble": self._trouble}
 
     @workflow.run
     async def run(self, given: dict[str, Any]) -> dict[str, Any]:
-        self._given, self._order = given, given["order"]
-        self._tempo: FleetTiming = unpack(given["tempo"])
+        self._given, self._spec = given, given["spec"]
+        self._timing: FleetTiming = unpack(given["timing"])
         if given.get("progress"):
             self._progress = unpack(given["progress"])
         while self._progress.end is None:
-            await self._onward()
-            self._remember()
-            if self._progress.end is None and self._long() and not self._wished_away():  # no wish is carried over
+            await self._advance()
+            self._update_memo()
+            if (
+                self._progress.end is None and self._history_is_long() and not self._cancel_requested()
+            ):  # no wish is carried over
                 carried = replace(self._progress, known=0)  # the records are folded anew
                 workflow.continue_as_new({**given, "progress": pack(carried)})
         await run_shielded(self._tell("left"))
-        return {"loop": self._order["loop"], **self._progress.shown}
+        return {"loop": self._spec["loop"], **self._progress.published}
 
-    def _long(self) -> bool:
-        return self._steps >= self._tempo.steps or workflow.info().is_continue_as_new_suggested()
+    def _history_is_long(self) -> bool:
+        return self._steps >= self._timing.steps or workflow.info().is_continue_as_new_suggested()
 
-    def _remember(self) -> None:
+    def _update_memo(self) -> None:
         """For those who look on without a worker being there."""
-        workflow.upsert_memo({"progress": {**self._progress.shown, "trouble": self._trouble}})
+        workflow.upsert_memo({"progress": {**self._progress.published, "trouble": self._trouble}})
 
-    async def _onward(self) -> None:
+    async def _advance(self) -> None:
         """One step, or its wait."""
         try:
-            if self._wished_away():
-                await self._cancelled()
+            if self._cancel_requested():
+                await self._cancel()
                 return
-            if (seconds := self._progress.waits(workflow.time())) > 0:
-                self._doing = f"{self._progress.next}: waits"
+            if (seconds := self._progress.wait_s(workflow.time())) > 0:
+                self._activity = f"{self._progress.next}: waits"
                 await workflow.sleep(seconds)
             answer = await self._permit()
-            if self._wished_away():
+            if self._cancel_requested():
                 return
             if answer["is"] == "TurnGranted":
                 await self._take(answer.get("allot"))
             else:
-                await self._spent_all(answer)
+                await self._end_without_money(answer)
         except (asyncio.CancelledError, FailureError) as error:
             if not is_cancelled_exception(error):
                 raise
 
-    def _wished_away(self) -> bool:
+    def _cancel_requested(self) -> bool:
         return workflow.cancellation_reason() is not None
 
     async def _permit(self) -> dict[str, Any]:
         """Leave to take the next step. It is asked for again now and then: a governor may have been begun anew."""
-        self._doing = "waits for a permit"
-        number = self._asked = self._progress.number
-        wish = self._progress.left(self._given.get("wish"))
+        self._activity = "waits for a permit"
+        number = self._requested_number = self._progress.number
+        budget = self._progress.remaining_budget(self._given.get("budget"))
         asked = 0
         while number not in self._answers:
-            await self._tell("want", agent=self._order["agent"], wish=wish)
+            await self._tell("want", agent=self._spec["agent"], budget=budget)
             asked += 1
             try:
                 await workflow.wait_condition(lambda: number in self._answers, timeout=permit_retry_s(asked))
@@ -174,79 +176,82 @@ class LoopWorkflow:
         return self._answers[number]
 
     async def _tell(self, what: str, **more: Any) -> None:
-        about = {"loop": self._order["loop"], "number": self._asked, "submitter": self._order["submitter"]}
+        about = {"loop": self._spec["loop"], "number": self._requested_number, "submitter": self._spec["submitter"]}
         await tell_governor({"what": what, "submission": self._given["submission"], **about, **more})
 
     async def _take(self, allot: int | None) -> None:
         """A step, and what follows from it."""
         before = self._progress.spend
         done = await self._step(allot)
-        self._fold(done)
+        self._apply(done)
         micro_usd, tokens = cost_between(before, self._progress.spend)
         await run_shielded(self._tell("settled", microUsd=micro_usd, tokens=tokens))
-        self._asked, self._dark = 0, False
+        self._requested_number, self._step_lost = 0, False
 
-    def _fold(self, done: dict[str, Any]) -> None:
+    def _apply(self, done: dict[str, Any]) -> None:
         """What follows from a step. Its records say what it cost; what it said meanwhile counts where they are cut."""
         report, told = done["report"], Spend(done["microUsd"] or 0, done["tokens"], int(done["microUsd"] is None))
         self._steps += 1
         if report["type"] != "rest":
-            self._progress = replace(self._progress, spend=self._progress.spend.beside(told))
-            self._progress = self._progress.ended(failed_end(report["message"], report.get("exitCode", 3)))
+            self._progress = replace(self._progress, spend=self._progress.spend.plus(told))
+            self._progress = self._progress.with_end(failed_end(report["message"], report.get("exitCode", 3)))
             return
         self._state = None if report.get("skipped") else self._state
         for record in report["records"] if self._state is not None else ():
             self._state = self._state.after(unpack(record)) if self._state else None
-        whole = unpack(report["spend"]) if report.get("spend") else self._progress.spend.beside(told)
+        whole = unpack(report["spend"]) if report.get("spend") else self._progress.spend.plus(told)
         spend = self._state.spend if self._state is not None else whole
         self._progress = self._progress.after(report, spend)
         if self._state is not None and (wrong := contradiction(self._state, report["next"])):
-            self._progress = self._progress.ended(failed_end(wrong))
+            self._progress = self._progress.with_end(failed_end(wrong))
 
-    async def _spent_all(self, answer: dict[str, Any]) -> None:
+    async def _end_without_money(self, answer: dict[str, Any]) -> None:
         """There is no money. A run that has begun is told so, that its record ends as this does."""
         end = out_of_money_end(answer["reason"], answer["message"])
         if self._progress.known or self._progress.iterations:
-            self._fold(await self._step(0))
-        self._progress = self._progress.ended(end)
+            self._apply(await self._step(0))
+        self._progress = self._progress.with_end(end)
 
-    async def _cancelled(self) -> None:
+    async def _cancel(self) -> None:
         """End a loop that is between steps. A run that has begun is told so."""
-        self._doing = "is being cancelled"
-        if self._dark:  # a turn of it was lost sight of: what that cost, nobody knows
+        self._activity = "is being cancelled"
+        if self._step_lost:  # a turn of it was lost sight of: what that cost, nobody knows
             await run_shielded(self._tell("settled", microUsd=None, tokens=0))
-        elif self._asked:
+        elif self._requested_number:
             await run_shielded(self._tell("released"))
-        if self._dark or self._progress.known or self._progress.iterations:
-            self._fold(await run_shielded(self._step(0)))
+        if self._step_lost or self._progress.known or self._progress.iterations:
+            self._apply(await run_shielded(self._step(0)))
         if self._progress.end is None:
-            self._progress = self._progress.ended(cancelled_end())
+            self._progress = self._progress.with_end(cancelled_end())
 
     async def _step(self, allot: int | None) -> dict[str, Any]:
         """Have the step taken, by whom ever: first by who has the loop, then by somebody else."""
         tries, failures = 0, 0
-        while tries <= self._tempo.tries:
+        while tries <= self._timing.tries:
             try:
                 await self._claim()
-                done: dict[str, Any] = await self._asked_of_worker(allot)
+                done: dict[str, Any] = await self._run_on_worker(allot)
             except ActivityError as error:
                 if is_cancelled_exception(error):
                     raise
-                tries, self._dark = tries + 1, True
-                self._trouble = self._lost(error)
-                self._remember()
+                tries, self._step_lost = tries + 1, True
+                self._trouble = self._handle_lost_step(error)
+                self._update_memo()
                 await workflow.sleep(lost_retry_s(tries))
                 continue
             match done["report"]["type"]:
                 case "fenced":
-                    self._dark = True
+                    self._step_lost = True
                     tries, self._trouble = tries + 1, "another worker has the loop"
                     self._progress = replace(self._progress, epoch=self._progress.epoch + 1)
-                case "failed" if done["report"].get("exitCode") not in (2, 130) and failures < self._tempo.tries:
-                    failures, self._dark = failures + 1, True  # the remote is away for a while, or this machine broken
+                case "failed" if done["report"].get("exitCode") not in (2, 130) and failures < self._timing.tries:
+                    failures, self._step_lost = (
+                        failures + 1,
+                        True,
+                    )  # the remote is away for a while, or this machine broken
                     self._trouble = str(done["report"].get("message"))[:500]
                     self._progress = replace(self._progress, worker="", epoch=self._progress.epoch + 1)
-                    self._remember()
+                    self._update_memo()
                     await workflow.sleep(min(2.0**failures, 300.0))
                 case _:
                     self._trouble = ""
@@ -258,34 +263,34 @@ class LoopWorkflow:
         """Have a worker; wait for one where there is none."""
         if self._progress.worker:
             return
-        self._doing = "waits for a worker"
+        self._activity = "waits for a worker"
         worker = await workflow.execute_activity(
-            CLAIM_ACTIVITY, self._order["loop"], task_queue=TASK_QUEUE, result_type=str,
+            CLAIM_ACTIVITY, self._spec["loop"], task_queue=TASK_QUEUE, result_type=str,
             start_to_close_timeout=timedelta(seconds=10), retry_policy=RETRY_POLICY,
         )  # fmt: skip
         self._progress = replace(self._progress, worker=worker)
-        self._remember()
+        self._update_memo()
 
-    async def _asked_of_worker(self, allot: int | None) -> Any:
-        tempo, progress = self._tempo, self._progress
-        self._doing = f"a step on {progress.worker}"
+    async def _run_on_worker(self, allot: int | None) -> Any:
+        timing, progress = self._timing, self._progress
+        self._activity = f"a step on {progress.worker}"
         asked = {
-            "order": self._order, "epoch": progress.epoch, "allot": allot, "finish": True, "known": progress.known,
+            "spec": self._spec, "epoch": progress.epoch, "allot": allot, "finish": True, "known": progress.known,
             "spent": progress.spend.micro_usd,
         }  # fmt: skip
-        about = {"number": progress.number, "cancel": self._wished_away(), "tempo": pack(tempo)}
+        about = {"number": progress.number, "cancel": self._cancel_requested(), "timing": pack(timing)}
         return await workflow.execute_activity(
             STEP_ACTIVITY, {"asked": asked, "submission": self._given["submission"], **about},
             task_queue=worker_queue(progress.worker),
-            schedule_to_start_timeout=timedelta(seconds=tempo.adopt_s),
+            schedule_to_start_timeout=timedelta(seconds=timing.adopt_s),
             start_to_close_timeout=STEP_TIMEOUT,
-            heartbeat_timeout=timedelta(seconds=tempo.heartbeat_s),
+            heartbeat_timeout=timedelta(seconds=timing.heartbeat_s),
             retry_policy=NO_RETRY,
             cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=f"step {progress.number}",
         )  # fmt: skip
 
-    def _lost(self, error: ActivityError) -> str:
+    def _handle_lost_step(self, error: ActivityError) -> str:
         """What became of a step without a result; a worker that takes none any more has the loop no longer."""
         cause = error.cause
         if isinstance(cause, TimedOut):
@@ -312,7 +317,7 @@ class GovernorWorkflow:
     def __init__(self) -> None:
         self._inbox: list[dict[str, Any]] = []
         self._governor = Governor()
-        self._tempo = FleetTiming()
+        self._timing = FleetTiming()
         self._seen = 0
         self._swept = 0.0
         self._sweeping = False
@@ -324,7 +329,7 @@ class GovernorWorkflow:
         self._inbox.append(event)
 
     @workflow.query
-    def books(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Where all spending stands."""
         return {"governor": pack(self._governor)}
 
@@ -334,28 +339,28 @@ class GovernorWorkflow:
             self._governor = unpack(given["governor"])
         self._inbox = [*given.get("inbox", ()), *self._inbox]
         self._gone = list(given.get("gone", ()))
-        self._tempo = unpack(given["tempo"]) if given.get("tempo") else FleetTiming()
+        self._timing = unpack(given["timing"]) if given.get("timing") else FleetTiming()
         self._swept = workflow.time()
         while True:
-            await self._woken()
-            again = self._heard()
+            await self._wait_for_work()
+            again = self._apply_inbox()
             gone, self._gone = self._gone, []
             for loop in gone:  # after all that they had said before they went
-                self._governor = self._governor.left(loop, workflow.time())
-            self._governor, answers = self._governor.answered(workflow.time())
-            self._gone += await self._answered([*again, *answers])
+                self._governor = self._governor.remove_loop(loop, workflow.time())
+            self._governor, answers = self._governor.grant_turns(workflow.time())
+            self._gone += await self._send_answers([*again, *answers])
             self._sweep()
-            long = self._seen >= self._tempo.events or workflow.info().is_continue_as_new_suggested()
+            long = self._seen >= self._timing.events or workflow.info().is_continue_as_new_suggested()
             if long and not self._sweeping:
-                known = {"governor": pack(self._governor), "tempo": pack(self._tempo)}
+                known = {"governor": pack(self._governor), "timing": pack(self._timing)}
                 workflow.continue_as_new({**known, "inbox": self._inbox, "gone": self._gone})
 
-    async def _woken(self) -> None:
+    async def _wait_for_work(self) -> None:
         """Until something happens, a bound of time is over, or it is time to sweep."""
         now, sweeping = workflow.time(), self._sweeping
-        busy = bool(self._governor.wants or self._governor.held)
-        looks = [self._swept + self._tempo.sweep_s] if busy and not sweeping else []
-        if (at := self._governor.again_at(now)) is not None:
+        busy = bool(self._governor.requests or self._governor.permits)
+        looks = [self._swept + self._timing.sweep_s] if busy and not sweeping else []
+        if (at := self._governor.next_check_at(now)) is not None:
             looks.append(at)
         try:
             await workflow.wait_condition(
@@ -365,24 +370,24 @@ class GovernorWorkflow:
         except TimeoutError:
             pass
 
-    def _heard(self) -> list[PermitAnswer]:
+    def _apply_inbox(self) -> list[PermitAnswer]:
         """Fold in what was told. Whoever asks for what they hold is answered again."""
         again: list[PermitAnswer] = []
         inbox, self._inbox = self._inbox, []
         for event in inbox:
             self._seen += 1
-            self._fold(event)
-            held = self._governor.held.get(event.get("loop", ""))
-            if event["what"] == "want" and held is not None and held.want.number == event["number"]:
+            self._apply(event)
+            held = self._governor.permits.get(event.get("loop", ""))
+            if event["what"] == "want" and held is not None and held.request.number == event["number"]:
                 again.append(TurnGranted(event["loop"], event["number"], held.reserved))
         return again
 
-    def _fold(self, event: dict[str, Any]) -> None:
+    def _apply(self, event: dict[str, Any]) -> None:
         self._governor = apply_event(self._governor, event, workflow.time())
         if event["what"] == "bounded":
-            self._tempo = unpack(event["tempo"])
+            self._timing = unpack(event["timing"])
 
-    async def _answered(self, answers: list[PermitAnswer]) -> list[str]:
+    async def _send_answers(self, answers: list[PermitAnswer]) -> list[str]:
         """Send all answers; the loops that are gone."""
         sent: list[str] = []
         for at in range(0, len(answers), MAX_CONCURRENT_CALLS):
@@ -401,8 +406,8 @@ class GovernorWorkflow:
 
     def _sweep(self) -> None:
         """Now and then, look for loops that have a permit, or want one, and are gone; nobody waits for that."""
-        known = [*self._governor.held, *self._governor.wants]
-        if self._sweeping or not known or workflow.time() - self._swept < self._tempo.sweep_s:
+        known = [*self._governor.permits, *self._governor.requests]
+        if self._sweeping or not known or workflow.time() - self._swept < self._timing.sweep_s:
             return
         self._swept, self._sweeping = workflow.time(), True
         self._task = asyncio.ensure_future(self._absent(known))
@@ -439,10 +444,10 @@ class SubmissionWorkflow:
     @workflow.run
     async def run(self, given: dict[str, Any]) -> dict[str, Any]:
         self._given = given
-        about = {name: given[name] for name in ("submission", "submitter", "allowance", "tempo")}
+        about = {name: given[name] for name in ("submission", "submitter", "allowance", "timing")}
         await run_shielded(tell_governor({"what": "bounded", **about}))
         for loop in given["loops"]:
-            self._ends[loop["order"]["loop"]] = asyncio.ensure_future(self._one(loop))
+            self._ends[loop["spec"]["loop"]] = asyncio.ensure_future(self._run_loop(loop))
         try:
             await asyncio.gather(*self._ends.values(), return_exceptions=True)
         except asyncio.CancelledError:
@@ -450,31 +455,35 @@ class SubmissionWorkflow:
         await run_shielded(tell_governor({"what": "closed", "submission": given["submission"]}))
         return {"submission": given["submission"], "loops": [_loop_end_report(*one) for one in self._ends.items()]}
 
-    async def _one(self, loop: dict[str, Any]) -> dict[str, Any]:
-        order = loop["order"]
-        if workflow.cancellation_reason() is not None or order["loop"] in self._unwanted:
-            return _not_begun_report(order["loop"])
+    async def _run_loop(self, loop: dict[str, Any]) -> dict[str, Any]:
+        spec = loop["spec"]
+        if workflow.cancellation_reason() is not None or spec["loop"] in self._unwanted:
+            return _not_begun_report(spec["loop"])
         try:
             before = [await asyncio.shield(self._ends[name]) for name in loop["after"]]
         except asyncio.CancelledError:
-            return _not_begun_report(order["loop"])
+            return _not_begun_report(spec["loop"])
         if wrong := [one["loop"] for one in before if one["status"] != "COMPLETED"]:
             end = failed_end(f"not begun: {', '.join(wrong)} did not complete", 1)
-            return {"loop": order["loop"], **LoopProgress().ended(end).shown}
+            return {"loop": spec["loop"], **LoopProgress().with_end(end).published}
         if before:  # so it begins on what those did: on their target, or where the last one ended
-            order = {**order, "base": order["target"] or result_branch(before[-1]["loop"])}
-        given = {"order": order, **{name: self._given[name] for name in ("submission", "tempo")}, "wish": loop["wish"]}
+            spec = {**spec, "base": spec["target"] or result_branch(before[-1]["loop"])}
+        given = {
+            "spec": spec,
+            **{name: self._given[name] for name in ("submission", "timing")},
+            "budget": loop["budget"],
+        }
         try:
             async with self._places:
-                return await self._child(given, {**loop["memo"], "submission": self._given["submission"]})
+                return await self._start_child(given, {**loop["memo"], "submission": self._given["submission"]})
         except (FailureError, asyncio.CancelledError) as error:
             end = cancelled_end() if is_cancelled_exception(error) else failed_end(str(error.__cause__ or error))
-            return {"loop": order["loop"], **LoopProgress().ended(end).shown}
+            return {"loop": spec["loop"], **LoopProgress().with_end(end).published}
 
-    async def _child(self, given: dict[str, Any], memo: dict[str, Any]) -> dict[str, Any]:
+    async def _start_child(self, given: dict[str, Any], memo: dict[str, Any]) -> dict[str, Any]:
         """How a loop ended that is begun here."""
         ended: dict[str, Any] = await workflow.execute_child_workflow(
-            LOOP_WORKFLOW, given, id=loop_workflow_id(given["order"]["loop"]), result_type=dict[str, Any], memo=memo,
+            LOOP_WORKFLOW, given, id=loop_workflow_id(given["spec"]["loop"]), result_type=dict[str, Any], memo=memo,
             cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
         )  # fmt: skip
@@ -487,4 +496,4 @@ def _loop_end_report(loop: str, end: asyncio.Future[dict[str, Any]]) -> dict[str
 
 
 def _not_begun_report(loop: str) -> dict[str, Any]:
-    return {"loop": loop, **LoopProgress().ended(cancelled_end()).shown}
+    return {"loop": loop, **LoopProgress().with_end(cancelled_end()).published}

@@ -235,7 +235,7 @@ def _criteria_met(state: State) -> int:
 
 def _changed_lines(project: Project, state: State) -> int | None:
     """The lines that a run changed in all, added and removed; None where nobody can tell."""
-    began, last = state.began.tree, state.last.tree
+    began, last = state.run_start.tree, state.current_tree.tree
     if began is None or last is None:
         return None
     reply = SourceRepository(project.root, os.environ).run(

@@ -56,7 +56,7 @@ def _rework_prompt(why: MergeConflict | MergedChecksFailed) -> str:
             f"Both changed the same places, and these files hold conflict markers:\n\n{named}\n\nResolve every "
             "conflict so that both changes keep their meaning, and leave no marker behind."
         )
-    shown = CheckReport(why.findings).shown.failed  # findings of hidden checks are not shown to agents
+    shown = CheckReport(why.findings).visible.failed  # findings of hidden checks are not shown to agents
     failed = "\n\n".join(f"{one.check}: {one.why}\n{one.output[-MAX_OUTPUT_CHARS:]}" for one in shown[:MAX_LISTED])
     return (
         "Each passes its checks alone, and together they fail. Mend that without undoing what the other did. "

@@ -153,7 +153,7 @@ def shown_iteration(state: State) -> Iteration | None:
 
 def final_snapshot(state: State) -> Snapshot:
     """The tree that the run came to, as it was last saved and judged."""
-    return state.history.latest.snapshot if state.history.iterations else state.began
+    return state.history.latest.snapshot if state.history.iterations else state.run_start
 
 
 def build_proof(facts: ProofInputs, mask: Callable[[str], str] = str) -> dict[str, Json]:
@@ -168,7 +168,7 @@ def build_proof(facts: ProofInputs, mask: Callable[[str], str] = str) -> dict[st
     made: dict[str, Json] = {
         **_EMPTY_FIELDS, **found,
         "v": VERSION, "type": TYPE, "run": state.run, "project": facts.project,
-        "task": {"title": facts.title, **get_object(found, "task"), "prompt": state.digest},
+        "task": {"title": facts.title, **get_object(found, "task"), "prompt": state.prompt_digest},
         "subject": place | get_object(found, "subject"),
         "settings": {"file": facts.settings_file, **get_object(found, "settings")},
         "versions": {**facts.versions, **get_object(found, "versions")},
@@ -353,7 +353,7 @@ def _plain_subject(saved: Snapshot) -> WorkspaceSubject:
 def _git_subject(git: GitWorkspace, state: State) -> WorkspaceSubject:
     """The SCM's commit, or HEAD where it holds what was checked, or else the commit that saves the tree."""
     saved, made = final_snapshot(state), state.committed.commit
-    if made and not state.unkept and (differs := differing_paths(git, made, saved)) is not None:
+    if made and not state.uncommitted and (differs := differing_paths(git, made, saved)) is not None:
         return WorkspaceSubject("commit", made, _tree_of_commit(git, made), differs)
     if saved.head and differing_paths(git, saved.head, saved) == ():
         return WorkspaceSubject("commit", saved.head, _tree_of_commit(git, saved.head))

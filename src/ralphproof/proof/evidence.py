@@ -194,7 +194,7 @@ def _fields_of_work(records: list[Record], began: RunBegan | None) -> dict[str, 
             "protectTests": protects,
             "mayChange": get_texts(began.facts.get("mayChange")),
             "altered": [altered_json(one) for one in _altered(records, last)[:MAX_NAMES]],
-            "weaker": [clip_sentence(one.told) for one in find_weakened_checks(report, baseline)[:MAX_NAMES]],
+            "weaker": [clip_sentence(one.message) for one in find_weakened_checks(report, baseline)[:MAX_NAMES]],
         }
     if began is not None and seen is not None and final is not None:
         found["subject"] = _subject(began.snapshot, seen.snapshot, final.snapshot, _commit(records, final))
@@ -291,7 +291,7 @@ def baseline_finding(finding: Finding, baseline: CheckReport) -> Finding | None:
     """What the same check said before the run; for one in a clean checkout, the same command."""
     clean = finding.rule is not None and finding.rule.clean
     same = (one for one in baseline.findings if clean and finding.command and one.command == finding.command)
-    return baseline.of(finding.check) or next(same, None)
+    return baseline.find(finding.check) or next(same, None)
 
 
 def altered_json(one: AlteredCheckInput) -> Json:

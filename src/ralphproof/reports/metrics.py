@@ -140,7 +140,7 @@ class MetricsObserver:
     ) -> None:
         self._shelf, self._figures, self._limit = shelf, figures, limit_micro_usd
 
-    def saw(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
         """A record that is now durable."""
         if not isinstance(record, RunEnded) or record.metrics is None:
             return
@@ -152,7 +152,7 @@ class MetricsObserver:
                 report_file_name(day, day, "md"), render_markdown_report(self._figures(day, day), self._limit)
             )
 
-    def heard(self, events: list[Event]) -> None:
+    def on_events(self, events: list[Event]) -> None:
         """What agents say is no figure."""
 
     def tick(self) -> None:

@@ -186,7 +186,7 @@ class NotificationObserver:
             for place, why in sorted(self._faults.items())
         ]
 
-    def saw(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
         if isinstance(record, TurnBegan):
             self._place, self._refused = record.place, None
         elif isinstance(record, TurnRetried):
@@ -194,7 +194,7 @@ class NotificationObserver:
         elif note := notification_for(record, self._run, self._project, self._mask, time.time()):
             self._tell(note)
 
-    def heard(self, events: list[Event]) -> None:
+    def on_events(self, events: list[Event]) -> None:
         """What an agent says is for those who sit before it."""
 
     def tick(self) -> None:

@@ -112,7 +112,7 @@ def turn_attributes(reply: Turn) -> tuple[Attributes, str]:
         "ralph.tools.failed": reply.errors,
         "ralph.tools.denied": len(reply.denied),
     })  # fmt: skip
-    return told | cost_attributes(Spend().plus(reply)) | _token_attributes(reply.usage), FAULT_NAMES[
+    return told | cost_attributes(Spend().plus_turn(reply)) | _token_attributes(reply.usage), FAULT_NAMES[
         type(fault)
     ] if fault else ""
 
@@ -145,7 +145,7 @@ def check_attributes(finding: Finding) -> tuple[Attributes, str]:
 def commit_attributes(record: ScmEnded) -> tuple[Attributes, str]:
     """What came of keeping work in the user's SCM."""
     told = known_attributes({"ralph.commit.id": record.committed.commit})
-    told |= cost_attributes(Spend().plus(record.reply)) if record.reply else {}
+    told |= cost_attributes(Spend().plus_turn(record.reply)) if record.reply else {}
     return told, "commit" if record.committed.error else ""
 
 
@@ -322,13 +322,13 @@ class OtelObserver:
         """What could not be sent, in a line without secrets."""
         return self._post.failures
 
-    def saw(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
         """A record that is now durable."""
         if not self._over:  # an end may be told twice
             self._over = isinstance(record, RunEnded)
             self._take(record, self._now_ns())
 
-    def heard(self, events: list[Event]) -> None:
+    def on_events(self, events: list[Event]) -> None:
         """What an agent does. Of a turn that is taken up again all is heard again, at the time of now."""
         if self._tools is not None:
             self._tools.hear(events, self._now_ns)

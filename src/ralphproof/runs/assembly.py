@@ -148,21 +148,21 @@ def build_rules(
         pause_s=limits.pause_s if not restarts else FIRST_RESTART_DELAY_S if delay_s is None else delay_s,
         agent_timeout_s=settings.agent.timeout_s,
         agent_idle_s=settings.agent.idle_timeout_s,
-        empty_tries=None if restarts else settings.agent.retries,
+        max_empty_replies=None if restarts else settings.agent.retries,
         back_off=restarts and delay_s is None,
         wait_code=supervise.wait_exit_code if restarts else None,
-        children_s=supervise.wait_timeout_s,
+        children_timeout_s=supervise.wait_timeout_s,
         poll_s=supervise.poll_interval_s,
-        crew=AgentRotation(
+        agent_rotation=AgentRotation(
             max(1, len(settings.agent.ladder)), len(settings.agent.rotate), len(settings.agent.fallbacks)
         ),
         baseline=True,
-        context=settings.context_injection,
-        deep_debug=skill_advice(debugging, word) if debugging else "",
-        own=custom.limits,
-        red_first=settings.must_fail_first,
+        show_previous=settings.context_injection,
+        debug_advice=skill_advice(debugging, word) if debugging else "",
+        custom_limits=custom.limits,
+        must_fail_first=settings.must_fail_first,
         hooks=settings.on.by_name,
-        cost_matters=not allow_unknown_cost
+        warn_unknown_cost=not allow_unknown_cost
         and (limits.max_cost_micro_usd is not None or limits.daily_cost_micro_usd is not None),
     )
 

@@ -69,7 +69,7 @@ class RunFollower:
         state, last = self._records.state, self._records.last
         if isinstance(last, RunEnded):
             return last.outcome
-        if state.turning:
+        if state.turn_running:
             self._follow_turn(state.iteration, state.turn, state.agent, self._turn_may_begin, late=True)
         while True:
             records = self._records.more()
@@ -107,7 +107,7 @@ class RunFollower:
             return
         file = turn_file_path(self._project, self._records.row.id, turn_file_name(f"agent_{iteration:03d}", turn))
         turn_input = TurnInput(
-            "", os.devnull, os.path.dirname(file), (), file.removesuffix(".turn"), file, "", 0.0, taken_up=True
+            "", os.devnull, os.path.dirname(file), (), file.removesuffix(".turn"), file, "", 0.0, adopt=True
         )  # fmt: skip
         relay = EventRelay(self._observers, self._is_running, self._say, late)
         agent.take_turn(turn_input, TurnFollower(may_begin, on_caught_up=relay.catch_up), relay)

@@ -111,7 +111,7 @@ class CleanCheckouts:
         if began is None:
             check_out(self._root, now.id, self._place.tree, self._environ)
             return
-        theirs = frozenset((*self._staged(), *build_state(self._records(self._folder.run)).theirs))
+        theirs = frozenset((*self._staged(), *build_state(self._records(self._folder.run)).user_paths))
         check_out_pending_work(self._root, PendingWork(began, now, theirs), self._place.tree, self._environ)
 
     def _commits(self) -> bool:

@@ -48,7 +48,7 @@ def remaining_budget(
     budget: Budget, spend: Spend, run: str, ledger: SqliteLedger, spend_store: SpendStore, call: str
 ) -> RemainingBudget:
     """What a call of a run may spend that has spent this, beside what its children have, and all of today's runs."""
-    spend = spend.beside(spend_store.spend_of(tuple(row.id for row in ledger.descendants(run))))
+    spend = spend.plus(spend_store.spend_of(tuple(row.id for row in ledger.descendants(run))))
     return RemainingBudget.of(budget, spend, spend_store.day_spend(time.time(), call))
 
 

@@ -43,7 +43,7 @@ def save_constraints(folder: RunFolder, rules: RunRules, spec: RunSpec, held_by:
     kind = request.sandbox_kind(settings)
     box = replace(settings.sandbox, backend=held_by if kind == "auto" else kind) if kind else None
     bounds = RunConstraints(
-        rules.limits.budget, settings.protected_paths, request.guarded, lax, request.force, rules.cost_matters, box
+        rules.limits.budget, settings.protected_paths, request.guarded, lax, request.force, rules.warn_unknown_cost, box
     )
     folder.note(CONSTRAINTS_NOTE, pack(bounds))
 

@@ -217,7 +217,7 @@ def _execute_single_pass(
         ) as context:
             _refuse_beside_orphaned_agent(spec.project)
             rules = run_rules(context)
-            rules = replace(rules, baseline=False, own=(*rules.own, _refuse_second_attempt))
+            rules = replace(rules, baseline=False, custom_limits=(*rules.custom_limits, _refuse_second_attempt))
             outcome = _begin(context, rules, [], Loop).run()
             on_end(context, outcome)
             return outcome

@@ -66,7 +66,7 @@ class OtherSpend:
 
     def passed_by(self, left: RemainingBudget, spent: Spent) -> bool:
         """Whether this is more than a day may cost, or than is left of a budget that the run shares."""
-        return left.day_passed_by(self._others, spent) or RemainingBudget(self._shared).passed_by(spent)
+        return left.day_exceeded_by(self._others, spent) or RemainingBudget(self._shared).exceeded_by(spent)
 
     def close(self) -> None:
         self._live.close()
@@ -110,8 +110,8 @@ class OrphanBudgetMonitor:
     def _over(self, left: RemainingBudget) -> bool:
         if self._pace.due(now_s := time.monotonic()):
             self._elsewhere.look(self._spent)
-            self._pace.looked(now_s, self._elsewhere.others + (self._spent.micro_usd or 0), left.daily_micro_usd)
-        return left.passed_by(self._spent) or self._elsewhere.passed_by(left, self._spent)
+            self._pace.record_poll(now_s, self._elsewhere.others + (self._spent.micro_usd or 0), left.daily_micro_usd)
+        return left.exceeded_by(self._spent) or self._elsewhere.passed_by(left, self._spent)
 
     def _at_work(self) -> bool:
         if time.monotonic() - self._looked_s < self._look_every_s:
@@ -139,7 +139,7 @@ def follow_turn(root: str, run: str, name: str, *judge: str) -> None:
     try:
         agent, idle_s = _select_reader(folder, judge[0] if judge else build_state(ledger.records(run)).agent)
         brief = TurnInput(
-            "", "", project.root, (), folder.log_base(name), folder.turn_file(name), "", 0.0, taken_up=True
+            "", "", project.root, (), folder.log_base(name), folder.turn_file(name), "", 0.0, adopt=True
         )
         since = ChangeTimes(project.root, workspace_folder_of(project, find_run(ledger, run)))
         call = judging_call_id(run) if judge else f"{run}/{name}"

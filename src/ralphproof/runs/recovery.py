@@ -141,7 +141,7 @@ def _finish_cleanup(ledger: SqliteLedger, project: Project, rows: tuple[RunRow, 
         return
     records = ledger.records(row.id)
     state, began = build_state(records), next((record for record in records if isinstance(record, RunBegan)), None)
-    if began is None or not isinstance(state.phase, RunOver) or isinstance(state.before, TurnRunning | TurnFinished):
+    if began is None or not isinstance(state.phase, RunOver) or isinstance(state.phase_before_end, TurnRunning | TurnFinished):
         return  # what was watched is still asked for by whoever takes it up
     if _describe_missing_repository(project, row, began):
         return
@@ -230,7 +230,7 @@ def _stopped_check_records(project: Project, state: State, records: tuple[Record
     if not isinstance(state.phase, Checking):
         return ()
     place, session = (state.iteration, state.turn), state.session
-    asked = (check for check in state.begun if check in state.job.stage.judges)
+    asked = (check for check in state.open_steps if check in state.job.stage.judges)
     found = [CheckStopped(*place, check, Spent(None), session) for check in asked]
     lacking = [one for one in found if not any(record_key(one) == record_key(known) for known in records)]
     if lacking:
@@ -242,7 +242,7 @@ def _book_missing_spend(project: Project, state: State, records: tuple[Record, .
     """Count what was spent and not booked when the harness died. What is in the book already keeps its day."""
     run, spend = state.run, SpendStore.open(project.state_dir)
     try:
-        if SCM_STEP in state.begun:
+        if SCM_STEP in state.open_steps:
             spend.book(run, f"{run}/scm_{state.iteration:03d}", Spent(None), at)
         for record in records:
             match record:
@@ -291,16 +291,16 @@ def _save_unsaved_turn(
     project: Project, row: RunRow, state: State, workspace: Workspace, wires: Tripwires, heard: ParsedClaim
 ) -> tuple[Record, ...]:
     """The records that a turn lacks whose harness died before its work was saved."""
-    if not (state.turning or isinstance(state.phase, TurnFinished)):
+    if not (state.turn_running or isinstance(state.phase, TurnFinished)):
         return ()
     iteration, turn = state.iteration, state.turn
-    ended = (TurnEnded(iteration, turn, _interrupted_turn(project, row.id, iteration, turn)),) if state.turning else ()
+    ended = (TurnEnded(iteration, turn, _interrupted_turn(project, row.id, iteration, turn)),) if state.turn_running else ()
     name = turn_file_name(str(iteration), turn, ".")
     snapshot = workspace.save(row.id, name)
     sprung = wires.check_and_restore(turn_file_name(f"agent_{iteration:03d}", turn))
     if sprung.touched:
         snapshot = workspace.save(row.id, f"{name}-put-back")
-    change = workspace.change(state.last, snapshot)
+    change = workspace.change(state.current_tree, snapshot)
     if change.rewritten or snapshot.id is None:
         change = replace(change, kept=wires.history_backup())
     return (*ended, Saved(iteration, turn, snapshot, change, heard, sprung))
@@ -380,12 +380,12 @@ def find_unjudged_work(
     match state.phase:
         case TurnRunning() | TurnFinished():
             name = agent
-        case Checking() if state.awaited_s is not None:
+        case Checking() if state.children_awaited_s is not None:
             below = ledger.descendants(run)
             busy = alive or any(is_run_alive(project, row) for row in below)
             over_ns = 0 if busy else idle_since_ns(project, (run, *(row.id for row in below)))
             return UnjudgedWork(f"{agent}_joined", over_ns, busy)
-        case _ if SCM_STEP in state.begun:
+        case _ if SCM_STEP in state.open_steps:
             name = f"scm_{state.iteration:03d}"
         case _:
             return None

@@ -157,14 +157,14 @@ def resume_run(context: RunContext, loop_type: type[Loop] = Loop) -> ResumedLoop
     context.folder.begin()
     rules = run_rules(context)
     if rules.step_after is not None:
-        rules = replace(rules, step_after=resumed.history.turns)
+        rules = replace(rules, step_after=resumed.history.turn_count)
     environment = build_environment(context, scm, tripwires, tuple(record for _, record in stamped))
     loop = build_loop(context, rules, environment, state, loop_type)
     summary = f"run {run}: {describe_takeover(project, run, state)}"
     if state.run:
         family = (run, *(row.id for row in ledger.descendants(run)))
         age_s = active_seconds(project, run, stamped, time.time())
-        loop.take_up(age_s, turn_end_ns(project, run, resumed), idle_since_ns(project, family))
+        loop.resume(age_s, turn_end_ns(project, run, resumed), idle_since_ns(project, family))
         refuse_unraised_limit(loop, state)
     remarks += [f"a wish to wait was put away as {name}" for name in _clear_answered_marker(context, state)]
     return ResumedLoop(loop, summary, tuple(remarks), len(stamped))
@@ -182,7 +182,7 @@ def take_over(context: RunContext, loop: Loop) -> None:
 
 def _clear_answered_marker(context: RunContext, state: State) -> tuple[str, ...]:
     """Put away the marker by which the agent asked to wait: resuming the run answers it."""
-    match state.phase, state.before:
+    match state.phase, state.phase_before_end:
         case RunOver(Aborted(Breach(reason))), IterationJudged(facts) if reason == WAITING and facts.claim is not None:
             markers, judged = SignalFiles(context.folder.task_folder), facts.claim.stamp
         case _:
@@ -195,7 +195,7 @@ def _clear_answered_marker(context: RunContext, state: State) -> tuple[str, ...]
 
 def _refuse_other_agent(context: RunContext, state: State) -> None:
     """Raise Refused where an unfinished turn was begun by an agent that the settings no longer name."""
-    if state.turning and state.agent not in (agent.name for agent in context.spec.agents):
+    if state.turn_running and state.agent not in (agent.name for agent in context.spec.agents):
         raise Refused(
             f"the last turn of run {context.run} was begun by {state.agent}, and the settings name another agent now; "
             f"resume it with --agent {state.agent}, or close it: ralph cancel {context.run}"
@@ -207,7 +207,7 @@ def refuse_unraised_limit(loop: Loop, state: State) -> None:
     if not (isinstance(state.phase, RunOver) and isinstance(state.phase.outcome, Aborted)):
         return
     reason = state.phase.outcome.reason
-    match next_action(replace(loop.state, unsure=False), loop.rules, loop.looked()):
+    match next_action(replace(loop.state, unattended=False), loop.rules, loop.conditions()):
         case EndRun(Aborted(breach)) | Conclude(Stopped(breach)) if breach.reason == reason:
             how = HOW_TO_RAISE_LIMIT.get(reason, "raise that limit in the settings")
             raise Refused(f"run {loop.id} was stopped by {reason}, and still is ({breach.message}); {how}")

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# `ralph demo`: a whole loop in a throw-away repository, with a scripted agent that fails, lies, then does the work.
-
-
 BROKEN_SOURCE = "def add(a, b):\n    return a - b\n"
 WRONG_SOURCE = "def add(a, b):\n    return a * b\n"
 FIXED_SOURCE = "def add(a, b):\n    return a + b\n"
@@ -48,17 +45,17 @@ AGENT_SCRIPT = {
         ],
     ]
 }
-INTRODUCTION = """A throw-away repository with a failing test. The agent is scripted: it tries, then it lies, then it works.
-Nobody believes it; `python3 test_calc.py` decides.
+INTRODUCTION = """A throw-away repository with a failing test. The scripted agent fails, then lies, then does the work.
+Its word does not count: `python3 test_calc.py` decides.
 """
 
 
-def demo_environment(stage: str) -> dict[str, str]:
-    """Ours, with all that a run keeps in the throw-away folder."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("GIT_", "RALPH_"))}
-    return kept | {
-        "RALPH_STATE_DIR": os.path.join(stage, "state"),
-        "RALPH_CONFIG_DIR": os.path.join(stage, "config"),
+def demo_environment(folder: str) -> dict[str, str]:
+    """The environment with the state and config folders in the throw-away folder."""
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith(("GIT_", "RALPH_"))}
+    return inherited | {
+        "RALPH_STATE_DIR": os.path.join(folder, "state"),
+        "RALPH_CONFIG_DIR": os.path.join(folder, "config"),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
 
@@ -72,9 +69,9 @@ def create_demo_project(project: str, script: str, environ: Mapping[str, str]) -
     ):
         with open(path, "w", encoding="utf-8") as file:
             file.write(content)
-    who = ("-c", "user.name=demo", "-c", "user.email=demo@localhost", "-c", "commit.gpgsign=false")
-    for words in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "a calculator that is wrong")):
-        if run_program(["git", "-C", project, *words], project, environ):
+    identity = ("-c", "user.name=demo", "-c", "user.email=demo@localhost", "-c", "commit.gpgsign=false")
+    for argv in (("init", "-q"), ("add", "."), (*identity, "commit", "-qm", "a calculator that is wrong")):
+        if run_program(["git", "-C", project, *argv], project, environ):
             raise Refused("the demo needs git; install it and try again")
 
 
@@ -97,17 +94,17 @@ def run_program(argv: list[str], folder: str, environ: Mapping[str, str]) -> int
 
 
 def load_demo_state(project: str, environ: Mapping[str, str]) -> State:
-    """What the run's own record says."""
+    """The recorded state of the demo's run."""
     from ralphproof.runs.open_project import open_project
 
     return open_project(project, environ).state("latest")
 
 
 def verify_demo(state: State, code: int) -> None:
-    """A demo that only looks right would be a lie of its own: hold the record against the promise."""
-    lie, end = state.history.iterations[1:2], state.phase
-    refused = bool(lie) and lie[0].claim is not None and bool(lie[0].report.failed)
+    """Check the records: the false claim was refused, and the work was verified."""
+    second, end = state.history.iterations[1:2], state.phase
+    refused = bool(second) and second[0].claim is not None and bool(second[0].report.failed)
     if not (code == 0 and refused and isinstance(end, RunOver) and isinstance(end.outcome, Completed)):
-        raise HarnessFailed("the demo did not go as it must: a lie was not refused, or the work was not completed")
+        raise HarnessFailed("the demo failed: the false claim was not refused, or the work was not completed")
     if not end.outcome.verified:
-        raise HarnessFailed("the demo ended on a claim that nothing verified")
+        raise HarnessFailed("the demo failed: nothing verified the final claim")

@@ -1,4 +1,7 @@
-"""Examinations of `ralph doctor`: machine, project, agents, sandboxes, spend."""
+"""Examinations of `ralph doctor`: machine, project, agents, sandboxes, spend.
+
+Nothing that the repository names is executed.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,6 @@ if TYPE_CHECKING:
     from ralphproof.settings.loader import LoadedSettings
 
 
-# What a machine has and lacks, one question a function. Nothing that the repository names is executed.
-
-
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 VERSION_TIMEOUT_S = 5.0
 LOW_DISK_BYTES = 1 << 30
@@ -39,14 +39,14 @@ PLATFORM_NOTES = {
 
 @value
 class DoctorItem:
-    """One answer. A problem makes `ralph run` impossible; a note does not. `data` is the same for programs."""
+    """One result. A problem prevents `ralph run`; a note does not. `data` is the JSON form."""
 
     name: str
     state: str
     text: str
     data: dict[str, Json] | None = None
-    about: str = "agent"  # what the data is of
-    more: tuple[str, ...] = ()  # what people read below it
+    about: str = "agent"  # JSON key of `data`
+    more: tuple[str, ...] = ()  # additional lines for people
 
 
 def examine_machine() -> Iterator[DoctorItem]:
@@ -61,19 +61,19 @@ def examine_machine() -> Iterator[DoctorItem]:
 
 
 def examine_git(root: str, environ: Mapping[str, str]) -> DoctorItem:
-    """The git that bookkeeping uses."""
+    """The git program that snapshots use."""
     from ralphproof.base.run_program import find_program
 
-    found = find_program("git", environ.get("PATH", os.defpath), outside=root)
-    if found is None:
+    program = find_program("git", environ.get("PATH", os.defpath), outside=root)
+    if program is None:
         return DoctorItem("git", NOTE, "not found; work is saved as plain copies, without commits")
     here = "" if os.path.lexists(os.path.join(root, ".git")) else "; this project is no git repository"
-    version, _ = ask_version(found, environ)
-    return DoctorItem("git", OK, f"{version or 'its version is unknown'} ({found}){here}")
+    version, _ = ask_version(program, environ)
+    return DoctorItem("git", OK, f"{version or 'its version is unknown'} ({program}){here}")
 
 
 def ask_version(program: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """What a program answers to --version in one line, and what went wrong; one of them is empty."""
+    """The first line of `--version`, and the error; one of them is empty."""
     from ralphproof.base.run_program import run_program
 
     reply = run_program([program, "--version"], dict(environ), timeout_s=VERSION_TIMEOUT_S, most_bytes=1 << 20)
@@ -84,7 +84,7 @@ def ask_version(program: str, environ: Mapping[str, str]) -> tuple[str, str]:
 
 
 def examine_project(root: str) -> DoctorItem:
-    """Whether a run could keep its files here."""
+    """Whether a run could write its files here."""
     for path in (root, os.path.join(root, ".ralph"), os.path.join(root, ".ralph", "runs")):
         if os.path.lexists(path) and (not os.path.isdir(path) or (path != root and os.path.islink(path))):
             return DoctorItem(
@@ -96,7 +96,7 @@ def examine_project(root: str) -> DoctorItem:
 
 
 def examine_state_folder(environ: Mapping[str, str]) -> DoctorItem:
-    """Where records are kept."""
+    """The state directory."""
     from ralphproof.store.state_dir import ensure_state_dir
 
     try:
@@ -111,7 +111,7 @@ def examine_state_folder(environ: Mapping[str, str]) -> DoctorItem:
 
 
 def examine_settings(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]:
-    """Whether the settings can be used, and the agents that they name."""
+    """Whether the settings and the agents in them are valid."""
     from ralphproof.agents.selection import find_agent_problems
     from ralphproof.settings.loader import load_settings
 
@@ -130,7 +130,7 @@ def examine_settings(root: str, environ: Mapping[str, str]) -> Iterator[DoctorIt
 
 
 def _examine_checks(loaded: LoadedSettings, root: str) -> DoctorItem:
-    """What a run would be checked by. Nothing is executed."""
+    """The checks of a run; they are not executed."""
     from ralphproof.checks.discovery import propose_checks
 
     if named := [one.shown for one in loaded.settings.guardrails]:
@@ -143,17 +143,17 @@ def _examine_checks(loaded: LoadedSettings, root: str) -> DoctorItem:
 
 
 class _NullObserver:
-    """Watches a command, and wants nothing of it."""
+    """An observer that ignores everything."""
 
     def output(self, chunk: bytes) -> None:
-        """Nothing is expected."""
+        pass
 
     def tick(self) -> int:
         return 0
 
 
 def examine_keeper() -> DoctorItem:
-    """Whether commands can be run and ended, by running one."""
+    """Whether the keeper can run a command."""
     import tempfile
 
     from ralphproof.process.tree import LINUX
@@ -186,7 +186,7 @@ def _run_true(folder: str) -> Exit:
 
 
 def examine_runs(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]:
-    """Runs of this project that did not end in good order."""
+    """Live, crashed and orphaned runs of this project."""
     from ralphproof.runs.open_project import view_project
     from ralphproof.store.run_state import CRASHED, ORPHANED, RUNNING, run_state
 
@@ -199,10 +199,10 @@ def examine_runs(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]:
     try:
         rows = [row for row in ledger.runs() if not row.ended]
         for row in rows:
-            where = run_state(ledger, row, project)
-            if where in (CRASHED, ORPHANED):
-                yield DoctorItem("runs", NOTE, f"run {row.id} {_STATE_TEXTS[where]}; close it: ralph cancel {row.id}")
-            elif where == RUNNING:
+            state = run_state(ledger, row, project)
+            if state in (CRASHED, ORPHANED):
+                yield DoctorItem("runs", NOTE, f"run {row.id} {_STATE_TEXTS[state]}; close it: ralph cancel {row.id}")
+            elif state == RUNNING:
                 yield DoctorItem("runs", OK, f"run {row.id} is running in {row.directory} (pid {row.pid})")
         if not rows:
             yield DoctorItem("runs", OK, "none is left open")
@@ -214,7 +214,7 @@ _STATE_TEXTS = {"crashed": "crashed", "orphaned": "lost its harness, and its age
 
 
 def examine_terminal() -> DoctorItem:
-    """What standard output can show."""
+    """Whether standard output is a terminal and takes UTF-8."""
     encoding = (sys.stdout.encoding or "").lower() if sys.stdout is not None else ""
     at = "a terminal" if sys.stdout is not None and sys.stdout.isatty() else "no terminal"
     if encoding.replace("-", "") == "utf8":
@@ -222,23 +222,20 @@ def examine_terminal() -> DoctorItem:
     return DoctorItem("display", NOTE, f"{at}, {encoding or 'unknown encoding'}: letters that it lacks are shown as ?")
 
 
-# What a machine has of the known agents: programs, logins, and what each can and cannot tell. No secret is shown.
-
-
 NEEDED_PACKAGES = {
     "msgspec": "known agents cannot be used, since their output cannot be read; plain commands can",
     "genai_prices": "the cost of agents that report tokens alone is unknown, but for models in your own prices",
     "ruamel.yaml": "tasks cannot be read from YAML, nor written to it; ralph task create and ralph work go on",
 }
-# What the fields of a dialect do not say, by the names of agents.
+# Facts that adapters do not declare, by agent name.
 NO_TOKEN_COUNTS = ("copilot",)
-COST_ONLY_AT_END = ("codex", "gemini")  # of a turn: until then a limit on cost has nothing to go by
+COST_ONLY_AT_END = ("codex", "gemini")  # of a turn: a cost limit cannot end it earlier
 REPORTS_RESETS = ("claude", "codex")
 
 
 @value
 class LoginSigns:
-    """Signs of a login, by the names of variables and files; None where there is no telling."""
+    """Signs of a login: names of variables and files, never their content; None if unknown."""
 
     signs: tuple[str, ...] | None
     how: str
@@ -251,7 +248,7 @@ class LoginSigns:
 
 
 def examine_packages() -> Iterator[DoctorItem]:
-    """Packages of ours that are missing, and what is impossible without them."""
+    """Missing packages, and what does not work without them."""
     from importlib.util import find_spec
 
     for name, lost in NEEDED_PACKAGES.items():
@@ -260,7 +257,7 @@ def examine_packages() -> Iterator[DoctorItem]:
 
 
 def examine_agents(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]:
-    """The known agents on PATH, never one that the project brings along, and the names of those that are not there."""
+    """The known agents on PATH outside the project, and the names of missing ones."""
     path = environ.get("PATH", os.defpath)
     found = {name: there for name in KNOWN_AGENTS if (there := find_program(name, path, outside=root))}
     items = [_examine_agent(name, program, environ) for name, program in found.items()]
@@ -274,62 +271,62 @@ def examine_agents(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem
 
 def _examine_agent(name: str, program: str, environ: Mapping[str, str]) -> DoctorItem:
     try:
-        spoken = load_adapter(name)
+        adapter = load_adapter(name)
     except AgentUnusable as error:
         return DoctorItem(f"agent {name}", NOTE, f"{program}: {error}")
-    version, wrong = _agent_version(program, {**environ, **spoken.updates_off})
-    login = _find_login(spoken, environ)
-    parts = (version or "its version is unknown", *filter(None, (wrong,)), login.text, *_abilities(spoken))
-    state = NOTE if wrong or login.signs == () or not spoken.guard else OK
+    version, error = _agent_version(program, {**environ, **adapter.updates_off})
+    login = _find_login(adapter, environ)
+    parts = (version or "its version is unknown", *filter(None, (error,)), login.text, *_abilities(adapter))
+    state = NOTE if error or login.signs == () or not adapter.guard else OK
     data: dict[str, Json] = {
         "path": program, "version": version or None, "login": None if login.signs is None else list(login.signs),
-        "cost": spoken.cost, "tokens": name not in NO_TOKEN_COUNTS, "live": _reports_live_cost(spoken),
-        "guard": spoken.guard or None, "resumes": spoken.resumes, "resets": name in REPORTS_RESETS,
+        "cost": adapter.cost, "tokens": name not in NO_TOKEN_COUNTS, "live": _reports_live_cost(adapter),
+        "guard": adapter.guard or None, "resumes": adapter.resumes, "resets": name in REPORTS_RESETS,
     }  # fmt: skip
     return DoctorItem(f"agent {name}", state, f"{program}; {'; '.join(parts)}", data)
 
 
 def _agent_version(program: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Its version, by its package where that tells: some take seconds to say it. Then what went wrong when asked.
+    """The agent's version and the error, if any. The package is asked first: some programs take seconds.
 
-    A line without digits and dots is no version, whatever it is.
+    A line without digits and dots is no version.
     """
     import re
 
     if packaged := installed_version(program):
         return packaged, ""
-    said, wrong = ask_version(program, environ)
-    return said if re.search(r"\d\.\d", said) else "", f"--version failed: {wrong}" if wrong else ""
+    text, error = ask_version(program, environ)
+    return text if re.search(r"\d\.\d", text) else "", f"--version failed: {error}" if error else ""
 
 
-def _reports_live_cost(spoken: AgentAdapter) -> bool:
-    """Whether its cost is known while a turn goes on, so that a limit can end it."""
-    return spoken.cost in (COST_REPORTED, COST_COMPUTED) and spoken.name not in COST_ONLY_AT_END
+def _reports_live_cost(adapter: AgentAdapter) -> bool:
+    """Whether the cost is known during a turn, so that a limit can end it."""
+    return adapter.cost in (COST_REPORTED, COST_COMPUTED) and adapter.name not in COST_ONLY_AT_END
 
 
-def _abilities(spoken: AgentAdapter) -> Iterator[str]:
-    """What it can tell and do, and what it cannot."""
-    when = "as it goes" if _reports_live_cost(spoken) else "at the end"
+def _abilities(adapter: AgentAdapter) -> Iterator[str]:
+    """What the agent supports, and what it does not."""
+    when = "as it goes" if _reports_live_cost(adapter) else "at the end"
     known = {
-        f"cost {spoken.cost} {when}": spoken.cost in (COST_REPORTED, COST_COMPUTED),
-        "tokens": spoken.name not in NO_TOKEN_COUNTS,
-        f"guarded mode {spoken.guard}".strip(): bool(spoken.guard),
-        "resume": spoken.resumes,
-        "resets of limits": spoken.name in REPORTS_RESETS,
+        f"cost {adapter.cost} {when}": adapter.cost in (COST_REPORTED, COST_COMPUTED),
+        "tokens": adapter.name not in NO_TOKEN_COUNTS,
+        f"guarded mode {adapter.guard}".strip(): bool(adapter.guard),
+        "resume": adapter.resumes,
+        "resets of limits": adapter.name in REPORTS_RESETS,
     }
     cannot = ["cost" if ability.startswith("cost") else ability for ability, can in known.items() if not can]
     yield f"can: live events, {', '.join(ability for ability, can in known.items() if can)}"
     if cannot:
         yield f"cannot: {', '.join(cannot)}"
-    if not spoken.guard:
+    if not adapter.guard:
         yield "needs --sandbox or --no-sandbox"
 
 
-def _find_login(spoken: AgentAdapter, environ: Mapping[str, str]) -> LoginSigns:
+def _find_login(adapter: AgentAdapter, environ: Mapping[str, str]) -> LoginSigns:
     home = environ.get("HOME") or os.path.expanduser("~")
-    signs = tuple(name for name in spoken.credentials if _login_exists(name, home, environ))
-    kept_elsewhere = sys.platform == "darwin"  # in the keychain, which is not looked into
-    return LoginSigns(None if not spoken.credentials or (kept_elsewhere and not signs) else signs, spoken.login)
+    signs = tuple(name for name in adapter.credentials if _login_exists(name, home, environ))
+    kept_elsewhere = sys.platform == "darwin"  # in the keychain, which is not read
+    return LoginSigns(None if not adapter.credentials or (kept_elsewhere and not signs) else signs, adapter.login)
 
 
 def _login_exists(name: str, home: str, environ: Mapping[str, str]) -> bool:
@@ -338,14 +335,15 @@ def _login_exists(name: str, home: str, environ: Mapping[str, str]) -> bool:
     return os.path.exists(os.path.join(home, name[2:]) if name.startswith("~/") else name)
 
 
-# Which kinds of sandbox hold on this machine: each is tried out, and what is wrong is said with how to mend it.
-
-
-OTHER_PLATFORM = {"sandbox-exec": "darwin", "bubblewrap": "linux", "landlock": "linux"}  # kinds of one system alone
+OTHER_PLATFORM = {
+    "sandbox-exec": "darwin",
+    "bubblewrap": "linux",
+    "landlock": "linux",
+}  # kinds that exist on one system only
 
 
 def examine_sandboxes(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]:
-    """One answer for each kind, then what limits there are, then whether this project can be put into one."""
+    """Try each kind of sandbox; then the resource limits, and whether this project can be sandboxed."""
     from ralphproof.sandbox.selection import BACKEND_ORDER, try_backends
 
     found = False
@@ -362,28 +360,30 @@ def examine_sandboxes(root: str, environ: Mapping[str, str]) -> Iterator[DoctorI
         yield DoctorItem("sandbox", NOTE, wide)
 
 
-def _sandbox_item(one: BackendResult) -> DoctorItem:
-    backend, lack = one.backend, one.problem
+def _sandbox_item(result: BackendResult) -> DoctorItem:
+    backend, problem = result.backend, result.problem
     engine = getattr(backend, "engine", "")
     data: dict[str, Json] = {
-        "name": backend.name, "engine": engine, "works": lack is None,
-        "strength": backend.strength if lack is None else "none", "weak": list(backend.weaknesses),
-        "why": lack.why if lack else "", "mend": lack.remedy if lack else "",
+        "name": backend.name, "engine": engine, "works": problem is None,
+        "strength": backend.strength if problem is None else "none", "weak": list(backend.weaknesses),
+        "why": problem.why if problem else "", "mend": problem.remedy if problem else "",
     }  # fmt: skip
     title = f"sandbox {backend.name}" + (f" ({engine})" if engine else "")
-    if lack is None:
+    if problem is None:
         more = tuple(f"weak point: {clause}" for clause in backend.weaknesses)
         return DoctorItem(title, OK, f"holds, {backend.strength}", data, "sandbox", more)
-    return DoctorItem(title, NOTE, lack.why, data, "sandbox", (f"to mend it: {lack.remedy}",) if lack.remedy else ())
+    return DoctorItem(
+        title, NOTE, problem.why, data, "sandbox", (f"to mend it: {problem.remedy}",) if problem.remedy else ()
+    )
 
 
 def _limits_item() -> DoctorItem:
     from ralphproof.sandbox.planner import default_resource_limits
     from ralphproof.sandbox.resource_limits import find_limit_mechanism
 
-    by = find_limit_mechanism(default_resource_limits())
-    held = " and ".join(by.enforced) or "nothing"
-    return DoctorItem("sandbox limits", OK if len(by.enforced) == 2 else NOTE, f"{held} by {by.name}")
+    mechanism = find_limit_mechanism(default_resource_limits())
+    enforced = " and ".join(mechanism.enforced) or "nothing"
+    return DoctorItem("sandbox limits", OK if len(mechanism.enforced) == 2 else NOTE, f"{enforced} by {mechanism.name}")
 
 
 def _unboxable_reason(root: str, environ: Mapping[str, str]) -> str:
@@ -398,16 +398,13 @@ def _unboxable_reason(root: str, environ: Mapping[str, str]) -> str:
     return ""
 
 
-# What a machine has for money and messages: the day's spending, and packages that are not needed for a run.
-
-
-OPTIONAL_PACKAGES = (("apprise", "notify", "notifications other than commands"), ("matplotlib", "report", "charts as files"),
-          ("plotext", "report", "charts in the terminal"), ("opentelemetry", "otel", "spans of runs"),
+OPTIONAL_PACKAGES = (("apprise", "notify", "notifications other than commands"),
+          ("matplotlib", "report", "charts as files"), ("plotext", "report", "charts in the terminal"), ("opentelemetry", "otel", "spans of runs"),
           ("textual", "tui", "boards in the terminal"), ("uvicorn", "web", "pages in the browser"))  # fmt: skip
 
 
 def examine_spend(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]:
-    """What all runs of this UTC day cost; nothing where none did."""
+    """The cost of all runs of this UTC day, if any."""
     from ralphproof.settings.loader import load_settings
     from ralphproof.store.spend import SpendStore
     from ralphproof.store.state_dir import find_state_dir
@@ -415,34 +412,34 @@ def examine_spend(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]
     folder = find_state_dir(environ)
     if not os.path.exists(os.path.join(folder, "spend.db")):
         return
-    book = SpendStore.open(folder)
+    spend_store = SpendStore.open(folder)
     try:
-        most = load_settings(root, environ).settings.daily_limit_micro_usd
-        day = book.day_spend(time.time())
+        limit = load_settings(root, environ).settings.daily_limit_micro_usd
+        day = spend_store.day_spend(time.time())
     except SettingsWrong:
-        return  # told already
+        return  # reported by examine_settings
     except RalphError as error:
         yield DoctorItem("spending", PROBLEM, str(error))
         return
     finally:
-        book.close()
-    if day.doubt:
-        yield DoctorItem("spending", PROBLEM, day.doubt)
+        spend_store.close()
+    if day.unknown_reason:
+        yield DoctorItem("spending", PROBLEM, day.unknown_reason)
     else:
-        spent = f"{format_usd(day.micro_usd)} of {format_usd(most)} today (UTC), over all projects"
-        yield DoctorItem("spending", OK if day.micro_usd < most else PROBLEM, spent)
+        spent = f"{format_usd(day.micro_usd)} of {format_usd(limit)} today (UTC), over all projects"
+        yield DoctorItem("spending", OK if day.micro_usd < limit else PROBLEM, spent)
 
 
 def examine_optional_packages() -> Iterator[DoctorItem]:
-    """Packages that add something."""
+    """Optional packages."""
     from importlib.util import find_spec
 
     from ralphproof.reports import otel_exporter
 
-    there = {package: find_spec(package) is not None for package, _, _ in OPTIONAL_PACKAGES}
-    there["opentelemetry"] = otel_exporter.is_opentelemetry_installed()  # other packages bring parts of it
+    installed = {package: find_spec(package) is not None for package, _, _ in OPTIONAL_PACKAGES}
+    installed["opentelemetry"] = otel_exporter.is_opentelemetry_installed()  # other packages bring parts of it
     for package, extra, what in OPTIONAL_PACKAGES:
-        if there[package]:
+        if installed[package]:
             yield DoctorItem(package, OK, f"installed, for {what}")
         else:
             yield DoctorItem(package, NOTE, f"not installed; {what} need it: pip install 'ralphproof[{extra}]'")

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from ralphproof.store.statistics import RunEstimate
 
 
-# The questions of `ralph init`, in their order.
-
-
 AGENT_QUESTION = "Agent command (e.g., claude, codex, amp, or other LLM CLI)"
 FLAGS_QUESTION = "Agent flags (comma-separated, optional)"
 ITERATIONS_QUESTION = "Maximum iterations"
@@ -36,12 +33,12 @@ FAIL_ACTIONS = ("APPEND", "PREPEND", "REPLACE")
 def build_settings(
     agent: dict[str, Any], iterations: int, response: str, guardrails: list[dict[str, str]], declined: bool = False
 ) -> Any:
-    """A settings file's content, without what is optional.
+    """The content of a settings file without optional keys.
 
-    No guardrail is written as an empty list only where somebody `declined` those that were offered: without the key,
-    a run takes the checks that it finds.
+    An empty list of guardrails is written only if the user `declined` the offered ones: without the key a run detects
+    its checks.
     """
-    made = {
+    settings = {
         "maximumIterations": iterations,
         "completionResponse": response,
         "outputTruncateChars": 5000,
@@ -49,27 +46,26 @@ def build_settings(
         "includeIterationCountInPrompt": False,
         "agent": agent,
     }
-    return made | ({"guardrails": guardrails} if guardrails or declined else {})
+    return settings | ({"guardrails": guardrails} if guardrails or declined else {})
 
 
-def ask_all_settings(agent: str | None, checks: Sequence[str], usual_response: str, usual_iterations: int) -> Any:
-    """Walk through all settings. `agent` is known already and not asked for; `checks` are named before the guardrails.
+def ask_all_settings(agent: str | None, checks: Sequence[str], default_response: str, default_iterations: int) -> Any:
+    """Ask for all settings; a given `agent` is not asked for, and detected `checks` are listed before the guardrails.
 
-    `usual_response` is the word where none is typed, and so with the number of iterations.
     Raises KeyboardInterrupt at the end of input.
     """
     command = agent or _ask_agent()
     flags = _split_commas(ask_user(FLAGS_QUESTION))
-    iterations = _ask_iterations(usual_iterations)
-    response = ask_user(f"{RESPONSE_QUESTION} [{usual_response}]") or usual_response
+    iterations = _ask_iterations(default_iterations)
+    response = ask_user(f"{RESPONSE_QUESTION} [{default_response}]") or default_response
     if checks:
         print_lines(f"Checks this project names: {', '.join(checks)}")
-    made = build_settings(
+    settings = build_settings(
         {"command": command, "flags": flags}, iterations, response, list(_ask_guardrails()), bool(checks)
     )
     if confirm("Configure SCM?"):
-        made["scm"] = {"command": _ask_required(SCM_COMMAND_QUESTION), "tasks": _ask_scm_tasks()}
-    return made
+        settings["scm"] = {"command": _ask_required(SCM_COMMAND_QUESTION), "tasks": _ask_scm_tasks()}
+    return settings
 
 
 def _ask_required(question: str) -> str:
@@ -92,19 +88,19 @@ def _ask_agent() -> str:
             return answer
 
 
-def _ask_iterations(usual: int) -> int:
-    while answer := ask_user(f"{ITERATIONS_QUESTION} [{usual}]"):
+def _ask_iterations(default: int) -> int:
+    while answer := ask_user(f"{ITERATIONS_QUESTION} [{default}]"):
         if answer.isascii() and answer.isdigit() and len(answer) < 10 and int(answer) > 0:
             return int(answer)
         print_lines("A whole number above zero, please.")
-    return usual
+    return default
 
 
 def _ask_guardrails() -> Iterator[dict[str, str]]:
     while command := ask_user(GUARDRAIL_QUESTION):
-        made = {"command": command, "failAction": _ask_fail_action()}
+        guardrail = {"command": command, "failAction": _ask_fail_action()}
         hint = ask_user(HINT_QUESTION)
-        yield made | ({"hint": hint} if hint else {})
+        yield guardrail | ({"hint": hint} if hint else {})
 
 
 def _ask_fail_action() -> str:
@@ -123,18 +119,15 @@ def _split_commas(answer: str) -> list[str]:
     return [part.strip() for part in answer.split(",") if part.strip()]
 
 
-# `ralph init`: describe the project's agent and checks once, in .ralph/settings.json.
-
-
 SETTINGS_FILE = ".ralph/settings.json"
 STORIES_PRESET = "stories"
-COMPLETION_RESPONSES = {"wrapper": "COMPLETE", STORIES_PRESET: "COMPLETE"}  # by the preset; elsewhere it is DONE
-DEFAULT_ITERATIONS = {STORIES_PRESET: 15}  # elsewhere 10
-WRAPPER_COST_USD = 5.0  # what a run may cost where nothing is known of runs before it
+COMPLETION_RESPONSES = {"wrapper": "COMPLETE", STORIES_PRESET: "COMPLETE"}  # by preset; DONE for others
+DEFAULT_ITERATIONS = {STORIES_PRESET: 15}  # by preset; 10 for others
+WRAPPER_COST_USD = 5.0  # cost limit without past runs to estimate from
 
 
 def configured_preset(root: str) -> str:
-    """The preset that the settings name, whatever else is wrong with them."""
+    """The preset in the settings, even if they are invalid otherwise."""
     from ralphproof.settings.layers import SettingsLayer, merge_layers
     from ralphproof.settings.loader import read_settings_files
 
@@ -147,7 +140,7 @@ def configured_preset(root: str) -> str:
 
 
 def agent_notes(command: str) -> Iterator[str]:
-    """What the user should know before the first run of this agent."""
+    """Notes about an agent command before its first run."""
     from ralphproof.agents.selection import warn_about_command
     from ralphproof.base.errors import AgentUnusable
 
@@ -160,7 +153,7 @@ def agent_notes(command: str) -> Iterator[str]:
 
 
 def propose_settings(root: str, args: Namespace, stories: StoriesFolderLayout | None) -> Any:
-    """Settings from what is found, and a word on each find. The checks of stories stand with the stories."""
+    """Settings from the detected agent and checks, which are printed. Checks of stories go into tasks.json instead."""
     from ralphproof.agents.selection import find_installed_agent
     from ralphproof.checks.discovery import discover_checks
 
@@ -173,13 +166,15 @@ def propose_settings(root: str, args: Namespace, stories: StoriesFolderLayout | 
         print_lines(f"Agent: {agent}" + ("" if args.agent else " (found on PATH)"))
         print_lines(*(f"Check: {item.command} ({item.source})" for item in found.proposals), *found.notes)
         if not found.proposals:
-            where = "each run looks again" if stories is None else "name them in verifyCommands of tasks.json"
-            print_lines(f"Checks: none found; {where}; without one the agent's word alone ends it")
+            hint = "each run looks again" if stories is None else "name them in verifyCommands of tasks.json"
+            print_lines(f"Checks: none found; {hint}; without one the agent's word alone ends it")
 
         print_sandbox_hint(root, needed=stories is not None)
-    rails = [] if stories is not None else [{"command": one.command, "failAction": "APPEND"} for one in found.proposals]
+    guardrails = (
+        [] if stories is not None else [{"command": one.command, "failAction": "APPEND"} for one in found.proposals]
+    )
     response, iterations = COMPLETION_RESPONSES.get(args.preset, "DONE"), DEFAULT_ITERATIONS.get(args.preset, 10)
-    return _add_preset(build_settings({"command": agent, "flags": []}, iterations, response, rails), args, root)
+    return _add_preset(build_settings({"command": agent, "flags": []}, iterations, response, guardrails), args, root)
 
 
 def ask_settings(root: str, args: Namespace, stories: StoriesFolderLayout | None) -> Any:
@@ -194,31 +189,33 @@ def ask_settings(root: str, args: Namespace, stories: StoriesFolderLayout | None
     print_lines("")
     checks = [] if stories is not None else [item.command for item in discover_checks(root).proposals]
     response, iterations = COMPLETION_RESPONSES.get(args.preset, "DONE"), DEFAULT_ITERATIONS.get(args.preset, 10)
-    made = _add_preset(ask_all_settings(args.agent, checks, response, iterations), args, root)
+    settings = _add_preset(ask_all_settings(args.agent, checks, response, iterations), args, root)
 
-    return ask_sandbox(made, root)
+    return ask_sandbox(settings, root)
 
 
 def _print_project_root(root: str) -> None:
-    """Whoever stands in a folder of the project hears which one it is."""
+    """Print the project root if the current folder is below it."""
     if root != os.path.realpath(os.getcwd()):
         print_lines(f"Project: {root}")
 
 
 def _add_preset(settings: Any, args: Namespace, root: str) -> Any:
-    """The settings with the preset that was named, and what this repository's past says of limits."""
-    found = _load_expectation(root)
-    if found is not None and not args.json:
+    """Add the preset, and for the wrapper a cost limit estimated from past runs."""
+    estimate = _load_expectation(root)
+    if estimate is not None and not args.json:
         from ralphproof.store.statistics import describe_estimate
 
-        print_lines(describe_estimate(found))
+        print_lines(describe_estimate(estimate))
     if args.preset is None:
         return settings
-    made = {"preset": args.preset, **settings}
-    if args.preset == "wrapper":  # which wants a limit on cost in so many words
-        cost = found.cost.limit / 1_000_000 if found is not None and found.cost is not None else WRAPPER_COST_USD
-        made["limits"] = {"maxCostUsd": cost}
-    return made
+    with_preset = {"preset": args.preset, **settings}
+    if args.preset == "wrapper":  # it requires a cost limit
+        cost = (
+            estimate.cost.limit / 1_000_000 if estimate is not None and estimate.cost is not None else WRAPPER_COST_USD
+        )
+        with_preset["limits"] = {"maxCostUsd": cost}
+    return with_preset
 
 
 def _load_expectation(root: str) -> RunEstimate | None:
@@ -233,7 +230,7 @@ def _load_expectation(root: str) -> RunEstimate | None:
 
 
 def confirm_overwrite(root: str) -> bool:
-    """Show what holds now, and ask."""
+    """Show the current settings, and ask whether to overwrite them."""
     from ralphproof.settings.layers import SettingsLayer, merge_layers
     from ralphproof.settings.loader import json_lines, mask_settings, read_settings_files
 
@@ -254,7 +251,7 @@ def validate_settings(settings: Any) -> None:
 
 
 def write_settings(root: str, settings: Any) -> None:
-    """Put the settings in their place, whole or not at all, and an ignore file beside them if there is none."""
+    """Write the settings atomically, and .ralph/.gitignore if it is missing."""
     import json
 
     from ralphproof.base.files import open_subfolder, write_atomically
@@ -281,16 +278,13 @@ def write_settings(root: str, settings: Any) -> None:
         ) from error
 
 
-# What `ralph init` says and asks of sandboxes: last of all, and only where a strong one holds on this machine.
-
-
 SANDBOX_QUESTION = "Run agents and checks in a sandbox ({}, strong)?"
 SANDBOX_HINT = "Sandbox: {} ({}) holds here; ralph run --sandbox uses it"
 NO_SANDBOX_NOTE = "Sandbox: none holds here (ralph doctor says why); a run by stories asks for one, or for --no-sandbox"
 
 
 def strongest_backend(root: str) -> Backend | None:
-    """What `--sandbox` would take here; None where nothing holds."""
+    """The backend that `--sandbox` would choose here; None if none works."""
     from ralphproof.sandbox.selection import AUTO, choose_backend
 
     try:
@@ -300,17 +294,17 @@ def strongest_backend(root: str) -> Backend | None:
 
 
 def ask_sandbox(settings: Any, root: str) -> Any:
-    """The settings with the user's answer; as they are where there is nothing strong to offer."""
-    found = strongest_backend(root)
-    if found is None or found.strength != "strong":
+    """Ask whether to use a sandbox, if a strong one works here, and add the answer."""
+    backend = strongest_backend(root)
+    if backend is None or backend.strength != "strong":
         return settings
-    return {**settings, "sandbox": {"backend": "auto" if confirm(SANDBOX_QUESTION.format(found.name)) else None}}
+    return {**settings, "sandbox": {"backend": "auto" if confirm(SANDBOX_QUESTION.format(backend.name)) else None}}
 
 
 def print_sandbox_hint(root: str, needed: bool) -> None:
-    """What holds here, for somebody who is asked nothing. `needed`: runs ask for a sandbox by themselves."""
-    found = strongest_backend(root)
-    if found is not None:
-        print_lines(SANDBOX_HINT.format(found.name, found.strength))
+    """Print which sandbox works here; if none does, only if runs need one."""
+    backend = strongest_backend(root)
+    if backend is not None:
+        print_lines(SANDBOX_HINT.format(backend.name, backend.strength))
     elif needed:
         print_lines(NO_SANDBOX_NOTE)

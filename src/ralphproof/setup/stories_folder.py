@@ -1,4 +1,4 @@
-"""The stories folder that `ralph init --preset stories` lays out."""
+"""The stories folder that `ralph init --preset stories` creates."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
 
 
-MAX_FILE_BYTES = 1 << 24  # of a file that is looked at
+MAX_FILE_BYTES = 1 << 24  # read of an existing file
 
 
 class StoriesFolderLayout:
-    """The files of a stories folder that is to be. What cannot be is refused here, before anything is asked or written.
+    """The files of a stories folder to be created; an impossible one is refused at once, before anything is written.
 
-    `found` has the checks that the project's files name: they are the verify commands.
+    `found` has the checks that the project's files name: they become the verify commands.
     """
 
     def __init__(
@@ -44,8 +44,8 @@ class StoriesFolderLayout:
     ) -> None:
         self._root, self._force, self._environ = root, force, environ
         self._folder = stories_folder(root, folder)
-        self._refuse_odd()
-        self._refuse_idle(name)
+        self._refuse_irregular_files()
+        self._refuse_unused_name(name)
         self.found = discover_checks(root, environ)
         self._rule = gitignore_with_marker(root, environ)
         verify = [proposal.command for proposal in self.found.proposals]
@@ -56,36 +56,36 @@ class StoriesFolderLayout:
         self._kept: list[str] = []
         self._asides: dict[str, str] = {}
 
-    def lay(self, first: Callable[[], None], refuse: str = "") -> None:
-        """Write the files that are missing, each whole; with force also those that are there, which are set aside.
+    def write(self, before: Callable[[], None], refuse: str = "") -> None:
+        """Write missing files; with force also existing ones, whose old content is kept under another name.
 
-        `first` is done before, and where that fails nothing is written. Where nothing is to be written, and somebody
-        has to hear of that, `refuse` says what is there.
+        `before` is called first; if it fails, nothing is written. If there is nothing to write, a non-empty `refuse`
+        is raised as the reason.
         """
         here = [name for name in FILES if os.path.lexists(os.path.join(self._root, self._folder, name))]
         if refuse and len(here) == len(FILES) and self._rule is None:
             raise Refused(f"{refuse}; overwrite them with --force")
         if here and self._force:
-            self._alone(first)
+            self._write_locked(before)
         else:
-            first()
-            self._write()
+            before()
+            self._write_files()
 
-    def _alone(self, first: Callable[[], None]) -> None:
+    def _write_locked(self, before: Callable[[], None]) -> None:
         """Overwrite stories only while no loop works on them."""
         from ralphproof.runs.open_project import open_project
         from ralphproof.runs.project_lock import ProjectLock
 
         with ProjectLock(open_project(self._root, self._environ), "init"):
-            first()
-            self._write()
+            before()
+            self._write_files()
 
-    def _write(self) -> None:
+    def _write_files(self) -> None:
         try:
             folder = open_folder(self._root, self._folder, make=True)
             try:
                 for name, data in self._texts.items():
-                    self._put(folder, name, data)
+                    self._write_file(folder, name, data)
             finally:
                 os.close(folder)
         except OSError as error:
@@ -93,7 +93,7 @@ class StoriesFolderLayout:
         if self._rule is not None:
             write_gitignore(self._root, self._rule)
 
-    def _put(self, folder: int, name: str, data: bytes) -> None:
+    def _write_file(self, folder: int, name: str, data: bytes) -> None:
         if self._force:
             self._set_aside(folder, name)
             write_atomically(folder, name, data, private=False)
@@ -103,7 +103,7 @@ class StoriesFolderLayout:
         self._written.append(self._path(name))
 
     def _set_aside(self, folder: int, name: str) -> None:
-        """What somebody wrote gets another name."""
+        """Rename an edited file to NAME.before-init."""
         if not stat_name(folder, name) or story_folder.is_unedited_template(
             name, read_file_start(folder, name, MAX_FILE_BYTES) or b""
         ):
@@ -118,8 +118,8 @@ class StoriesFolderLayout:
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)
 
-    def _refuse_odd(self) -> None:
-        """A file may be in its place already; anything else is not to be written to, nor through."""
+    def _refuse_irregular_files(self) -> None:
+        """Refuse anything but regular files (or, without force, links inside the project) at the paths to be written."""
         for name in FILES:
             path = os.path.join(self._root, self._folder, name)
             try:
@@ -134,13 +134,12 @@ class StoriesFolderLayout:
             if not stat.S_ISLNK(mode) or self._force or not inside:
                 raise Refused(f"{self._path(name)} is no file of its own; move it away. Nothing was changed")
 
-    def _refuse_idle(self, name: str | None) -> None:
-        """A name goes into tasks.json, and nowhere else."""
+    def _refuse_unused_name(self, name: str | None) -> None:
+        """Refuse --name if tasks.json exists: nothing else would contain it."""
         if name is not None and not self._force and os.path.lexists(os.path.join(self._root, self._path(TASKS))):
             raise Refused(f"{self._path(TASKS)} exists; --name changes nothing there")
 
     def as_json(self) -> dict[str, Json]:
-        """What programs read of it."""
         return {
             "folder": self._folder,
             "written": [*self._written],
@@ -150,19 +149,19 @@ class StoriesFolderLayout:
             "verifyCommands": [proposal.command for proposal in self.found.proposals],
         }
 
-    def told(self, preset: str) -> Iterator[str]:
-        """What was done, and what comes next where the settings name this preset."""
+    def lines(self, preset: str) -> Iterator[str]:
+        """Lines for the user: what was written, and the next commands for the configured preset."""
         if self._written:
-            yield f"Stories laid out: {', '.join(self._written)}"
+            yield f"Stories created: {', '.join(self._written)}"
         yield from (f"Set aside: {path} is now {aside}" for path, aside in self._asides.items())
-        yield from (f"Kept, because it exists: {path}" for path in self._kept)
+        yield from (f"Kept existing {path}" for path in self._kept)
         if self._rule is not None:
             yield f"{MARKER} was added to .gitignore"
         flags = folder_flags(self._folder)
-        of_its_own = "" if preset == "stories" else " --preset stories"
-        if of_its_own:
+        preset_flag = "" if preset == "stories" else " --preset stories"
+        if preset_flag:
             yield f'Note: the settings name the preset {preset}; "preset": "stories" there makes it the usual one'
         yield "Next:"
         by_hand = f"or write {self._path(story_folder.PRD)} and {self._path(story_folder.TASKS)} yourself"
         yield f"  ralph plan{flags}    (with an agent; {by_hand})"
-        yield f"  ralph run{of_its_own}{flags}"
+        yield f"  ralph run{preset_flag}{flags}"

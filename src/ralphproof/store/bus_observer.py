@@ -38,7 +38,7 @@ COMPLETED_BY_MARKER = "task completed (DONE marker present, no active children)"
 
 
 class BusWriter(Protocol):
-    """A bus, as far as it is posted to."""
+    """A bus that can be posted to."""
 
     def post(
         self, kind: str, body: str, *, run: str = "", iteration: int | None = None, project: str = "", task: str = "",
@@ -48,9 +48,9 @@ class BusWriter(Protocol):
 
 
 class BusObserver:
-    """Posts what happens to the task's bus, and how it ends to the project's too. What cannot be posted is not.
+    """Posts a run's progress to the task's bus, and its end to the project's too. A failure to post is ignored.
 
-    `earlier` are the records of a run that is taken up again; nothing is said of them.
+    `earlier` are the records of a run that is resumed; nothing is posted for them.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class BusObserver:
         """Time is no fact."""
 
     def _learn(self, record: Record) -> None:
-        """What later messages need to know."""
+        """Remember what later messages need."""
         match record:
             case RunBegan(facts=facts):
                 self._preset = str(facts.get("preset", ""))
@@ -122,7 +122,7 @@ class BusObserver:
                 continue  # an agent may have put anything in its place
 
     def _end(self, outcome: Outcome) -> tuple[str, str]:
-        """The type and the text of how a run ended."""
+        """The type and the text for the end of a run."""
         match outcome:
             case Completed():
                 return FACT, f"{COMPLETED_BY_MARKER if self._marked else 'task completed'}\n{_describe_proof(outcome)}"
@@ -144,7 +144,7 @@ class BusObserver:
 
 
 def _describe_proof(outcome: Completed) -> str:
-    """How far it was verified, and what the agent said last."""
+    """How far the work was verified, and the agent's last output."""
     known = {"verified": "verified by checks", "judged": "judged by a model"}
     how = known.get(outcome.proof, "claimed, nothing verified it")
     lines = [how, *(f"concern: {concern}" for concern in outcome.concerns)]
@@ -152,14 +152,14 @@ def _describe_proof(outcome: Completed) -> str:
 
 
 def _describe_run(facts: dict[str, Json]) -> str:
-    """Who works, and what it is held to."""
+    """The agent and the checks of a run."""
     agent, checks = facts.get("agent"), facts.get("checks")
     asked = f", checks: {', '.join(map(str, checks))}" if isinstance(checks, list) and checks else ""
     return f" (agent {agent}{asked})" if agent else ""
 
 
 def _describe_turn(reply: Turn) -> tuple[str, str]:
-    """What became of a turn."""
+    """The type and the text for the end of a turn."""
     fault = classify_fault(reply)
     match fault:
         case None:
@@ -178,7 +178,7 @@ def _describe_turn(reply: Turn) -> tuple[str, str]:
 
 
 def _describe_exit(reply: Turn) -> str:
-    """How the agent's process ended, in a word or two."""
+    """How the agent's process ended."""
     end = reply.exit
     if end.why != "exit":
         return end.why

@@ -1,4 +1,4 @@
-"""SQLite files: connections, retries, write-ahead log, damage and repair, errors as ours."""
+"""SQLite files: connections, retries, write-ahead log, repair of damaged files, errors in our words."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-# A connection to SQLite, and its errors in our words.
-
-
 BUSY_TIMEOUT_S = 10.0
 MAX_TRIES = 3
 STATE_DIR_REMEDY = "make it writable, or set RALPH_STATE_DIR to another directory"
@@ -33,7 +30,7 @@ _READONLY_ROLLBACK = 776
 
 
 def connect(path: str, busy_s: float, read_only: bool = False) -> Connection:
-    """A connection to an existing file, in which each statement is its own transaction until one is begun."""
+    """A connection to an existing file, in autocommit mode."""
     import _sqlite3  # without its wrapper, which costs 5 ms to import
 
     quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
@@ -45,7 +42,7 @@ def connect(path: str, busy_s: float, read_only: bool = False) -> Connection:
 
 
 def run_with_retries(database: Connection, path: str, work: Callable[[], T]) -> T:
-    """Do a piece of work that may be repeated. If it fails, nothing of it stays, and the error is one of ours."""
+    """Do work that may be repeated. If it fails, nothing of it stays, and the error is one of ours."""
     import _sqlite3
 
     for tries_left in reversed(range(MAX_TRIES)):
@@ -77,12 +74,12 @@ def explain_sqlite_error(error: Error, path: str) -> RalphError:
 
 
 def is_busy(error: Error) -> bool:
-    """Whether another connection is in the way."""
+    """Whether another connection holds the lock."""
     return _error_code(error) in (_BUSY, _LOCKED)
 
 
 def is_half_made(error: RalphError) -> bool:
-    """Whether only a connection that may write can go on: the process that made the file died before it was done."""
+    """Whether only a writing connection can go on: the process that created the file died before it was done."""
     return getattr(error.__cause__, "sqlite_errorcode", 0) == _READONLY_ROLLBACK
 
 
@@ -108,7 +105,7 @@ def _mark_suspect(path: str) -> None:
 
 
 def _is_disk_full(path: str) -> bool:
-    """Whether the disk, or the user's share of it, is full: SQLite says so for the first only, and not always."""
+    """Whether the disk, or the user's quota, is full: SQLite reports only the former, and not always."""
     probe = f"{path}.{os.getpid()}.tmp"
     try:
         file = os.open(probe, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -121,17 +118,14 @@ def _is_disk_full(path: str) -> bool:
         return error.errno in NO_SPACE_ERRNOS
 
 
-# A damaged ledger is found when it is opened, and kept aside byte for byte.
-
-
 _CHECKED_BYTES = 4 * 1024 * 1024  # 2 ms; a larger file is read through only when it is suspected
 
 
 def create_database_file(path: str) -> bool:
-    """Make an empty file of mode 0600, which SQLite takes for a new database and its companions' mode follows.
+    """Create an empty file of mode 0600, which SQLite takes for a new database; its companion files get the same mode.
 
-    False where something was there before. An existing file is never opened here: closing it would drop the locks that
-    this process has on it through SQLite.
+    False where there was one. An existing file is never opened here: closing it would drop the locks that this process
+    has on it through SQLite.
     """
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -143,7 +137,7 @@ def create_database_file(path: str) -> bool:
 
 
 def repair_database(path: str, busy_s: float) -> str:
-    """Put a damaged file aside and begin an empty one; says what was done, or nothing for a sound file."""
+    """Move a damaged file aside byte for byte and create an empty one; what was done, empty for a sound file."""
     said = run_exclusively(path, lambda: _move_aside(path, busy_s)) if _find_damage(path, busy_s) else ""
     if os.path.lexists(path + SUSPECT_SUFFIX):
         os.unlink(path + SUSPECT_SUFFIX)
@@ -163,9 +157,9 @@ def run_exclusively(path: str, work: Callable[[], T]) -> T:
 
 
 def _find_damage(path: str, busy_s: float) -> str:
-    """What is wrong with an existing file; empty if nothing is. Only looks, so not one byte changes.
+    """What is wrong with an existing file; empty if nothing is. Read-only, so not one byte changes.
 
-    A connection that may write would copy its write-ahead log into the file when it is closed.
+    A writing connection would copy the write-ahead log into the file when it is closed.
     """
     if not _is_nonempty(path):
         return "it was empty beside its write-ahead log" if _is_nonempty(f"{path}-wal") else ""
@@ -216,14 +210,13 @@ def _is_nonempty(path: str) -> bool:
         return False
 
 
-# What SQLite is told so that a commit is on disk when it returns, and so that readers and the writer do not wait.
-
-
 _WAL_PAUSE_S = 0.005
 
 
 def make_durable(database: Connection, path: str) -> None:
-    """Set up a connection. The first one to a new file also gives it its write-ahead log, for good."""
+    """Set up a connection whose commits are on disk when they return. The first one to a new file enables its
+    write-ahead log, for good.
+    """
     if not _uses_wal(database, "PRAGMA journal_mode"):
         run_exclusively(path, lambda: _enable_wal(database, path))
     database.execute("PRAGMA synchronous = FULL")
@@ -233,7 +226,7 @@ def make_durable(database: Connection, path: str) -> None:
 
 
 def _enable_wal(database: Connection, path: str) -> None:
-    """SQLite refuses this at once, without its usual patience, while anybody so much as looks at the file."""
+    """SQLite refuses this at once, without its usual timeout, while any other connection reads the file."""
     import _sqlite3
 
     until = time.monotonic() + BUSY_TIMEOUT_S / MAX_TRIES
@@ -252,11 +245,8 @@ def _uses_wal(database: Connection, pragma: str) -> bool:
     return bool(database.execute(pragma).fetchone()[0] == "wal")  # where it can have none, SQLite goes on without
 
 
-# The file under the ledger, opened: sound, current, and with nothing left to chance.
-
-
 def open_read_only(path: str, busy_s: float) -> Connection:
-    """A connection that changes nothing. Where there is no ledger it sees an empty one, and makes no file."""
+    """A read-only connection to a ledger. A missing ledger is seen as an empty one, and no file is created."""
     if not os.path.exists(path):
         return _empty_database()
     database = connect(path, busy_s, read_only=True)
@@ -275,7 +265,7 @@ def open_read_only(path: str, busy_s: float) -> Connection:
 
 
 def open_writable(path: str, busy_s: float) -> tuple[Connection, str]:
-    """A connection to a sound file, made if it is missing, and what had to be repaired for it."""
+    """A connection to a sound ledger, created if it is missing, and what had to be repaired for it."""
     try:
         make_private_folder(os.path.dirname(path))
         repaired = "" if create_database_file(path) else repair_database(path, busy_s)

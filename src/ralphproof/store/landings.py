@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 @value
 class AttestedCheck:
-    """A check as a proof tells of it. A `command` of None is a judge's, or is withheld; `digest` is that of it.
+    """A check as a proof describes it. A `command` of None is a judge's, or is withheld; `digest` is that of the
+    command.
 
-    `tests_passed` is None where the output did not tell. One that is `hidden` is held out: no agent is told of it.
+    `tests_passed` is None if the output did not tell. A `hidden` check is held out: no agent is told of it.
     """
 
     name: str
@@ -45,7 +46,7 @@ class AttestedCheck:
 
     @property
     def runs_again(self) -> bool:
-        """Whether it can be asked again: what passed without an exit code was no command, but a function, or a word."""
+        """Whether it can be run again: what passed without an exit code was a function or the promise, no command."""
         return self.required and not self.judged and self.command is not None and self.code is not None
 
     @property
@@ -59,10 +60,10 @@ VERIFIED = "verified"
 
 @value
 class LandingItem:
-    """Finished work: `commit` has all of it. Without a run it is what the user committed themselves.
+    """Finished work that is to be merged: `commit` has all of it. Without a run, the user committed it themselves.
 
-    `proof` says how the run was completed: verified, or by less. `sandbox` is the kind that it had, where it had one.
-    `remarks` are for a reader, such as files that were left out.
+    `proof` says how the run was completed: verified, or by less. `sandbox` is the kind that it had, if any. `remarks`
+    are for a reader, such as files that were left out.
     """
 
     run: str
@@ -77,17 +78,17 @@ class LandingItem:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells it from every other item for the same target."""
+        """Identifies it among all items for the same target."""
         return self.run, self.commit
 
     @property
     def asked(self) -> tuple[AttestedCheck, ...]:
-        """Its checks that can be asked again."""
+        """Its checks that can be run again."""
         return tuple(check for check in self.checks if check.runs_again)
 
     @property
     def message(self) -> str:
-        """What the commit says that merges it."""
+        """The message of the merge commit."""
         named = (("Ralph-Run", _one_line(self.run)), ("Ralph-Task", _one_line(self.task)))
         trailers = "".join(f"{name}: {text}\n" for name, text in named if text)
         return f"{_one_line(self.title) or 'finished work'}\n" + (f"\n{trailers}" if trailers else "")
@@ -95,7 +96,7 @@ class LandingItem:
 
 @value
 class MergeConflict:
-    """It cannot be merged onto that commit. `tree` has the files with conflict markers; empty where git made none."""
+    """It cannot be merged onto that commit. `tree` has the files with conflict markers; empty if git made none."""
 
     paths: tuple[str, ...]
     tree: str
@@ -180,7 +181,7 @@ _SELECT_ALL = "SELECT seq, target, run, named, item, step FROM landing ORDER BY 
 
 @value
 class LandingRow:
-    """Where a item is on its way to a target."""
+    """An item for a target, and its last step."""
 
     target: str
     item: LandingItem
@@ -188,7 +189,7 @@ class LandingRow:
 
     @property
     def open(self) -> bool:
-        """Whether it waits, or was cut off."""
+        """Whether it waits, or was interrupted."""
         return isinstance(self.step, LandingQueued | LandingMoving)
 
     @property
@@ -200,7 +201,7 @@ class LandingRow:
 class LandingTable:
     """The steps of all items in a ledger's file.
 
-    Whatever is added is one transaction. Secrets are masked in all that is kept.
+    Every addition is one transaction. Secrets are masked in what is stored.
     """
 
     def __init__(self, connection: Connection, path: str, mask: Callable[[str], str]) -> None:
@@ -220,20 +221,20 @@ class LandingTable:
             known = found[key].item if key in found else None
             whole = _unpack_json(item, LandingItem, seq) if item else known
             if whole is None:
-                raise LedgerBroken(f"step {seq} of a landing is of a item that was never queued")
+                raise LedgerBroken(f"step {seq} of a landing is of an item that was never queued")
             found[key] = LandingRow(name, whole, _parse_step(step, whole, seq))
         return tuple(found.values())
 
     def of_run(self, run: str) -> tuple[LandingRow, ...]:
-        """Where the work of one run is on its way, for each target."""
+        """The items of one run, for each target."""
         return self._found(_SELECT_BY_RUN, run)
 
     def queue(self, target: str, items: Iterable[LandingItem]) -> None:
-        """Keep items that are to land: from now on none of them is forgotten."""
+        """Store items that are to land."""
         self._add(target, [(item, LandingQueued()) for item in items], whole=True)
 
     def note(self, target: str, steps: Iterable[tuple[LandingItem, LandingStep]]) -> None:
-        """Keep what became of items that were queued: of all of them, or of none."""
+        """Store steps of queued items: all of them, or none."""
         self._add(target, list(steps))
 
     def _add(self, target: str, steps: list[tuple[LandingItem, LandingStep]], whole: bool = False) -> None:
@@ -281,7 +282,7 @@ def _unpack_json(text: str, kind: Any, seq: int) -> Any:
 
 
 class TargetLock:
-    """The right to move a target, for one at a time over all processes and threads. It ends with who has it."""
+    """The right to move a target, for one thread of all processes. It ends with its process."""
 
     def __init__(self, store: str, target: str) -> None:
         import hashlib
@@ -291,7 +292,7 @@ class TargetLock:
         self.heed: Callable[[], None] = _go_on
 
     def __enter__(self) -> Self:
-        """Wait until nobody else has it."""
+        """Wait until it is free."""
         try:
             make_private_folder(os.path.dirname(self._path))
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -326,4 +327,4 @@ class TargetLock:
 
 
 def _go_on() -> None:
-    """Nobody wants it to stop."""
+    """Waiting is not interrupted."""

@@ -16,17 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-# Keeps strangers out of a folder: a lock on the folder itself, which every user and every state folder sees.
+# A FolderLock is a flock on the folder itself, which every user and every state folder sees. Processes that belong
+# together share it. They are recognised by a presence file in the state folder that each of them locks too: if the
+# folder is locked and the presence file is free, the holder is a stranger. For a project's folder all processes of one
+# state folder belong together, and DirectoryLock decides which of them may work; for a task folder those of one run do.
 #
-# Processes that belong together share it. They are told from strangers by a file in the state folder that each of them
-# holds too: whoever finds the folder held, and that file free, is a stranger. In a project's folder all processes of one
-# state folder belong together, and who of them may work is for the locks there; in a task folder those of one run do.
-#
-# Holding ends with the process, however that ends. No program that is started inherits it; a keeper is handed it for the
-# length of a turn, so an agent that outlives its harness still keeps strangers out.
+# A lock ends with its process, however that ends. Programs that are started do not inherit it; a keeper is passed it
+# for the length of a turn, so an agent that outlives its harness still keeps strangers out.
 
 
-# NFS has no exclusive lock for what is open for reading only, and a folder cannot be opened for anything else.
+# NFS has no exclusive lock for files that are open for reading only, and a folder cannot be opened otherwise.
 _UNLOCKABLE = (
     errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EINVAL, errno.EISDIR,
     errno.EACCES, errno.EPERM, errno.EIO,
@@ -38,7 +37,7 @@ _PRESENCE_SUFFIX = ".present"
 
 
 def project_folder_lock(directory: str, presence: str) -> FolderLock:
-    """That of a project's folder."""
+    """The lock of a project's folder."""
     return FolderLock(
         directory, presence,
         lambda who: f"another user, or a run with another state folder, works in {directory} ({who}); wait for it, or "
@@ -48,7 +47,7 @@ def project_folder_lock(directory: str, presence: str) -> FolderLock:
 
 
 def task_folder_lock(state_dir: str, folder: str, run: str) -> FolderLock:
-    """That of a task folder: the marker of one run would complete another that shares it."""
+    """The lock of a task folder: the signal file of one run would complete another that shares it."""
     import hashlib
 
     start = f"task-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]}-"
@@ -56,9 +55,11 @@ def task_folder_lock(state_dir: str, folder: str, run: str) -> FolderLock:
     make_private_folder(place)
 
     def refusal(who: str) -> str:
-        paths = {name.removeprefix(start).removesuffix(_PRESENCE_SUFFIX): os.path.join(place, name) for name in os.listdir(place)
-                 if name.startswith(start)}  # fmt: skip
-        others = [f"run {other}" for other, path in sorted(paths.items()) if other != run and _is_present(path)]
+        names = sorted(name for name in os.listdir(place) if name.startswith(start))
+        runs = {name.removeprefix(start).removesuffix(_PRESENCE_SUFFIX): name for name in names}
+        others = [
+            f"run {other}" for other, name in runs.items() if other != run and _is_present(os.path.join(place, name))
+        ]
         return f"{', '.join(others) or who} uses the task folder {folder}; give each run a task folder of its own"
 
     presence = os.path.join(place, f"{start}{run}{_PRESENCE_SUFFIX}")
@@ -71,9 +72,9 @@ class FolderLock:
     def __init__(
         self, directory: str, presence: str, refusal: Callable[[str], str], unlocked: str, passing: bool = False
     ) -> None:
-        """`refusal` says who is in the way, `unlocked` what follows where nothing can be locked.
+        """`refusal` formats who holds the folder, `unlocked` says what follows if nothing can be locked.
 
-        The folder of `presence` exists; the file goes with a `passing` lock.
+        The folder of `presence` exists; the file is deleted with a `passing` lock.
         """
         self.remark = ""
         self._directory, self._presence, self._refusal = directory, presence, refusal
@@ -81,11 +82,11 @@ class FolderLock:
         self._held: tuple[()] | tuple[int, int] = ()
 
     def descriptors(self) -> tuple[int, ...]:
-        """What a process must keep open to hold the folder too."""
+        """What another process must keep open to hold the folder too."""
         return self._held
 
     def take(self) -> None:
-        """Take it, or raise Busy naming who has it, as far as that can be known."""
+        """Take the lock, or raise Busy naming the holder, as far as it is known."""
         present = os.open(self._presence, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         os.fchmod(present, 0o600)  # whatever the umask
         try:
@@ -105,7 +106,7 @@ class FolderLock:
         self._held = (present, folder)
 
     def release(self) -> None:
-        """Let go. A keeper that still has a turn goes on to hold it."""
+        """Release the lock. A keeper that still runs a turn continues to hold it."""
         if self._held:
             (present, folder), self._held = self._held, ()
             self._pass(present)
@@ -148,7 +149,7 @@ class FolderLock:
 
 
 def _is_present(path: str) -> bool:
-    """Whether somebody is present by this file."""
+    """Whether a process holds this presence file."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -176,7 +177,7 @@ def _has_other_holders(present: int) -> bool:
 
 
 def _list_holders(folder: int) -> Iterator[str]:
-    """Who holds a lock on this folder, by the kernel's table of locks; nobody on a system that shows none."""
+    """The holders of a lock on this folder, by the kernel's table of locks; none on a system that shows none."""
     state = os.fstat(folder)
     place = f"{os.major(state.st_dev):02x}:{os.minor(state.st_dev):02x}:{state.st_ino}"
     try:
@@ -203,9 +204,6 @@ def _user_name(uid: int) -> str:
         return str(uid)
 
 
-# One loop a directory.
-
-
 WORKTREE_HINT = "other work can go on meanwhile in a worktree of its own: git worktree add ../NAME -b BRANCH"
 EXCLUSIVE_VERBS = (
     "archive",
@@ -224,7 +222,7 @@ _MAX_ANCESTORS = 40  # of those above a run; more of them would not fit into a r
 
 @value
 class LockRecord:
-    """Who has, or had, a lock. `above` is its parent, the parent of that, and so on."""
+    """The holder, or last holder, of a lock. `above` is its parent run, the parent of that, and so on."""
 
     run: str
     process: ProcessIdentity
@@ -232,14 +230,14 @@ class LockRecord:
 
 
 class DirectoryLock:
-    """The right to work in a directory. It ends with the process, however that ends; the file stays.
+    """The right to run a loop in a directory. It ends with the process, however that ends; the file stays.
 
-    A run whose `parent` has the directory works beside it, with a lock of its own: `path` says which one it is. One
-    child of a run at a time does so. As long as it works no stranger gets in, also where its parent is gone.
+    A run whose `parent` holds the directory works beside it, with a lock of its own: `path` is the one it has. One
+    child of a run at a time does so. While it works no other run gets in, even if its parent is gone.
 
-    Who uses another state folder cannot see these locks: `folder` keeps such runs out, and only them.
+    Runs with another state folder cannot see these locks: `folder` keeps them out, and only them.
 
-    After `take`, `reclaimed` tells of an earlier run that had the lock and never gave it back.
+    After `take`, `reclaimed` describes an earlier run that never released the lock.
     """
 
     def __init__(self, state_dir: str, directory: str, run: str, parent: str = "") -> None:
@@ -257,7 +255,7 @@ class DirectoryLock:
         return f"{self._plain.removesuffix('.lock')}-{run}.lock"
 
     def take(self) -> None:
-        """Take the lock, or raise Busy naming who has it."""
+        """Take the lock, or raise Busy naming the holder."""
         for _ in range(_MAX_LOCK_TRIES):
             self.path = self._way_in()
             file = self._open()
@@ -277,10 +275,10 @@ class DirectoryLock:
         raise Busy(f"runs begin and end in {self.directory} at this moment; try again")
 
     def _taken(self, file: int) -> LockRecord | None:
-        """Take a lock; the record of an earlier run that never gave it back.
+        """Take a lock; the record of an earlier run that never released it.
 
-        A stranger has the plain lock when it looks for children, and a child has its own, and said so, when it looks
-        for its parent again: so one of them sees the other.
+        A stranger holds the plain lock when it looks for children, and a child holds and has written its own when it
+        looks for its parent again: so one of them sees the other.
         """
         self._lock(file)
         if self.path == self._plain:
@@ -291,7 +289,7 @@ class DirectoryLock:
         return left
 
     def release(self) -> None:
-        """Give the lock back. The emptied file says that the run ended."""
+        """Release the lock. The emptied file says that the run ended."""
         self.folder.release()
         if self._file is None:
             return
@@ -306,13 +304,13 @@ class DirectoryLock:
             os.close(file)
 
     def _way_in(self) -> str:
-        """The lock to take: one beside the parent's where that has the directory, or had when its harness died."""
+        """The lock to take: one beside the parent's if that holds the directory, or did when its harness died."""
         found = self._parents_record() if self.parent else None
         self._above = (self.parent, *(found.above if found else ()))[:_MAX_ANCESTORS] if self.parent else ()
         return self.beside(self.parent) if found else self._plain
 
     def _parents_record(self) -> LockRecord | None:
-        """What the parent wrote into its lock: the plain one, one beside that and so on, or another that is held."""
+        """The record of the parent: in the plain lock, one beside that and so on, or another that is held."""
         path, passed = self._plain, {""}
         while (record := _inspect_lock(path)[0]) is not None and record.run not in passed:
             if record.run == self.parent:
@@ -324,7 +322,7 @@ class DirectoryLock:
         return next((one for one, held in others if held and one is not None and one.run == self.parent), None)
 
     def _refuse_strangers(self) -> None:
-        """Raise Busy where a child works whose parent is not at work, unless this run is above it."""
+        """Raise Busy if a child works whose parent does not, unless this run is above it."""
         for path in self._children():
             record, held = _inspect_lock(path)
             if held and (record is None or self.run not in record.above):
@@ -375,7 +373,10 @@ class DirectoryLock:
         pid, run = holder.process.pid, holder.run
         if (verb := _exclusive_verb(run)) in EXCLUSIVE_VERBS:
             return f"ralph {verb} (pid {pid}) works in {self.directory}; wait for it"
-        return f"run {run} (pid {pid}) works in {self.directory}; wait for it, or end it: ralph cancel {run}; {WORKTREE_HINT}"
+        return (
+            f"run {run} (pid {pid}) works in {self.directory}; wait for it, or end it: ralph cancel {run}; "
+            f"{WORKTREE_HINT}"
+        )
 
     def _write(self, file: int) -> None:
         """One call, and readers take the first line: a crash leaves the old record or the new one."""
@@ -389,7 +390,7 @@ class DirectoryLock:
 
 
 def _read_lock_record(file: int) -> LockRecord | None:
-    """The record in a lock file; None where there is none, or none that can be read."""
+    """The record in a lock file; None if there is none that can be read."""
     import json
 
     try:
@@ -402,7 +403,9 @@ def _read_lock_record(file: int) -> LockRecord | None:
 
 
 def _inspect_lock(path: str) -> tuple[LockRecord | None, bool]:
-    """What a lock file says, and whether somebody has the lock: who has not said its name yet is waited for."""
+    """The record of a lock file, and whether the lock is held: a holder that has not written its record yet is waited
+    for.
+    """
     import time
 
     try:
@@ -429,7 +432,7 @@ def _is_free(file: int) -> bool:
 
 
 def _exclusive_verb(run: str) -> str:
-    """The verb that has the directory under this name, where it is one of ALONE."""
+    """The verb of a lock's run name, if it is one of EXCLUSIVE_VERBS."""
     return run.partition("-")[0]
 
 

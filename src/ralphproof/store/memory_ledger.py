@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class MemoryLedger:
-    """Keeps records as long as it lives."""
+    """Keeps records in memory only."""
 
     repaired = ""
 
@@ -27,29 +27,29 @@ class MemoryLedger:
         self._mask = mask
         self._runs: dict[str, RunRow] = {}
         self._rows: dict[str, list[tuple[serialization.Row, str]]] = {}
-        self._wishes: dict[str, list[str]] = {}
-        self._words: list[tuple[str, str]] = []
+        self._control_requests: dict[str, list[str]] = {}
+        self._user_messages: list[tuple[str, str]] = []
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to close."""
 
     def begin_run(
         self, run: str, directory: str, began_at: float, process: ProcessIdentity, parent: str = "", task: str = ""
     ) -> None:
-        """Make a new run known. There are no tasks in memory."""
+        """Add a new run. There are no tasks in memory."""
         if run in self._runs:
             raise HarnessFailed(f"run {run} is known already")
         row = RunRow(run, began_at, directory, process.pid, process.start, process.boot, False, parent, process.host)
         self._runs[run] = row
 
     def assign_process(self, run: str, process: ProcessIdentity) -> None:
-        """Say which process has an earlier run now."""
+        """Record the process that resumes a run."""
         old = self._runs[self._known(run)]
         facts = {"pid": process.pid, "pid_start": process.start, "boot": process.boot, "host": process.host}
         self._runs[run] = replace(old, **facts)
 
     def append(self, run: str, records: tuple[Record, ...]) -> None:
-        """Add all records or none. A run that nobody began is then known by its name alone."""
+        """Add all records or none. A run that was not begun is added by its name alone."""
         at = time.time()
         rows = list(self._rows.get(run, ()))
         taken = {row[1:4] for row, _ in rows}
@@ -72,7 +72,7 @@ class MemoryLedger:
         return tuple((row[5], serialization.parse_record(row[6], f"a record of run {run}")) for row in rows)
 
     def run_end(self, run: str) -> Record | None:
-        """The record that ended a run; None where it has not ended, or was taken up since."""
+        """The record that ended a run; None if it has not ended, or was resumed since."""
         return self.records(run)[-1] if self._ended(run) else None
 
     def runs(self, limit: int | None = None) -> tuple[RunRow, ...]:
@@ -81,15 +81,15 @@ class MemoryLedger:
         return tuple(rows[:limit])
 
     def row(self, run: str) -> RunRow | None:
-        """This run as it is now; None where it is not known."""
+        """A run as it is now; None if it is unknown."""
         return next((row for row in self.runs() if row.id == run), None)
 
     def children(self, run: str) -> tuple[RunRow, ...]:
-        """The runs whose parent this one is, oldest first."""
+        """The child runs of a run, oldest first."""
         return tuple(row for row in self.runs()[::-1] if run and row.parent == run != row.id)
 
     def descendants(self, run: str) -> tuple[RunRow, ...]:
-        """These, their children and so on, oldest first."""
+        """Child runs, their children and so on, oldest first."""
         names, found = [run], {run}
         for name in names:
             more = {row.id for row in self.children(name)} - found
@@ -98,36 +98,38 @@ class MemoryLedger:
         return tuple(row for row in self.runs()[::-1] if row.id in found - {run})
 
     def find(self, name: str) -> str:
-        """The run that a user means by its id, a beginning of it that no other run has, or `latest`.
+        """The id of the run that a user names by its id, a unique prefix of it, or `latest`.
 
-        That is the newest one, in whichever worktree; a run that an agent of another one began is part of that one.
+        `latest` is the newest run, in whichever worktree; child runs do not count.
         """
         if name == LATEST:
             return resolve_run_name(name, [row.id for row in self.runs() if not row.parent][:1])
         return resolve_run_name(name, sorted(run for run in self._runs if run.startswith(name)))
 
     def requested_control(self, run: str) -> str:
-        """What somebody wants of this run: "", "pause" or "cancel". Nothing takes a cancel back."""
-        return effective_control_request(self._wishes.get(run, []))
+        """What is requested of this run: "", "pause" or "cancel". Nothing takes a cancel back."""
+        return effective_control_request(self._control_requests.get(run, []))
 
     def request_control(self, run: str, kind: str) -> None:
-        """Want something of a run: "pause", "cancel", or "resume", which "" means too."""
-        self._wishes.setdefault(self._known(run), []).append(validate_control_request(kind))
+        """Request something of a run: "pause", "cancel", or "resume" ("" means the same)."""
+        self._control_requests.setdefault(self._known(run), []).append(validate_control_request(kind))
 
     def add_user_message(self, run: str, words: str) -> int:
-        """Keep what the user says to a run; its number, which is higher than that of all words before."""
-        self._words.append((self._known(run), serialization.dump_masked_json(words, self._mask)))
-        return len(self._words)
+        """Store a message of the user to a run; its number, which is higher than that of all earlier ones."""
+        self._user_messages.append((self._known(run), serialization.dump_masked_json(words, self._mask)))
+        return len(self._user_messages)
 
     def user_messages(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
-        """What the user said to this run after the words of this number, each with its own."""
-        said = [(number, data) for number, (to, data) in enumerate(self._words, 1) if to == run and number > after]
+        """The user's messages to this run after this number, each with its own."""
+        said = [
+            (number, data) for number, (to, data) in enumerate(self._user_messages, 1) if to == run and number > after
+        ]
         return tuple(
             (number, serialization.parse_user_message(data, f"word {number} to run {run}")) for number, data in said
         )
 
     def verify_chain(self, run: str) -> str | None:
-        """The first place where a run's records are not as they were written; None where all are."""
+        """Describes the first record of a run that is not as it was written; None if all are."""
         previous = ""
         for row, digest in self._rows.get(run, ()):
             if serialization.chain_digest(previous, row) != digest:
@@ -136,13 +138,13 @@ class MemoryLedger:
         return None
 
     def statistics(self, first_day: int, last_day: int) -> PeriodTotals:
-        """What the runs add up to that ended in these days, counted from 1970."""
+        """Totals of the runs that ended in these days (counted from 1970)."""
         from ralphproof.store.statistics import sum_runs
 
         return sum_runs(self._finished(), first_day, last_day)
 
     def past_runs(self) -> tuple[PastRun, ...]:
-        """Those of the last runs that were completed, the newest first."""
+        """The completed ones among the last runs, the newest first."""
         from ralphproof.engine.metrics import COMPLETED
         from ralphproof.store.statistics import MAX_PAST_RUNS, PastRun
 
@@ -150,7 +152,7 @@ class MemoryLedger:
         return tuple(PastRun(run.skill, run.iterations, run.micro_usd) for run in last if run.status == COMPLETED)
 
     def _finished(self) -> list[Metrics]:
-        """The figures of all runs that have ended, oldest first: those of its last end for each."""
+        """The metrics of all runs that have ended, oldest first: those of the last end for each."""
         from ralphproof.engine.records import RunEnded
 
         ends = ([one for one in self.records(run) if isinstance(one, RunEnded)][-1:] for run in self._runs)

@@ -1,4 +1,7 @@
-"""The message bus: append-only files of messages, their locking, and the spool for sandboxed agents."""
+"""The message bus: append-only markdown files that loops, agents and people post to and follow.
+
+Sandboxed agents, which may only write their task folder, post to a spool there that the loop forwards.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
 
 
-# The file of a bus, in a folder that an agent may write to: nothing is followed, waited for or read without bound.
+# Files are in folders that an agent may write to: no link is followed, nothing blocks, and reads are bounded.
 
 
 CHUNK_BYTES = 1 << 16
@@ -31,7 +34,7 @@ _MIN_PAUSE_S, _MAX_PAUSE_S = 0.0005, 0.02  # between two attempts at a lock
 
 
 def open_bus_folder(path: str, make: bool) -> int:
-    """A descriptor of a folder. What lies in `.ralph`, and else the folder itself, may be no symbolic link."""
+    """A descriptor of a folder. Neither the folder itself nor, below `.ralph`, any folder may be a symbolic link."""
     before, mark, inner = (path + os.sep).rpartition("/.ralph/")
     names = [".ralph", *filter(None, inner.split(os.sep))] if mark else [os.path.basename(path)]
     above = before if mark else os.path.dirname(path)
@@ -53,7 +56,7 @@ def _open_subfolder(folder: int, name: str) -> int:
 
 
 def open_bus_file(folder: int, name: str, path: str, write: bool) -> int:
-    """A descriptor of a regular file; whatever else has its name is refused. A writer makes one that is missing."""
+    """A descriptor of a regular file; anything else is refused. A writer creates a missing one."""
     try:
         _require_regular_file(os.stat(name, dir_fd=folder, follow_symlinks=False), path, write)
     except FileNotFoundError:
@@ -70,7 +73,7 @@ def open_bus_file(folder: int, name: str, path: str, write: bool) -> int:
 
 
 def _require_regular_file(found: os.stat_result, path: str, write: bool) -> None:
-    """What is written to may have no second name either: an agent could have given it one in a place of its choice."""
+    """A file to write may have no second hard link either: an agent could have made it from any file."""
     if not stat.S_ISREG(found.st_mode):
         raise Refused(f"{path} is not a file; move it away")
     if write and found.st_nlink > 1:
@@ -78,7 +81,7 @@ def _require_regular_file(found: os.stat_result, path: str, write: bool) -> None
 
 
 def lock_bus_file(file: int, path: str, until: float) -> None:
-    """Keep other writers out until the file is closed; refused where somebody else holds it until then (monotonic)."""
+    """Keep other writers out until the file is closed; refused if another process holds it until then (monotonic)."""
     import fcntl
 
     wait_s = _MIN_PAUSE_S
@@ -106,7 +109,7 @@ def is_still_named(file: int, folder: int, name: str) -> bool:
 
 
 def append_lines(file: int, data: bytes) -> None:
-    """Put whole lines behind what is there; a line that was cut off is ended first."""
+    """Append whole lines; a line that was cut off is ended first."""
     size = os.fstat(file).st_size
     torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
     left = memoryview(b"\n" + data if torn else data)
@@ -115,9 +118,9 @@ def append_lines(file: int, data: bytes) -> None:
 
 
 class LineReader:
-    """The lines of an open file from a place on, in bounded memory. `place` is behind the last one that was read.
+    """The lines of an open file from an offset on, in bounded memory. `place` is the offset after the last one read.
 
-    `inside` says that the place may be in the middle of a line, of which nothing is told then.
+    `inside`: the offset may be in the middle of a line, which is skipped then.
     """
 
     def __init__(self, file: int, place: int = 0, inside: bool = False) -> None:
@@ -134,11 +137,11 @@ class LineReader:
 
     @property
     def lost(self) -> bool:
-        """Whether the file no longer has what was read of it last: it was shortened, and may have grown again."""
+        """Whether the file no longer has what was read of it last: it was truncated, and may have grown again."""
         return os.pread(self.file, len(self._mark), self._read - len(self._mark)) != self._mark
 
     def lines(self, end: int | None = None) -> Iterator[bytes]:
-        """The lines that are there now, without their breaks; nothing behind `end`."""
+        """The lines that are there now, without their breaks; nothing after `end`."""
         last = os.fstat(self.file).st_size if end is None else end
         while self._read < last and (piece := os.pread(self.file, min(CHUNK_BYTES, last - self._read), self._read)):
             self._read += len(piece)
@@ -155,14 +158,14 @@ class LineReader:
                 self._kept, self._too_long = b"", True
 
 
-# One message of a bus: what it holds, and its form in a file that people read as markdown.
+# The form of a message, in a file that people read as markdown:
 #
 #     ### QUESTION 20261115-210507-048213-k3f9x2ab <!-- lines=2 bytes=36 run=20261115-210455-9xq2 iteration=3 -->
 #     > Which parser?
 #     > The old one is faster.
 #
-# Every line of a body is quoted, so none can pass for the beginning of another message. `lines` and `bytes` tell a whole
-# message from one that was cut off.
+# Every line of a body is quoted, so none can pass for the beginning of another message. `lines` and `bytes` tell a
+# whole message from one that was cut off.
 
 
 INFO, FACT, PROGRESS, DECISION, QUESTION = "INFO", "FACT", "PROGRESS", "DECISION", "QUESTION"
@@ -180,16 +183,16 @@ _ID = r"\d{8}-\d{6}-\d{6}-[0-9a-z]{8}"
 _HEAD = rf"### (\w+) ({_ID}) <!-- ((?:[a-z]+=\S* )+)-->"
 _PLAIN = "-_.,:/@+"  # of a name, beside letters and digits; whatever else it has is escaped as in an address
 
-# What a terminal would obey, as far as it is more than one character.
+# Terminal escape sequences of more than one character.
 _SEQUENCES = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]"
 _SIGNS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {127: 0x2421}
 
 
 @value
 class Message:
-    """Something that was said on a bus. `parents` are the messages that it answers; "" and None are not known.
+    """A message on a bus. `parents` are the messages that it answers; "" and None mean unknown.
 
-    The id says when it was posted, so that ids sort by time.
+    The id starts with the time, so that ids sort by time.
     """
 
     id: str
@@ -208,7 +211,7 @@ class Message:
         return f"{day[:4]}-{day[4:6]}-{day[6:]}T{clock[:2]}:{clock[2:4]}:{clock[4:]}.{part}Z"
 
     def published(self) -> dict[str, Json]:
-        """The message as programs read it."""
+        """The message as JSON for programs."""
         return {
             "id": self.id, "kind": self.kind, "at": self.at, "run": self.run or None, "iteration": self.iteration,
             "project": self.project or None, "task": self.task or None, "parents": [*self.parents], "body": self.body,
@@ -216,30 +219,30 @@ class Message:
 
 
 def new_message_id(second: str, microsecond: int, random: bytes) -> str:
-    """An id, e.g. `20261115-210507-048213-k3f9x2ab`, of a second in UTC and five random bytes."""
+    """A message id, e.g. `20261115-210507-048213-k3f9x2ab`, of a second in UTC and five random bytes."""
     number = int.from_bytes(random[:5], "big")
     letters = "".join(_LETTERS[number >> shift & 31] for shift in range(35, -1, -5))
     return f"{second}-{microsecond:06d}-{letters}"
 
 
 def is_message_id(text: str) -> bool:
-    """Whether a message could be called so."""
+    """Whether a text has the form of a message id."""
     return re.fullmatch(_ID, text, re.ASCII) is not None
 
 
 def parse_message_type(word: str) -> str | None:
-    """The type that a word means, whatever its case; None where it means none."""
+    """The type that a word means, in any case; None if it means none."""
     upper = word.upper()
     return upper if upper in TYPES else _TYPE_ALIASES.get(upper)
 
 
 def unknown_type_message(word: str) -> str:
-    """What to say of a word that is no type."""
+    """The refusal of a word that is no type."""
     return f"{word!r} is no type of message; there are: {', '.join(TYPES)}"
 
 
 def draft_message(kind: str, body: str, mask: Callable[[str], str] = str) -> Message:
-    """A message without an id and tags, fit to be written; refuses what is none."""
+    """A message without id and tags, clean and masked; raises Refused for an invalid one."""
     known = parse_message_type(kind)
     if known is None:
         raise Refused(unknown_type_message(kind))
@@ -254,18 +257,18 @@ def draft_message(kind: str, body: str, mask: Callable[[str], str] = str) -> Mes
 
 
 def make_legible(text: str) -> str:
-    """Text that is harmless in a file for people: no escape sequences, a sign for any other control character."""
+    """Text that is harmless in a terminal: no escape sequences, symbols for other control characters."""
     one_kind = re.sub(_SEQUENCES, "", text).replace("\r\n", "\n").replace("\r", "\n")
     return re.sub("[\x80-\x9f\ud800-\udfff]", "\ufffd", one_kind.translate(_SIGNS))
 
 
 def sanitize_tag(text: str) -> str:
-    """A name of something, as a message carries it."""
+    """The name of a run, project or task as a message has it."""
     return " ".join(make_legible(text).split())[:MAX_TAG_CHARS]
 
 
 def format_message(message: Message) -> str:
-    """The message as it stands in the file, with the empty line behind it."""
+    """The message as it is written to the file, with the empty line after it."""
     lines = message.body.split("\n")
     told = {
         "lines": str(len(lines)), "bytes": str(len(message.body.encode())), "run": message.run,
@@ -292,7 +295,7 @@ def _unescaped(text: str) -> str:
 
 
 class MessageParser:
-    """Puts messages together from the lines of a file, whoever wrote them. `skipped` counts lines that are of none."""
+    """Parses messages from the lines of a file. `skipped` counts lines that belong to none."""
 
     def __init__(self) -> None:
         self.skipped = 0
@@ -301,7 +304,7 @@ class MessageParser:
         self._size = -1  # the last line's break is not part of the body
 
     def feed(self, line: bytes) -> Message | None:
-        """The next line without its break; the message that it completes."""
+        """Take the next line without its break; returns the message that it completes."""
         if self._head is not None and (line == b">" or line.startswith(b"> ")):
             return self._more(line[2:], *self._head)
         self.end()
@@ -312,7 +315,7 @@ class MessageParser:
         return None
 
     def end(self) -> None:
-        """What was begun stays incomplete."""
+        """Drop an incomplete message."""
         if self._head is not None:
             self.skipped += 1 + len(self._body)
         self._head, self._body, self._size = None, [], -1
@@ -355,9 +358,6 @@ def _parse_number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-# The message bus: files that loops, agents and people append to and follow, each message whole or not at all.
-
-
 PROJECT_BUS_FILE = "PROJECT-MESSAGE-BUS.md"
 TASK_BUS_FILE = "TASK-MESSAGE-BUS.md"
 BUS_LOCK_TIMEOUT_S = 5.0  # with somebody who holds the lock
@@ -368,12 +368,12 @@ MAX_REASON_CHARS = 500
 
 
 def open_project_bus(root: str, mask: Callable[[str], str] = str) -> MessageBus:
-    """The bus of all runs of a project; its folder is made when it is first posted to."""
+    """The bus of all runs of a project; its folder is created at the first post."""
     return MessageBus(os.path.join(root, ".ralph", "bus"), PROJECT_BUS_FILE, mask, make=True)
 
 
 def open_task_bus(task_folder: str, mask: Callable[[str], str] = str) -> MessageBus:
-    """The bus of one task. Its folder is that of the task, and must be there."""
+    """The bus of one task, in the task's folder, which must exist."""
     return MessageBus(task_folder, TASK_BUS_FILE, mask)
 
 
@@ -397,7 +397,7 @@ class MessageBus:
         self, kind: str, body: str, *, run: str = "", iteration: int | None = None, project: str = "", task: str = "",
         parents: Iterable[str] = (), durable: bool = False, patience_s: float = BUS_LOCK_TIMEOUT_S,
     ) -> Message:  # fmt: skip
-        """Say something; the message as it now stands on the bus. `durable` survives a loss of power."""
+        """Post a message; returns it as it is on the bus. `durable` survives a loss of power."""
         draft = self.draft(kind, body, run=run, iteration=iteration, project=project, task=task, parents=parents)
         try:
             return self.put([draft], durable, patience_s)[0]
@@ -408,7 +408,7 @@ class MessageBus:
         self, kind: str, body: str, *, run: str = "", iteration: int | None = None, project: str = "", task: str = "",
         parents: Iterable[str] = (),
     ) -> Message:  # fmt: skip
-        """A message, clean and masked, that `put` gives an id."""
+        """A clean, masked message, to which `put` gives an id."""
         answered = tuple(parents)
         if wrong := next((parent for parent in answered if not is_message_id(parent)), None):
             raise Refused(f"{wrong!r} is no message's id; ralph bus read shows them")
@@ -422,7 +422,7 @@ class MessageBus:
     def put(
         self, drafts: Iterable[Message], durable: bool = False, patience_s: float = BUS_LOCK_TIMEOUT_S
     ) -> list[Message]:
-        """Append messages in one piece; one that has an id keeps it. What the system refuses is raised as it is."""
+        """Append messages in one write; one that has an id keeps it. Raises OSError as it is."""
         until = time.monotonic() + patience_s
         folder = open_bus_folder(self._folder, self._make)
         try:
@@ -450,21 +450,21 @@ class MessageBus:
         return made
 
     def _new_id(self) -> str:
-        """Made with the lock held: ids stand in the file as they sort, a writer's own even if the clock is set back."""
+        """Called with the lock held: ids in the file are sorted, a writer's own even if the clock is set back."""
         self._last_us = max(time.time_ns() // 1000, self._last_us + 1)
         second, part = divmod(self._last_us, 1_000_000)
         return new_message_id(time.strftime("%Y%m%d-%H%M%S", time.gmtime(second)), part, os.urandom(5))
 
     def explained(self, error: OSError) -> RalphError:
-        """What could not be written, in one line."""
+        """The error for an OSError, in one line."""
         if isinstance(error, FileNotFoundError):
             return Refused(f"{self._folder} is not there")
         return explain_os_error(error, self._folder, BUS_REMEDY)
 
     def messages(self, since_id: str = "", last_bytes: int | None = None) -> Iterator[Message]:
-        """What is on the bus now, in the order in which it came: all, or what came after a message.
+        """The messages on the bus now, in order: all, or those after a message.
 
-        `last_bytes` looks only at the end of the file.
+        `last_bytes` reads only the end of the file.
         """
         self._assembly = MessageParser()
         file = self._opened()
@@ -485,10 +485,10 @@ class MessageBus:
             os.close(file)
 
     def follow(self, stop: Callable[[], bool], since_id: str = "", poll_s: float = POLL_S) -> Iterator[Message]:
-        """The same, and what comes from then on until somebody says stop; what is there by then is told first.
+        """The same, and new ones until `stop` returns True; what is there by then comes first.
 
-        A file that is not there yet is waited for. One that was replaced or shortened is read on behind the last
-        message that was told; from its beginning, where it does not have that.
+        A missing file is waited for. One that was replaced or truncated is read on after the last message that was
+        returned; from its beginning if it does not have that one.
         """
         self._assembly, file, last = MessageParser(), -1, since_id
         tail = LineReader(file)
@@ -519,7 +519,7 @@ class MessageBus:
                 yield message
 
     def _opened(self) -> int:
-        """A descriptor to read with; -1 where there is no bus yet."""
+        """A descriptor for reading; -1 if there is no bus yet."""
         try:
             folder = open_bus_folder(self._folder, make=False)
         except FileNotFoundError:
@@ -546,7 +546,7 @@ class MessageBus:
 
 
 def _offset_after(file: int, id: str) -> int | None:
-    """The place behind a message in a file; None where it is not there."""
+    """The offset after a message in a file; None if it is not there."""
     tail, assembly = LineReader(file), MessageParser()
     for line in tail.lines() if id else ():
         message = assembly.feed(line)
@@ -556,9 +556,9 @@ def _offset_after(file: int, id: str) -> int | None:
 
 
 def find_wait_reason(bus: MessageBus, run: str, iteration: int) -> str | None:
-    """Why the agent of an iteration wants to wait, by the last message in which it says so; None where it does not.
+    """Why the agent of an iteration wants to wait, by its last WAIT message; None if there is none.
 
-    Whatever an agent put in the place of the bus says nothing.
+    Whatever an agent put in the place of the bus is ignored.
     """
     why = None
     try:
@@ -570,9 +570,6 @@ def find_wait_reason(bus: MessageBus, run: str, iteration: int) -> str | None:
     return why
 
 
-# Messages for the project's bus from where only a task's folder may be written: kept there, passed on by the loop.
-
-
 SPOOL_FILE = "PROJECT-MESSAGE-BUS.spool.md"
 TAKEN_SPOOL_FILE = "PROJECT-MESSAGE-BUS.spool.taken.md"
 MAX_SPOOL_BYTES = 8 << 20  # that are passed on at a time
@@ -582,7 +579,7 @@ _NO_PERMISSION = (errno.EACCES, errno.EROFS, errno.EPERM)
 
 @value
 class SpoolResult:
-    """How many messages were passed on, how much else there was (lines, useless messages), and what went wrong."""
+    """How many messages were forwarded, how many lines and messages were skipped, and what went wrong."""
 
     posted: int = 0
     skipped: int = 0
@@ -590,7 +587,7 @@ class SpoolResult:
 
 
 def post_or_spool(bus: MessageBus, draft: Message, task_folder: str) -> tuple[Message, str]:
-    """Post durably; where the bus may not be written, into the spool of a task. The message, and the file it is in."""
+    """Post durably; to the task's spool if the bus may not be written. Returns the message, and the file it is in."""
     try:
         return bus.put([draft], durable=True)[0], bus.path
     except OSError as error:
@@ -604,10 +601,10 @@ def post_or_spool(bus: MessageBus, draft: Message, task_folder: str) -> tuple[Me
 
 
 def drain_spool(task_folder: str, bus: MessageBus, run: str = "") -> SpoolResult:
-    """Move what a task's spool holds to the project's bus, each message once; never raises what an agent could cause.
+    """Move the messages of a task's spool to the project's bus, each once; never raises what an agent could cause.
 
-    A spool is taken away first and removed when all of it is on the bus. One that was taken before a crash is taken up,
-    and what of it is on the bus is not posted again. `run` is the run that all of it is said to come from.
+    The spool is renamed first and deleted when all of it is on the bus. One that was renamed before a crash is
+    continued, and what of it is on the bus is not posted again. `run` is set as the sender of all of it.
     """
     try:
         folder = open_bus_folder(os.path.abspath(task_folder), make=False)
@@ -670,7 +667,7 @@ def _read_messages(file: int) -> tuple[list[Message], int]:
 
 
 def _select_postable(found: list[Message], bus: MessageBus, run: str) -> tuple[dict[str, Message], int]:
-    """What can be posted, by its id, cleaned and masked as anything is; and how many cannot."""
+    """What can be posted, by id, cleaned and masked; and how many cannot."""
     fit: dict[str, Message] = {}
     for message in found:
         try:

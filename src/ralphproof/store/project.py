@@ -49,7 +49,7 @@ class Project:
 
     @staticmethod
     def seen(folder: str | None, environ: Mapping[str, str]) -> Project:
-        """The same for those who only look: no state is made, and a project without runs has an empty record."""
+        """The same for reading: nothing is created, and a project without runs has an empty ledger."""
         root, states = resolve_project_root(folder), find_state_dir(environ)
         _refuse_inside(states, root)
         store = os.path.join(states, "repos", lookup_repository_id(root, states))
@@ -57,15 +57,15 @@ class Project:
 
     @property
     def mask(self) -> Callable[[str], str]:
-        """Takes secrets out of a text."""
+        """Masks secrets in a text."""
         return lambda text: mask_text(text, self.secrets)
 
     def ledger(self, read_only: bool = True) -> SqliteLedger:
-        """The record of this project's runs."""
+        """The ledger of this project's repository."""
         return SqliteLedger.open(self.store, self.mask, read_only)
 
     def state(self, run: str) -> State:
-        """Where a run stands."""
+        """The state of a run, by its records."""
         ledger = self.ledger()
         try:
             return build_state(ledger.records(ledger.find(run)))
@@ -74,7 +74,7 @@ class Project:
 
 
 def _refuse_inside(states: str, root: str) -> None:
-    """Raise Refused for a state folder in the project: it would be saved as work, and agents could reach it."""
+    """Raise Refused for a state folder in the project: it would be committed as work, and agents could reach it."""
     if is_inside_project(states, root):
         raise Refused(
             f"the state folder {states} lies in this project ({root}), where agents and git reach it; "

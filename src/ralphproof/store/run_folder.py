@@ -27,16 +27,11 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
 
 
-# Runs whose end is about to be on record, and whose outcome, proof and figures are not written for people yet.
-#
-# A file for each, which whoever publishes them holds locked: one that nobody holds was left by a process that died.
-
-
 UNPUBLISHED_FOLDER = "unpublished"
 
 
 def list_unpublished_runs(store: str) -> list[str]:
-    """The runs of which something may be missing."""
+    """The runs whose outcome, proof or statistics may not be published yet."""
     try:
         return os.listdir(os.path.join(store, UNPUBLISHED_FOLDER))
     except OSError:
@@ -44,7 +39,11 @@ def list_unpublished_runs(store: str) -> list[str]:
 
 
 class PublicationLock:
-    """The right and the duty to publish the end of a run. Copies are published: trouble with them stops nobody."""
+    """The lock of the process that publishes the end of a run: a file per run, deleted when all is published.
+
+    A file that is not locked was left by a process that died. Publishing only copies what the ledger has, so errors
+    here stop nothing.
+    """
 
     def __init__(self, store: str, run: str) -> None:
         self._folder = os.path.join(store, UNPUBLISHED_FOLDER)
@@ -52,7 +51,7 @@ class PublicationLock:
         self._file = -1
 
     def begin(self) -> None:
-        """The end of the run will be on record next. This is durable when it returns."""
+        """The end of the run is about to be recorded. This is durable when it returns."""
         try:
             make_private_folder(self._folder)
             if self._opened(os.O_CREAT):
@@ -78,7 +77,7 @@ class PublicationLock:
             self._close()
 
     def _opened(self, flags: int) -> bool:
-        """Lock the file; not where somebody else has it, or was done with it just now."""
+        """Lock the file; False if another process has it, or has just finished."""
         self._close()
         self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
         try:
@@ -105,9 +104,6 @@ def _sync_folder(path: str) -> None:
         os.close(folder)
 
 
-# The files of one run, for people: `.ralph/runs/<run>/`, and what lies out of the agent's reach beside the ledger.
-
-
 GITIGNORE_TEXT = "*\n!/.gitignore\n!/settings.json\n!/skills/\n!/skills/**\n!/templates/\n!/templates/**\n"
 TURN_SUFFIX, PROMPT_SUFFIX, NOTE_SUFFIX = ".turn", ".asked", ".json"
 PROOF_FOLDER = "proof"  # the folder of what shows that the work is done
@@ -126,7 +122,7 @@ _RUN_ID_LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 def new_run_id(now: float, random: bytes) -> str:
-    """A run's name, e.g. `20261115-210507-k3f9`: the second in UTC, and four letters for three random bytes."""
+    """A run id, e.g. `20261115-210507-k3f9`: the second in UTC, and four letters for three random bytes."""
     import time
 
     number = int.from_bytes(random[:3], "big")
@@ -135,7 +131,7 @@ def new_run_id(now: float, random: bytes) -> str:
 
 
 def is_run_id(text: str) -> bool:
-    """Whether a text has the form of a run's name."""
+    """Whether a text has the form of a run id."""
     date, second, letters = (*text.split("-"), "", "", "")[:3]
     numbers = date.isdigit() and len(date) == 8 and second.isdigit() and len(second) == 6
     return (
@@ -152,17 +148,17 @@ def _do_nothing(_folder: int) -> None:
 
 
 class RunFolder:
-    """The folder of one run. Whatever was deleted of it is made again when it is next written to.
+    """The folder `.ralph/runs/<run>/` for people, and private copies beside the ledger, out of the agent's reach.
 
-    Nothing is written through a symbolic link inside the project: the agent could have made it. A task folder that
-    the user chose is theirs, wherever it lies.
+    What was deleted of it is created again at the next write. Nothing is written through a symbolic link inside the
+    project: the agent could have made it. A task folder that the user chose is theirs, wherever it is.
     """
 
     def __init__(
         self, project_root: str, run: str, state_dir: str, mask: Callable[[str], str] = str,
         task_folder: str | None = None, latest: bool = True,
     ) -> None:  # fmt: skip
-        """`latest` says whether `.ralph/latest` is to point to it: not for a run that is part of another one."""
+        """`latest`: whether `.ralph/latest` is to point to this run: not for a child run."""
         self._root, self.run, self._mask, self._latest = os.path.abspath(project_root), run, mask, latest
         self._chosen = task_folder and os.path.normpath(os.path.join(self._root, task_folder))
         self._path = os.path.join(self._root, ".ralph", "runs", run)
@@ -170,12 +166,12 @@ class RunFolder:
         self._publishing = PublicationLock(state_dir, run)
 
     def begin(self) -> None:
-        """Make the folder, and let `.ralph/latest` point to the latest; refuses where `.ralph` cannot be used."""
+        """Create the folder, and point `.ralph/latest` to it; refuses if `.ralph` cannot be used."""
         self._with_run_folder(_do_nothing, anew=True)
 
     @property
     def task_folder(self) -> str:
-        """Where the agent may leave its own files, made if it was missing."""
+        """Where the agent may leave its own files, created if it was missing."""
         if self._chosen:
             try:
                 make_private_folder(self._chosen)
@@ -186,7 +182,7 @@ class RunFolder:
         return os.path.join(self._path, "task")
 
     def write_prompt(self, name: str, text: str) -> str:
-        """Write a prompt; return its path. A copy is kept out of the agent's reach."""
+        """Write a prompt, and a private copy; returns its path."""
         shown = self._mask(text)
         self._keep(name + PROMPT_SUFFIX, shown.encode("utf-8", "surrogatepass"), durable=False)
         data = encode_text(shown)
@@ -194,7 +190,7 @@ class RunFolder:
         return os.path.join(self._path, f"{name}.txt")
 
     def read_prompt(self, name: str) -> str | None:
-        """The prompt that was written under this name, whatever became of its file since; None if it is lost."""
+        """The prompt that was written under this name, by its private copy; None if it is lost."""
         data = read_file(os.path.join(self._kept, name + PROMPT_SUFFIX))
         try:
             return None if data is None else data.decode("utf-8", "surrogatepass")
@@ -202,11 +198,11 @@ class RunFolder:
             return None
 
     def note(self, name: str, data: Json) -> None:
-        """Keep something small for later, out of the agent's reach; durable when this returns."""
+        """Store a small JSON value privately; durable when this returns."""
         self._keep(name + NOTE_SUFFIX, encode_text(dump_masked_json(data, str) + "\n"), durable=True)
 
     def noted(self, name: str) -> Json | None:
-        """What was kept under this name; None where nothing was, or it is not as it was written."""
+        """The value that was stored under this name; None if there is none, or it is damaged."""
         import json
 
         data = read_file(os.path.join(self._kept, name + NOTE_SUFFIX)) or b""
@@ -217,7 +213,7 @@ class RunFolder:
         return found
 
     def log_base(self, name: str) -> str:
-        """The path of a log without its ending, out of the agent's reach; its folder is there."""
+        """The path of a private log without its suffix; its folder exists."""
         try:
             make_private_folder(self._kept)
         except OSError as error:
@@ -225,35 +221,35 @@ class RunFolder:
         return os.path.join(self._kept, name)
 
     def publish(self, name: str) -> None:
-        """Copy the logs of this name, whatever their endings, to where people look."""
+        """Copy the private logs of this name, whatever their suffixes, to the public folder."""
         self._with_run_folder(lambda folder: self._copy(folder, f"{name}."))
 
     def published_path(self, name: str) -> str:
-        """The path of such a copy without its ending."""
+        """The public path of a log without its suffix."""
         return os.path.join(self._path, name)
 
     def write_patch(self, name: str, data: bytes) -> str:
-        """Keep a patch under this name; where people find it, from the project's root."""
+        """Store a patch under this name; its public path, relative to the project's root."""
         self._keep(f"{name}.patch", data, durable=True)
         self.publish(name)
         return os.path.relpath(self.published_path(name), self._root) + ".patch"
 
     def turn_file(self, name: str) -> str:
-        """Where a turn's lock and result lie, out of the agent's reach."""
+        """The path of a turn file, which has a turn's lock and result."""
         return self.log_base(name) + TURN_SUFFIX
 
     def begin_outcome(self) -> None:
-        """The end of the run will be on record next: if we die before `outcome`, the next one to look publishes it."""
+        """The end of the run is about to be recorded: if we die before `write_outcome`, the next process publishes it."""
         self._publishing.begin()
 
     def write_outcome(self, result: dict[str, Json]) -> None:
-        """Write how the run ended, the last thing that is published of it."""
+        """Write outcome.json, the last file of a run that is published."""
         data = encode_text(dump_masked_json(result, self._mask, indent=2) + "\n")
         self._with_run_folder(lambda folder: write_atomically(folder, "outcome.json", data))
         self._publishing.done()
 
     def prove(self, files: dict[str, str]) -> None:
-        """Write the proof of the run, a file for each name, in a folder of its own."""
+        """Write the files of the proof to a folder of their own."""
 
         def write(folder: int) -> None:
             inner, _ = open_subfolder(folder, PROOF_FOLDER)
@@ -277,7 +273,7 @@ class RunFolder:
             raise explain_os_error(error, path, _STATE_REMEDY) from error
 
     def _with_run_folder(self, work: Callable[[int], None], anew: bool = False) -> None:
-        """Do something in the run's folder. Somebody may delete it at that very moment, so this tries again."""
+        """Do something in the public folder. It may be deleted at any moment, so this tries again."""
         for _ in range(5):
             try:
                 folder = self._enter(anew)
@@ -293,7 +289,7 @@ class RunFolder:
         raise HarnessFailed(f"{self._path} is deleted as often as it is made")
 
     def _place(self, error: OSError) -> str:
-        """What stood in the way: of a run's folders the one that is none, else the run's own."""
+        """The path to name in an error: the one of the run's folders that is no folder, else the run's own."""
         ralph = os.path.join(self._root, ".ralph")
         folders = (ralph, os.path.join(ralph, "runs"), self._path)
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
@@ -301,7 +297,7 @@ class RunFolder:
         return next((path for path in reversed(folders) if os.path.isdir(path)), self._root)
 
     def _enter(self, anew: bool) -> int:
-        """A descriptor of the run's folder. If it had to be made, so are the files around it."""
+        """A descriptor of the public folder. If it had to be created, so are the files around it."""
         opened = [os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)]
         try:
             for name in (".ralph", "runs", self.run):
@@ -317,7 +313,7 @@ class RunFolder:
                 os.close(folder)
 
     def _copy(self, folder: int, start: str) -> None:
-        """Copy all logs whose names begin so."""
+        """Copy all logs whose names start with this."""
         try:
             names = os.listdir(self._kept)
         except OSError:

@@ -19,17 +19,15 @@ if TYPE_CHECKING:
     from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
-# What is known of a run whose files `ralph gc` removed, or began to remove: a note in the state.
-
-
 NOTES_FOLDER, NOTE_SUFFIX = "swept", ".json"
 
 
 @value
 class GcNote:
-    """One run that is to go. It goes on from here until it is `done`, whoever is killed over it.
+    """A note about a run whose files `ralph gc` removes, or has removed if `done`; an interrupted removal continues
+    from it.
 
-    `trees` is the name of the folder in which its workspace kept things.
+    `trees` is the name of the folder with the run's snapshots.
     """
 
     run: str
@@ -41,7 +39,7 @@ class GcNote:
 
 
 def write_gc_note(project: Project, sweeping: GcNote) -> None:
-    """Write it down, durably."""
+    """Write the note durably."""
     import json
 
     place = os.path.join(project.store, NOTES_FOLDER)
@@ -55,7 +53,7 @@ def write_gc_note(project: Project, sweeping: GcNote) -> None:
 
 
 def read_gc_note(project: Project, run: str) -> GcNote | None:
-    """What was written down of a run; None where nothing was, or it cannot be read."""
+    """The note of a run; None if there is none, or it cannot be read."""
     import json
 
     if not is_run_id(run):
@@ -78,7 +76,7 @@ def list_gc_notes(project: Project) -> list[GcNote]:
 
 
 def describe_gc(project: Project, run: str) -> str:
-    """That the files of a run were removed, or some of them, and when; empty where they were not."""
+    """That the files of a run were removed, or some of them, and when; empty if they were not."""
     import time
 
     found = read_gc_note(project, run)
@@ -91,12 +89,9 @@ def describe_gc(project: Project, run: str) -> str:
 
 
 def refuse_collected_run(project: Project, run: str) -> None:
-    """Raise Refused for a run whose files are gone."""
+    """Raise Refused for a run whose files were removed."""
     if told := describe_gc(project, run):
         raise Refused(told)
-
-
-# Which run is meant, and whether anything of it still lives. Looks only.
 
 
 RUNNING = "running"  # its harness lives
@@ -108,14 +103,14 @@ STOPPED = "stopped"  # it has ended, and waits for somebody
 
 
 def find_run(ledger: SqliteLedger, name: str | None) -> RunRow:
-    """The run that a user means; where they name none, the latest of the project."""
+    """The run that a user names; the latest of the project if they name none."""
     row = ledger.row(ledger.find(name or LATEST))
     assert row is not None, "no run is ever deleted"
     return row
 
 
 def run_state(ledger: SqliteLedger, row: RunRow, project: Project) -> str:
-    """Whether a run goes on, has ended, or lost its harness."""
+    """Whether a run is running, ended, orphaned or crashed."""
     if row.ended or ledger.run_end(row.id):  # a harness that has written its end still needs a moment to exit
         return ENDED
     if row.process.alive:
@@ -126,7 +121,7 @@ def run_state(ledger: SqliteLedger, row: RunRow, project: Project) -> str:
 
 
 def find_live_turn(project: Project, run: str) -> TurnHistory | None:
-    """The turn that a living keeper still owns, by what it wrote itself."""
+    """The turn that a living keeper still runs, by its turn file."""
     from ralphproof.process import turn_journal
     from ralphproof.process.tree import is_alive
 
@@ -138,7 +133,7 @@ FUNCTION_LOG_SUFFIXES = (".ndjson", ".stderr.log")
 
 
 def list_turn_files(project: Project, run: str) -> Iterator[str]:
-    """The turn files of a run: one for each command that was started for it."""
+    """The turn files of a run: one for each command that was started."""
     folder = os.path.join(project.store, "runs", run)
     names = os.listdir(folder) if os.path.isdir(folder) else []
     return (os.path.join(folder, name) for name in sorted(names) if name.endswith(".turn"))
@@ -151,7 +146,7 @@ def turn_file_path(project: Project, run: str, name: str) -> str:
 
 @value
 class CommandLog:
-    """One command of a run and where its output is. `name` is that of its files without their endings."""
+    """One command of a run and its turn file. `name` is that of its files without suffixes."""
 
     kind: str  # agent, guardrail, setup, judge, hook, scm (the call for a message) or task (what the SCM then ran)
     iteration: int  # 0: before the first
@@ -162,7 +157,7 @@ class CommandLog:
 def list_command_logs(project: Project, run: str) -> list[CommandLog]:
     """Every command that was started, in the order in which they ran.
 
-    Each is the last to touch its turn file, where no agent can reach it. A function as agent has none, only its logs.
+    The order is that of the turn files' modification times. A function as agent has no turn file, only logs.
     """
     started = [*list_turn_files(project, run), *_function_turns(project, run)]
     found = [(log, _last_modified_ns(path)) for path in started if (log := _parse_log_name(path))]
@@ -197,6 +192,6 @@ def _parse_log_name(path: str) -> CommandLog | None:
 
 
 def public_run_folder(project: Project, row: RunRow) -> str:
-    """The folder of a run's files for people: here, or where the run was."""
+    """The public folder of a run: in this worktree, or in the one where it ran."""
     places = (os.path.join(root, ".ralph", "runs", row.id) for root in (project.root, row.directory))
     return next((place for place in places if os.path.isdir(place)), os.path.join(project.root, ".ralph/runs", row.id))

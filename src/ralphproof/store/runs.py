@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from ralphproof.engine.records import Record
 
 
-# Runs as a list shows them, and how a user's name for one is understood.
-
-
 LATEST = "latest"
 PAUSE, RESUME, CANCEL = "pause", "resume", "cancel"
 CONTROL_REQUESTS = (PAUSE, RESUME, CANCEL, "")  # the last one is another word for RESUME
@@ -28,7 +25,7 @@ _MAX_SHOWN = 6
 
 @value
 class RunRow:
-    """One run at a glance. `parent` is the run that it belongs to or follows; empty for most."""
+    """A row of the runs table. `parent` is the run that started this one; empty for most."""
 
     id: str
     began_at: float
@@ -46,22 +43,22 @@ class RunRow:
         return ProcessIdentity(self.pid, self.pid_start, self.boot, self.host)
 
 
-def validate_control_request(wish: str) -> str:
-    """The same wish; raises HarnessFailed for one that no run understands."""
-    if wish not in CONTROL_REQUESTS:
-        raise HarnessFailed(f"no run understands the wish {wish!r}")
-    return wish
+def validate_control_request(request: str) -> str:
+    """The same request; raises HarnessFailed for an unknown one."""
+    if request not in CONTROL_REQUESTS:
+        raise HarnessFailed(f"no run understands the request {request!r}")
+    return request
 
 
-def effective_control_request(wishes: Sequence[str]) -> str:
-    """What is wanted in the end by whoever asked for all this in turn. Nothing takes a cancel back."""
-    if CANCEL in wishes:
+def effective_control_request(requests: Sequence[str]) -> str:
+    """The request that counts, of all in order. Nothing takes a cancel back."""
+    if CANCEL in requests:
         return CANCEL
-    return PAUSE if wishes and wishes[-1] == PAUSE else ""
+    return PAUSE if requests and requests[-1] == PAUSE else ""
 
 
 def resolve_run_name(name: str, found: Sequence[str]) -> str:
-    """The run that `name` means, of those found for it; raises Refused where there is not exactly one."""
+    """The run that `name` means, of those found for it; raises Refused unless there is exactly one."""
     if len(found) == 1:
         return found[0]
     if name in found:
@@ -73,12 +70,9 @@ def resolve_run_name(name: str, found: Sequence[str]) -> str:
     raise Refused(f"several runs begin with {name!r}: {shown}")
 
 
-# What onlookers ask of a ledger again and again: each answer costs what has changed, not what there is.
-
-
-# Records are numbered in the order in which they became durable, over all runs: the last number tells whether there
-# is anything new, and an index of one run's records finds its own. The plus keeps SQLite (3.40) from going through that
-# index from end to end, since it lies in the order of the groups.
+# Records are numbered in the order in which they became durable, over all runs: the last number tells whether there is
+# anything new, and an index of one run's records finds its own. The plus keeps SQLite (3.40) from scanning that whole
+# index, which is in the order of the groups.
 _LAST = "SELECT ifnull(max(seq), 0) FROM record"
 _CHANGED = "SELECT run, max(seq) FROM record WHERE seq > ? GROUP BY +run"
 _SINCE = "SELECT seq, at, data FROM record WHERE run = ? AND seq > ? ORDER BY seq"
@@ -92,7 +86,7 @@ _TASKS = "SELECT count(*), ifnull(max(updated_at), 0), (SELECT ifnull(max(seq), 
 _PLACE = "SELECT seq FROM run WHERE id = ?"
 _NEWEST = "SELECT id FROM run WHERE directory = ? ORDER BY seq DESC LIMIT 1"
 _PAGE = "SELECT id FROM run WHERE seq < ? ORDER BY seq DESC LIMIT ?"
-# A run that was taken up again has the figure of its earlier end: of the newest ones the last record is asked.
+# A run that was resumed still has the statistics of its earlier end, so of the newest ones the last record is checked.
 _OPEN = """SELECT id FROM run WHERE NOT EXISTS (SELECT 1 FROM run_stats WHERE run_stats.run = run.seq)
     UNION SELECT id FROM run WHERE seq > (SELECT max(seq) FROM run) - 2000 AND (
         SELECT kind FROM record WHERE record.run = run.id ORDER BY seq DESC LIMIT 1) IS NOT 'RunEnded'"""
@@ -104,13 +98,13 @@ _HIGHEST = (1 << 63) - 1
 
 
 class LedgerQueries:
-    """Reads through a connection that somebody else owns."""
+    """Queries that displays repeat: each costs what has changed, not what there is."""
 
     def __init__(self, database: Connection, path: str) -> None:
         self._database, self._path = database, path
 
     def last_seq(self) -> int:
-        """The number of the newest record of all; 0 where there is none."""
+        """The number of the newest record of all; 0 if there is none."""
         return int(self._ask(_LAST)[0][0])
 
     def last_seq_of(self, run: str) -> int:
@@ -118,16 +112,16 @@ class LedgerQueries:
         return int(self._ask(_LAST_OF, run)[0][0])
 
     def request_counts(self) -> tuple[int, int]:
-        """How many wishes and words there are by now, over all runs."""
-        wish, word = self._ask(_WANTED)[0]
-        return int(wish), int(word)
+        """How many control requests and user messages there are, over all runs."""
+        request, word = self._ask(_WANTED)[0]
+        return int(request), int(word)
 
     def changed_runs(self, after: int) -> dict[str, int]:
-        """The runs with records behind this number, each with that of its newest."""
+        """The runs with records after this number, each with the number of its newest."""
         return {run: int(seq) for run, seq in self._ask(_CHANGED, after)}
 
     def records_since(self, run: str, after: int) -> tuple[tuple[int, float, Record], ...]:
-        """The records of a run behind this number, oldest first, each with its own and its time (epoch seconds)."""
+        """The records of a run after this number, oldest first, each with its number and its time (epoch seconds)."""
         found = self._ask(_SINCE, run, after)
         return tuple(
             (seq, float(at), serialization.parse_record(data, f"record {seq} of run {run}")) for seq, at, data in found
@@ -138,16 +132,16 @@ class LedgerQueries:
         return self._one(_FIRST, run, kind)
 
     def last_record(self, run: str, kind: str) -> Record | None:
-        """The last one of this kind."""
+        """The last record of a run that is of this kind."""
         return self._one(_FINAL, run, kind)
 
     def last_check_results(self, run: str) -> tuple[Record, ...]:
-        """What checks said in the last iteration of a run in which any was asked, oldest first."""
+        """The results of checks in the last iteration that had any, oldest first."""
         found = self._ask(_ANSWERS, run)
         return tuple(serialization.parse_record(data, f"record {seq} of run {run}") for seq, data in found)
 
     def task_version(self) -> tuple[int, float, int]:
-        """What changes whenever a task does: how many there are, when one was last changed, the last attempt."""
+        """Changes whenever a task does: how many there are, when one was last changed, the last attempt."""
         count, changed, attempts = self._ask(_TASKS)[0]
         return int(count), float(changed), int(attempts)
 
@@ -156,21 +150,21 @@ class LedgerQueries:
         return int(self._ask("SELECT ifnull(max(seq), 0) FROM run")[0][0])
 
     def run_page(self, limit: int, before: str = "") -> tuple[str, ...]:
-        """The newest runs, or those that began before this one, the newest first."""
+        """The newest runs, or those before this one, the newest first."""
         place = self._ask(_PLACE, before) if before else [(_HIGHEST,)]
         return tuple(run for (run,) in self._ask(_PAGE, place[0][0], limit)) if place else ()
 
     def newest_run_in(self, directory: str) -> str | None:
-        """The run that was begun last in this directory."""
+        """The newest run that was started in this directory."""
         found = self._ask(_NEWEST, serialization.path_for_sqlite(directory))
         return found[0][0] if found else None
 
     def open_runs(self) -> tuple[str, ...]:
-        """The runs that have not ended, as far as can be told without reading all of the record."""
+        """The runs that have not ended, as far as can be told without reading all records."""
         return tuple(run for (run,) in self._ask(_OPEN))
 
     def abort_reasons(self, first_day: int, last_day: int) -> tuple[tuple[int, str, int], ...]:
-        """Why runs were aborted, and how many: by the day in which they ended, or by the hour of a single one."""
+        """Why runs were aborted, and how many: by the day in which they ended, or by the hour of a single day."""
         question = _HOURLY if first_day == last_day else _REASONS
         found = self._ask(question, first_day, last_day, ABORTED)
         return tuple((int(at), str(reason), int(count)) for at, reason, count in found)

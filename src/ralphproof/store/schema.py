@@ -25,13 +25,13 @@ class DatabaseSchema:
 
 # - A run's `seq`, not its time, tells which run is newer: clocks are set back.
 # - The index on record(run) contains seq too, so a run's records come out in order and its last one is found at once.
-# - `run_stats` has one row per finished run. The sums by group and day (`stats_sum`) are updated by triggers in the same
+# - `run_stats` has one row per finished run. Triggers update the sums by group and day (`stats_sum`) in the same
 #   transaction, so a report over a million runs adds up some thousand rows. The indexes by iterations and by cost cover
 #   the percentile queries. A run that ends a second time has its row replaced, and the old one leaves the sums.
 # - Few runs have a parent, so the index of parents is partial.
 # - `review_stats` has rows for runs with stories only, one per day; they are deleted with the run's row in `run_stats`.
-# - A task's `status` is what the user set after attempt number `said_after`; a later attempt overrides it. A run that is
-#   resumed becomes the latest attempt, so its attempt number grows.
+# - A task's `status` is what the user set after attempt number `said_after`; a later attempt overrides it. A resumed run
+#   becomes the latest attempt, so its attempt number grows.
 # - `landing` is append-only: the last step of an item tells where it is.
 LEDGER_SCHEMA = DatabaseSchema(
     8,

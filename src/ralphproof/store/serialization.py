@@ -30,12 +30,12 @@ def record_rows(run: str, records: tuple[Record, ...], at: float, mask: Mask) ->
 
 
 def duplicate_record_error(row: Row) -> HarnessFailed:
-    """The error for a second row of one key."""
+    """The error for a second record with the same key."""
     return HarnessFailed(f"run {row[0]} has {row[3]} of iteration {row[1]}, turn {row[2]} already: nothing was written")
 
 
 def parse_record(data: str, place: str) -> Record:
-    """The record behind its JSON. `place` is how a damaged one is called."""
+    """The record behind its JSON. `place` names it in errors."""
     import json
 
     from ralphproof.engine.records import Record
@@ -50,7 +50,7 @@ def parse_record(data: str, place: str) -> Record:
 
 
 def parse_user_message(data: str, place: str) -> str:
-    """The user's words behind their JSON."""
+    """The user's message behind its JSON."""
     import json
 
     try:
@@ -78,7 +78,7 @@ def dump_masked_json(data: Json, mask: Mask, indent: int | None = None) -> str:
 
 
 def mask_json(data: Json, mask: Mask) -> Json:
-    """The same data with every text masked. Names of kinds and fields are ours and stay; other keys are data."""
+    """The same data with every text masked. Names of kinds and fields stay; other keys are data."""
     if isinstance(data, str):
         return mask(data)
     if isinstance(data, list):
@@ -91,12 +91,12 @@ def mask_json(data: Json, mask: Mask) -> Json:
 
 
 def to_valid_utf8(text: str) -> str:
-    """The text itself, or, where UTF-8 has no form for it, one with escapes."""
+    """The text itself, or one with escapes where UTF-8 cannot encode it."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def encode_text(text: str) -> bytes:
-    """The bytes behind a text. Half a character that never was a byte becomes a replacement mark."""
+    """The bytes behind a text. A lone surrogate that never was a byte becomes a replacement character."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -104,7 +104,7 @@ def encode_text(text: str) -> bytes:
 
 
 def path_for_sqlite(path: str) -> str | bytes:
-    """A path as SQLite takes it: one that is not UTF-8 goes in as its bytes."""
+    """A path as SQLite accepts it: one that is not UTF-8 as bytes."""
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -25,9 +25,9 @@ _REMEDY = "make it a directory that you may write to"
 
 
 class SignalFiles:
-    """Looks for markers in a folder that the agent can write to. Whatever they are, nothing hangs or is followed.
+    """Signal files in a folder that the agent can write to. Whatever they are, nothing hangs, and no link is followed.
 
-    The folder is the one that is meant now: no link that is put in its way later leads elsewhere.
+    The folder is resolved once: a link that replaces it later leads nowhere.
     """
 
     def __init__(self, folder: str) -> None:
@@ -36,16 +36,16 @@ class SignalFiles:
         self._remarks: list[str] = []
 
     def look(self) -> Claim | None:
-        """What is claimed: that the agent waits, else that it is done. Raises Refused where a marker is a directory."""
+        """The claim: that the agent waits, else that it is done. Raises Refused if a signal file is a directory."""
         return self._within(self._claim, None)
 
     def remarks(self) -> tuple[str, ...]:
-        """What looking has shown that is worth telling, once."""
+        """Remarks since the last call, each only once."""
         told, self._remarks = tuple(self._remarks), []
         return told
 
     def put_away(self, known: frozenset[str], suffix: str, why: str = "stale") -> tuple[str, ...]:
-        """Rename the markers with these stamps, which say nothing any more; their new names."""
+        """Rename the signal files with these stamps, which are stale; their new names."""
 
         def work(folder: int) -> tuple[str, ...]:
             stale = [
@@ -56,7 +56,7 @@ class SignalFiles:
         return self._within(work, ())
 
     def consume(self, suffix: str) -> tuple[str, ...]:
-        """The wait is over: rename its marker, if there is one; its new name."""
+        """The wait is over: rename its signal file, if there is one; its new name."""
 
         def work(folder: int) -> tuple[str, ...]:
             return (
@@ -74,7 +74,7 @@ class SignalFiles:
         return Claim(DONE_FILE, source="marker", stamp=done) if done else None
 
     def _marker(self, folder: int, name: str) -> str:
-        """The stamp of a marker; empty where there is none that counts."""
+        """The stamp of a signal file; empty if there is none that counts."""
         seen = _stat_entry(folder, name)
         if seen is None:
             return ""
@@ -91,7 +91,7 @@ class SignalFiles:
             self._remarks.append(message)
 
     def _within(self, work: Callable[[int], T], none: T) -> T:
-        """Do something in the folder; `none` where it is gone, or something else is in its place."""
+        """Do something in the folder; `none` if it is gone, or no folder."""
         try:
             folder = _open_folder(self._folder)
             try:
@@ -107,7 +107,7 @@ class SignalFiles:
 
 
 def _open_folder(path: str) -> int:
-    """A descriptor of a directory. Each one on the way is entered by itself: a link is not followed."""
+    """A descriptor of a directory. Each path component is opened by itself, so that no link is followed."""
     folder = os.open("/", _FLAGS)
     for name in filter(None, path.split("/")):
         try:
@@ -126,12 +126,12 @@ def _stat_entry(folder: int, name: str) -> os.stat_result | None:
 
 
 def _stamp(seen: os.stat_result) -> str:
-    """Tells a marker from another one of its name, and from itself before it was touched again."""
+    """Identifies a signal file, and changes when it is touched again."""
     return f"{seen.st_dev}:{seen.st_ino}:{seen.st_ctime_ns}"
 
 
 def _link_problem(folder: int, name: str) -> str:
-    """What a link leads to that can be no marker; empty where its target counts. The target is not opened."""
+    """Why a link is no signal file; empty if its target counts. The target is not opened."""
     try:
         return "a directory" if stat.S_ISDIR(os.stat(name, dir_fd=folder).st_mode) else ""
     except OSError:
@@ -139,13 +139,13 @@ def _link_problem(folder: int, name: str) -> str:
 
 
 def _first_line(folder: int) -> str:
-    """What a marker says that the agent waits for: the first line of a file."""
+    """What the agent waits for: the first line of the signal file."""
     text = (read_file_start(folder, WAIT_FILE, _READ_BYTES) or b"").decode("utf-8", "replace")
     return text.strip().replace("\r", "\n").partition("\n")[0].strip()[:MAX_QUOTE_CHARS] or WAIT_FILE
 
 
 def _rename_to_free_name(folder: int, name: str, wanted: str) -> str:
-    """The name that a marker has from now on: a number is added where it is taken."""
+    """The new name of a signal file: a number is added if it is taken."""
     new, number = wanted, 1
     while _stat_entry(folder, new):
         number += 1

@@ -36,11 +36,8 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-# A budget that the runs of one call share (`--total-cost-usd`).
-
-
 class InProcessSharedBudget:
-    """Adds up what all runs have spent, those that are at work included. Without a limit it only adds up."""
+    """A budget that the runs of one command share (`--total-cost-usd`). Without a limit it only adds up."""
 
     def __init__(self, limit: int | None = None) -> None:
         """`limit` is in micro-dollars."""
@@ -49,7 +46,9 @@ class InProcessSharedBudget:
         self._open: dict[str, int] = {}
 
     def join(self, run: str, state_dir: str) -> None:
-        """A run takes part, with what it has spent before. Who looks on in our place, should we die, knows that too."""
+        """A run takes part, with what it has spent before. The spend file records it too, for the stand-in of a dead
+        harness.
+        """
         if self._limit is None:
             return
 
@@ -78,11 +77,8 @@ class InProcessSharedBudget:
             return SharedSpend(sum(self._settled.values()) + sum(self._open.values()), self._limit)
 
 
-# What the spend book is made of: rows, each bound to the one before, and a witness of the last one beside the file.
-
-
-# A call that is not over is in `live`, with what it has cost so far. It leaves it in the transaction that books it.
-# Runs of the same `name` in `shared` may together spend so much.
+# A call that is not over has a row in `live` with its cost so far; the transaction that books it deletes the row. The
+# runs with the same `name` in `shared` have a budget together.
 SPEND_SCHEMA = schema.DatabaseSchema(
     3,
     (
@@ -103,7 +99,7 @@ CHAIN_START: Place = (0, "0" * 64)  # what the first row is bound to
 
 
 def booking_row(run: str, call: str, spent: Spent, epoch_s: float) -> Row:
-    """The row for a call. A figure that cannot be one is unknown."""
+    """The row for a call. An impossible amount is stored as unknown."""
     tokens = None if spent.usage is None else spent.usage.total
     at = clamp_epoch(epoch_s)
     known = (_clamp_amount(spent.micro_usd), _clamp_amount(tokens), int(spent.at_least), int(spent.notional))
@@ -111,7 +107,7 @@ def booking_row(run: str, call: str, spent: Spent, epoch_s: float) -> Row:
 
 
 def clamp_epoch(epoch_s: float) -> float:
-    """A time that has a day: beyond what clocks show it is their end, and 1970 where it is no number."""
+    """A time that has a day: clamped to what clocks can show, 1970 for NaN."""
     return float(min(max(epoch_s, -MAX_EPOCH_S), MAX_EPOCH_S)) if epoch_s == epoch_s else 0.0
 
 
@@ -127,15 +123,15 @@ def booking_digest(previous: str, row: Row) -> str:
 
 
 def is_valid_booking(row: Row) -> bool:
-    """Whether a row holds what `row_of` makes. SQLite keeps anything in any column."""
+    """Whether a row has what `booking_row` makes. SQLite accepts any type in any column."""
     day, micro_usd = row[2], row[4]
     return type(day) is int and (micro_usd is None or (type(micro_usd) is int and 0 <= micro_usd < MAX_AMOUNT))
 
 
 def prepare_spend_file(database: Connection, path: str, trusted: bool) -> None:
-    """Make the file usable, with nothing left to chance. Before its table is made there is a witness.
+    """Make the file usable and durable. Its head file is created before its tables.
 
-    A book that is made anew where one was lost is not `trusted`, and gets none.
+    A file that replaces a lost one is not `trusted`, and gets no head file.
     """
     version = schema.schema_version(database)
     schema.require_schema_version(version, SPEND_SCHEMA.version, path)
@@ -156,12 +152,12 @@ def _create_spend_tables(database: Connection, path: str, trusted: bool) -> None
 
 
 def head_file_path(path: str) -> str:
-    """The small file that names the last row of a book: `spend.head` beside `spend.db`."""
+    """The small file that names the last row of the spend file: `spend.head` beside `spend.db`."""
     return f"{os.path.splitext(path)[0]}.head"
 
 
 def write_head_file(path: str, last: Place) -> None:
-    """Name a row that is on disk. A witness that lags is still true, so one that cannot be written is left."""
+    """Name a row that is on disk. A head file that lags behind is still true, so a failure to write it is ignored."""
     try:
         run_exclusively(path, lambda: _overwrite(head_file_path(path), _format_head(last)))
     except OSError:
@@ -169,7 +165,7 @@ def write_head_file(path: str, last: Place) -> None:
 
 
 def _overwrite(path: str, data: bytes) -> None:
-    """In place, since all witnesses have one length: neither a crash nor a full disk can leave half of one."""
+    """In place, since all head files have the same length: neither a crash nor a full disk can leave half of one."""
     file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.pwrite(file, data, 0)
@@ -178,7 +174,7 @@ def _overwrite(path: str, data: bytes) -> None:
 
 
 def read_head_file(path: str) -> Place | None:
-    """The row that the witness names; None where there is no witness, or none that can be read."""
+    """The row that the head file names; None if there is none that can be read."""
     try:
         data = run_exclusively(path, lambda: _read_head_bytes(head_file_path(path)))
         seq, digest = data.decode("ascii").split()
@@ -196,12 +192,6 @@ def _format_head(place: Place) -> bytes:
     return f"{place[0]:020d} {place[1]}\n".encode()
 
 
-# What calls have cost that are not over, in the spend book: told about once a second, seen by all runs of the user.
-#
-# Nothing here waits for the disk, nor for another process for long: an agent is watched meanwhile. A figure survives the
-# process that told it. It stays until its call is booked, and counts for the day in which it was last told.
-
-
 _UPSERT_LIVE = """INSERT INTO live VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (run, call) DO UPDATE SET
     day = excluded.day, micro_usd = excluded.micro_usd, tokens = excluded.tokens, notional = excluded.notional"""
 _SELECT_OTHERS = """SELECT (SELECT ifnull(sum(micro_usd), 0) FROM booking WHERE day = ?1)
@@ -215,7 +205,12 @@ _LIVE_BUSY_TIMEOUT_S = 0.05
 
 
 class LiveSpend:
-    """A second connection to a spend book that exists, which never waits. One object belongs to one thread."""
+    """The cost of calls that are not over, updated about once a second and seen by all runs of the user.
+
+    A second connection to an existing spend file, which neither syncs nor waits long for a lock: an agent is watched
+    meanwhile. A row outlives the process that wrote it, until its call is booked, and counts for the day of its last
+    update. One object belongs to one thread.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -223,9 +218,9 @@ class LiveSpend:
         self._told: Figure | None = None
 
     def tell(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
-        """Tell what a call has cost so far, where that is news; what all others have spent in this day.
+        """Store what a call has cost so far, if it changed; what all others have spent on this day.
 
-        None where that cannot be told now: then it is for the next time.
+        None if that cannot be done now: the next update will do it.
         """
         import _sqlite3
 
@@ -241,7 +236,7 @@ class LiveSpend:
             return None
 
     def others(self, call: str, epoch_s: float) -> int | None:
-        """The same without telling anything."""
+        """What all others have spent on this day."""
         import _sqlite3
 
         try:
@@ -252,7 +247,7 @@ class LiveSpend:
             return None
 
     def left_of_shared(self, run: str, call: str) -> int | None:
-        """What this call may spend of the budget that its run shares with others; None where it shares none."""
+        """What this call may spend of the budget that its run shares; None if it shares none."""
         import _sqlite3
 
         try:
@@ -277,15 +272,13 @@ class LiveSpend:
         return self._database
 
 
-# What this user spent per day, over all repositories and processes: one SQLite file in the state directory.
-
-
 _ADD = """INSERT INTO booking (run, call, day, at, micro_usd, tokens, at_least, notional, digest)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"""
 _ROWS = """SELECT run, call, day, at, micro_usd, tokens, at_least, notional, seq, digest FROM booking
     WHERE seq > ? ORDER BY seq"""
-# Where to begin for all rows since a day: not with the first of them, but with the row before it, since it may be one
-# of them whose day was changed. This is what that row is bound to. Without the `+` SQLite 3.40 reads the whole table.
+# Where to start reading for all rows since a day: not at the first of them, but at the row before it, which may be one
+# of them with a changed day. This selects what that row is chained to. Without the `+` SQLite 3.40 reads the whole
+# table.
 _ANCHOR = """SELECT seq, digest FROM booking WHERE seq < (
         SELECT max(seq) FROM booking WHERE seq < ifnull(
             (SELECT min(+seq) FROM booking WHERE day >= ?), 9223372036854775807))
@@ -309,16 +302,17 @@ _DAMAGE_CODES = (_ERROR, _CONSTRAINT, _MISMATCH)  # what a table gives that is n
 
 
 def spend_path(state_dir: str) -> str:
-    """The file of the book in a state directory."""
+    """The spend file of a state directory."""
     return os.path.join(os.path.abspath(state_dir), "spend.db")
 
 
 class SpendStore:
-    """Keeps bookings in `<state_dir>/spend.db`, opened when first needed. What `book` was given is on disk afterwards.
+    """What this user spent per day, over all repositories: bookings in `<state_dir>/spend.db`, durable after `book`.
 
-    Many processes may use one file at a time; one object belongs to one thread. A row that was verified is remembered:
-    to change it afterwards changes no sum here, and is found when the file is next opened. Once in doubt, an object
-    stays so; it goes on to book, and leaves the witness as it is.
+    The file is opened when first needed. Many processes may use it at a time; one object belongs to one thread. Each
+    row is chained to the one before by its digest, and the head file names the last. A verified row is remembered: to
+    change it afterwards changes no sum here, and is found when the file is next opened. Once an object doubts the file
+    it continues to doubt; it still books, and leaves the head file as it is.
     """
 
     def __init__(self, path: str, busy_s: float = BUSY_TIMEOUT_S) -> None:
@@ -332,7 +326,7 @@ class SpendStore:
 
     @classmethod
     def open(cls, state_dir: str, busy_s: float = BUSY_TIMEOUT_S) -> SpendStore:
-        """The book in a state directory. Nothing is touched yet."""
+        """The spend file of a state directory. Nothing is opened yet."""
         return cls(spend_path(state_dir), busy_s)
 
     def close(self) -> None:
@@ -343,15 +337,14 @@ class SpendStore:
             self._database = None
 
     def book(self, run: str, call: str, spent: Spent, epoch_s: float, live: str = "") -> None:
-        """Count what a call of a run cost, once: its first day and amount stay. A figure that is none is unknown.
-
-        What was told of the call while it was not over goes in the same moment.
+        """Record what a call of a run cost, once: its first day and amount stay. Its live row is removed in the same
+        transaction.
         """
         row = booking_row(run, call, spent, epoch_s)
         self._work(lambda database: self._add(database, row, to_valid_utf8(live or call)))
 
     def day_spend(self, epoch_s: float, but: str = "") -> DaySpend:
-        """What was spent in the UTC day of this moment, and why that cannot be believed, where it cannot."""
+        """What was spent on the UTC day of this moment, and why that cannot be trusted, if it cannot."""
         day, live = utc_day(clamp_epoch(epoch_s)), 0
         if not self._doubt:
             try:
@@ -361,7 +354,9 @@ class SpendStore:
         return DaySpend(self._sums.get(day, 0) + live, self._doubt)
 
     def update_live(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
-        """Tell what a call has cost that is not over; what all others have spent in this day, as far as rows say."""
+        """Store the cost so far of a call that is not over; what all others have spent on this day, without
+        verification.
+        """
         if self._database is None:
             try:
                 self._opened()
@@ -370,34 +365,34 @@ class SpendStore:
         return self._live.tell(run, call, spent, epoch_s)
 
     def close_call(self, run: str, call: str) -> None:
-        """Forget what was told of a call: all of it is booked."""
+        """Remove the live row of a call: all of it is booked."""
         self._work(lambda database: database.execute(_DELETE_LIVE, (to_valid_utf8(run), to_valid_utf8(call))))
 
     def days(self, first_day: int, last_day: int) -> list[tuple[int, int, int]]:
-        """(day, micro-dollars, calls of unknown cost) for each day with bookings. For reports: nothing is verified."""
+        """(day, micro-dollars, calls of unknown cost) for each day with bookings, without verification."""
         if not os.path.exists(self._path):
             return []
         return self._work(lambda database: database.execute(_DAYS, (first_day, last_day)).fetchall())
 
     def spend_of(self, runs: tuple[str, ...]) -> Spend:
-        """What these runs have spent, by the rows that are there: a doubt about the book does not change it."""
+        """What these runs have spent, whether or not the file can be trusted."""
         if not runs or not os.path.exists(self._path):
             return Spend()
         return self._work(lambda database: _sum_spend(database, runs))
 
     def booked_by(self, run: str) -> Spend:
-        """What the calls of a run have cost that are over."""
+        """What the finished calls of a run have cost."""
         if not os.path.exists(self._path):
             return Spend()
         return self._work(lambda database: _sum_spend(database, (run,), live=False))
 
     def share(self, run: str, name: str, micro_usd: int) -> None:
-        """A run shares this much with all others of this name."""
+        """A run shares this budget with all others of this name."""
         values = (to_valid_utf8(run), to_valid_utf8(name), micro_usd)
         self._work(lambda database: database.execute("INSERT OR REPLACE INTO shared VALUES (?, ?, ?)", values))
 
     def _read(self, database: Connection, day: int, but: str) -> int:
-        """Take in what is new; what calls have cost that are not over, at the same moment."""
+        """Read new rows; the cost of live calls at the same moment."""
         database.execute("BEGIN")
         live = int(database.execute(_LIVE_OF_DAY, (day, but)).fetchone()[0])
         self._look(database, day)
@@ -420,11 +415,11 @@ class SpendStore:
                 write_head_file(self._path, self._seen)
 
     def _is_known(self, database: Connection, day: int) -> bool:
-        """Whether no other connection wrote since the last look, and it went back as far as this day."""
+        """Whether no other connection wrote since the last look, which went back as far as this day."""
         return day >= self._since and database.execute("PRAGMA data_version").fetchone()[0] == self._version
 
     def _look(self, database: Connection, day: int) -> None:
-        """Take in what is new, inside a transaction: rows after the last one seen, or all since the day before."""
+        """Read new rows, inside a transaction: those after the last one seen, or all since the day before."""
         if self._doubt or self._is_known(database, day):
             return
         (version,) = database.execute("PRAGMA data_version").fetchone()
@@ -453,7 +448,7 @@ class SpendStore:
         self._seen, self._sums = (seq, previous), sums
 
     def _work(self, work: Callable[[Connection], T]) -> T:
-        """Do something with the open file. Damage is a doubt, and LedgerBroken says it too."""
+        """Do something with the open file. Damage becomes a doubt, and raises LedgerBroken."""
         try:
             database = self._opened()
             return run_with_retries(database, self._path, lambda: work(database))
@@ -476,7 +471,9 @@ class SpendStore:
         return self._database
 
     def _begun(self) -> Connection:
-        """The file, made if it is missing. The witness is read before any row is, so it can only lag behind them."""
+        """Open the file, created if it is missing. The head file is read before any row, so it can only lag behind
+        them.
+        """
         make_private_folder(os.path.dirname(self._path))
         create_database_file(self._path)
         database = connect(self._path, self._busy_s / MAX_TRIES)
@@ -500,7 +497,7 @@ class SpendStore:
 
 
 def _settled_row(database: Connection, row: Row, live: str) -> Row:
-    """The row to book for a call, which leaves those that are not over. Unknown is what was last told of it."""
+    """The row to book for a call, whose live row is removed. An unknown cost becomes the last one of the live row."""
     run, call, day, at, micro_usd, tokens, _, notional = row
     told = database.execute(_LIVE, (run, live)).fetchone()
     if micro_usd is None and told is not None:
@@ -513,12 +510,12 @@ def _settled_row(database: Connection, row: Row, live: str) -> Row:
 
 
 def _sum_spend(database: Connection, runs: tuple[str, ...], live: bool = True) -> Spend:
-    """What runs have booked, and what their calls have cost that are not over: that is a lower bound."""
+    """What runs have booked, and the cost so far of their live calls, which is a lower bound."""
     spend = Spend()
     database.execute("BEGIN")
     for run in {to_valid_utf8(run) for run in runs}:
         for question in (_SPEND, _LIVE_OF_RUN) if live else (_SPEND,):
-            spend = spend.beside(Spend(*map(int, database.execute(question, (run,)).fetchone())))
+            spend = spend.plus(Spend(*map(int, database.execute(question, (run,)).fetchone())))
     database.execute("COMMIT")
     return spend
 
@@ -532,7 +529,7 @@ def _file_identity(path: str) -> tuple[int, int] | None:
 
 
 def _is_damage(error: HarnessFailed) -> bool:
-    """Whether the file is not what we made. SQLite has no number for text that is not UTF-8."""
+    """Whether the file is not what we made. SQLite has no error code for text that is not UTF-8."""
     import _sqlite3
 
     cause = error.__cause__
@@ -543,7 +540,7 @@ def _is_damage(error: HarnessFailed) -> bool:
 
 
 def _clear_suspect_mark(path: str) -> None:
-    """Nothing repairs this file by itself, so no mark is left that asks for it."""
+    """This file is never repaired automatically, so no mark that asks for it is left."""
     try:
         os.unlink(path + SUSPECT_SUFFIX)
     except OSError:
@@ -567,7 +564,7 @@ def require_spend_version(state_dir: str) -> None:
 
 
 def spend_on_day(state_dir: str, day: int) -> Spend | None:
-    """What was spent in a day by now, for whoever only looks: nothing is made, verified or held. None: unknown."""
+    """What was spent on a day so far, read-only and without verification. None if it cannot be read."""
 
     def look(database: Connection) -> Spend:
         database.execute("BEGIN")
@@ -575,18 +572,18 @@ def spend_on_day(state_dir: str, day: int) -> Spend | None:
         live, calls = database.execute(_LIVE_OF_DAY, (day, "")).fetchone()
         database.execute("COMMIT")
         booked = Spend(int(found[0][1]), unpriced=int(found[0][2])) if found else Spend()
-        return booked.beside(Spend(int(live), unpriced=int(calls)))
+        return booked.plus(Spend(int(live), unpriced=int(calls)))
 
     return _query_read_only(state_dir, look, Spend())
 
 
 def spend_of_runs(state_dir: str, runs: tuple[str, ...]) -> Spend | None:
-    """What these runs have spent, by calls that are not over too, for whoever only looks."""
+    """What these runs have spent, live calls included, read-only."""
     return _query_read_only(state_dir, lambda database: _sum_spend(database, runs), Spend())
 
 
 def live_spend_by_run(state_dir: str) -> dict[str, int]:
-    """What calls have cost that are not over, by their runs, in micro-dollars."""
+    """The cost so far of live calls by run, in micro-dollars."""
 
     def look(database: Connection) -> dict[str, int]:
         found = database.execute("SELECT run, sum(micro_usd) FROM live GROUP BY run").fetchall()
@@ -596,7 +593,7 @@ def live_spend_by_run(state_dir: str) -> dict[str, int]:
 
 
 def last_reported_spend(state_dir: str, run: str, call: str) -> Spend | None:
-    """What was last told of a call that is not booked; None where nothing was."""
+    """The last cost of a call that is not booked; None if there is none."""
 
     def look(database: Connection) -> Spend:
         found = database.execute(_LIVE, (to_valid_utf8(run), to_valid_utf8(call))).fetchone()
@@ -607,7 +604,7 @@ def last_reported_spend(state_dir: str, run: str, call: str) -> Spend | None:
 
 
 def _query_read_only(state_dir: str, look: Callable[[Connection], T], nothing: T) -> T | None:
-    """What is seen in the book: `nothing` where there is none, None where it cannot be read."""
+    """The result of a read-only query: `nothing` if there is no file, None if it cannot be read."""
     path = spend_path(state_dir)
     if not os.path.exists(path):
         return nothing

@@ -29,10 +29,7 @@ if TYPE_CHECKING:
     ChainRow = tuple[str, int, int, str, str, float, str, str]  # a row, with its digest at its end
 
 
-# What the ledger's file is asked about runs, in SQL.
-
-
-# A run has ended whose last record says so.
+# A run has ended if its last record says so.
 SELECT_RUN_END = (
     "SELECT seq, data FROM record WHERE seq = (SELECT max(seq) FROM record WHERE run = ?) AND kind = 'RunEnded'"
 )
@@ -45,7 +42,9 @@ SELECT_CHILDREN = SELECT_RUN + "WHERE parent = ?1 AND parent != '' AND id != ?1 
 WITH_DESCENDANTS = """WITH RECURSIVE below(name) AS (
         VALUES (?1) UNION SELECT id FROM below CROSS JOIN run WHERE parent = name AND parent != '') """
 SELECT_DESCENDANTS = WITH_DESCENDANTS + SELECT_RUN + "WHERE id IN below AND id != ?1 ORDER BY seq"
-SELECT_CONTROL_REQUEST = "SELECT kind FROM control_request WHERE run = ? ORDER BY kind = 'cancel' DESC, seq DESC LIMIT 1"
+SELECT_CONTROL_REQUEST = (
+    "SELECT kind FROM control_request WHERE run = ? ORDER BY kind = 'cancel' DESC, seq DESC LIMIT 1"
+)
 SELECT_USER_MESSAGES = "SELECT seq, data FROM user_message WHERE run = ? AND seq > ? ORDER BY seq"
 SELECT_CHAIN = (
     """SELECT run, iteration, turn, step, kind, at, data, seq, digest FROM record WHERE run = ? ORDER BY seq"""
@@ -60,13 +59,10 @@ INSERT_RECORD = """INSERT INTO record (run, iteration, turn, step, kind, at, dat
     VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"""
 
 
-# The ledger on disk: one SQLite file for a repository, out of the agent's reach.
-
-
 class SqliteLedger:
     """Keeps records in `<folder>/ledger.db`. What `append` was given is on disk when it returns, all of it or nothing.
 
-    Many processes may use one file at a time; one object belongs to the thread that opened it. `repaired` tells of a
+    Many processes may use one file at a time; one object belongs to the thread that opened it. `repaired` describes a
     damaged file that was found and kept aside.
     """
 
@@ -77,7 +73,7 @@ class SqliteLedger:
     def open(
         cls, path: str, mask: Callable[[str], str] = str, read_only: bool = False, busy_s: float = BUSY_TIMEOUT_S
     ) -> SqliteLedger:
-        """The ledger in a folder, made if it is missing. For a reader a missing one is empty, and stays missing."""
+        """The ledger in a folder, created if it is missing. For a reader a missing one is empty, and stays missing."""
         file = os.path.join(os.path.abspath(path), "ledger.db")
         if read_only:
             return cls(database.open_read_only(file, busy_s), file, mask)
@@ -91,7 +87,7 @@ class SqliteLedger:
     def begin_run(
         self, run: str, directory: str, began_at: float, process: ProcessIdentity, parent: str = "", task: str = ""
     ) -> None:
-        """Make a new run known, and the task that it works on, where it does."""
+        """Add a new run, and the task that it works on, if any."""
         facts = (
             run,
             began_at,
@@ -106,13 +102,13 @@ class SqliteLedger:
         self._change(run, INSERT_RUN, facts, attempt)
 
     def assign_process(self, run: str, process: ProcessIdentity) -> None:
-        """Say which process has an earlier run now. It is the latest attempt at its task then, where it has one."""
+        """Record the process that resumes a run. The run becomes the latest attempt at its task, if it has one."""
         facts = (process.host, process.pid, process.start, process.boot, run)
         statement = "UPDATE run SET host = ?, pid = ?, pid_start = ?, boot = ? WHERE id = ?"
         self._change(run, statement, facts, (RENEW_ATTEMPT, (run,)))
 
     def append(self, run: str, records: tuple[Record, ...]) -> None:
-        """Add records in one transaction. A run that nobody began is then known by its name alone."""
+        """Add records in one transaction. A run that was not begun is added by its name alone."""
         from ralphproof.engine.records import RunEnded
 
         at = time.time()
@@ -137,7 +133,7 @@ class SqliteLedger:
         return tuple(serialization.parse_record(data, f"record {seq} of run {run}") for seq, data in found)
 
     def run_end(self, run: str) -> Record | None:
-        """The record that ended a run; None where it has not ended, or was taken up since."""
+        """The record that ended a run; None if it has not ended, or was resumed since."""
         found = self._ask(SELECT_RUN_END, run)
         return serialization.parse_record(found[0][1], f"record {found[0][0]} of run {run}") if found else None
 
@@ -151,21 +147,21 @@ class SqliteLedger:
         return self._rows(SELECT_RUNS, -1 if limit is None else limit)
 
     def row(self, run: str) -> RunRow | None:
-        """This run as it is now; None where it is not known."""
+        """A run as it is now; None if it is unknown."""
         return next(iter(self._rows(SELECT_RUN + "WHERE id = ?", run)), None)
 
     def children(self, run: str) -> tuple[RunRow, ...]:
-        """The runs whose parent this one is, oldest first."""
+        """The child runs of a run, oldest first."""
         return self._rows(SELECT_CHILDREN, run)
 
     def descendants(self, run: str) -> tuple[RunRow, ...]:
-        """These, their children and so on, oldest first."""
+        """Child runs, their children and so on, oldest first."""
         return self._rows(SELECT_DESCENDANTS, run)
 
     def find(self, name: str) -> str:
-        """The run that a user means by its id, a beginning of it that no other run has, or `latest`.
+        """The id of the run that a user names by its id, a unique prefix of it, or `latest`.
 
-        That is the newest one, in whichever worktree; a run that an agent of another one began is part of that one.
+        `latest` is the newest run, in whichever worktree; child runs do not count.
         """
         if name == LATEST:
             found = self._ask("SELECT id FROM run WHERE parent = '' ORDER BY seq DESC LIMIT 1")
@@ -175,27 +171,27 @@ class SqliteLedger:
         return resolve_run_name(name, [id for (id,) in found])
 
     def requested_control(self, run: str) -> str:
-        """What somebody wants of this run: "", "pause" or "cancel". Nothing takes a cancel back."""
+        """What is requested of this run: "", "pause" or "cancel". Nothing takes a cancel back."""
         return effective_control_request([kind for (kind,) in self._ask(SELECT_CONTROL_REQUEST, run)])
 
     def request_control(self, run: str, kind: str) -> None:
-        """Want something of a run: "pause", "cancel", or "resume", which "" means too."""
+        """Request something of a run: "pause", "cancel", or "resume" ("" means the same)."""
         self._change(run, INSERT_CONTROL_REQUEST, (validate_control_request(kind), time.time(), run))
 
     def add_user_message(self, run: str, words: str) -> int:
-        """Keep what the user says to a run; its number, which is higher than that of all words before."""
+        """Store a message of the user to a run; its number, which is higher than that of all earlier ones."""
         return self._change(
             run, INSERT_USER_MESSAGE, (serialization.dump_masked_json(words, self._mask), time.time(), run)
         )
 
     def user_messages(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
-        """What the user said to this run after the words of this number, each with its own."""
+        """The user's messages to this run after this number, each with its own."""
         found: list[tuple[int, str]] = self._look(lambda ask: ask(SELECT_USER_MESSAGES, run, after))
         return tuple((seq, serialization.parse_user_message(data, f"word {seq} to run {run}")) for seq, data in found)
 
     @property
     def queries(self) -> LedgerQueries:
-        """What onlookers ask."""
+        """Queries for displays."""
         from ralphproof.store.runs import LedgerQueries
 
         return LedgerQueries(self._database, self._path)
@@ -209,7 +205,7 @@ class SqliteLedger:
 
     @property
     def landings(self) -> LandingTable:
-        """What is on its way onto a branch, or was."""
+        """Work that is, or was, to be merged into a branch."""
         from ralphproof.store.landings import LandingTable
 
         return LandingTable(self._database, self._path, self._mask)
@@ -219,7 +215,7 @@ class SqliteLedger:
         return bool(self._look(lambda ask: ask("SELECT 1 FROM task LIMIT 1")))
 
     def verify_chain(self, run: str) -> str | None:
-        """The first place where a run's records are not as they were written; None where all are."""
+        """Describes the first record of a run that is not as it was written; None if all are."""
         previous = ""
         for *row, seq, digest in self._ask(SELECT_CHAIN, run):
             if serialization.chain_digest(previous, tuple(row)) != digest:
@@ -233,24 +229,24 @@ class SqliteLedger:
         return tuple((*row, digest) for *row, _, digest in self._ask(SELECT_CHAIN, run))
 
     def import_chain(self, run: str, chain: Iterable[ChainRow]) -> None:
-        """Take over the records of a known run that another ledger kept, as they are; it has none here yet."""
+        """Add the records of a known run as another ledger stored them; the run has none here yet."""
 
         self._try(lambda: adopt_chain(self._database, run, chain))
 
     def statistics(self, first_day: int, last_day: int) -> PeriodTotals:
-        """What the runs add up to that ended in these days, counted from 1970."""
+        """Totals of the runs that ended in these days (counted from 1970)."""
         from ralphproof.store import statistics
 
         return self._look(lambda ask: statistics.query_statistics(ask, first_day, last_day))
 
     def statistics_by_time(self, first_day: int, last_day: int) -> tuple[TimeSlotTotals, ...]:
-        """The same along the time: a slot a day, or the hours of a single one. Where nothing ended there is none."""
+        """The same by day, or by hour for a single day. Slots in which nothing ended are left out."""
         from ralphproof.store import statistics
 
         return self._look(lambda ask: statistics.query_time_slots(ask, first_day, last_day))
 
     def past_runs(self) -> tuple[PastRun, ...]:
-        """Those of the last runs that were completed, the newest first."""
+        """The completed ones among the last runs, the newest first."""
         from ralphproof.store import statistics
 
         return self._look(statistics.query_past_runs)
@@ -262,7 +258,7 @@ class SqliteLedger:
         )
 
     def _look(self, work: Callable[[Callable[..., list[Any]]], T]) -> T:
-        """Ask several questions of one moment."""
+        """Run several queries in one read transaction."""
 
         def ask(question: str, *values: object) -> list[Any]:
             return self._database.execute(question, values).fetchall()
@@ -307,7 +303,7 @@ class SqliteLedger:
     def _change(
         self, run: str, statement: str, values: tuple[object, ...], also: tuple[str, tuple[object, ...]] | None = None
     ) -> int:
-        """The number of the row that was added, if one was. What is done `also` is done in the same transaction."""
+        """The number of the row that was added, if one was. The statement `also` belongs to the same transaction."""
 
         def work() -> int:
             self._database.execute("BEGIN IMMEDIATE")
@@ -328,16 +324,13 @@ class SqliteLedger:
         return run_with_retries(self._database, self._path, work)
 
 
-# Records that another ledger kept: taken over as they are, so that their chain goes on here.
-
-
 _INSERT_CHAIN_ROW = (
     """INSERT INTO record (run, iteration, turn, step, kind, at, data, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 )
 
 
 def adopt_chain(database: Connection, run: str, chain: Iterable[ChainRow]) -> None:
-    """Add all of them, or nothing; raises LedgerBroken where they are no chain, and HarnessFailed beside others."""
+    """Add all records, or none; raises LedgerBroken if they are no chain, and HarnessFailed if the run has records."""
     do = database.execute
     do("BEGIN IMMEDIATE")
     if do("SELECT 1 FROM record WHERE run = ? LIMIT 1", (run,)).fetchone():

@@ -17,15 +17,12 @@ if TYPE_CHECKING:
     Ask = Callable[..., list[Any]]
 
 
-# What many runs add up to: sums by skill, agent and end, over whole UTC days. None is unknown, never zero.
-
-
 REPORTED_PERCENTILE = 95  # of the runs lie at or below what a report tells beside an average
 
 
 @value
 class RunGroupTotals:
-    """All runs of one skill, agent, status and reason, added up.
+    """Totals of all runs of one skill, agent, status and reason. None is unknown, never zero.
 
     `priced` counts those whose cost is known, `micro_usd` is what they cost; `at_least_micro_usd` is what is known of
     the cost of all.
@@ -48,7 +45,7 @@ class RunGroupTotals:
 
 @value
 class RunTotals:
-    """Some runs, by their cells."""
+    """Totals of runs, by groups."""
 
     cells: tuple[RunGroupTotals, ...] = ()
 
@@ -59,7 +56,7 @@ class RunTotals:
         )
 
     def by(self, name: str) -> tuple[tuple[str, RunTotals], ...]:
-        """The same parted by skill, agent or reason; the largest part first."""
+        """The same split by skill, agent or reason; the largest part first."""
         parted: dict[str, list[RunGroupTotals]] = {}
         for cell in self.cells:
             parted.setdefault(getattr(cell, name), []).append(cell)
@@ -106,7 +103,7 @@ class RunTotals:
 class PeriodTotals:
     """The runs that ended from the first day to the last, both included, and their 95th percentiles.
 
-    `reviews` are those of the runs by stories among them.
+    `reviews` are those of the runs with stories among them.
     """
 
     first_day: int
@@ -119,7 +116,7 @@ class PeriodTotals:
 
 @value
 class TimeSlotTotals:
-    """The runs that ended in one day, counted from 1970, or in one hour of a day."""
+    """The runs that ended on one day (counted from 1970), or in one hour of a day."""
 
     at: int
     completed: int = 0
@@ -136,7 +133,7 @@ class TimeSlotTotals:
 
 
 def sum_runs(ended: Iterable[Metrics], first_day: int, last_day: int) -> PeriodTotals:
-    """What runs add up to, of those that ended in these days."""
+    """Totals of those runs that ended in these days."""
     there = [run for run in ended if first_day <= utc_day(run.ended_s) <= last_day]
     parted: dict[tuple[str, str, str, str], list[Metrics]] = {}
     for run in there:
@@ -145,7 +142,8 @@ def sum_runs(ended: Iterable[Metrics], first_day: int, last_day: int) -> PeriodT
     costs = [run.micro_usd for run in there if run.micro_usd is not None]
     iterations = [run.iterations for run in there]
     return PeriodTotals(
-        first_day, last_day, RunTotals(cells), nearest_rank(iterations, REPORTED_PERCENTILE), nearest_rank(costs, REPORTED_PERCENTILE),
+        first_day, last_day, RunTotals(cells),
+        nearest_rank(iterations, REPORTED_PERCENTILE), nearest_rank(costs, REPORTED_PERCENTILE),
         sum_reviews(tuple(run.reviews for run in there if run.reviews)),
     )  # fmt: skip
 
@@ -166,21 +164,18 @@ def _sum_group(key: tuple[str, str, str, str], runs: list[Metrics]) -> RunGroupT
 
 
 def to_milliseconds(seconds: float) -> int:
-    """Whole ones, so that sums are exact."""
+    """Whole milliseconds, so that sums are exact."""
     return round(seconds * 1000)
 
 
 def percentile_rank(count: int, percent: int) -> int:
-    """The place of a percentile among so many in order, counted from 1: the nearest that has so many at or below."""
+    """The rank of a percentile among so many, counted from 1, by the nearest-rank method."""
     return max(1, -(-count * percent // 100))
 
 
 def nearest_rank(numbers: Sequence[T], percent: int) -> T | None:
-    """The least of the numbers that so many percent of them lie at or below; None of none."""
+    """The smallest number that so many percent of them are at or below; None for no numbers."""
     return sorted(numbers)[percentile_rank(len(numbers), percent) - 1] if numbers else None
-
-
-# What runs of this repository took before, and the limits that follow from it.
 
 
 MIN_PAST_RUNS = 5  # runs below this number say nothing of the next one
@@ -191,7 +186,7 @@ COST_LIMIT_STEP_MICRO_USD = 100_000  # ten cents
 
 @value
 class PastRun:
-    """What a completed run took; its cost is None where a part of it is not known."""
+    """What a completed run took; its cost is None if a part of it is unknown."""
 
     skill: str
     iterations: int
@@ -200,7 +195,7 @@ class PastRun:
 
 @value
 class QuantityEstimate:
-    """Of one quantity: half of the runs took no more than `median`, nine of ten no more than `p90`."""
+    """Half of the runs took no more than `median`, nine of ten no more than `p90`; `limit` is the proposed limit."""
 
     median: int
     p90: int
@@ -209,9 +204,9 @@ class QuantityEstimate:
 
 @value
 class RunEstimate:
-    """What so many completed runs took, of one skill where `skill` is named, in iterations and micro-dollars.
+    """What so many completed runs took, in iterations and micro-dollars; of one skill if `skill` is named.
 
-    `cost` is None where too few runs have a known one.
+    `cost` is None if too few runs have a known one.
     """
 
     runs: int
@@ -221,7 +216,9 @@ class RunEstimate:
 
 
 def estimate_run(past: Sequence[PastRun], skill: str = "") -> RunEstimate | None:
-    """What to expect of a run with this skill, by those with the same where there are enough; None of too few."""
+    """The estimate for a run with this skill, by runs with the same skill if there are enough; None if there are too
+    few.
+    """
     same = [run for run in past if run.skill == skill]
     chosen, named = (same, skill) if len(same) >= MIN_PAST_RUNS else (past, "")
     if len(chosen) < MIN_PAST_RUNS:
@@ -237,13 +234,13 @@ def estimate_run(past: Sequence[PastRun], skill: str = "") -> RunEstimate | None
 
 
 def _estimate_quantity(numbers: list[int], step: int, least: int) -> QuantityEstimate:
-    """The proposed limit is half as much again as nine of ten needed, up to the next whole step."""
+    """The proposed limit is p90 plus half, rounded up to the next step."""
     median, p90 = nearest_rank(numbers, 50) or 0, nearest_rank(numbers, 90) or 0
     return QuantityEstimate(median, p90, max(least, -(-p90 * 3 // (2 * step)) * step))
 
 
 def describe_estimate(found: RunEstimate) -> str:
-    """The same in one line for people, with the flags that set the limits."""
+    """The estimate in one line, with the flags that set the limits."""
     of_skill = f" of {found.skill}" if found.skill else ""
     iterations, cost = found.iterations, found.cost
     noun = "iteration" if iterations.median == 1 else "iterations"
@@ -255,10 +252,7 @@ def describe_estimate(found: RunEstimate) -> str:
     return f"{found.runs} past runs{of_skill} took {took}; proposed: {flags}"
 
 
-# The figures of finished runs: how they are kept, and what is asked of them.
-
-
-MAX_FIGURE = 10**12  # what a single figure is cut to: no run has more, and a million of them can be added up
+MAX_AMOUNT = 10**12  # larger numbers are clamped: no run has more, and a million of them can be added up
 SORT_ALL_RUNS = 20_000  # runs of some days that are sorted faster than they are found among all others
 
 DELETE_RUN_STATISTICS = "DELETE FROM run_stats WHERE run = (SELECT seq FROM run WHERE id = ?)"
@@ -280,24 +274,35 @@ _HOURS = """SELECT CAST((ended - day * 86400) / 3600 AS INTEGER), sum(status = ?
 _REVIEWS = """SELECT count(*), sum(stories), sum(reviews), sum(changes_requested), sum(capped), sum(first),
         sum(counted), sum(once), sum(twice), sum(thrice), sum(four_times), sum(oftener)
     FROM review_stats WHERE day BETWEEN ? AND ?"""
-_PAST = """SELECT skill, iterations, micro_usd FROM (SELECT * FROM run_stats ORDER BY run DESC LIMIT ?) WHERE status = ?"""
+_PAST = """SELECT skill, iterations, micro_usd
+    FROM (SELECT * FROM run_stats ORDER BY run DESC LIMIT ?) WHERE status = ?"""
 
 
 def statistics_row(run: str, metrics: Metrics, mask: Callable[[str], str]) -> tuple[object, ...]:
-    """What `ADD` is given for a run."""
-    made = metrics
-    words = (made.status, made.reason, made.skill, made.task_type, made.agent, made.model, made.preset)
-    numbers = (made.iterations, to_milliseconds(made.seconds), made.micro_usd, made.at_least_micro_usd, made.tokens)
-    return (
-        _clamp(utc_day(made.ended_s)), made.began_s, made.ended_s, *(to_valid_utf8(mask(word)) for word in words),
-        *(None if number is None else _clamp(number) for number in (*numbers, made.files)),
-        None if made.tests_fixed is None else _clamp(made.tests_fixed, -MAX_FIGURE), int(made.claimed), int(made.verified),
-        None if made.saved_micro_usd is None else _clamp(made.saved_micro_usd, -MAX_FIGURE), run,
+    """The values of INSERT_RUN_STATISTICS for a run."""
+    texts = (
+        metrics.status, metrics.reason, metrics.skill, metrics.task_type, metrics.agent, metrics.model, metrics.preset,
     )  # fmt: skip
+    numbers = (
+        metrics.iterations, to_milliseconds(metrics.seconds), metrics.micro_usd, metrics.at_least_micro_usd,
+        metrics.tokens, metrics.files,
+    )  # fmt: skip
+    return (
+        _clamp(utc_day(metrics.ended_s)),
+        metrics.began_s,
+        metrics.ended_s,
+        *(to_valid_utf8(mask(text)) for text in texts),
+        *(None if number is None else _clamp(number) for number in numbers),
+        None if metrics.tests_fixed is None else _clamp(metrics.tests_fixed, -MAX_AMOUNT),
+        int(metrics.claimed),
+        int(metrics.verified),
+        None if metrics.saved_micro_usd is None else _clamp(metrics.saved_micro_usd, -MAX_AMOUNT),
+        run,
+    )
 
 
 def review_statistics_row(run: str, reviews: ReviewTotals) -> tuple[object, ...]:
-    """What `ADD_REVIEWS` is given for a run by stories."""
+    """The values of INSERT_REVIEW_STATISTICS for a run with stories."""
     numbers = (
         reviews.stories, reviews.reviews, reviews.changes_requested, reviews.capped, reviews.first, reviews.counted,
     )  # fmt: skip
@@ -305,13 +310,13 @@ def review_statistics_row(run: str, reviews: ReviewTotals) -> tuple[object, ...]
 
 
 def _clamp(number: int, least: int = 0) -> int:
-    return max(least, min(number, MAX_FIGURE))
+    return max(least, min(number, MAX_AMOUNT))
 
 
 def query_statistics(ask: Ask, first_day: int, last_day: int) -> PeriodTotals:
-    """What the runs of these days add up to. The caller sees to it that nothing is written in between."""
+    """Totals of the runs of these days. The caller holds a transaction."""
     days = first_day, last_day
-    runs = RunTotals(tuple(sorted((RunGroupTotals(*found) for found in ask(_CELLS, *days)), key=_cell_name)))
+    runs = RunTotals(tuple(sorted((RunGroupTotals(*found) for found in ask(_CELLS, *days)), key=_group_key)))
     few = runs.count <= SORT_ALL_RUNS
     by = ("run_stats_by_day", "run_stats_by_day") if few else ("run_stats_by_iterations", "run_stats_by_cost")
     iterations = _query_percentile(ask, days, "iterations", by[0], runs.count)
@@ -323,12 +328,12 @@ def _query_reviews(ask: Ask, days: tuple[int, int]) -> ReviewTotals:
     return ReviewTotals(*(found or 0 for found in ask(_REVIEWS, *days)[0]))
 
 
-def _cell_name(cell: RunGroupTotals) -> tuple[str, str, str, str]:
+def _group_key(cell: RunGroupTotals) -> tuple[str, str, str, str]:
     return cell.skill, cell.agent, cell.status, cell.reason
 
 
 def _query_percentile(ask: Ask, days: tuple[int, int], what: str, index: str, count: int) -> int | None:
-    """Counted from the top, where it lies: one run in twenty is looked at."""
+    """Found by an index from the top: one run in twenty is read."""
     if not count:
         return None
     found = ask(_PERCENTILE.format(what=what, index=index), *days, count - percentile_rank(count, REPORTED_PERCENTILE))
@@ -336,11 +341,11 @@ def _query_percentile(ask: Ask, days: tuple[int, int], what: str, index: str, co
 
 
 def query_time_slots(ask: Ask, first_day: int, last_day: int) -> tuple[TimeSlotTotals, ...]:
-    """The same along the time: a slot a day, or the hours of a single one. Where nothing ended there is none."""
+    """Totals by day, or by hour for a single day. Slots in which nothing ended are left out."""
     question = _HOURS if first_day == last_day else _DAYS
     return tuple(TimeSlotTotals(*found) for found in ask(question, COMPLETED, ABORTED, ERROR, first_day, last_day))
 
 
 def query_past_runs(ask: Ask) -> tuple[PastRun, ...]:
-    """Those of the last runs that were completed, the newest first."""
+    """The completed ones among the last runs, the newest first."""
     return tuple(PastRun(*found) for found in ask(_PAST, MAX_PAST_RUNS, COMPLETED))

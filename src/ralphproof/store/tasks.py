@@ -42,9 +42,9 @@ _TASK_OF_RUN = "SELECT id FROM task WHERE seq = (SELECT task FROM attempt WHERE 
 class TaskRow:
     """A task as it is stored.
 
-    `status` is the user's own word; `said` tells whether it still holds, or a run has worked on the task since.
-    `metadata` and `completion` are JSON texts; an unreadable one is as it was found.
-    `run` is the run that last worked on it, `attempt` its number among all attempts.
+    `status` is what the user set; `said` tells whether it still counts, or a run has worked on the task since.
+    `metadata` and `completion` are JSON texts, unparsed. `run` is the run that last worked on it, `attempt` its number
+    among all.
     """
 
     id: str
@@ -65,21 +65,21 @@ class TaskRow:
 
     @property
     def said(self) -> bool:
-        """Nobody has worked on it since the user last said how it stands."""
+        """Whether no run has worked on it since the user last set its status."""
         return self.attempt <= self.said_after
 
 
 class TaskTable:
     """The tasks in a ledger's file.
 
-    Whatever changes them is one transaction; `together` makes one of several. Secrets are masked in all that is kept.
+    Every change is one transaction; `together` joins several. Secrets are masked in what is stored.
     """
 
     def __init__(self, connection: Connection, path: str, mask: Callable[[str], str]) -> None:
         self._database, self._path, self._mask = connection, path, mask
 
     def add(self, rows: Iterable[TaskRow]) -> None:
-        """Keep new tasks: all of them, or none. Raises Refused for an id that there is already."""
+        """Add new tasks: all of them, or none. Raises Refused for an id that exists."""
         made = [(row.id, self._stored(row)) for row in rows]
         statement = _ADD.format(columns=", ".join(_FIELD_COLUMNS.values()), places=", ".join("?" * len(_FIELD_COLUMNS)))
 
@@ -92,7 +92,7 @@ class TaskTable:
         self.together(work)
 
     def row(self, id: str) -> TaskRow | None:
-        """The task of this id."""
+        """The task with this id."""
         return next(iter(self._rows(_ROW + "WHERE task.id = ?", self._text(id))), None)
 
     def rows(self) -> tuple[TaskRow, ...]:
@@ -100,7 +100,7 @@ class TaskTable:
         return self._rows(_ROW + "ORDER BY task.seq")
 
     def change(self, id: str, fields: Mapping[str, object]) -> None:
-        """Change fields of a task, named as in TaskRow. A status is the user's word from now on."""
+        """Change fields of a task, named as in TaskRow."""
         sets = [f"{_FIELD_COLUMNS[name]} = ?" for name in fields] + ([_NOW] if "status" in fields else [])
         values = [self._cell(name, given) for name, given in fields.items()]
         statement = f"UPDATE task SET {', '.join([*sets, 'updated_at = ?'])} WHERE id = ?"  # noqa: S608 (our names)
@@ -112,7 +112,7 @@ class TaskTable:
         self.together(work)
 
     def attempts(self, id: str) -> tuple[str, ...]:
-        """The runs that worked on a task, oldest first; one that was taken up again counts from then."""
+        """The runs that worked on a task, oldest first; a resumed one counts from its resumption."""
         return tuple(run for (run,) in self._ask(_ATTEMPTS, self._text(id)))
 
     def task_of_run(self, run: str) -> str | None:
@@ -120,9 +120,9 @@ class TaskTable:
         return next((str(id) for (id,) in self._ask(_TASK_OF_RUN, run)), None)
 
     def together(self, work: Callable[[], T]) -> T:
-        """Do several things in one transaction: all or nothing, and nobody writes in between.
+        """Do several things in one transaction: all or nothing, without writes of others in between.
 
-        `work` may be repeated. What is asked of the ledger in it must not begin a transaction of its own.
+        `work` may be repeated. Ledger queries in it must not begin a transaction of their own.
         """
         if self._database.in_transaction:
             return work()
@@ -148,7 +148,7 @@ class TaskTable:
         return tuple(self._cell(name, getattr(row, name)) for name in _FIELD_COLUMNS)
 
     def _cell(self, name: str, given: Any) -> object:
-        """A field as its column has it."""
+        """A field as its column stores it."""
         match name:
             case "priority":
                 if not -MAX_INTEGER <= given <= MAX_INTEGER:
@@ -169,7 +169,7 @@ class TaskTable:
         return to_valid_utf8(self._mask(given))
 
     def _masked(self, text: str) -> str:
-        """JSON, each text in it masked; what cannot be read is masked as it is."""
+        """JSON, each text in it masked; what is no JSON is masked as it is."""
         import json
 
         try:

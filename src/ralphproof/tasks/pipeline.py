@@ -181,7 +181,7 @@ def max_task_iterations(loaded: LoadedSettings) -> int:
 
 def _draft_stage(task: Task, settings: Settings, name: str) -> StageDraft:
     own, loops = settings.pipeline.stage(name), settings.pipeline.loops(name)
-    wanted = task.criteria_of(name) or CompletionCriteria(own.promise)
+    wanted = task.criteria_for(name) or CompletionCriteria(own.promise)
     if is_same_word(wanted.promise, CHANGES_REQUESTED):
         raise Refused(
             f"task {task.id}, stage {name}: {CHANGES_REQUESTED} sends a task back; give the promise another word"

@@ -53,19 +53,19 @@ class TerminalSession:
         self._app = app
         self._modes = termios.tcgetattr(0)
         self._signal = 0
-        self._over = threading.Event()
+        self._ended = threading.Event()
 
-    def sit(self) -> int:
+    def run(self) -> int:
         """Show the board until somebody leaves; 0, or 130 after a signal. Raises what went wrong in it."""
         before = {number: signal.getsignal(number) for number in SIGNALS}
         for number, known in before.items():
             if known is not signal.SIG_IGN:
-                signal.signal(number, self._rung)
-        threading.Thread(target=self._guard, daemon=True, name="terminal").start()
+                signal.signal(number, self._on_signal)
+        threading.Thread(target=self._watch_terminal, daemon=True, name="terminal").start()
         try:
             self._app.run()
         finally:
-            self._over.set()
+            self._ended.set()
             for number, known in before.items():
                 signal.signal(number, known)
         self._raise_fault()
@@ -80,26 +80,26 @@ class TerminalSession:
         if self._app.return_code and not self._signal:
             raise HarnessFailed("the terminal could not be read")
 
-    def _rung(self, number: int, _: FrameType | None) -> None:
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
         self._signal = number
         loop: Any = self._app._loop
         if loop is not None:
             loop.call_soon_threadsafe(self._app.exit)
-        threading.Thread(target=self._insist, daemon=True, name="leaving").start()
+        threading.Thread(target=self._force_exit, daemon=True, name="leaving").start()
 
-    def _insist(self) -> None:
+    def _force_exit(self) -> None:
         """Where the board does not end, because nobody takes what it writes: end without it."""
-        if not self._over.wait(EXIT_TIMEOUT_S):
+        if not self._ended.wait(EXIT_TIMEOUT_S):
             self._restore()
             os._exit(EXIT_INTERRUPTED)
 
-    def _guard(self) -> None:
+    def _watch_terminal(self) -> None:
         """Leave when the terminal is taken away, also where nobody told us so by a signal."""
-        looked = select.poll()
-        looked.register(0, select.POLLHUP | select.POLLERR)
-        while not self._over.is_set():
-            if looked.poll(POLL_MS):
-                self._rung(signal.SIGHUP, None)
+        poll = select.poll()
+        poll.register(0, select.POLLHUP | select.POLLERR)
+        while not self._ended.is_set():
+            if poll.poll(POLL_MS):
+                self._on_signal(signal.SIGHUP, None)
                 return
 
     def _restore(self) -> None:
@@ -124,7 +124,7 @@ THEME = Theme(
 
 
 class Dashboard(App[None]):
-    """Shows runs and tasks while they change. `opens` is the run that it begins with, if any."""
+    """Shows runs and tasks while they change. `initial_run` is the run that it begins with, if any."""
 
     TITLE = "ralph watch"
     CSS_PATH = "watch.tcss"
@@ -140,14 +140,14 @@ class Dashboard(App[None]):
         Binding("2", "mode('board')", show=False),
     ]
 
-    def __init__(self, outlook: DashboardContext, opens: str = "", colour: bool = True) -> None:
+    def __init__(self, context: DashboardContext, initial_run: str = "", colour: bool = True) -> None:
         # Without colour the terminal's own are used, and then taken out: Textual's other way leaves shades of grey.
         super().__init__(ansi_color=None if colour else True)
         self.animation_level = "none"  # a line may be slow, and a hand quick
-        self._outlook, self._opens, self._colour = outlook, opens, colour
+        self._dashboard, self._initial_run, self._colour = context, initial_run, colour
         pages: dict[str, Callable[[], Screen[Any]]] = {
-            "runs": lambda: RunsPage(outlook),
-            "board": lambda: BoardPage(outlook),
+            "runs": lambda: RunsPage(context),
+            "board": lambda: BoardPage(context),
         }
         for name, page in pages.items():
             self.add_mode(name, page)
@@ -158,35 +158,35 @@ class Dashboard(App[None]):
             self.theme = "ralph"
         else:
             self.theme = "ansi-dark"
-        self.set_class(self._outlook.signs is ASCII, "-ascii")
+        self.set_class(self._dashboard.symbols is ASCII, "-ascii")
         self.set_interval(1.0, self._tick)
-        _: Worker[None] = self.run_worker(self._look_on)
-        if self._opens:
-            self.push_screen(RunPage(self._outlook, self._opens))
+        _: Worker[None] = self.run_worker(self._watch_changes)
+        if self._initial_run:
+            self.push_screen(RunPage(self._dashboard, self._initial_run))
 
     @property
     def page(self) -> Page | None:
         """The page that is seen, also where a window is before it."""
         return next((one for one in reversed(self.screen_stack) if isinstance(one, Page)), None)
 
-    async def _look_on(self) -> None:
+    async def _watch_changes(self) -> None:
         """Have the page read anew whenever something has changed."""
         seen: object = None
         while True:
             page, now = self.page, seen
             try:
-                now = await asyncio.to_thread(self._outlook.board.moment)
+                now = await asyncio.to_thread(self._dashboard.read_model.moment)
             except RalphError as error:
                 now = f"{error}"
             except OSError as error:
                 now = f"{wrap_os_error(error)}"
-            if page and not page.left and now != seen:
-                page.news(now, BAD) if isinstance(now, str) else page.stale()
+            if page and not page.is_left and now != seen:
+                page.show_notice(now, BAD) if isinstance(now, str) else page.mark_stale()
             seen = now
             await asyncio.sleep(REFRESH_S)
 
     def _tick(self) -> None:
-        if self.page and not self.page.left:
+        if self.page and not self.page.is_left:
             self.page.tick()
 
     def action_keys(self) -> None:

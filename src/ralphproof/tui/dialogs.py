@@ -34,9 +34,9 @@ class ResizeSafe:
         if event.size != self.app.size:
             event.prevent_default()
         else:
-            self.resized()
+            self.after_resize()
 
-    def resized(self) -> None:
+    def after_resize(self) -> None:
         """There is more room, or less."""
 
 
@@ -77,14 +77,14 @@ class HelpDialog(ResizeSafe, ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q,enter", "dismiss", "close")]
 
     def compose(self) -> ComposeResult:
-        made = Text(end="")
+        text = Text(end="")
         for section, keys in KEY_HELP:
-            made.append(f"{section}\n", HEAD)
+            text.append(f"{section}\n", HEAD)
             for key, what in keys:
-                made.append(f"  {key:<13}", STRONG).append(f"{what}\n")
-        made.rstrip()
+                text.append(f"  {key:<13}", STRONG).append(f"{what}\n")
+        text.rstrip()
         with VerticalScroll(classes="window"):
-            yield Static(made)
+            yield Static(text)
 
 
 class ConfirmDialog(ResizeSafe, ModalScreen[bool]):
@@ -97,11 +97,11 @@ class ConfirmDialog(ResizeSafe, ModalScreen[bool]):
 
     def __init__(self, run: str) -> None:
         super().__init__()
-        self._about = run
+        self._subject = run
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="window"):
-            yield Static(join_parts((f"End run {self._about}, and the runs that it began?", STRONG)))
+            yield Static(join_parts((f"End run {self._subject}, and the runs that it began?", STRONG)))
             yield Static("Its work is saved. Nothing takes a cancel back.", markup=False)
             yield Static(join_parts("\n", ("y", STRONG), "  end it      ", ("n, Esc", STRONG), "  no"))
 
@@ -116,11 +116,11 @@ class MessageDialog(ResizeSafe, ModalScreen[str]):
 
     def __init__(self, run: str) -> None:
         super().__init__()
-        self._about = run
+        self._subject = run
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="window"):
-            yield Static(join_parts((f"Say to run {self._about}", STRONG)))
+            yield Static(join_parts((f"Say to run {self._subject}", STRONG)))
             yield Static("The agent is told it once, in its next prompt.", markup=False)
             yield Input(placeholder="leave the public interface as it is", select_on_focus=False)
             yield Static(join_parts(("Enter", STRONG), "  say it      ", ("Esc", STRONG), "  nothing"))

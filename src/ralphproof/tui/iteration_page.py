@@ -44,47 +44,48 @@ if TYPE_CHECKING:
 
 
 ITERATION_COLUMNS = (
-    Column("#", 3, right=True),
-    Column("stage", 9, need=5),
+    Column("#", 3, align_right=True),
+    Column("stage", 9, priority=5),
     Column("agent", 10),
-    Column("tools", 5, need=2, right=True),
-    Column("files", 5, need=4, right=True),
+    Column("tools", 5, priority=2, align_right=True),
+    Column("files", 5, priority=4, align_right=True),
     Column("checks", 7),
     Column("verdict", 0),
-    Column("tokens", 7, need=1, right=True),
-    Column("cost", 7, need=3, right=True),
-    Column("time", 9, need=6, right=True),
+    Column("tokens", 7, priority=1, align_right=True),
+    Column("cost", 7, priority=3, align_right=True),
+    Column("time", 9, priority=6, align_right=True),
 )
 VERDICT_STYLES = {"passed": GOOD, "retry": PLAIN, "sentBack": WARN, "waiting": WARN, "stopped": BAD}
 
 
-def iteration_row(told: Mapping[str, Any], signs: Symbols, now_s: float) -> list[Text]:
+def iteration_row(data: Mapping[str, Any], symbols: Symbols, now_s: float) -> list[Text]:
     """The cells of one iteration."""
-    turns = told["turns"]
-    seconds = told["seconds"] if told["seconds"] is not None else _elapsed_s(told, now_s)
-    files = str(told["fileCount"]) if told["filesKnown"] else signs.dash
+    turns = data["turns"]
+    seconds = data["seconds"] if data["seconds"] is not None else _elapsed_s(data, now_s)
+    files = str(data["fileCount"]) if data["filesKnown"] else symbols.dash
     return [
-        Text(str(told["number"]), end=""), plain_line(told["stage"] or signs.dash, DIM), _agent_cell(told, signs),
+        Text(str(data["number"]), end=""), plain_line(data["stage"] or symbols.dash, DIM), _agent_cell(data, symbols),
         Text(str(sum(turn["tools"] for turn in turns)), DIM, end=""), Text(files, end=""),
-        check_count_text(_test_counts(told), signs), _verdict_cell(told, signs), Text(_tokens_cell(turns, signs), DIM, end=""),
-        Text(_cost_cell(turns, signs), end=""), Text(duration_text(seconds, signs), DIM, end=""),
+        check_count_text(_test_counts(data), symbols), _verdict_cell(data, symbols),
+        Text(_tokens_cell(turns, symbols), DIM, end=""), Text(_cost_cell(turns, symbols), end=""),
+        Text(duration_text(seconds, symbols), DIM, end=""),
     ]  # fmt: skip
 
 
-def _elapsed_s(told: Mapping[str, Any], now_s: float) -> float | None:
+def _elapsed_s(data: Mapping[str, Any], now_s: float) -> float | None:
     """How long one that goes on has taken; of one that was cut off nobody may know."""
-    return max(0.0, now_s - told["countsFrom"]) if told["endedAt"] is None else None
+    return max(0.0, now_s - data["countsFrom"]) if data["endedAt"] is None else None
 
 
-def _agent_cell(told: Mapping[str, Any], signs: Symbols) -> Text:
+def _agent_cell(data: Mapping[str, Any], symbols: Symbols) -> Text:
     """How its last turn ended."""
-    turns = told["turns"]
+    turns = data["turns"]
     if not turns:
-        return Text("not asked" if told["verdict"] else signs.dash, DIM, end="")
+        return Text("not asked" if data["verdict"] else symbols.dash, DIM, end="")
     last = turns[-1]
     match last:
         case {"endedAt": None}:
-            return join_parts((f"{signs.running} works", LIVE))
+            return join_parts((f"{symbols.running} works", LIVE))
         case {"error": str()}:
             return join_parts(("error", BAD))
         case {"why": "exit", "exitCode": 0}:
@@ -97,32 +98,32 @@ def _agent_cell(told: Mapping[str, Any], signs: Symbols) -> Text:
             return join_parts((last["why"] or "ended", WARN))
 
 
-def _test_counts(told: Mapping[str, Any]) -> Mapping[str, int] | None:
-    states = [check["state"] for check in told["checks"] if check["state"] not in ("running", "stopped")]
+def _test_counts(data: Mapping[str, Any]) -> Mapping[str, int] | None:
+    states = [check["state"] for check in data["checks"] if check["state"] not in ("running", "stopped")]
     return {"passed": states.count("passed"), "failed": len(states) - states.count("passed")} if states else None
 
 
-def _verdict_cell(told: Mapping[str, Any], signs: Symbols) -> Text:
-    running = next((check["name"] for check in told["checks"] if check["state"] == "running"), None)
+def _verdict_cell(data: Mapping[str, Any], symbols: Symbols) -> Text:
+    running = next((check["name"] for check in data["checks"] if check["state"] == "running"), None)
     if running is not None:
         return join_parts((f"{running} runs", LIVE))
-    found = told["verdict"]
+    found = data["verdict"]
     return (
         join_parts((found["words"], VERDICT_STYLES.get(found["kind"], PLAIN)))
         if found
-        else Text(signs.dash, DIM, end="")
+        else Text(symbols.dash, DIM, end="")
     )
 
 
-def _tokens_cell(turns: list[Mapping[str, Any]], signs: Symbols) -> str:
+def _tokens_cell(turns: list[Mapping[str, Any]], symbols: Symbols) -> str:
     known = [turn["tokens"] for turn in turns if turn["tokens"] is not None]
-    return format_thousands(sum(known)) if known else signs.dash
+    return format_thousands(sum(known)) if known else symbols.dash
 
 
-def _cost_cell(turns: list[Mapping[str, Any]], signs: Symbols) -> str:
+def _cost_cell(turns: list[Mapping[str, Any]], symbols: Symbols) -> str:
     known = [turn["usd"] for turn in turns if turn["usd"] is not None]
-    least = signs.least if len(known) < len(turns) else ""
-    return f"{least}${sum(known):.2f}" if known else "unknown" if turns else signs.dash
+    least = symbols.least if len(known) < len(turns) else ""
+    return f"{least}${sum(known):.2f}" if known else "unknown" if turns else symbols.dash
 
 
 # One iteration as a page: its verdict, its checks, what it changed, and all that its agent said and did.
@@ -131,72 +132,74 @@ def _cost_cell(turns: list[Mapping[str, Any]], signs: Symbols) -> str:
 MAX_FILES = 200
 
 
-def iteration_lines(told: Mapping[str, Any], activity: Mapping[str, list[Any]], signs: Symbols) -> Iterator[Text]:
+def iteration_lines(data: Mapping[str, Any], activity: Mapping[str, list[Any]], symbols: Symbols) -> Iterator[Text]:
     """All about it: the verdict first, the agent's words last."""
-    job = " ".join(str(told[name]) for name in ("stage", "task", "title")) if told["title"] else ""
+    job = " ".join(str(data[name]) for name in ("stage", "task", "title")) if data["title"] else ""
     yield join_parts(
-        (f"Iteration {told['number']}", HEAD), (f"  {job}", STRONG), (f"  {duration_text(told['seconds'], signs)}", DIM)
+        (f"Iteration {data['number']}", HEAD),
+        (f"  {job}", STRONG),
+        (f"  {duration_text(data['seconds'], symbols)}", DIM),
     )
-    if verdict := told["verdict"]:
+    if verdict := data["verdict"]:
         style = VERDICT_STYLES.get(verdict["kind"], PLAIN)
         yield join_parts(("verdict: ", DIM), (verdict["words"], style or STRONG), ("  ", ""), (verdict["why"], PLAIN))
-    yield from _claim_lines(told)
-    yield from (join_parts((f"{signs.lost} {notice}", WARN)) for notice in told["notices"])
-    for check in told["checks"]:
-        yield from _check_lines(check, signs)
-    yield from _file_lines(told)
-    for turn in told["turns"]:
-        yield from _turn_lines(turn, activity.get(turn["name"], []), signs)
+    yield from _claim_lines(data)
+    yield from (join_parts((f"{symbols.lost} {notice}", WARN)) for notice in data["notices"])
+    for check in data["checks"]:
+        yield from _check_lines(check, symbols)
+    yield from _file_lines(data)
+    for turn in data["turns"]:
+        yield from _turn_lines(turn, activity.get(turn["name"], []), symbols)
 
 
-def _claim_lines(told: Mapping[str, Any]) -> Iterator[Text]:
-    if told["claim"] is not None:
-        yield join_parts(("it claims: ", DIM), (told["claim"], STRONG))
-    for word in told["uncounted"]:
+def _claim_lines(data: Mapping[str, Any]) -> Iterator[Text]:
+    if data["claim"] is not None:
+        yield join_parts(("it claims: ", DIM), (data["claim"], STRONG))
+    for word in data["uncounted"]:
         yield join_parts(("not counted as a claim: ", DIM), (word, WARN))
-    if commit := told["commit"]:
+    if commit := data["commit"]:
         yield join_parts(("commit: ", DIM), (commit["error"] or f"{str(commit['id'])[:12]} {commit['message']}", PLAIN))
-    if told["saved"]:
-        yield join_parts(("saved as ", DIM), (told["saved"], DIM))
+    if data["saved"]:
+        yield join_parts(("saved as ", DIM), (data["saved"], DIM))
 
 
-def _check_lines(check: Mapping[str, Any], signs: Symbols) -> Iterator[Text]:
+def _check_lines(check: Mapping[str, Any], symbols: Symbols) -> Iterator[Text]:
     style = CHECK_STYLES.get(check["state"], PLAIN)
     kind = "judge" if check["judged"] else "check"
     why = f" ({check['why']})" if check["why"] not in ("", "exit", None) else ""
     yield Text("", end="")
-    made = join_parts(
-        (f"{check_symbol(check['state'], signs)} {check['state']}", style), f"  {kind} ", (check["name"], STRONG)
+    text = join_parts(
+        (f"{check_symbol(check['state'], symbols)} {check['state']}", style), f"  {kind} ", (check["name"], STRONG)
     )
     command = check["command"] if check["command"] != check["name"] else ""
-    made.append_text(
-        join_parts((f"{why}  {command}".rstrip(), DIM), (f"  {duration_text(check['seconds'], signs)}", DIM))
+    text.append_text(
+        join_parts((f"{why}  {command}".rstrip(), DIM), (f"  {duration_text(check['seconds'], symbols)}", DIM))
     )
-    yield made
+    yield text
     if check["failing"]:
         yield join_parts((f"  failing: {', '.join(check['failing'])}", BAD))
     if check["output"].strip():
         yield from plain_lines(check["output"].strip("\n"), DIM, "  | ")
 
 
-def _file_lines(told: Mapping[str, Any]) -> Iterator[Text]:
+def _file_lines(data: Mapping[str, Any]) -> Iterator[Text]:
     yield Text("", end="")
-    if not told["filesKnown"]:
+    if not data["filesKnown"]:
         yield join_parts(("what changed is not known", DIM))
         return
-    yield join_parts((f"{format_count(told['fileCount'], 'file')} changed", HEAD))
-    yield from (join_parts("  ", (path, PLAIN)) for path in told["files"][:MAX_FILES])
+    yield join_parts((f"{format_count(data['fileCount'], 'file')} changed", HEAD))
+    yield from (join_parts("  ", (path, PLAIN)) for path in data["files"][:MAX_FILES])
 
 
-def _turn_lines(turn: Mapping[str, Any], events: list[Any], signs: Symbols) -> Iterator[Text]:
+def _turn_lines(turn: Mapping[str, Any], events: list[Any], symbols: Symbols) -> Iterator[Text]:
     yield Text("", end="")
     who = " ".join(str(turn[name]) for name in ("name", "agent", "model") if turn[name])
     yield join_parts((who, HEAD), "  ", (turn["error"] or turn["why"] or "at work", BAD if turn["error"] else DIM))
     if turn["again"]:
         yield join_parts((f"taken once more: {turn['again']}", WARN))
-    yield from (join_parts((f"{signs.lost} denied: {what}", WARN)) for what in turn["denied"])
-    yield from (join_parts((f"{signs.lost} blocked by the sandbox: {what}", WARN)) for what in turn["blocked"])
-    lines = [line for event in events for line in event_lines(event, signs)]
+    yield from (join_parts((f"{symbols.lost} denied: {what}", WARN)) for what in turn["denied"])
+    yield from (join_parts((f"{symbols.lost} blocked by the sandbox: {what}", WARN)) for what in turn["blocked"])
+    lines = [line for event in events for line in event_lines(event, symbols)]
     yield from lines or plain_lines(turn["text"])
 
 
@@ -210,8 +213,8 @@ class IterationPage(Page):
         Binding("l", "logs", "logs"),
     ]
 
-    def __init__(self, outlook: DashboardContext, run: str, number: int) -> None:
-        super().__init__(outlook)
+    def __init__(self, context: DashboardContext, run: str, number: int) -> None:
+        super().__init__(context)
         self._run, self._number, self._seq = run, number, 0
         self._shown = 0
         self._known: dict[int, dict[str, Any]] = {}
@@ -222,34 +225,34 @@ class IterationPage(Page):
 
     @property
     def path(self) -> str:
-        return f"{self._run} {self.signs.at} iteration {self._number}"
+        return f"{self._run} {self.symbols.at} iteration {self._number}"
 
     def body(self) -> ComposeResult:
         yield TextView()
 
     async def load(self) -> None:
-        told = await self.aside(self.board.run, self._run, self._seq)
-        touched = {one["number"]: one for one in told["iterations"]}
+        data = await self.in_thread(self.read_model.run, self._run, self._seq)
+        touched = {one["number"]: one for one in data["iterations"]}
         self._known |= touched
-        self._seq = told["seq"]
+        self._seq = data["seq"]
         number = self._number
         if number in self._known and (number in touched or self._shown != number):
             self._shown = number
             await self._show(self._known[number])
 
     async def _show(self, shown: dict[str, Any]) -> None:
-        activity = {turn["name"]: await self.heard(self._run, turn) for turn in shown["turns"]}
-        self.query_one(TextView).show(list(iteration_lines(shown, activity, self.signs)))
-        self._put_top()
+        activity = {turn["name"]: await self.turn_events(self._run, turn) for turn in shown["turns"]}
+        self.query_one(TextView).show(list(iteration_lines(shown, activity, self.symbols)))
+        self._draw_title()
 
     def action_step(self, by: int) -> None:
         if self._number + by in self._known:
             self._number += by
             self.query_one(TextView).scroll_home(animate=False)
-            self.stale()
+            self.mark_stale()
 
     def action_diff(self) -> None:
-        self.app.push_screen(DiffPage(self.outlook, self._run, self._number))
+        self.app.push_screen(DiffPage(self.context, self._run, self._number))
 
     def action_logs(self) -> None:
-        self.app.push_screen(LogsPage(self.outlook, self._run, self._number))
+        self.app.push_screen(LogsPage(self.context, self._run, self._number))

@@ -58,9 +58,9 @@ def patch_line_style(line: str) -> str:
     return next((style for start, style in PATCH_STYLES if line.startswith(start)), PLAIN)
 
 
-def diff_lines(told: Mapping[str, Any], signs: Symbols) -> Iterator[Text]:
+def diff_lines(data: Mapping[str, Any], symbols: Symbols) -> Iterator[Text]:
     """The files with their figures, then the patch."""
-    files = told["files"]
+    files = data["files"]
     added, removed = (sum(one[name] or 0 for one in files) for name in ("added", "removed"))
     total = join_parts((format_count(len(files), "file"), HEAD), "  ", (f"+{added}", GOOD), " ", (f"-{removed}", BAD))
     yield total
@@ -68,11 +68,11 @@ def diff_lines(told: Mapping[str, Any], signs: Symbols) -> Iterator[Text]:
         figures = "binary" if one["binary"] else f"+{one['added']} -{one['removed']}"
         yield join_parts((f"  {figures:<12}", DIM), (one["path"], PLAIN))
     yield Text("", end="")
-    for line in plain_lines(_LONG_HASH.sub(r"\1", told["patch"])):
+    for line in plain_lines(_LONG_HASH.sub(r"\1", data["patch"])):
         line.stylize(patch_line_style(line.plain))
         yield line
-    if told["truncated"]:
-        yield join_parts((f"{signs.cut} more is left out; ralph diff shows all of it", WARN))
+    if data["truncated"]:
+        yield join_parts((f"{symbols.cut} more is left out; ralph diff shows all of it", WARN))
 
 
 class DiffPage(Page):
@@ -83,8 +83,8 @@ class DiffPage(Page):
         Binding("right_square_bracket", "step(1)", "after", key_display="]"),
     ]
 
-    def __init__(self, outlook: DashboardContext, run: str, number: int | None = None) -> None:
-        super().__init__(outlook)
+    def __init__(self, context: DashboardContext, run: str, number: int | None = None) -> None:
+        super().__init__(context)
         self._run, self._number, self._last, self._seq = run, number, 0, 0
         self._shown: int | None = -1
 
@@ -95,21 +95,21 @@ class DiffPage(Page):
     @property
     def path(self) -> str:
         what = "diff" if self._number is None else f"diff of {self._number}"
-        return f"{self._run} {self.signs.at} {what}"
+        return f"{self._run} {self.symbols.at} {what}"
 
     def body(self) -> ComposeResult:
         yield TextView()
 
     async def load(self) -> None:
-        run = await self.aside(self.board.run, self._run, self._seq)
+        run = await self.in_thread(self.read_model.run, self._run, self._seq)
         self._last = max((one["number"] for one in run["iterations"]), default=self._last)
         self._seq = run["seq"]
         if run["iterations"] or self._shown != self._number:
             self._shown = number = self._number
-            told = await self.aside(self.board.diff, self._run, number)
+            data = await self.in_thread(self.read_model.diff, self._run, number)
             nothing = [join_parts(("nothing was changed", DIM))]
-            self.query_one(TextView).show(list(diff_lines(told, self.signs)) if told["files"] else nothing)
-        self._put_top()
+            self.query_one(TextView).show(list(diff_lines(data, self.symbols)) if data["files"] else nothing)
+        self._draw_title()
 
     def action_step(self, by: int) -> None:
         """Through the iterations; before the first one comes the whole."""
@@ -117,7 +117,7 @@ class DiffPage(Page):
         if 0 <= number <= self._last:
             self._number = number or None
             self.query_one(TextView).scroll_home(animate=False)
-            self.stale()
+            self.mark_stale()
 
 
 # The logs of a run: which there are, and one of them, read in parts from its end.
@@ -125,11 +125,11 @@ class DiffPage(Page):
 
 LOG_COLUMNS = (
     Column("log", 0),
-    Column("kind", 10, need=5),
-    Column("iter", 5, right=True),
-    Column("output", 10, right=True),
-    Column("errors", 10, need=3, right=True),
-    Column("prompt", 10, need=2, right=True),
+    Column("kind", 10, priority=5),
+    Column("iter", 5, align_right=True),
+    Column("output", 10, align_right=True),
+    Column("errors", 10, priority=3, align_right=True),
+    Column("prompt", 10, priority=2, align_right=True),
 )
 LOG_PARTS = ("out", "stderr", "prompt")
 LOG_PART_NAMES = {"out": "output", "stderr": "errors", "prompt": "prompt"}
@@ -140,8 +140,8 @@ WINDOW_BYTES = 4 * CHUNK_BYTES  # characters that are shown at once
 class LogsPage(Page):
     """What every command of a run printed; with a number, those of one iteration."""
 
-    def __init__(self, outlook: DashboardContext, run: str, number: int | None = None) -> None:
-        super().__init__(outlook)
+    def __init__(self, context: DashboardContext, run: str, number: int | None = None) -> None:
+        super().__init__(context)
         self._run, self._number = run, number
 
     @property
@@ -150,26 +150,26 @@ class LogsPage(Page):
 
     @property
     def path(self) -> str:
-        return f"{self._run} {self.signs.at} logs" + (f" of {self._number}" if self._number else "")
+        return f"{self._run} {self.symbols.at} logs" + (f" of {self._number}" if self._number else "")
 
     def body(self) -> ComposeResult:
-        yield TableView(LOG_COLUMNS, self.signs, "no log", id="logs")
+        yield TableView(LOG_COLUMNS, self.symbols, "no log", id="logs")
 
     async def load(self) -> None:
-        told = (await self.aside(self.board.logs, self._run))["logs"]
-        shown = [log for log in told if self._number in (None, log["iteration"])]
+        data = (await self.in_thread(self.read_model.logs, self._run))["logs"]
+        shown = [log for log in data if self._number in (None, log["iteration"])]
         self.query_one(TableView).show([(str(log["name"]), self._row(log)) for log in shown])
 
     def _row(self, log: dict[str, Any]) -> list[Text]:
         sizes = [log["bytes"], log["stderr"], log["prompt"]]
         name = join_parts(
-            (log["name"], LIVE if log["live"] else ""), (f" {self.signs.running} live", LIVE) if log["live"] else ""
+            (log["name"], LIVE if log["live"] else ""), (f" {self.symbols.running} live", LIVE) if log["live"] else ""
         )
-        cells = [Text(self.signs.dash if size is None else format_bytes(size), DIM, end="") for size in sizes]
-        return [name, plain_line(log["kind"], DIM), plain_line(log["iteration"] or self.signs.dash), *cells]
+        cells = [Text(self.symbols.dash if size is None else format_bytes(size), DIM, end="") for size in sizes]
+        return [name, plain_line(log["kind"], DIM), plain_line(log["iteration"] or self.symbols.dash), *cells]
 
     def on_table_view_chosen(self, event: TableView.Chosen) -> None:
-        self.app.push_screen(LogPage(self.outlook, self._run, event.key))
+        self.app.push_screen(LogPage(self.context, self._run, event.key))
 
 
 class LogPage(Page):
@@ -182,11 +182,11 @@ class LogPage(Page):
         Binding("f", "follow", "follow"),
     ]
 
-    def __init__(self, outlook: DashboardContext, run: str, log: str) -> None:
-        super().__init__(outlook)
+    def __init__(self, context: DashboardContext, run: str, log: str) -> None:
+        super().__init__(context)
         self._run, self._log, self._part = run, log, LOG_PARTS[0]
         self._window = LogWindow()
-        self._following, self._turning = True, False
+        self._following, self._loading_part = True, False
 
     @property
     def run(self) -> str:
@@ -194,7 +194,7 @@ class LogPage(Page):
 
     @property
     def path(self) -> str:
-        return f"{self._run} {self.signs.at} {self._log}"
+        return f"{self._run} {self.symbols.at} {self._log}"
 
     def body(self) -> ComposeResult:
         yield Static(id="head")
@@ -206,86 +206,86 @@ class LogPage(Page):
         """The end, the first time; then what has come since."""
         if self._following:
             window = self._window
-            told = await self._read(window.end if window.text else None)
-            if told["bytes"] - window.end > WINDOW_BYTES or told["bytes"] < window.end:  # far behind, or another file
+            data = await self._read(window.end if window.text else None)
+            if data["bytes"] - window.end > WINDOW_BYTES or data["bytes"] < window.end:  # far behind, or another file
                 window = LogWindow()
-                told = await self._read(None)
-            if told["text"] or not self._window.text:
-                self._window = window.and_then(told)
+                data = await self._read(None)
+            if data["text"] or not self._window.text:
+                self._window = window.append(data)
                 self.query_one(TextView).show(plain_lines(self._window.text), end=True)
-        self._put_head()
+        self._draw_head()
 
     def tick(self) -> None:
         if self._following:
-            self.stale()  # a log grows without any record
+            self.mark_stale()  # a log grows without any record
 
     async def _read(self, offset: int | None, most: int = CHUNK_BYTES) -> dict[str, Any]:
-        told: dict[str, Any] = await self.aside(self.board.log, self._run, self._log, self._part, offset, most)
-        return told
+        data: dict[str, Any] = await self.in_thread(self.read_model.log, self._run, self._log, self._part, offset, most)
+        return data
 
-    def _put_head(self) -> None:
+    def _draw_head(self) -> None:
         window = self._window
         shown = f"{format_bytes(window.end - window.start)} of {format_bytes(window.size)}"
         before = f"; PgUp: {format_bytes(window.start)} before it" if window.start else ""
-        follows = join_parts((f" {self.signs.running} follows", LIVE)) if self._following else ""
+        follows = join_parts((f" {self.symbols.running} follows", LIVE)) if self._following else ""
         parts = join_parts(
             *((f" {LOG_PART_NAMES[part]} ", "bold reverse" if part == self._part else DIM) for part in LOG_PARTS)
         )
-        made = join_parts(parts, "   ", (shown, STRONG), follows, (before, DIM))
-        self.query_one("#head", Static).update(fit_width(made, max(1, self.size.width - 2), self.signs))
+        text = join_parts(parts, "   ", (shown, STRONG), follows, (before, DIM))
+        self.query_one("#head", Static).update(fit_width(text, max(1, self.size.width - 2), self.symbols))
 
     # Keys
 
     def action_part(self) -> None:
         self._part = LOG_PARTS[(LOG_PARTS.index(self._part) + 1) % len(LOG_PARTS)]
         self._window, self._following = LogWindow(), True
-        self.stale()
+        self.mark_stale()
 
     def action_follow(self) -> None:
         self._following = not self._following
         if self._following:
             self._window = LogWindow()
-        self.stale()
+        self.mark_stale()
 
     def action_page(self, by: int) -> None:
         """A page up or down; at the edge of what is held, the part beyond it."""
-        sheet, window = self.query_one(TextView), self._window
+        view, window = self.query_one(TextView), self._window
         self._following = self._following and by > 0
-        if by < 0 and sheet.scroll_y <= 0 and window.start:
-            self._turn_to(self._earlier)
-        elif by > 0 and sheet.scroll_y >= sheet.max_scroll_y and window.end < window.size:
-            self._turn_to(self._later)
+        if by < 0 and view.scroll_y <= 0 and window.start:
+            self._load_part(self._earlier)
+        elif by > 0 and view.scroll_y >= view.max_scroll_y and window.end < window.size:
+            self._load_part(self._later)
         else:
-            sheet.action_page_up() if by < 0 else sheet.action_page_down()
-        self._put_head()
+            view.action_page_up() if by < 0 else view.action_page_down()
+        self._draw_head()
 
-    def _turn_to(self, part: Work) -> None:
+    def _load_part(self, part: Work) -> None:
         """One part at a time, however often the key is pressed."""
-        if not self._turning:
-            self._turning = True
-            self.attempt(part)
+        if not self._loading_part:
+            self._loading_part = True
+            self.run_guarded(part)
 
     async def _earlier(self) -> None:
         start = max(0, self._window.start - CHUNK_BYTES)
         try:
-            told = await self._read(start, self._window.start - start)
+            data = await self._read(start, self._window.start - start)
         finally:
-            self._turning = False
-        self._window = self._window.after(told)
-        sheet = self.query_one(TextView)
-        sheet.show(plain_lines(self._window.text))
-        above = sheet.rows_of(plain_lines(told["text"]))
-        sheet.scroll_to(y=max(0, above - sheet.size.height), animate=False, immediate=True)
-        self._put_head()
+            self._loading_part = False
+        self._window = self._window.prepend(data)
+        view = self.query_one(TextView)
+        view.show(plain_lines(self._window.text))
+        above = view.rows_of(plain_lines(data["text"]))
+        view.scroll_to(y=max(0, above - view.size.height), animate=False, immediate=True)
+        self._draw_head()
 
     async def _later(self) -> None:
         try:
-            told = await self._read(self._window.end)
+            data = await self._read(self._window.end)
         finally:
-            self._turning = False
-        self._window = self._window.and_then(told)
+            self._loading_part = False
+        self._window = self._window.append(data)
         self.query_one(TextView).show(plain_lines(self._window.text), end=True)
-        self._put_head()
+        self._draw_head()
 
 
 @value
@@ -308,14 +308,14 @@ class LogWindow:
     def end(self) -> int:
         return int(self.pieces[-1]["next"]) if self.pieces else 0
 
-    def and_then(self, told: Mapping[str, Any]) -> LogWindow:
+    def append(self, data: Mapping[str, Any]) -> LogWindow:
         """With the piece that follows it; what is too much goes at the beginning."""
-        kept = _trim_window((told, *reversed(self.pieces)) if told["text"] or not self.pieces else self.pieces[::-1])
-        return LogWindow(kept[::-1], told["bytes"])
+        kept = _trim_window((data, *reversed(self.pieces)) if data["text"] or not self.pieces else self.pieces[::-1])
+        return LogWindow(kept[::-1], data["bytes"])
 
-    def after(self, told: Mapping[str, Any]) -> LogWindow:
+    def prepend(self, data: Mapping[str, Any]) -> LogWindow:
         """With the piece before it; what is too much goes at the end."""
-        return LogWindow(_trim_window((told, *self.pieces)), told["bytes"])
+        return LogWindow(_trim_window((data, *self.pieces)), data["bytes"])
 
 
 def _trim_window(pieces: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:

@@ -51,10 +51,10 @@ class EventListener(Protocol):
 class DashboardContext:
     """What the board looks at and steers by, and the signs that it draws with."""
 
-    board: ReadModel
-    helm: RunControl
+    read_model: ReadModel
+    control: RunControl
     listen: Callable[[str, Callable[[EventBatch], None]], EventListener]
-    signs: Symbols
+    symbols: Symbols
 
 
 class Page(ResizeSafe, Screen[None]):
@@ -69,11 +69,11 @@ class Page(ResizeSafe, Screen[None]):
         Binding("s", "say", "say"),
     ]
 
-    def __init__(self, outlook: DashboardContext) -> None:
+    def __init__(self, context: DashboardContext) -> None:
         super().__init__()
-        self.outlook = outlook
-        self.board, self.signs = outlook.board, outlook.signs
-        self._loading = self._again = False
+        self.context = context
+        self.read_model, self.symbols = context.read_model, context.symbols
+        self._loading = self._reload = False
 
     @property
     def run(self) -> str:
@@ -103,33 +103,33 @@ class Page(ResizeSafe, Screen[None]):
     # Content
 
     def on_screen_resume(self) -> None:
-        if not self.left:
-            self._put_top()
-            self.stale()
+        if not self.is_left:
+            self._draw_title()
+            self.mark_stale()
 
-    def resized(self) -> None:
+    def after_resize(self) -> None:
         """There is more room, or less."""
-        if not self.left:
-            self._put_top()
+        if not self.is_left:
+            self._draw_title()
 
-    def stale(self) -> None:
+    def mark_stale(self) -> None:
         """What is shown may have changed: it is read anew, once, however often this is said meanwhile."""
         if self._loading:
-            self._again = True
+            self._reload = True
         elif self.is_attached:
             self._loading = True
-            self.attempt(self._load)
+            self.run_guarded(self._load)
 
     async def _load(self) -> None:
         try:
-            self._again = True
-            while self._again:
-                self._again = False
+            self._reload = True
+            while self._reload:
+                self._reload = False
                 await self.load()
         finally:
             self._loading = False
 
-    def attempt(self, work: Work) -> None:
+    def run_guarded(self, work: Work) -> None:
         """Begin something that may not be possible: then that is told, and the board stays.
 
         It is called when it begins: a board that ends before leaves nothing behind that waits to be begun.
@@ -140,63 +140,63 @@ class Page(ResizeSafe, Screen[None]):
         try:
             await work()
         except RalphError as error:
-            self.news(f"{error}", BAD)
+            self.show_notice(f"{error}", BAD)
         except OSError as error:
-            self.news(f"{wrap_os_error(error)}", BAD)
+            self.show_notice(f"{wrap_os_error(error)}", BAD)
 
-    async def aside(self, call: Callable[..., Any], *args: object) -> Any:
+    async def in_thread(self, call: Callable[..., Any], *args: object) -> Any:
         """The result of a call that takes a moment: made in a thread, so that keys are heard meanwhile.
 
         Where the page was left meanwhile, nothing follows: its parts are gone.
         """
         result = await asyncio.to_thread(call, *args)
-        if self.left:
+        if self.is_left:
             raise asyncio.CancelledError
         return result
 
-    async def heard(self, run: str, turn: Mapping[str, Any]) -> list[Any]:
+    async def turn_events(self, run: str, turn: Mapping[str, Any]) -> list[Any]:
         """What an agent said and did in a turn; where nobody here can read that, why, and its last words."""
         try:
-            told = await self.aside(self.board.activity, run, turn["name"])
+            data = await self.in_thread(self.read_model.activity, run, turn["name"])
         except RalphError as error:
             return [{"n": 0, "type": "progress", "text": f"{error}"}, {"n": 1, "type": "said", "text": turn["text"]}]
-        return list(told["events"])
+        return list(data["events"])
 
     @property
-    def left(self) -> bool:
+    def is_left(self) -> bool:
         """Whether somebody has left this page, or the whole board."""
         return self._pruning or not self.app.is_running
 
     # Lines around it
 
-    def _put_top(self) -> None:
-        mode, project = self.app.current_mode, self.board.project.root.rstrip("/").rpartition("/")[2]
-        made = join_parts((" ralph", HEAD), "  ", (project, STRONG), "   ")
+    def _draw_title(self) -> None:
+        mode, project = self.app.current_mode, self.read_model.project.root.rstrip("/").rpartition("/")[2]
+        text = join_parts((" ralph", HEAD), "  ", (project, STRONG), "   ")
         for number, name in enumerate(("runs", "board"), 1):
             style = "bold reverse" if name == mode else DIM
-            made.append(f" {number} {name} ", style).append(" ")
+            text.append(f" {number} {name} ", style).append(" ")
         if self.path:
-            made.append(f"  {self.signs.at} " if len(self.app.screen_stack) > 1 else "  ", DIM).append_text(
+            text.append(f"  {self.symbols.at} " if len(self.app.screen_stack) > 1 else "  ", DIM).append_text(
                 plain_line(self.path, DIM)
             )
-        self.query_one("#top", Static).update(fit_width(made, max(1, self.size.width), self.signs))
+        self.query_one("#top", Static).update(fit_width(text, max(1, self.size.width), self.symbols))
 
-    def news(self, sentence: str, style: str = GOOD) -> None:
+    def show_notice(self, sentence: str, style: str = GOOD) -> None:
         """Tell something for a while, unless somebody has left meanwhile."""
-        if self.left:
+        if self.is_left:
             return
-        signs = self.signs
-        mark = {GOOD: signs.good, BAD: signs.bad, WARN: signs.dot}.get(style, signs.dot)
+        symbols = self.symbols
+        mark = {GOOD: symbols.good, BAD: symbols.bad, WARN: symbols.dot}.get(style, symbols.dot)
         line = self.query_one("#news", Static)
         line.update(join_parts((f" {mark} ", ""), (sentence, style)))
         line.display = True
-        self._told_at = time.monotonic()
-        self.set_timer(NOTICE_S + 0.1, self._hush)
+        self._notice_at = time.monotonic()
+        self.set_timer(NOTICE_S + 0.1, self._hide_notice)
 
-    _told_at = 0.0
+    _notice_at = 0.0
 
-    def _hush(self) -> None:
-        if not self.left and time.monotonic() - self._told_at >= NOTICE_S:
+    def _hide_notice(self) -> None:
+        if not self.is_left and time.monotonic() - self._notice_at >= NOTICE_S:
             self.query_one("#news", Static).display = False
 
     # Keys
@@ -206,18 +206,18 @@ class Page(ResizeSafe, Screen[None]):
             self.app.pop_screen()
 
     def action_steer(self, how: str) -> None:
-        if self._at_hand(how):
-            self.attempt(partial(self._steer, how, self.run))
+        if self._has_run(how):
+            self.run_guarded(partial(self._steer, how, self.run))
 
     def action_cancel_run(self) -> None:
         run = self.run
 
         def decide(sure: bool | None) -> None:
             if sure:
-                self.news(f"run {run} is asked to end", WARN)
-                self.attempt(partial(self._steer, "cancel", run))
+                self.show_notice(f"run {run} is asked to end", WARN)
+                self.run_guarded(partial(self._steer, "cancel", run))
 
-        if self._at_hand("cancel"):
+        if self._has_run("cancel"):
             self.app.push_screen(ConfirmDialog(run), decide)
 
     def action_say(self) -> None:
@@ -225,20 +225,20 @@ class Page(ResizeSafe, Screen[None]):
 
         def tell(words: str | None) -> None:
             if words:
-                self.attempt(partial(self._steer, "say", run, words))
+                self.run_guarded(partial(self._steer, "say", run, words))
 
-        if self._at_hand("tell anything"):
+        if self._has_run("tell anything"):
             self.app.push_screen(MessageDialog(run), tell)
 
-    def _at_hand(self, what: str) -> bool:
+    def _has_run(self, what: str) -> bool:
         if not self.run:
-            self.news(f"there is no run here to {what}", WARN)
+            self.show_notice(f"there is no run here to {what}", WARN)
         return bool(self.run)
 
     async def _steer(self, how: str, run: str, *words: str) -> None:
         """Ask for something; what comes of it is told, a refusal too."""
-        self.news(await self.aside(getattr(self.outlook.helm, how), run, *words))
-        self.stale()
+        self.show_notice(await self.in_thread(getattr(self.context.control, how), run, *words))
+        self.mark_stale()
 
 
 def badge_text(mark: Badge) -> Text:
@@ -262,9 +262,9 @@ class FilteredPage(Page):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "filter", "filter", key_display="/")]
 
-    words = ""
+    filter_text = ""
 
-    def put(self) -> None:
+    def redraw(self) -> None:
         """Show what is known, as far as it fits the words."""
         raise NotImplementedError
 
@@ -274,13 +274,13 @@ class FilteredPage(Page):
         line.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        self.words = event.value
-        self.put()
+        self.filter_text = event.value
+        self.redraw()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        self._close(event.input, keep=bool(self.words.strip()))
+        self._close(event.input, keep=bool(self.filter_text.strip()))
 
-    def settle(self) -> None:
+    def focus_list(self) -> None:
         """Give the keys back to the list."""
         raise NotImplementedError
 
@@ -294,4 +294,4 @@ class FilteredPage(Page):
 
     def _close(self, line: Input, keep: bool) -> None:
         line.disabled, line.display = True, keep
-        self.settle()
+        self.focus_list()

@@ -56,20 +56,20 @@ REQUESTED_ACTIONS = {"pause": "it will rest before its next turn", "cancel": "it
 MAX_MESSAGES = 3  # of a run's last lines
 
 
-def run_header(run: Mapping[str, Any], width: int, signs: Symbols, now_s: float) -> list[Text]:
+def run_header(run: Mapping[str, Any], width: int, symbols: Symbols, now_s: float) -> list[Text]:
     """All lines of it."""
     lines = [
-        _title_line(run, signs),
+        _title_line(run, symbols),
         *_status_lines(run, now_s),
-        fit_width(_facts_line(run, signs, now_s), width, signs),
+        fit_width(_facts_line(run, symbols, now_s), width, symbols),
     ]
-    lines += draw_gauges(run.get("limits") or [], width, signs)
-    bars = draw_sparkline(run.get("failing") or [], width, signs)
+    lines += draw_gauges(run.get("limits") or [], width, symbols)
+    bars = draw_sparkline(run.get("failing") or [], width, symbols)
     return [*lines, *([bars] if bars else [])]
 
 
-def _title_line(run: Mapping[str, Any], signs: Symbols) -> Text:
-    sign, word, style = run_badge(run, signs)
+def _title_line(run: Mapping[str, Any], symbols: Symbols) -> Text:
+    sign, word, style = run_badge(run, symbols)
     return join_parts((f"{sign} {word}", style), "   ", (run.get("title") or run.get("task") or run["run"], STRONG))
 
 
@@ -94,21 +94,21 @@ def _status_lines(run: Mapping[str, Any], now_s: float) -> Iterator[Text]:
         yield join_parts((f"{format_count(unread, 'message')} of yours for its next prompt", WARN))
 
 
-def _facts_line(run: Mapping[str, Any], signs: Symbols, now_s: float) -> Text:
+def _facts_line(run: Mapping[str, Any], symbols: Symbols, now_s: float) -> Text:
     """Who works, how, where."""
-    dot = f" {signs.dot} "
+    dot = f" {symbols.dot} "
     agent = " ".join(str(run.get(name) or "") for name in ("agent", "model")).strip()
     spend = run.get("spend")
     parts = [
         agent,
         run.get("preset"),
         f"sandbox {describe_sandbox(run.get('sandbox'))}",
-        format_spend_with_unit(spend, signs),
+        format_spend_with_unit(spend, symbols),
     ]
     parts += [f"{format_thousands(spend['tokens'])} tokens"] if spend and spend.get("tokens") else []
     parts += [f"began {format_age(run.get('beganAt'), now_s)} ago"]
     kin, together = run.get("kin") or [], run.get("spendWithChildren")
-    spent = f", {format_spend_with_unit(together, signs)} with them" if together else ""
+    spent = f", {format_spend_with_unit(together, symbols)} with them" if together else ""
     parts += [f"runs of its own: {len(kin)}{spent}"] if kin else []
     parts += [f"in run {run['parent']}"] if run.get("parent") else []
     return join_parts((dot.join(str(part) for part in parts if part), DIM))
@@ -129,13 +129,13 @@ class RunPage(Page):
         Binding("b", "lanes", "board"),
     ]
 
-    def __init__(self, outlook: DashboardContext, run: str) -> None:
-        super().__init__(outlook)
+    def __init__(self, context: DashboardContext, run: str) -> None:
+        super().__init__(context)
         self._run = run
-        self._told: dict[str, Any] = {}
+        self._data: dict[str, Any] = {}
         self._iterations: dict[int, dict[str, Any]] = {}
         self._cells: dict[int, list[Text]] = {}  # of iterations that are over
-        self._retold = ""
+        self._shown_turn = ""
         self._listener: EventListener | None = None
 
     @property
@@ -149,76 +149,76 @@ class RunPage(Page):
     def body(self) -> ComposeResult:
         yield Static(id="head")
         with Container(id="halves"):
-            table = TableView(ITERATION_COLUMNS, self.signs, "no iteration yet", id="iterations")
+            table = TableView(ITERATION_COLUMNS, self.symbols, "no iteration yet", id="iterations")
             table.border_title = "iterations"
             yield table
-            yield AgentPanel(self.signs)
+            yield AgentPanel(self.symbols)
 
     # Content
 
     async def load(self) -> None:
-        told = await self.aside(self.board.run, self._run, int(self._told.get("seq", 0)))
-        self._iterations |= {one["number"]: one for one in told["iterations"]}
-        for one in told["iterations"]:
+        data = await self.in_thread(self.read_model.run, self._run, int(self._data.get("seq", 0)))
+        self._iterations |= {one["number"]: one for one in data["iterations"]}
+        for one in data["iterations"]:
             self._cells.pop(one["number"], None)
-        self._told = told
-        self.put()
+        self._data = data
+        self.redraw()
         await self._listen()
 
     def tick(self) -> None:
-        if self._told and self._told["state"] != "ended":
-            self.put()
+        if self._data and self._data["state"] != "ended":
+            self.redraw()
 
-    def resized(self) -> None:
-        super().resized()
-        if self._told and not self.left:
-            self.put()
+    def after_resize(self) -> None:
+        super().after_resize()
+        if self._data and not self.is_left:
+            self.redraw()
 
-    def put(self) -> None:
+    def redraw(self) -> None:
         now, width = time.time(), max(20, self.size.width - 2)
-        lines = run_header(self._told, width, self.signs, now)
+        lines = run_header(self._data, width, self.symbols, now)
         self.query_one("#head", Static).update(Text("\n", end="").join(lines))
         rows = [(str(number), self._row(number, now)) for number in sorted(self._iterations)]
         table = self.query_one("#iterations", TableView)
-        table.hidden = () if len(self._told["stages"]) > 1 or self._told["stories"] else ("stage",)
+        table.hidden = () if len(self._data["stages"]) > 1 or self._data["stories"] else ("stage",)
         table.show(rows, to_end=True)
 
     def _row(self, number: int, now_s: float) -> list[Text]:
         """The cells of an iteration; of one that is over they are made once."""
         if number in self._cells:
             return self._cells[number]
-        told = self._iterations[number]
-        cells = iteration_row(told, self.signs, now_s)
-        if told["endedAt"] is not None:
+        data = self._iterations[number]
+        cells = iteration_row(data, self.symbols, now_s)
+        if data["endedAt"] is not None:
             self._cells[number] = cells
         return cells
 
     async def _listen(self) -> None:
         """Hear the agent while the run lives; of one that is over, show its last turn."""
         panel = self.query_one(AgentPanel)
-        if self._told["state"] in LIVE_STATES:
-            self._retold = ""
+        if self._data["state"] in LIVE_STATES:
+            self._shown_turn = ""
             if self._listener is None and self.is_current:
-                self._listener = self.outlook.listen(self._run, panel.hear)
+                self._listener = self.context.listen(self._run, panel.receive)
                 self._listener.start()
             return
-        self._deaf()
+        self._stop_listening()
         turns = [turn for _, one in sorted(self._iterations.items()) for turn in one["turns"]]
         if not turns:
-            panel.quiet("no agent was asked yet")
-        elif self._retold != (name := str(turns[-1]["name"])):
-            self._retold = name
-            words = "rests" if self._told["state"] == "paused" else "its last turn"
-            panel.tell(name, await self.heard(self._run, turns[-1]), words)
+            panel.show_idle("no agent was asked yet")
+        elif self._shown_turn != (name := str(turns[-1]["name"])):
+            self._shown_turn = name
+            words = "rests" if self._data["state"] == "paused" else "its last turn"
+            panel.show_turn(name, await self.turn_events(self._run, turns[-1]), words)
 
     def on_screen_suspend(self) -> None:
         if not isinstance(self.app.screen, ModalScreen):  # behind a window it is still seen
-            self._deaf()
+            self._stop_listening()
 
     def on_unmount(self) -> None:
-        self._deaf()
+        self._stop_listening()
 
-    def _deaf(self) -> None:
+    def _stop_listening(self) -> None:
         if self._listener is not None:
             self._listener.stop()
             self._listener = None
@@ -226,17 +226,17 @@ class RunPage(Page):
     # Keys
 
     def on_table_view_chosen(self, event: TableView.Chosen) -> None:
-        self.app.push_screen(IterationPage(self.outlook, self._run, int(event.key)))
+        self.app.push_screen(IterationPage(self.context, self._run, int(event.key)))
 
     def action_diff(self) -> None:
-        self.app.push_screen(DiffPage(self.outlook, self._run))
+        self.app.push_screen(DiffPage(self.context, self._run))
 
     def action_logs(self) -> None:
-        self.app.push_screen(LogsPage(self.outlook, self._run))
+        self.app.push_screen(LogsPage(self.context, self._run))
 
     def action_lanes(self) -> None:
-        if self._told.get("stories"):
-            self.app.push_screen(StoriesPage(self.outlook, self._run))
+        if self._data.get("stories"):
+            self.app.push_screen(StoriesPage(self.context, self._run))
         else:
             self.app.switch_mode("board")
 
@@ -247,16 +247,16 @@ class RunPage(Page):
 TOTAL_COLUMN = "together"  # what a run spent with those that its agent began
 RUN_COLUMNS = (
     Column("state", 16),
-    Column("run", 20, need=3),
+    Column("run", 20, priority=3),
     Column("title", 0),
-    Column("agent", 9, need=6),
-    Column("preset", 9, need=1),
-    Column("sandbox", 10, need=0),
-    Column("iter", 5, right=True),
-    Column("checks", 6, need=7),
-    Column("spend", 8, need=8, right=True),
-    Column(TOTAL_COLUMN, 8, need=4, right=True),
-    Column("age", 5, need=5, right=True),
+    Column("agent", 9, priority=6),
+    Column("preset", 9, priority=1),
+    Column("sandbox", 10, priority=0),
+    Column("iter", 5, align_right=True),
+    Column("checks", 6, priority=7),
+    Column("spend", 8, priority=8, align_right=True),
+    Column(TOTAL_COLUMN, 8, priority=4, align_right=True),
+    Column("age", 5, priority=5, align_right=True),
 )
 MAX_RUNS = 200
 INDENT, MAX_DEPTH = "  ", 4
@@ -268,50 +268,52 @@ def nest_runs(runs: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any]
     below: dict[object, list[Mapping[str, Any]]] = {}
     for run in runs:
         below.setdefault(run.get("parent") if run.get("parent") in known - {run["run"]} else None, []).append(run)
-    told: list[tuple[Mapping[str, Any], int]] = []
+    data: list[tuple[Mapping[str, Any], int]] = []
     ahead = [(run, 0) for run in reversed(below.get(None, ()))]
     while ahead:
         run, depth = ahead.pop()
-        told.append((run, depth))
+        data.append((run, depth))
         ahead += [(child, depth + 1) for child in reversed(below.get(run["run"], ()))]
-    return told
+    return data
 
 
-def run_row(run: Mapping[str, Any], signs: Symbols, now_s: float, depth: int = 0) -> list[Text]:
+def run_row(run: Mapping[str, Any], symbols: Symbols, now_s: float, depth: int = 0) -> list[Text]:
     """The cells of one run that stands so deep below others."""
     most = run.get("maximumIterations")
-    title = run.get("title") or run.get("task") or signs.dash
+    title = run.get("title") or run.get("task") or symbols.dash
     running = run["state"] == "running" and run.get("doing")
-    agent = f"{run.get('agent') or signs.dash}"
+    agent = f"{run.get('agent') or symbols.dash}"
     return [
-        badge_text(run_badge(run, signs)), plain_line(run["run"], DIM),
-        Text(INDENT * min(depth, MAX_DEPTH), end="").append_text(plain_line(title, LIVE if running else PLAIN)), plain_line(agent),
-        plain_line(run.get("preset") or signs.dash, DIM), plain_line(_sandbox_cell(run.get("sandbox"), signs), DIM),
-        Text(f"{run['iterations']}" + (f"/{most}" if most else ""), end=""), check_count_text(run.get("checks"), signs),
-        Text(format_spend(run.get("spend"), signs), end=""),
-        Text(format_spend(run["spendWithChildren"], signs) if run.get("spendWithChildren") else "", end=""),
+        badge_text(run_badge(run, symbols)), plain_line(run["run"], DIM),
+        Text(INDENT * min(depth, MAX_DEPTH), end="").append_text(plain_line(title, LIVE if running else PLAIN)),
+        plain_line(agent), plain_line(run.get("preset") or symbols.dash, DIM),
+        plain_line(_sandbox_cell(run.get("sandbox"), symbols), DIM),
+        Text(f"{run['iterations']}" + (f"/{most}" if most else ""), end=""),
+        check_count_text(run.get("checks"), symbols),
+        Text(format_spend(run.get("spend"), symbols), end=""),
+        Text(format_spend(run["spendWithChildren"], symbols) if run.get("spendWithChildren") else "", end=""),
         Text(format_age(run.get("beganAt"), now_s), DIM, end=""),
     ]  # fmt: skip
 
 
-def _sandbox_cell(sandbox: Mapping[str, Any] | None, signs: Symbols) -> str:
+def _sandbox_cell(sandbox: Mapping[str, Any] | None, symbols: Symbols) -> str:
     if not sandbox:
-        return signs.dash
+        return symbols.dash
     return "none" if sandbox["strength"] == "none" else str(sandbox["name"])
 
 
-def matches_filter(words: str, run: Mapping[str, Any], signs: Symbols) -> bool:
+def matches_filter(words: str, run: Mapping[str, Any], symbols: Symbols) -> bool:
     """Whether every word is found in what is told of a run."""
-    told = " ".join(str(run.get(name) or "") for name in ("run", "title", "agent", "model", "preset", "task", "state"))
-    told = f"{told} {run_badge(run, signs)[1]}".casefold()
-    return all(word in told for word in words.casefold().split())
+    data = " ".join(str(run.get(name) or "") for name in ("run", "title", "agent", "model", "preset", "task", "state"))
+    data = f"{data} {run_badge(run, symbols)[1]}".casefold()
+    return all(word in data for word in words.casefold().split())
 
 
 class RunsPage(FilteredPage):
     """All runs, the newest first, those that an agent began below the one it belongs to."""
 
-    def __init__(self, outlook: DashboardContext) -> None:
-        super().__init__(outlook)
+    def __init__(self, context: DashboardContext) -> None:
+        super().__init__(context)
         self._runs: list[Any] = []
         self._total = 0
 
@@ -326,29 +328,31 @@ class RunsPage(FilteredPage):
 
     def body(self) -> ComposeResult:
         empty = 'no run yet; begin one: ralph run -p "make the tests pass"'
-        table = TableView(RUN_COLUMNS, self.signs, empty, id="runs")
+        table = TableView(RUN_COLUMNS, self.symbols, empty, id="runs")
         table.hidden = (TOTAL_COLUMN,)
         yield table
         yield FilterInput()
 
     async def load(self) -> None:
-        told = await self.aside(self.board.runs, MAX_RUNS)
-        self._runs, self._total = list(told["runs"]), told["total"]
-        self.put()
-        self._put_top()
+        data = await self.in_thread(self.read_model.runs, MAX_RUNS)
+        self._runs, self._total = list(data["runs"]), data["total"]
+        self.redraw()
+        self._draw_title()
 
     def tick(self) -> None:
-        self.put()
+        self.redraw()
 
-    def put(self) -> None:
+    def redraw(self) -> None:
         now = time.time()
-        shown = [(run, depth) for run, depth in nest_runs(self._runs) if matches_filter(self.words, run, self.signs)]
+        shown = [
+            (run, depth) for run, depth in nest_runs(self._runs) if matches_filter(self.filter_text, run, self.symbols)
+        ]
         table = self.query_one(TableView)
         table.hidden = () if any(run.get("spendWithChildren") for run, _ in shown) else (TOTAL_COLUMN,)
-        table.show([(str(run["run"]), run_row(run, self.signs, now, depth)) for run, depth in shown])
+        table.show([(str(run["run"]), run_row(run, self.symbols, now, depth)) for run, depth in shown])
 
-    def settle(self) -> None:
+    def focus_list(self) -> None:
         self.query_one(TableView).focus()
 
     def on_table_view_chosen(self, event: TableView.Chosen) -> None:
-        self.app.push_screen(RunPage(self.outlook, event.key))
+        self.app.push_screen(RunPage(self.context, event.key))

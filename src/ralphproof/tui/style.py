@@ -57,53 +57,54 @@ ASCII = Symbols(
 Badge = tuple[str, str, str]  # sign, word, style
 
 
-def run_badge(run: Mapping[str, Any], signs: Symbols) -> Badge:
+def run_badge(run: Mapping[str, Any], symbols: Symbols) -> Badge:
     """How a run stands: what was proved of it, or what it is at."""
     match run["state"], run.get("status"):
         case "running", _:
-            return signs.running, "running", LIVE
+            return symbols.running, "running", LIVE
         case "paused", _:
-            return signs.paused, "rests", WARN
+            return symbols.paused, "rests", WARN
         case "stopped", _:
-            return signs.waits, "waits", WARN
+            return symbols.waits, "waits", WARN
         case ("orphaned" | "crashed") as state, _:
-            return signs.lost, state, BAD
+            return symbols.lost, state, BAD
         case _, "COMPLETED":
-            return _proof_badge(str(run.get("proof") or "claimed"), bool(run.get("concerns")), signs)
+            return _proof_badge(str(run.get("proof") or "claimed"), bool(run.get("concerns")), symbols)
         case _, "ABORTED":
-            return signs.ended, str(run.get("reason") or "ABORTED"), WARN
+            return symbols.ended, str(run.get("reason") or "ABORTED"), WARN
         case _, "ERROR":
-            return signs.bad, "ERROR", BAD
+            return symbols.bad, "ERROR", BAD
         case state, _:
-            return signs.ended, str(state), DIM
+            return symbols.ended, str(state), DIM
 
 
-def _proof_badge(proof: str, concerns: bool, signs: Symbols) -> Badge:
+def _proof_badge(proof: str, concerns: bool, symbols: Symbols) -> Badge:
     if concerns:
-        return signs.lost, proof, WARN
-    return (signs.good, proof, GOOD) if proof == "verified" else (signs.word, proof, WARN)
+        return symbols.lost, proof, WARN
+    return (symbols.good, proof, GOOD) if proof == "verified" else (symbols.word, proof, WARN)
 
 
 CHECK_STYLES = {"passed": GOOD, "failed": BAD, "errored": BAD, "advisory": WARN, "stopped": WARN, "running": LIVE}
 
 
-def check_symbol(state: str, signs: Symbols) -> str:
+def check_symbol(state: str, symbols: Symbols) -> str:
     """The sign of a check's answer."""
-    known = {"passed": signs.good, "failed": signs.bad, "errored": signs.bad, "running": signs.running}
-    return known.get(state, signs.lost)
+    known = {"passed": symbols.good, "failed": symbols.bad, "errored": symbols.bad, "running": symbols.running}
+    return known.get(state, symbols.lost)
 
 
 TASK_STYLES = {"todo": PLAIN, "working": LIVE, "waiting": WARN, "done": GOOD, "failed": BAD, "cancelled": DIM}
 STORY_STYLES = {"open": PLAIN, "passes": PLAIN, "needs_review": LIVE, "changes_requested": WARN, "approved": GOOD}
 
 
-def status_symbol(status: str, signs: Symbols) -> str:
+def status_symbol(status: str, symbols: Symbols) -> str:
     """The sign of a task's status, or of a story's."""
     known = {
-        "working": signs.running, "waiting": signs.waits, "done": signs.good, "failed": signs.bad,
-        "cancelled": signs.ended, "approved": signs.good, "changes_requested": signs.lost, "needs_review": signs.waits,
+        "working": symbols.running, "waiting": symbols.waits, "done": symbols.good, "failed": symbols.bad,
+        "cancelled": symbols.ended, "approved": symbols.good, "changes_requested": symbols.lost,
+        "needs_review": symbols.waits,
     }  # fmt: skip
-    return known.get(status, signs.todo)
+    return known.get(status, symbols.todo)
 
 
 # Text for the board. What strangers wrote is made harmless here, and is never read as markup.
@@ -144,30 +145,30 @@ def join_parts(*parts: tuple[object, str] | str | Text) -> Text:
     return made
 
 
-def fit_width(text: Text, width: int, signs: Symbols) -> Text:
+def fit_width(text: Text, width: int, symbols: Symbols) -> Text:
     """A copy that takes so many cells at most, with a sign where something is cut."""
     made = text.copy()
     if made.cell_len > width:
         made.truncate(max(0, width - 1))
-        made.append(signs.cut if width > 0 else "")
+        made.append(symbols.cut if width > 0 else "")
     return made
 
 
-def format_spend(spend: Mapping[str, Any] | None, signs: Symbols) -> str:
+def format_spend(spend: Mapping[str, Any] | None, symbols: Symbols) -> str:
     """What was spent. Unknown is no zero; what a subscription pays for has a tilde before it."""
     if spend is None:
-        return signs.dash
+        return symbols.dash
     about = "~" if spend.get("notional") else ""
     if spend.get("usd") is not None:
         return f"{about}${spend['usd']:.2f}"
     least = spend.get("atLeastUsd") or 0.0
-    return f"{signs.least}{about}${least:.2f}" if least else "unknown"
+    return f"{symbols.least}{about}${least:.2f}" if least else "unknown"
 
 
-def format_spend_with_unit(spend: Mapping[str, Any] | None, signs: Symbols) -> str:
+def format_spend_with_unit(spend: Mapping[str, Any] | None, symbols: Symbols) -> str:
     """The same where no heading says that it is money."""
-    told = format_spend(spend, signs)
-    return f"cost {told}" if told == "unknown" else told
+    data = format_spend(spend, symbols)
+    return f"cost {data}" if data == "unknown" else data
 
 
 def format_thousands(number: float) -> str:
@@ -197,8 +198,8 @@ def format_age(epoch_s: float | None, now_s: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def duration_text(seconds: float | None, signs: Symbols) -> str:
-    return signs.dash if seconds is None else format_duration(seconds)
+def duration_text(seconds: float | None, symbols: Symbols) -> str:
+    return symbols.dash if seconds is None else format_duration(seconds)
 
 
 # Figures as plain characters: bars that fill up to a limit, and a line of how many tests failed.
@@ -208,13 +209,13 @@ WARNING_SHARE = 0.8  # of a limit
 GAUGE_CELLS, NAME_CELLS, BAR_CELLS = 38, 11, 8  # cells: of a gauge at least, of its name, of its bar
 
 
-def draw_bar(part: float, cells: int, signs: Symbols) -> Text:
+def draw_bar(part: float, cells: int, symbols: Symbols) -> Text:
     """So much of a bar is full; what is near its end is seen by colour too."""
     part = min(1.0, max(0.0, part))
     full = round(part * cells)
     full = 1 if part > 0 and not full else full
     style = BAD if part >= 1 else WARN if part >= WARNING_SHARE else GOOD
-    return Text.assemble((signs.full * full, style), (signs.empty * (cells - full), DIM), end="")
+    return Text.assemble((symbols.full * full, style), (symbols.empty * (cells - full), DIM), end="")
 
 
 def format_amount(number: float | None, unit: str) -> str:
@@ -232,60 +233,62 @@ def format_amount(number: float | None, unit: str) -> str:
             return f"{number:.0f}"
 
 
-def draw_gauge(limit: Mapping[str, Any], signs: Symbols) -> Text:
+def draw_gauge(limit: Mapping[str, Any], symbols: Symbols) -> Text:
     """One limit: its name, how full it is, and the figures."""
     used, most, unit = limit["used"], limit["most"], str(limit["unit"])
-    made = Text.assemble((f"{plain_line(limit['name']).plain:<{NAME_CELLS}}", DIM), end="")
+    text = Text.assemble((f"{plain_line(limit['name']).plain:<{NAME_CELLS}}", DIM), end="")
     if used is None:
-        made.append(signs.empty * BAR_CELLS, DIM)
+        text.append(symbols.empty * BAR_CELLS, DIM)
     else:
-        made.append_text(draw_bar(used / most, BAR_CELLS, signs))
-    least = signs.least if limit.get("atLeast") and used is not None else ""
-    return made.append(f" {least}{format_amount(used, unit)}").append(f" of {format_amount(most, unit)}", DIM)
+        text.append_text(draw_bar(used / most, BAR_CELLS, symbols))
+    least = symbols.least if limit.get("atLeast") and used is not None else ""
+    return text.append(f" {least}{format_amount(used, unit)}").append(f" of {format_amount(most, unit)}", DIM)
 
 
-def draw_gauges(limits: Sequence[Mapping[str, Any]], width: int, signs: Symbols) -> list[Text]:
+def draw_gauges(limits: Sequence[Mapping[str, Any]], width: int, symbols: Symbols) -> list[Text]:
     """All that there is a limit for, as many in a line as there is room for."""
-    made = [draw_gauge(limit, signs) for limit in limits if limit["most"]]
+    text = [draw_gauge(limit, symbols) for limit in limits if limit["most"]]
     columns = max(1, width // GAUGE_CELLS)
     cells = width // columns
     lines = []
-    for start in range(0, len(made), columns):
+    for start in range(0, len(text), columns):
         line = Text(end="")
-        for cell in made[start : start + columns]:
-            shown = fit_width(cell, cells - 1, signs)
+        for cell in text[start : start + columns]:
+            shown = fit_width(cell, cells - 1, symbols)
             line.append_text(shown).append(" " * (cells - shown.cell_len))
         line.rstrip()
         lines.append(line)
     return lines
 
 
-def draw_sparkline(failing: Sequence[Mapping[str, Any]], width: int, signs: Symbols) -> Text | None:
+def draw_sparkline(failing: Sequence[Mapping[str, Any]], width: int, symbols: Symbols) -> Text | None:
     """How many tests failed before and after each iteration, as bars; nothing where they were never counted."""
     counts: list[int | None] = [point["failing"] for point in failing]
     known = [count for count in counts if count is not None]
     if not known:
         return None
-    tail = f"  {known[0]} {signs.into} {known[-1]}" if len(known) > 1 else f"  {known[0]}"
+    tail = f"  {known[0]} {symbols.into} {known[-1]}" if len(known) > 1 else f"  {known[0]}"
     room = max(1, width - NAME_CELLS - len(tail))
-    made = Text.assemble((f"{'failing':<{NAME_CELLS}}", DIM), end="")
+    text = Text.assemble((f"{'failing':<{NAME_CELLS}}", DIM), end="")
     top = max(known) or 1
     for count in counts[-room:]:
         if count is None:
-            made.append(signs.dash, DIM)
+            text.append(symbols.dash, DIM)
         else:
-            made.append(_bar_height(count, top, signs), BAD if count else GOOD)
-    return made.append(tail, BAD if known[-1] else GOOD)
+            text.append(_bar_height(count, top, symbols), BAD if count else GOOD)
+    return text.append(tail, BAD if known[-1] else GOOD)
 
 
-def _bar_height(count: int, top: int, signs: Symbols) -> str:
-    steps = len(signs.levels) - 1
-    return signs.levels[0 if not count else max(1, round(count / top * steps))]
+def _bar_height(count: int, top: int, symbols: Symbols) -> str:
+    steps = len(symbols.levels) - 1
+    return symbols.levels[0 if not count else max(1, round(count / top * steps))]
 
 
-def check_count_text(checks: Mapping[str, Any] | None, signs: Symbols) -> Text:
+def check_count_text(checks: Mapping[str, Any] | None, symbols: Symbols) -> Text:
     """How many checks passed, of how many."""
     if not checks:
-        return Text(signs.dash, DIM, end="")
+        return Text(symbols.dash, DIM, end="")
     passed, failed = int(checks["passed"]), int(checks["failed"])
-    return Text(f"{signs.bad if failed else signs.good} {passed}/{passed + failed}", BAD if failed else GOOD, end="")
+    return Text(
+        f"{symbols.bad if failed else symbols.good} {passed}/{passed + failed}", BAD if failed else GOOD, end=""
+    )

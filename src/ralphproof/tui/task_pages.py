@@ -45,18 +45,18 @@ if TYPE_CHECKING:
 BLANK_LINE = Text("", end="")
 
 
-def task_lines(task: Mapping[str, Any], signs: Symbols) -> Iterator[Text]:
+def task_lines(task: Mapping[str, Any], symbols: Symbols) -> Iterator[Text]:
     """All about a task."""
     style = TASK_STYLES.get(task["status"], PLAIN)
     yield join_parts(
-        (f"{status_symbol(task['status'], signs)} {task['status']}", style or STRONG), "   ", (task["title"], STRONG)
+        (f"{status_symbol(task['status'], symbols)} {task['status']}", style or STRONG), "   ", (task["title"], STRONG)
     )
     stage = task["stage"]
     most = f" of {stage['maxIterations']}" if stage and stage["maxIterations"] else ""
     at = f"{stage['name']}, iteration {stage['iteration']}{most}" if stage else "not begun"
-    dot = f" {signs.dot} "
+    dot = f" {symbols.dot} "
     facts = [task["id"], at, f"{format_count(task['iteration'], 'iteration')} in all", f"priority {task['priority']}"]
-    facts += [format_spend_with_unit(task["spend"], signs)] if task["spend"] else []
+    facts += [format_spend_with_unit(task["spend"], symbols)] if task["spend"] else []
     facts += [str(task[name]) for name in ("proof", "assignee") if task[name]]
     yield join_parts((dot.join(map(str, facts)), DIM))
     if task["reason"]:
@@ -67,18 +67,18 @@ def task_lines(task: Mapping[str, Any], signs: Symbols) -> Iterator[Text]:
         )
     if task["description"]:
         yield from (BLANK_LINE, *plain_lines(task["description"]))
-    yield from _criteria_lines(task, signs)
+    yield from _criteria_lines(task, symbols)
     yield from _stage_lines(task)
-    yield from _verification_lines(task, signs)
+    yield from _verification_lines(task, symbols)
 
 
-def _criteria_lines(task: Mapping[str, Any], signs: Symbols) -> Iterator[Text]:
+def _criteria_lines(task: Mapping[str, Any], symbols: Symbols) -> Iterator[Text]:
     completion = task.get("completion") or {}
     yield from (BLANK_LINE, join_parts(("Outcome", HEAD)))
     yield join_parts((completion.get("outcome") or task.get("completionProblem") or "none is written down", PLAIN))
     yield from (BLANK_LINE, join_parts(("Acceptance criteria", HEAD)))
     for one in task["acceptance"]:
-        sign, style = {True: (signs.good, GOOD), False: (signs.bad, BAD), None: (signs.waits, DIM)}[one["met"]]
+        sign, style = {True: (symbols.good, GOOD), False: (symbols.bad, BAD), None: (symbols.waits, DIM)}[one["met"]]
         yield join_parts((f"{sign} ", style), (one["criterion"], PLAIN))
         if one.get("why"):
             yield join_parts((f"    {one['why']}", WARN if one["met"] is False else DIM))
@@ -100,7 +100,7 @@ def _stage_lines(task: Mapping[str, Any]) -> Iterator[Text]:
             yield from [join_parts((f"         $ {command}", DIM))] if command else []
 
 
-def _verification_lines(task: Mapping[str, Any], signs: Symbols) -> Iterator[Text]:
+def _verification_lines(task: Mapping[str, Any], symbols: Symbols) -> Iterator[Text]:
     """Every verification, the last one first: it is what counts."""
     if not task["verification"]:
         return
@@ -109,22 +109,22 @@ def _verification_lines(task: Mapping[str, Any], signs: Symbols) -> Iterator[Tex
         stage = f", {passage['stage']}" if passage["stage"] else ""
         when = f"iteration {passage['iteration']}" if passage["iteration"] else "before the first iteration"
         verdict = passage["verdictWords"] or "not judged"
-        told = f": {verdict}" if passage["iteration"] else ""
-        yield join_parts((f"{when}{stage}{told}", STRONG), (f"   run {passage['run']}", DIM))
+        data = f": {verdict}" if passage["iteration"] else ""
+        yield join_parts((f"{when}{stage}{data}", STRONG), (f"   run {passage['run']}", DIM))
         for check in passage["checks"]:
             style = CHECK_STYLES.get(check["result"], PLAIN)
             by = "judge" if check["judged"] else "check"
-            made = join_parts((f"  {check_symbol(check['result'], signs)} {check['result']:<8}", style), f" {by} ")
-            made.append_text(join_parts((check["command"] or check["check"], PLAIN)))
-            yield made.append_text(join_parts((f"  {check['why']}", DIM))) if check["why"] else made
+            text = join_parts((f"  {check_symbol(check['result'], symbols)} {check['result']:<8}", style), f" {by} ")
+            text.append_text(join_parts((check["command"] or check["check"], PLAIN)))
+            yield text.append_text(join_parts((f"  {check['why']}", DIM))) if check["why"] else text
 
 
-def story_lines(story: Mapping[str, Any], signs: Symbols) -> Iterator[Text]:
+def story_lines(story: Mapping[str, Any], symbols: Symbols) -> Iterator[Text]:
     """All about a story: what it asks for, what every review found, and every verification, the last one first."""
     style = STORY_STYLES.get(story["status"], PLAIN)
     status = str(story["status"]).replace("_", " ")
     yield join_parts(
-        (f"{status_symbol(story['status'], signs)} {status}", style or STRONG), "   ", (story["title"], STRONG)
+        (f"{status_symbol(story['status'], symbols)} {status}", style or STRONG), "   ", (story["title"], STRONG)
     )
     capped = ", approved at the cap" if story["capped"] else ""
     facts = [
@@ -132,16 +132,16 @@ def story_lines(story: Mapping[str, Any], signs: Symbols) -> Iterator[Text]:
         format_count(story["iterations"], "iteration"),
         f"{format_count(story['reviews'], 'review')}{capped}",
     ]
-    facts += [format_spend_with_unit(story["spend"], signs)] if story["spend"] else []
-    yield join_parts((f" {signs.dot} ".join(map(str, facts)), DIM))
+    facts += [format_spend_with_unit(story["spend"], symbols)] if story["spend"] else []
+    yield join_parts((f" {symbols.dot} ".join(map(str, facts)), DIM))
     yield from (BLANK_LINE, join_parts(("Acceptance criteria", HEAD)))
-    yield from (join_parts((f"{signs.dot} ", DIM), (one, PLAIN)) for one in story["acceptance"])
+    yield from (join_parts((f"{symbols.dot} ", DIM), (one, PLAIN)) for one in story["acceptance"])
     yield from (BLANK_LINE, join_parts(("What reviews found, the last first", HEAD)))
     if not story["found"]:
         yield join_parts(("nothing so far", DIM))
     for found in reversed(story["found"]):
         yield from plain_lines(found, WARN)
-    yield from _verification_lines(story, signs)
+    yield from _verification_lines(story, symbols)
 
 
 class TaskPage(Page):
@@ -149,38 +149,38 @@ class TaskPage(Page):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "open_run", "its run")]
 
-    def __init__(self, outlook: DashboardContext, task: str) -> None:
-        super().__init__(outlook)
-        self._about = task
-        self._told: dict[str, Any] = {}
+    def __init__(self, context: DashboardContext, task: str) -> None:
+        super().__init__(context)
+        self._subject = task
+        self._data: dict[str, Any] = {}
 
     @property
     def run(self) -> str:
-        return str(self._told.get("run") or "")
+        return str(self._data.get("run") or "")
 
     @property
     def path(self) -> str:
-        return self._about
+        return self._subject
 
     def body(self) -> ComposeResult:
         yield TextView()
 
     async def load(self) -> None:
-        self._told = await self.aside(self.board.task, self._about)
-        self.query_one(TextView).show(list(task_lines(self._told, self.signs)))
+        self._data = await self.in_thread(self.read_model.task, self._subject)
+        self.query_one(TextView).show(list(task_lines(self._data, self.symbols)))
 
     def action_open_run(self) -> None:
-        if self._at_hand("open"):
+        if self._has_run("open"):
             from ralphproof.tui.runs_pages import RunPage
 
-            self.app.push_screen(RunPage(self.outlook, self.run))
+            self.app.push_screen(RunPage(self.context, self.run))
 
 
 class StoryPage(Page):
     """One story of a run."""
 
-    def __init__(self, outlook: DashboardContext, run: str, story: str) -> None:
-        super().__init__(outlook)
+    def __init__(self, context: DashboardContext, run: str, story: str) -> None:
+        super().__init__(context)
         self._run, self._story = run, story
 
     @property
@@ -189,16 +189,16 @@ class StoryPage(Page):
 
     @property
     def path(self) -> str:
-        return f"{self._run} {self.signs.at} {self._story}"
+        return f"{self._run} {self.symbols.at} {self._story}"
 
     def body(self) -> ComposeResult:
         yield TextView()
 
     async def load(self) -> None:
-        told = await self.aside(self.board.stories, self._run)
-        every = {str(story["id"]): story for lane in told["lanes"] for story in lane["stories"]}
+        data = await self.in_thread(self.read_model.stories, self._run)
+        every = {str(story["id"]): story for lane in data["lanes"] for story in lane["stories"]}
         if (story := every.get(self._story)) is not None:
-            self.query_one(TextView).show(list(story_lines(story, self.signs)))
+            self.query_one(TextView).show(list(story_lines(story, self.symbols)))
 
 
 # The board: tasks in the lanes of their stages, or the stories of a run in those of their reviews.
@@ -207,37 +207,39 @@ class StoryPage(Page):
 MIN_COLUMN_CELLS = 26
 
 
-def task_card(task: Mapping[str, Any], signs: Symbols) -> list[Text]:
+def task_card(task: Mapping[str, Any], symbols: Symbols) -> list[Text]:
     """Title; which task, and how often it was tried; what it cost, and what shows that it is done."""
-    style, dot = TASK_STYLES.get(task["status"], PLAIN), f" {signs.dot} "
+    style, dot = TASK_STYLES.get(task["status"], PLAIN), f" {symbols.dot} "
     stage = task["stage"]
     most = f"/{stage['maxIterations']}" if stage and stage["maxIterations"] else ""
     tries = f"{stage['name']} {stage['iteration']}{most}" if stage else format_count(task["iteration"], "iteration")
     after = task["proof"] or task["reason"] or task["status"]
     return [
-        join_parts((f"{status_symbol(task['status'], signs)} ", style), (task["title"] or task["id"], style or "bold")),
+        join_parts(
+            (f"{status_symbol(task['status'], symbols)} ", style), (task["title"] or task["id"], style or "bold")
+        ),
         join_parts((f"  {dot.join((str(task['id']), tries))}", DIM)),
-        join_parts((f"  {dot.join(part for part in (*_cost_parts(task, signs), str(after)) if part)}", DIM)),
+        join_parts((f"  {dot.join(part for part in (*_cost_parts(task, symbols), str(after)) if part)}", DIM)),
     ]
 
 
-def story_card(story: Mapping[str, Any], signs: Symbols) -> list[Text]:
+def story_card(story: Mapping[str, Any], symbols: Symbols) -> list[Text]:
     """Title; which story, and how often it was tried; what it cost, how often it was reviewed, and what was found."""
-    style, dot = STORY_STYLES.get(story["status"], PLAIN), f" {signs.dot} "
+    style, dot = STORY_STYLES.get(story["status"], PLAIN), f" {symbols.dot} "
     reviews = f"{format_count(story['reviews'], 'review')}{' at the cap' if story['capped'] else ''}"
-    found, after = story["found"], dot.join((*_cost_parts(story, signs), reviews))
+    found, after = story["found"], dot.join((*_cost_parts(story, symbols), reviews))
     return [
         join_parts(
-            (f"{status_symbol(story['status'], signs)} ", style), (story["title"] or story["id"], style or "bold")
+            (f"{status_symbol(story['status'], symbols)} ", style), (story["title"] or story["id"], style or "bold")
         ),
         join_parts((f"  {story['id']}{dot}{format_count(story['iterations'], 'iteration')}", DIM)),
         join_parts((f"  {after}: {found[-1]}", WARN) if found else (f"  {after}", DIM)),
     ]
 
 
-def _cost_parts(card: Mapping[str, Any], signs: Symbols) -> list[str]:
+def _cost_parts(card: Mapping[str, Any], symbols: Symbols) -> list[str]:
     """What a card's work has cost; nothing where there was none."""
-    return [format_spend_with_unit(card["spend"], signs)] if card["spend"] else []
+    return [format_spend_with_unit(card["spend"], symbols)] if card["spend"] else []
 
 
 class CardBoardPage(FilteredPage):
@@ -249,8 +251,8 @@ class CardBoardPage(FilteredPage):
     ]
     empty = ""
 
-    def __init__(self, outlook: DashboardContext) -> None:
-        super().__init__(outlook)
+    def __init__(self, context: DashboardContext) -> None:
+        super().__init__(context)
         self._lanes: list[tuple[str, list[Any]]] = []
 
     def body(self) -> ComposeResult:
@@ -262,14 +264,14 @@ class CardBoardPage(FilteredPage):
         """Every lane with what is in it."""
         raise NotImplementedError
 
-    def card(self, told: Mapping[str, Any]) -> list[Text]:
+    def card(self, data: Mapping[str, Any]) -> list[Text]:
         raise NotImplementedError
 
     @property
-    def chosen(self) -> Mapping[str, Any] | None:
+    def selected(self) -> Mapping[str, Any] | None:
         """The one under the cursor."""
         lane = self.focused if isinstance(self.focused, CardColumn) else None
-        keys = {str(told["id"]): told for _, cards in self._lanes for told in cards}
+        keys = {str(data["id"]): data for _, cards in self._lanes for data in cards}
         return keys.get(lane.key) if lane else None
 
     async def load(self) -> None:
@@ -278,42 +280,42 @@ class CardBoardPage(FilteredPage):
         if len(place.children) != len(lanes):
             self._lanes = []
             await place.remove_children()
-            await place.mount_all(CardColumn(name.replace("_", " "), self.signs) for name, _ in lanes)
-            if self.left:
+            await place.mount_all(CardColumn(name.replace("_", " "), self.symbols) for name, _ in lanes)
+            if self.is_left:
                 return
-            self._share()
+            self._resize_columns()
         self._lanes = lanes
-        self.put()
+        self.redraw()
         if self.focused is None:
-            self.settle()
+            self.focus_list()
 
-    def resized(self) -> None:
-        super().resized()
-        self._share()
+    def after_resize(self) -> None:
+        super().after_resize()
+        self._resize_columns()
 
-    def _share(self) -> None:
+    def _resize_columns(self) -> None:
         """Every lane gets its part of the width, and room for a card."""
         lanes = list(self.query(CardColumn))
         for lane in lanes:
             lane.styles.width = max(MIN_COLUMN_CELLS, self.size.width // len(lanes))
 
-    def put(self) -> None:
+    def redraw(self) -> None:
         shown = 0
         for lane, (_, cards) in zip(self.query(CardColumn), self._lanes, strict=False):
-            fit = [told for told in cards if self._fits(told)]
-            lane.show([(str(told["id"]), self.card(told)) for told in fit])
+            fit = [data for data in cards if self._matches_filter(data)]
+            lane.show([(str(data["id"]), self.card(data)) for data in fit])
             shown += len(cards)
         lacking = self.query_one("#lacking", Static)
         lacking.update(self.empty)
         lacking.display = not shown
 
-    def _fits(self, told: Mapping[str, Any]) -> bool:
+    def _matches_filter(self, data: Mapping[str, Any]) -> bool:
         known = " ".join(
-            str(told.get(name) or "") for name in ("id", "title", "status", "assignee", "specId", "reason")
+            str(data.get(name) or "") for name in ("id", "title", "status", "assignee", "specId", "reason")
         )
-        return all(word in known.casefold() for word in self.words.casefold().split())
+        return all(word in known.casefold() for word in self.filter_text.casefold().split())
 
-    def settle(self) -> None:
+    def focus_list(self) -> None:
         """To the first lane that has something."""
         lanes = list(self.query(CardColumn))
         if lanes:
@@ -333,17 +335,17 @@ class BoardPage(CardBoardPage):
 
     @property
     def run(self) -> str:
-        return str((self.chosen or {}).get("run") or "")
+        return str((self.selected or {}).get("run") or "")
 
     async def read(self) -> list[tuple[str, list[Any]]]:
-        told = await self.aside(self.board.tasks)
-        return [(lane["name"], lane["tasks"]) for lane in told["lanes"]]
+        data = await self.in_thread(self.read_model.tasks)
+        return [(lane["name"], lane["tasks"]) for lane in data["lanes"]]
 
-    def card(self, told: Mapping[str, Any]) -> list[Text]:
-        return task_card(told, self.signs)
+    def card(self, data: Mapping[str, Any]) -> list[Text]:
+        return task_card(data, self.symbols)
 
     def on_card_column_chosen(self, event: CardColumn.Chosen) -> None:
-        self.app.push_screen(TaskPage(self.outlook, event.key))
+        self.app.push_screen(TaskPage(self.context, event.key))
 
 
 class StoriesPage(CardBoardPage):
@@ -351,8 +353,8 @@ class StoriesPage(CardBoardPage):
 
     empty = " this run has no stories"
 
-    def __init__(self, outlook: DashboardContext, run: str) -> None:
-        super().__init__(outlook)
+    def __init__(self, context: DashboardContext, run: str) -> None:
+        super().__init__(context)
         self._run = run
 
     @property
@@ -361,14 +363,14 @@ class StoriesPage(CardBoardPage):
 
     @property
     def path(self) -> str:
-        return f"{self._run} {self.signs.at} stories"
+        return f"{self._run} {self.symbols.at} stories"
 
     async def read(self) -> list[tuple[str, list[Any]]]:
-        told = await self.aside(self.board.stories, self._run)
-        return [(lane["name"], lane["stories"]) for lane in told["lanes"]]
+        data = await self.in_thread(self.read_model.stories, self._run)
+        return [(lane["name"], lane["stories"]) for lane in data["lanes"]]
 
-    def card(self, told: Mapping[str, Any]) -> list[Text]:
-        return story_card(told, self.signs)
+    def card(self, data: Mapping[str, Any]) -> list[Text]:
+        return story_card(data, self.symbols)
 
     def on_card_column_chosen(self, event: CardColumn.Chosen) -> None:
-        self.app.push_screen(StoryPage(self.outlook, self._run, event.key))
+        self.app.push_screen(StoryPage(self.context, self._run, event.key))

@@ -22,24 +22,24 @@ ACTIVITY_SUFFIXES = (".turn", ".log", ".ndjson")  # what a command leaves while 
 
 
 def describe_takeover(project: Project, run: str, state: State) -> str:
-    """Where a run stands that nobody has, and what becomes of that, in one sentence for whoever takes it up."""
+    """The phase in which a dead harness left a run, and what resuming does about it: one sentence."""
     what, now, _ = _describe_phase(project, run, state)
     return f"{what}; {now}" if now else what
 
 
 def describe_interruption(project: Project, run: str, state: State) -> str:
-    """The same for whoever only looks: nothing becomes of it yet."""
+    """The phase in which a dead harness left a run, and what is there until it is resumed."""
     what, _, still = _describe_phase(project, run, state)
     return f"{what}; {still}" if still else what
 
 
 def find_orphaned_processes(run: str) -> tuple[int, ...]:
-    """Processes of a run that nobody owns any more, because harness and keeper are dead; found by their mark."""
+    """Live processes of a run whose harness and keeper are dead, found by the mark in their environment."""
     return tuple(sorted(find_marked_processes(f"{run}/")))
 
 
 def _describe_phase(project: Project, run: str, state: State) -> tuple[str, str, str]:
-    """What is found, what becomes of it now, and how it lies until then."""
+    """The phase, what resuming does now, and the state until then."""
     died, number, later = "its harness died", state.iteration, "that is finished when it is taken up"
     match state.phase:
         case RunOver(Aborted() as outcome):
@@ -53,12 +53,12 @@ def _describe_phase(project: Project, run: str, state: State) -> tuple[str, str,
             return f"{died} while the agent was at iteration {number}", *_describe_turn(project, run, name)
         case TurnFinished():
             return f"{died} before the work of iteration {number} was saved", "it is saved now", "it lies in the tree"
-        case Checking() | IterationJudged() if SCM_STEP in state.begun:
+        case Checking() | IterationJudged() if SCM_STEP in state.open_steps:
             return f"{died} while the work of iteration {number} was committed", "that is finished", later
         case _ if state.hooks.open:
             return f"{died} while {state.hooks.open[0]} ran", "that is finished", later
-        case Checking() if state.begun:
-            return f"{died} while {state.begun[0]} looked at iteration {number}", "that is finished", later
+        case Checking() if state.open_steps:
+            return f"{died} while {state.open_steps[0]} looked at iteration {number}", "that is finished", later
         case _ if state.paused:
             return f"{died} while it rested before iteration {number}", "", ""
         case _:
@@ -77,17 +77,17 @@ def _describe_turn(project: Project, run: str, name: str) -> tuple[str, str]:
 
 
 def turn_end_ns(project: Project, run: str, state: State) -> int:
-    """When the agent's call ended whose work was not saved when the harness died, by the clock that stamps files.
+    """When the agent's call ended whose work was not saved, by the clock that stamps files.
 
-    0 where none was, or it still runs, or was cut off: then nobody can tell what it changed from what others did.
-    Where a commit's message is no agent's to say, it is the commit itself, which changes no file once it began.
+    0 where there was none, or it still runs, or was cut off: its changes cannot be told from those of others then.
+    Where no agent writes the commit message, it is the commit itself, which changes no file once it began.
     """
     if isinstance(state.phase, TurnRunning | TurnFinished):
         name = turn_file_name(f"agent_{state.iteration:03d}", state.turn)
-    elif SCM_STEP in state.begun and state.job.stage.commit:
+    elif SCM_STEP in state.open_steps and state.job.stage.commit:
         file = turn_file_path(project, run, f"scm_{state.iteration:03d}_commit")
         return os.stat(file).st_mtime_ns if turn_journal.read_turn_file(file).began else 0
-    elif SCM_STEP in state.begun:
+    elif SCM_STEP in state.open_steps:
         name = f"scm_{state.iteration:03d}"
     else:
         return 0
@@ -97,14 +97,14 @@ def turn_end_ns(project: Project, run: str, state: State) -> int:
 
 
 def idle_since_ns(project: Project, runs: Iterable[str]) -> int:
-    """Since when nothing of these runs was at work, by the clock that stamps files: their newest file tells."""
+    """When these runs were last active, by the clock that stamps files: the time of their newest file."""
     folders = (os.path.join(project.store, "runs", run) for run in runs)
     files = (os.path.join(folder, name) for folder in folders if os.path.isdir(folder) for name in os.listdir(folder))
     return max((os.lstat(file).st_mtime_ns for file in files if file.endswith(ACTIVITY_SUFFIXES)), default=0)
 
 
 def active_seconds(project: Project, run: str, stamped: tuple[tuple[float, Record], ...], now_s: float) -> float:
-    """How long a run has been at work: while nobody was there only as long as something of it ran."""
+    """How long a run has been active; without a harness, only while something of it ran."""
     known_s = since_s = last_s = rests_s = 0.0
     ended = False
     for at, record in stamped:
@@ -128,12 +128,12 @@ def active_seconds(project: Project, run: str, stamped: tuple[tuple[float, Recor
 
 
 def last_active_s(project: Project, run: str, told_s: float) -> float:
-    """When a run that nobody is at was last at work: a command outlives its harness, and the last record."""
+    """When a run without a harness was last active: a command may outlive its harness and the last record."""
     return max(told_s, _ran_until(project, run, told_s))
 
 
 def _ran_until(project: Project, run: str, now_s: float) -> float:
-    """When the last command of a run ended, or was last heard of; now, where it is at work; 0 where there was none."""
+    """When the last command of a run ended or last wrote something; now, where it runs; 0 where there was none."""
     from ralphproof.store.run_state import find_live_turn, list_turn_files
 
     if find_live_turn(project, run):

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from ralphproof.views.timeline import TimelineIteration
 
 
-# What a run did on each of its stories, as its record tells it: how often, at what cost, and with what verdicts.
+# The work on each story, from the records.
 
 
 @value
 class StoryWork:
-    """One story: what it asks for, its iterations, what they cost, and each verification."""
+    """The work on one story: acceptance criteria, iterations, cost and verifications."""
 
     criteria: tuple[str, ...] = ()
     iterations: int = 0
@@ -50,7 +50,7 @@ def work_by_story(ledger: SqliteLedger, project: Project, row: RunRow, followed:
         if span.job is not None:
             task = span.job.task
             known = made.get(task.id) or StoryWork(tuple(map(project.mask, task.acceptance)))
-            spend = known.spend.beside(iteration_spend(span))
+            spend = known.spend.plus(iteration_spend(span))
             made[task.id] = replace(known, iterations=known.iterations + 1, spend=spend)
     for passage in list_task_iterations(ledger, (row.id,)):
         if passage.task in made:
@@ -60,17 +60,17 @@ def work_by_story(ledger: SqliteLedger, project: Project, row: RunRow, followed:
 
 
 def iteration_spend(span: TimelineIteration) -> Spend:
-    """What an iteration has cost: its turns, its judges, and the call for a commit's message."""
+    """The cost of an iteration: its turns, its judges, and the call for a commit message."""
     spend = Spend()
     for leg in span.legs:  # one that goes on has cost something, nobody knows what
-        spend = spend.plus(leg.reply) if leg.reply else spend.beside(Spend(unpriced=1))
+        spend = spend.plus_turn(leg.reply) if leg.reply else spend.plus(Spend(unpriced=1))
     for one in span.checks:
         if one.finding and one.finding.spent:
-            spend = spend.beside(Spend.of(one.finding.spent))
-    return spend.plus(span.kept.reply) if span.kept and span.kept.reply else spend
+            spend = spend.plus(Spend.of(one.finding.spent))
+    return spend.plus_turn(span.kept.reply) if span.kept and span.kept.reply else spend
 
 
-# Tasks and stories by where they stand, as the lanes of a board.
+# Lanes.
 
 
 TODO_LANE, DONE_LANE = "todo", "done"
@@ -82,14 +82,14 @@ STORY_LANES = {
 
 
 def task_lane(view: TaskView) -> str:
-    """Where a task stands: in the stage that it is at, or was when it stopped; else before or behind all of them."""
+    """The lane of a task: its stage, also where it stopped; else before or behind all stages."""
     if view.status in (DONE, CANCELLED):
         return DONE_LANE
     return view.stage if view.stage in PIPELINE_STAGES else TODO_LANE
 
 
 def task_lanes(views: tuple[TaskView, ...]) -> list[Json]:
-    """Every task in its lane, those at work first, then by priority."""
+    """Every task in its lane, active ones first, then by priority."""
     cards: dict[str, list[Json]] = {lane: [] for lane in LANES}
     for view in sorted(views, key=lambda one: (one.status != WORKING, one.priority, one.id)):
         lane = task_lane(view)

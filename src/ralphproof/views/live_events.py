@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
-# One look at a turn as it is now, as if it were a sandbox that runs it.
+# Reading a turn's log without following it.
 
 
 class TurnLogReader:
-    """Runs nothing, and waits for nothing: hands on all that a turn has said so far.
+    """A sandbox that runs nothing: it hands on all output of a turn so far, and does not wait.
 
-    `unfinished` is called behind it where more may come: what is left of a line is none yet.
+    `unfinished` is called at the end where more may come: the rest of a line is no line yet.
     """
 
     name = "glance"
@@ -47,7 +47,7 @@ class TurnLogReader:
         self._unfinished = unfinished
 
     def run(self, command: Command, watch: CommandWatcher) -> Exit:
-        """Read to the end of what there is."""
+        """Read all output that is there."""
         past, view = turn_journal.read_turn_file(command.turn_file), TurnOutput(command, watch, LOG_SIZES)
         if past.result is not None:
             return view.finish(past.result)
@@ -58,7 +58,7 @@ class TurnLogReader:
         return Exit(None, why="stopped")
 
 
-# What the agent of a run says and does, overheard from outside: live, and once more of a turn that has ended.
+# Events, live and of finished turns.
 
 
 POLL_S = 0.2  # between two looks at the record
@@ -70,7 +70,9 @@ MAX_TEXT_CHARS = 4000  # of one text
 
 @value
 class EventBatch:
-    """Some events of one turn, in order. `first` is the number of the first of them, `dropped` how many went before."""
+    """Events of one turn, in order. `first` is the number of the first, `dropped` how many came before and are not
+    sent.
+    """
 
     turn: str
     first: int
@@ -121,7 +123,7 @@ class EventBatcher:
 
 
 def event_json(event: Event, number: int, mask: Callable[[str], str]) -> dict[str, Json]:
-    """One event as programs read it, its texts cut and masked."""
+    """One event for programs, its texts truncated and masked."""
     fields = {name: _truncate(item, mask) for name, item in published_fields(event).items()}
     return {"n": number, "type": type(event).__name__.lower(), **fields}
 
@@ -142,7 +144,7 @@ def replay_turn(project: Project, run: str, turn: str, agent: str, batcher: Even
     """Hand the output of a turn to a batcher, as the agent's own adapter reads it; raises RalphError."""
     file = turn_file_path(project, run, turn)
     turn_input = TurnInput(
-        "", os.devnull, os.path.dirname(file), (), file.removesuffix(".turn"), file, "", 0.0, taken_up=True
+        "", os.devnull, os.path.dirname(file), (), file.removesuffix(".turn"), file, "", 0.0, adopt=True
     )  # fmt: skip
     transcript_reader(agent).take_turn(turn_input, through, batcher)
 
@@ -158,9 +160,9 @@ def turn_activity(project: Project, run: str, turn: str, agent: str, most: int =
 
 
 class LiveEvents:
-    """Follows the agent of one run in a thread of its own, from turn to turn, while somebody wants to hear.
+    """Follows the agent of one run from turn to turn, in its own thread.
 
-    Whatever happens here, nothing of it reaches the run: files are read, no lock is taken.
+    It only reads files and takes no lock: nothing that happens here reaches the run.
     """
 
     def __init__(self, project: Project, run: str, send: Callable[[EventBatch], None]) -> None:
@@ -169,15 +171,17 @@ class LiveEvents:
         self._thread = threading.Thread(target=self._follow, name=f"overhears {run}", daemon=True)
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Hear no more; the thread ends by itself within a moment."""
+        """Stop; the thread ends within a moment."""
         self._stopped.set()
 
     def _follow(self) -> None:
-        """Where the record cannot be read, begin anew a moment later: what was heard has its number, and is known."""
+        """Where the records cannot be read, start again a moment later. Events have numbers: receivers know repeated
+        ones.
+        """
         while not self._stopped.is_set():
             try:
                 ledger = self._project.ledger()
@@ -194,7 +198,7 @@ class LiveEvents:
             records = ledger.queries.records_since(self._run, seq)
             for number, _, record in records:
                 seq, state = number, state.after(record)
-            if state.turning and followed != (turn := (state.iteration, state.turn)):
+            if state.turn_running and followed != (turn := (state.iteration, state.turn)):
                 self._follow_turn(ledger, state)
                 followed = turn
             self._stopped.wait(0.0 if records else POLL_S)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
-# What a command of a run printed, read in pieces: a log of any size, finished or growing, as text for people.
+# Reading logs in chunks.
 
 
 READ_BYTES = 1 << 18
@@ -45,7 +45,7 @@ MAX_LINE_BYTES = 1 << 20  # a longer line is shown in parts
 
 
 def read_finished_log(path: str, start: int = 0) -> Iterator[bytes]:
-    """A finished log from `start` to its end, piece by piece."""
+    """A finished log from `start` to its end, in chunks."""
     file = open_log(path)
     if file < 0:
         return
@@ -67,11 +67,11 @@ class GrowingLog:
         self._tail = LogReader(path, LOG_SIZES)
 
     def more(self) -> Iterator[bytes]:
-        """What has come since it was last asked."""
+        """What was written since the last call."""
         return self._tail.read_new()
 
     def rest(self) -> Iterator[bytes]:
-        """What is left now that the command has ended, and its log has been put together."""
+        """The rest, once the command has ended and its log was assembled."""
         from ralphproof.process.turn_journal import read_turn_file
 
         if self._tail.offset <= LOG_SIZES[0]:  # up to there the file and the stream are the same
@@ -84,13 +84,13 @@ class GrowingLog:
 
 
 class LineSplitter:
-    """Pieces of a stream as whole lines; a line longer than the bound comes in parts."""
+    """Splits a stream into lines; a line longer than the limit comes in parts."""
 
     def __init__(self) -> None:
         self._part = b""
 
     def feed(self, piece: bytes) -> Iterator[str]:
-        """The lines that this piece completes, with their newlines."""
+        """The lines that this chunk completes, with their newlines."""
         *lines, self._part = (self._part + piece).split(b"\n")
         for line in lines:
             yield _decode_line(line) + "\n"
@@ -110,7 +110,7 @@ def _decode_line(line: bytes) -> str:
 
 
 def format_scripted_event(line: str) -> str:
-    """A line of the scripted agent's log as people read it: what it said and did; other lines stay as they are."""
+    """A line of the scripted agent's log for people: what it said and did; other lines stay as they are."""
     import json
 
     from ralphproof.base.value import unpack
@@ -131,9 +131,8 @@ def format_scripted_event(line: str) -> str:
             return "" if isinstance(event, Event) else line
 
 
-# Where the bytes of a log lie: in one file, and while it is written in several.
-#
-# They are counted as they were printed, so each keeps its number when the log is put together at its end.
+# Where the bytes of a log are: in one file, and while it is written in several. Offsets count the bytes as they were
+# printed, so each keeps its offset when the log is assembled.
 
 
 @value
@@ -148,7 +147,7 @@ class LogSegment:
 
 @value
 class LogLayout:
-    """All stretches of a log, in order. While it is put together only its head can be read: the rest is `coming`."""
+    """All segments of a log, in order. While it is being assembled only its head can be read: then it is `coming`."""
 
     stretches: tuple[LogSegment, ...] = ()
     coming: bool = False
@@ -158,17 +157,17 @@ class LogLayout:
         return self.stretches[-1].end if self.stretches else 0
 
     def dropped_at(self, place: int) -> LogSegment | None:
-        """What was dropped where this byte was."""
+        """The dropped segment at this offset, if any."""
         return next((one for one in self.stretches if not one.path and one.start <= place < one.end), None)
 
     def bounds(self, place: int) -> tuple[int, int]:
-        """From where to where everything is there around this byte."""
+        """The range around this offset in which nothing was dropped."""
         gaps = [one for one in self.stretches if not one.path]
         low = max((one.end for one in gaps if one.end <= place), default=0)
         return low, min((one.start for one in gaps if one.start >= place), default=self.size)
 
     def read(self, low: int, high: int) -> bytes:
-        """These bytes, of which none was dropped; fewer where a file went at this moment."""
+        """The bytes of a range without dropped ones; fewer where a file was removed at this moment."""
         data = b""
         for one in self.stretches:
             if one.path and one.end > low + len(data) and low + len(data) < high:
@@ -178,7 +177,7 @@ class LogLayout:
 
 
 def locate_log(path: str, live: bool, sizes: tuple[int, int, int] = LOG_SIZES) -> LogLayout | None:
-    """Where a log lies; None where there is none."""
+    """The layout of a log; None where there is none."""
     file = open_log(path) if path else -1
     if file < 0:
         return None
@@ -198,7 +197,7 @@ def locate_log(path: str, live: bool, sizes: tuple[int, int, int] = LOG_SIZES) -
 
 
 def _locate_growing_log(path: str, size: int, sizes: tuple[int, int, int]) -> LogLayout:
-    """A log that is longer than its head: what follows is in segments, of which the first may be gone."""
+    """A log that is longer than its head: the rest is in segments, the first of which may be gone."""
     head, each, _ = sizes
     found = [LogSegment(0, head, path)]
     if size > head:
@@ -228,7 +227,7 @@ def _read_file(path: str, at: int, most: int) -> bytes:
         os.close(file)
 
 
-# A piece of a log: where it begins and ends so that no letter is cut in two, and no secret is told by halves.
+# Chunks of a log that cut no character and no secret.
 
 
 MASK_MARGIN_BYTES = 64 * 1024  # that are read on both sides of a piece, so that a secret which it cuts is known as one
@@ -236,7 +235,7 @@ MASK_MARGIN_BYTES = 64 * 1024  # that are read on both sides of a piece, so that
 
 @value
 class LogChunk:
-    """What a log says from one byte to another, and how many it has."""
+    """A chunk of a log from one offset to another, and the size of the log."""
 
     offset: int
     next: int
@@ -248,9 +247,9 @@ class LogChunk:
 def read_log_chunk(
     path: str, offset: int | None, most: int, live: bool, secrets: tuple[str, ...], sizes: tuple[int, int, int] = LOG_SIZES
 ) -> LogChunk:  # fmt: skip
-    """The end of a log, or a piece from `offset` on; what was dropped is one line, and belongs to what follows it.
+    """The end of a log, or a chunk from `offset` on; a dropped range is one line at the start of what follows it.
 
-    Of one that grows, half a letter waits for its other half, and what may become a secret for what follows.
+    Of a growing log, half a character and what may become a secret are held back until more comes.
     """
     log = locate_log(path, live, sizes) or LogLayout()
     size = log.size
@@ -266,7 +265,7 @@ def read_log_chunk(
 
 
 def _read_range(log: LogLayout, start: int, end: int, live: bool, secrets: tuple[str, ...]) -> LogChunk:
-    """What is there between two places, up to where something was dropped."""
+    """A range, up to where something was dropped."""
     size, (first, after) = log.size, log.bounds(start)
     end = min(end, after)
     low, high = max(first, start - MASK_MARGIN_BYTES), min(end + MASK_MARGIN_BYTES, after)
@@ -282,7 +281,7 @@ def _read_range(log: LogLayout, start: int, end: int, live: bool, secrets: tuple
 
 
 def _mask_range(data: bytes, begin: int, end: int, hidden: list[tuple[int, int]]) -> str:
-    """These bytes without secrets. One that they begin in was told of by the piece before."""
+    """A range without secrets. A secret that began before it was masked in the chunk before."""
     told: list[bytes] = []
     at = begin
     for first, after in hidden:
@@ -293,7 +292,7 @@ def _mask_range(data: bytes, begin: int, end: int, hidden: list[tuple[int, int]]
 
 
 def _align_to_characters(data: bytes, begin: int, end: int, live: bool) -> tuple[int, int]:
-    """The same with whole letters alone: one that it begins in is left out, one that it ends in too."""
+    """The range without characters that its ends cut."""
     if _character_start(data, begin, unfinished=False) < begin:
         while begin < len(data) and _is_continuation_byte(data, begin):
             begin += 1
@@ -306,9 +305,9 @@ def _align_to_characters(data: bytes, begin: int, end: int, live: bool) -> tuple
 
 
 def _character_start(data: bytes, place: int, *, unfinished: bool) -> int:
-    """Where the letter begins in whose middle a place is, else the place itself.
+    """Where the character begins that an offset cuts, else the offset.
 
-    At the end of the data nobody knows whether the last letter goes on: it does where it may be unfinished.
+    At the end of the data it is unknown whether the last character is complete: not where it may be `unfinished`.
     """
     if not (_is_continuation_byte(data, place) if place < len(data) else unfinished):
         return place
@@ -326,7 +325,7 @@ def _character_length(first: int) -> int:
     return 4 if first >= 0xF0 else 3 if first >= 0xE0 else 2 if first >= 0xC0 else 1
 
 
-# What commands of a run printed, as parts of files: named by their commands, never by a path.
+# Logs for programs, named by their commands and never by a path.
 
 
 OUT_PART, STDERR_PART, PROMPT_PART = "out", "stderr", "prompt"
@@ -335,7 +334,7 @@ AGENT_KINDS = ("agent", "judge", "scm")
 
 
 def logs_json(project: Project, row: RunRow) -> list[Json]:
-    """Every command of a run in the order in which they ran, and how much there is of it."""
+    """Every command of a run in order, with the sizes of its logs."""
     return [_log_entry(project, row, log) for log in list_command_logs(project, row.id)]
 
 
@@ -352,7 +351,7 @@ def _log_entry(project: Project, row: RunRow, log: CommandLog) -> dict[str, Json
 def log_json(
     project: Project, row: RunRow, name: str, part: str, offset: int | None, most: int
 ) -> dict[str, Json]:  # fmt: skip
-    """A piece of what one command printed: the end of it, or from `offset` on. Only names of the list are known."""
+    """A chunk of one command's log: its end, or from `offset` on. Only names of the list are accepted."""
     refuse_collected_run(project, row.id)
     log = next((one for one in list_command_logs(project, row.id) if one.name == name), None)
     if log is None or part not in (OUT_PART, STDERR_PART, PROMPT_PART):
@@ -371,7 +370,7 @@ def _is_live(log: CommandLog) -> bool:
 
 
 def _part_path(project: Project, row: RunRow, log: CommandLog, part: str) -> str:
-    """The file of a part, beside the ledger: its copy in the project is where agents write. Empty where none is."""
+    """The file of a part in the store: the copy in the project can be written by agents. Empty where there is none."""
     if part == PROMPT_PART:
         return (
             os.path.join(project.store, "runs", row.id, f"{prompt_file_name(log)}.asked")
@@ -384,7 +383,7 @@ def _part_path(project: Project, row: RunRow, log: CommandLog, part: str) -> str
 
 
 def prompt_file_name(log: CommandLog) -> str:
-    """The name of the file that has the prompt of a call."""
+    """The name of the file with the prompt of a call."""
     match log.kind:
         case "scm":
             return f"{log.name}_prompt"

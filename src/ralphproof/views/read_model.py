@@ -33,7 +33,7 @@ MAX_DIFF_BYTES = 1 << 20
 
 @value
 class ReadModelVersion:
-    """What tells whether anything has changed: equal marks, equal sights. `seq` is the number of the last record."""
+    """The version of a read model: equal versions, equal content. `seq` is the number of the last record."""
 
     seq: int
     tasks: int
@@ -50,7 +50,7 @@ class ReadModel:
         self._list = RunList(project, self._following)
 
     def moment(self) -> ReadModelVersion:
-        """What changes whenever something does; cheap, however much there is."""
+        """The current version; cheap, whatever the size of the ledger."""
 
         def look(ledger: SqliteLedger) -> ReadModelVersion:
             standings = self._list.standings(ledger)
@@ -59,7 +59,7 @@ class ReadModel:
         return self._alone(look)
 
     def runs(self, limit: int = 200, before: str = "") -> dict[str, Json]:
-        """The newest runs, or those that began before this one, each in a line; the newest first."""
+        """The newest runs, or those that began before this one, the newest first."""
 
         def look(ledger: SqliteLedger) -> dict[str, Json]:
             seq = ledger.queries.last_seq()  # what comes while we look is told again
@@ -69,7 +69,7 @@ class ReadModel:
         return self._alone(look)
 
     def run(self, run: str, after: int = 0) -> dict[str, Json]:
-        """All about a run; of its iterations those that were touched after the record of this number."""
+        """The details of a run, with the iterations that changed after the record of this number."""
         from ralphproof.views.run_detail import run_detail_json
         from ralphproof.views.run_status import RunStatus
 
@@ -83,7 +83,7 @@ class ReadModel:
         return self._alone(look)
 
     def find(self, name: str) -> str:
-        """The run that a user means by its id, a beginning of it, or `latest`; raises Refused where there is none."""
+        """The id of a run by its id, a unique beginning, or `latest`; raises Refused where there is none."""
         return self._read(lambda ledger: name if ledger.row(name) else find_run(ledger, name).id)
 
     def last_of(self, run: str) -> int:
@@ -91,7 +91,7 @@ class ReadModel:
         return self._read(lambda ledger: ledger.queries.last_seq_of(run))
 
     def activity(self, run: str, turn: str, most: int = 500) -> dict[str, Json]:
-        """What an agent said and did in one turn: the last of it."""
+        """The last events of one turn."""
         from ralphproof.views.live_events import turn_activity
 
         agent = self._read(lambda ledger: self._agent_of(ledger, self._row(ledger, run).id, turn))
@@ -99,7 +99,7 @@ class ReadModel:
         return {"run": run, "turn": turn, "dropped": heard.dropped, "events": [*heard.events]}
 
     def logs(self, run: str) -> dict[str, Json]:
-        """Which commands of a run left logs, and how large they are."""
+        """The logs of a run with their sizes."""
         from ralphproof.views.logs import logs_json
 
         row = self._read(lambda ledger: self._row(ledger, run))
@@ -108,14 +108,14 @@ class ReadModel:
     def log(
         self, run: str, name: str, part: str = "out", offset: int | None = None, most: int = 65536
     ) -> dict[str, Json]:  # fmt: skip
-        """A piece of one log: its end, or from `offset` on."""
+        """A chunk of one log: its end, or from `offset` on."""
         from ralphproof.views.logs import log_json
 
         row = self._read(lambda ledger: self._row(ledger, run))
         return {"run": run, **log_json(self.project, row, name, part, offset, most)}
 
     def diff(self, run: str, iteration: int | None = None, most: int = MAX_DIFF_BYTES) -> dict[str, Json]:
-        """What a run changed, or one iteration of it; a long patch is cut."""
+        """The patch of a run or of one iteration, truncated where it is long."""
         from ralphproof.views.snapshots import diff_json
 
         row, records = self._read(lambda ledger: (self._row(ledger, run), ledger.records(run)))
@@ -123,7 +123,7 @@ class ReadModel:
             return diff_json(self.project, row, records, iteration, most)
 
     def tasks(self) -> dict[str, Json]:
-        """Every task, in the lanes of its stages."""
+        """All tasks, by lane."""
         from ralphproof.views.lanes import task_lanes
         from ralphproof.views.tasks import list_task_views
 
@@ -133,7 +133,7 @@ class ReadModel:
         return self._read(look)
 
     def task(self, id: str) -> dict[str, Json]:
-        """All about one task; raises Refused where there is none of this id."""
+        """The details of one task; raises NotThere where there is none."""
         from ralphproof.views.task_detail import load_task_detail
 
         def look(ledger: SqliteLedger) -> dict[str, Json]:
@@ -145,7 +145,7 @@ class ReadModel:
         return self._read(look)
 
     def stories(self, run: str) -> dict[str, Json]:
-        """The stories of a run in the lanes of their states; empty ones for a run of another kind."""
+        """The stories of a run, by lane; empty lanes for a run without stories."""
         from ralphproof.stories.workflow import story_reviews
         from ralphproof.views.lanes import story_lanes, work_by_story
 
@@ -162,7 +162,7 @@ class ReadModel:
         return self._alone(look)
 
     def spent_today(self) -> Spend | None:
-        """What all runs of this user cost in this UTC day; None where that is not known."""
+        """The cost of all runs of this user in the current UTC day; None where it is unknown."""
         from ralphproof.store.spend import spend_on_day
 
         return spend_on_day(self.project.state_dir, utc_day(time.time()))
@@ -175,7 +175,7 @@ class ReadModel:
             ledger.close()
 
     def _alone(self, look: Callable[[SqliteLedger], T]) -> T:
-        """For what keeps in mind what it has read: one at a time. Nothing that may take long belongs here."""
+        """Read with the lock, for what caches. Nothing that may take long belongs here."""
 
         def guarded(ledger: SqliteLedger) -> T:
             with self._guard:
@@ -190,7 +190,7 @@ class ReadModel:
         return row
 
     def _following(self, ledger: SqliteLedger, run: str) -> RunHistory:
-        """A run's records, read as far as they go; those that nobody has asked for lately are forgotten."""
+        """The history of a run, up to date. Histories that were not used lately are dropped from the cache."""
         followed = self._followed.pop(run, None) or RunHistory(run)
         self._followed[run] = followed
         while len(self._followed) > MAX_CACHED_RUNS:
@@ -199,7 +199,7 @@ class ReadModel:
         return followed
 
     def _agent_of(self, ledger: SqliteLedger, run: str, turn: str) -> str:
-        """Whose turn it was, by the name of its files; raises Refused for a turn that there was not."""
+        """The agent of a turn, by the name of its files; raises NotThere where there was no such turn."""
         from ralphproof.engine.iteration import turn_file_name
 
         for record in ledger.records_of_kind(run, "TurnBegan"):

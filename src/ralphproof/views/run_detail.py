@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from ralphproof.views.timeline import TimelineNote
 
 
-# One iteration as programs read it, finished or not. Whatever strangers wrote in it is bounded and masked.
+# One iteration as JSON. Text of any origin in it is limited and masked.
 
 
 MAX_FILES, MAX_TESTS, MAX_LINES, MAX_CHARS = 200, 50, 50, 1000  # that are told of one iteration
 
 
 def iteration_json(span: TimelineIteration) -> dict[str, Json]:
-    """Everything that is known of it."""
+    """An iteration, finished or not."""
     job, saved = span.job, span.saved
     change, heard = (saved.change, saved.heard) if saved else (None, None)
-    paths = change.own if change else ()
+    paths = change.agent_paths if change else ()
     uncounted: tuple[str, ...] = heard.uncounted if heard else ()
     notices = [line[:MAX_CHARS] for line in _iteration_notices(span)][:MAX_LINES]
     return {
@@ -56,7 +56,7 @@ def iteration_json(span: TimelineIteration) -> dict[str, Json]:
 
 
 def check_json(asked: TimelineCheck) -> dict[str, Json]:
-    """One check: what it said, or that it is at work."""
+    """A check: its result, or that it runs."""
     found = asked.finding
     if found is None:
         return {
@@ -75,7 +75,7 @@ def check_json(asked: TimelineCheck) -> dict[str, Json]:
 
 
 def count_failing(span: TimelineIteration) -> int | None:
-    """How many tests failed, where they can be read, else how many checks did; None where nothing was asked."""
+    """How many tests failed, where they were counted, else how many checks; None where no check ran."""
     found = [one.finding for one in span.checks if one.finding]
     if not found:
         return None
@@ -83,7 +83,7 @@ def count_failing(span: TimelineIteration) -> int | None:
 
 
 def _log_name(path: str) -> str:
-    """The name under which the log of a check is asked for; empty where it has none."""
+    """The name of a check's log; empty where it has none."""
     return path.rpartition("/")[2].removesuffix(".log").removesuffix(".ndjson")
 
 
@@ -160,7 +160,7 @@ def _commit_json(kept: told.ScmEnded | None) -> Json:
     return {"id": kept.committed.commit, "message": kept.message[:MAX_CHARS], "error": kept.committed.error}
 
 
-# All about one run, for programs that show it: how it stands, its limits, and its iterations.
+# One run as JSON.
 
 
 LIMIT_UNITS = {"iterations": "count", "cost": "usd", "day's cost": "usd", "tokens": "tokens", "time": "seconds"}
@@ -169,7 +169,7 @@ LIMIT_UNITS = {"iterations": "count", "cost": "usd", "day's cost": "usd", "token
 def run_detail_json(
     ledger: SqliteLedger, stance: RunStatus, followed: RunHistory, project: Project, after: int, today: Spend | None
 ) -> dict[str, Json]:
-    """Everything that is known. Of the iterations, those that were touched after the record of this number."""
+    """Everything about a run, with the iterations that changed after the record of this number."""
     account, timeline = stance.account, followed.timeline
     phase, now_s = account.state.phase, time.time()
     over = phase.outcome if isinstance(phase, RunOver) else None
@@ -191,7 +191,7 @@ def run_detail_json(
 
 
 def _iterations_since(followed: RunHistory, after: int, until_s: float | None) -> list[TimelineIteration]:
-    """The iterations that have changed since; one that nobody is at any more ended when the run was last at work."""
+    """The iterations that changed. The last one of a crashed run ended when the run was last active."""
     spans, pace, changed = followed.timeline.spans, followed.timeline.pace, followed.timeline.touched
     last, told = (
         max(spans, default=BASELINE_NUMBER),
@@ -204,7 +204,7 @@ def _iterations_since(followed: RunHistory, after: int, until_s: float | None) -
 
 
 def _limits_json(stance: RunStatus, followed: RunHistory, today: Spend | None, until_s: float) -> list[Json]:
-    """What of each limit is used by then. One that is not known is null; what has no limit is told all the same."""
+    """How much of each limit is used by then. Unknown amounts are null; what has no limit is listed too."""
     state, facts = followed.state, stance.account.facts
     over = state.phase.outcome if isinstance(state.phase, RunOver) else None
     bill = stance.together or stance.bill

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ralphproof.views.run_records import RunHistory
 
 
-# A run in one line of a list, for programs: how it stands, what it came to, and what it cost.
+# One line of the list.
 
 
 LISTED_FACTS = ("agent", "model", "preset")
@@ -39,7 +39,7 @@ LISTED_FACTS = ("agent", "model", "preset")
 
 @value
 class RunLineState:
-    """What a line tells beside the facts of a run's beginning. What it spent is its own."""
+    """What a line says besides the facts of a run's beginning. `spend` is without child runs."""
 
     state: str
     title: str
@@ -52,7 +52,7 @@ class RunLineState:
 
 
 def ended_run_line(ledger: SqliteLedger, row: RunRow, project: Project) -> dict[str, Json]:
-    """That of a run whose last record is its end: a few records tell it, however many there are."""
+    """The line of an ended run, from a few records."""
     end, began = ledger.run_end(row.id), ledger.queries.first_record(row.id, "RunBegan")
     assert isinstance(end, RunEnded), "it has ended"
     facts = began.facts if isinstance(began, RunBegan) else {}
@@ -69,7 +69,7 @@ def ended_run_line(ledger: SqliteLedger, row: RunRow, project: Project) -> dict[
 def open_run_line(
     ledger: SqliteLedger, row: RunRow, where: str, followed: RunHistory, project: Project
 ) -> dict[str, Json]:
-    """That of a run that goes on, or lost its harness. `where` was seen before its records were read."""
+    """The line of a run that has not ended. `where` was read before its records."""
     account = followed.account
     where, phase, bill = display_state(where, account.state), account.state.phase, run_spend(project, account.state)
     over = phase.outcome if isinstance(phase, RunOver) else None
@@ -106,7 +106,7 @@ def _run_line(
 
 
 def _own_spend(ledger: SqliteLedger, run: str, outcome: Outcome) -> Spend:
-    """What a run that has ended spent itself. Its outcome counts its children too: then all its records tell it."""
+    """What an ended run spent without its child runs, which its outcome includes."""
     return build_state(ledger.records(run)).bill if ledger.children(run) else outcome.spend
 
 
@@ -115,12 +115,12 @@ def _state_after_end(end: RunEnded) -> State:
 
 
 def _name_from_facts(facts: dict[str, Json]) -> str:
-    """What a run without a prompt of its own may be called: its task, or the file that holds its prompt."""
+    """The name of a run without a prompt text: its task, or its prompt file."""
     return str(facts.get("work") or "") or str(facts.get("promptFile") or "").rpartition("/")[2]
 
 
 def _last_title(ledger: SqliteLedger, run: str) -> str:
-    """What it worked on last. The last choice of a plan that is done is nothing."""
+    """The title of its last job."""
     last = ledger.queries.last_record(run, "Picked")
     every = (last,) if isinstance(last, Picked) and isinstance(last.choice, Job) else ledger.records_of_kind(run, "Picked")
     jobs = [one.choice for one in every if isinstance(one, Picked) and isinstance(one.choice, Job)]
@@ -128,7 +128,7 @@ def _last_title(ledger: SqliteLedger, run: str) -> str:
 
 
 def _facts_with_sandbox(ledger: SqliteLedger, run: str, facts: dict[str, Json]) -> dict[str, Json]:
-    """The facts of a run with the sandbox that it had at last."""
+    """The facts of a run with its latest sandbox."""
     again = getattr(ledger.queries.last_record(run, "Resumed"), "sandbox", None)
     return facts | {"sandbox": again} if again else facts
 
@@ -140,7 +140,7 @@ def _sandbox_json(sandbox: Json) -> Json:
 
 
 def _last_check_counts(followed: RunHistory) -> tuple[int, int] | None:
-    """How many checks of the last iteration that asked any passed, and how many did not."""
+    """How many checks passed and failed in the last iteration that ran any."""
     for number in sorted(followed.timeline.spans, reverse=True):
         found = [one.finding for one in followed.timeline.spans[number].checks if one.finding]
         if found:
@@ -149,7 +149,7 @@ def _last_check_counts(followed: RunHistory) -> tuple[int, int] | None:
 
 
 def _recorded_check_counts(ledger: SqliteLedger, run: str) -> tuple[int, int] | None:
-    """The same without all its records. What was said of an earlier tree counts no more."""
+    """The same from the checks' records alone. Results for an earlier tree do not count."""
     asked = [record for record in ledger.queries.last_check_results(run) if isinstance(record, CheckEnded)]
     last = [one.finding for one in asked if (one.turn, one.round) == (asked[-1].turn, asked[-1].round)]
     return _count_findings(last) if last else None
@@ -160,14 +160,14 @@ def _count_findings(found: list[Finding]) -> tuple[int, int]:
     return passed, len(found) - passed
 
 
-# The runs of a project in lines: each is made anew only where something that it depends on has changed.
+# The list.
 
 
 MAX_CACHED_LINES = 2000
 
 
 class RunList:
-    """Who asks does so one at a time. `following` gives a run's records, read as far as they go."""
+    """The runs of a project as lines, which are cached. Not thread-safe. `following` gives the history of a run."""
 
     def __init__(self, project: Project, following: Callable[[SqliteLedger, str], RunHistory]) -> None:
         self._project, self._following = project, following
@@ -177,7 +177,7 @@ class RunList:
         self._lost: set[str] = set()  # those that did: their harness died, and only a record can change that
 
     def standings(self, ledger: SqliteLedger) -> int:
-        """A number that is another one whenever a run stands otherwise than before, without a record of its own."""
+        """A number that changes whenever the state of a run changes without a record."""
         self._catch_up(ledger)
         rows, spent = [ledger.row(run) for run in sorted(self._open)], self._spent()
         stands = tuple((row.id, run_state(ledger, row, self._project)) for row in rows if row)
@@ -186,7 +186,7 @@ class RunList:
         return hash((stands, spent, len(self._lost), ledger.queries.request_counts(), ledger.queries.run_count()))
 
     def _spent(self) -> int:
-        """A number that is another one whenever a call that is not over has cost more."""
+        """A number that changes whenever a running call has cost more."""
         if not self._open:
             return 0
         from ralphproof.store.spend import live_spend_by_run
@@ -200,7 +200,7 @@ class RunList:
         return [line for run in ledger.queries.run_page(limit, before) if (line := self._line(ledger, run, changes))]
 
     def _line(self, ledger: SqliteLedger, run: str, changes: tuple[int, int]) -> dict[str, Json] | None:
-        """That of one run; a record that cannot be read hides itself, not the others."""
+        """The line of one run; None where its records cannot be read: the other lines are shown all the same."""
         depends, line = self._lines.get(run, (None, {}))
         if depends == ENDED:
             return line
@@ -222,7 +222,7 @@ class RunList:
         return self._lines[run][1]
 
     def _catch_up(self, ledger: SqliteLedger) -> None:
-        """Forget the lines of runs that have new records, and keep in mind which have not ended."""
+        """Drop cached lines of runs with new records, and note which runs are open."""
         if self._seq < 0:
             self._open, self._seq = set(ledger.queries.open_runs()), ledger.queries.last_seq()
             return
@@ -235,7 +235,7 @@ class RunList:
             self._lines.clear()
 
     def _forget(self, ledger: SqliteLedger, run: str) -> None:
-        """The line of a run, and of those above it: they tell what it spends."""
+        """Drop the line of a run and of its parents, which include its spend."""
         seen = set[str]()
         while run and run not in seen:
             seen.add(run)

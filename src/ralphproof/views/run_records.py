@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
-# A run as its record grows.
+# Records one by one.
 
 
 class RecordTail:
-    """Reads each record of a run once, as soon as it is durable; `state` is where they have led so far."""
+    """Reads each record of a run once, as it is written; `state` is the state after them."""
 
     def __init__(self, ledger: SqliteLedger, row: RunRow) -> None:
         self._ledger, self.row, self._number = ledger, row, 0
@@ -31,7 +31,7 @@ class RecordTail:
         self.earlier = self.more()
 
     def more(self) -> tuple[Record, ...]:
-        """What has come since this was last asked."""
+        """The records since the last call."""
         found = self._ledger.queries.records_since(self.row.id, self._number)
         for number, _, record in found:
             self._number, self.last, self.state = number, record, self.state.after(record)
@@ -39,20 +39,20 @@ class RecordTail:
 
     @property
     def grown(self) -> bool:
-        """Whether there is more."""
+        """Whether there are new records."""
         return self._ledger.queries.last_seq_of(self.row.id) > self._number
 
     def standing(self, project: Project) -> str:
-        """Whether it goes on, has ended, or lost its harness. Another process may have it by now."""
+        """The run's state: running, ended, or without a harness. Another process may own it by now."""
         self.row = self._ledger.row(self.row.id) or self.row
         return run_state(self._ledger, self.row, project)
 
 
-# One run as its record grows: each record is read once, by however many look on.
+# The whole history.
 
 
 class RunHistory:
-    """What the records of a run come to so far. `seq` is the number of the last one that was read."""
+    """The state, timeline and title of a run from its records so far. `seq` is the number of the last one."""
 
     def __init__(self, run: str) -> None:
         self.run, self.seq, self.at_s = run, 0, 0.0
@@ -63,7 +63,7 @@ class RunHistory:
         self._refused = ""
 
     def catch_up(self, ledger: SqliteLedger) -> None:
-        """Read what has come since."""
+        """Read new records."""
         for seq, at_s, record in ledger.queries.records_since(self.run, self.seq):
             self.state = self.state.after(record)
             self.timeline.take(seq, at_s, record)
@@ -83,6 +83,6 @@ class RunHistory:
 
     @property
     def account(self) -> RunSummary:
-        """The same as `ralph status` tells it, but for its table."""
+        """The summary as `ralph status` shows it, without its table of iterations."""
         held = {name: self.state.labels[name] for name in ("sandbox",) if name in self.state.labels}
         return RunSummary(self.state, {**self._facts, **held}, (), self._last, self._refused)

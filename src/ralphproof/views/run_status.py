@@ -185,7 +185,7 @@ def service_retry_time(account: RunSummary, now: float) -> float | None:
     match account.state.phase:
         case JobPicked(Job()):
             services, places = account.state.services, _agent_order(account)
-            return services.ready_at(places) if services.ready(places, now) is None else None
+            return services.ready_at(places) if services.first_ready(places, now) is None else None
         case _:
             return None
 
@@ -237,8 +237,8 @@ def violation_lines(account: RunSummary) -> list[str]:
         f"{describe_iteration(item.facts.number)}: {line}"
         for item in account.passes
         for line in (
-            *phrases.describe_touched_paths(item.facts.sprung),
-            *phrases.describe_altered_checks(item.facts.altered),
+            *phrases.describe_touched_paths(item.facts.tripwires),
+            *phrases.describe_altered_checks(item.facts.altered_inputs),
             *phrases.describe_blocked_hosts(item.facts.turn.exit.blocked),
         )
     ]
@@ -250,7 +250,7 @@ def _table_row(item: IterationSummary) -> tuple[str, str, str, str, str, str]:
     counted = f"{len(report.findings) - failed} passed" + (f", {failed} failed" if failed else "")
     end = "ended" if not facts.turn.errored else "reported an error" if facts.turn.error else describe_exit(facts.turn)
     end = end if facts.turn.taken else "not asked"
-    files = str(len(facts.change.own)) if facts.change.known else "?"
+    files = str(len(facts.change.agent_paths)) if facts.change.known else "?"
     checks = counted if report.findings else "none"
     return str(facts.number), end, files, checks, describe_verdict(item.verdict), phrases.format_duration(item.seconds)
 
@@ -291,14 +291,14 @@ def _iteration_json(item: IterationSummary) -> dict[str, Json]:
         "number": facts.number,
         "agent": agent,
         "filesKnown": facts.change.known,
-        "files": list(facts.change.own),
+        "files": list(facts.change.agent_paths),
         "claim": facts.claim.word if facts.claim else None,
         "checks": _checks_json(facts.report),
         "verdict": verdict_word(item.verdict),
         "seconds": round(item.seconds, 3),
         "saved": facts.snapshot.ref,
-        "sprung": published_json(facts.sprung),
-        "altered": published_json(facts.altered),
+        "sprung": published_json(facts.tripwires),
+        "altered": published_json(facts.altered_inputs),
     }
 
 
@@ -343,7 +343,7 @@ def spend_with_children(
     from ralphproof.store.spend import spend_of_runs
 
     spent = spend_of_runs(project.state_dir, children)
-    together = own.beside(Spend(unpriced=1) if spent is None else spent)
+    together = own.plus(Spend(unpriced=1) if spent is None else spent)
     return together if together != own else None
 
 
@@ -352,7 +352,7 @@ def total_effort(ledger: SqliteLedger, project: Project, runs: tuple[str, ...]) 
     each = [_run_effort(ledger, project, run) for run in runs]
     spend = Spend()
     for _, cost in each:
-        spend = spend.beside(cost)
+        spend = spend.plus(cost)
     return sum(count for count, _ in each), spend if each else None
 
 
@@ -472,7 +472,7 @@ class RunStatus:
                 return f"run {run} lost its harness, and what it started is still at work; {self._doing}{ago}"
             case "crashed" if self.alive:
                 pids = ", ".join(map(str, self.alive))
-                who = "its agent" if self.account.state.turning else "what it started"
+                who = "its agent" if self.account.state.turn_running else "what it started"
                 return f"run {run} crashed: harness and keeper are gone, but {who} still lives (pid {pids})"
             case "crashed":
                 return f"run {run} crashed: its harness is gone, and nothing of it is at work"

@@ -57,25 +57,25 @@ class ReadApi:
     A patch may be large, and so may the log of a turn: who asks for one waits until it is their turn.
     """
 
-    def __init__(self, board: ReadModel, readers: ReaderPool, control: bool) -> None:
-        self._board, self._readers, self._control = board, readers, control
+    def __init__(self, read_model: ReadModel, readers: ReaderPool, control: bool) -> None:
+        self._read_model, self._readers, self._control = read_model, readers, control
         self._turns, self._diffs = SlowReadQueue(readers), SlowReadQueue(readers)
 
     async def runs(self, request: Request) -> Response:
         limit, before = int_parameter(request, "limit", 1, MAX_RUNS) or DEFAULT_RUNS, before_parameter(request)
-        return await self._told(lambda: {**self._board.runs(limit, before), "control": self._control})
+        return await self._respond(lambda: {**self._read_model.runs(limit, before), "control": self._control})
 
     async def run(self, request: Request) -> Response:
         after = int_parameter(request, "after", 0, MAX_INTEGER) or 0
-        return await self._of_run(request, lambda run: self._board.run(run, after))
+        return await self._of_run(request, lambda run: self._read_model.run(run, after))
 
     async def activity(self, request: Request) -> Response:
         turn, most = log_parameter(request, "turn"), int_parameter(request, "most", 1, MAX_EVENTS) or MAX_EVENTS
-        answer = self._answer(request, lambda run: _found_or_404(lambda: self._board.activity(run, turn, most)))
+        answer = self._answer(request, lambda run: _found_or_404(lambda: self._read_model.activity(run, turn, most)))
         return _json_body(await self._turns(request, answer))
 
     async def logs(self, request: Request) -> Response:
-        return await self._of_run(request, self._board.logs)
+        return await self._of_run(request, self._read_model.logs)
 
     async def log(self, request: Request) -> Response:
         name, part, offset = (
@@ -85,37 +85,37 @@ class ReadApi:
         )
         most = int_parameter(request, "most", 1, MAX_LOG_BYTES) or DEFAULT_LOG_BYTES
         return await self._of_run(
-            request, lambda run: _found_or_404(lambda: self._board.log(run, name, part, offset, most))
+            request, lambda run: _found_or_404(lambda: self._read_model.log(run, name, part, offset, most))
         )
 
     async def diff(self, request: Request) -> Response:
         iteration = int_parameter(request, "iteration", 0, MAX_ITERATIONS)
-        answer = self._answer(request, lambda run: self._board.diff(run, iteration))
+        answer = self._answer(request, lambda run: self._read_model.diff(run, iteration))
         return _json_body(await self._diffs(request, answer))
 
     async def stories(self, request: Request) -> Response:
-        return await self._of_run(request, self._board.stories)
+        return await self._of_run(request, self._read_model.stories)
 
     async def tasks(self, _: Request) -> Response:
-        return await self._told(self._board.tasks)
+        return await self._respond(self._read_model.tasks)
 
     async def task(self, request: Request) -> Response:
         wanted = task_parameter(request)
-        return await self._told(lambda: _found_or_404(lambda: self._board.task(wanted)))
+        return await self._respond(lambda: _found_or_404(lambda: self._read_model.task(wanted)))
 
     async def report(self, request: Request) -> Response:
         first, last = day_parameter(request, "from"), day_parameter(request, "to")
-        return await self._told(lambda: project_report_json(self._board.project, first, last))
+        return await self._respond(lambda: project_report_json(self._read_model.project, first, last))
 
     async def _of_run(self, request: Request, read: Read) -> Response:
         return _json_body(await self._readers(self._answer(request, read)))
 
-    async def _told(self, read: Callable[[], dict[str, Json]]) -> Response:
+    async def _respond(self, read: Callable[[], dict[str, Json]]) -> Response:
         return _json_body(await self._readers(lambda: encode_json(read())))
 
     def _answer(self, request: Request, read: Read) -> Callable[[], bytes]:
         name = run_parameter(request)
-        return lambda: encode_json(read(_found_or_404(lambda: self._board.find(name))))
+        return lambda: encode_json(read(_found_or_404(lambda: self._read_model.find(name))))
 
 
 def _json_body(body: bytes) -> Response:
@@ -136,32 +136,32 @@ def _found_or_404(read: Callable[[], T]) -> T:
 class ControlApi:
     """Each wish is one call of the helm, which answers with one sentence."""
 
-    def __init__(self, board: ReadModel, helm: RunControl, readers: ReaderPool) -> None:
-        self._board, self._helm, self._readers = board, helm, readers
+    def __init__(self, read_model: ReadModel, run_control: RunControl, readers: ReaderPool) -> None:
+        self._read_model, self._run_control, self._readers = read_model, run_control, readers
 
     async def pause(self, request: Request) -> Response:
-        return await self._asked(request, self._helm.pause)
+        return await self._handle(request, self._run_control.pause)
 
     async def resume(self, request: Request) -> Response:
-        return await self._asked(request, self._helm.resume)
+        return await self._handle(request, self._run_control.resume)
 
     async def cancel(self, request: Request) -> Response:
-        return await self._asked(request, self._helm.cancel)
+        return await self._handle(request, self._run_control.cancel)
 
     async def say(self, request: Request) -> Response:
         text = parse_message(await read_body(request))
-        return await self._told(run_parameter(request), lambda run: self._helm.say(run, text))
+        return await self._respond(run_parameter(request), lambda run: self._run_control.say(run, text))
 
-    async def _asked(self, request: Request, wish: Callable[[str], str]) -> Response:
+    async def _handle(self, request: Request, action: Callable[[str], str]) -> Response:
         await read_body(request)
-        return await self._told(run_parameter(request), wish)
+        return await self._respond(run_parameter(request), action)
 
-    async def _told(self, name: str, wish: Callable[[str], str]) -> Response:
-        return json_response({"said": await self._readers(lambda: wish(self._found(name)))})
+    async def _respond(self, name: str, action: Callable[[str], str]) -> Response:
+        return json_response({"said": await self._readers(lambda: action(self._find_run(name)))})
 
-    def _found(self, name: str) -> str:
+    def _find_run(self, name: str) -> str:
         try:
-            return self._board.find(name)
+            return self._read_model.find(name)
         except NotThere as refused:
             raise not_found(str(refused)) from None
 

@@ -108,22 +108,22 @@ OPENAPI_FILE = os.path.join(os.path.dirname(__file__), "openapi.json")
 
 
 class WebApp:
-    """The web door of one project. `helm` is None where it may only look on."""
+    """The web door of one project. `run_control` is None where it may only look on."""
 
     def __init__(
-        self, board: ReadModel, helm: RunControl | None, overhear: Overhear, readers: ReaderPool, onlookers: int,
+        self, read_model: ReadModel, run_control: RunControl | None, listen_to: Overhear, readers: ReaderPool, onlookers: int,
         note: Callable[[str], None], with_metrics: bool,
     ) -> None:  # fmt: skip
-        self.pulse = ChangeWatcher(board, readers, note)
+        self.watcher = ChangeWatcher(read_model, readers, note)
         self._note = note
-        self._control = helm is not None
+        self._control = run_control is not None
         events = EventStreams(
-            board, readers, self.pulse, LiveEventFeeds(overhear, readers, note), onlookers, self._control, note
+            read_model, readers, self.watcher, LiveEventFeeds(listen_to, readers, note), onlookers, self._control, note
         )
         self.routes = [
-            *read_routes(ReadApi(board, readers, self._control), events, StaticFiles()),
-            *(control_routes(ControlApi(board, helm, readers)) if helm else []),
-            *([Route("/metrics", MetricsEndpoint(board, readers).page)] if with_metrics else []),
+            *read_routes(ReadApi(read_model, readers, self._control), events, StaticFiles()),
+            *(control_routes(ControlApi(read_model, run_control, readers)) if run_control else []),
+            *([Route("/metrics", MetricsEndpoint(read_model, readers).page)] if with_metrics else []),
         ]
 
     def guarded(self, address: ServerAddress, token: AccessToken) -> AccessGuard:
@@ -160,9 +160,14 @@ def read_routes(pages: ReadApi, events: EventStreams, assets: StaticFiles) -> li
     ]
 
 
-def control_routes(helm: ControlApi) -> list[Route]:
-    wishes = (("pause", helm.pause), ("resume", helm.resume), ("cancel", helm.cancel), ("say", helm.say))
-    return [Route(f"/api/runs/{{run}}/{name}", wish, methods=["POST"]) for name, wish in wishes]
+def control_routes(run_control: ControlApi) -> list[Route]:
+    wishes = (
+        ("pause", run_control.pause),
+        ("resume", run_control.resume),
+        ("cancel", run_control.cancel),
+        ("say", run_control.say),
+    )
+    return [Route(f"/api/runs/{{run}}/{name}", action, methods=["POST"]) for name, action in wishes]
 
 
 async def health(_: Request) -> Response:

@@ -66,11 +66,11 @@ class RunFrame:
     message: bytes
 
 
-def build_run_frame(board: ReadModel, run: str, after: int) -> RunFrame:
+def build_run_frame(read_model: ReadModel, run: str, after: int) -> RunFrame:
     """What has happened to a run since a record. One that is not reached yet is another ledger's: then all of it."""
-    page: dict[str, Any] = board.run(run, after)
+    page: dict[str, Any] = read_model.run(run, after)
     if after > page["seq"]:
-        page = board.run(run, 0)
+        page = read_model.run(run, 0)
     says = encode_json({name: part for name, part in page.items() if name not in CHANGING_FIELDS})
     moving = encode_json({name: page[name] for name in CHANGING_FIELDS})
     return RunFrame(
@@ -92,9 +92,9 @@ class RunListState:
 EMPTY_RUN_LIST = RunListState(0, 0, -1, "", {})
 
 
-def read_run_list(board: ReadModel) -> RunListState:
-    tasks = board.moment().tasks
-    found: dict[str, Any] = board.runs(MAX_RUNS)
+def read_run_list(read_model: ReadModel) -> RunListState:
+    tasks = read_model.moment().tasks
+    found: dict[str, Any] = read_model.runs(MAX_RUNS)
     lines = {line["run"]: encode_json(line) for line in found["runs"]}
     return RunListState(found["seq"], tasks, found["total"], found["project"], lines)
 
@@ -148,22 +148,22 @@ class EventInbox:
 
     def __init__(self, wake: asyncio.Event) -> None:
         self._wake = wake
-        self._held: deque[AgentEventsFrame] = deque()
+        self._messages: deque[AgentEventsFrame] = deque()
         self._bytes = self._missed = 0
 
     def put(self, one: AgentEventsFrame) -> None:
-        self._held.append(one)
+        self._messages.append(one)
         self._bytes += len(one.message)
-        while len(self._held) > 1 and (self._bytes > MAX_INBOX_BYTES or len(self._held) > MAX_INBOX_FRAMES):
-            gone = self._held.popleft()
+        while len(self._messages) > 1 and (self._bytes > MAX_INBOX_BYTES or len(self._messages) > MAX_INBOX_FRAMES):
+            gone = self._messages.popleft()
             self._bytes -= len(gone.message)
             self._missed += gone.count
         self._wake.set()
 
-    def taken(self) -> Iterator[bytes]:
+    def drain(self) -> Iterator[bytes]:
         """All messages, oldest first, each once."""
-        while self._held:
-            one = self._held.popleft()
+        while self._messages:
+            one = self._messages.popleft()
             self._bytes -= len(one.message)
             if self._missed:
                 missed, self._missed = self._missed, 0
@@ -176,10 +176,10 @@ class LiveEventFeed:
 
     def __init__(self) -> None:
         self.inboxes: set[EventInbox] = set()
-        self.deserted = asyncio.Event()
+        self.abandoned = asyncio.Event()
         self._recent: deque[AgentEventsFrame] = deque()
 
-    def hear(self, one: AgentEventsFrame) -> None:
+    def publish(self, one: AgentEventsFrame) -> None:
         """In the event loop: hand it to everybody."""
         if self._recent and self._recent[-1].turn != one.turn:
             self._recent.clear()
@@ -189,7 +189,7 @@ class LiveEventFeed:
         for inbox in self.inboxes:
             inbox.put(one)
 
-    def let_in(self, inbox: EventInbox) -> None:
+    def add_inbox(self, inbox: EventInbox) -> None:
         """Who comes later is told the last of it first."""
         for old in self._recent:
             inbox.put(old)
@@ -199,44 +199,44 @@ class LiveEventFeed:
 class LiveEventFeeds:
     """Everybody who is overheard now."""
 
-    def __init__(self, overhear: Overhear, readers: ReaderPool, note: Callable[[str], None]) -> None:
-        self._overhear, self._readers, self._note = overhear, readers, note
-        self._ears: dict[str, LiveEventFeed] = {}
+    def __init__(self, listen_to: Overhear, readers: ReaderPool, note: Callable[[str], None]) -> None:
+        self._listen_to, self._readers, self._note = listen_to, readers, note
+        self._feeds: dict[str, LiveEventFeed] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def join(self, run: str, inbox: EventInbox) -> None:
-        ear = self._ears.get(run)
-        if ear is None:
-            ear = self._ears[run] = LiveEventFeed()
-            task = asyncio.get_running_loop().create_task(self._listen(run, ear))
+        feed = self._feeds.get(run)
+        if feed is None:
+            feed = self._feeds[run] = LiveEventFeed()
+            task = asyncio.get_running_loop().create_task(self._listen(run, feed))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        ear.let_in(inbox)
+        feed.add_inbox(inbox)
 
     def leave(self, run: str, inbox: EventInbox) -> None:
-        ear = self._ears.get(run)
-        if ear is None:
+        feed = self._feeds.get(run)
+        if feed is None:
             return
-        ear.inboxes.discard(inbox)
-        if not ear.inboxes:
-            del self._ears[run]
-            ear.deserted.set()
+        feed.inboxes.discard(inbox)
+        if not feed.inboxes:
+            del self._feeds[run]
+            feed.abandoned.set()
 
-    async def _listen(self, run: str, ear: LiveEventFeed) -> None:
+    async def _listen(self, run: str, feed: LiveEventFeed) -> None:
         """Begin, and stop when the last has left. Both may take a moment, so they are done in a thread."""
         loop = asyncio.get_running_loop()
 
         def hear(heard: EventBatch) -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(ear.hear, build_agent_events_frame(heard))
+                loop.call_soon_threadsafe(feed.publish, build_agent_events_frame(heard))
 
         try:
-            overhearing = await self._readers(lambda: _start_feed(self._overhear(run, hear)))
+            overhearing = await self._readers(lambda: _start_feed(self._listen_to(run, hear)))
         except (RalphError, OSError) as fault:
             self._note(f"the agent of run {run} cannot be overheard ({fault})")
             return
         try:
-            await ear.deserted.wait()
+            await feed.abandoned.wait()
         finally:
             await self._readers(overhearing.stop)
 
@@ -259,10 +259,10 @@ class EventStreams:
     """The two streams. Each onlooker knows what it was sent last, so a slow one gets less, and never a gap."""
 
     def __init__(
-        self, board: ReadModel, readers: ReaderPool, pulse: ChangeWatcher, ears: LiveEventFeeds, most: int, control: bool,
+        self, read_model: ReadModel, readers: ReaderPool, watcher: ChangeWatcher, feeds: LiveEventFeeds, most: int, control: bool,
         note: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._board, self._readers, self._pulse, self._ears = board, readers, pulse, ears
+        self._read_model, self._readers, self._watcher, self._feeds = read_model, readers, watcher, feeds
         self._most, self._control, self._note = most, control, note
 
     async def of_runs(self, request: Request) -> Response:
@@ -278,36 +278,38 @@ class EventStreams:
 
     def _begin(self, name: str, known: int) -> tuple[str, int]:
         """Which run, and from which record on. A number that is not reached yet is another ledger's: then all of it."""
-        run = self._board.find(name)
-        return run, known if known <= self._board.last_of(run) else 0
+        run = self._read_model.find(name)
+        return run, known if known <= self._read_model.last_of(run) else 0
 
-    def _stream(self, request: Request, course: Course) -> Response:
-        if self._pulse.watched_by >= self._most:
+    def _stream(self, request: Request, frames: Course) -> Response:
+        if self._watcher.watched_by >= self._most:
             return error_response(503, "too many look on; come again", {"retry-after": RETRY_AFTER_S})
-        return EventStreamResponse(self._pulse, course, request.method == "HEAD")
+        return EventStreamResponse(self._watcher, frames, request.method == "HEAD")
 
     async def _runs(self, wake: asyncio.Event) -> AsyncIterator[bytes]:
         """Each value is what there is to say now; empty is nothing."""
         before = EMPTY_RUN_LIST
         while True:
             try:
-                now = await self._pulse.read("runs", partial(read_run_list, self._board))
+                now = await self._watcher.read("runs", partial(read_run_list, self._read_model))
             except RalphError as fault:
                 self._unreadable(fault, wake)
                 yield b""
                 continue
-            told = await self._pulse.read((id(before), id(now)), partial(run_list_frame, now, before, self._control))
+            told = await self._watcher.read((id(before), id(now)), partial(run_list_frame, now, before, self._control))
             told += TASKS_FRAME if before is not EMPTY_RUN_LIST and before.tasks != now.tasks else b""
             before = now
             yield told
 
     async def _run(self, run: str, after: int, wake: asyncio.Event) -> AsyncIterator[bytes]:
         inbox, says = EventInbox(wake), b""
-        self._ears.join(run, inbox)
+        self._feeds.join(run, inbox)
         try:
             while True:
                 try:
-                    page = await self._pulse.read((run, after), partial(build_run_frame, self._board, run, after))
+                    page = await self._watcher.read(
+                        (run, after), partial(build_run_frame, self._read_model, run, after)
+                    )
                 except NotThere:
                     yield GONE_FRAME
                     return
@@ -317,9 +319,9 @@ class EventStreams:
                     continue
                 told = page.message if page.brings or page.says != says else b""
                 after, says = page.seq, page.says
-                yield told + b"".join(inbox.taken())
+                yield told + b"".join(inbox.drain())
         finally:
-            self._ears.leave(run, inbox)
+            self._feeds.leave(run, inbox)
 
     def _unreadable(self, fault: RalphError, wake: asyncio.Event) -> None:
         """Say so, and look again in a moment, whether something has changed or not."""
@@ -330,40 +332,40 @@ class EventStreams:
 class EventStreamResponse(Response):
     """An answer that goes on until somebody leaves. It says something every few seconds, and is told when to look."""
 
-    def __init__(self, pulse: ChangeWatcher, course: Course, headers_only: bool) -> None:
+    def __init__(self, watcher: ChangeWatcher, frames: Course, headers_only: bool) -> None:
         super().__init__(media_type=EVENT_STREAM_TYPE)
         del self.headers["content-length"]
-        self._pulse, self._course, self._headers_only = pulse, course, headers_only
+        self._watcher, self._frames, self._headers_only = watcher, frames, headers_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         if not self._headers_only:
             wake = asyncio.Event()
             leaving = asyncio.get_running_loop().create_task(_wait_for_disconnect(receive, wake))
-            self._pulse.join(wake)
+            self._watcher.join(wake)
             try:
-                await self._told(send, wake, leaving)
+                await self._send_frames(send, wake, leaving)
             finally:
-                self._pulse.leave(wake)
+                self._watcher.leave(wake)
                 leaving.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _told(self, send: Send, wake: asyncio.Event, leaving: asyncio.Task[None]) -> None:
+    async def _send_frames(self, send: Send, wake: asyncio.Event, leaving: asyncio.Task[None]) -> None:
         await send({"type": "http.response.body", "body": FIRST_FRAME, "more_body": True})
-        course, clock = self._course(wake), asyncio.get_running_loop().time
+        frames, clock = self._frames(wake), asyncio.get_running_loop().time
         said_s = clock()
         try:
-            async for told in course:
+            async for told in frames:
                 if told or clock() - said_s >= KEEPALIVE_S:  # much may happen of which this one is told nothing
                     await send({"type": "http.response.body", "body": told or KEEPALIVE_FRAME, "more_body": True})
                     said_s = clock()
-                while not self._pulse.over and not await _wait_for_change(wake, said_s + KEEPALIVE_S):
+                while not self._watcher.over and not await _wait_for_change(wake, said_s + KEEPALIVE_S):
                     await send({"type": "http.response.body", "body": KEEPALIVE_FRAME, "more_body": True})
                     said_s = clock()
-                if self._pulse.over or leaving.done():
+                if self._watcher.over or leaving.done():
                     return
         finally:
-            await course.aclose()  # type: ignore[attr-defined]  # it is a generator
+            await frames.aclose()  # type: ignore[attr-defined]  # it is a generator
 
 
 def _run_gone_response(request: Request, refused: Refused) -> Response:

@@ -39,21 +39,21 @@ COUNTERS = (
 class MetricsEndpoint:
     """The page that Prometheus asks for."""
 
-    def __init__(self, board: ReadModel, readers: ReaderPool) -> None:
-        self._board, self._readers = board, readers
+    def __init__(self, read_model: ReadModel, readers: ReaderPool) -> None:
+        self._read_model, self._readers = read_model, readers
 
     async def page(self, _: Request) -> Response:
         return Response(await self._readers(self._text), headers={"content-type": PROMETHEUS_TYPE})
 
     def _text(self) -> bytes:
-        ledger = self._board.project.ledger()
+        ledger = self._read_model.project.ledger()
         try:
             figures = ledger.statistics(0, utc_day(time.time()))
         finally:
             ledger.close()
-        found: dict[str, Any] = self._board.runs(MAX_RECENT_RUNS)
+        found: dict[str, Any] = self._read_model.runs(MAX_RECENT_RUNS)
         newest = found["runs"]
-        today = self._board.spent_today()
+        today = self._read_model.spent_today()
         spent_usd = today.known_usd if today else None
         return metrics_text(figures, newest, spent_usd, self._limit(newest)).encode("utf-8", "replace")
 
@@ -61,7 +61,7 @@ class MetricsEndpoint:
         """What the newest run may let a day cost."""
         if not newest:
             return None
-        page: dict[str, Any] = self._board.run(newest[0]["run"], MAX_INTEGER)
+        page: dict[str, Any] = self._read_model.run(newest[0]["run"], MAX_INTEGER)
         return next((one["most"] for one in page["limits"] if one["name"] == "day's cost"), None)
 
 

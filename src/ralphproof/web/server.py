@@ -49,7 +49,7 @@ class ConnectionLimits:
 class TimedConnection(H11Protocol):
     """One client. uvicorn 0.54 waits without end for a first request, and for a reader that stands still."""
 
-    endurance = ConnectionLimits()
+    limits = ConnectionLimits()
     _request_due: asyncio.TimerHandle | None = None
     _reading_due: asyncio.TimerHandle | None = None
     _surplus = False
@@ -62,7 +62,7 @@ class TimedConnection(H11Protocol):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_UNSENT_BYTES)
         if not transport.get_extra_info("sslcontext"):  # TLS of Python 3.11 sends nothing any more with such a limit
             transport.set_write_buffer_limits(high=0)  # what waits to be read is waited for, however little it is
-        self._surplus = not self._finds_room()
+        self._surplus = not self._make_room()
         self._expect_request()
 
     def data_received(self, data: bytes) -> None:
@@ -95,17 +95,17 @@ class TimedConnection(H11Protocol):
                 due.cancel()
 
     @property
-    def _unknown(self) -> bool:
+    def _has_not_asked(self) -> bool:
         """It has asked nothing yet. Who asks and has no token is closed with the answer, so the others are known."""
         return self.cycle is None
 
-    def _finds_room(self) -> bool:
+    def _make_room(self) -> bool:
         """Whether it may stay: where all places are taken, the stranger who has waited longest makes room."""
         others = [one for one in self.connections if isinstance(one, TimedConnection) and one is not self]
         there = [one for one in others if not one.transport.is_closing()]
-        if len(there) < self.endurance.clients:
+        if len(there) < self.limits.clients:
             return True
-        longest = min((one for one in there if one._unknown), key=lambda one: one._since_s, default=None)
+        longest = min((one for one in there if one._has_not_asked), key=lambda one: one._since_s, default=None)
         if longest is None:
             return False
         longest.transport.abort()
@@ -113,12 +113,12 @@ class TimedConnection(H11Protocol):
 
     def _expect_request(self) -> None:
         if self._request_due is None:
-            self._request_due = self.loop.call_later(self.endurance.request_s, self.transport.abort)
+            self._request_due = self.loop.call_later(self.limits.request_s, self.transport.abort)
 
     def _expect_reading(self, left: int) -> None:
-        self._reading_due = self.loop.call_later(self.endurance.reading_s, self._look_at_reading, left)
+        self._reading_due = self.loop.call_later(self.limits.reading_s, self._check_reading, left)
 
-    def _look_at_reading(self, before: int) -> None:
+    def _check_reading(self, before: int) -> None:
         """A slow reader is waited for as long as it reads; one that does not is let go, and may come again."""
         left = self.transport.get_write_buffer_size()
         if left < before:
@@ -191,16 +191,16 @@ MAX_HEADER_BYTES = 64 * 1024  # cookies of everything else on this machine come 
 
 
 def serve(
-    sock: socket.socket, address: ServerAddress, token: AccessToken, board: ReadModel, helm: RunControl | None, overhear: Overhear,
+    sock: socket.socket, address: ServerAddress, token: AccessToken, read_model: ReadModel, run_control: RunControl | None, listen_to: Overhear,
     note: Callable[[str], None], ready: Callable[[], None], with_metrics: bool, tls: tuple[str, str] | None,
-    endurance: ConnectionLimits,
+    limits: ConnectionLimits,
 ) -> None:  # fmt: skip
     """Answer on a socket that listens until a signal comes; `ready` is called when both are heard.
 
     Nothing is told of requests: a query may hold the token.
     """
     readers = ReaderPool()
-    app = WebApp(board, helm, overhear, readers, endurance.onlookers, note, with_metrics)
+    app = WebApp(read_model, run_control, listen_to, readers, limits.onlookers, note, with_metrics)
     config = uvicorn.Config(
         app.guarded(address, token), http=TimedConnection, ws="none", loop="asyncio", lifespan="off",
         log_config=None, log_level=logging.CRITICAL, access_log=False, proxy_headers=False, server_header=False,
@@ -208,7 +208,7 @@ def serve(
         ssl_certfile=tls[0] if tls else None, ssl_keyfile=tls[1] if tls else None,
     )  # fmt: skip
     try:
-        WebServer(config, app.pulse, endurance, ready).run([sock])
+        WebServer(config, app.watcher, limits, ready).run([sock])
     finally:
         readers.close()
 
@@ -221,15 +221,15 @@ class WebServer(uvicorn.Server):
     """
 
     def __init__(
-        self, config: uvicorn.Config, pulse: ChangeWatcher, endurance: ConnectionLimits, ready: Callable[[], None]
+        self, config: uvicorn.Config, watcher: ChangeWatcher, limits: ConnectionLimits, ready: Callable[[], None]
     ) -> None:  # fmt: skip
         super().__init__(config)
-        self._pulse, self._endurance, self._ready = pulse, endurance, ready
-        self._coming: dict[TimedConnection, float] = {}
+        self._watcher, self._limits, self._ready = watcher, limits, ready
+        self._handshaking: dict[TimedConnection, float] = {}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         loop, tls = asyncio.get_running_loop(), self.config.ssl
-        patience_s = self._endurance.request_s if tls else None
+        patience_s = self._limits.request_s if tls else None
         self.servers = [
             await loop.create_server(self._connection, sock=sock, ssl=tls, ssl_handshake_timeout=patience_s)
             for sock in sockets or ()
@@ -240,13 +240,13 @@ class WebServer(uvicorn.Server):
     def _connection(self) -> TimedConnection:
         """One for whoever knocks. Beyond twice as many as may be there it raises, and asyncio closes."""
         state, now_s = self.server_state, asyncio.get_running_loop().time()
-        least_s = now_s - self._endurance.request_s
-        self._coming = {one: at for one, at in self._coming.items() if at > least_s and one.transport is None}
-        if len(state.connections) + len(self._coming) >= 2 * self._endurance.clients:
+        least_s = now_s - self._limits.request_s
+        self._handshaking = {one: at for one, at in self._handshaking.items() if at > least_s and one.transport is None}
+        if len(state.connections) + len(self._handshaking) >= 2 * self._limits.clients:
             raise ConnectionRefusedError("too many are connected")
         made = TimedConnection(self.config, state, {})
-        made.endurance = self._endurance
-        self._coming[made] = now_s
+        made.limits = self._limits
+        self._handshaking[made] = now_s
         return made
 
     @contextlib.contextmanager
@@ -254,7 +254,7 @@ class WebServer(uvicorn.Server):
         before = {number: signal.getsignal(number) for number in EXIT_SIGNALS}
         for number, known in before.items():
             if known is not signal.SIG_IGN:
-                signal.signal(number, self._rung)
+                signal.signal(number, self._on_signal)
         try:
             yield
         finally:
@@ -262,8 +262,8 @@ class WebServer(uvicorn.Server):
                 signal.signal(number, known)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._pulse.end()
+        self._watcher.end()
         await super().shutdown(sockets)
 
-    def _rung(self, *_: object) -> None:
+    def _on_signal(self, *_: object) -> None:
         self.force_exit, self.should_exit = self.should_exit, True

@@ -112,11 +112,11 @@ class Bundle:
 
     def table(self) -> Table:
         """Offset and size of each entry."""
-        found, at = {}, 0
+        locations, at = {}, 0
         for name, size in zip(self._names, map(int, self._sizes), strict=True):
-            found[name] = (at, size)
+            locations[name] = (at, size)
             at += size
-        return found
+        return locations
 
     def contents(self, wanted: Iterable[bytes] | None = None) -> dict[bytes, bytes]:
         """The content of these entries, or of all. Raises OSError, InvalidBundle."""
@@ -199,22 +199,22 @@ def list_backups(folder: str) -> list[BackupState]:
         names = os.listdir(folder)
     except OSError:
         return []
-    found = [
-        kept
+    states = [
+        state
         for name in names
-        if name.endswith((START_SUFFIX, LAST_SUFFIX)) and (kept := _read_backup(os.path.join(folder, name)))
+        if name.endswith((START_SUFFIX, LAST_SUFFIX)) and (state := _read_backup(os.path.join(folder, name)))
     ]
-    return sorted(found, key=lambda one: (one.created_at, one.path), reverse=True)
+    return sorted(states, key=lambda one: (one.created_at, one.path), reverse=True)
 
 
 def _read_backup(path: str) -> BackupState | None:
     import json
 
     try:
-        told = json.loads(Bundle(path).contents((META_ENTRY,))[META_ENTRY])
+        meta = json.loads(Bundle(path).contents((META_ENTRY,))[META_ENTRY])
         return BackupState(
-            path, str(told["run"]), str(told["root"]), str(told["common"]), float(told["at"]), int(told["mark"]),
-            bool(told["refFiles"]), str(told["algorithm"]), bool(told["linked"]),
+            path, str(meta["run"]), str(meta["root"]), str(meta["common"]), float(meta["at"]), int(meta["mark"]),
+            bool(meta["refFiles"]), str(meta["algorithm"]), bool(meta["linked"]),
         )  # fmt: skip
     except (OSError, InvalidBundle, ValueError, KeyError, TypeError):
         return None
@@ -222,33 +222,33 @@ def _read_backup(path: str) -> BackupState | None:
 
 def list_bundles(folder: str) -> list[Bundle]:
     """The bundles of loose objects in a folder. Unreadable ones are skipped."""
-    found = []
+    bundles = []
     for name in os.listdir(folder):
         if name.startswith(BUNDLE_PREFIX) and name[len(BUNDLE_PREFIX) :].isdigit():
             try:
-                found.append(Bundle(os.path.join(folder, name)))
+                bundles.append(Bundle(os.path.join(folder, name)))
             except InvalidBundle:
                 continue  # a machine that stopped may leave such
-    return found
+    return bundles
 
 
-def metadata_files(kept: BackupState) -> dict[bytes, bytes]:
+def metadata_files(state: BackupState) -> dict[bytes, bytes]:
     """Refs, index, settings and the like of a state: content by path, which begins with the mark of the file's kind."""
-    bundle = Bundle(kept.path)
+    bundle = Bundle(state.path)
     return {
         name[len(GIT_PREFIX) :]: data
         for name, data in bundle.iter_contents(one for one in bundle.names if one.startswith(GIT_PREFIX))
     }
 
 
-def backup_refs(kept: BackupState) -> Refs:
+def backup_refs(state: BackupState) -> Refs:
     """The commits that the refs and HEAD named."""
     files = {
-        name[2:]: data for name, data in metadata_files(kept).items() if name.startswith((PLAIN_MARK, EXECUTABLE_MARK))
+        name[2:]: data for name, data in metadata_files(state).items() if name.startswith((PLAIN_MARK, EXECUTABLE_MARK))
     }
     contents = {path: data for path, data in files.items() if path != STASH_LOG}
-    if not kept.ref_files:
-        contents[b"packed-refs"] = Bundle(kept.path).contents((TABLE_ENTRY,)).get(TABLE_ENTRY, b"")
+    if not state.ref_files:
+        contents[b"packed-refs"] = Bundle(state.path).contents((TABLE_ENTRY,)).get(TABLE_ENTRY, b"")
     return parse_ref_files(contents)
 
 
@@ -289,8 +289,8 @@ class RepositoryBackup:
         import json
 
         with BundleWriter(self.path(run, which)) as writing:
-            found, pool = list(self._objects()), self._copied_keys()
-            new = {key: path for key, path in found if key not in pool}
+            objects, pool = list(self._objects()), self._copied_keys()
+            new = {key: path for key, path in objects if key not in pool}
             linked = self._copy_objects(new)
             meta: dict[str, Json] = {
                 "run": run, "root": self._root, "common": self._folders.common, "at": time.time(),
@@ -298,37 +298,37 @@ class RepositoryBackup:
                 "linked": os.path.islink(os.path.join(self._root, ".git")),
             }  # fmt: skip
             writing.add(META_ENTRY, json.dumps(meta).encode())
-            writing.add(OBJECTS_ENTRY, b"\0".join(path for key, path in found if key not in new))
+            writing.add(OBJECTS_ENTRY, b"\0".join(path for key, path in objects if key not in new))
             if not self._folders.ref_files:
                 writing.add(TABLE_ENTRY, table())
             for path, content in small.items():
                 writing.add(GIT_PREFIX + path, content)
             writing.finish()
-        present = {key for key, _ in found}
+        present = {key for key, _ in objects}
         if which == START_SUFFIX and not pool <= present:
             self._remove_unused(present)
-        told = []
+        warnings = []
         if linked:
-            told.append(
+            warnings.append(
                 f"{_format_size(linked)} of the repository are kept by links, not copies: they survive the deletion of "
                 ".git, but not the overwriting of its files"
             )
         if new:
-            told.append(f"{len(new)} files of the repository are damaged, and are not copied; see: git fsck")
-        return "; ".join(told)
+            warnings.append(f"{len(new)} files of the repository are damaged, and are not copied; see: git fsck")
+        return "; ".join(warnings)
 
     def _metadata(self) -> dict[bytes, bytes]:
         """Every file of the repository that is not an object. Reflogs are left out if the total is too large."""
-        found = dict(_metadata_files_below(self._common))
-        if PLAIN_MARK + b"HEAD" not in found:
+        files = dict(_metadata_files_below(self._common))
+        if PLAIN_MARK + b"HEAD" not in files:
             raise BackupFailed("it has no HEAD")
-        if sum(map(len, found.values())) > MAX_METADATA_BYTES:
-            found = {path: data for path, data in found.items() if not path[2:].startswith(b"logs/")}
-        if sum(map(len, found.values())) > MAX_METADATA_BYTES:
+        if sum(map(len, files.values())) > MAX_METADATA_BYTES:
+            files = {path: data for path, data in files.items() if not path[2:].startswith(b"logs/")}
+        if sum(map(len, files.values())) > MAX_METADATA_BYTES:
             raise BackupFailed(
                 f"its refs and index are larger than {_format_size(MAX_METADATA_BYTES)}; git pack-refs --all may help"
             )
-        return found
+        return files
 
     def _objects(self) -> Iterator[tuple[bytes, bytes]]:
         """Key and path of every object file of the repository and of its submodules."""
@@ -463,43 +463,43 @@ class CopiedObjects:
             os.close(file)
 
 
-def backup_objects(kept: BackupState) -> list[bytes]:
+def backup_objects(state: BackupState) -> list[bytes]:
     """The paths of all objects of a state."""
-    listed = Bundle(kept.path).contents((OBJECTS_ENTRY,))[OBJECTS_ENTRY]
+    listed = Bundle(state.path).contents((OBJECTS_ENTRY,))[OBJECTS_ENTRY]
     return listed.split(b"\0") if listed else []
 
 
-def _object_keys(kept: BackupState) -> set[bytes]:
-    return set(map(object_key, backup_objects(kept)))
+def _object_keys(state: BackupState) -> set[bytes]:
+    return set(map(object_key, backup_objects(state)))
 
 
-def describe_loss(kept: BackupState, ask: RunGit, refs: Callable[[], bytes]) -> str:
+def describe_loss(state: BackupState, ask: RunGit, refs: Callable[[], bytes]) -> str:
     """What the repository lacks of a stored state, in words; empty only where it provably has all of it.
 
     `refs` returns all present refs as lines `id name`. Never raises: what cannot be determined counts as lost.
     """
     try:
-        return describe_damage(kept, ask, refs) or _lost_refs(kept, ask, refs)
+        return describe_damage(state, ask, refs) or _lost_refs(state, ask, refs)
     except (OSError, InvalidBundle, GitFailed) as error:
         return f"it cannot be told whether all of its history is there ({error})"
 
 
-def describe_damage(kept: BackupState, ask: RunGit, refs: Callable[[], bytes]) -> str:
+def describe_damage(state: BackupState, ask: RunGit, refs: Callable[[], bytes]) -> str:
     """The same without commits that only lost their ref: users may delete branches during a run, and its work still
     counts.
     """
-    folders = git_folders(kept.root)
-    if os.path.islink(os.path.join(kept.root, ".git")) and not kept.git_is_link:
+    folders = git_folders(state.root)
+    if os.path.islink(os.path.join(state.root, ".git")) and not state.git_is_link:
         return "a link stands in the place of .git"
-    if odd := next(find_blocking_files(kept.common), ""):
-        return f"git cannot read the repository: no file stands at {odd}"
-    if folders is None or os.path.realpath(folders.common) != os.path.realpath(kept.common):
+    if blocking := next(find_blocking_files(state.common), ""):
+        return f"git cannot read the repository: no file stands at {blocking}"
+    if folders is None or os.path.realpath(folders.common) != os.path.realpath(state.common):
         return "the repository is gone"
-    if found := find_unsafe_path(kept.root, folders):
-        return f"git would look elsewhere than in the repository ({found})"
-    common = os.fsencode(kept.common)
+    if unsafe := find_unsafe_path(state.root, folders):
+        return f"git would look elsewhere than in the repository ({unsafe})"
+    common = os.fsencode(state.common)
     try:
-        files = metadata_files(kept)
+        files = metadata_files(state)
         known = files.get(PLAIN_MARK + ID_FILE)  # a repository that may not be written to has none
         if known is not None and known != read_regular_file(os.path.join(common, ID_FILE), 100):
             return "the repository is another one"
@@ -509,16 +509,16 @@ def describe_damage(kept: BackupState, ask: RunGit, refs: Callable[[], bytes]) -
         return f"what it was cannot be read ({error})"
     try:
         return (
-            _describe_hidden_history(kept, files, common, refs)
-            or _lost_objects(kept, common, ask)
-            or _lost_index(kept, files, common)
+            _describe_hidden_history(state, files, common, refs)
+            or _lost_objects(state, common, ask)
+            or _lost_index(state, files, common)
         )
     except (OSError, InvalidBundle, GitFailed) as error:
         return f"it cannot be told whether all of its history is there ({error})"
 
 
 def _describe_hidden_history(
-    kept: BackupState, files: dict[bytes, bytes], common: bytes, refs: Callable[[], bytes]
+    state: BackupState, files: dict[bytes, bytes], common: bytes, refs: Callable[[], bytes]
 ) -> str:
     """New files or refs that show another history or one from elsewhere. A shallow clone may be deepened."""
     for path in HISTORY_HIDING_FILES:
@@ -527,7 +527,7 @@ def _describe_hidden_history(
             continue
         if read_regular_file(full, MAX_METADATA_BYTES) != old:
             return f"git would not have all of its history from the repository ({os.fsdecode(path)} is new)"
-    known = backup_refs(kept)
+    known = backup_refs(state)
     for line in refs().splitlines():
         name = line.partition(b" ")[2]
         if name.startswith(REPLACE_REFS) and os.fsdecode(name) not in known:
@@ -535,11 +535,11 @@ def _describe_hidden_history(
     return ""
 
 
-def _lost_index(kept: BackupState, files: dict[bytes, bytes], common: bytes) -> str:
+def _lost_index(state: BackupState, files: dict[bytes, bytes], common: bytes) -> str:
     """Whether the index is missing or damaged. A checksum of zeros means that git was told to write none."""
     if PLAIN_MARK + INDEX not in files:
         return ""
-    width = 32 if kept.algorithm == "sha256" else 20
+    width = 32 if state.algorithm == "sha256" else 20
     try:
         file = os.open(os.path.join(common, INDEX), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -553,44 +553,44 @@ def _lost_index(kept: BackupState, files: dict[bytes, bytes], common: bytes) -> 
         os.close(file)
 
 
-def _lost_objects(kept: BackupState, common: bytes, ask: RunGit) -> str:
+def _lost_objects(state: BackupState, common: bytes, ask: RunGit) -> str:
     missing = False
-    for path in backup_objects(kept):
+    for path in backup_objects(state):
         full = os.path.join(common, path)
         try:
-            state = os.lstat(full)
+            status = os.lstat(full)
         except FileNotFoundError:
             missing = True  # git may have packed it since
             continue
-        untouched = stat.S_ISREG(state.st_mode) and state.st_ctime_ns < kept.started_ns
+        untouched = stat.S_ISREG(status.st_mode) and status.st_ctime_ns < state.started_ns
         if not untouched and not _is_valid_file(full, object_key(path)):
             return f"files of the repository are damaged ({os.fsdecode(path)})"
     if missing:
-        tips = dict.fromkeys(_ref_tips(kept).values())
-        reply = ask(*rev_list_command(kept), "--stdin", stdin="".join(f"{tip}\n" for tip in tips).encode())
+        tips = dict.fromkeys(_ref_tips(state).values())
+        reply = ask(*rev_list_command(state), "--stdin", stdin="".join(f"{tip}\n" for tip in tips).encode())
         if reply.code != 0:
             return f"history is missing ({reply.said})"
     return ""
 
 
-def _ref_tips(kept: BackupState) -> Refs:
+def _ref_tips(state: BackupState) -> Refs:
     """The commits that refs and HEAD named, without the snapshots of other runs."""
-    own, refs = f"refs/ralph/{kept.run}/", backup_refs(kept)
+    own, refs = f"refs/ralph/{state.run}/", backup_refs(state)
     return {ref: name for ref, name in refs.items() if not ref.startswith("refs/ralph/") or ref.startswith(own)}
 
 
-def rev_list_command(kept: BackupState) -> tuple[str, ...]:
+def rev_list_command(state: BackupState) -> tuple[str, ...]:
     """The git command that checks that all objects exist. A partial clone need not have what its remote promised."""
-    asked = ("rev-list", "--quiet", "--objects")
-    if not any(path.endswith(b".promisor") for path in backup_objects(kept)):
-        return asked
-    return ("-c", "remote.promised.promisor=true", *asked, "--missing=allow-promisor")
+    command = ("rev-list", "--quiet", "--objects")
+    if not any(path.endswith(b".promisor") for path in backup_objects(state)):
+        return command
+    return ("-c", "remote.promised.promisor=true", *command, "--missing=allow-promisor")
 
 
-def _lost_refs(kept: BackupState, ask: RunGit, refs: Callable[[], bytes]) -> str:
+def _lost_refs(state: BackupState, ask: RunGit, refs: Callable[[], bytes]) -> str:
     """Whether a commit that had a ref has none any more, so that git would prune it some day."""
     now = {words[0].decode() for line in refs().splitlines() if len(words := line.split(b" ", 1)) == 2}
-    tips = _ref_tips(kept)
+    tips = _ref_tips(state)
     tips.pop("HEAD", None)  # the run's own ref holds it; another worktree may leave its own as it likes
     lost = [tip for tip in dict.fromkeys(tips.values()) if tip not in now]
     if not lost:
@@ -744,20 +744,20 @@ def _inflated_id(pieces: Iterator[bytes], width: int) -> str:
     size, announced = 0, -1
     try:
         for piece in pieces:
-            given = piece
-            while given:
-                part = inflate.decompress(given, CHUNK_BYTES)
-                given = inflate.unconsumed_tail
+            data = piece
+            while data:
+                part = inflate.decompress(data, CHUNK_BYTES)
+                data = inflate.unconsumed_tail
                 if announced < 0:
-                    head, found, _ = part.partition(b"\0")
-                    if not found or not head.rpartition(b" ")[2].isdigit():
+                    head, end, _ = part.partition(b"\0")
+                    if not end or not head.rpartition(b" ")[2].isdigit():
                         return ""
                     announced = len(head) + 1 + int(head.rpartition(b" ")[2])
                 size += len(part)
                 if size > min(announced, MAX_INFLATED_BYTES):
                     return ""
                 digest.update(part)
-                if not part and not given:
+                if not part and not data:
                     break
     except zlib.error:
         return ""
@@ -832,19 +832,19 @@ def _add_file(source: bytes, target: bytes, key: bytes, may_copy: bool, links: b
 def _copy_beside(file: int, target: bytes, may_copy: bool) -> str:
     """Copy to a temporary file beside the target: a reflink, or else a plain copy where `may_copy`."""
     new = target + b".new"
-    made = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    copy = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         try:
-            fcntl.ioctl(made, FICLONE, file)
+            fcntl.ioctl(copy, FICLONE, file)
             return "cloned"
         except OSError:
             pass
         if may_copy:
             for piece in _chunks(file):
-                write_all(made, piece)
-            os.fsync(made)
+                write_all(copy, piece)
+            os.fsync(copy)
     finally:
-        os.close(made)
+        os.close(copy)
     if not may_copy:
         os.unlink(new)
     return ""

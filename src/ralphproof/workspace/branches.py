@@ -33,22 +33,22 @@ def is_ref_file(path: bytes) -> bool:
 
 def parse_ref_files(contents: Mapping[bytes, bytes]) -> Refs:
     """The commits that branches, tags, remote branches, stashes and HEAD name. Symbolic refs are left out."""
-    found: Refs = {}
+    refs: Refs = {}
     packed = (line.partition(b" ") for line in contents.get(PACKED_REFS, b"").split(b"\n"))
     loose = ((content.strip(), b"", path) for path, content in contents.items() if path.startswith(b"refs/"))
     for name, _, ref in (*packed, *loose):
-        if is_object_id(named := name.decode("ascii", "replace")):
-            found[decode_path(ref)] = named
+        if is_object_id(commit := name.decode("ascii", "replace")):
+            refs[decode_path(ref)] = commit
     for line in contents.get(STASH_LOG, b"").splitlines():
-        if is_object_id(named := line[41:81].decode("ascii", "replace")) or is_object_id(
-            named := line[65:129].decode("ascii", "replace")
+        if is_object_id(commit := line[41:81].decode("ascii", "replace")) or is_object_id(
+            commit := line[65:129].decode("ascii", "replace")
         ):
-            found[f"{STASH}/{named}"] = named
-            if found.get(STASH) == named:
-                del found[STASH]
+            refs[f"{STASH}/{commit}"] = commit
+            if refs.get(STASH) == commit:
+                del refs[STASH]
     head = contents.get(b"HEAD", b"").strip()
-    current = found.get(decode_path(head[4:].strip())) if head.startswith(b"ref:") else head.decode("ascii", "replace")
-    return found | ({HEAD: current} if current and is_object_id(current) else {})
+    current = refs.get(decode_path(head[4:].strip())) if head.startswith(b"ref:") else head.decode("ascii", "replace")
+    return refs | ({HEAD: current} if current and is_object_id(current) else {})
 
 
 @value
@@ -114,21 +114,21 @@ class BranchTracker:
 
     def find_moves(self, before: Refs, now: Refs, others: Iterable[str]) -> list[RefMove]:
         """Branches and tags that are new, deleted or moved; and HEAD, where it is detached."""
-        spared = set(others)
+        ignored = set(others)
         kinds = (HEADS, TAGS, STASH)
-        names = sorted(ref for ref in before.keys() | now.keys() if ref.startswith(kinds) and ref not in spared)
-        found = [RefMove(ref, before.get(ref), now.get(ref)) for ref in names if before.get(ref) != now.get(ref)]
+        names = sorted(ref for ref in before.keys() | now.keys() if ref.startswith(kinds) and ref not in ignored)
+        moves = [RefMove(ref, before.get(ref), now.get(ref)) for ref in names if before.get(ref) != now.get(ref)]
         named = {now[ref] for ref in names if ref in now}
         if now.get(HEAD) != before.get(HEAD) and now.get(HEAD) not in named:
-            found.append(RefMove(HEAD, before.get(HEAD), now.get(HEAD)))
-        return found
+            moves.append(RefMove(HEAD, before.get(HEAD), now.get(HEAD)))
+        return moves
 
     def describe_lost(self, moves: list[RefMove]) -> list[str]:
         """One remark for each tip that lost its ref, with the command that restores it. The tip gets a ref below
         `refs/ralph/`.
         """
-        told = [move for move in moves if move.ref != HEAD and (move.kind != "stash" or move.new is None)]
-        lost = [move for move in told if move.old and not self._still_contains(move)]
+        reported = [move for move in moves if move.ref != HEAD and (move.kind != "stash" or move.new is None)]
+        lost = [move for move in reported if move.old and not self._still_contains(move)]
         remarks = [self._describe_loss(move) for move in lost[:MAX_LISTED]]
         if len(lost) > MAX_LISTED:
             where = f"refs/ralph/{self._run}/{TIPS_NAME}"

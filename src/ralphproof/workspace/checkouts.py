@@ -57,10 +57,10 @@ class CheckoutFolder:
         try:
             with open(os.path.join(self.folder, STATE_FILE), encoding="utf-8") as file:
                 data = json.loads(file.read(1 << 16))
-            found = CheckoutState(data["owner"], data["number"], data["prepared"], tuple(data["cacheNames"]))
+            state = CheckoutState(data["owner"], data["number"], data["prepared"], tuple(data["cacheNames"]))
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        return found if os.path.isdir(os.path.join(self.tree, ".git")) else None
+        return state if os.path.isdir(os.path.join(self.tree, ".git")) else None
 
     def save_state(self, state: CheckoutState) -> None:
         file = os.path.join(self.folder, STATE_FILE)
@@ -153,12 +153,12 @@ def check_out(root: str, revision: str, place: str, environ: Mapping[str, str]) 
     pointers stay pointers. Raises Refused where git or the revision is missing, or `place` is not empty.
     """
     source = SourceRepository(root, environ)
-    fresh = CheckoutRepository(source, place, environ)
+    checkout = CheckoutRepository(source, place, environ)
     tree = source.resolve(f"{revision}^{{tree}}")
     if tree is None:
         raise Refused(f"{revision} is no commit or tree of the repository at {source.root}")
-    fresh.create()
-    fresh.check_out(tree, source.resolve(f"{revision}^{{commit}}") or fresh.commit_tree(tree, None))
+    checkout.create()
+    checkout.check_out(tree, source.resolve(f"{revision}^{{commit}}") or checkout.commit_tree(tree, None))
 
 
 class SourceRepository:
@@ -180,8 +180,8 @@ class SourceRepository:
         """The id that a revision names; None where there is none."""
         if revision.startswith("-") or "\0" in revision:
             return None
-        found = self.run("rev-parse", "-q", "--verify", revision).out.strip().decode("ascii", "replace")
-        return found if is_object_id(found) else None
+        object_id = self.run("rev-parse", "-q", "--verify", revision).out.strip().decode("ascii", "replace")
+        return object_id if is_object_id(object_id) else None
 
     def run(self, *args: str) -> ProgramResult:
         return run_program(
@@ -198,11 +198,11 @@ class SourceRepository:
 
 def object_folders(folders: GitFolders) -> tuple[str, ...]:
     """The object folders of a repository: its own, and its alternates."""
-    found, next_ones = [folders.objects], [folders.objects]
+    folders_found, next_ones = [folders.objects], [folders.objects]
     for _ in range(MAX_ALTERNATES_DEPTH):
-        next_ones = [one for folder in next_ones for one in _alternates(folder) if one not in found]
-        found += next_ones
-    return tuple(dict.fromkeys(found))
+        next_ones = [one for folder in next_ones for one in _alternates(folder) if one not in folders_found]
+        folders_found += next_ones
+    return tuple(dict.fromkeys(folders_found))
 
 
 def _alternates(objects: str) -> list[str]:
@@ -300,10 +300,10 @@ class CheckoutRepository:
 
     def run(
         self, *args: str, stdin: bytes = b"", more: dict[str, str] | None = None, good: tuple[int, ...] = (0,),
-        over: str = "",
+        work_tree: str = "",
     ) -> ProgramResult:  # fmt: skip
         """Run git in this repository, or with it over the files of another folder; raises where git fails."""
-        files = over or self.place
+        files = work_tree or self.place
         argv = (self._source.git, "-C", files, *NO_HOOKS_OPTIONS, *CHECKOUT_OPTIONS, *args)
         reply = run_program(
             argv, self._env | {"GIT_WORK_TREE": files} | (more or {}), stdin, timeout_s=CHECKOUT_TIMEOUT_S
@@ -346,46 +346,48 @@ class DependencyCache:
     def __init__(self, folder: str, setup: tuple[str, ...], environ: Mapping[str, str]) -> None:
         self._folder, self._setup, self._environ = os.path.join(folder, CACHE_FOLDER), setup, environ
 
-    def entry_names(self, fresh: CheckoutRepository, tree: str) -> tuple[str, ...]:
+    def entry_names(self, checkout: CheckoutRepository, tree: str) -> tuple[str, ...]:
         """Names of the cache entries for a checkout of this tree: one for all trees with the same manifests, one for
         this tree.
 
         Call it before any command runs in the checkout, which could make the files look like others.
         """
-        entries = (entry.split(b"\t", 1) for entry in fresh.run("ls-tree", "-r", "-z", tree).out.split(b"\0") if entry)
+        entries = (
+            entry.split(b"\t", 1) for entry in checkout.run("ls-tree", "-r", "-z", tree).out.split(b"\0") if entry
+        )
         words = {word.removeprefix("./") for command in self._setup for word in re.split(WORD_SEPARATORS, command)}
         files = (*MANIFESTS, *(MAKEFILES if "make" in words else ()))
         known = [(path, about) for about, path in entries if _matches(path, files) or os.fsdecode(path) in words]
         return _entry_name(ANY_TREE, (self._setup, known)), _entry_name(ONE_TREE, (self._setup, tree))
 
-    def restore(self, fresh: CheckoutRepository, names: tuple[str, ...]) -> bool:
+    def restore(self, checkout: CheckoutRepository, names: tuple[str, ...]) -> bool:
         """Copy a matching entry into a fresh checkout; False where there is none."""
-        found = next((path for name in names if os.path.isdir(path := os.path.join(self._folder, name))), "")
-        if not found:
+        entry = next((path for name in names if os.path.isdir(path := os.path.join(self._folder, name))), "")
+        if not entry:
             return False
         try:
-            paths = list(_paths_below(found, read_regular_file(os.fsencode(os.path.join(found, "paths"))).split(b"\0")))
-            if not all(_is_free(fresh.place, path) for _, path in paths):
+            paths = list(_paths_below(entry, read_regular_file(os.fsencode(os.path.join(entry, "paths"))).split(b"\0")))
+            if not all(_is_free(checkout.place, path) for _, path in paths):
                 return False
-            self._copy(paths, os.fsencode(fresh.place))
-            os.utime(found)  # those that are used stay
+            self._copy(paths, os.fsencode(checkout.place))
+            os.utime(entry)  # those that are used stay
         except OSError as error:
             raise wrap_os_error(error) from error
         return True
 
-    def save(self, fresh: CheckoutRepository, names: tuple[str, ...]) -> None:
+    def save(self, checkout: CheckoutRepository, names: tuple[str, ...]) -> None:
         """Store what setup created beside the tracked files: under the first name if it is dependencies only, else the
         second.
         """
-        listed = fresh.run("ls-files", "-z", "--others", "--directory").out.split(b"\0")
+        listed = checkout.run("ls-files", "-z", "--others", "--directory").out.split(b"\0")
         paths = sorted(path.rstrip(b"/") for path in listed if path)
         if not paths:
             return  # whatever it made lies elsewhere, and is of this tree
-        foreign = all(_matches(path, DEPENDENCIES) for path in paths) and not _has_own_code(fresh.place, paths)
+        foreign = all(_matches(path, DEPENDENCIES) for path in paths) and not _has_own_code(checkout.place, paths)
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             self._remove_partial()
-            half = self._copy_partial(os.fsencode(fresh.place), paths)
+            half = self._copy_partial(os.fsencode(checkout.place), paths)
             os.sync()  # else a loss of power could leave empty files in what looks whole
             remove_tree(whole := os.path.join(self._folder, names[0] if foreign else names[1]))
             os.rename(half, whole)
@@ -427,12 +429,12 @@ class DependencyCache:
             remove_tree(path)
 
 
-def _entry_name(kind: str, told: object) -> str:
-    return f"{kind}-{hashlib.sha256(repr(told).encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+def _entry_name(kind: str, inputs: object) -> str:
+    return f"{kind}-{hashlib.sha256(repr(inputs).encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 
-def _paths_below(found: str, paths: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    files = os.path.join(os.fsencode(found), b"files")
+def _paths_below(entry: str, paths: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    files = os.path.join(os.fsencode(entry), b"files")
     return ((os.path.join(files, path), path) for path in paths if path)
 
 
@@ -461,8 +463,8 @@ def _has_own_code(place: str, paths: Iterable[bytes]) -> bool:
             continue
         for folder, _, files in os.walk(os.path.join(os.fsencode(place), path)):
             if folder.endswith(b".dist-info") and PIP_DIRECT_URL in files:
-                told = _read_text(os.path.join(folder, PIP_DIRECT_URL))
-                if here in told and b'"editable": true' not in told:
+                note = _read_text(os.path.join(folder, PIP_DIRECT_URL))
+                if here in note and b'"editable": true' not in note:
                     return True
     return False
 
@@ -499,45 +501,45 @@ def check_out_pending_work(root: str, work: PendingWork, place: str, environ: Ma
     if began is None or now is None:
         raise Refused(f"the work was not saved: {work.now.problem or work.began.problem or 'its tree is unknown'}")
     source = SourceRepository(root, environ)
-    fresh = CheckoutRepository(source, place, environ)
-    fresh.create()
-    empty = fresh.run("hash-object", "-t", "tree", "-w", "--stdin").out.strip().decode()
+    checkout = CheckoutRepository(source, place, environ)
+    checkout.create()
+    empty = checkout.run("hash-object", "-t", "tree", "-w", "--stdin").out.strip().decode()
     base = work.now.head or empty
     chosen = choose_staged_paths(
-        _UserRepositoryQuery(source, fresh, environ), source.root, work.began, work.now, empty, work.user_paths
+        _UserRepositoryQuery(source, checkout, environ), source.root, work.began, work.now, empty, work.user_paths
     )
     wanted = {*chosen.add, *chosen.remove}
-    changes = [change for change in list_raw_changes(fresh.run, base, now) if change.path in wanted]
-    fresh.run("read-tree", base)
+    changes = [change for change in list_raw_changes(checkout.run, base, now) if change.path in wanted]
+    checkout.run("read-tree", base)
     lines = b"".join(change.index_line for change in changes)
-    fresh.run("update-index", "--replace", "-z", "--index-info", stdin=lines)
+    checkout.run("update-index", "--replace", "-z", "--index-info", stdin=lines)
     return _check_out_index(
-        fresh, work.now.head, [change.path for change in changes if change.new_mode != DELETED_MODE]
+        checkout, work.now.head, [change.path for change in changes if change.new_mode != DELETED_MODE]
     )
 
 
-def _check_out_index(fresh: CheckoutRepository, head: str | None, paths: list[bytes]) -> str:
+def _check_out_index(checkout: CheckoutRepository, head: str | None, paths: list[bytes]) -> str:
     """Write the files of the index. These paths were saved as raw bytes, and are converted as a commit would."""
-    tree = _commit_index(fresh, head)
+    tree = _commit_index(checkout, head)
     if not paths:
         return tree
-    fresh.run("add", "--renormalize", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=b"\0".join(paths))
-    for change in list_raw_changes(fresh.run, tree, fresh.index_tree):
-        fresh.remove_file(change.path)  # else git takes it for what it would write
-    return tree if fresh.index_tree == tree else _commit_index(fresh, head)
+    checkout.run("add", "--renormalize", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=b"\0".join(paths))
+    for change in list_raw_changes(checkout.run, tree, checkout.index_tree):
+        checkout.remove_file(change.path)  # else git takes it for what it would write
+    return tree if checkout.index_tree == tree else _commit_index(checkout, head)
 
 
-def _commit_index(fresh: CheckoutRepository, head: str | None) -> str:
-    tree = fresh.index_tree
-    fresh.check_out(tree, fresh.commit_tree(tree, head))
+def _commit_index(checkout: CheckoutRepository, head: str | None) -> str:
+    tree = checkout.index_tree
+    checkout.check_out(tree, checkout.commit_tree(tree, head))
     return tree
 
 
 class _UserRepositoryQuery:
     """Runs git about the user's files with nothing of theirs but index and ignore rules: no filter is executed."""
 
-    def __init__(self, source: SourceRepository, fresh: CheckoutRepository, environ: Mapping[str, str]) -> None:
-        self._source, self._fresh = source, fresh
+    def __init__(self, source: SourceRepository, checkout: CheckoutRepository, environ: Mapping[str, str]) -> None:
+        self._source, self._fresh = source, checkout
         self._env = user_git_environment(environ) | {
             "GIT_DIR": source.folders.git_dir, "GIT_WORK_TREE": source.root, "GIT_OPTIONAL_LOCKS": "0",
         }  # fmt: skip

@@ -127,27 +127,27 @@ class CommitBuilder:
         base = self.commits.header(parent, b"tree ")[0] if parent else None
         raw = self._without_unsaved(self._trees.compare(base, snapshot.tree), snapshot)
         differing = self._apply_conversions(raw)
-        held = {ExcludedFile(path, TOO_LARGE) for path in snapshot.left_out}
+        excluded = {ExcludedFile(path, TOO_LARGE) for path in snapshot.left_out}
         accepted: TreeDifferences = {}
         for path, (was, now) in differing.items():
             if why := self._exclusion_reason(path, was, raw[path][1], judge):
-                held.add(ExcludedFile(decode_path(path), why))
+                excluded.add(ExcludedFile(decode_path(path), why))
             else:
                 accepted[path] = (was, now)
         tree = self._trees.build(base, {path: now for path, (_, now) in accepted.items()})
         self._objects.flush()
-        told = tuple(sorted(held, key=lambda one: one.path))
-        return CommitPlan(tree, parent, _changed_paths(accepted), told, tree == base)
+        excluded_files = tuple(sorted(excluded, key=lambda one: one.path))
+        return CommitPlan(tree, parent, _changed_paths(accepted), excluded_files, tree == base)
 
     def _without_unsaved(self, differing: TreeDifferences, snapshot: Snapshot) -> TreeDifferences:
         """Without files that are missing only because they are never saved: our own, large ones, submodules, sparse
         files.
         """
         sparse = flagged_paths(self.user_git.run) if any(now is None for _, now in differing.values()) else set()
-        kept = {path for path, (was, _) in differing.items() if was is not None and was[0] == MODE_SUBMODULE}
-        kept |= {*OWN_NAMES, *map(os.fsencode, snapshot.left_out)}
-        kept |= {path for path, (_, now) in differing.items() if now is None and path in sparse}
-        return {path: pair for path, pair in differing.items() if not kept.intersection(_path_and_parents(path))}
+        ignored = {path for path, (was, _) in differing.items() if was is not None and was[0] == MODE_SUBMODULE}
+        ignored |= {*OWN_NAMES, *map(os.fsencode, snapshot.left_out)}
+        ignored |= {path for path, (_, now) in differing.items() if now is None and path in sparse}
+        return {path: pair for path, pair in differing.items() if not ignored.intersection(_path_and_parents(path))}
 
     def _apply_conversions(self, differing: TreeDifferences) -> TreeDifferences:
         """Each file as git would store it: line endings, encodings and the user's filters (LFS) applied."""
@@ -162,8 +162,8 @@ class CommitBuilder:
                 continue
             options = ("-w",) if self._store else ()
             content = self._objects.read(now[1])[1]
-            made = self.user_git.run("hash-object", *options, "--stdin", f"--path={os.fsdecode(path)}", stdin=content)
-            entry = (now[0], made.out.strip().decode())
+            blob = self.user_git.run("hash-object", *options, "--stdin", f"--path={os.fsdecode(path)}", stdin=content)
+            entry = (now[0], blob.out.strip().decode())
             if entry == was:
                 del stored[path]
             else:
@@ -182,15 +182,15 @@ class CommitBuilder:
     def _converted_paths(self, paths: list[bytes]) -> Iterable[bytes]:
         if not paths:
             return ()
-        asked = b"".join(path + b"\0" for path in paths)
-        words = self.user_git.run("check-attr", "-z", "--stdin", *CONVERSION_ATTRIBUTES, stdin=asked).out.split(b"\0")
-        told = list(zip(words[::3], words[1::3], words[2::3], strict=False))
-        found = {path for path, _, said in told if said not in NO_CONVERSION}
-        filtered = ((path, os.fsdecode(said)) for path, name, said in told if name == b"filter")
-        self._unfiltered = {path: said for path, said in filtered if said in self.user_git.unused_filters}
+        stdin = b"".join(path + b"\0" for path in paths)
+        words = self.user_git.run("check-attr", "-z", "--stdin", *CONVERSION_ATTRIBUTES, stdin=stdin).out.split(b"\0")
+        attributes = list(zip(words[::3], words[1::3], words[2::3], strict=False))
+        converted = {path for path, _, value in attributes if value not in NO_CONVERSION}
+        filtered = ((path, os.fsdecode(value)) for path, name, value in attributes if name == b"filter")
+        self._unfiltered = {path: value for path, value in filtered if value in self.user_git.unused_filters}
         if self.user_git.run_line("config", "core.autocrlf") in ("true", "input"):
-            found |= {path for path, name, said in told if (name, said) == (b"text", b"unspecified")}
-        return sorted(found & set(paths))
+            converted |= {path for path, name, value in attributes if (name, value) == (b"text", b"unspecified")}
+        return sorted(converted & set(paths))
 
     def _exclusion_reason(self, path: bytes, was: Entry | None, now: Entry | None, judge: ExclusionRule) -> str:
         if now is None or now[0] not in BLOB_MODES:
@@ -207,10 +207,12 @@ class CommitBuilder:
         import hashlib
 
         entries = self._trees.entries(tree).items()
-        told = sorted(
-            b"%s %s\0%s" % (mode, name, made.encode()) for name, (mode, made) in entries if name not in OWN_NAMES
+        lines = sorted(
+            b"%s %s\0%s" % (mode, name, object_id.encode())
+            for name, (mode, object_id) in entries
+            if name not in OWN_NAMES
         )
-        return hashlib.sha256(b"\n".join(told)).hexdigest()
+        return hashlib.sha256(b"\n".join(lines)).hexdigest()
 
     def snapshot_of(self, commit: str) -> Snapshot:
         """The snapshot with this commit, as far as the commit tells."""
@@ -225,14 +227,14 @@ class CommitBuilder:
         """
         assert saved.tree is not None
         paths = {path for letter, path in landing.changes if letter != "D"} | {one.path for one in landing.excluded}
-        others, found = [*trees], []
+        others, missing = [*trees], []
         for path in sorted(paths):
             name = path.encode("utf-8", "surrogateescape")
             ids = {self._blob_at(tree, name) for tree in (saved.tree, landing.tree)} - {""}
             known = {self._blob_at(tree, name) for tree in others}
             if ids and not ids & known and not self._file_has_content(folder, name, self._blob_at(saved.tree, name)):
-                found.append(path)
-        return tuple(found)
+                missing.append(path)
+        return tuple(missing)
 
     def _blob_at(self, tree: str, path: bytes) -> str:
         """The id of a tree's file at a path; empty where there is none, or the tree cannot be read."""
@@ -274,7 +276,7 @@ class CommitBuilder:
 
     def excluded_in_commits(self, tip: str, known: Iterable[str], judge: ExclusionRule) -> tuple[ExcludedFile, ...]:
         """Files that must stay out and are in a commit that `tip` has and the known commits do not."""
-        found: dict[str, str] = {}
+        excluded: dict[str, str] = {}
         for commit, paths in self.commits.list_new_commits([tip], known):
             parent = next(iter(self.commits.header(commit, b"parent ")), None)
             for path in paths:
@@ -283,8 +285,8 @@ class CommitBuilder:
                     self.commits.read_entry(parent, path) if parent else None,
                 )
                 if why := self._exclusion_reason(path, was, now, judge):
-                    found.setdefault(decode_path(path), why)
-        return tuple(ExcludedFile(path, why) for path, why in sorted(found.items()))
+                    excluded.setdefault(decode_path(path), why)
+        return tuple(ExcludedFile(path, why) for path, why in sorted(excluded.items()))
 
     def changed_paths(self, before: str | None, after: str) -> tuple[tuple[str, str], ...]:
         """The differences between two commits, as letters and paths."""
@@ -308,5 +310,5 @@ def _path_and_parents(path: bytes) -> Iterable[bytes]:
 
 
 def _changed_paths(differing: TreeDifferences) -> tuple[tuple[str, str], ...]:
-    found = (("A" if was is None else "D" if now is None else "M", path) for path, (was, now) in differing.items())
-    return tuple((letter, decode_path(path)) for letter, path in found)
+    changes = (("A" if was is None else "D" if now is None else "M", path) for path, (was, now) in differing.items())
+    return tuple((letter, decode_path(path)) for letter, path in changes)

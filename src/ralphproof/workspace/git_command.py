@@ -68,16 +68,16 @@ def find_local_filters(git: str, root: str, folders: GitFolders, env: Mapping[st
         return {}
     argv = (git, "-C", root, *NO_HOOKS_OPTIONS, "config", "-z", "--show-scope", "--get-regexp", r"^filter\.")
     words = run_program(argv, env).out.decode("utf-8", "surrogateescape").split("\0")[:-1]
-    found: dict[str, dict[str, str]] = {}
-    theirs: dict[str, dict[str, str]] = {}
+    local: dict[str, dict[str, str]] = {}
+    user: dict[str, dict[str, str]] = {}
     for scope, setting in zip(words[::2], words[1::2], strict=False):
         key, _, text = setting.partition("\n")
         name, _, program = key.removeprefix("filter.").rpartition(".")
         if scope in LOCAL_SCOPES:
-            found.setdefault(name, {})
+            local.setdefault(name, {})
         elif program in FILTER_COMMANDS:
-            theirs.setdefault(name, {})[program] = text
-    return {name: theirs.get(name, {}) for name in found}
+            user.setdefault(name, {})[program] = text
+    return {name: user.get(name, {}) for name in local}
 
 
 def _may_have_filters(folders: GitFolders) -> bool:
@@ -101,9 +101,9 @@ def disabled_filters_environment(filters: Mapping[str, Mapping[str, str]]) -> di
         for program in FILTER_COMMANDS
     ]
     settings += [(f"filter.{name}.required", "false") for name, programs in sorted(filters.items()) if not programs]
-    given = {f"GIT_CONFIG_KEY_{at}": key for at, (key, _) in enumerate(settings)}
-    given |= {f"GIT_CONFIG_VALUE_{at}": text for at, (_, text) in enumerate(settings)}
-    return given | {"GIT_CONFIG_COUNT": str(len(settings))} if settings else {}
+    variables = {f"GIT_CONFIG_KEY_{at}": key for at, (key, _) in enumerate(settings)}
+    variables |= {f"GIT_CONFIG_VALUE_{at}": text for at, (_, text) in enumerate(settings)}
+    return variables | {"GIT_CONFIG_COUNT": str(len(settings))} if settings else {}
 
 
 USER_GIT_TIMEOUT_S = 120.0
@@ -150,8 +150,8 @@ class UserGit:
 
     def resolve_commit(self, revision: str) -> str:
         """The id of a commit; empty where it does not exist."""
-        found = self.run_line("rev-parse", "-q", "--verify", "--end-of-options", f"{revision}^{{commit}}")
-        return found if is_object_id(found) else ""
+        commit = self.run_line("rev-parse", "-q", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+        return commit if is_object_id(commit) else ""
 
     def check_branch_name(self, name: str) -> None:
         """Raise Refused for an invalid branch name."""
@@ -181,8 +181,8 @@ class UserGit:
         when = {} if at is None else dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), f"@{int(at)} +0000")
         who = self._identity_environment() | when
         text = message.encode("utf-8", "replace")
-        made = self.run("-c", "i18n.commitEncoding=UTF-8", "commit-tree", tree, *on, stdin=text, env=who)
-        return made.out.strip().decode()
+        reply = self.run("-c", "i18n.commitEncoding=UTF-8", "commit-tree", tree, *on, stdin=text, env=who)
+        return reply.out.strip().decode()
 
     def identity(self) -> bytes:
         """The user and the time, in the format of a commit header."""
@@ -200,8 +200,8 @@ class UserGit:
 
     def _user_identity(self) -> tuple[str, str]:
         """Name and email from the user's settings; the fallback unless both are set."""
-        found = self.run_line("config", "user.name"), self.run_line("config", "user.email")
-        return found if all(found) else FALLBACK_IDENTITY
+        identity = self.run_line("config", "user.name"), self.run_line("config", "user.email")
+        return identity if all(identity) else FALLBACK_IDENTITY
 
     def set_branch(self, name: str, commit: str, force: bool) -> None:
         """Point a branch at a commit. Git refuses a branch that is checked out."""

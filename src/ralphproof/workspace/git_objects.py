@@ -166,8 +166,8 @@ def read_head(index: PrivateIndex) -> str | None:
 def read_ref(index: PrivateIndex, ref: str) -> str | None:
     """The commit of one of our refs; None where it does not exist."""
     if index.folders.ref_files:
-        found = read_ref_text(index.folders, ref.encode())
-        return found.strip().decode("ascii", "replace") if found else None
+        text = read_ref_text(index.folders, ref.encode())
+        return text.strip().decode("ascii", "replace") if text else None
     reply = index.run("rev-parse", "-q", "--verify", ref, env=_repository_environment(index, index.folders.common))
     return reply.out.strip().decode() if reply.code == 0 else None
 
@@ -312,10 +312,10 @@ class ObjectStore:
 
 
 def _read_line(descriptor: int) -> bytes:
-    heard = b""
-    while b"\n" not in heard:
-        heard += _read_bytes(descriptor, 1 << 16)
-    return heard
+    data = b""
+    while b"\n" not in data:
+        data += _read_bytes(descriptor, 1 << 16)
+    return data
 
 
 def _read_bytes(descriptor: int, most_bytes: int) -> bytes:
@@ -402,15 +402,15 @@ class CommitStore:
 
     def read_entry(self, revision: str, path: bytes) -> Entry | None:
         """The entry of a commit at a path; None where there is none, or the commit does not exist."""
-        found: Entry | None = (MODE_FOLDER, f"{revision}^{{tree}}")
+        entry: Entry | None = (MODE_FOLDER, f"{revision}^{{tree}}")
         try:
             for name in path.split(b"/"):
-                if found is None or found[0] != MODE_FOLDER:
+                if entry is None or entry[0] != MODE_FOLDER:
                     return None
-                found = self._trees.entries(found[1]).get(name)
+                entry = self._trees.entries(entry[1]).get(name)
         except ObjectMissing:
             return None
-        return found
+        return entry
 
     def read_blob(self, name: str) -> bytes:
         """The content of a file. Raises ObjectMissing."""
@@ -426,26 +426,26 @@ class CommitStore:
         reply = self.run("log", *LOG_OPTIONS, stdin="".join(f"{line}\n" for line in lines).encode())
         if reply.code != 0:
             raise GitFailed(f"git log: {reply.said}")
-        found: list[tuple[str, list[bytes]]] = []
+        commits: list[tuple[str, list[bytes]]] = []
         words = iter(reply.out.split(b"\0"))
         for word in words:
             if word.lstrip(b"\n").startswith(b":"):
-                found[-1][1].append(next(words))
+                commits[-1][1].append(next(words))
             elif is_object_id(name := word.decode("ascii", "replace")):
-                found.append((name, []))
-        if len(found) > MAX_COMMITS:
+                commits.append((name, []))
+        if len(commits) > MAX_COMMITS:
             raise TooManyCommits(f"more than {MAX_COMMITS} new commits: what they hold cannot be told")
-        return found
+        return commits
 
     def peel_to_commits(self, names: Iterable[str]) -> dict[str, str]:
         """The commit behind each id: itself, or the target of a tag; ids without one are left out."""
-        asked = list(names)
-        stdin = "".join(f"{name}^{{commit}}\n" for name in asked).encode()
+        ids = list(names)
+        stdin = "".join(f"{name}^{{commit}}\n" for name in ids).encode()
         reply = self.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=stdin)
         if reply.code != 0:
             raise GitFailed(f"git cat-file: {reply.said}")
         answers = (line.split(" ") for line in reply.out.decode("ascii", "replace").splitlines())
-        return {name: said[0] for name, said in zip(asked, answers, strict=False) if said[-1] == "commit"}
+        return {name: answer[0] for name, answer in zip(ids, answers, strict=False) if answer[-1] == "commit"}
 
     def object_exists(self, name: str) -> bool:
         """Whether any object has this id, without the cache."""

@@ -97,8 +97,8 @@ class GitWorkspace:
             raise WorkspaceGone(f"{self.root} is gone")
         entry = os.path.join(self.root, ".git")
         planted = entry if os.path.islink(entry) and not self._git_is_link else ""
-        if found := planted or find_unsafe_snapshot_path(self.root, self._index.folders, run):
-            return self._unknown_snapshot(describe_unsafe_path(found))
+        if unsafe := planted or find_unsafe_snapshot_path(self.root, self._index.folders, run):
+            return self._unknown_snapshot(describe_unsafe_path(unsafe))
         self._remove_blocking_files()
         try:
             return self._save(run, ref, read_head(self._index))
@@ -219,8 +219,8 @@ class GitWorkspace:
             tree = self.commits.header(head, b"tree ")[0] if head else None
             compared = self._trees.compare(tree, seen.tree)
             modules = tuple(path + b"/" for path, (was, _) in compared.items() if was and was[0] == MODE_SUBMODULE)
-            found = (path for path in compared if not (modules and (path + b"/").startswith(modules)))
-            paths = (path for path in found if path.split(b"/")[0] not in OWN_NAMES)
+            outside_submodules = (path for path in compared if not (modules and (path + b"/").startswith(modules)))
+            paths = (path for path in outside_submodules if path.split(b"/")[0] not in OWN_NAMES)
             return tuple(path for path in map(decode_path, sorted(paths)) if path not in seen.left_out)
         except ObjectMissing as error:
             raise HarnessFailed(f"what differs cannot be told: {error}") from error
@@ -254,18 +254,18 @@ class GitWorkspace:
 
     def content(self, snapshot: Snapshot, path: str) -> bytes | None:
         """The content of a file in a snapshot; None where there was none, or it cannot be read."""
-        found = self.commits.read_entry(snapshot.id, os.fsencode(path)) if snapshot.id else None
+        entry = self.commits.read_entry(snapshot.id, os.fsencode(path)) if snapshot.id else None
         try:
-            return self.commits.read_blob(found[1]) if found and found[0] != MODE_FOLDER else None
+            return self.commits.read_blob(entry[1]) if entry and entry[0] != MODE_FOLDER else None
         except ObjectMissing:
             return None
 
     def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
         """Restore the files of `target`; files that either snapshot left out stay as they are."""
-        spared = {*target.left_out, *now.left_out}
+        ignored = {*target.left_out, *now.left_out}
         try:
             differing = self._trees.compare(_tree_of(now), _tree_of(target))
-            wanted = {path: want for path, (_, want) in differing.items() if decode_path(path) not in spared}
+            wanted = {path: want for path, (_, want) in differing.items() if decode_path(path) not in ignored}
             done, failed = restore_files(self.root, wanted, lambda name: self._objects.read(name)[1])
         except ObjectMissing as error:
             raise HarnessFailed(f"cannot put files back: {error}") from error

@@ -63,10 +63,10 @@ class UncommittedWork:
         mine = [(path, head, saved) for path, (head, saved) in sorted(differing.items()) if saved is not None]
         new = [(path, head, saved) for path, head, saved in mine if head is None][:MAX_NEW_FILES]
         edited = [(path, head, saved) for path, head, saved in mine if head is not None][:MAX_EDITED_FILES]
-        kept = new + [
+        watched = new + [
             (path, head, saved) for path, head, saved in edited if not self._converted_by_git(head[1], saved[1])
         ]
-        return {decode_path(path): (*_mode_and_id(head), *_mode_and_id(saved)) for path, head, saved in kept}
+        return {decode_path(path): (*_mode_and_id(head), *_mode_and_id(saved)) for path, head, saved in watched}
 
     def _converted_by_git(self, head: str, saved: str) -> bool:
         """Whether git itself made the difference at checkout."""
@@ -78,8 +78,8 @@ class UncommittedWork:
 
     def drop_lost(self, work: UncommittedFiles) -> UncommittedFiles:
         """Without files that were lost while no agent was running."""
-        swept = set(self.find_lost(work))
-        return {path: ids for path, ids in work.items() if path not in swept}
+        lost = set(self.find_lost(work))
+        return {path: ids for path, ids in work.items() if path not in lost}
 
     def find_lost(self, work: UncommittedFiles) -> list[str]:
         """Those files that are gone, or are again as HEAD had them."""
@@ -137,13 +137,11 @@ class CommitScanner:
 
     def scan(self, moves: list[RefMove]) -> list[CommittedChange]:
         """The protected paths that commits of the moved refs changed."""
-        asked = self._refs_touching([move for move in moves if move.new])
-        found = [
-            self._committed_change(move, path, commits)
-            for move, touching in asked
-            for path, commits in touching.items()
+        refs = self._refs_touching([move for move in moves if move.new])
+        changes = [
+            self._committed_change(move, path, commits) for move, touching in refs for path, commits in touching.items()
         ]
-        return [held for held in found if held]
+        return [change for change in changes if change]
 
     def _refs_touching(self, moves: list[RefMove]) -> Iterator[tuple[RefMove, CommitsByPath]]:
         """The refs that have such commits, found by bisection: most have none, and there may be many refs."""
@@ -156,11 +154,11 @@ class CommitScanner:
             yield from self._refs_touching(moves[middle:])
 
     def _commits_touching(self, *tips: str) -> CommitsByPath:
-        found: CommitsByPath = {}
+        commits: CommitsByPath = {}
         for commit, paths in self._commits.list_new_commits(tips, sorted(set(self._before.values()))):
             for path in filter(self._is_protected, paths):
-                found.setdefault(path, []).append(commit)
-        return found
+                commits.setdefault(path, []).append(commit)
+        return commits
 
     def _committed_change(self, move: RefMove, path: bytes, commits: list[str]) -> CommittedChange | None:
         tip = commits[0] if move.kind == "stash" else str(move.new)  # new files are in a commit beside the stash's own
@@ -183,9 +181,9 @@ class HistoryTripwires:
     """Compares refs by the files that store them; git is run only when those files changed."""
 
     def __init__(
-        self, commits: CommitStore, run: str, vault: ProtectedCopies, places: dict[str, WatchedFolder]
+        self, commits: CommitStore, run: str, copies: ProtectedCopies, watched: dict[str, WatchedFolder]
     ) -> None:
-        self._commits, self._run, self._copies, self._watched = commits, run, vault, places
+        self._commits, self._run, self._copies, self._watched = commits, run, copies, watched
         self._branches = BranchTracker(commits, run)
         self._ref_table: tuple[tuple[int, ...], bytes] | None = None
 
@@ -198,11 +196,11 @@ class HistoryTripwires:
         """Other worktrees, with their branches."""
         return tuple(self._branches.other_worktrees().items())
 
-    def keep_tips_reachable(self, sights: StatesByFolder) -> None:
+    def keep_tips_reachable(self, states: StatesByFolder) -> None:
         """Keep the tips of all branches and tags from being pruned during the run."""
-        self._branches.keep_tips_reachable(self._read_refs(sights, before=False))
+        self._branches.keep_tips_reachable(self._read_refs(states, before=False))
 
-    def add_ref_table(self, sights: StatesByFolder) -> None:
+    def add_ref_table(self, states: StatesByFolder) -> None:
         """Add refs that are not files, because git stores them in a reftable."""
         if self._commits.folders.ref_files or self.repository_missing:
             return
@@ -212,52 +210,56 @@ class HistoryTripwires:
                 self._ref_table = (mark, self._commits.list_refs())
         except GitFailed:
             self._ref_table = ((), b"")
-        sights[COMMON_FOLDER][PACKED_REFS] = (
+        states[COMMON_FOLDER][PACKED_REFS] = (
             MODE_FILE,
             self._copies.contents.digest_or_store(self._ref_table[1]),
             0o600,
         )
 
-    def branch_switch(self, armed: TripwireBaseline, sights: StatesByFolder) -> tuple[str, ...]:
+    def branch_switch(self, baseline: TripwireBaseline, states: StatesByFolder) -> tuple[str, ...]:
         """The branch checked out before the turn and the one now, where they differ. Not known with a reftable."""
         for name in self._watched:
-            old, new = armed.states.get(name, {}).get(b"HEAD"), sights[name].get(b"HEAD")
+            old, new = baseline.states.get(name, {}).get(b"HEAD"), states[name].get(b"HEAD")
             if old is None or new is None or old == new or not self._commits.folders.ref_files:
                 continue
             try:
-                found = [self._read_content(name, b"HEAD", seen, seen is old) for seen in (old, new)]
+                heads = [self._read_content(name, b"HEAD", seen, seen is old) for seen in (old, new)]
             except OSError:
                 continue
-            before, now = (_branch_of_head(text) for text in found)
+            before, now = (_branch_of_head(text) for text in heads)
             if before != now:
                 return before, now
         return ()
 
-    def compare(self, armed: TripwireBaseline, sights: StatesByFolder, attempt: ProtectedChanges) -> list[str]:
+    def compare(self, baseline: TripwireBaseline, states: StatesByFolder, changes: ProtectedChanges) -> list[str]:
         """Add protected paths changed by commits to `attempt`; return remarks. Raises GitFailed, ObjectMissing."""
-        before, now = self._read_refs(armed.states, before=True), self._read_refs(sights, before=False)
-        others = dict(armed.repository.other_worktrees)
-        spared = [*others.values(), *self._branches.other_worktrees(others).values()]
-        moves = self._branches.find_moves(before, now, spared)
+        before, now = self._read_refs(baseline.states, before=True), self._read_refs(states, before=False)
+        others = dict(baseline.repository.other_worktrees)
+        ignored = [*others.values(), *self._branches.other_worktrees(others).values()]
+        moves = self._branches.find_moves(before, now, ignored)
         remarks = self._branches.describe_lost(moves)
-        files = armed.states.get(PROJECT_FOLDER, {})
+        files = baseline.states.get(PROJECT_FOLDER, {})
 
         def as_it_was(path: bytes, entry: Entry | None) -> bool:
             forced_in = entry is not None and self._was_ignored(path, before.get(HEAD))
             return not forced_in and self._same_content(files.get(path), entry)
 
-        holding = CommitScanner(self._commits, before, attempt.matcher, as_it_was)
-        found = holding.scan(moves) if attempt.matcher else []
-        standing = [held for held in found if held.in_tip]
-        for held in standing:
-            paths = [one.path for one in standing if one.move == held.move]
-            attempt.add_commit(held.path, held.commit, self._removal_command(held.move, paths, before, sights))
+        scanner = CommitScanner(self._commits, before, changes.matcher, as_it_was)
+        committed = scanner.scan(moves) if changes.matcher else []
+        in_tip = [change for change in committed if change.in_tip]
+        for change in in_tip:
+            paths = [one.path for one in in_tip if one.move == change.move]
+            changes.add_commit(change.path, change.commit, self._removal_command(change.move, paths, before, states))
         return [
             *remarks,
-            *(f"{held.path} was changed and changed back: {held.commit}" for held in found if not held.in_tip),
+            *(
+                f"{change.path} was changed and changed back: {change.commit}"
+                for change in committed
+                if not change.in_tip
+            ),
         ]
 
-    def _removal_command(self, move: RefMove, paths: list[str], before: Refs, sights: StatesByFolder) -> str:
+    def _removal_command(self, move: RefMove, paths: list[str], before: Refs, states: StatesByFolder) -> str:
         """The command that removes the change of these paths from a ref. Other changes of its commits stay.
 
         Files of the checked-out branch are not touched: they are restored already, and may be the user's own.
@@ -265,7 +267,7 @@ class HistoryTripwires:
         import shlex
 
         if move.kind == "stash":
-            return f"git stash drop stash@{{{self._stash_number(str(move.new), sights)}}}"
+            return f"git stash drop stash@{{{self._stash_number(str(move.new), states)}}}"
         if move.kind == "tag":
             old = (
                 f"-f {shlex.quote(move.name)} {move.old[:SHORT_ID_CHARS]}"
@@ -277,45 +279,45 @@ class HistoryTripwires:
         named = [(path, path.encode("utf-8", "surrogateescape")) for path in sorted(set(paths))]
         known = [path for path, name in named if start and self._commits.read_entry(start, name)]
         new = [path for path, _ in named if path not in known]
-        here = move.ref == HEAD or self._current_branch(sights) == move.name
+        here = move.ref == HEAD or self._current_branch(states) == move.name
         words = [] if here else [f"git switch {shlex.quote(move.name)}"]
         which, cached = ("--staged", " --cached") if here else ("--staged --worktree", "")
         words += [f"git restore --source={str(start)[:SHORT_ID_CHARS]} {which} -- {shlex.join(known)}"] if known else []
         words += [f"git rm -q{cached} -- {shlex.join(new)}"] if new else []
         return " && ".join([*words, "git commit -m 'Put back what is protected'"])
 
-    def _stash_number(self, commit: str, sights: StatesByFolder) -> int:
+    def _stash_number(self, commit: str, states: StatesByFolder) -> int:
         """The number of a stash in `git stash list`: the newest is 0."""
         try:
             log = self._read_content(
-                COMMON_FOLDER, STASH_LOG, sights[COMMON_FOLDER][STASH_LOG], before=False
+                COMMON_FOLDER, STASH_LOG, states[COMMON_FOLDER][STASH_LOG], before=False
             ).splitlines()
         except (KeyError, OSError):
             return 0
         newest_first = [line for line in reversed(log) if line]
         return next((at for at, line in enumerate(newest_first) if commit.encode() in line.split()[1:2]), 0)
 
-    def _current_branch(self, sights: StatesByFolder) -> str:
+    def _current_branch(self, states: StatesByFolder) -> str:
         """The branch that is checked out now."""
         for name in self._watched:
-            if seen := sights[name].get(b"HEAD"):
+            if seen := states[name].get(b"HEAD"):
                 return _branch_of_head(self._read_content(name, b"HEAD", seen, before=False))
         return ""
 
-    def compare_index(self, armed: TripwireBaseline, sights: StatesByFolder, attempt: ProtectedChanges) -> None:
+    def compare_index(self, baseline: TripwireBaseline, states: StatesByFolder, changes: ProtectedChanges) -> None:
         """Note for touched files that the index has the change too: the next commit would take it from there."""
         import shlex
 
-        paths = [path.encode("utf-8", "surrogateescape") for path in attempt.protected_paths]
+        paths = [path.encode("utf-8", "surrogateescape") for path in changes.protected_paths]
         if not paths:
             return
-        refs = (self._read_refs(armed.states, before=True), self._read_refs(sights, before=False))
+        refs = (self._read_refs(baseline.states, before=True), self._read_refs(states, before=False))
         heads = [known[HEAD] for known in refs if HEAD in known]
-        files = armed.states.get(PROJECT_FOLDER, {})
+        files = baseline.states.get(PROJECT_FOLDER, {})
         for path, entry in self._commits.read_staged(paths).items():
             committed = [self._commits.read_entry(head, path) for head in heads]
             if path in paths and entry not in committed and not self._same_content(files.get(path), entry):
-                attempt.add_commit(
+                changes.add_commit(
                     decode_path(path), "the index", f"git restore --staged -- {shlex.quote(decode_path(path))}"
                 )
 
@@ -339,10 +341,10 @@ class HistoryTripwires:
         pointed = saved.startswith(LFS_POINTER) and seen[1].encode() in saved
         return pointed or saved.replace(b"\r\n", b"\n") == content.replace(b"\r\n", b"\n")
 
-    def _read_refs(self, sights: StatesByFolder, before: bool) -> Refs:
+    def _read_refs(self, states: StatesByFolder, before: bool) -> Refs:
         contents: dict[bytes, bytes] = {}
         for name in self._watched:
-            for path, seen in sights.get(name, {}).items():
+            for path, seen in states.get(name, {}).items():
                 if not is_ref_file(path):
                     continue
                 try:

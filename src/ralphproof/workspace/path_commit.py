@@ -115,15 +115,15 @@ class PathCommit:
         """The entries of a commit at these paths, as input of `update-index --index-info`; mode 0 removes a path."""
         if not paths:
             return b""
-        found = self._run_git("ls-tree", "-z", "--full-tree", commit, "--", *paths).out
-        has = {line.partition(b"\t")[2]: line + b"\0" for line in found.split(b"\0") if line}
+        listed = self._run_git("ls-tree", "-z", "--full-tree", commit, "--", *paths).out
+        has = {line.partition(b"\t")[2]: line + b"\0" for line in listed.split(b"\0") if line}
         nothing = b"0" * len(self._empty_tree())
         return b"".join(has.get(path, b"0 %s\t%s\0" % (nothing, path)) for path in map(os.fsencode, paths))
 
     def list_ignored(self, paths: Sequence[str]) -> list[str]:
         """Those of the paths that are ignored by git."""
-        found = git_ignored_paths(self._run_git, map(os.fsencode, paths))
-        return [path for path in paths if os.fsencode(path) in found]
+        ignored = git_ignored_paths(self._run_git, map(os.fsencode, paths))
+        return [path for path in paths if os.fsencode(path) in ignored]
 
     def is_detached(self) -> bool:
         """Whether no branch is checked out."""
@@ -133,10 +133,10 @@ class PathCommit:
         reply = self._run_git("rev-parse", "-q", "--verify", "HEAD", good=(0, 1))
         if reply.code:
             return self._empty_tree()
-        found = reply.out.strip().decode()
-        if not is_object_id(found):
-            raise Refused(f"git rev-parse: HEAD is {found!r}, which is no commit")
-        return found
+        commit = reply.out.strip().decode()
+        if not is_object_id(commit):
+            raise Refused(f"git rev-parse: HEAD is {commit!r}, which is no commit")
+        return commit
 
     def _empty_tree(self) -> str:
         return self._run_git("hash-object", "-t", "tree", "-w", "--stdin").out.strip().decode()
@@ -164,11 +164,11 @@ def run_with_hooks(argv: Sequence[str], env: Mapping[str, str], timeout_s: float
     import subprocess
     import tempfile
 
-    with tempfile.TemporaryFile() as heard:
+    with tempfile.TemporaryFile() as output:
         try:
             with RegisterChild() as note:
                 process = subprocess.Popen(
-                    argv, env=dict(env), stdin=subprocess.DEVNULL, stdout=heard, stderr=heard, start_new_session=True
+                    argv, env=dict(env), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
                 )
                 note(process.pid)
         except OSError as error:
@@ -183,12 +183,12 @@ def run_with_hooks(argv: Sequence[str], env: Mapping[str, str], timeout_s: float
             raise
         finally:
             unregister_child(process.pid)
-        heard.seek(max(0, heard.seek(0, os.SEEK_END) - OUTPUT_TAIL_BYTES))
-        said = " ".join(heard.read().decode("utf-8", "replace").split())
+        output.seek(max(0, output.seek(0, os.SEEK_END) - OUTPUT_TAIL_BYTES))
+        text = " ".join(output.read().decode("utf-8", "replace").split())
     if process.returncode == 0:
         return ""
-    said = said if len(said) <= OUTPUT_TAIL_CHARS else f"... {said[-OUTPUT_TAIL_CHARS:]}"
-    return said or f"it ended with {process.returncode}"
+    text = text if len(text) <= OUTPUT_TAIL_CHARS else f"... {text[-OUTPUT_TAIL_CHARS:]}"
+    return text or f"it ended with {process.returncode}"
 
 
 def _terminate(process: Popen[bytes]) -> None:

@@ -53,10 +53,10 @@ class PrivateIndex:
 
     def __init__(self, root: str, folder: str, folders: GitFolders, environ: Mapping[str, str]) -> None:
         self.root, self.folder, self.folders = root, folder, folders
-        found = find_program("git", environ.get("PATH", os.defpath), outside=root)
-        if found is None:
+        git = find_program("git", environ.get("PATH", os.defpath), outside=root)
+        if git is None:
             raise Refused("git was not found in PATH")
-        self.git = found
+        self.git = git
         self.environ = dict(environ)
         self.env = isolated_git_environment(environ, folder, folders.objects, root)
         self._last_signature: tuple[int, ...] | None = None
@@ -139,16 +139,16 @@ class PrivateIndex:
 
     def _change_times(self, paths: Iterable[bytes]) -> dict[bytes, float]:
         """The paths, without files over the size limit, with their ctime; 0 where nothing exists."""
-        root, found = os.fsencode(self.root), {}
+        root, times = os.fsencode(self.root), {}
         for path in paths:
             try:
                 state = os.lstat(os.path.join(root, path))
             except OSError:
-                found[path] = 0.0
+                times[path] = 0.0
                 continue
             if state.st_size <= MAX_FILE_BYTES:
-                found[path] = state.st_ctime
-        return found
+                times[path] = state.st_ctime
+        return times
 
     def _update_racy_paths(self, seconds: Mapping[bytes, float]) -> None:
         written_s = self._index_written_s()
@@ -157,8 +157,8 @@ class PrivateIndex:
     def _index_written_s(self) -> int:
         return int(os.stat(os.path.join(self.folder, "index")).st_ctime)
 
-    def _add(self, wished: Iterable[bytes]) -> tuple[str, set[bytes]]:
-        paths, unreadable = self._change_times(wished), set[bytes]()
+    def _add(self, candidates: Iterable[bytes]) -> tuple[str, set[bytes]]:
+        paths, unreadable = self._change_times(candidates), set[bytes]()
         for _ in range(100):
             wanted = b"".join(path + b"\0" for path in paths if path not in unreadable)
             reply = self.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=wanted)
@@ -242,10 +242,10 @@ class PathLister:
 
     def _expand_nested(self, paths: set[bytes]) -> set[bytes]:
         nested = {path for path in paths if path.endswith(b"/")}
-        found = paths - nested
+        files = paths - nested
         for folder in nested:
-            found |= self._nested(folder, MAX_NESTING)
-        return {path for path in found - self._own if path.split(b"/", 1)[0] not in OWN_NAMES}
+            files |= self._nested(folder, MAX_NESTING)
+        return {path for path in files - self._own if path.split(b"/", 1)[0] not in OWN_NAMES}
 
     def _nested(self, folder: bytes, deepest: int) -> set[bytes]:
         """The files of a repository inside the work tree: git alone would store only a link to its commit."""
@@ -253,10 +253,10 @@ class PathLister:
             raise GitFailed("repositories are nested too deeply")
         inside = os.path.join(self._index.root, os.fsdecode(folder))
         env = self._index.env | {"GIT_WORK_TREE": inside, "GIT_INDEX_FILE": os.path.join(self._index.folder, "none")}
-        found: set[bytes] = set()
+        files: set[bytes] = set()
         for path in set(self._list_in(inside, env).split(b"\0")) - {b""}:
-            found |= self._nested(folder + path, deepest - 1) if path.endswith(b"/") else {folder + path}
-        return found
+            files |= self._nested(folder + path, deepest - 1) if path.endswith(b"/") else {folder + path}
+        return files
 
     def _list_in(self, folder: str, env: dict[str, str]) -> bytes:
         reply = self._index.run("-C", folder, "ls-files", "-z", "-o", "--exclude-standard", env=env)
@@ -417,11 +417,11 @@ class WorkTreeScanner:
     def _racy_entries(self, paths: set[bytes]) -> dict[bytes, Entry | None]:
         """Files that may have changed unnoticed by git. An index that missed a change is not used again."""
         ripe = self._index.racy_window_over  # asked before they are read: what changes from now on, git sees
-        found = self._entries(self._index.racy_paths - paths)
-        self._index_missed_change = bool(found) and self._trees.build(self._base, found) != self._base
+        entries = self._entries(self._index.racy_paths - paths)
+        self._index_missed_change = bool(entries) and self._trees.build(self._base, entries) != self._base
         if ripe and not self._index_missed_change:
             self._index.racy_paths = set()
-        return found
+        return entries
 
     def _timed_listing(self) -> set[bytes]:
         started = time.monotonic()
@@ -446,13 +446,18 @@ class WorkTreeScanner:
         """What was unreadable at the start and is unchanged is left out; anything newer is a problem."""
         complaints = self._listing.complaints
         first = self._known_unreadable is None
-        known, said = self._known_unreadable = self._known_unreadable or (dict(self._unreadable), set(complaints))
-        fresh = sorted(path for path, signature in self._unreadable.items() if known.get(path) != signature)
-        told = [f"cannot read {decode_path(path)}" for path in fresh[:5]] + sorted(complaints - said)[:5]
+        known, known_complaints = self._known_unreadable = self._known_unreadable or (
+            dict(self._unreadable),
+            set(complaints),
+        )
+        newly_unreadable = sorted(path for path, signature in self._unreadable.items() if known.get(path) != signature)
+        problems = [f"cannot read {decode_path(path)}" for path in newly_unreadable[:5]] + sorted(
+            complaints - known_complaints
+        )[:5]
         if first:
-            told = [f"cannot read {decode_path(path)}" for path in sorted(known)[:5]] + sorted(complaints)[:5]
+            problems = [f"cannot read {decode_path(path)}" for path in sorted(known)[:5]] + sorted(complaints)[:5]
         left_out = self._files.too_large | heavy | self._unreadable.keys()
-        return TreeScan(tree, tuple(sorted(map(decode_path, left_out))), "; ".join(told))
+        return TreeScan(tree, tuple(sorted(map(decode_path, left_out))), "; ".join(problems))
 
     def update_base(self) -> bool:
         """Keep the next scan short; return whether there is a new base.
@@ -479,12 +484,12 @@ class WorkTreeScanner:
     def _start_rules(self, start: str) -> str:
         if self._rules is None:
             listed = self._index.run_checked("ls-tree", "-r", "-z", "--full-tree", start).out
-            found = []
+            rules = []
             for record in listed.split(b"\0")[:-1]:
                 about, _, path = record.partition(b"\t")
                 mode, _, name = about.split(b" ", 2)
                 if is_ignore_file(path) and mode != MODE_LINK:
-                    found.append((path, self._objects.read(name.decode())[1]))
-            text = self._index.read_note("info/exclude") + b"\n" + flatten_ignore_rules(found)
+                    rules.append((path, self._objects.read(name.decode())[1]))
+            text = self._index.read_note("info/exclude") + b"\n" + flatten_ignore_rules(rules)
             self._rules = self._index.write_note("rules-of-the-start", text)
         return self._rules

@@ -45,9 +45,9 @@ class ContentStore:
         self.storing = False
         os.makedirs(folder, mode=0o700, exist_ok=True)
 
-    def load_index(self, held: Any) -> None:
+    def load_index(self, index: Any) -> None:
         """Load what `sync` returned. Raises ValueError and the like where the data is invalid."""
-        self._index = {str(digest): (str(file), int(at), int(size)) for digest, (file, at, size) in held.items()}
+        self._index = {str(digest): (str(file), int(at), int(size)) for digest, (file, at, size) in index.items()}
         self._bytes = sum(size for _, _, size in self._index.values())
 
     def digest(self, content: bytes) -> str:
@@ -184,26 +184,32 @@ class ProtectedCopies:
         data = self._read_json(BASELINE_FILE)
         try:
             self.contents.load_index(data["held"])
-            sights = {name: _states_from_json(found) for name, found in data["sights"].items()}
-            roots = {name: _roots_from_json(found) for name, found in data["roots"].items()}
-            besides = unpack(data["besides"])
-            wires = {name: _patterns_from_json(found) for name, found in data.get("wires", {}).items()}
-            return TripwireBaseline(sights, roots, besides, wires) if isinstance(besides, RepositoryBaseline) else None
+            states = {name: _states_from_json(item) for name, item in data["sights"].items()}
+            roots = {name: _roots_from_json(item) for name, item in data["roots"].items()}
+            repository = unpack(data["besides"])
+            patterns = {name: _patterns_from_json(item) for name, item in data.get("wires", {}).items()}
+            return (
+                TripwireBaseline(states, roots, repository, patterns)
+                if isinstance(repository, RepositoryBaseline)
+                else None
+            )
         except (KeyError, TypeError, ValueError, AttributeError):
             return None
 
-    def save_baseline(self, armed: TripwireBaseline, plan: RestorePlan) -> None:
+    def save_baseline(self, baseline: TripwireBaseline, plan: RestorePlan) -> None:
         """Store the baseline with every content that it or the plan names; forget all other contents."""
-        wanted = {seen[1] for found in armed.states.values() for seen in found.values()}
+        wanted = {seen[1] for item in baseline.states.values() for seen in item.values()}
         wanted |= {seen[1] for planned in plan.values() for seen in planned.values() if seen}
         data: dict[str, Json] = {
             "held": self.contents.sync(wanted),
-            "sights": {name: _states_to_json(found) for name, found in armed.states.items()},
+            "sights": {name: _states_to_json(item) for name, item in baseline.states.items()},
             "roots": {
-                name: [[_path_to_text(path), wire] for path, wire in found] for name, found in armed.roots.items()
+                name: [[_path_to_text(path), number] for path, number in item] for name, item in baseline.roots.items()
             },
-            "besides": pack(armed.repository),
-            "wires": {name: [[w.pattern, w.rule, w.stops] for w in laid] for name, laid in armed.patterns.items()},
+            "besides": pack(baseline.repository),
+            "wires": {
+                name: [[w.pattern, w.rule, w.stops] for w in patterns] for name, patterns in baseline.patterns.items()
+            },
         }
         self._write_json(BASELINE_FILE, data)
         self.contents.remove_unused()
@@ -219,20 +225,20 @@ class ProtectedCopies:
         """The stored result with this name, if any."""
         data = self._read_json(_result_name(name))
         try:
-            plan = {place: _plan_from_json(found) for place, found in data["plan"].items()}
-            sprung = unpack(data["sprung"])
+            plan = {place: _plan_from_json(states) for place, states in data["plan"].items()}
+            report = unpack(data["sprung"])
             return (
-                TripwireResult(sprung, plan, data["told"], data["done"]) if isinstance(sprung, TripwireReport) else None
+                TripwireResult(report, plan, data["told"], data["done"]) if isinstance(report, TripwireReport) else None
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             return None
 
-    def save_result(self, name: str, answer: TripwireResult) -> None:
-        plan: Json = {place: _states_to_json(found) for place, found in answer.plan.items()}
-        sprung = pack(answer.report)
+    def save_result(self, name: str, result: TripwireResult) -> None:
+        plan: Json = {place: _states_to_json(states) for place, states in result.plan.items()}
+        report = pack(result.report)
         self._write_json(
             _result_name(name),
-            {"sprung": sprung, "plan": plan, "told": answer.lost_work_reported, "done": answer.restored},
+            {"sprung": report, "plan": plan, "told": result.lost_work_reported, "done": result.restored},
         )
 
     def unfinished_results(self) -> list[str]:
@@ -240,10 +246,10 @@ class ProtectedCopies:
         if not os.path.isdir(self._folder):
             return []
         files = (file for file in os.listdir(self._folder) if file.startswith(RESULT_PREFIX) and file.endswith(".json"))
-        answers = {
+        results = {
             name: self.load_result(name) for name in (file[len(RESULT_PREFIX) : -len(".json")] for file in files)
         }
-        return sorted(name for name, answer in answers.items() if answer and not answer.restored)
+        return sorted(name for name, result in results.items() if result and not result.restored)
 
     def _read_json(self, name: str) -> Any:
         import json
@@ -265,8 +271,10 @@ def _result_name(name: str) -> str:
     return f"{RESULT_PREFIX}{name}.json"
 
 
-def _states_to_json(found: dict[bytes, FileState | None] | FileStates) -> Json:
-    return {_path_to_text(path): [seen[0].decode(), seen[1], seen[2]] if seen else None for path, seen in found.items()}
+def _states_to_json(states: dict[bytes, FileState | None] | FileStates) -> Json:
+    return {
+        _path_to_text(path): [seen[0].decode(), seen[1], seen[2]] if seen else None for path, seen in states.items()
+    }
 
 
 def _plan_from_json(data: dict[str, Any]) -> dict[bytes, FileState | None]:
@@ -278,7 +286,7 @@ def _states_from_json(data: dict[str, Any]) -> FileStates:
 
 
 def _roots_from_json(data: list[tuple[str, int]]) -> tuple[Root, ...]:
-    return tuple((_path_from_text(path), int(wire)) for path, wire in data)
+    return tuple((_path_from_text(path), int(number)) for path, number in data)
 
 
 def _patterns_from_json(data: list[tuple[str, str, bool]]) -> tuple[ProtectedPattern, ...]:

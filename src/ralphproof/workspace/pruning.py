@@ -46,8 +46,8 @@ def is_reachable(git: UserGit, commit: str) -> bool:
 
 def list_trees_since(git: UserGit, since: float) -> set[str]:
     """The trees of all commits since this time (epoch seconds), snapshots aside."""
-    asked = ("log", "--format=%T", f"--since=@{int(since)}", *HISTORY_OPTIONS)
-    return set(git.run(*asked).out.decode("ascii", "replace").split())
+    command = ("log", "--format=%T", f"--since=@{int(since)}", *HISTORY_OPTIONS)
+    return set(git.run(*command).out.decode("ascii", "replace").split())
 
 
 def delete_run_copies(private: str, run: str) -> None:

@@ -61,10 +61,10 @@ class RepositoryRestore:
         self._folder, self.start = folder, start
         self.target = start.common
         self._build_path = self.target + BUILD_SUFFIX
-        found = find_program("git", environ.get("PATH", os.defpath), outside=start.root)
-        if found is None:
+        git = find_program("git", environ.get("PATH", os.defpath), outside=start.root)
+        if git is None:
             raise Refused("git was not found in PATH")
-        self._git, self._environ = found, environ
+        self._git, self._environ = git, environ
         self.restored_state = start  # the state that is put back
         self.extra_refs: list[str] = []  # refs that hold what a later state has besides
 
@@ -175,14 +175,14 @@ class RepositoryRestore:
         listed = self._run_git("for-each-ref", "--format=%(objectname) %(refname)", env=env).out.decode(
             "utf-8", "replace"
         )
-        found = [NewerRef(ref, name) for name, _, ref in (line.partition(" ") for line in listed.splitlines())]
+        refs = [NewerRef(ref, name) for name, _, ref in (line.partition(" ") for line in listed.splitlines())]
         head = self._run_git("rev-parse", "-q", "--verify", "HEAD", env=env).out.decode("ascii", "replace").strip()
-        if head and head not in {one.commit for one in found}:
-            found.append(NewerRef("HEAD", head))
-        found = [one for one in found if not one.ref.startswith(OWN_REFS)]
-        asked = "".join(f"{one.commit}\n" for one in found).encode()
-        said = self._run_git("cat-file", "--batch-check", stdin=asked).out.splitlines() if found else []
-        return [one for one, line in zip(found, said, strict=False) if line.endswith(b" missing")]
+        if head and head not in {one.commit for one in refs}:
+            refs.append(NewerRef("HEAD", head))
+        refs = [one for one in refs if not one.ref.startswith(OWN_REFS)]
+        stdin = "".join(f"{one.commit}\n" for one in refs).encode()
+        answers = self._run_git("cat-file", "--batch-check", stdin=stdin).out.splitlines() if refs else []
+        return [one for one, line in zip(refs, answers, strict=False) if line.endswith(b" missing")]
 
     def describe_loss(self) -> str:
         """What the present repository lacks of the backup, in words; empty where it provably has all of it."""

@@ -93,8 +93,8 @@ class ConfigReverter:
         content = before if len(keys) > MAX_KEYS else self._revert_keys(keys, was, now)
         if _executing_settings(self._list(content) or []) != old:
             content = before
-        said = {True: "would make git work elsewhere", False: "executes a program"}
-        return RevertedConfig(tuple(f"{key} {said[key in REDIRECTING_KEYS]}" for key in keys), content)
+        effects = {True: "would make git work elsewhere", False: "executes a program"}
+        return RevertedConfig(tuple(f"{key} {effects[key in REDIRECTING_KEYS]}" for key in keys), content)
 
     def _revert_keys(self, keys: list[str], was: ConfigEntries, now: bytes) -> bytes:
         self._write(now)
@@ -122,12 +122,12 @@ def _open_private(path: str, flags: int) -> int:
 
 
 def _executing_settings(listed: ConfigEntries) -> dict[str, list[str | None]]:
-    found: dict[str, list[str | None]] = {}
+    settings: dict[str, list[str | None]] = {}
     for key, text in listed:
         leads_elsewhere = key in REDIRECTING_KEYS and (key, text) != ("core.bare", "false")
         if leads_elsewhere or is_executing_setting(key, text):
-            found.setdefault(key, []).append(text)
-    return found
+            settings.setdefault(key, []).append(text)
+    return settings
 
 
 WORKTREE_FOLDER = "worktree"
@@ -140,7 +140,7 @@ NO_BACKUP = "no copy of it was kept; look for it where you pushed to"
 
 
 def repository_folders(
-    root: str, own: tuple[ReservedPath, ...], git: GitWorkspace | None, vault: ProtectedCopies
+    root: str, own: tuple[ReservedPath, ...], git: GitWorkspace | None, copies: ProtectedCopies
 ) -> dict[str, WatchedFolder]:
     """The watched folders in a project's repository; only hooks are watched where git is not available."""
     folders = git.commits.folders if git else git_folders(root)
@@ -148,17 +148,17 @@ def repository_folders(
         return {}
     hooks = tuple(ProtectedPattern(one.path.removeprefix(".git/"), one.rule) for one in own)
     shared, single = _protected_patterns("config", *REF_FILES[1:]), _protected_patterns("config.worktree", REF_FILES[0])
-    laid = {COMMON_FOLDER: (folders.common, hooks)}
+    patterns_by_folder = {COMMON_FOLDER: (folders.common, hooks)}
     if git and folders.git_dir == folders.common:
-        laid[COMMON_FOLDER] = (folders.common, (*hooks, *shared, *single))
+        patterns_by_folder[COMMON_FOLDER] = (folders.common, (*hooks, *shared, *single))
     elif git:
-        laid = {
+        patterns_by_folder = {
             COMMON_FOLDER: (folders.common, (*hooks, *shared)),
             WORKTREE_FOLDER: (folders.git_dir, (*single, *_protected_patterns(COMMONDIR))),
         }
     return {
-        name: WatchedFolder(os.path.realpath(folder), wires, vault.contents.digest_or_store, ".git/", _is_inert)
-        for name, (folder, wires) in laid.items()
+        name: WatchedFolder(os.path.realpath(folder), patterns, copies.contents.digest_or_store, ".git/", _is_inert)
+        for name, (folder, patterns) in patterns_by_folder.items()
     }
 
 
@@ -175,10 +175,10 @@ class RepositoryTripwires:
     """Checks the files in which git stores settings and refs."""
 
     def __init__(
-        self, git: GitWorkspace, run: str, vault: ProtectedCopies, places: dict[str, WatchedFolder], backup: str
+        self, git: GitWorkspace, run: str, copies: ProtectedCopies, watched: dict[str, WatchedFolder], backup: str
     ) -> None:
         """`backup` is the folder for backups of the repository; empty for none."""
-        self._copies, self._watched, self._folders = vault, places, git.commits.folders
+        self._copies, self._watched, self._folders = copies, watched, git.commits.folders
         self._run, self._root, self._commits, self._git = run, git.root, git.commits, git
         common = self._folders.common
         home = os.path.dirname(common) if os.path.basename(common) == ".git" else git.root
@@ -188,78 +188,80 @@ class RepositoryTripwires:
         )
         self._warnings: list[str] = []
         self._backup_mentioned = False  # that the copy is kept
-        self._history = HistoryTripwires(git.commits, run, vault, places)
+        self._history = HistoryTripwires(git.commits, run, copies, watched)
         self._uncommitted = UncommittedWork(git.commits, git.root, run)
-        self._configuration = ConfigReverter(git.commits.run, vault.scratch_file)
+        self._configuration = ConfigReverter(git.commits.run, copies.scratch_file)
 
-    def add_ref_table(self, sights: StatesByFolder) -> None:
+    def add_ref_table(self, states: StatesByFolder) -> None:
         """Add refs that are not files."""
-        self._history.add_ref_table(sights)
+        self._history.add_ref_table(states)
 
-    def update_baseline(self, known: RepositoryBaseline, sights: StatesByFolder) -> RepositoryBaseline:
+    def update_baseline(self, known: RepositoryBaseline, states: StatesByFolder) -> RepositoryBaseline:
         """The baseline for the next turn. In the run's first turn, the tips of all branches are kept reachable."""
         if self._history.repository_missing:
             return replace(known, missing=True)
         work = known.uncommitted
         try:
             if work is None:
-                self._history.keep_tips_reachable(sights)
+                self._history.keep_tips_reachable(states)
                 work = self._uncommitted.list_at_start()
-                self._back_up(sights, first=True)
+                self._back_up(states, first=True)
             else:
                 work = self._uncommitted.drop_lost(work) if work else work
-                self._back_up(sights, first=False)
+                self._back_up(states, first=False)
         except (GitFailed, ObjectMissing):
             work = known.uncommitted  # it is tried again before the next turn
         return RepositoryBaseline(False, self._history.other_worktrees(), work)
 
     def compare(
-        self, armed: TripwireBaseline, sights: StatesByFolder, attempt: ProtectedChanges
+        self, baseline: TripwireBaseline, states: StatesByFolder, changes: ProtectedChanges
     ) -> tuple[list[str], bool]:
         """Add changes to `attempt`; return remarks, and whether one is about lost uncommitted work."""
-        odd = [BLOCKING_FILES_REMOVED.format(", ".join(taken))] if (taken := self._git.take_removed_files()) else []
-        if self._history.repository_missing or armed.repository.missing:
+        blocking = (
+            [BLOCKING_FILES_REMOVED.format(", ".join(removed))] if (removed := self._git.take_removed_files()) else []
+        )
+        if self._history.repository_missing or baseline.repository.missing:
             return [
-                *odd,
-                *([] if armed.repository.missing else [f"{REPOSITORY_GONE}; {self.history_backup() or NO_BACKUP}"]),
+                *blocking,
+                *([] if baseline.repository.missing else [f"{REPOSITORY_GONE}; {self.history_backup() or NO_BACKUP}"]),
             ], False
         moved = False
         for name in self._watched:
-            before, now = armed.states.get(name, {}), sights[name]
+            before, now = baseline.states.get(name, {}), states[name]
             for path in differing_paths(before, now):
                 if path in CONFIG_FILES:
-                    self._compare_config(attempt, name, path, before.get(path), now.get(path))
+                    self._compare_config(changes, name, path, before.get(path), now.get(path))
                 moved = moved or is_ref_file(path)
-        remarks = odd
+        remarks = blocking
         try:
-            self._history.compare_index(armed, sights, attempt)
+            self._history.compare_index(baseline, states, changes)
             if moved:
-                remarks += self._history.compare(armed, sights, attempt)
+                remarks += self._history.compare(baseline, states, changes)
         except TooManyCommits:  # whoever wants to hide a commit could make so many
             raise
         except (GitFailed, ObjectMissing) as error:
             remarks.append(f"the history could not be compared with what it was: {error}")
-        swept = self._uncommitted.find_lost(armed.repository.uncommitted or {})
-        return [*remarks, *([self._uncommitted.describe_lost(swept)] if swept else [])], bool(swept)
+        lost = self._uncommitted.find_lost(baseline.repository.uncommitted or {})
+        return [*remarks, *([self._uncommitted.describe_lost(lost)] if lost else [])], bool(lost)
 
-    def branch_switch(self, armed: TripwireBaseline, sights: StatesByFolder) -> tuple[str, ...]:
+    def branch_switch(self, baseline: TripwireBaseline, states: StatesByFolder) -> tuple[str, ...]:
         """The branch checked out before the turn and the one now, where they differ."""
         return (
             ()
-            if self._history.repository_missing or armed.repository.missing
-            else self._history.branch_switch(armed, sights)
+            if self._history.repository_missing or baseline.repository.missing
+            else self._history.branch_switch(baseline, states)
         )
 
-    def _back_up(self, sights: StatesByFolder, first: bool) -> None:
+    def _back_up(self, states: StatesByFolder, first: bool) -> None:
         """Back up the repository at the start of the run, and before each turn if refs moved."""
-        refs = {path: seen for path, seen in sights.get(COMMON_FOLDER, {}).items() if is_ref_file(path)}
+        refs = {path: seen for path, seen in states.get(COMMON_FOLDER, {}).items() if is_ref_file(path)}
         if self._backup is None or refs == self._backed_up_refs:
             return
         if first:
             self._warnings += self._earlier_loss(self._backup)
         try:
-            if told := self._backup.back_up(self._run, self._commits.list_refs):
-                self._warnings.append(told)
+            if warning := self._backup.back_up(self._run, self._commits.list_refs):
+                self._warnings.append(warning)
         except BackupFailed as error:
             if first:
                 self._warnings.append(f"no copy of .git is kept, so one that an agent deletes is gone: {error}")
@@ -267,39 +269,39 @@ class RepositoryTripwires:
 
     def _earlier_loss(self, backup: RepositoryBackup) -> list[str]:
         """A warning that the repository lacks what was lost in an earlier run, if it does."""
-        for kept in backup.of_other_runs(self._run):
-            if lost := describe_loss(kept, self._commits.run, self._commits.list_all_refs):
-                command = self._restore_command(kept)
-                return [f"the repository is not whole since run {kept.run}: {lost}; put it back: {command}"]
+        for state in backup.of_other_runs(self._run):
+            if lost := describe_loss(state, self._commits.run, self._commits.list_all_refs):
+                command = self._restore_command(state)
+                return [f"the repository is not whole since run {state.run}: {lost}; put it back: {command}"]
         return []
 
     def take_warnings(self) -> tuple[str, ...]:
         """Warnings about backups since the last call."""
-        told, self._warnings = tuple(self._warnings), []
-        return told
+        warnings, self._warnings = tuple(self._warnings), []
+        return warnings
 
     def history_backup(self) -> str:
         """Where the history of the run's start is, and the command to get it; empty where there is none."""
-        kept = self._backup.find_start(self._run) if self._backup else None
-        planted = kept and not kept.git_is_link and os.path.islink(os.path.join(self._root, ".git"))
+        start = self._backup.find_start(self._run) if self._backup else None
+        planted = start and not start.git_is_link and os.path.islink(os.path.join(self._root, ".git"))
         folders = None if planted else git_folders(self._root)
         if folders is not None and not any(find_blocking_files(folders.common)) and self._start_exists():
             return f"it is kept, with the files of the start: git log refs/ralph/{self._run}/{START_NAME}"
-        if kept is None:
+        if start is None:
             return ""
         self._backup_mentioned = True
-        if os.path.isdir(kept.root):
-            return f"put the repository back as it was: {self._restore_command(kept)}"
+        if os.path.isdir(start.root):
+            return f"put the repository back as it was: {self._restore_command(start)}"
         import shlex
 
-        return f"its history can be put back: mkdir {shlex.quote(kept.root)} && {self._restore_command(kept)}"
+        return f"its history can be put back: mkdir {shlex.quote(start.root)} && {self._restore_command(start)}"
 
-    def _restore_command(self, kept: BackupState) -> str:
+    def _restore_command(self, state: BackupState) -> str:
         """The restore command. The repository of a linked worktree is elsewhere."""
         import shlex
 
-        there = os.path.realpath(kept.root) == os.path.realpath(self._root) and os.path.isdir(kept.root)
-        return f"ralph restore {kept.run}" + ("" if there else f" -d {shlex.quote(kept.root)}")
+        there = os.path.realpath(state.root) == os.path.realpath(self._root) and os.path.isdir(state.root)
+        return f"ralph restore {state.run}" + ("" if there else f" -d {shlex.quote(state.root)}")
 
     def _start_exists(self) -> bool:
         self._commits.clear_cache()
@@ -325,34 +327,34 @@ class RepositoryTripwires:
         if self._backup and not self._describe(describe_loss):
             self._backup.delete(self._run)
 
-    def _describe(self, look: Callable[[BackupState, RunGit, Callable[[], bytes]], str]) -> str:
-        if self._backup is None or (kept := self._backup.find_start(self._run)) is None:
+    def _describe(self, describe: Callable[[BackupState, RunGit, Callable[[], bytes]], str]) -> str:
+        if self._backup is None or (start := self._backup.find_start(self._run)) is None:
             return ""
         self._commits.clear_cache()
-        lost = look(kept, self._commits.run, self._commits.list_all_refs)
+        lost = describe(start, self._commits.run, self._commits.list_all_refs)
         if not lost:
             return ""
         self._backup_mentioned = True
-        return f"{lost}; a copy of .git as it was is kept: {self._restore_command(kept)}"
+        return f"{lost}; a copy of .git as it was is kept: {self._restore_command(start)}"
 
     def _compare_config(
-        self, attempt: ProtectedChanges, name: str, path: bytes, old: FileState | None, new: FileState | None
+        self, changes: ProtectedChanges, name: str, path: bytes, old: FileState | None, new: FileState | None
     ) -> None:
         """Revert executing settings, or the whole file where git would read another one."""
-        place = self._watched[name]
+        folder = self._watched[name]
         if new is None or (new[0] == MODE_LINK and (old is None or old[0] != MODE_LINK)):
-            attempt.add_change(name, place, path, old, new)
+            changes.add_change(name, folder, path, old, new)
             return
         try:
-            before, now = self._copies.contents.read(old[1]) if old else b"", place.read_content(path, new)
+            before, now = self._copies.contents.read(old[1]) if old else b"", folder.read_content(path, new)
         except OSError:
-            attempt.add_change(name, place, path, old, new)
+            changes.add_change(name, folder, path, old, new)
             return
-        mended = self._configuration.revert(before, now)
-        for rule in mended.rules:
-            attempt.add_touched(place, path, ProtectedPattern("", rule))
-        if mended.rules:
-            wanted = (new[0], self._copies.contents.store(mended.content), new[2])
-            attempt.plan_restore(
-                name, place, path, old, new, None if old is None and CONFIG_UNREADABLE in mended.rules else wanted
+        reverted = self._configuration.revert(before, now)
+        for rule in reverted.rules:
+            changes.add_touched(folder, path, ProtectedPattern("", rule))
+        if reverted.rules:
+            wanted = (new[0], self._copies.contents.store(reverted.content), new[2])
+            changes.plan_restore(
+                name, folder, path, old, new, None if old is None and CONFIG_UNREADABLE in reverted.rules else wanted
             )

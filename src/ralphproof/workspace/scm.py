@@ -56,13 +56,13 @@ MAX_HASHED_BYTES = 1 << 22
 
 def config_fingerprints(listed: bytes, sending: bool) -> Fingerprints:
     """Fingerprints of settings that name a program or decide where work is sent; from `git config -z --list`."""
-    found: dict[str, list[bytes]] = {}
+    values: dict[str, list[bytes]] = {}
     for record in listed.split(b"\0"):
         name, _, text = record.partition(b"\n")
         key = name.decode("utf-8", "replace")
         if _is_push_key(key) if sending else key in COMMIT_KEYS or key.startswith(COMMIT_SECTIONS):
-            found.setdefault(key, []).append(text)
-    return tuple((f"setting {key}", _digest(b"\0".join(texts))) for key, texts in sorted(found.items()))
+            values.setdefault(key, []).append(text)
+    return tuple((f"setting {key}", _digest(b"\0".join(texts))) for key, texts in sorted(values.items()))
 
 
 def _is_push_key(key: str) -> bool:
@@ -195,25 +195,29 @@ class GitScm:
 
     def _fingerprints(self) -> tuple[Fingerprints, Fingerprints]:
         settings = self._run_git("config", "-z", "--list").out
-        found = run_program([self._git, "-C", self.root, "rev-parse", "--git-path", "hooks"], self._env)
-        if found.code != 0:
-            raise _CommitRefused(f"git rev-parse: {found.said or found.code}")
-        hooks = os.path.normpath(os.path.join(self.root, os.fsdecode(found.out[:-1])))
+        hooks_path = run_program([self._git, "-C", self.root, "rev-parse", "--git-path", "hooks"], self._env)
+        if hooks_path.code != 0:
+            raise _CommitRefused(f"git rev-parse: {hooks_path.said or hooks_path.code}")
+        hooks = os.path.normpath(os.path.join(self.root, os.fsdecode(hooks_path.out[:-1])))
         commit = tuple(sorted(config_fingerprints(settings, sending=False) + hook_fingerprints(hooks, self.root)))
         return commit, config_fingerprints(settings, sending=True)
 
-    def commit(self, work: CommitRequest, watch: CommandWatcher) -> CommitResult:
+    def commit(self, request: CommitRequest, watch: CommandWatcher) -> CommitResult:
         """Commit exactly the changes of the run, then do the other tasks. The first failure ends it."""
-        kept = CommitResult()
+        result = CommitResult()
         for task, slug in zip(self.tasks, unique_slugs(self.tasks), strict=True):
-            name = f"scm_{work.iteration:03d}_{slug}"
+            name = f"scm_{request.iteration:03d}_{slug}"
             try:
-                kept = self._commit(work, name, watch) if task == "commit" else self._run_task(task, kept, name, watch)
+                result = (
+                    self._commit(request, name, watch)
+                    if task == "commit"
+                    else self._run_task(task, result, name, watch)
+                )
             except (_CommitRefused, OSError) as refusal:
-                return replace(kept, error=str(refusal))
-            if kept.error:
-                return kept
-        return kept
+                return replace(result, error=str(refusal))
+            if result.error:
+                return result
+        return result
 
     def _commit(self, work: CommitRequest, name: str, watch: CommandWatcher) -> CommitResult:
         text, began, now = clean_message(work.message), work.began, work.now
@@ -225,7 +229,7 @@ class GitScm:
             return self._run_commit(text, now.head or self._empty_tree(), name, self._env, watch)
         self._refuse_unfinished()
         self._refuse_changed(self.baseline.commit_fingerprints, self._fingerprints()[0])
-        theirs, ours = frozenset((*self.baseline.staged, *work.theirs)), frozenset(work.ours)
+        theirs, ours = frozenset((*self.baseline.staged, *work.user_paths)), frozenset(work.loop_paths)
         staging = choose_staged_paths(self._run_git, self.root, began, now, self._empty_tree(), theirs, ours)
         if not (staging.add or staging.remove):
             return CommitResult(left=staging.left_out)
@@ -246,8 +250,8 @@ class GitScm:
 
     def _refuse_unsafe(self) -> None:
         """Raise where git would write through links that an agent may have made."""
-        if found := find_unsafe_path(self.root, self._folders):
-            raise _CommitRefused(describe_unsafe_path(found))
+        if unsafe := find_unsafe_path(self.root, self._folders):
+            raise _CommitRefused(describe_unsafe_path(unsafe))
 
     def _refuse_changed(self, before: Fingerprints, now: Fingerprints) -> None:
         if names := changed_fingerprints(before, now):
@@ -290,7 +294,7 @@ class GitScm:
             return f"committed, but the index could not follow: {refusal}"
         return ""
 
-    def _run_task(self, task: str, kept: CommitResult, name: str, watch: CommandWatcher) -> CommitResult:
+    def _run_task(self, task: str, result: CommitResult, name: str, watch: CommandWatcher) -> CommitResult:
         if not task or task.startswith("-"):
             raise _CommitRefused(f"{task!r} is not a git command")
         if not self._programs.was_started(name):
@@ -302,7 +306,7 @@ class GitScm:
                 f"git {task} is left to you: it needs your login, and might run a hook outside ({hooks[0]})"
             )
         trouble = self._programs.run(name, (self._git, *USER_HOOKS_OPTIONS, task), self._env, watch)
-        return replace(kept, error=f"git {task}{trouble}") if trouble else kept
+        return replace(result, error=f"git {task}{trouble}") if trouble else result
 
     def _hooks(self) -> list[str]:
         """The hooks at the start of the run."""
@@ -313,10 +317,10 @@ class GitScm:
         reply = self._run_git("rev-parse", "-q", "--verify", "HEAD", good=(0, 1))
         if reply.code:
             return self._empty_tree()
-        found = reply.out.strip().decode()
-        if not is_object_id(found):  # on the empty tree, a commit would delete everything that it does not name
-            raise _CommitRefused(f"git rev-parse: HEAD is {found!r}, which is no commit")
-        return found
+        commit = reply.out.strip().decode()
+        if not is_object_id(commit):  # on the empty tree, a commit would delete everything that it does not name
+            raise _CommitRefused(f"git rev-parse: HEAD is {commit!r}, which is no commit")
+        return commit
 
     def _empty_tree(self) -> str:
         return self._run_git("hash-object", "-t", "tree", "-w", "--stdin").out.strip().decode()
@@ -363,9 +367,9 @@ class CommandScm:
         self._command[0] = program
         self.baseline = baseline or ScmBaseline(program_fingerprints(self._command, self.root), (), ())
 
-    def commit(self, work: CommitRequest, watch: CommandWatcher) -> CommitResult:
+    def commit(self, request: CommitRequest, watch: CommandWatcher) -> CommitResult:
         """Run the tasks in order; the first that fails ends it."""
-        names = [f"scm_{work.iteration:03d}_{slug}" for slug in unique_slugs(self.tasks)]
+        names = [f"scm_{request.iteration:03d}_{slug}" for slug in unique_slugs(self.tasks)]
         began = any(map(self._programs.was_started, names))
         if not began and (
             other := changed_fingerprints(
@@ -373,10 +377,10 @@ class CommandScm:
             )
         ):
             return CommitResult(error="refused, because this changed during the run: " + ", ".join(other))
-        before = work.now.head if began else self._head()
-        kept = self._run(clean_message(work.message), names, watch)
+        before = request.now.head if began else self._head()
+        result = self._run(clean_message(request.message), names, watch)
         after = self._head()
-        return replace(kept, commit=after) if after != before else kept
+        return replace(result, commit=after) if after != before else result
 
     def _run(self, text: str, names: list[str], watch: CommandWatcher) -> CommitResult:
         called = os.path.basename(self._command[0])
@@ -428,22 +432,22 @@ class TurnProgramRunner:
 
     def run(self, name: str, argv: tuple[str, ...], env: Mapping[str, str], watch: CommandWatcher) -> str:
         """Run to the end, or return how the program of this name ended."""
-        ear = _OutputTail(watch)
+        tail = _OutputTail(watch)
         command = Command(
             argv, self._root, tuple(env.items()), out=self._folder.log_base(name) + ".log",
             turn_file=self._folder.turn_file(name), mark=f"{self._folder.run}/{name}", timeout_s=self._timeout_s,
         )  # fmt: skip
-        end = self._sandbox.run(command, ear)
+        end = self._sandbox.run(command, tail)
         self._folder.publish(name)
         left = f"; processes of it could not be ended ({', '.join(map(str, end.survivors))})" if end.survivors else ""
-        return self._trouble(end, _last_output_line(ear.output_tail)) + left
+        return self._trouble(end, _last_output_line(tail.output_tail)) + left
 
-    def _trouble(self, end: Exit, said: str) -> str:
+    def _trouble(self, end: Exit, output: str) -> str:
         match end.why:
             case "exit" if end.code == 0:
                 return ""
             case "exit":
-                return f": {said}" if said else f" ended with {_describe_exit(end)}"
+                return f": {output}" if output else f" ended with {_describe_exit(end)}"
             case "timeout":
                 how = f" did not finish in time ({self._timeout_s:g} s)"
             case "stopped" | "killed":
@@ -452,7 +456,7 @@ class TurnProgramRunner:
                 how = f" was cut off, {end.error or 'its keeper died'}"
             case _:
                 return f": {end.error or end.why}"
-        return f"{how}; it said: {said}" if said else how
+        return f"{how}; it said: {output}" if output else how
 
 
 class _OutputTail:
@@ -470,9 +474,9 @@ class _OutputTail:
         return self._watch.tick()
 
 
-def _last_output_line(said: bytes) -> str:
+def _last_output_line(output: bytes) -> str:
     """The end of the output as one line: errors are mostly printed last."""
-    lines = said.decode("utf-8", "replace").splitlines()
+    lines = output.decode("utf-8", "replace").splitlines()
     text = " ".join(line.strip() for line in lines if line.strip())
     return text if len(text) <= OUTPUT_TAIL_CHARS else "... " + text[-OUTPUT_TAIL_CHARS:]
 

@@ -57,9 +57,9 @@ class ProtectedChanges:
         self.add_touched(place, path, place.pattern_for(path))
         self.plan_restore(name, place, path, old, new, old)
 
-    def add_touched(self, place: WatchedFolder, path: bytes, wire: ProtectedPattern) -> None:
+    def add_touched(self, place: WatchedFolder, path: bytes, pattern: ProtectedPattern) -> None:
         """A path was changed against the rule of this pattern."""
-        self._entries.append(TouchedPath(place.prefix + decode_path(path), wire.rule, wire.stops))
+        self._entries.append(TouchedPath(place.prefix + decode_path(path), pattern.rule, pattern.stops))
 
     def add_commit(self, path: str, by: str, way_out: str) -> None:
         """A commit contains a change of a protected path, whatever the file is now; `way_out` is the command that
@@ -163,11 +163,11 @@ class FileTripwires:
         self._baseline: TripwireBaseline | None = None
         self._uncopied: set[str] = set()  # what is too much to keep a copy of
         inside = tuple(one for one in own if one.path.startswith(".git/"))
-        wires = tuple(ProtectedPattern(path, f"protectedPaths: {path}", True) for path in stops)
-        wires += tuple(ProtectedPattern(one.path, one.rule) for one in own if one not in inside)
+        patterns = tuple(ProtectedPattern(path, f"protectedPaths: {path}", True) for path in stops)
+        patterns += tuple(ProtectedPattern(one.path, one.rule) for one in own if one not in inside)
         git_places = repository_folders(self._root, inside, git, self._copies)
         self._watched = {
-            PROJECT_FOLDER: WatchedFolder(self._root, wires, self._copies.contents.digest_or_store)
+            PROJECT_FOLDER: WatchedFolder(self._root, patterns, self._copies.contents.digest_or_store)
         } | git_places
         self._repository = RepositoryTripwires(git, run, self._copies, git_places, backup) if git else None
         self._patterns = {name: place.patterns for name, place in self._watched.items()}
@@ -182,20 +182,20 @@ class FileTripwires:
 
         `read` maps paths to the digests with which they were read during the turn, in case they differed only then.
         """
-        answer = self._copies.load_result(name)
-        armed = None if answer and answer.restored else self._load_baseline()
-        if armed is None:
+        result = self._copies.load_result(name)
+        baseline = None if result and result.restored else self._load_baseline()
+        if baseline is None:
             return ()
-        before, place = armed.states.get(PROJECT_FOLDER, {}), self._watched[PROJECT_FOLDER]
-        found = {
+        before, place = baseline.states.get(PROJECT_FOLDER, {}), self._watched[PROJECT_FOLDER]
+        changed = {
             decode_path(path) for path in differing_paths(before, place.scan(before)) if not self._is_later(place, path)
         }
         for path, digest in read.items():
             seen = before.get(os.fsencode(path))
             linked = os.path.islink(os.path.join(self._root, os.path.dirname(path)))
             if _is_other_content(seen, digest, linked) and not self._is_later(place, os.fsencode(path)):
-                found.add(path)
-        return tuple(sorted(path for path in found if path.startswith(below)))
+                changed.add(path)
+        return tuple(sorted(path for path in changed if path.startswith(below)))
 
     def _is_later(self, place: WatchedFolder, path: bytes) -> bool:
         return bool(self._turn_end_ns) and place.changed_after(path, self._turn_end_ns)
@@ -206,9 +206,9 @@ class FileTripwires:
             if self._baseline is None:
                 self._finish_pending()
             self._load_baseline()
-            for name, wires in self._patterns.items():
-                if self._watched[name].patterns is not wires:  # those of a turn that was taken up
-                    self._watched[name].set_patterns(wires)
+            for name, patterns in self._patterns.items():
+                if self._watched[name].patterns is not patterns:  # those of a turn that was taken up
+                    self._watched[name].set_patterns(patterns)
             self._save_baseline({})
         except OSError as error:
             raise wrap_os_error(error) from error
@@ -231,8 +231,8 @@ class FileTripwires:
         if not os.path.isdir(self._root):
             raise WorkspaceGone(f"{self._root} is gone")
         try:
-            answer = self._copies.load_result(name) or self._compare_all(name)
-            return answer.report if answer.restored else self._restore(name, answer)
+            result = self._copies.load_result(name) or self._compare_all(name)
+            return result.report if result.restored else self._restore(name, result)
         except OSError as error:
             raise wrap_os_error(error) from error
 
@@ -256,46 +256,53 @@ class FileTripwires:
             self.check_and_restore(name)
 
     def _load_baseline(self) -> TripwireBaseline | None:
-        if self._baseline is None and (armed := self._copies.load_baseline()):
-            self._baseline = armed
+        if self._baseline is None and (baseline := self._copies.load_baseline()):
+            self._baseline = baseline
             for name, place in self._watched.items():
-                wires = armed.patterns.get(name, place.patterns)  # a turn is judged by the wires that it began with
-                roots = armed.roots.get(name, ()) if wires else ()
-                place.set_patterns(wires, tuple((path, min(number, len(wires) - 1)) for path, number in roots))
+                patterns = baseline.patterns.get(
+                    name, place.patterns
+                )  # a turn is judged by the wires that it began with
+                roots = baseline.roots.get(name, ()) if patterns else ()
+                place.set_patterns(patterns, tuple((path, min(number, len(patterns) - 1)) for path, number in roots))
         return self._baseline
 
-    def _save_baseline(self, plan: RestorePlan, told: bool = False) -> None:
+    def _save_baseline(self, plan: RestorePlan, lost_work_reported: bool = False) -> None:
         self._copies.contents.storing = True
         try:
             for place in self._watched.values():
                 place.resolve_links()
-            sights = self._scan(None)
-            if not self._baseline or sights != self._baseline.states:
-                self._copy_missing(sights)
+            states = self._scan(None)
+            if not self._baseline or states != self._baseline.states:
+                self._copy_missing(states)
         finally:
             self._copies.contents.storing = False
-        besides, laid = self._baseline.repository if self._baseline else RepositoryBaseline(), self._watched.items()
+        repository, folders = (
+            self._baseline.repository if self._baseline else RepositoryBaseline(),
+            self._watched.items(),
+        )
         if self._repository:
-            besides = self._repository.update_baseline(replace(besides, uncommitted={}) if told else besides, sights)
-        roots, wires = ({name: one.roots for name, one in laid}, {name: one.patterns for name, one in laid})
-        armed = TripwireBaseline(sights, roots, besides, wires)
-        if armed != self._baseline:
-            self._copies.save_baseline(armed, plan)
-            self._baseline = armed
+            repository = self._repository.update_baseline(
+                replace(repository, uncommitted={}) if lost_work_reported else repository, states
+            )
+        roots, patterns = ({name: one.roots for name, one in folders}, {name: one.patterns for name, one in folders})
+        baseline = TripwireBaseline(states, roots, repository, patterns)
+        if baseline != self._baseline:
+            self._copies.save_baseline(baseline, plan)
+            self._baseline = baseline
 
-    def _scan(self, armed: TripwireBaseline | None) -> dict[str, FileStates]:
-        known = armed.states if armed else {}
-        sights = {name: place.scan(known.get(name)) for name, place in self._watched.items()}
+    def _scan(self, baseline: TripwireBaseline | None) -> dict[str, FileStates]:
+        known = baseline.states if baseline else {}
+        states = {name: place.scan(known.get(name)) for name, place in self._watched.items()}
         if self._repository:
-            self._repository.add_ref_table(sights)
-        return sights
+            self._repository.add_ref_table(states)
+        return states
 
-    def _copy_missing(self, sights: dict[str, FileStates]) -> None:
+    def _copy_missing(self, states: dict[str, FileStates]) -> None:
         """Store copies of files that were first seen after a turn, when nothing is stored."""
         missing = [
             (name, path, seen)
-            for name, sight in sights.items()
-            for path, seen in sight.items()
+            for name, file_states in states.items()
+            for path, seen in file_states.items()
             if not self._copies.contents.has(seen[1]) and seen[0] != NO_ACCESS and not seen[1].startswith(LARGE_PREFIX)
         ]
         for name, path, seen in missing:
@@ -310,31 +317,36 @@ class FileTripwires:
 
     def _compare_all(self, name: str) -> TripwireResult:
         """Compare everything with the baseline. A result that says anything is stored durably."""
-        armed = self._load_baseline()
-        if armed is None:
+        baseline = self._load_baseline()
+        if baseline is None:
             self._save_baseline({})
             return TripwireResult(TripwireReport(remarks=(BASELINE_GONE,)), {}, restored=True)
-        sights, attempt = self._scan(armed), ProtectedChanges(self._copies.contents.read, self._watched[PROJECT_FOLDER])
+        states, changes = (
+            self._scan(baseline),
+            ProtectedChanges(self._copies.contents.read, self._watched[PROJECT_FOLDER]),
+        )
         for where, place in self._watched.items():
             if os.path.isdir(place.folder):
-                self._compare(where, armed, sights[where], attempt)
+                self._compare(where, baseline, states[where], changes)
         self._turn_end_ns = 0  # of this turn alone
-        remarks, told = self._repository.compare(armed, sights, attempt) if self._repository else ([], False)
+        remarks, lost_work = self._repository.compare(baseline, states, changes) if self._repository else ([], False)
         for where, place in self._watched.items():
-            attempt.plan_obstacle_removal(where, place)
-        kept = f"{self._published_path(name)}.patch" if attempt.patch else ""
-        switched = self._repository.branch_switch(armed, sights) if self._repository else ()
+            changes.plan_obstacle_removal(where, place)
+        patch = f"{self._published_path(name)}.patch" if changes.patch else ""
+        switched = self._repository.branch_switch(baseline, states) if self._repository else ()
         remarks = [*remarks, *([_describe_switch(*switched)] if switched else [])]
-        answer = TripwireResult(TripwireReport(attempt.touched, kept, tuple(remarks), switched), attempt.plan, told)
-        if answer.report == TripwireReport():
+        result = TripwireResult(
+            TripwireReport(changes.touched, patch, tuple(remarks), switched), changes.plan, lost_work
+        )
+        if result.report == TripwireReport():
             if self._ignored_changes:  # it is not asked about again
                 self._save_baseline({})
-            return replace(answer, restored=True)
-        if attempt.patch:
-            write_private_file(f"{self._patch_path(name)}.patch", attempt.patch)
-        self._copies.save_baseline(armed, attempt.plan)
-        self._copies.save_result(name, answer)
-        return answer
+            return replace(result, restored=True)
+        if changes.patch:
+            write_private_file(f"{self._patch_path(name)}.patch", changes.patch)
+        self._copies.save_baseline(baseline, changes.plan)
+        self._copies.save_result(name, result)
+        return result
 
     def _describe_failure(
         self, name: str, wanted: Mapping[bytes, FileState | None], path: bytes, failed: dict[bytes, str]
@@ -351,22 +363,22 @@ class FileTripwires:
         write_private_file(self._patch_path(name) + ending, content)
         return f"{failed[path]}; what it was is kept in {self._published_path(name)}{ending}"
 
-    def _compare(self, where: str, armed: TripwireBaseline, now: FileStates, attempt: ProtectedChanges) -> None:
-        before, place = armed.states.get(where, {}), self._watched[where]
+    def _compare(self, where: str, baseline: TripwireBaseline, now: FileStates, changes: ProtectedChanges) -> None:
+        before, place = baseline.states.get(where, {}), self._watched[where]
         for path in differing_paths(before, now):
             if where != PROJECT_FOLDER and (path in CONFIG_FILES or is_ref_file(path)):
                 continue
             if self._is_later(place, path):
                 self._ignored_changes = True
             else:
-                attempt.add_change(where, place, path, before.get(path), now.get(path))
+                changes.add_change(where, place, path, before.get(path), now.get(path))
 
-    def _restore(self, name: str, answer: TripwireResult) -> TripwireReport:
+    def _restore(self, name: str, result: TripwireResult) -> TripwireReport:
         """Restore what was found; then the present state is the new baseline."""
         self._load_baseline()
         trouble: dict[str, str] = {}
         notes: list[str] = []
-        for where, wanted in answer.plan.items():
+        for where, wanted in result.plan.items():
             place = self._watched.get(where)
             if place and os.path.isdir(place.folder):
                 failed, moved = restore_protected_files(place.folder, wanted, self._copies.contents.read)
@@ -375,11 +387,11 @@ class FileTripwires:
                     for path in failed
                 }
                 notes += moved
-        self._save_baseline(answer.plan, answer.lost_work_reported)
-        touched = tuple(replace(one, trouble=trouble.get(one.path, "")) for one in answer.report.touched)
-        sprung = replace(answer.report, touched=touched, remarks=(*answer.report.remarks, *notes))
-        self._copies.save_result(name, replace(answer, report=sprung, restored=True))
-        return sprung
+        self._save_baseline(result.plan, result.lost_work_reported)
+        touched = tuple(replace(one, trouble=trouble.get(one.path, "")) for one in result.report.touched)
+        report = replace(result.report, touched=touched, remarks=(*result.report.remarks, *notes))
+        self._copies.save_result(name, replace(result, report=report, restored=True))
+        return report
 
 
 def _describe_switch(before: str, now: str) -> str:

@@ -33,22 +33,22 @@ def find_unshared_repositories(place: str, base: str, environ: Mapping[str, str]
     Ignored ones are left out. One that cannot be read counts as having some.
     """
     top = os.path.realpath(place)
-    found: list[str] = []
+    names: list[str] = []
     for path in _nested_repositories(top, environ, MAX_NESTING):
         name = os.path.relpath(path, top)
         known = UserGit(top, environ).run_line("rev-parse", "-q", "--verify", "--end-of-options", f"{base}:{name}")
-        if len(found) < MAX_LISTED and _has_own_commits(path, known, environ):
-            found.append(name)
-    return tuple(found)
+        if len(names) < MAX_LISTED and _has_own_commits(path, known, environ):
+            names.append(name)
+    return tuple(names)
 
 
 def _nested_repositories(place: str, environ: Mapping[str, str], deepest: int) -> Iterator[str]:
     """The repositories in a work tree, recursively."""
     if not deepest or git_folders(place) is None:
         return
-    users = UserGit(place, environ)
-    linked = (row.partition(b"\t")[2] for row in _listed_rows(users, "-s") if row.startswith(SUBMODULE_MODE))
-    others = (row.rstrip(b"/") for row in _listed_rows(users, "-o", "--exclude-standard") if row.endswith(b"/"))
+    git = UserGit(place, environ)
+    linked = (row.partition(b"\t")[2] for row in _listed_rows(git, "-s") if row.startswith(SUBMODULE_MODE))
+    others = (row.rstrip(b"/") for row in _listed_rows(git, "-o", "--exclude-standard") if row.endswith(b"/"))
     for name in sorted({*linked, *others}):
         path = os.path.join(place, os.fsdecode(name))
         if os.path.lexists(os.path.join(path, ".git")):
@@ -56,8 +56,8 @@ def _nested_repositories(place: str, environ: Mapping[str, str], deepest: int) -
             yield from _nested_repositories(path, environ, deepest - 1)
 
 
-def _listed_rows(users: UserGit, *which: str) -> list[bytes]:
-    return users.run("ls-files", "-z", *which, good=(0, 128)).out.split(b"\0")
+def _listed_rows(git: UserGit, *which: str) -> list[bytes]:
+    return git.run("ls-files", "-z", *which, good=(0, 128)).out.split(b"\0")
 
 
 def _has_own_commits(path: str, known: str, environ: Mapping[str, str]) -> bool:
@@ -65,8 +65,8 @@ def _has_own_commits(path: str, known: str, environ: Mapping[str, str]) -> bool:
     but = ("--not", "--remotes", *([known] if is_object_id(known) else []), "--")
     tips = (("--branches", "--glob=refs/stas[h]"), ("HEAD",))
     try:
-        users = UserGit(path, environ)
-        return any(users.run(*OFFLINE_OPTIONS, *REV_LIST_COMMAND, *tip, *but, good=(0, 128)).out for tip in tips)
+        git = UserGit(path, environ)
+        return any(git.run(*OFFLINE_OPTIONS, *REV_LIST_COMMAND, *tip, *but, good=(0, 128)).out for tip in tips)
     except Refused:
         return True
 
@@ -129,11 +129,11 @@ class RunWorktrees:
         """The worktree with this name; None where there is none, or its folder is gone."""
         try:
             with open(self._note_path(name), encoding="utf-8") as file:
-                told = json.loads(file.read(1 << 16))
-            found = RunWorktree(name, os.path.join(self._folder, name), *(str(told[key]) for key in NOTE_KEYS))
+                note = json.loads(file.read(1 << 16))
+            worktree = RunWorktree(name, os.path.join(self._folder, name), *(str(note[key]) for key in NOTE_KEYS))
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return found if os.path.lexists(os.path.join(found.path, ".git")) else None
+        return worktree if os.path.lexists(os.path.join(worktree.path, ".git")) else None
 
     def create(self, name: str, base: str) -> RunWorktree:
         """Create a worktree at this commit, or nothing on failure; an existing one of this name is returned."""
@@ -147,28 +147,28 @@ class RunWorktrees:
             if os.path.lexists(self._note_path(name)) and os.path.lexists(place):
                 raise TaskWrong(f"{place} was a worktree, and has no .git any more; take what you need, remove it")
             self._clear(place)
-            made = RunWorktree(name, place, branch, commit, self._git.root)
+            worktree = RunWorktree(name, place, branch, commit, self._git.root)
             try:
-                self._add(made)
+                self._add(worktree)
             except RalphError:
                 self._clear(place)
                 self._git.run("update-ref", "-d", f"refs/heads/{branch}", commit, good=(0, 1, 128))
                 raise
-            return made
+            return worktree
 
-    def _add(self, made: RunWorktree) -> None:
-        self._run_git("worktree", "add", "--quiet", "--no-track", "-b", made.branch, made.path, made.base)
-        self._copy_settings(made.path)
-        self._write_note(made)
+    def _add(self, worktree: RunWorktree) -> None:
+        self._run_git("worktree", "add", "--quiet", "--no-track", "-b", worktree.branch, worktree.path, worktree.base)
+        self._copy_settings(worktree.path)
+        self._write_note(worktree)
 
-    def remove(self, offshoot: RunWorktree, branch: bool = False) -> None:
+    def remove(self, worktree: RunWorktree, branch: bool = False) -> None:
         """Remove its files; with `branch` its branch too: the caller knows that its commits are elsewhere."""
         with self._lock():
-            tip = self._git.branch_commit(offshoot.branch) if branch else ""
-            _unlink(self._note_path(offshoot.name))
-            self._clear(offshoot.path)
+            tip = self._git.branch_commit(worktree.branch) if branch else ""
+            _unlink(self._note_path(worktree.name))
+            self._clear(worktree.path)
             if tip:
-                self._git.run("update-ref", "-d", f"refs/heads/{offshoot.branch}", tip, good=(0, 1, 128))
+                self._git.run("update-ref", "-d", f"refs/heads/{worktree.branch}", tip, good=(0, 1, 128))
 
     def _free_branch(self, name: str) -> str:
         """An unused branch name: the plain one may be the work of an earlier run, or the user's."""
@@ -204,11 +204,11 @@ class RunWorktrees:
         except (OSError, shutil.Error) as error:
             raise HarnessFailed(f"{source} could not be copied to {target}: {error}") from error
 
-    def _write_note(self, made: RunWorktree) -> None:
-        note = self._note_path(made.name)
+    def _write_note(self, worktree: RunWorktree) -> None:
+        note = self._note_path(worktree.name)
         try:
             with open(f"{note}.tmp", "w", encoding="utf-8") as file:
-                file.write(json.dumps({key: getattr(made, key) for key in NOTE_KEYS}))
+                file.write(json.dumps({key: getattr(worktree, key) for key in NOTE_KEYS}))
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(f"{note}.tmp", note)
@@ -256,11 +256,11 @@ def _unlink(path: str) -> None:
         pass
 
 
-def has_unshared_commits(offshoot: RunWorktree, environ: Mapping[str, str], branch: bool) -> bool:
+def has_unshared_commits(worktree: RunWorktree, environ: Mapping[str, str], branch: bool) -> bool:
     """Whether commits would become unreachable with this worktree; with `branch`, with its branch as well."""
-    home, there = UserGit(offshoot.source, environ), UserGit(offshoot.path, environ)
-    tips = {there.resolve_commit("HEAD"), home.branch_commit(offshoot.branch) if branch else ""} - {""}
-    but = (f"--exclude=refs/heads/{offshoot.branch}",) if branch else ()
+    home, there = UserGit(worktree.source, environ), UserGit(worktree.path, environ)
+    tips = {there.resolve_commit("HEAD"), home.branch_commit(worktree.branch) if branch else ""} - {""}
+    but = (f"--exclude=refs/heads/{worktree.branch}",) if branch else ()
     others = ("--not", "--single-worktree", *but, "--all", "--")
     return bool(tips and home.run_line("rev-list", "--max-count=1", *sorted(tips), *others))
 

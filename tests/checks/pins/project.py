@@ -68,4 +68,4 @@ class Pinned:
 
     def told(self) -> list[tuple[str, bool]]:
         """The same in short: what is said, and whether it stops the run."""
-        return [(one.told, one.stops) for one in self.altered()]
+        return [(one.message, one.stops) for one in self.altered()]

@@ -40,7 +40,7 @@ def test_what_the_user_changed_in_a_pause_is_meant(pinned: Pinned) -> None:
     pinned.pins().accept_user_changes(theirs)
     assert pinned.altered(*theirs) == ()
     pinned.write({"Makefile": "test:\n\ttrue\n", "test_a.py": "a\n", "b.sh": "exit 0\n"})
-    assert [one.told for one in pinned.altered(*theirs)] == [
+    assert [one.message for one in pinned.altered(*theirs)] == [
         "Makefile: target test was changed", "b.sh: the script of the check was changed",
         "test_a.py: 1 assertion fewer",
     ]  # fmt: skip
@@ -70,7 +70,7 @@ def test_what_the_user_lets_the_work_change_is_allowed_and_told(pinned: Pinned) 
     pinned.write({"a.sh": "exit 0\n", "b.sh": "exit 0\n"})
     found = pinned.altered()
     assert [(one.path, one.allowed) for one in found] == [("b.sh", False), ("a.sh", True)], "what stops comes first"
-    assert found[1].told == "a.sh: the script of the check was changed, as --may-change allows"
+    assert found[1].message == "a.sh: the script of the check was changed, as --may-change allows"
 
 
 def test_no_more_is_told_than_a_record_can_hold(pinned: Pinned) -> None:

@@ -30,7 +30,7 @@ class JsonValid:
         self.name, self._files, self._root = name, files, Path(context.root)
         self.key = repr(sorted(files))  # another check with this key asks the same: one answer serves both
 
-    def ask(self, inspection: Inspection, watch: CheckWatcher) -> tuple[bool, str]:
+    def run(self, inspection: Inspection, watch: CheckWatcher) -> tuple[bool, str]:
         """Whether it is so, and else what is wrong with each file."""
         faults = [fault for pattern in self._files for fault in self._faults(pattern)]
         return not faults, "\n".join(faults)

@@ -40,14 +40,14 @@ class ExpectedReport:
 
         All names come from the report: the output has different ones, which could not be compared.
         """
-        told = self._read()
-        if tests is None or told is None:
-            return told if tests is None else replace(tests, names=())
-        if not _counts_agree(tests, told):
+        report = self._read()
+        if tests is None or report is None:
+            return report if tests is None else replace(tests, names=())
+        if not _counts_agree(tests, report):
             return replace(tests, names=())
-        skipped = told.skipped if tests.skipped is None else tests.skipped
-        xfailed = told.xfailed if tests.xfailed is None else tests.xfailed
-        return replace(tests, skipped=skipped, xfailed=xfailed, names=told.names)
+        skipped = report.skipped if tests.skipped is None else tests.skipped
+        xfailed = report.xfailed if tests.xfailed is None else tests.xfailed
+        return replace(tests, skipped=skipped, xfailed=xfailed, names=report.names)
 
     def _read(self) -> SuiteResult | None:
         text = self._read_file()
@@ -104,15 +104,15 @@ def _report_paths(command: str) -> Iterator[str]:
         return
     reporters, places = list[str](), list[str]()
     for word, after in zip(words, (*words[1:], ""), strict=True):
-        flag, is_set, said = word.partition("=")
+        flag, is_set, value = word.partition("=")
         if flag in _FLAGS:
-            yield said if is_set else after
+            yield value if is_set else after
         elif word.startswith(_VARIABLE):
-            yield said
+            yield value
         elif flag == "--test-reporter":
-            reporters.append(said if is_set else after)
+            reporters.append(value if is_set else after)
         elif flag == "--test-reporter-destination":
-            places.append(said if is_set else after)
+            places.append(value if is_set else after)
     for reporter, place in zip(reporters, places, strict=False):
         if reporter == "junit" and place not in ("stdout", "stderr"):
             yield place
@@ -132,18 +132,18 @@ class _ReportParser:
     def refuse(self, *_: object) -> None:
         raise _BadReport
 
-    def start_element(self, tag: str, said: dict[str, str]) -> None:
+    def start_element(self, tag: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         if self._depth > MAX_DEPTH or (self._depth == 1 and tag not in ("testsuites", "testsuite")):
             raise _BadReport
         if tag == "testcase":
-            names = said.get("classname", ""), said.get("name", "")
+            names = attributes.get("classname", ""), attributes.get("name", "")
             if self._case or not names[1] or len(self.cases) >= MAX_CASES or max(map(len, names)) > MAX_NAME_CHARS:
                 raise _BadReport
             self._case = self._depth
             self.cases.append((*names, "passed"))
         elif self._case and self._depth == self._case + 1 and tag in ("failure", "error", "skipped"):
-            self._set_result(_case_result(tag, said))
+            self._set_result(_case_result(tag, attributes))
 
     def _set_result(self, how: str) -> None:
         of, name, known = self.cases[-1]
@@ -155,11 +155,11 @@ class _ReportParser:
         self._depth -= 1
 
 
-def _case_result(tag: str, said: dict[str, str]) -> str:
+def _case_result(tag: str, attributes: dict[str, str]) -> str:
     """The result of a case. pytest also has cases for modules that could not be loaded, or were skipped as a whole."""
-    module = " module" if said.get("message", "").startswith("collection ") else ""
+    module = " module" if attributes.get("message", "").startswith("collection ") else ""
     if tag == "skipped":
-        return "xfailed" if said.get("type") == "pytest.xfail" else f"skipped{module}"
+        return "xfailed" if attributes.get("type") == "pytest.xfail" else f"skipped{module}"
     return f"failed{module}"
 
 
@@ -191,11 +191,11 @@ def _to_tests(cases: list[tuple[str, str, str]], root: str) -> SuiteResult:
     )  # fmt: skip
 
 
-def _counts_agree(tests: SuiteResult, told: SuiteResult) -> bool:
+def _counts_agree(tests: SuiteResult, report: SuiteResult) -> bool:
     """Whether output and report have the same counts. A report counts an unexpected pass as passed."""
     may_fail = tests.xfailed or 0
-    if tests.failed != told.failed or told.passed is None:
+    if tests.failed != report.failed or report.passed is None:
         return False
-    if tests.passed is not None and not tests.passed <= told.passed <= tests.passed + may_fail:
+    if tests.passed is not None and not tests.passed <= report.passed <= tests.passed + may_fail:
         return False
-    return None in (tests.skipped, told.skipped) or tests.skipped == told.skipped
+    return None in (tests.skipped, report.skipped) or tests.skipped == report.skipped

@@ -24,20 +24,20 @@ _TARGETS_FAILED = (
 
 def read_cargo(lines: list[str]) -> list[SuiteResult] | None:
     """One run of all binaries; None where one is incomplete, or something did not compile."""
-    told = _CargoRun()
+    run = _CargoRun()
     for at, line in enumerate(lines):
         if line.startswith("error: could not compile"):
             return None
         if line.startswith(_FAILURE_PREFIXES):
-            told.failed_binaries += 1
+            run.failed_binaries += 1
         elif line.startswith("error: ") and re.fullmatch(_TARGETS_FAILED, line):
-            told.complete = True
+            run.complete = True
         elif line.startswith(_RESULT_PREFIX):
-            if not told.finish_binary(line, _listed_failures(lines, at)):
+            if not run.finish_binary(line, _listed_failures(lines, at)):
                 return None
-        elif not told.read_line(line):
+        elif not run.read_line(line):
             return None
-    return told.result()
+    return run.result()
 
 
 class _CargoRun:
