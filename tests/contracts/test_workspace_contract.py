@@ -420,19 +420,20 @@ import os, sys
 from ralphproof.workspace.git_workspace import GitWorkspace
 from ralphproof.workspace.plain_workspace import PlainWorkspace
 kind, root, private = sys.argv[1:]
-workspace = GitWorkspace(root, private, {"PATH": os.environ["PATH"]}) if kind == "git" else PlainWorkspace(root, private)
+env = {"PATH": os.environ["PATH"]}
+workspace = GitWorkspace(root, private, env) if kind == "git" else PlainWorkspace(root, private)
 before = workspace.begin("r")
 assert before.left_out == ("always",), before
-assert workspace.change(before, workspace.save("r", "1")).nothing
+assert workspace.change(before, workspace.save("r", "1")).is_empty
 os.chmod(root + "/edited", 0)
 after = workspace.save("r", "2")
 assert "edited" in after.problem, after
 change = workspace.change(before, after)
 assert not change.known, change
-assert not change.nothing
+assert not change.is_empty
 os.chmod(root + "/edited", 0o644)
 again = workspace.save("r", "3")
-assert workspace.change(before, again).nothing, workspace.change(before, again)
+assert workspace.change(before, again).is_empty, workspace.change(before, again)
 os.mkdir(root + "/shut")
 open(root + "/shut/in", "w").close()
 os.chmod(root + "/shut", 0)

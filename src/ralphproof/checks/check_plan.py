@@ -68,37 +68,37 @@ class CheckPlan:
 
     @property
     def specs(self) -> tuple[CheckSpec, ...]:
-        return tuple(leaf for group in self.groups for leaf in group)
+        return tuple(spec for group in self.groups for spec in group)
 
     @property
     def checks(self) -> tuple[str, ...]:
         """The names of the checks of every iteration, in order."""
-        return tuple(leaf.name for leaf in self.specs if not leaf.late)
+        return tuple(spec.name for spec in self.specs if not spec.late)
 
     @property
     def judges(self) -> tuple[str, ...]:
         """The names of the late checks, which run one by one on work that is claimed to be done."""
-        return tuple(leaf.name for leaf in self.specs if leaf.late)
+        return tuple(spec.name for spec in self.specs if spec.late)
 
     @property
     def parallel_groups(self) -> tuple[tuple[str, ...], ...]:
         """The names of checks that run in parallel."""
-        at_once = (tuple(leaf.name for leaf in group if not leaf.late) for group in self.groups)
+        at_once = (tuple(spec.name for spec in group if not spec.late) for group in self.groups)
         return tuple(names for names in at_once if len(names) > 1)
 
     @property
     def has_mechanical(self) -> bool:
-        return any(leaf.is_mechanical for leaf in self.specs)
+        return any(spec.is_mechanical for spec in self.specs)
 
     def then(self, other: CheckPlan) -> CheckPlan:
         """This plan, then the other one, whose `stops_early` holds."""
         return CheckPlan((*self.groups, *other.groups), other.stops_early)
 
-    def keep_only(self, leaves: Iterable[CheckSpec]) -> CheckPlan:
+    def keep_only(self, specs: Iterable[CheckSpec]) -> CheckPlan:
         """Without the checks that are not among these."""
-        wanted = {leaf.name for leaf in leaves}
-        kept = (tuple(leaf for leaf in group if leaf.name in wanted) for group in self.groups)
-        return replace(self, groups=tuple(group for group in kept if group))
+        wanted = {spec.name for spec in specs}
+        groups = (tuple(spec for spec in group if spec.name in wanted) for group in self.groups)
+        return replace(self, groups=tuple(group for group in groups if group))
 
     def map(self, changed: Callable[[CheckSpec], CheckSpec]) -> CheckPlan:
         """The same plan with every check replaced."""
@@ -107,14 +107,14 @@ class CheckPlan:
     def with_unique_names(self, taken: set[str], call: Callable[[str], str] = str) -> CheckPlan:
         """The same plan with unique names, made by `call` from the present ones; they are added to `taken`."""
 
-        def named(leaf: CheckSpec) -> CheckSpec:
-            name, number = call(leaf.name), 1
+        def named(spec: CheckSpec) -> CheckSpec:
+            name, number = call(spec.name), 1
             free = name
             while free in taken:
                 number += 1
                 free = f"{name} ({number})"
             taken.add(free)
-            return replace(leaf, name=free)
+            return replace(spec, name=free)
 
         return self.map(named)
 
@@ -122,20 +122,22 @@ class CheckPlan:
 EMPTY_CHECK_PLAN = CheckPlan()
 
 
-def plan_checks(name: str, how: Verification, under: str = "") -> CheckPlan:
+def plan_checks(name: str, verification: Verification, under: str = "") -> CheckPlan:
     """The checks of a verification. A single one has this name; those of several stages have their own, nested
     `outer/inner`.
 
     Several stages are nested below `under`, where it is given.
     """
-    if not isinstance(how, MultiStageVerification):
-        return CheckPlan(tuple(_flatten(VerificationPart(name, how), name, True, False)))
-    return CheckPlan(tuple(_flatten(VerificationPart(under, how), under, True, False)), how.require_all)
+    if not isinstance(verification, MultiStageVerification):
+        return CheckPlan(tuple(_flatten(VerificationPart(name, verification), name, True, False)))
+    return CheckPlan(
+        tuple(_flatten(VerificationPart(under, verification), under, True, False)), verification.require_all
+    )
 
 
-def verification_method(how: Verification) -> str:
+def verification_method(verification: Verification) -> str:
     """The method name of a verification."""
-    match how:
+    match verification:
         case StringMatchVerification():
             return STRING_MATCH
         case ExternalVerification():
@@ -147,39 +149,46 @@ def verification_method(how: Verification) -> str:
         case CustomVerification(method):
             return method
         case _:
-            assert_never(how)
+            assert_never(verification)
 
 
 def _flatten(part: VerificationPart, path: str, required: bool, late: bool) -> list[tuple[CheckSpec, ...]]:
     """The groups of a part, in order. What waits for a late part is late too."""
-    how = part.how
-    if not isinstance(how, MultiStageVerification):
+    verification = part.how
+    if not isinstance(verification, MultiStageVerification):
         return [
             (
                 CheckSpec(
-                    path, how, required, late=late or isinstance(how, SemanticVerification | StringMatchVerification)
+                    path,
+                    verification,
+                    required,
+                    late=late or isinstance(verification, SemanticVerification | StringMatchVerification),
                 ),
             )
         ]
-    made: list[tuple[CheckSpec, ...]] = []
-    tardy: set[str] = set()  # parts that hold something late
-    for layer in _dependency_layers(how.parts, path):
-        spread = []
+    groups_in_order: list[tuple[CheckSpec, ...]] = []
+    late_parts: set[str] = set()  # parts that hold something late
+    for layer in _dependency_layers(verification.parts, path):
+        part_groups = []
         for inner in layer:
-            waits = late or not tardy.isdisjoint(inner.after)
+            waits = late or not late_parts.isdisjoint(inner.after)
             groups = _flatten(inner, f"{path}/{inner.name}" if path else inner.name, required and inner.required, waits)
-            if any(leaf.late for group in groups for leaf in group):
-                tardy.add(inner.name)
-            spread.append(groups)
-        made += _merge_parallel(spread) if how.parallel else [group for groups in spread for group in groups]
-    return made
+            if any(spec.late for group in groups for spec in group):
+                late_parts.add(inner.name)
+            part_groups.append(groups)
+        groups_in_order += (
+            _merge_parallel(part_groups)
+            if verification.parallel
+            else [group for groups in part_groups for group in groups]
+        )
+    return groups_in_order
 
 
 def _merge_parallel(several: list[list[tuple[CheckSpec, ...]]]) -> list[tuple[CheckSpec, ...]]:
     """Several lists of groups as one: all first groups in parallel, then all second ones."""
     longest = max(map(len, several), default=0)
     return [
-        tuple(leaf for groups in several for leaf in (groups[place] if place < len(groups) else ()))
+        tuple(spec for groups in several for spec in (groups[place] if place < len(groups) else ()))
         for place in range(longest)
     ]
 
@@ -206,28 +215,28 @@ def _dependency_layers(parts: tuple[VerificationPart, ...], path: str) -> list[l
 CLEAN_CHECKOUT = "clean"
 
 
-def plan_final_checks(settings: Settings, leaves: Iterable[CheckSpec]) -> tuple[CheckSpec, ...]:
+def plan_final_checks(settings: Settings, specs: Iterable[CheckSpec]) -> tuple[CheckSpec, ...]:
     """The final checks of a run with these checks. Those that only warn are not run twice."""
-    known, clean = tuple(leaves), settings.verify_in == CLEAN_CHECKOUT
-    taken = {leaf.name for leaf in known}
-    again = [
+    known, clean = tuple(specs), settings.verify_in == CLEAN_CHECKOUT
+    taken = {spec.name for spec in known}
+    repeated = [
         replace(
-            leaf,
-            name=_free_name(f"{leaf.name} (clean)", taken),
+            spec,
+            name=_free_name(f"{spec.name} (clean)", taken),
             clean=True,
             late=True,
-            log_name=f"clean_{leaf.log_name or leaf.name}",
+            log_name=f"clean_{spec.log_name or spec.name}",
         )
-        for leaf in known
-        if clean and leaf.required and isinstance(leaf.verification, ExternalVerification)
+        for spec in known
+        if clean and spec.required and isinstance(spec.verification, ExternalVerification)
     ]
-    held = [
+    hidden = [
         CheckSpec(
             _free_name(f"final: {command}", taken), ExternalVerification(command), late=True, hidden=True, clean=clean
         )
         for command in settings.final_checks
     ]
-    return (*again, *held)
+    return (*repeated, *hidden)
 
 
 def _free_name(name: str, taken: set[str]) -> str:
@@ -243,20 +252,20 @@ def _free_name(name: str, taken: set[str]) -> str:
 def plan_guardrails(settings: Settings) -> CheckPlan:
     """The checks of all guardrails: one after the other, all of them, whichever fails."""
     taken = {guardrail.name for guardrail in settings.guardrails}
-    made = EMPTY_CHECK_PLAN
+    plan = EMPTY_CHECK_PLAN
     for guardrail in settings.guardrails:
         taken.discard(guardrail.name)
-        made = made.then(_plan_guardrail(guardrail).with_unique_names(taken))
-    return replace(made, stops_early=False)
+        plan = plan.then(_plan_guardrail(guardrail).with_unique_names(taken))
+    return replace(plan, stops_early=False)
 
 
 def _plan_guardrail(guardrail: GuardrailSettings) -> CheckPlan:
     """The checks of one guardrail; those of several stages have its name before their own."""
 
-    def told(leaf: CheckSpec) -> CheckSpec:
-        placed = replace(leaf, action=guardrail.fail_action, hint=guardrail.hint)
-        if leaf.name != guardrail.name or not isinstance(leaf.verification, ExternalVerification):
+    def configure(spec: CheckSpec) -> CheckSpec:
+        placed = replace(spec, action=guardrail.fail_action, hint=guardrail.hint)
+        if spec.name != guardrail.name or not isinstance(spec.verification, ExternalVerification):
             return placed
         return replace(placed, log_name=guardrail.command, retries=guardrail.retries)
 
-    return plan_checks(guardrail.name, guardrail.how, guardrail.name).map(told)
+    return plan_checks(guardrail.name, guardrail.how, guardrail.name).map(configure)

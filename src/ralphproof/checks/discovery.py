@@ -49,10 +49,10 @@ class ProjectFiles:
 
         try:
             with os.scandir(os.path.join(self._root, folder)) as entries:
-                found = [entry.name for entry in islice(entries, MAX_ENTRIES)]
+                names = [entry.name for entry in islice(entries, MAX_ENTRIES)]
         except OSError:
             return []
-        return sorted(os.path.join(folder, name) for name in found if re.fullmatch(shape, name))
+        return sorted(os.path.join(folder, name) for name in names if re.fullmatch(shape, name))
 
     def text(self, name: str) -> str:
         """The text of a file; empty where it is missing or unusable."""
@@ -218,12 +218,12 @@ def propose_checks(root: str, environ: Mapping[str, str] = os.environ) -> tuple[
 def discover_checks(root: str, environ: Mapping[str, str] = os.environ) -> DiscoveredChecks:
     """The proposals, with a note on each file that was skipped."""
     top = ProjectFiles(root)
-    made = list(_make_checks(top))
-    has = {proposal.command.split()[-1] for proposal in made}
+    proposals = list(_make_checks(top))
+    has = {proposal.command.split()[-1] for proposal in proposals}
     for aim, proposal in (*_node_checks(top), *python_checks(top, environ), *_other_checks(top)):
         if aim not in has and not (aim == "test" and "check" in has):
-            made.append(proposal)
-    return DiscoveredChecks(tuple(made), tuple(top.notes))
+            proposals.append(proposal)
+    return DiscoveredChecks(tuple(proposals), tuple(top.notes))
 
 
 def _make_checks(top: ProjectFiles) -> Iterator[ProposedCheck]:
@@ -236,15 +236,15 @@ def _make_checks(top: ProjectFiles) -> Iterator[ProposedCheck]:
 
 def parse_make_targets(text: str) -> list[str]:
     """The targets of a Makefile's rules, without variables, recipes, comments and definitions."""
-    found: list[str] = []
+    targets: list[str] = []
     inside = False
     for line in text.replace("\r\n", "\n").split("\n"):
         if line.startswith(("define ", "endef")):
             inside = line.startswith("define ")
         rule = None if inside else _RULE.match(line)
         if rule and not _ASSIGNMENT.match(rule[2]):
-            found += rule[1].split()
-    return found
+            targets += rule[1].split()
+    return targets
 
 
 def _node_checks(top: ProjectFiles) -> Iterator[tuple[str, ProposedCheck]]:

@@ -81,67 +81,72 @@ class CheckDependencies:
 class ConfiguredCheck:
     """A check whose failures enter the next prompt as configured."""
 
-    def __init__(self, check: Check, leaf: CheckSpec) -> None:
-        self.name, self.required, self.key = leaf.name, leaf.required, str(getattr(check, "key", ""))
-        self._check, self._action, self._hint = check, leaf.action, leaf.hint
+    def __init__(self, check: Check, spec: CheckSpec) -> None:
+        self.name, self.required, self.key = spec.name, spec.required, str(getattr(check, "key", ""))
+        self._check, self._action, self._hint = check, spec.action, spec.hint
 
     def run(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
         return replace(self._check.run(inspection, watch), action=self._action, hint=self._hint)
 
 
-def create_checks(leaves: Iterable[CheckSpec], means: CheckDependencies) -> dict[str, Check]:
+def create_checks(specs: Iterable[CheckSpec], dependencies: CheckDependencies) -> dict[str, Check]:
     """The checks by name; raises Refused where a plug-in cannot be used.
 
     Checks of a task have its fields in their environment.
     """
-    if means.task.id:
+    if dependencies.task.id:
         from ralphproof.settings.verification_templates import task_environment
 
-        means = replace(means, env=tuple((dict(means.env) | task_environment(means.task)).items()))
-    every = tuple(leaves)
-    logs = unique_slugs(tuple(leaf.log_name or leaf.name for leaf in every))
-    return {leaf.name: _create_check(leaf, log, means) for leaf, log in zip(every, logs, strict=True)}
+        dependencies = replace(
+            dependencies, env=tuple((dict(dependencies.env) | task_environment(dependencies.task)).items())
+        )
+    every = tuple(specs)
+    logs = unique_slugs(tuple(spec.log_name or spec.name for spec in every))
+    return {spec.name: _create_check(spec, log, dependencies) for spec, log in zip(every, logs, strict=True)}
 
 
-def _create_check(leaf: CheckSpec, log: str, means: CheckDependencies) -> Check:
-    match leaf.verification:
-        case ExternalVerification() as how:
-            question = _command_question(leaf, how, log, means)
-            if leaf.clean and means.create_clean_check is not None:
-                return means.create_clean_check(question)
-            return CommandCheck(question, means.sandbox, means.folder, means.root, means.env)
+def _create_check(spec: CheckSpec, log: str, dependencies: CheckDependencies) -> Check:
+    match spec.verification:
+        case ExternalVerification() as verification:
+            command_spec = _command_spec(spec, verification, log, dependencies)
+            if spec.clean and dependencies.create_clean_check is not None:
+                return dependencies.create_clean_check(command_spec)
+            return CommandCheck(
+                command_spec, dependencies.sandbox, dependencies.folder, dependencies.root, dependencies.env
+            )
         case StringMatchVerification():
             from ralphproof.checks.promise import PromiseCheck
 
-            return _configured(PromiseCheck(leaf.name, leaf.claim_rule, leaf.required), leaf)
-        case SemanticVerification() as how:
-            return _configured(_create_judge(leaf, how, means), leaf)
-        case CustomVerification() as how:
-            return _create_plugin_check(leaf, how, means)
+            return _configured(PromiseCheck(spec.name, spec.claim_rule, spec.required), spec)
+        case SemanticVerification() as verification:
+            return _configured(_create_judge(spec, verification, dependencies), spec)
+        case CustomVerification() as verification:
+            return _create_plugin_check(spec, verification, dependencies)
         case _:
-            assert_never(leaf.verification)
+            assert_never(spec.verification)
 
 
-def _command_question(
-    leaf: CheckSpec, how: ExternalVerification, log: str, means: CheckDependencies
+def _command_spec(
+    spec: CheckSpec, verification: ExternalVerification, log: str, dependencies: CheckDependencies
 ) -> CommandCheckSpec:
     return CommandCheckSpec(
-        how.command, log, leaf.name, leaf.action, leaf.hint, how.timeout_s, leaf.retries, means.clip_chars,
-        means.clip_mode, success_code=how.success_exit_code, contains=how.output_contains,
-        lacks=how.output_not_contains, folder=how.folder, required=leaf.required, hidden=leaf.hidden,
+        verification.command, log, spec.name, spec.action, spec.hint, verification.timeout_s, spec.retries,
+        dependencies.clip_chars, dependencies.clip_mode, success_code=verification.success_exit_code,
+        contains=verification.output_contains, lacks=verification.output_not_contains, folder=verification.folder,
+        required=spec.required, hidden=spec.hidden,
     )  # fmt: skip
 
 
-def _configured(check: Check, leaf: CheckSpec) -> Check:
-    return ConfiguredCheck(check, leaf) if leaf.action != "APPEND" or leaf.hint else check
+def _configured(check: Check, spec: CheckSpec) -> Check:
+    return ConfiguredCheck(check, spec) if spec.action != "APPEND" or spec.hint else check
 
 
-def _create_judge(leaf: CheckSpec, how: SemanticVerification, means: CheckDependencies) -> Check:
+def _create_judge(spec: CheckSpec, verification: SemanticVerification, dependencies: CheckDependencies) -> Check:
     from ralphproof.checks.judge import Judge
 
     return Judge(
-        leaf.name, how, means.judges.get(leaf.name), means.sandbox, means.folder, means.diff, means.agent_env,
-        leaf.required, _task_text(means.task),
+        spec.name, verification, dependencies.judges.get(spec.name), dependencies.sandbox, dependencies.folder,
+        dependencies.diff, dependencies.agent_env, spec.required, _task_text(dependencies.task),
     )  # fmt: skip
 
 
@@ -151,21 +156,26 @@ def _task_text(task: Task) -> str:
     return "\n\n".join(text for text in (task.title, task.prompt, outcome) if text)
 
 
-def _create_plugin_check(leaf: CheckSpec, how: CustomVerification, means: CheckDependencies) -> Check:
+def _create_plugin_check(spec: CheckSpec, verification: CustomVerification, dependencies: CheckDependencies) -> Check:
     from ralphproof.checks.function import PluginCheck, create_plugin_check
 
-    context = CheckContext(means.root, means.env, means.folder, means.sandbox, means.task, leaf.stage)
-    made = create_plugin_check(
-        lambda *told: resolve_implementation("checks", how.method)(*told), leaf.name, dict(how.config), context
+    context = CheckContext(
+        dependencies.root, dependencies.env, dependencies.folder, dependencies.sandbox, dependencies.task, spec.stage
     )
-    if isinstance(made, str):
-        kind = TaskWrong if leaf.stage else Refused
-        raise kind(f"{_check_location(leaf, means.task)}: method {how.method} cannot be used: {made}")
-    return PluginCheck(made, leaf.name, leaf.required, leaf.action, leaf.hint)
+    check = create_plugin_check(
+        lambda *arguments: resolve_implementation("checks", verification.method)(*arguments),
+        spec.name,
+        dict(verification.config),
+        context,
+    )
+    if isinstance(check, str):
+        kind = TaskWrong if spec.stage else Refused
+        raise kind(f"{_check_location(spec, dependencies.task)}: method {verification.method} cannot be used: {check}")
+    return PluginCheck(check, spec.name, spec.required, spec.action, spec.hint)
 
 
-def _check_location(leaf: CheckSpec, task: Task) -> str:
+def _check_location(spec: CheckSpec, task: Task) -> str:
     """The check's place in the settings or the task, for messages."""
-    if not leaf.stage:
-        return f"guardrail {leaf.name}"
-    return f"task {task.id}, stage {leaf.stage}, check {leaf.name}"
+    if not spec.stage:
+        return f"guardrail {spec.name}"
+    return f"task {task.id}, stage {spec.stage}, check {spec.name}"

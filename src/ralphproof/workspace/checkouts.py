@@ -546,6 +546,6 @@ class _UserRepositoryQuery:
 
     def __call__(self, *args: str, stdin: bytes = b"", good: tuple[int, ...] = (0,)) -> ProgramResult:
         if args[0] not in USER_INDEX_COMMANDS:
-            return self._fresh.run(*args, stdin=stdin, good=good, over=self._source.root)
+            return self._fresh.run(*args, stdin=stdin, good=good, work_tree=self._source.root)
         argv = (self._source.git, "-C", self._source.root, *NO_HOOKS_OPTIONS, *CHECKOUT_OPTIONS, *args)
         return require_success(run_program(argv, self._env, stdin, timeout_s=CHECKOUT_TIMEOUT_S), args[0], good)

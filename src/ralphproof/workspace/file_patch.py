@@ -36,8 +36,8 @@ def _mode_lines(old: Entry | None, new: Entry | None) -> bytes:
 def _hunks(before: bytes, after: bytes, old_name: bytes, new_name: bytes) -> bytes:
     import difflib
 
-    made = difflib.diff_bytes(difflib.unified_diff, _split_lines(before), _split_lines(after), old_name, new_name)
-    return b"".join(line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n" for line in made)
+    lines = difflib.diff_bytes(difflib.unified_diff, _split_lines(before), _split_lines(after), old_name, new_name)
+    return b"".join(line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n" for line in lines)
 
 
 def _split_lines(content: bytes) -> list[bytes]:

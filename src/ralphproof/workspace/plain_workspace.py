@@ -81,8 +81,8 @@ class PlainWorkspace:
             self._pending.discard()
 
     def _save(self, ref: str) -> Snapshot:
-        unread: dict[bytes, object] = {}
-        manifest = self._scan(unread)
+        unreadable: dict[bytes, object] = {}
+        manifest = self._scan(unreadable)
         body = b"".join(b"%s %s %s\0" % (mode, name.encode(), path) for path, (mode, name) in sorted(manifest.items()))
         tree = self._store_content(body)
         self._pending.flush()
@@ -90,44 +90,44 @@ class PlainWorkspace:
         self._last_manifest = manifest
         self._cache_manifest(tree, manifest)
         first = self._known_unreadable is None
-        tolerated = self._known_unreadable = unread if self._known_unreadable is None else self._known_unreadable
-        fresh = [path for path, state in unread.items() if first or tolerated.get(path) != state]
-        problem = "; ".join(f"cannot read {decode_path(path)}" for path in sorted(fresh)[:5])
-        left_out = tuple(sorted(map(decode_path, self._files.too_large | unread.keys())))
+        tolerated = self._known_unreadable = unreadable if self._known_unreadable is None else self._known_unreadable
+        newly_unreadable = [path for path, state in unreadable.items() if first or tolerated.get(path) != state]
+        problem = "; ".join(f"cannot read {decode_path(path)}" for path in sorted(newly_unreadable)[:5])
+        left_out = tuple(sorted(map(decode_path, self._files.too_large | unreadable.keys())))
         return Snapshot(tree, tree, ref, None, left_out, problem)
 
-    def _scan(self, unread: dict[bytes, object]) -> Manifest:
+    def _scan(self, unreadable: dict[bytes, object]) -> Manifest:
         self._files.start_scan()
         manifest: Manifest = {}
-        for path in self._paths(b"", unread):
+        for path in self._paths(b"", unreadable):
             try:
                 entry = self._files.read_entry(path)
             except UnreadableFile as error:
-                unread[path] = error.signature
+                unreadable[path] = error.signature
                 entry = self._last_manifest.get(path)
             if entry is not None:
                 manifest[path] = entry
-        for path in unread.keys() - manifest.keys():  # an unreadable folder keeps what was known to be in it
+        for path in unreadable.keys() - manifest.keys():  # an unreadable folder keeps what was known to be in it
             manifest |= {old: entry for old, entry in self._last_manifest.items() if old.startswith(path + b"/")}
         return manifest
 
-    def _paths(self, prefix: bytes, unread: dict[bytes, object]) -> Iterator[bytes]:
+    def _paths(self, prefix: bytes, unreadable: dict[bytes, object]) -> Iterator[bytes]:
         folder = os.path.join(self._files.root, prefix)
         try:
             with os.scandir(folder) as listed:
-                found = list(listed)
+                entries = list(listed)
         except (FileNotFoundError, NotADirectoryError):
             return
         except PermissionError:
-            unread[prefix.rstrip(b"/")] = os.lstat(folder).st_ctime_ns
+            unreadable[prefix.rstrip(b"/")] = os.lstat(folder).st_ctime_ns
             return
-        for entry in found:
+        for entry in entries:
             if entry.name in EXCLUDED_NAMES or (not prefix and entry.name in OWN_NAMES):
                 continue
             if prefix + entry.name in self._own:
                 continue
             if entry.is_dir(follow_symlinks=False):
-                yield from self._paths(prefix + entry.name + b"/", unread)
+                yield from self._paths(prefix + entry.name + b"/", unreadable)
             else:
                 yield prefix + entry.name
 
@@ -203,16 +203,16 @@ class PlainWorkspace:
     def content(self, snapshot: Snapshot, path: str) -> bytes | None:
         """The content of a file in a snapshot; None where there was none, or it cannot be read."""
         try:
-            found = self._manifest(snapshot).get(os.fsencode(path))
-            return self._read_content(found[1]) if found else None
+            entry = self._manifest(snapshot).get(os.fsencode(path))
+            return self._read_content(entry[1]) if entry else None
         except HarnessFailed:
             return None
 
     def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
         """Restore the files of `target`; files that either snapshot left out stay as they are."""
-        spared = {*target.left_out, *now.left_out}
+        ignored = {*target.left_out, *now.left_out}
         wanted = {
-            path: entry for path, entry in self._differing(now, target).items() if decode_path(path) not in spared
+            path: entry for path, entry in self._differing(now, target).items() if decode_path(path) not in ignored
         }
         try:
             done, failed = restore_files(self.root, wanted, self._read_content)

@@ -60,13 +60,13 @@ RESERVED_PATHS = (
 
 def reserved_paths(root: str, more: Mapping[str, str]) -> tuple[ReservedPath, ...]:
     """The paths that every run restores, and files of this run that lie in the project, with what they are."""
-    made = list(RESERVED_PATHS)
+    paths = list(RESERVED_PATHS)
     for file, rule in more.items():
         folder, name = os.path.split(os.path.join(root, file))
         path = os.path.relpath(os.path.join(os.path.realpath(folder), name), os.path.realpath(root))
         if path.split("/")[0] != "..":
-            made.append(ReservedPath(escape_pattern(path), rule))
-    return tuple(made)
+            paths.append(ReservedPath(escape_pattern(path), rule))
+    return tuple(paths)
 
 
 @value
@@ -93,7 +93,7 @@ class ProtectedMatcher:
 
     def __init__(self, place: WatchedFolder) -> None:
         self._folders = tuple(root + b"/" for root, number in place.roots if place.patterns[number].stops)
-        self._globs = [wire.pattern for wire in place.patterns if wire.stops and is_glob(wire.pattern)]
+        self._globs = [pattern.pattern for pattern in place.patterns if pattern.stops and is_glob(pattern.pattern)]
 
     def __bool__(self) -> bool:
         return bool(self._folders or self._globs)
@@ -109,7 +109,7 @@ def compile_globs(patterns: list[str]) -> tuple[GlobSearch, ...]:
     alike: dict[tuple[tuple[bytes, int | None], frozenset[bytes]], list[str]] = {}
     for pattern in patterns:
         alike.setdefault((search_scope(pattern), skipped_folders(pattern)), []).append(pattern)
-    return tuple(GlobSearch(*where, compile_patterns(*those), over) for (where, over), those in alike.items())
+    return tuple(GlobSearch(*where, compile_patterns(*those), skipped) for (where, skipped), those in alike.items())
 
 
 NO_ACCESS = b"?"  # in the place of a mode: it is there and cannot be read; the digest is that of its signature
@@ -125,33 +125,33 @@ class WatchedFolder:
     """
 
     def __init__(
-        self, folder: str, wires: tuple[ProtectedPattern, ...], keep: Callable[[bytes], str], prefix: str = "",
+        self, folder: str, patterns: tuple[ProtectedPattern, ...], keep: Callable[[bytes], str], prefix: str = "",
         skips: Callable[[bytes], bool] = is_temporary_file,
     ) -> None:  # fmt: skip
         self.folder, self.prefix, self._is_skipped = folder, prefix, skips
         self._top = os.fsencode(folder)
         self._files = FileReader(folder, keep)
         self._cache: dict[bytes, tuple[tuple[int, ...], FileState]] = {}
-        self.set_patterns(wires)
+        self.set_patterns(patterns)
 
-    def set_patterns(self, wires: tuple[ProtectedPattern, ...], roots: tuple[Root, ...] = ()) -> None:
+    def set_patterns(self, patterns: tuple[ProtectedPattern, ...], roots: tuple[Root, ...] = ()) -> None:
         """Watch these patterns from now on. `roots` are the paths that they led to in the baseline."""
-        self.patterns, self.roots = wires, roots
-        numbered = enumerate(wire.pattern for wire in wires)
+        self.patterns, self.roots = patterns, roots
+        numbered = enumerate(pattern.pattern for pattern in patterns)
         self._literals = tuple((literal_path(pattern), number) for number, pattern in numbered if not is_glob(pattern))
-        self._globs = compile_globs([wire.pattern for wire in wires if is_glob(wire.pattern)])
+        self._globs = compile_globs([pattern.pattern for pattern in patterns if is_glob(pattern.pattern)])
 
     def resolve_links(self) -> None:
         """Follow the links in literal paths, as they are now, link by link."""
-        found: list[Root] = []
-        for path, wire in self._literals:
-            onwards: bytes | None = path
+        roots: list[Root] = []
+        for path, number in self._literals:
+            target: bytes | None = path
             for _ in range(MAX_LINKS):
-                if onwards is None:
+                if target is None:
                     break
-                found.append((onwards, wire))
-                onwards = self._follow_link(onwards)
-        self.roots = tuple(found)
+                roots.append((target, number))
+                target = self._follow_link(target)
+        self.roots = tuple(roots)
 
     def _follow_link(self, path: bytes) -> bytes | None:
         """The target of a path's first link; None where it has no link, or leads out of the folder."""
@@ -169,20 +169,20 @@ class WatchedFolder:
     def scan(self, known: FileStates | None = None) -> FileStates:
         """Every watched file that exists. `known` is an earlier scan, None where this is the first."""
         self._files.start_scan()
-        found: FileStates = {}
+        states: FileStates = {}
         for path, _ in self.roots:
-            if self._no_link_on_path(path, known, found):
-                self._add_path(path, found)
+            if self._no_link_on_path(path, known, states):
+                self._add_path(path, states)
         for glob in self._globs:
-            if self._no_link_on_path(glob.folder + b"/", known, found):
-                self._search(glob, found)
-        return found
+            if self._no_link_on_path(glob.folder + b"/", known, states):
+                self._search(glob, states)
+        return states
 
-    def _no_link_on_path(self, path: bytes, known: FileStates | None, found: FileStates) -> bool:
+    def _no_link_on_path(self, path: bytes, known: FileStates | None, states: FileStates) -> bool:
         """Whether the path has no link. A link is recorded; a new one only if it leads to something watched."""
         link = self._first_link(path)
         if link and (known is None or link in known or os.path.lexists(os.path.join(self._top, path))):
-            self._add_path(link, found)
+            self._add_path(link, states)
         return not link
 
     def _first_link(self, path: bytes) -> bytes:
@@ -197,24 +197,24 @@ class WatchedFolder:
             at = path.find(b"/", at + 1)
         return b""
 
-    def _add_path(self, path: bytes, found: FileStates) -> None:
+    def _add_path(self, path: bytes, states: FileStates) -> None:
         try:
             state = os.lstat(os.path.join(self._top, path))
         except MISSING_ERRORS:
             return
         except OSError as error:
-            found[path] = (NO_ACCESS, str(error.errno), 0)
+            states[path] = (NO_ACCESS, str(error.errno), 0)
             return
         if stat.S_ISDIR(state.st_mode):
-            self._scan_below(path, found)
+            self._scan_below(path, states)
         else:
-            self._add_file(path, state, found)
+            self._add_file(path, state, states)
 
-    def _scan_below(self, path: bytes, found: FileStates) -> None:
+    def _scan_below(self, path: bytes, states: FileStates) -> None:
         folders, skips, see = [path], self._is_skipped, self._add_file
         while folders:
             folder = folders.pop()
-            for entry in self._entries(folder, found):
+            for entry in self._entries(folder, states):
                 inner = folder + b"/" + entry.name
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(inner)
@@ -223,22 +223,22 @@ class WatchedFolder:
                         state = entry.stat(follow_symlinks=False)
                     except MISSING_ERRORS:
                         continue
-                    see(inner, state, found)
+                    see(inner, state, states)
 
-    def _search(self, glob: GlobSearch, found: FileStates) -> None:
+    def _search(self, glob: GlobSearch, states: FileStates) -> None:
         folders = [(glob.folder, 1)]
         while folders:
             folder, depth = folders.pop()
-            for entry in self._entries(folder, found):
+            for entry in self._entries(folder, states):
                 inner = folder + b"/" + entry.name if folder else entry.name
                 if entry.name in glob.skipped_folders or self._is_skipped(inner):
                     continue
                 if glob.regex.fullmatch(inner):
-                    self._add_path(inner, found)
+                    self._add_path(inner, states)
                 elif (glob.max_depth is None or depth < glob.max_depth) and entry.is_dir(follow_symlinks=False):
                     folders.append((inner, depth + 1))
 
-    def _entries(self, folder: bytes, found: FileStates) -> list[os.DirEntry[bytes]]:
+    def _entries(self, folder: bytes, states: FileStates) -> list[os.DirEntry[bytes]]:
         """The entries of a folder, without `.git`. A folder that cannot be read is recorded itself."""
         full = os.path.join(self._top, folder)
         try:
@@ -247,20 +247,20 @@ class WatchedFolder:
         except MISSING_ERRORS:
             return []
         except OSError as error:
-            found[folder] = (NO_ACCESS, str(error.errno), 0)
+            states[folder] = (NO_ACCESS, str(error.errno), 0)
             return []
 
-    def _add_file(self, path: bytes, state: os.stat_result, found: FileStates) -> None:
+    def _add_file(self, path: bytes, state: os.stat_result, states: FileStates) -> None:
         # The ctime cannot be set back, so it reveals every change; the inode reveals a replacement.
         signature = (state.st_ctime_ns, state.st_ino, state.st_size, state.st_mode, state.st_dev)
         known = self._cache.get(path)
         if known is not None and known[0] == signature:
-            found[path] = known[1]
+            states[path] = known[1]
             return
         started = time.time_ns()
         seen = self._read(path, state, signature)
         if seen is not None:
-            found[path] = seen
+            states[path] = seen
             if started - state.st_ctime_ns > SETTLED_NS:
                 self._cache[path] = (signature, seen)
 
@@ -283,9 +283,9 @@ class WatchedFolder:
 
     def read_state(self, path: bytes) -> FileState | None:
         """The present state of a path, watched or not."""
-        found: FileStates = {}
-        self._add_path(path, found)
-        return found.get(path)
+        states: FileStates = {}
+        self._add_path(path, states)
+        return states.get(path)
 
     def read_content(self, path: bytes, seen: FileState) -> bytes:
         """The content of a file that was just scanned, or the target of a link. Raises OSError."""
@@ -308,9 +308,9 @@ class WatchedFolder:
         shown = decode_path(path)
         numbers = {number for root, number in self.roots if path == root or path.startswith(root + b"/")}
         named = (
-            wire
-            for number, wire in enumerate(self.patterns)
-            if number in numbers or pattern_covers(wire.pattern, shown)
+            pattern
+            for number, pattern in enumerate(self.patterns)
+            if number in numbers or pattern_covers(pattern.pattern, shown)
         )
         return next(named, None)
 

@@ -69,11 +69,11 @@ def _find_converted_id(registry: Registry, anchor: str, note: _IdFile) -> str | 
     if note.in_git:
         before = root, _inode_of(root)
         of_root = (known for known, entry in registry.items() if (entry["path"], entry["place"]) == before)
-        found = next(of_root, None) if name == ".git" else None
+        known_id = next(of_root, None) if name == ".git" else None
     else:
         gone = os.path.join(anchor, ".git")
-        found = next((known for known, entry in registry.items() if entry["path"] == gone), None)
-    return found if note.read() in (None, found) else None
+        known_id = next((known for known, entry in registry.items() if entry["path"] == gone), None)
+    return known_id if note.read() in (None, known_id) else None
 
 
 def _choose_id(registry: Registry, anchor: str, claimed: str | None) -> str:

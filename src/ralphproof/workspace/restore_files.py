@@ -150,8 +150,8 @@ def _permissions_of_old(here: int, name: bytes, program: bool) -> int | None:
         return None
     if not stat.S_ISREG(state.st_mode):
         return None
-    kept = stat.S_IMODE(state.st_mode) & 0o777
-    return kept | (kept & 0o444) >> 2 if program else kept & ~0o111
+    permissions = stat.S_IMODE(state.st_mode) & 0o777
+    return permissions | (permissions & 0o444) >> 2 if program else permissions & ~0o111
 
 
 def _remove_temporary(here: int, temporary: bytes) -> None:

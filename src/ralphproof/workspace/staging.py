@@ -114,8 +114,8 @@ def _is_same_after_filters(ask: RunGit, change: RawChange) -> bool:
     if change.old_mode != change.new_mode or change.new_mode not in (b"100644", b"100755"):
         return False
     content = ask("cat-file", "blob", change.new).out
-    made = ask("hash-object", "--stdin", f"--path={os.fsdecode(change.path)}", stdin=content).out
-    return made.strip().decode() == change.old
+    object_id = ask("hash-object", "--stdin", f"--path={os.fsdecode(change.path)}", stdin=content).out
+    return object_id.strip().decode() == change.old
 
 
 def flagged_paths(ask: RunGit) -> set[bytes]:
@@ -139,12 +139,12 @@ def git_ignored_paths(ask: RunGit, paths: Iterable[bytes]) -> set[bytes]:
 
     `git check-ignore` knows no literal pathspecs, so each path is written such that it is no pattern.
     """
-    asked = {b"./" + path: path for path in paths}
-    if not asked:
+    patterns = {b"./" + path: path for path in paths}
+    if not patterns:
         return set()
     words = ("--no-literal-pathspecs", "check-ignore", "-z", "--stdin")
-    reply = ask(*words, stdin=b"".join(path + b"\0" for path in asked), good=(0, 1))
-    return {asked[path] for path in reply.out.split(b"\0") if path in asked}
+    reply = ask(*words, stdin=b"".join(path + b"\0" for path in patterns), good=(0, 1))
+    return {patterns[path] for path in reply.out.split(b"\0") if path in patterns}
 
 
 INDEX_PREFIX = "ralph-index-"  # the number of the process that made it follows

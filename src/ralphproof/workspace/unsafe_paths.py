@@ -23,8 +23,8 @@ OWN_REFS = ("refs", "refs/ralph")  # what a save writes to, besides objects
 
 def refuse_unsafe_repository(root: str, folders: GitFolders) -> None:
     """Raise Refused where git would write elsewhere than into the repository."""
-    if found := find_unsafe_path(root, folders):
-        raise Refused(describe_unsafe_path(found))
+    if unsafe := find_unsafe_path(root, folders):
+        raise Refused(describe_unsafe_path(unsafe))
 
 
 def describe_unsafe_path(path: str) -> str:
@@ -121,7 +121,7 @@ def _list_entries(
 ) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as listed:
-            found = [entry for entry in listed if entry.name in only or (not only and entry.name not in but)]
+            entries = [entry for entry in listed if entry.name in only or (not only and entry.name not in but)]
     except OSError:
         return []
-    return sorted(found, key=lambda entry: entry.name)
+    return sorted(entries, key=lambda entry: entry.name)

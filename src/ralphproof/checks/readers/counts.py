@@ -14,24 +14,24 @@ def parse_count(text: str) -> int | None:
 
 def parse_counts(text: str, between: str = ", ") -> dict[str, int] | None:
     """The numbers of a list such as "1 failed, 2 passed" by word; None where it is no such list."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for part in text.split(between, 20):
         digits, _, word = part.partition(" ")
         count = parse_count(digits)
-        if count is None or not word or word in found:
+        if count is None or not word or word in counts:
             return None
-        found[word] = count
-    return found
+        counts[word] = count
+    return counts
 
 
 def number_duplicates(names: list[str]) -> list[str]:
     """Unique names: repeated ones get a number."""
     seen: dict[str, int] = {}
-    made: list[str] = []
+    unique: list[str] = []
     for name in names:
         seen[name] = seen.get(name, 0) + 1
-        made.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
-    return made
+        unique.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+    return unique
 
 
 def bounded_names(names: list[str]) -> tuple[str, ...]:

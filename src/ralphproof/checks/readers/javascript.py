@@ -51,20 +51,20 @@ def spec_failures(
 def _parse_spec_tree(lines: list[str]) -> list[SpecNode] | None:
     """All results in the tree; None where one is missing. A list of an earlier run may precede."""
     begin = max((at + 2 for at, line in enumerate(lines) if line.startswith("test at ")), default=0)
-    found: list[SpecNode] = []
+    nodes: list[SpecNode] = []
     path: list[str] = []
     for line in lines[begin:]:
         node = re.fullmatch(_SPEC_LINE, line) if line.lstrip(" ")[:1] in ("▶", "✔", "✖", "﹣", "⚠") else None
         if node is None:
             continue
-        depth, (name, told) = len(node[1]) // 2, _parse_spec_title(node[3])
+        depth, (name, excused) = len(node[1]) // 2, _parse_spec_title(node[3])
         outer = path[depth:] == [name] and node[2] != "▶"
         if len(path) != depth + outer:
             return None
         path[depth:] = [name] if node[2] == "▶" else []
         if node[2] != "▶":
-            found.append(SpecNode(node[3], (*path[:depth], name), outer, node[2] == "✖" and not told))
-    return None if path else found
+            nodes.append(SpecNode(node[3], (*path[:depth], name), outer, node[2] == "✖" and not excused))
+    return None if path else nodes
 
 
 def _parse_spec_failures(lines: list[str], last: bool) -> list[tuple[str, str]] | None:
@@ -166,16 +166,16 @@ def _name_results(title: str, inner: list[_TapResult], details: dict[str, str], 
 
 def _parse_tap_details(lines: list[str], at: int, pad: str) -> tuple[dict[str, str], int]:
     """The block of details that begins here, if any, and the position after it."""
-    found: dict[str, str] = {}
+    details: dict[str, str] = {}
     if at >= len(lines) or lines[at] != f"{pad}---":
-        return found, at
+        return details, at
     end = at + 1
     while end < len(lines) and lines[end] != f"{pad}...":
-        key, colon, said = lines[end].removeprefix(pad).partition(": ")
+        key, colon, value = lines[end].removeprefix(pad).partition(": ")
         if colon and not key.startswith(" "):
-            found.setdefault(key, said.strip("'"))
+            details.setdefault(key, value.strip("'"))
         end += 1
-    return found, end + 1
+    return details, end + 1
 
 
 # Jest (29 and 30): a block for every file, with a bullet for every failure; two lines of counts.
@@ -249,17 +249,19 @@ class _JestRun:
 
     def finish(self, suites: str, tests: str) -> SuiteResult | None:
         """The result, from the two lines of counts; None where they differ from the failures."""
-        told = parse_counts(suites.partition(":")[2].strip())
+        suite_counts = parse_counts(suites.partition(":")[2].strip())
         counts = parse_counts(tests.partition(":")[2].strip()) if tests.startswith("Tests:") else None
-        if told is None or counts is None:
+        if suite_counts is None or counts is None:
             return None
-        dots = [(file, dot) for file, found in self.failures.items() for dot in found]
+        dots = [(file, dot) for file, bullets in self.failures.items() for dot in bullets]
         named = [dot for _, dot in dots if dot != _JEST_UNLOADED]
-        agreed = (told.get("failed", 0), counts.get("failed", 0)) == (len(self.failures), len(named))
+        agreed = (suite_counts.get("failed", 0), counts.get("failed", 0)) == (len(self.failures), len(named))
         if not agreed or not all(self.failures.values()):
             return None
         failing = {file if dot == _JEST_UNLOADED else f"{file} › {dot}" for file, dot in dots}
-        whole = _JEST_UNLOADED not in {dot for _, dot in dots} and not any(word.startswith("of ") for word in told)
+        whole = _JEST_UNLOADED not in {dot for _, dot in dots} and not any(
+            word.startswith("of ") for word in suite_counts
+        )
         skipped = counts.get("skipped", 0) + counts.get("todo", 0) if whole else None
         return SuiteResult(
             "jest", tuple(sorted(failing)), len(dots), counts.get("passed", 0), skipped, None, self._all_names(counts)
@@ -308,12 +310,12 @@ def read_node(lines: list[str]) -> list[SuiteResult] | None:
         before, after = lines[begin:at], lines[at + len(_NODE_TOTALS) : end]
         red = counts["fail"] + counts["cancelled"]
         if lines[at].startswith("#"):
-            told = tap_failures(before, red)
+            failures = tap_failures(before, red)
         else:
-            told = spec_failures(before, after, red, counts["suites"], end == len(lines))
-        if told is None:
+            failures = spec_failures(before, after, red, counts["suites"], end == len(lines))
+        if failures is None:
             return None
-        runs.append(_node_run(counts, red, *told))
+        runs.append(_node_run(counts, red, *failures))
         begin = at + len(_NODE_TOTALS)
     return runs
 
@@ -332,11 +334,11 @@ def _node_run(counts: dict[str, int], red: int, names: list[str], every: list[st
 
 def _parse_totals(lines: list[str], at: int) -> dict[str, int] | None:
     """The totals that begin here; None where they are not complete and in order."""
-    found: dict[str, int] = {}
+    totals: dict[str, int] = {}
     for word, line in zip(_NODE_TOTALS, lines[at : at + len(_NODE_TOTALS)], strict=False):
         sign, name, count = [*line.split(" ", 3), "", ""][:3]
-        told = parse_count(count.partition(".")[0])
-        if sign != lines[at][0] or name != word or told is None:
+        number = parse_count(count.partition(".")[0])
+        if sign != lines[at][0] or name != word or number is None:
             return None
-        found[word] = told
-    return found if len(found) == len(_NODE_TOTALS) else None
+        totals[word] = number
+    return totals if len(totals) == len(_NODE_TOTALS) else None

@@ -111,10 +111,10 @@ class _PytestSession:
     def finish(self, counts: dict[str, int]) -> SuiteResult | None:
         """The result, from the last line; None where its counts differ from the failures."""
         failed, errors = counts.get("failed", 0), counts.get("error", 0) + counts.get("errors", 0)
-        told = {"FAILURES": failed, "ERRORS": errors}
+        counted = {"FAILURES": failed, "ERRORS": errors}
         if (len(self._failed), len(self._errors)) != (failed, errors):
             return None
-        if any(section in self.sections and not count for section, count in told.items()):
+        if any(section in self.sections and not count for section, count in counted.items()):
             return None
         failing = tuple(sorted({*self._failed, *self._errors}))
         # A run that stopped, or could not load a module, does not show which other tests there are.
@@ -140,9 +140,9 @@ class _PytestSession:
         due = [counts.get(word, 0) for word in ("passed", "failed", "error", "skipped", "xfailed", "xpassed")]
         due[1:3] = due[1] - self._failed_subtests, len(errors)
         red = [("FAILED", name) for name in self._failed if not self._failed_subtests]
-        for told in (self._states, [*self._summary_states, *red, *errors]):
-            if [sum(state == one for one, _ in told) for state in _PYTEST_STATES] == due:
-                return bounded_names(sorted({name for _, name in told}))
+        for results in (self._states, [*self._summary_states, *red, *errors]):
+            if [sum(state == one for one, _ in results) for state in _PYTEST_STATES] == due:
+                return bounded_names(sorted({name for _, name in results}))
         return ()
 
 
@@ -161,8 +161,8 @@ def _parse_verbose_line(line: str) -> tuple[str, str]:
 
 def _parse_worker_line(line: str) -> tuple[str, str]:
     """The same for a line such as "[gw0] [ 50%] PASSED t.py::test_x"."""
-    found = re.match(_XDIST_LINE, line)
-    return (found[1], _without_origin(line[found.end() :].rstrip())) if found else ("", "")
+    match = re.match(_XDIST_LINE, line)
+    return (match[1], _without_origin(line[match.end() :].rstrip())) if match else ("", "")
 
 
 def _without_origin(name: str) -> str:
@@ -247,7 +247,7 @@ def _failure_head(lines: list[str], at: int) -> re.Match[str] | None:
 
 def _verbose_tests(lines: list[str]) -> list[tuple[str, str]]:
     """(name, state) of each test with a line of its own; the state is empty where its subtests have lines."""
-    found: list[tuple[str, str]] = []
+    tests: list[tuple[str, str]] = []
     for at, line in enumerate(lines):
         if line in (_DOUBLE_LINE, _SINGLE_LINE):
             break
@@ -256,14 +256,14 @@ def _verbose_tests(lines: list[str]) -> list[tuple[str, str]]:
             continue
         last = re.fullmatch(_UNITTEST_RESULT, after) if test[3] is None and len(after) < _MAX_LINE_CHARS else None
         if last or test[3] is not None:
-            found.append((_full_name(test[1], test[2]), last[1] if last else test[3]))
-    return found
+            tests.append((_full_name(test[1], test[2]), last[1] if last else test[3]))
+    return tests
 
 
 def _finish_run(heads: list[re.Match[str]], ran: int, state: str, tests: list[tuple[str, str]]) -> SuiteResult | None:
     """The result, from this state line; None where it is none, or its counts differ from the failure heads."""
-    found = re.fullmatch(_UNITTEST_STATE, state) if len(state) < 400 else None
-    counts = None if found is None else _unittest_counts(found[1])
+    match = re.fullmatch(_UNITTEST_STATE, state) if len(state) < 400 else None
+    counts = None if match is None else _unittest_counts(match[1])
     if counts is None:
         return None
     for kind, word in _UNITTEST_KINDS.items():
@@ -281,9 +281,13 @@ def _finish_run(heads: list[re.Match[str]], ran: int, state: str, tests: list[tu
 
 def _all_names(tests: list[tuple[str, str]], ran: int, skipped: int) -> tuple[str, ...]:
     """All test names, where as many have lines as ran, and as many of those were skipped as counted."""
-    said = sum(state.startswith("skipped ") for _, state in tests)
+    skipped_lines = sum(state.startswith("skipped ") for _, state in tests)
     around = any(name.rpartition(".")[2] in _FIXTURE_METHODS for name, _ in tests)
-    return bounded_names([name for name, _ in tests]) if (len(tests), said, around) == (ran, skipped, False) else ()
+    return (
+        bounded_names([name for name, _ in tests])
+        if (len(tests), skipped_lines, around) == (ran, skipped, False)
+        else ()
+    )
 
 
 def _unittest_counts(text: str | None) -> dict[str, int] | None:

@@ -32,11 +32,11 @@ def read_runner_output(output: str) -> tuple[SuiteResult | None, bool]:
     if text.count("\n") > MAX_LINES or text.startswith(TRUNCATION_MARK) or f"\n{TRUNCATION_MARK}" in text:
         return None, False
     lines = text.split("\n")
-    asked = (read(lines) for marks, read in _READERS if any(mark in text for mark in marks))
-    found = [runs for runs in asked if runs != []]
-    if len(found) == 1 and found[0] is not None:
-        return _merge_runs(found[0]), False
-    return None, len(found) < 2
+    results = (read(lines) for marks, read in _READERS if any(mark in text for mark in marks))
+    runs_by_reader = [runs for runs in results if runs != []]
+    if len(runs_by_reader) == 1 and runs_by_reader[0] is not None:
+        return _merge_runs(runs_by_reader[0]), False
+    return None, len(runs_by_reader) < 2
 
 
 def _merge_runs(runs: list[SuiteResult]) -> SuiteResult:
