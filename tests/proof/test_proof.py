@@ -67,7 +67,8 @@ RED = Finding(
 )
 GREEN = Finding(
     "tests", True, "pytest", 0, seconds=1.25, log=".ralph/runs/x/guardrail_001_tests.log", output="1 failed, 4 passed",
-    digest="7" * 64, rule=PassRule("sub", 0, "passed", "error", 60.0), tests=SuiteResult("pytest", ("old", "new"), 2, 4),
+    digest="7" * 64, rule=PassRule("sub", 0, "passed", "error", 60.0),
+    tests=SuiteResult("pytest", ("old", "new"), 2, 4),
 )  # fmt: skip
 
 
@@ -297,8 +298,10 @@ COMMAND: dict[str, Any] = {"command": "t", "judged": False, "clean": False, "req
     ("boxes", "checks", "protects", "told"),
     [
         ([{"strength": "none"}], [COMMAND], False, [NO_SANDBOX, IN_PLACE, TESTS_NOT_PROTECTED, LEDGER_NOT_SIGNED]),
-        ([{"strength": "none"}], [COMMAND, COMMAND | {"clean": True}], True, [NO_SANDBOX, CLEAN_CHECKOUT, LEDGER_NOT_SIGNED]),
-        ([None], [COMMAND | {"clean": True}, COMMAND | {"command": "u"}], True, [NO_SANDBOX, IN_PLACE, LEDGER_NOT_SIGNED]),
+        ([{"strength": "none"}], [COMMAND, COMMAND | {"clean": True}], True,
+         [NO_SANDBOX, CLEAN_CHECKOUT, LEDGER_NOT_SIGNED]),
+        ([None], [COMMAND | {"clean": True}, COMMAND | {"command": "u"}], True,
+         [NO_SANDBOX, IN_PLACE, LEDGER_NOT_SIGNED]),
         ([BOX], [], False, [
             "The agent ran in the sandbox box, which holds in part: what it leaves open was open. Known weak points: "
             "it sees processes.", NO_CHECKS, LEDGER_NOT_SIGNED]),

@@ -81,11 +81,17 @@ def test_stages_come_in_the_order_of_the_pipeline() -> None:
         ("plugged", None, CustomVerification("plugged", {})),
         ("multi_stage", {"stages": [part("a"), part("b", required=False, depends_on=["a"]), part("c", required=None)],
                          "require_all": False, "parallel": False},
-         MultiStageVerification((VerificationPart("a", ExternalVerification("true")), VerificationPart("b", ExternalVerification("true"), False, ("a",)),
-                     VerificationPart("c", ExternalVerification("true"))), False, False)),
+         MultiStageVerification((
+             VerificationPart("a", ExternalVerification("true")),
+             VerificationPart("b", ExternalVerification("true"), False, ("a",)),
+             VerificationPart("c", ExternalVerification("true")),
+         ), False, False)),
         ("multi_stage", {"stages": [part("a", method="multi_stage", config={"stages": [part("b")]}),
                                     part("p", method="string_match", config=None)]},
-         MultiStageVerification((VerificationPart("a", MultiStageVerification((VerificationPart("b", ExternalVerification("true")),))), VerificationPart("p", StringMatchVerification())))),
+         MultiStageVerification((
+             VerificationPart("a", MultiStageVerification((VerificationPart("b", ExternalVerification("true")),))),
+             VerificationPart("p", StringMatchVerification()),
+         ))),
     ],
 )  # fmt: skip
 def test_each_method_becomes_its_way(method: str, config: Any, made: Verification) -> None:

@@ -165,7 +165,8 @@ def format_price(spent: Spent) -> str:
 def format_tokens(usage: Usage) -> str:
     """All that went in, how much of it came from the cache, and what came out."""
     cached = f" ({format_short_number(usage.cache_read)} cached)" if usage.cache_read else ""
-    return f"{format_short_number(usage.input + usage.cache_read + usage.cache_write)} in{cached} / {format_short_number(usage.output)} out"
+    sent = format_short_number(usage.input + usage.cache_read + usage.cache_write)
+    return f"{sent} in{cached} / {format_short_number(usage.output)} out"
 
 
 def format_short_number(number: int) -> str:
@@ -229,7 +230,7 @@ class RunningTools:
 # What an agent does, as lines: tool calls with their results, its list of things to do, and what held it up.
 
 
-NAME_CHARS_formatter = 80
+CALL_NAME_CHARS = 80
 LABEL_CHARS = 120  # of a call where it is named again
 MAX_TODOS = 50  # shown of a list
 
@@ -287,7 +288,7 @@ class EventFormatter:
                 pass
 
     def _began(self, event: ToolStarted, now_s: float, mask: Mask) -> Line:
-        name = one_line(event.name, NAME_CHARS_formatter, self._marks.cut, mask)
+        name = one_line(event.name, CALL_NAME_CHARS, self._marks.cut, mask)
         summary = self._one(event.summary, mask)
         call = f"{name}({summary})" if summary else name
         short = call if len(call) <= LABEL_CHARS else f"{name}({summary[: LABEL_CHARS - len(name)]}{self._marks.cut})"

@@ -6,7 +6,7 @@ import json
 import time
 
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.engine import records as told
+from ralphproof.engine import records
 from ralphproof.engine.events import Event
 from ralphproof.engine.metrics import outcome_with_metrics
 from ralphproof.engine.outcome import Passed, Retry, SentBack, Stopped, Waiting, outcome_json
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 
 VERSION = 1
 RECORD_TYPES = {
-    told.RunBegan: "run.began",
-    told.Resumed: "run.resumed",
-    told.UserChangesSaved: "work.regained",
-    told.Paused: "run.paused",
-    told.UserMessageAdded: "words.told",
-    told.ClaimFound: "claim.found",
-    told.ChildRunsAwaited: "children.awaited",
-    told.ChildWorkJoined: "children.joined",
-    told.BaselineSaved: "checks.before",
-    told.Warned: "warning",
-    told.Escalated: "escalated",
-    told.Picked: "iteration.picked",
-    told.TurnBegan: "turn.began",
-    told.TurnEnded: "turn.ended",
-    told.Saved: "work.saved",
-    told.TurnRetried: "turn.again",
-    told.CheckBegan: "check.began",
-    told.CheckEnded: "check.ended",
-    told.CheckStopped: "check.stopped",
-    told.Judged: "iteration.judged",
-    told.ScmBegan: "scm.began",
-    told.ScmEnded: "scm.ended",
-    told.Noticed: "notice",
-    told.HookBegan: "hook.began",
-    told.HookEnded: "hook.ended",
-    told.RunEnded: "run.ended",
+    records.RunBegan: "run.began",
+    records.Resumed: "run.resumed",
+    records.UserChangesSaved: "work.regained",
+    records.Paused: "run.paused",
+    records.UserMessageAdded: "words.told",
+    records.ClaimFound: "claim.found",
+    records.ChildRunsAwaited: "children.awaited",
+    records.ChildWorkJoined: "children.joined",
+    records.BaselineSaved: "checks.before",
+    records.Warned: "warning",
+    records.Escalated: "escalated",
+    records.Picked: "iteration.picked",
+    records.TurnBegan: "turn.began",
+    records.TurnEnded: "turn.ended",
+    records.Saved: "work.saved",
+    records.TurnRetried: "turn.again",
+    records.CheckBegan: "check.began",
+    records.CheckEnded: "check.ended",
+    records.CheckStopped: "check.stopped",
+    records.Judged: "iteration.judged",
+    records.ScmBegan: "scm.began",
+    records.ScmEnded: "scm.ended",
+    records.Noticed: "notice",
+    records.HookBegan: "hook.began",
+    records.HookEnded: "hook.ended",
+    records.RunEnded: "run.ended",
 }
 
 
@@ -83,9 +83,11 @@ class NdjsonObserver:
         self._out, self._run, self._events, self._mask = out, run, events, mask
         self._unsent = False
 
-    def on_record(self, record: told.Record) -> None:
-        if isinstance(record, told.RunEnded):
-            self._put(RECORD_TYPES[told.RunEnded], outcome_with_metrics(outcome_json(record.outcome), record.metrics))
+    def on_record(self, record: records.Record) -> None:
+        if isinstance(record, records.RunEnded):
+            self._put(
+                RECORD_TYPES[records.RunEnded], outcome_with_metrics(outcome_json(record.outcome), record.metrics)
+            )
         else:
             self._put(RECORD_TYPES[type(record)], published_fields(record))
         self._send()

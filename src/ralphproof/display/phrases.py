@@ -192,7 +192,8 @@ def describe_escalation(record: Escalated) -> str:
 def describe_resume(record: Resumed) -> str:
     """That a run is taken up by another process than the one before."""
     held = "" if record.sandbox is None else f", sandbox {describe_sandbox(record.sandbox)}"
-    return f"Taken up again, for the {format_ordinal(record.session - 1)} time; {format_duration(record.elapsed_s)} old{held}"
+    times = format_ordinal(record.session - 1)
+    return f"Taken up again, for the {times} time; {format_duration(record.elapsed_s)} old{held}"
 
 
 def format_ordinal(number: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.display import phrases
-from ralphproof.engine import records as told
+from ralphproof.engine import records
 from ralphproof.engine.events import Event
 
 if TYPE_CHECKING:
@@ -36,41 +36,41 @@ class VerboseObserver:
     ) -> None:
         self._out, self._conditions, self._prompt, self._mask = out, conditions, prompt, mask
 
-    def on_record(self, record: told.Record) -> None:
+    def on_record(self, record: records.Record) -> None:
         match record:
-            case told.RunBegan(run, snapshot, facts):
+            case records.RunBegan(run, snapshot, facts):
                 self._say(f"Run {run}: {', '.join(f'{name} {fact}' for name, fact in facts.items())}")
                 self._say(f"Tree at the start: {snapshot.tree} ({snapshot.ref or 'no ref'})")
-            case told.TurnBegan():
+            case records.TurnBegan():
                 self._turn_began(record)
-            case told.TurnEnded(_, _, reply):
+            case records.TurnEnded(_, _, reply):
                 end = reply.exit
                 self._say(f"Agent ended ({end.why}, code {end.code}, {end.seconds:.1f}s, {end.out_bytes} bytes)")
-            case told.Saved(_, _, snapshot, change, heard):
+            case records.Saved(_, _, snapshot, change, heard):
                 self._say(f"Saved as {snapshot.ref}; changed: {', '.join(change.paths[:20]) or 'nothing'}")
                 found = heard.claim.word if heard.claim else "no tag"
                 uncounted = f" (not counted: {'; '.join(heard.uncounted)})" if heard.uncounted else ""
                 self._say(f"Completion detection: looked for {self._conditions.wanted}, found {found}{uncounted}")
-            case told.CheckBegan(_, _, check):
+            case records.CheckBegan(_, _, check):
                 self._say(f"Running guardrail: {self._conditions.commands.get(check, check)}")
-            case told.CheckEnded(_, _, finding):
+            case records.CheckEnded(_, _, finding):
                 end_word = f"exited with code {finding.code}" if finding.why == "exit" else f"ended: {finding.why}"
                 self._say(f"Guardrail {end_word} ({finding.seconds:.1f}s)")
-            case told.Judged(_, _, verdict, elapsed_s):
+            case records.Judged(_, _, verdict, elapsed_s):
                 self._say(f"Verdict: {type(verdict).__name__} ({elapsed_s:.1f}s since the start)")
-            case told.ScmEnded(_, committed, reply, message):
+            case records.ScmEnded(_, committed, reply, message):
                 took = f" (message: {reply.exit.seconds:.1f}s)" if reply else ""
                 self._say(f"SCM: {phrases.describe_commit(committed, message)}{took}")
-            case told.HookBegan(hook=hook, command=command):
+            case records.HookBegan(hook=hook, command=command):
                 self._say(f"Running {hook}: {command}")
-            case told.HookEnded():
+            case records.HookEnded():
                 self._say(f"Hook: {phrases.describe_hook(record)}")
-            case told.RunEnded(outcome):
+            case records.RunEnded(outcome):
                 self._say(f"Run ended: {phrases.describe_outcome(outcome)[-1]}")
             case _:
                 pass  # told to people in as many words
 
-    def _turn_began(self, record: told.TurnBegan) -> None:
+    def _turn_began(self, record: records.TurnBegan) -> None:
         self._say(f"Iteration {record.iteration}/{self._conditions.most or '∞'} starting")
         self._say(f"Agent command: {' '.join(record.argv)}")
         prompt = collapse_lines(self._prompt(record.iteration, record.turn))[:PROMPT_CHARS]

@@ -132,7 +132,7 @@ def publish_metrics(ledger: SqliteLedger, project: Project, row: RunRow, ended: 
     except RalphError:
         pass  # wrong settings forbid nothing
     try:
-        MetricsObserver(MetricsFolder(row.directory, project.mask, once), ledger.figures, limit).on_record(ended)
+        MetricsObserver(MetricsFolder(row.directory, project.mask, once), ledger.statistics, limit).on_record(ended)
     except RalphError:
         if once:
             raise

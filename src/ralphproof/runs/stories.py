@@ -51,7 +51,7 @@ class ReadOnlyStoryFiles:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def look(self) -> bytes | None:
+    def read(self) -> bytes | None:
         data = read_bounded_file(self._path, MAX_BYTES)
         if isinstance(data, UnusableFile):
             raise Refused(f"{self._path} {data.why}")
@@ -63,7 +63,7 @@ class ReadOnlyStoryFiles:
     def write(self, data: bytes) -> None:
         raise AssertionError("nothing is written before a run begins")
 
-    def others(self) -> dict[str, bytes | None]:
+    def read_only_files(self) -> dict[str, bytes | None]:
         return {}
 
     def restore(self, name: str, data: bytes | None) -> None:
@@ -72,11 +72,11 @@ class ReadOnlyStoryFiles:
     def note(self, name: str, data: Json) -> None:
         raise AssertionError("nothing is remembered before a run begins")
 
-    def light(self, marker: dict[str, Json]) -> None:
+    def write_marker(self, marker: dict[str, Json]) -> None:
         raise AssertionError("no turn is taken before a run begins")
 
-    def quench(self) -> None:
-        """Nothing is lit."""
+    def remove_marker(self) -> None:
+        """No marker was written."""
 
 
 def prepare_workflow(request: RunRequest, project: Project, settings: Settings) -> StoryWorkflow:

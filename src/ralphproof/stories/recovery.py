@@ -82,7 +82,8 @@ def refuse_unjudged_stories(ledger: SqliteLedger, project: Project, row: RunRow)
     records = ledger.records(row.id)
     began = next((record for record in records if isinstance(record, RunBegan)), None)
     workflow, state = story_workflow_in(began.facts) if began else None, build_state(records)
-    if began is None or workflow is None or not isinstance(state.phase_before_end, TurnRunning | TurnFinished | Checking):
+    unjudged = isinstance(state.phase_before_end, TurnRunning | TurnFinished | Checking)
+    if began is None or workflow is None or not unjudged:
         return
     seen, name = StoriesFileWatch(row.directory, workflow), f"{workflow.folder}/tasks.json"
     if seen.touched_s() > (ledger.last_written_at(row.id) or 0.0):

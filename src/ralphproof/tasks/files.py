@@ -54,7 +54,8 @@ _STORY_RULES: dict[str, Rule] = {
     "id": text(200), "title": text(500), "description": _NOTE_RULE,
     "acceptanceCriteria": list_of(text(2000, lines=True), 200, least=1), "priority": integer(-(2**31), 2**31 - 1),
     "passes": boolean, "reviewStatus": choice("needs_review", "changes_requested", "approved"),
-    "reviewCount": integer(0, 1_000_000), "reviewFeedback": _NOTE_RULE, "notes": _NOTE_RULE, "dependsOn": list_of(text(200), 1000),
+    "reviewCount": integer(0, 1_000_000), "reviewFeedback": _NOTE_RULE, "notes": _NOTE_RULE,
+    "dependsOn": list_of(text(200), 1000),
 }  # fmt: skip
 _REVIEW_FIELDS = ("reviewStatus", "reviewCount", "reviewFeedback", "notes")
 _JUDGE_STAGE = {"name": "acceptance_criteria", "method": SEMANTIC, "config": {"check_for": "{{acceptance_criteria}}"}}

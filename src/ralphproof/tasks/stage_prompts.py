@@ -123,6 +123,6 @@ def _find_unknown_field(text: str) -> str:
             from ralphproof.settings.validation import suggest_name
 
             line = text.count("\n", 0, found.start()) + 1
-            near = suggest_name(found[1].strip(), TEMPLATE_FIELDS)
-            return f"line {line}: {found[0]} is no field of a template{near or '; there are: ' + ', '.join(TEMPLATE_FIELDS)}"
+            known = suggest_name(found[1].strip(), TEMPLATE_FIELDS) or f"; there are: {', '.join(TEMPLATE_FIELDS)}"
+            return f"line {line}: {found[0]} is no field of a template{known}"
     return ""

@@ -245,7 +245,8 @@ class LogChunk:
 
 
 def read_log_chunk(
-    path: str, offset: int | None, most: int, live: bool, secrets: tuple[str, ...], sizes: tuple[int, int, int] = LOG_SIZES
+    path: str, offset: int | None, most: int, live: bool, secrets: tuple[str, ...],
+    sizes: tuple[int, int, int] = LOG_SIZES,
 ) -> LogChunk:  # fmt: skip
     """The end of a log, or a chunk from `offset` on; a dropped range is one line at the start of what follows it.
 

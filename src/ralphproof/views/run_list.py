@@ -122,7 +122,9 @@ def _name_from_facts(facts: dict[str, Json]) -> str:
 def _last_title(ledger: SqliteLedger, run: str) -> str:
     """The title of its last job."""
     last = ledger.queries.last_record(run, "Picked")
-    every = (last,) if isinstance(last, Picked) and isinstance(last.choice, Job) else ledger.records_of_kind(run, "Picked")
+    every = (
+        (last,) if isinstance(last, Picked) and isinstance(last.choice, Job) else ledger.records_of_kind(run, "Picked")
+    )
     jobs = [one.choice for one in every if isinstance(one, Picked) and isinstance(one.choice, Job)]
     return jobs[-1].task.title if jobs else ""
 

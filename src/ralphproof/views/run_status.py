@@ -46,24 +46,24 @@ if TYPE_CHECKING:
     from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
-# Runs that cannot be steered: why, and the way on.
+# Hints and refusals for runs that cannot be controlled.
 
 
 FINAL_REASONS = (CANCELLED, *TRIPWIRE_REASONS)
 
 
 def resume_hint(run: str) -> str:
-    """What can be done with a run that lost its harness."""
+    """The commands for a run that lost its harness."""
     return f"take it up: ralph run --resume {run}; close it: ralph cancel {run}"
 
 
 def next_step_hint(run: str) -> str:
-    """How a run goes on that was stopped after one iteration."""
+    """The commands for a run that was stopped after one iteration."""
     return f"ralph run --resume {run} --step; to the end: ralph run --resume {run}"
 
 
 def lost_harness_error(project: Project, row: RunRow, state: State, where: str) -> Refused:
-    """That nobody is there who could hear: its harness died."""
+    """The error for a run that lost its harness."""
     from ralphproof.views.interrupted_run import describe_interruption
 
     still = ", and what it started is still at work" if where == ORPHANED else ""
@@ -73,7 +73,7 @@ def lost_harness_error(project: Project, row: RunRow, state: State, where: str) 
 
 
 def refuse_without_harness(project: Project, row: RunRow, state: State, where: str) -> None:
-    """Raise Refused where no harness is there, with the way on."""
+    """Raise Refused where a run has no harness, with the next command."""
     if where == RUNNING:
         return
     if where != ENDED:
@@ -83,7 +83,7 @@ def refuse_without_harness(project: Project, row: RunRow, state: State, where: s
 
 
 def refuse_finished_run(state: State, run: str, so: str = "there is nothing to resume") -> None:
-    """Raise Refused for a run that is over for good. `so` is what it means for who asks that of a completed one."""
+    """Raise Refused for a run that cannot be resumed. `so` is the consequence for a completed one."""
     if not isinstance(state.phase, RunOver):
         return
     outcome = state.phase.outcome
@@ -95,7 +95,7 @@ def refuse_finished_run(state: State, run: str, so: str = "there is nothing to r
         raise Refused(f"run {run} ended for good ({outcome.reason}); begin a new run")
 
 
-# A run told from its records: what each iteration was, and what goes on now.
+# The summary of a run, from its records.
 
 
 @value
@@ -109,7 +109,7 @@ class IterationSummary:
 
 @value
 class RunSummary:
-    """What the records of a run tell. `refused` is why a service was last not there."""
+    """The summary of a run. `refused` is why an agent's service last refused."""
 
     state: State
     facts: dict[str, Json]
@@ -120,7 +120,7 @@ class RunSummary:
 
 
 def summarize_records(records: tuple[Record, ...]) -> RunSummary:
-    """Read the records once."""
+    """The summary from all records."""
     state = build_state(records)
     verdicts = {record.iteration: record.verdict for record in records if isinstance(record, told.Judged)}
     pace = RunAge()
@@ -136,7 +136,7 @@ def summarize_records(records: tuple[Record, ...]) -> RunSummary:
 
 
 def display_state(where: str, state: State) -> str:
-    """How a run stands, told apart further than by its processes: one may rest, or wait for somebody."""
+    """The state of a run for display: `where` refined by its records, which know of pauses and stops."""
     match state.phase:
         case RunOver(Aborted(breach)) if breach.reason in RESUMABLE_REASONS:
             return STOPPED
@@ -147,7 +147,7 @@ def display_state(where: str, state: State) -> str:
 
 
 def describe_activity(account: RunSummary, where: str) -> str:
-    """What a run that stands so is at; nothing where it has ended, or nobody is at it any more."""
+    """What a run in this state is doing; empty where it has ended or crashed."""
     state = account.state
     if where in (CRASHED, ENDED, STOPPED):
         return ""
@@ -181,7 +181,7 @@ def _describe_waiting(account: RunSummary) -> str:
 
 
 def service_retry_time(account: RunSummary, now: float) -> float | None:
-    """When (epoch seconds) the first service may be asked again; None where nobody waits for one."""
+    """When (epoch seconds) the first service may be asked again; None where the run does not wait for one."""
     match account.state.phase:
         case JobPicked(Job()):
             services, places = account.state.services, _agent_order(account)
@@ -217,7 +217,7 @@ def describe_verdict(verdict: Verdict) -> str:
 
 
 def iteration_table(account: RunSummary) -> list[str]:
-    """The iterations as aligned lines, under a heading."""
+    """The iterations as a table."""
     rows = [("#", "agent", "files", "checks", "verdict", "time")]
     rows += [_table_row(item) for item in account.passes]
     widths = [max(len(row[column]) for row in rows) for column in range(6)]
@@ -225,9 +225,7 @@ def iteration_table(account: RunSummary) -> list[str]:
 
 
 def violation_lines(account: RunSummary) -> list[str]:
-    """What agents changed and may not change, or tried to reach and may not, iteration by iteration; and hooks that
-    failed.
-    """
+    """Protected paths that agents changed, hosts that were blocked, and hooks that failed, by iteration."""
     failed = [
         f"{describe_iteration(one.iteration)}: {phrases.describe_hook(one)}"
         for one in account.hooks
@@ -256,7 +254,7 @@ def _table_row(item: IterationSummary) -> tuple[str, str, str, str, str, str]:
 
 
 def run_summary_json(account: RunSummary) -> dict[str, Json]:
-    """Everything that is known, for programs."""
+    """The summary for programs."""
     state = account.state
     over = state.phase.outcome if isinstance(state.phase, RunOver) else None
     return {
@@ -313,11 +311,11 @@ def _checks_json(report: CheckReport) -> list[Json]:
     ]  # fmt: skip
 
 
-# What a run has cost: its own bill, and with it those of the runs that its agent began, as its limit counts them.
+# The cost of runs.
 
 
 def run_spend(project: Project, state: State) -> Spend:
-    """What a run has cost by now, also by calls that are not over: that is a lower bound."""
+    """The cost of a run so far, including running calls: a lower bound then."""
     if isinstance(state.phase, RunOver) or not state.run:
         return state.bill
     from ralphproof.store.spend import spend_of_runs
@@ -334,7 +332,7 @@ def run_spend(project: Project, state: State) -> Spend:
 def spend_with_children(
     ledger: SqliteLedger, project: Project, run: str, own: Spend, over: Outcome | None
 ) -> Spend | None:
-    """What a run and all below it have spent; None where those below it spent nothing."""
+    """The spend of a run with its child runs; None where those spent nothing."""
     children = tuple(row.id for row in ledger.descendants(run))
     if not children:
         return None
@@ -348,7 +346,7 @@ def spend_with_children(
 
 
 def total_effort(ledger: SqliteLedger, project: Project, runs: tuple[str, ...]) -> tuple[int, Spend | None]:
-    """How many iterations these runs took in all, and what they cost with those below them; None for no run."""
+    """The iterations and the cost of these runs, with child runs; no cost where there are no runs."""
     each = [_run_effort(ledger, project, run) for run in runs]
     spend = Spend()
     for _, cost in each:
@@ -366,14 +364,14 @@ def _run_effort(ledger: SqliteLedger, project: Project, run: str) -> tuple[int, 
 
 
 def spend_json(spend: Spend) -> dict[str, Json]:
-    """What was spent. Unknown is null, never zero: who tells no tokens may have used any number."""
+    """A spend for programs. Unknown is null, never zero: an agent that reports no tokens may have used any number."""
     return {
         "usd": spend.usd, "atLeastUsd": spend.micro_usd / 1_000_000, "tokens": spend.tokens or None,
         "notional": spend.notional > 0,
     }  # fmt: skip
 
 
-# What a run may use now: its limits may be others since it was taken up again.
+# Limits in force, which may have changed when the run was resumed.
 
 
 LIMITS_NOTE = "limits"  # what is noted of a run whenever a process takes it, beside its logs
@@ -384,7 +382,7 @@ LIMIT_FACTS = {
 
 
 def limits_in_force(facts: dict[str, Json], project: Project, row: RunRow) -> dict[str, Json]:
-    """The facts of a run's beginning, with the limits that hold for it now."""
+    """The facts of a run's beginning, with its current limits."""
     noted = RunFolder(row.directory, row.id, project.store).noted(LIMITS_NOTE)
     budget = noted.get("budget") if isinstance(noted, dict) else None
     if not isinstance(budget, dict):
@@ -396,7 +394,7 @@ def limits_in_force(facts: dict[str, Json], project: Project, row: RunRow) -> di
     return {**facts, **now}
 
 
-# One run at this moment: what it does, what is wanted of it, and what waits for it.
+# The status.
 
 
 REQUEST_PHRASES = {PAUSE: "it will rest before its next turn", CANCEL: "it is asked to end"}
@@ -404,11 +402,11 @@ REQUEST_PHRASES = {PAUSE: "it will rest before its next turn", CANCEL: "it is as
 
 @value
 class RunStatus:
-    """How a run stands. `since` is when its last record was written, `unread` how many words of the user's wait.
+    """The status of a run. `since` is when its last record was written, `unread` how many user messages wait.
 
-    `found` is what a dead harness left. `kin` are the runs that its agent began, theirs too, and how each stands;
-    `bill` is what it has spent by now, `together` that with theirs, None where they spent nothing. `alive` are
-    processes that outlived harness and keeper.
+    `found` describes what a dead harness left. `kin` are its child runs, at any depth, with their states; `bill` is its
+    own spend so far, `together` that with theirs, None where they spent nothing. `alive` are processes that outlived
+    harness and keeper.
     """
 
     row: RunRow
@@ -425,13 +423,13 @@ class RunStatus:
 
     @staticmethod
     def of(ledger: SqliteLedger, row: RunRow, project: Project) -> RunStatus:
-        """Look at everything that tells of it."""
+        """The current status."""
         where = run_state(ledger, row, project)
         return RunStatus.by(summarize_records(ledger.records(row.id)), where, ledger, row, project)
 
     @staticmethod
     def by(account: RunSummary, where: str, ledger: SqliteLedger, row: RunRow, project: Project) -> RunStatus:
-        """The same for whoever has read its records, after they saw where it stands: it may have ended meanwhile."""
+        """The status from a summary. `where` must have been read before the records: the run may end meanwhile."""
         where = display_state(where, account.state)
         account = replace(account, facts=limits_in_force(account.facts, project, row))
         found, alive = "", tuple[int, ...]()
@@ -450,11 +448,11 @@ class RunStatus:
 
     @property
     def over(self) -> bool:
-        """The record says how it ended."""
+        """Whether it has ended."""
         return self.where in (ENDED, STOPPED)
 
     def first_line(self) -> str:
-        """What matters most, with the way on."""
+        """The most important facts in one line, with the next command."""
         run, now = self.row.id, time.time()
         ago = f", for {phrases.format_duration(max(0.0, now - self.since))}" if self.since else ""
         match self.where:
@@ -491,7 +489,7 @@ class RunStatus:
         return phase.outcome.breach
 
     def rest(self) -> list[str]:
-        """Whatever else there is to say of this moment."""
+        """The other lines."""
         state, lines = self.account.state, []
         if state.session > 1:
             lines.append(f"taken up {phrases.format_count(state.session - 1, 'time')}")
@@ -518,7 +516,7 @@ class RunStatus:
         return sum(where in (RUNNING, ORPHANED) for _, where in self.kin)
 
     def facts(self) -> dict[str, Json]:
-        """All this for programs."""
+        """The status for programs."""
         now: Json = None if self.over else {"doing": self._doing, "since": self.since}
         kin: list[Json] = [{"run": run, "state": where} for run, where in self.kin]
         asked: Json = self.wish if self.wish and not self.over else None
@@ -534,7 +532,7 @@ def _format_words_waiting(count: int) -> str:
 
 
 def run_row_json(row: RunRow, where: str) -> dict[str, Json]:
-    """What a list of runs tells of each."""
+    """A run in a list, for programs."""
     pid = row.pid if where in (RUNNING, PAUSED) else None
     return {
         "run": row.id, "state": where, "pid": pid, "beganAt": row.began_at, "directory": row.directory,
@@ -543,5 +541,5 @@ def run_row_json(row: RunRow, where: str) -> dict[str, Json]:
 
 
 def format_date(epoch_s: float) -> str:
-    """A date and a time of day where we are."""
+    """Local date and time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(epoch_s))

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from ralphproof.workspace.plain_workspace import PlainWorkspace
 
 
-# The trees that a run saved: looked at without touching anything, or brought back.
+# Saved trees.
 
 
 TREES_NOTE = "trees"  # the note of a run beside its parent: which folder its trees are in
 
 
 def snapshots_by_iteration(records: Iterable[Record]) -> dict[int, Snapshot]:
-    """What was saved after each iteration; 0 is the start of the run."""
+    """The snapshot after each iteration; 0 is the start of the run."""
     found: dict[int, Snapshot] = {}
     for record in records:
         match record:
@@ -48,7 +48,7 @@ def snapshots_by_iteration(records: Iterable[Record]) -> dict[int, Snapshot]:
 
 
 def require_snapshot(snapshots: dict[int, Snapshot], number: int, run: str) -> Snapshot:
-    """The tree of one iteration; raises Refused where it was not saved."""
+    """The snapshot of one iteration; raises Refused where it was not saved."""
     if number not in snapshots:
         there = f"0 to {max(snapshots)}" if snapshots else "none"
         raise Refused(f"run {run} saved no iteration {number}; there are: {there}")
@@ -58,7 +58,7 @@ def require_snapshot(snapshots: dict[int, Snapshot], number: int, run: str) -> S
 
 
 def is_fully_saved(project: Project, run: str) -> bool:
-    """Whether a run is over, and all that it left is in its refs: too large files, say, are not."""
+    """Whether a run has ended and all its work is in its refs: files that are too large are not."""
     ledger = project.ledger()
     try:
         ended, records = ledger.run_end(run), ledger.records(run)
@@ -71,10 +71,10 @@ def is_fully_saved(project: Project, run: str) -> bool:
 
 
 class SavedWorkspace:
-    """A run's workspace, of the kind that it had then.
+    """The workspace of a run, of the kind that it had.
 
-    With `own_folder` a git workspace works in a folder of its own: then it may be used beside a live run. A plain one
-    always reads where its contents are, and reading disturbs nobody.
+    With `own_folder` a git workspace uses a temporary folder, so that a live run is not disturbed. A plain one reads
+    its contents in place, which disturbs nothing.
     """
 
     def __init__(self, project: Project, row: RunRow, kind: str, own_folder: bool) -> None:
@@ -116,25 +116,25 @@ class SavedWorkspace:
 
 
 def workspace_folder_of(project: Project, row: RunRow) -> str:
-    """The folder that holds what the workspace of a run keeps for itself."""
+    """The folder with the private files of a run's workspace."""
     noted = RunFolder(row.directory, row.id, project.store).noted(TREES_NOTE)
     lock = DirectoryLock(project.state_dir, row.directory, row.id)
     return trees_folder(project, noted if isinstance(noted, str) else lock.path)
 
 
 def trees_folder(project: Project, lock: str) -> str:
-    """Where runs under this lock keep their trees: one at a time uses it."""
+    """The folder for the trees of runs under this lock; one run at a time uses it."""
     return os.path.join(project.store, "trees", os.path.basename(lock).removesuffix(".lock"))
 
 
-# What a run changed, or one iteration of it, as a bounded patch.
+# Patches.
 
 
 MASK_MARGIN_BYTES = 64 * 1024  # behind a cut, so that a secret in it is known as one
 
 
 def diff_endpoints(records: tuple[Record, ...], number: int | None, run: str) -> tuple[Snapshot, Snapshot]:
-    """The two trees that are compared."""
+    """The two snapshots that a patch compares."""
     snapshots = snapshots_by_iteration(records)
     looked = next((record.snapshot for record in records if isinstance(record, BaselineSaved)), None)
     if looked is not None and looked.tree is not None:
@@ -147,13 +147,13 @@ def diff_endpoints(records: tuple[Record, ...], number: int | None, run: str) ->
 
 
 def workspace_kind(records: tuple[Record, ...]) -> str:
-    """The kind of workspace that a run had."""
+    """The kind of workspace of a run."""
     began = next((record for record in records if isinstance(record, RunBegan)), None)
     return str(began.facts.get("workspace", "")) if began else ""
 
 
 def run_patch(project: Project, row: RunRow, records: tuple[Record, ...], number: int | None) -> bytes:
-    """The patch; raises Refused where one of its trees was not saved."""
+    """The patch of a run or iteration; raises Refused where one of its trees was not saved."""
     before, after = diff_endpoints(records, number, row.id)
     with SavedWorkspace(project, row, workspace_kind(records), own_folder=True) as kept:
         return kept.workspace.diff(before, after)
@@ -162,7 +162,7 @@ def run_patch(project: Project, row: RunRow, records: tuple[Record, ...], number
 def diff_json(
     project: Project, row: RunRow, records: tuple[Record, ...], number: int | None, most: int
 ) -> dict[str, Json]:  # fmt: skip
-    """The same for programs that show it."""
+    """The patch for programs, truncated."""
     patch = run_patch(project, row, records, number)
     files: list[Json] = [
         {"path": item.path, "added": item.added, "removed": item.removed, "binary": item.binary}
@@ -172,7 +172,7 @@ def diff_json(
     return {"run": row.id, "iteration": number, "files": files, "patch": text, "truncated": len(patch) > most}
 
 
-# Copies of repositories that runs left, because the repository had lost something, or are still at work with.
+# Repository backups.
 
 
 BACKUP_FOLDER = "backup"
@@ -180,8 +180,10 @@ BACKUP_FOLDER = "backup"
 
 @value
 class StoredBackup:
-    """The state of a repository when a run began. `store` is where its records are: a repository that was made anew in
-    the same place has another one."""
+    """A backup of a repository from the start of a run.
+
+    `store` is the folder of its records: a repository that was created again in the same place has another one.
+    """
 
     store: str
     start: BackupState
@@ -192,7 +194,7 @@ class StoredBackup:
 
 
 def list_stored_backups(project: Project) -> list[StoredBackup]:
-    """Every copy of every repository, the newest first."""
+    """All backups of all repositories, the newest first."""
     stores = os.path.join(project.state_dir, "repos")
     names = sorted(os.listdir(stores)) if os.path.isdir(stores) else []
     found = [
@@ -205,12 +207,12 @@ def list_stored_backups(project: Project) -> list[StoredBackup]:
 
 
 def is_backup_of(copy: StoredBackup, root: str) -> bool:
-    """Whether this is the project that the copy was made in."""
+    """Whether a backup is of the project in this folder."""
     return os.path.realpath(copy.start.root) == os.path.realpath(root)
 
 
 def is_backup_unused(project: Project, copy: StoredBackup) -> bool:
-    """Whether the run is over whose copy this is: one at work still needs it."""
+    """Whether the run of a backup is over: an active one still needs it."""
     there = replace(project, store=copy.store)
     try:
         ledger = there.ledger()

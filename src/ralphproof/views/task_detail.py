@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from ralphproof.store.tasks import TaskRow
 
 
-# What is known of each acceptance criterion of a task: what the last judgement says that names it.
+# Acceptance criteria, and what the last judgement says about each.
 
 
-# As `judgement.told` writes it. Of a long criterion it has the beginning.
+# The format of a judge's answer; of a long criterion it has the beginning.
 _RULING_PATTERN = r"(NOT met|met): \d+\. (.*)"
 _REASON_SEPARATOR = " | why: "
 MAX_CRITERION_CHARS = 300
@@ -41,7 +41,7 @@ MAX_CRITERION_CHARS = 300
 
 @value
 class CriterionRuling:
-    """What a judge said of one criterion, and where."""
+    """A judge's ruling on one criterion."""
 
     met: bool
     why: str
@@ -59,7 +59,7 @@ def acceptance_criteria(completion: dict[str, Json]) -> list[str]:
 
 
 def last_ruling(criterion: str, history: Iterable[TaskIteration]) -> CriterionRuling | None:
-    """What the last judgement says of a criterion; None where none names it."""
+    """The last ruling on a criterion; None where no judge named it."""
     name = " ".join(strip_control_characters(criterion).split()).replace("`", "'")[:MAX_CRITERION_CHARS]
     last = None
     for passage in history:
@@ -82,21 +82,21 @@ def _parse_rulings(output: str, name: str) -> Iterator[tuple[bool, str]]:
 
 
 def criteria_lines(completion: dict[str, Json], history: tuple[TaskIteration, ...]) -> Iterator[str]:
-    """One line for each criterion; a question mark where nobody has judged it."""
+    """One line for each criterion; a question mark where it was not judged."""
     for criterion in acceptance_criteria(completion):
         known = last_ruling(criterion, history)
         yield f"[{'?' if not known else 'x' if known.met else ' '}] {criterion}" + (f": {known}" if known else "")
 
 
 def criteria_json(completion: dict[str, Json], history: tuple[TaskIteration, ...]) -> Iterator[Json]:
-    """The same for programs; `met` is null where nobody has judged it."""
+    """The criteria for programs; `met` is null where they were not judged."""
     for criterion in acceptance_criteria(completion):
         known = last_ruling(criterion, history)
         where: dict[str, Json] = {"run": known.run, "iteration": known.iteration, "why": known.why} if known else {}
         yield {"criterion": criterion, "met": known.met if known else None, **where}
 
 
-# The verifications of a task: every check of every iteration of every run of it, as the ledger has them.
+# Verifications: every check of every iteration of every run of a task.
 
 
 MAX_REASON_CHARS = 300  # of what a judge says; the record has all of it
@@ -104,7 +104,7 @@ MAX_REASON_CHARS = 300  # of what a judge says; the record has all of it
 
 @value
 class CheckAnswer:
-    """One answer: what was asked, when (epoch seconds), and what came of it."""
+    """The result of one check, and when it ended (epoch seconds)."""
 
     finding: Finding
     at: float
@@ -124,7 +124,7 @@ class CheckAnswer:
 
     @property
     def why(self) -> str:
-        """What the answer rests on."""
+        """The reason of the result."""
         found = self.finding
         if found.why != "exit":
             return found.why
@@ -143,7 +143,7 @@ class CheckAnswer:
 
 @value
 class TaskIteration:
-    """One iteration of a run: its stage and task, all answers, and the verdict, None where it was never judged."""
+    """One iteration of a run. The verdict is None where it was never judged."""
 
     run: str
     iteration: int
@@ -173,7 +173,7 @@ class TaskIteration:
 
 
 def list_task_iterations(ledger: SqliteLedger, runs: Iterable[str]) -> tuple[TaskIteration, ...]:
-    """All iterations of these runs that were begun, oldest first; what was asked before the first has the number 0."""
+    """All begun iterations of these runs, oldest first; checks before the first iteration have the number 0."""
     return tuple(passage for run in runs for passage in _iterations_of_run(ledger, run))
 
 
@@ -202,7 +202,7 @@ def _iterations_of_run(ledger: SqliteLedger, run: str) -> Iterator[TaskIteration
         yield TaskIteration(run, number, stage, told, verdicts.get(number), times[number], task)
 
 
-# All about one task: what it asks for, how it stands, its runs, and every verification of it.
+# The details of a task.
 
 
 MAX_RAW_CHARS = 2000  # of a completion spec that cannot be read
@@ -210,7 +210,7 @@ MAX_RAW_CHARS = 2000  # of a completion spec that cannot be read
 
 @value
 class TaskDetail:
-    """A task with all that is known of it. `others` is how the tasks stand that it depends on."""
+    """A task with its runs and verifications. `others` are the statuses of the tasks that it depends on."""
 
     row: TaskRow
     view: TaskView
@@ -275,7 +275,7 @@ class TaskDetail:
 
 
 def load_task_detail(ledger: SqliteLedger, project: Project, row: TaskRow) -> TaskDetail:
-    """All about a task."""
+    """The details of a task."""
     others = {other: ledger.tasks.row(other) for other in row.dependencies}
     stand = {other: TaskView.of(ledger, found, project).status for other, found in others.items() if found}
     runs = [found for run in ledger.tasks.attempts(row.id) if (found := ledger.row(run))]
@@ -286,13 +286,13 @@ def load_task_detail(ledger: SqliteLedger, project: Project, row: TaskRow) -> Ta
 
 
 def _describe_run_end(ledger: SqliteLedger, run: RunRow, project: Project) -> str:
-    """How a run ended, or where it stands."""
+    """How a run ended, or its state."""
     end = ledger.run_end(run.id)
     return phrases.describe_outcome(end.outcome)[-1] if isinstance(end, RunEnded) else run_state(ledger, run, project)
 
 
 def _stage_lines(stage: str, criteria: object) -> Iterator[str]:
-    """What a task asks of a stage."""
+    """The criteria of a stage."""
     if not isinstance(criteria, dict):
         return
     most = criteria.get("max_iterations")

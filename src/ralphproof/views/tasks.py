@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ralphproof.store.tasks import TaskRow
 
 
-# A task at this moment: how it stands, by the user's word and by the run that last worked on it.
+# Task status.
 
 
 CUT_OFF_REASON = "cut off; ralph work goes on with it"
@@ -37,7 +37,7 @@ ORPHANED_REASON = "its harness died, and what it started is still at work"
 
 @value
 class StageCount:
-    """Where a run stands in a task's stages: which one, for how many times, of how many, and all its iterations."""
+    """The progress of a run in a task's stages: the stage, its iterations so far and at most, and all iterations."""
 
     stage: str = ""
     iteration: int = 0
@@ -46,10 +46,12 @@ class StageCount:
 
     @staticmethod
     def of(ledger: SqliteLedger, run: str) -> StageCount:
-        """By what was picked before each of its iterations. One that a limit kept from being begun is none."""
+        """From the jobs that were picked. One that a limit kept from being begun does not count."""
         picked = [record for record in ledger.records_of_kind(run, Picked.__name__) if isinstance(record, Picked)]
         begun = {
-            record.iteration for record in ledger.records_of_kind(run, TurnBegan.__name__) if isinstance(record, TurnBegan)
+            record.iteration
+            for record in ledger.records_of_kind(run, TurnBegan.__name__)
+            if isinstance(record, TurnBegan)
         }
         jobs = [one.choice for one in picked if isinstance(one.choice, Job) and one.iteration in begun]
         if not jobs:
@@ -73,11 +75,11 @@ class StageCount:
 
 @value
 class TaskView:
-    """How a task stands. `iteration` counts within its stage, up to `most`.
+    """The status of a task. `iteration` counts within its stage, up to `most`.
 
-    `iterations` are all that its runs ever took, and `spend` is what those cost.
-    `reason` says why, where there is something to say; `proof` what shows that it is done: verified, judged, claimed,
-    or nothing but the user's word. Where it `goes_on`, its last run lost its harness, or waits, and can be taken up.
+    `iterations` are those of all its runs, and `spend` is their cost. `reason` explains the status; `proof` says what
+    shows that it is done: verified, judged, claimed, or empty for the user's word. With `goes_on` its last run lost its
+    harness, or waits, and can be resumed.
     """
 
     id: str
@@ -99,7 +101,7 @@ class TaskView:
 
     @staticmethod
     def of(ledger: SqliteLedger, row: TaskRow, project: Project) -> TaskView:
-        """Look at its last run. One that is at work beats the user's word; else the newer of the two counts."""
+        """From its last run. An active run overrides the status that the user set; else the newer of the two counts."""
         known = TaskView(row.id, row.status, row.title, row.spec_id, row.priority, row.dependencies)
         known = replace(known, assignee=row.assignee, reason=BY_USER_REASON if known.over else "")
         run = ledger.row(row.run) if row.run else None
@@ -136,18 +138,18 @@ class TaskView:
 
     @property
     def over(self) -> bool:
-        """Nothing is left to be done."""
+        """Whether it needs no more work."""
         return self.status in (DONE, CANCELLED)
 
     @property
     def standing(self) -> str:
-        """How it stands, in a few words: that it is done is never told without what shows it."""
+        """The status in a few words; done is never shown without its proof."""
         shown = SHORT_PROOF_PHRASES.get(self.proof) or (BY_USER_REASON if self.reason == BY_USER_REASON else "")
         return f"{self.status}, {shown}" if shown else self.status
 
     @property
     def item(self) -> BacklogItem:
-        """What the choice of the next task needs to know of it. One that lost its harness is open to be taken up."""
+        """The task for the choice of the next one. One that lost its harness counts as open."""
         task = Task(self.id, "", self.title, self.priority, self.dependencies, spec=self.spec_id)
         return BacklogItem(task, TODO if self.status == WORKING and self.goes_on else self.status, self.goes_on)
 
@@ -162,7 +164,7 @@ class TaskView:
 
 
 def _unlanded_reason(ledger: SqliteLedger, run: RunRow, project: Project) -> str:
-    """Why the work of a run that had a work tree for itself is not where others can build on it; empty where it is."""
+    """Why the work of a run with its own worktree is not available to others; empty where it is."""
     if not is_run_worktree(run.directory, project.store):
         return ""
     rows = ledger.landings.of_run(run.id)
@@ -178,7 +180,7 @@ def _last_agent(ledger: SqliteLedger, run: str) -> str:
 
 
 def _status_of_outcome(outcome: Outcome) -> tuple[str, str, str]:
-    """Status, reason and proof of a task whose last run ended so."""
+    """Status, reason and proof of a task whose last run ended with this outcome."""
     match outcome:
         case Completed():
             return DONE, "", outcome.proof
@@ -197,12 +199,12 @@ def _status_of_outcome(outcome: Outcome) -> tuple[str, str, str]:
 
 
 def list_task_views(ledger: SqliteLedger, project: Project) -> tuple[TaskView, ...]:
-    """Every task and how it stands, oldest first."""
+    """All tasks with their status, oldest first."""
     return tuple(TaskView.of(ledger, row, project) for row in ledger.tasks.rows())
 
 
 def load_task_views(project: Project) -> tuple[TaskView, ...]:
-    """The same for whoever has no ledger open."""
+    """The same, with a ledger of its own."""
     ledger = project.ledger()
     try:
         return list_task_views(ledger, project)
@@ -214,12 +216,12 @@ MAX_SUMMARY_TASKS = 20  # in ralph status
 
 
 def tasks_json(tasks: Iterable[TaskView]) -> list[Json]:
-    """What a list tells programs of each task."""
+    """The list of tasks for programs."""
     return [view.published() for view in tasks]
 
 
 def task_summary_lines(tasks: Sequence[TaskView]) -> list[str]:
-    """Some lines for `ralph status`: where there are too many, those first that are not over."""
+    """Lines for `ralph status`; where there are too many tasks, open ones first."""
     shown = tasks if len(tasks) <= MAX_SUMMARY_TASKS else sorted(tasks, key=lambda view: view.over)[:MAX_SUMMARY_TASKS]
     lines = align_columns([(view.id, view.standing, str(view.count), view.title) for view in shown])
     more = [f"  and {len(tasks) - MAX_SUMMARY_TASKS} more: ralph task list"] if len(tasks) > MAX_SUMMARY_TASKS else []
@@ -227,13 +229,13 @@ def task_summary_lines(tasks: Sequence[TaskView]) -> list[str]:
 
 
 def task_of_run(ledger: SqliteLedger, run: str) -> tuple[str, StageCount] | None:
-    """The task that a run works on, and where it stands in that; None for most runs."""
+    """The task that a run works on, and its progress; None for a run without a task."""
     task = ledger.tasks.task_of_run(run)
     return (task, StageCount.of(ledger, run)) if task is not None else None
 
 
 def task_progress_line(task: str, count: StageCount) -> str:
-    """The same as a sentence."""
+    """The progress as a sentence."""
     if not count.stage:
         return f"task {task}: about to begin"
     of = f" of {count.most}" if count.most is not None else ""

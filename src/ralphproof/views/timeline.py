@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ralphproof.base.text import truncate_middle
 from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.engine import records as told
+from ralphproof.engine import records
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.check import Finding
 from ralphproof.engine.plan import Job
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 MAX_EXCERPT_CHARS = 4000  # of what an agent said last, or a check printed; the logs have all of it
 BASELINE_NUMBER = 0  # the number of what was asked before the first iteration
-# What is only told, in the iteration that it is about.
+# Records that are shown as notices of an iteration.
 TimelineNote = (
-    told.Noticed | told.Warned | told.Escalated | told.UserMessageAdded | told.Paused | told.UserChangesSaved | told.Resumed
-    | told.HookEnded
+    records.Noticed | records.Warned | records.Escalated | records.UserMessageAdded | records.Paused
+    | records.UserChangesSaved | records.Resumed | records.HookEnded
 )  # fmt: skip
 
 
 @value
 class TimelineTurn:
-    """One turn of an iteration. `again` is why it was taken once more."""
+    """One turn of an iteration. `again` is why it was repeated."""
 
     turn: int
     agent: str
@@ -35,7 +35,7 @@ class TimelineTurn:
 
 @value
 class TimelineCheck:
-    """One check that was asked; without a `finding` it is still at work, unless it was `stopped`."""
+    """One check; without a `finding` it is running, unless it was `stopped`."""
 
     check: str
     began_s: float
@@ -45,17 +45,16 @@ class TimelineCheck:
 
 @value
 class TimelineIteration:
-    """One iteration, as far as it has come. `saved` is the last that is known of its work.
+    """One iteration so far. `saved` is its latest saved work.
 
-    `seconds` is how long it took, where it is over and that is known; as long as it is not, it has taken what has
-    passed since `counts_s`.
+    `seconds` is its duration, where it is over and that is known; until then it has lasted since `counts_s`.
     """
 
     number: int
     began_s: float
     job: Job | None = None
     legs: tuple[TimelineTurn, ...] = ()
-    saved: told.Saved | None = None
+    saved: records.Saved | None = None
     checks: tuple[TimelineCheck, ...] = ()
     round: int = 1
     verdict: Verdict | None = None
@@ -63,13 +62,14 @@ class TimelineIteration:
     counts_s: float = 0.0
     seconds: float | None = None
     remarks: tuple[TimelineNote, ...] = ()
-    kept: told.ScmEnded | None = None
+    kept: records.ScmEnded | None = None
 
 
 class RunAge:
-    """How old a run is, and how long each iteration took: from the end of the one before, or of the checks' first look.
+    """The active time of a run and the duration of each iteration, counted from the end of the one before, or of the
+    baseline checks.
 
-    Time in which nobody was at it is no part of that: whoever takes a run up writes its age down.
+    Time without a harness does not count: whoever resumes a run records its age.
     """
 
     def __init__(self) -> None:
@@ -77,50 +77,50 @@ class RunAge:
         self._rests_s: float | None = None
         self._judged: dict[int, tuple[float, float]] = {}  # of each iteration: the ages before and after it
 
-    def take(self, at_s: float, record: told.Record) -> None:
-        """One more record and its time."""
+    def take(self, at_s: float, record: records.Record) -> None:
+        """Add a record and its time."""
         match record:
-            case told.RunBegan():
+            case records.RunBegan():
                 self._at_s = at_s
-            case told.CheckEnded(0, _, finding):
+            case records.CheckEnded(0, _, finding):
                 self._ground_s += finding.seconds
-            case told.Judged(iteration, elapsed_s=elapsed_s):
+            case records.Judged(iteration, elapsed_s=elapsed_s):
                 self._judged[iteration] = self._before_s(iteration), elapsed_s
                 self._at_s, self._age_s = at_s, elapsed_s
-            case told.Resumed(elapsed_s=elapsed_s):
+            case records.Resumed(elapsed_s=elapsed_s):
                 self._at_s, self._age_s, self._rests_s = at_s, elapsed_s, None
-            case told.Paused():
+            case records.Paused():
                 self._rests_s = at_s
-            case told.UserChangesSaved() if self._rests_s is not None:
+            case records.UserChangesSaved() if self._rests_s is not None:
                 self._at_s, self._rests_s = self._at_s + at_s - self._rests_s, None
             case _:
                 pass
 
     def age_s(self, at_s: float) -> float:
-        """How long a run had been at work at this time, if it was."""
+        """The active time of a run at this time, if it was active."""
         return self._age_s + max(0.0, (at_s if self._rests_s is None else self._rests_s) - self._at_s)
 
     def seconds(self, iteration: int, age_s: float) -> float:
-        """How long an iteration had taken when the run was so old."""
+        """The duration of an iteration when the run had this age."""
         return max(0.0, age_s - self._before_s(iteration))
 
     def judged_s(self, iteration: int) -> float:
-        """How long one took that was judged."""
+        """The duration of a judged iteration."""
         before_s, after_s = self._judged[iteration]
         return max(0.0, after_s - before_s)
 
     def counts_s(self, iteration: int) -> float:
-        """A moment since which, without those when nobody was there, an iteration that goes on was at work."""
+        """The time from which the duration of an open iteration is counted, without pauses."""
         return self._at_s - (self._age_s - self._before_s(iteration))
 
     def _before_s(self, iteration: int) -> float:
-        """How old the run was when the one before was judged; that is nearly always the last one that was."""
+        """The age of the run when the iteration before was judged, which is nearly always the last judged one."""
         ages = (age_s for number, (_, age_s) in reversed(self._judged.items()) if number < iteration)
         return next(ages, self._ground_s)
 
 
 class Timeline:
-    """The iterations of one run, which grow with its records. `touched` has the number of the last record of each."""
+    """The iterations of one run, from its records. `touched` has the number of the last record of each."""
 
     def __init__(self) -> None:
         self.spans: dict[int, TimelineIteration] = {}
@@ -130,17 +130,23 @@ class Timeline:
         self._now, self._last_s = BASELINE_NUMBER, 0.0
         self._held: list[TimelineNote] = []  # what is told of an iteration that has not begun
 
-    def take(self, number: int, at_s: float, record: told.Record) -> None:
-        """One more record, its number in the ledger and its time."""
+    def take(self, number: int, at_s: float, record: records.Record) -> None:
+        """Add a record, its number in the ledger and its time."""
         before_s, self._last_s = self._last_s, at_s
         self.pace.take(at_s, record)
         match record:
-            case told.Picked(choice=choice):
+            case records.Picked(choice=choice):
                 self._job = choice if isinstance(choice, Job) else None
                 return  # a limit may keep it from being begun
-            case told.TurnBegan(iteration) | told.ClaimFound(iteration):
+            case records.TurnBegan(iteration) | records.ClaimFound(iteration):
                 self._now = iteration
-            case told.RunBegan() | told.BaselineSaved() | told.ChildRunsAwaited() | told.ScmBegan() | told.HookBegan():
+            case (
+                records.RunBegan()
+                | records.BaselineSaved()
+                | records.ChildRunsAwaited()
+                | records.ScmBegan()
+                | records.HookBegan()
+            ):
                 return
             case _ if isinstance(record, TimelineNote) and self._ahead(record):
                 self._held.append(record)
@@ -149,27 +155,27 @@ class Timeline:
                 iteration = min(getattr(record, "iteration", self._now), max(self._now, 0))
         span = self.spans.get(iteration) or TimelineIteration(iteration, at_s, self._job if iteration else None)
         if self._held and not isinstance(record, TimelineNote):
-            span = replace(span, remarks=(*span.remarks, *self._due(iteration, isinstance(record, told.RunEnded))))
+            span = replace(span, remarks=(*span.remarks, *self._due(iteration, isinstance(record, records.RunEnded))))
         self.spans[iteration] = self._timed(_apply_record(span, at_s, record), record, before_s)
         self.touched[iteration] = number
 
     def _ahead(self, remark: TimelineNote) -> bool:
-        """Whether it is about an iteration that has not begun. Who takes a run up between two goes on with the next."""
-        if isinstance(remark, told.Resumed):
+        """Whether a note belongs to an iteration that has not begun; between two, a resumed run goes on with the next."""
+        if isinstance(remark, records.Resumed):
             return self._now == BASELINE_NUMBER or self.spans[self._now].ended_s is not None
         return remark.iteration > self._now
 
     def _due(self, iteration: int, over: bool) -> list[TimelineNote]:
-        """What was held for this iteration, or for any, where no other one will come."""
+        """The pending notes for this iteration, or all where the run is `over`."""
         due = [one for one in self._held if over or getattr(one, "iteration", iteration) <= iteration]
         self._held = [one for one in self._held if one not in due]
         return due
 
-    def _timed(self, span: TimelineIteration, record: told.Record, before_s: float) -> TimelineIteration:
+    def _timed(self, span: TimelineIteration, record: records.Record, before_s: float) -> TimelineIteration:
         match record:
-            case told.Judged(iteration):
+            case records.Judged(iteration):
                 return replace(span, seconds=self.pace.judged_s(iteration))
-            case told.RunEnded(outcome) if span.ended_s is None:
+            case records.RunEnded(outcome) if span.ended_s is None:
                 worked = self.pace.seconds(span.number, outcome.seconds)
                 if not worked:  # who closes the record of a dead run knows no more than it told
                     return close_iteration(span, before_s, None)
@@ -178,30 +184,30 @@ class Timeline:
                 return replace(span, counts_s=self.pace.counts_s(span.number))
 
 
-def _apply_record(span: TimelineIteration, at_s: float, record: told.Record) -> TimelineIteration:
+def _apply_record(span: TimelineIteration, at_s: float, record: records.Record) -> TimelineIteration:
     match record:
-        case told.TurnBegan(_, turn, agent=agent):
+        case records.TurnBegan(_, turn, agent=agent):
             return replace(
                 span, legs=(*span.legs, TimelineTurn(turn, agent, at_s)), ended_s=None, verdict=None, seconds=None
             )
-        case told.TurnEnded(_, turn, reply):
+        case records.TurnEnded(_, turn, reply):
             light = replace(reply, text=truncate_middle(reply.text, MAX_EXCERPT_CHARS))
             return _update_turn(span, turn, reply=light, ended_s=at_s)
-        case told.TurnRetried(_, turn, why=why, empty=empty):
+        case records.TurnRetried(_, turn, why=why, empty=empty):
             return _update_turn(span, turn, again=why or ("its reply was empty" if empty else "again"))
-        case told.Saved():
+        case records.Saved():
             return replace(span, saved=record)
-        case told.ChildWorkJoined(snapshot=snapshot, change=change) if span.saved:
+        case records.ChildWorkJoined(snapshot=snapshot, change=change) if span.saved:
             return replace(span, saved=replace(span.saved, snapshot=snapshot, change=change), checks=())
-        case told.CheckBegan() | told.CheckEnded() | told.CheckStopped():
+        case records.CheckBegan() | records.CheckEnded() | records.CheckStopped():
             return _update_check(span, at_s, record)
-        case told.Judged(verdict=verdict):
+        case records.Judged(verdict=verdict):
             return replace(span, verdict=verdict, ended_s=at_s)
-        case told.ScmEnded():
+        case records.ScmEnded():
             return replace(span, kept=record)
         case (
-            told.Noticed() | told.Warned() | told.Escalated() | told.UserMessageAdded() | told.Paused() | told.UserChangesSaved()
-            | told.Resumed() | told.HookEnded()
+            records.Noticed() | records.Warned() | records.Escalated() | records.UserMessageAdded() | records.Paused()
+            | records.UserChangesSaved() | records.Resumed() | records.HookEnded()
         ):  # fmt: skip
             return replace(span, remarks=(*span.remarks, record))
         case _:
@@ -213,18 +219,18 @@ def _update_turn(span: TimelineIteration, turn: int, **changes: object) -> Timel
 
 
 def _update_check(
-    span: TimelineIteration, at_s: float, record: told.CheckBegan | told.CheckEnded | told.CheckStopped
+    span: TimelineIteration, at_s: float, record: records.CheckBegan | records.CheckEnded | records.CheckStopped
 ) -> TimelineIteration:
-    """With what became of a check. In a new round the tree is another one: what was said of the old one is gone."""
+    """With a new state of a check. In a new round the tree is another one: earlier results are dropped."""
     round = getattr(record, "round", span.round)
     before = span.checks if round == span.round else ()
     match record:
-        case told.CheckBegan(check=name):
+        case records.CheckBegan(check=name):
             last = TimelineCheck(name, at_s)
-        case told.CheckEnded(finding=finding):
+        case records.CheckEnded(finding=finding):
             name = finding.check
             last = replace(_find_check(before, name, at_s), finding=replace(finding, output=_excerpt(finding.output)))
-        case told.CheckStopped(check=name):
+        case records.CheckStopped(check=name):
             last = replace(_find_check(before, name, at_s), stopped=True)
     known = [one.check for one in before]
     asked = (
@@ -242,7 +248,7 @@ def _excerpt(text: str) -> str:
 
 
 def close_iteration(span: TimelineIteration, at_s: float, seconds: float | None) -> TimelineIteration:
-    """One that nobody is at any more, because the run ended or lost its harness at this time, after so long."""
+    """Close an iteration whose run ended or lost its harness at this time."""
     asked = tuple(one if one.finding else replace(one, stopped=True) for one in span.checks)
     legs = tuple(leg if leg.ended_s is not None else replace(leg, ended_s=at_s) for leg in span.legs)
     return replace(span, checks=asked, legs=legs, ended_s=at_s, seconds=seconds)
