@@ -125,7 +125,7 @@ def test_stories_are_moved_summed_up_and_replaced_by_fresh_ones(ralph: Ralph, gi
     assert is_fresh(ralph)
     assert in_folder(ralph)["prompt.md"] == "mine\n"
     assert in_folder(ralph).keys() == {*MOVED, "prompt.md"}
-    assert f"ralph-archive/{TODAY}-login has the stories: 2 of 4 stories completed" in told.out
+    assert f"ralph-archive/{TODAY}-login contains the stories: 2 of 4 stories completed" in told.out
     assert f"Undo: ralph archive --undo {TODAY}-login\n" in told.out
     if git:
         assert ralph.git("status", "--porcelain") == ""
@@ -571,7 +571,7 @@ def test_an_archive_is_brought_back_as_it_was(ralph: Ralph, git: bool) -> None:
     assert ralph("archive").code == 0
     told = ralph("archive", "--undo")
     assert told.code == 0, told.err
-    assert f"ralph-archive/{TODAY}-login is back in ralph: 2 of 4 stories completed" in told.out
+    assert f"ralph-archive/{TODAY}-login is restored to ralph: 2 of 4 stories completed" in told.out
     after = whole(ralph)
     assert {name: after[name] for name in after if name != "rev-parse HEAD"} == {
         name: before[name] for name in before if name != "rev-parse HEAD"
@@ -793,7 +793,7 @@ def test_what_was_written_after_a_cut_off_archive_is_archived_apart(ralph: Ralph
     told = ralph("archive", "--label", "new")
     assert told.code == 0, told.err
     assert archives(ralph) == [f"{TODAY}-login", f"{TODAY}-new"]
-    assert f"Note: what was cut off is finished: ralph-archive/{TODAY}-login\n" in told.out
+    assert f"Note: finished the interrupted archive: ralph-archive/{TODAY}-login\n" in told.out
     assert archived(ralph) == old
     assert archived(ralph, f"{TODAY}-new")["prd.md"] == NEW["ralph/prd.md"]
     assert not changed_by(ralph, "HEAD~") & {*NEW}
@@ -808,7 +808,7 @@ def test_what_was_written_after_a_cut_off_return_is_not_committed_with_it(ralph:
     ralph.write({"ralph/prd.md": "the next feature\n"})
     told = ralph("archive", "--undo")
     assert told.code == 0, told.err
-    assert f"ralph-archive/{TODAY}-login is back in ralph" in told.out
+    assert f"ralph-archive/{TODAY}-login is restored to ralph" in told.out
     assert "ralph/prd.md" not in changed_by(ralph, "HEAD")
     assert ralph.git("status", "--porcelain") == " M ralph/prd.md\n"
     assert in_folder(ralph)["tasks.json"] == old["tasks.json"]

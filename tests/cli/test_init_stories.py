@@ -197,7 +197,7 @@ def test_what_exists_is_kept_and_named(ralph: Ralph) -> None:
     assert told.code == 0, told.err
     assert (laid(ralph)["prd.md"], laid(ralph)["notes.md"]) == ("mine\n", "mine too\n")
     assert laid(ralph).keys() == {*FILES, "notes.md"}
-    assert "Stories laid out: ralph/prompt.md, ralph/tasks.json, ralph/progress.txt\n" in told.out
+    assert "Stories created: ralph/prompt.md, ralph/tasks.json, ralph/progress.txt\n" in told.out
     assert "Kept existing ralph/prd.md\n" in told.out
 
 

@@ -18,5 +18,5 @@ def test_what_must_not_happen_is_told_in_one_line(
     monkeypatch.setattr(dispatch, "_load_main", lambda verb: broken)
     assert dispatch.dispatch(["status", *flags]) == 3
     said = capsys.readouterr().err
-    assert "a fault of ralph's own (KeyError: 'what must not happen')" in said
+    assert "internal error (KeyError: 'what must not happen')" in said
     assert ("Traceback" in said) == shown

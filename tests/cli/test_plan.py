@@ -493,8 +493,8 @@ def test_a_prd_is_written_anew_only_by_force_and_a_copy_is_kept(ralph: Ralph) ->
     refused = planned(ralph, [step(text(GOOD), OTHER), say("x")])
     assert (refused.code, refused.out, ralph.runs()) == (2, "", ())
     assert refused.err == (
-        "ralph: ralph/prd.md says already what is wanted; plan by it: ralph plan --from ralph/prd.md, or say --force "
-        "to have it written anew: a copy is kept\n"
+        "ralph: ralph/prd.md has requirements already; plan by them: ralph plan --from ralph/prd.md, "
+        "or replace it with --force: a copy is kept\n"
     )
     forced = planned(ralph, [step(text(GOOD), OTHER), say("x")], flags=("--from", "wanted.md", "--force"))
     assert forced.code == 0, forced
@@ -606,13 +606,13 @@ def test_a_plan_that_nobody_began_with_is_made_anew_and_kept(ralph: Ralph) -> No
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        ([], "ralph plan asks questions, and there is no terminal; give it the requirements: --from FILE"),
+        ([], "ralph plan needs a terminal to ask questions; without one use --from FILE"),
         (["--from", "nowhere.md"], "ralph: --from nowhere.md does not exist"),
         (["--from", "empty.md"], "is empty"),
         (["--from", "src"], "is not a file"),
         (["--from", "-"], "standard input is empty"),
-        (["--from", "ralph/prd.md"], "ralph/prd.md says nothing yet; write it, or give another FILE"),
-        (["--max-cost-usd", "1"], "--max-cost-usd is for --from"),
+        (["--from", "ralph/prd.md"], "ralph/prd.md is empty; write it, or give another FILE"),
+        (["--max-cost-usd", "1"], "--max-cost-usd needs --from"),
         (["--from", "wanted.md", "--max-cost-usd", "0"], "is not a number above zero"),
         (["--fron", "wanted.md"], "did you mean --from?"),
         (["--ralph-dir", "../elsewhere"], "must be a folder inside the project"),
@@ -636,7 +636,7 @@ def test_wrong_input_is_one_clear_line_and_begins_nothing(ralph: Ralph, flags: l
 def test_what_is_typed_at_a_terminal_is_no_document(ralph: Ralph) -> None:
     folder(ralph)
     at = Terminal(ralph, "plan", "--from", "-", "--agent", ralph.script([say("x")]))
-    at.expect("--from - reads standard input, and that is a terminal; pipe the requirements in")
+    at.expect("--from - reads standard input, which is a terminal; pipe the requirements in")
     assert at.end() == 2
 
 

@@ -55,7 +55,7 @@ with open(f"{{home}}/{{name}}.json", "w") as file:
     json.dump(has, file)
 """
 ADDED = f"plugin marketplace add {PLUGIN_FOLDER}"
-SILENT = "ralph: ralphproof is not on your PATH, where the hooks look for it: until it is, they do nothing\n"
+SILENT = "ralph: ralphproof is not on your PATH, and the hooks need it: until it is, they do nothing\n"
 
 
 def lists(*rows: Any) -> str:
@@ -195,7 +195,7 @@ def test_where_neither_is_found_it_is_refused(ralph: Ralph, verb: str) -> None:
     hosts = Hosts(ralph)
     told = hosts(verb)
     assert (told.code, told.out) == (2, "")
-    assert told.err == "ralph: neither claude nor codex is on PATH; ralph plugin path says where the plugin lies\n"
+    assert told.err == "ralph: neither claude nor codex is on PATH; ralph plugin path prints its folder\n"
     assert hosts(verb, "--json").json["exitCode"] == 2
 
 
@@ -217,7 +217,7 @@ def test_one_that_is_wanted_and_missing_is_named(ralph: Ralph, wanted: str) -> N
         ("exit 3", "failed: exit code 3"),
         ("kill -9 $$", "failed: exit code -9"),
         ("echo Usage: claude", "gave no JSON; it may be too old for plugins"),
-        ("echo '{}'", "Claude Code was told, and has none; it should have version"),
+        ("echo '{}'", "Claude Code has none after installation; it should have version"),
         (lists({"version": "0.0.1", "enabled": True}), "has version 0.0.1; it"),
         (lists({"version": __version__, "enabled": True, "errors": ["lost"]}), f"has version {__version__} (lost); it"),
         (lists({"version": __version__, "enabled": False}), f"has version {__version__} (switched off); it"),
@@ -287,8 +287,8 @@ def test_hooks_that_will_find_no_program_are_spoken_of(ralph: Ralph) -> None:
         (["instal"], "invalid choice"),
         (["install", "--agent", "gemini"], "invalid choice"),
         (["install", "--agnet", "all"], "did you mean --agent?"),
-        (["path", "--agent", "all"], "does not go with ralph plugin path"),
-        (["path", "--guard"], "--guard does not go with ralph plugin path"),
+        (["path", "--agent", "all"], "cannot be used with ralph plugin path"),
+        (["path", "--guard"], "--guard cannot be used with ralph plugin path"),
         (["install", "-d", "nowhere"], "is not a directory"),
     ],
 )

@@ -243,7 +243,7 @@ def test_a_file_for_anybody_is_written_once(ralph: Ralph) -> None:
     assert render_page(parse_proof(page)) == page == exported(ralph)
     again = ralph("proof", "export")
     assert (again.code, again.out) == (2, "")
-    assert again.err == f"ralph: {file.name} is there already; name another file with -o, or say --force\n"
+    assert again.err == f"ralph: {file.name} exists; name another file with -o, or use --force\n"
     file.write_text("mine")
     assert ralph("proof", "export", "--force").code == 0
     assert file.read_text() == page
@@ -312,7 +312,7 @@ def test_what_is_no_file_stays_whatever_is_said(ralph: Ralph, kind: str, force: 
         target.write_text("mine")
     told = ralph("proof", "export", "-o", "p.md", *force)
     what = "no regular file" if kind == "pipe" else "a symbolic link"
-    why = f"p.md is {what}, which is not written over; name a file with -o (-o - is standard output)"
+    why = f"p.md is {what}, which is never overwritten; name a file with -o (-o - is standard output)"
     assert (told.code, told.out, told.err) == (2, "", f"ralph: {why}\n")
     assert place.is_fifo() if kind == "pipe" else place.is_symlink()
     assert target.exists() == (kind == "link")
@@ -402,7 +402,7 @@ def test_a_record_that_was_changed_proves_nothing(ralph: Ralph, column: str) -> 
         (["shwo"], "argument what: invalid choice: 'shwo' (choose from 'show', 'export')"),
         (["show"], "no run yet"),
         (["show", "-o", "x"], "ralph proof show writes no file"),
-        (["export", "-o", "-", "--json"], "standard output takes one of both"),
+        (["export", "-o", "-", "--json"], "standard output takes either"),
         (["show", "nosuch"], "nosuch"),
     ],
 )

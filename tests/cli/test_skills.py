@@ -42,7 +42,7 @@ def test_the_list_tells_of_shadowed_skills_and_of_problems(ralph: Ralph) -> None
     })  # fmt: skip
     lines = ralph("skills", "list").out.splitlines()
     assert lines[:2] == ["tdd  (not ready for a loop, 4 missing; .ralph/skills/tdd/SKILL.md)", "    no description"]
-    assert lines[-2] == "not used: tdd (comes with ralph); another of its name comes first"
+    assert lines[-2] == "not used: tdd (comes with ralph); another one of this name takes precedence"
     assert lines[-1].startswith(
         "problem: .claude/skills/broken/SKILL.md: its name is 'other' and its folder's is 'broken'"
     )
@@ -109,7 +109,7 @@ def test_nothing_in_a_skill_reaches_the_terminal_but_text(ralph: Ralph) -> None:
     ("argv", "message"),
     [
         (["show", "tddd"], f"no skill is called 'tddd'; there are: {OWN}; did you mean tdd?"),
-        (["show"], f"which skill? ralph skills show NAME; there are: {OWN}"),
+        (["show"], f"which skill? ralph skills show NAME; available: {OWN}"),
         (["list", "tdd"], "ralph skills list takes no name; to see one skill: ralph skills show tdd"),
         (["lsit"], "invalid choice"),
         ([], "required"),

@@ -64,7 +64,7 @@ def test_the_status_of_a_run_tells_of_its_own_runs_and_their_end_with_it(ralph: 
     assert [run["parent"] for run in ralph("runs", "--json").json["runs"]] == [parent, parent, None]
     lines = ralph("cancel").out.splitlines()
     assert lines[0] == f"run {parent} is over"
-    assert lines[-1] == f"runs of its own that are over too: {younger}"
+    assert lines[-1] == f"its child runs that ended too: {younger}"
     assert "runs of its own: 2, none at work" in ralph("status").out
 
 
@@ -123,7 +123,7 @@ def test_a_child_alone_can_be_cancelled(ralph: Ralph) -> None:
     assert told.code == 0
     assert told.out.startswith(f"run {younger} is over\n")
     assert ralph("status", parent, "--json").json["state"] == "running"
-    assert "runs of its own that are over too" not in told.out
+    assert "its child runs that ended too" not in told.out
 
 
 def test_what_a_child_changed_can_be_looked_at(ralph: Ralph) -> None:

@@ -31,7 +31,7 @@ TASK = {
     [
         (["fleet", "worke"], "did you mean worker?"),
         (["fleet", "submit", "-p", "x"], "--repo URL"),
-        ([*ORDER[:6]], "say what should become true"),
+        ([*ORDER[:6]], "no prompt; use"),
         ([*ORDER, "--tasks", "t.yaml"], "not both"),
         ([*ORDER, "--check", " "], "one of them is empty"),
         ([*ORDER, "--rate", "claude"], "AGENT=N/min"),
@@ -39,7 +39,7 @@ TASK = {
         ([*ORDER, "--rate", "claude=0/min"], "above zero"),
         ([*ORDER, "--total-cost-usd", "-1"], "above zero"),
         ([*ORDER, "--land", "no branch"], "must be a branch"),
-        ([*ORDER, "--submitter", " "], "is no name"),
+        ([*ORDER, "--submitter", " "], "is not a name"),
         ([*ORDER, "--artifacts", "nostore://x"], "not known: nostore"),
         ([*ORDER, "--check", "auto", "--max-cost-usd", "nan"], "above zero"),
         (["fleet", "submit", "--repo", "ext::sh -c x", "--ref", "main", "-p", "x"], "no address of a repository"),
@@ -106,7 +106,7 @@ def test_a_loop_without_a_server_is_worked_on_by_the_real_program(ralph: Ralph) 
     assert worked.code == 0, worked.err
     shown = ralph("fleet", "status", loop, "--json", env=LOCAL).json
     assert (shown["status"], shown["proof"], shown["costUSD"]) == ("COMPLETED", "verified", 0.02)
-    (day,) = LocalFleet(str(ralph.state_dir)).books().days[shown["submitter"]].values()
+    (day,) = LocalFleet(str(ralph.state_dir)).load_governor().days[shown["submitter"]].values()
     assert (day.micro_usd, day.unknown) == (20_000, 0)
     assert ralph.git("ls-remote", str(ralph.folder / "remote.git"), f"refs/heads/ralph/{loop}")
     assert "outcome.json" in ralph("fleet", "logs", loop, env=LOCAL).out

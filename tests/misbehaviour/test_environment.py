@@ -307,7 +307,7 @@ NAMED = {
     "a state folder, looked at": ({"RALPH_STATE_DIR": "/proc/self/nope"}, ("cancel",), "set RALPH_STATE_DIR"),
     "a task folder": ({}, ("supervise", "--task-folder", "/proc/x", "--", "true"), "choose another task folder"),
     "no task folder": ({}, ("supervise", "--task-folder", "", "--", "true"), "the task folder has an empty name"),
-    "no task folder of a bus": ({}, ("bus", "post", "--task-folder", "", "hi"), "the task folder has an empty name"),
+    "no task folder of a bus": ({}, ("bus", "post", "--task-folder", "", "hi"), "--task-folder is empty"),
     "no project": ({}, ("-d", "", "status"), "the project's folder has an empty name"),
 }
 

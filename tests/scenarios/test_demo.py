@@ -58,4 +58,4 @@ def test_without_the_check_runner_the_demo_fails(tmp_path: Path) -> None:
     folder.mkdir()
     shown = demo(source, folder)
     assert shown.returncode == 3
-    assert "the demo did not go as it must" in shown.stderr
+    assert "the demo failed" in shown.stderr

@@ -93,7 +93,7 @@ def test_where_the_usual_port_is_taken_another_one_is_used(ralph: Ralph) -> None
         live = ralph.start("serve")
         line = told_by(live)
     assert ":7654/" not in line
-    assert Path(live.err.name).read_text() == "ralph: port 7654 is taken; this is another one\n"
+    assert Path(live.err.name).read_text() == "ralph: port 7654 is in use; using another one\n"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.invalid"])
@@ -121,11 +121,11 @@ def test_on_every_address_the_token_is_asked_for_as_anywhere(ralph: Ralph) -> No
 @pytest.mark.parametrize(("flags", "why"), [
     (["--host", "no.such.host.invalid", "--insecure-http"], "there is no address no.such.host.invalid here"),
     (["--host", "192.0.2.1", "--insecure-http"], "cannot listen on port"),
-    (["--name", "http://x y"], "is no name of a server; write host or host:port"), (["--name", ""], "is no name"),
-    (["--name", "http://dev.example"], "is no name"), (["--name", "::1"], "is no name"),
-    (["--name", "x:0"], "is no name"), (["--name", "x/"], "is no name"), (["--name", "x:65536"], "is no name"),
+    (["--name", "http://x y"], "is no server name; write host or host:port"), (["--name", ""], "is no server name"),
+    (["--name", "http://dev.example"], "is no server name"), (["--name", "::1"], "is no server name"),
+    (["--name", "x:0"], "is no server name"), (["--name", "x/"], "is no server name"), (["--name", "x:65536"], "is no server name"),
     (["--port", "65536"], "is no port"), (["--port", "-1"], "port"), (["--port", "x"], "is no port"),
-    (["--max-clients", "0"], "above zero"), (["--tls-cert", "x"], "--tls-cert and --tls-key are needed both"),
+    (["--max-clients", "0"], "above zero"), (["--tls-cert", "x"], "--tls-cert and --tls-key must be given together"),
     (["--tls-cert", "no", "--tls-key", "no"], "cannot be used for https"), (["--controll"], "did you mean --control?"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused_in_one_line(ralph: Ralph, flags: list[str], why: str) -> None:

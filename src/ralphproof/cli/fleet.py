@@ -171,7 +171,7 @@ def _cancel_locally(loops: list[str]) -> list[str]:
     from ralphproof.store.state_dir import ensure_state_dir
 
     fleet = LocalFleet(ensure_state_dir(os.environ))
-    names = [fleet.loop(name).name for name in loops] or [one.name for one in fleet.open()]
+    names = [fleet.loop(name).name for name in loops] or [one.name for one in fleet.open_loops()]
     fleet.cancel(names)
     return names
 
@@ -214,7 +214,7 @@ def logs_main(argv: list[str]) -> int:
         from ralphproof.fleet.local_engine import LocalFleet
         from ralphproof.store.state_dir import ensure_state_dir
 
-        return print_logs(args, LocalFleet(ensure_state_dir(os.environ)).loop(args.loop).given["order"]["artifacts"])
+        return print_logs(args, LocalFleet(ensure_state_dir(os.environ)).loop(args.loop).submitted["spec"]["artifacts"])
 
     async def find_logs(client: Any) -> int:
         from ralphproof.fleet import client as fleet_client
@@ -267,7 +267,7 @@ def status_main(argv: list[str]) -> int:
 
         fleet = LocalFleet(ensure_state_dir(os.environ))
         found = [fleet.loop(args.loop)] if args.loop else fleet.loops()
-        return _print_status([one.shown for one in found], args.loop, args.json)
+        return _print_status([one.published for one in found], args.loop, args.json)
 
     async def find_status(client: Any) -> int:
         from ralphproof.fleet import client as fleet_client

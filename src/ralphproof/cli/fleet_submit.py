@@ -174,7 +174,7 @@ def _build_loop_spec(
     return parse_loop_spec(
         {
             "loop": loop, "repo": repository_address(args.repo), "base": args.ref, "submitter": submitter, "user": user,
-            "wish": json.loads(serialize_request(request, lambda text: text)), "artifacts": args.artifacts,
+            "request": json.loads(serialize_request(request, lambda text: text)), "artifacts": args.artifacts,
             "target": args.land,
             "task": {name: item for name, item in task.items() if name != "is"} if task else None,
             "agent": os.path.basename(agent[0]) if agent else "",

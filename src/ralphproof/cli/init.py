@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
         write()
     else:
         reason = f"{SETTINGS_FILE} and all files of the stories exist" if settings is None and args.yes else ""
-        stories.lay(write, refuse=reason)
+        stories.write(write, refuse=reason)
     _print_result(root, args, settings, stories)
     return 0
 
@@ -114,7 +114,7 @@ def _print_result(root: str, args: Namespace, settings: Any | None, stories: Sto
     elif stories is not None:
         print_lines(f"Kept existing {SETTINGS_FILE}")
     if stories is not None:
-        print_lines(*stories.told(STORIES_PRESET if settings is not None else configured_preset(root)))
+        print_lines(*stories.lines(STORIES_PRESET if settings is not None else configured_preset(root)))
 
 
 def _refuse_unavailable_flags(args: Namespace) -> None:

@@ -152,7 +152,7 @@ def _apply_to_host(host: PluginHost, program: str, args: Namespace) -> PluginRes
         try:
             for line in (_install if args.what == "install" else _uninstall)(installer, args.guard):
                 _print_progress(args, f"{host.title}: {line}")
-            installed, guarded = installer.copy() is not None, installer.copy(GUARD_PLUGIN) is not None
+            installed, guarded = installer.installed() is not None, installer.installed(GUARD_PLUGIN) is not None
         except AgentUnusable as unusable:
             error = str(unusable)
     if error:
@@ -163,7 +163,7 @@ def _apply_to_host(host: PluginHost, program: str, args: Namespace) -> PluginRes
 def _install(installer: PluginInstaller, guard: bool) -> Iterator[str]:
     """Install the plugin; an installed guard is updated too. Yields what was done."""
     yield f"{PLUGIN_NAME} {installer.install().version} is installed; {installer.host.afterwards}"
-    if guard or installer.copy(GUARD_PLUGIN) is not None:
+    if guard or installer.installed(GUARD_PLUGIN) is not None:
         installer.install(GUARD_PLUGIN)
         trusted = ", once you trust its hook" if installer.host.asks_trust else ""
         yield f"the command guard judges every tool call of new sessions{trusted}; to remove it: {REMOVE_GUARD_COMMAND}"

@@ -8,9 +8,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-# `ralph completion`: a script that completes commands and flags in your shell.
-
-
 COMMON_FLAGS = ("--help", "--version")
 PROGRAMS = ("ralph", "ralphproof")
 
@@ -52,7 +49,7 @@ if [ "$funcstack[1]" = _ralph ]; then _ralph "$@"; else compdef _ralph {programs
 
 @value
 class CompletedFlag:
-    """One flag with all its spellings. `takes` says that a word follows it."""
+    """One flag with all its spellings; `takes` says whether a value follows it."""
 
     spellings: tuple[str, ...]
     about: str

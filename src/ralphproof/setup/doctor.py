@@ -399,7 +399,8 @@ def _unboxable_reason(root: str, environ: Mapping[str, str]) -> str:
 
 
 OPTIONAL_PACKAGES = (("apprise", "notify", "notifications other than commands"),
-          ("matplotlib", "report", "charts as files"), ("plotext", "report", "charts in the terminal"), ("opentelemetry", "otel", "spans of runs"),
+          ("matplotlib", "report", "charts as files"),
+          ("plotext", "report", "charts in the terminal"), ("opentelemetry", "otel", "spans of runs"),
           ("textual", "tui", "boards in the terminal"), ("uvicorn", "web", "pages in the browser"))  # fmt: skip
 
 

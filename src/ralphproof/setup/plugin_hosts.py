@@ -127,7 +127,7 @@ class PluginInstaller:
         return None
 
     def _remove_stale_marketplace(self) -> bool:
-        """Remove our marketplace if its folder is gone, as when ralph has moved: Codex 0.166 then lists nothing at all."""
+        """Remove our marketplace if its folder is gone, as after moving ralph: Codex 0.166 then lists nothing."""
         try:
             self.marketplace_folder()
         except AgentUnusable as unlisted:
@@ -141,7 +141,7 @@ class PluginInstaller:
         return False
 
     def _add_marketplace(self) -> None:
-        """Configure our folder as marketplace. Codex 0.166 takes no other folder under a known name: remove it first."""
+        """Configure our folder as marketplace. Codex 0.166 refuses another folder under a known name."""
         place = self.marketplace_folder()
         if place is not None and os.path.realpath(place) == os.path.realpath(PLUGIN_FOLDER):
             return

@@ -119,7 +119,7 @@ class StoriesFolderLayout:
         return os.path.join(self._folder, name)
 
     def _refuse_irregular_files(self) -> None:
-        """Refuse anything but regular files (or, without force, links inside the project) at the paths to be written."""
+        """Refuse anything but regular files, or without force links inside the project, at these paths."""
         for name in FILES:
             path = os.path.join(self._root, self._folder, name)
             try:
