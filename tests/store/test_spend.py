@@ -506,7 +506,7 @@ print("ready", flush=True); sys.stdin.readline()
 for number in range(int(sys.argv[3])):
     book.book(sys.argv[2], str(number), Spent(10**int(sys.argv[2])), float(sys.argv[4]))
     found = book.day_spend(float(sys.argv[4]))
-    assert not found.doubt, found.doubt
+    assert not found.unknown_reason, found.unknown_reason
     assert found.micro_usd // 10**int(sys.argv[2]) % 100 == number + 1, found
 book.close()
 """

@@ -239,7 +239,7 @@ class RunFolder:
         return self.log_base(name) + TURN_SUFFIX
 
     def begin_outcome(self) -> None:
-        """The end of the run is about to be recorded: if we die before `write_outcome`, the next process publishes it."""
+        """The run's end is about to be recorded: if we die before `write_outcome`, another process publishes it."""
         self._publishing.begin()
 
     def write_outcome(self, result: dict[str, Json]) -> None:

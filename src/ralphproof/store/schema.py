@@ -30,8 +30,8 @@ class DatabaseSchema:
 #   the percentile queries. A run that ends a second time has its row replaced, and the old one leaves the sums.
 # - Few runs have a parent, so the index of parents is partial.
 # - `review_stats` has rows for runs with stories only, one per day; they are deleted with the run's row in `run_stats`.
-# - A task's `status` is what the user set after attempt number `said_after`; a later attempt overrides it. A resumed run
-#   becomes the latest attempt, so its attempt number grows.
+# - A task's `status` is what the user set after attempt number `said_after`; a later attempt overrides it. A
+#   resumed run becomes the latest attempt, so its attempt number grows.
 # - `landing` is append-only: the last step of an item tells where it is.
 LEDGER_SCHEMA = DatabaseSchema(
     8,

@@ -17,7 +17,7 @@ _REMEDY = "set RALPH_STATE_DIR to a local directory of yours"
 
 
 def account_home() -> str:
-    """The user's home directory by the user database; empty for a user that it does not know."""
+    """The user's home directory by the user database; empty for an unknown user."""
     import pwd
 
     try:
@@ -38,10 +38,10 @@ def mounts() -> str:
 def ensure_state_dir(
     environ: Mapping[str, str], account_home: Callable[[], str] = account_home, mounts: Callable[[], str] = mounts
 ) -> str:
-    """The state directory, made if it was missing.
+    """The state directory, created if it was missing.
 
-    RALPH_STATE_DIR, else `ralphproof` in XDG_STATE_HOME, else in `.local/state` of a home directory that exists. One
-    that does not is a way of saying that there is none, so it is never made.
+    RALPH_STATE_DIR, else `ralphproof` in XDG_STATE_HOME, else in `.local/state` of a home directory that exists. A home
+    directory that does not exist means that there is none, so it is never created.
     """
     if chosen := environ.get("RALPH_STATE_DIR"):
         return _require_usable(os.path.abspath(os.path.expanduser(chosen)), mounts())
@@ -74,7 +74,7 @@ def _require_usable(path: str, mounts: str) -> str:
 
 
 def network_kind(path: str, mounts: str) -> str:
-    """The kind of network file system that an absolute path is on, by a table like /proc/mounts; empty for a local."""
+    """The kind of network file system that an absolute path is on, by a table like /proc/mounts; empty for none."""
     best, kind = "", ""
     for line in mounts.splitlines():
         fields = line.split(" ")
@@ -93,7 +93,7 @@ def _unescape(field: str) -> str:
 
 
 def find_state_dir(environ: Mapping[str, str]) -> str:
-    """Where `state_dir` is, or would be, for those who only look: nothing is made."""
+    """Where the state directory is, or would be; nothing is created."""
     if chosen := environ.get("RALPH_STATE_DIR"):
         return os.path.abspath(os.path.expanduser(chosen))
     chosen = environ.get("XDG_STATE_HOME", "")
