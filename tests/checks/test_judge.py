@@ -444,7 +444,7 @@ def test_no_more_than_an_hour_is_waited_in_all(court: Court) -> None:
     assert "the judge's service was not waited for any longer (3000 s)" in found.output
 
 
-def test_who_wants_an_end_does_not_wait_for_a_service(court: Court) -> None:
+def test_a_stop_request_ends_the_wait_for_a_service(court: Court) -> None:
     wanted: list[int] = []
 
     class Leaving(Impatient):
@@ -457,7 +457,7 @@ def test_who_wants_an_end_does_not_wait_for_a_service(court: Court) -> None:
     assert (found.passed, found.errored, found.runs, found.why) == (False, True, 1, "stopped")
 
 
-def test_waiting_lets_time_pass_and_ends_when_somebody_wants_it_to() -> None:
+def test_a_wait_ends_at_its_time_or_on_a_stop_request() -> None:
     waiting = WaitClock()
     assert waiting.sleep(waiting.now() - 1, Eye())
     began = waiting.now()
@@ -494,7 +494,7 @@ def test_money_that_runs_out_ends_the_call(court: Court) -> None:
     assert found.spent == Spent(300_000, Usage())
 
 
-def test_what_somebody_stopped_who_has_left_is_asked_again(court: Court) -> None:
+def test_a_call_stopped_before_a_resume_is_made_again(court: Court) -> None:
     go = court.root / "go"
     steps = ({"cost": 0.1}, {"until": str(go)}, {"judge": "yes"})
     assert court.ask(*steps, eye=Eye(spending)).why == "stopped"

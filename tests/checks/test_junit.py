@@ -172,7 +172,7 @@ def test_of_a_report_only_so_much_is_read(tmp_path: Path, monkeypatch: pytest.Mo
     )
 )
 @settings(max_examples=100, deadline=None)  # fmt: skip
-def test_no_report_is_too_strange(pieces: list[str]) -> None:
+def test_arbitrary_reports_raise_nothing(pieces: list[str]) -> None:
     cases = junit._parse_cases("".join(pieces).encode("utf-8", "replace"))
     assert cases is None or all(name for _, name, _ in cases)
 
@@ -188,15 +188,19 @@ SAID = check.SuiteResult("pytest", (), 0, 2, 0, 0, ("tests/test_a.py::one", "tes
         pytest.param(SAID, [case("one"), case("two", SKIPPED)], (), 0, id="one was skipped"),
         pytest.param(SAID, [case("one"), case("two"), case("three")], (), 0, id="more passed"),
         pytest.param(
-            check.SuiteResult("pytest", (), 0, 1, 0, 1), [case("one"), case("two")], (A, B), 0, id="one might have failed",
+            check.SuiteResult("pytest", (), 0, 1, 0, 1), [case("one"), case("two")], (A, B), 0,
+            id="one might have failed",
         ),
-        pytest.param(check.SuiteResult("pytest", ("x",), 1, 1, 0, 0), [case("one"), case("two")], (), 0, id="none failed"),
+        pytest.param(
+            check.SuiteResult("pytest", ("x",), 1, 1, 0, 0), [case("one"), case("two")], (), 0, id="none failed"
+        ),
         pytest.param(
             check.SuiteResult("pytest", ("x",), 1, 1, 0, 0), [case("one"), case("two", XFAILED)], (), 0,
             id="none failed, all else agrees",
         ),
         pytest.param(
-            check.SuiteResult("unittest", (), 0), [case("one"), case("two", SKIPPED)], (A, B), 1, id="only it tells how many",
+            check.SuiteResult("unittest", (), 0), [case("one"), case("two", SKIPPED)], (A, B), 1,
+            id="only it tells how many",
         ),
     ],
 )  # fmt: skip

@@ -157,7 +157,7 @@ def test_a_file_that_somebody_was_putting_back_when_they_died_leaves_nothing(wor
     assert not list(root.glob(".ralph-put-*"))
 
 
-def test_a_workspace_stirs_while_files_change_and_then_rests(workspace: Workspace, root: Path) -> None:
+def test_activity_is_reported_while_files_change(workspace: Workspace, root: Path) -> None:
     workspace.begin("run")
     workspace.mark_iteration_start()
     (root / "deep").mkdir()
@@ -177,7 +177,7 @@ def until_clock_moves(root: Path) -> None:
         beside.write_text("")
 
 
-def test_saving_twice_without_work_is_nothing(workspace: Workspace, root: Path) -> None:
+def test_two_snapshots_without_work_do_not_differ(workspace: Workspace, root: Path) -> None:
     work(root)
     before = workspace.begin("r")
     after = workspace.save("r", "1")
@@ -185,7 +185,7 @@ def test_saving_twice_without_work_is_nothing(workspace: Workspace, root: Path) 
     assert after.tree == before.tree
 
 
-def test_a_touch_is_no_change(workspace: Workspace, root: Path) -> None:
+def test_a_touched_file_is_not_changed(workspace: Workspace, root: Path) -> None:
     before = workspace.begin("r")
     os.utime(root / "kept", (1, 1))
     (root / "edited").write_text("one\ntwo\nthree\n")
@@ -267,7 +267,7 @@ def test_a_file_that_grew_too_large_is_not_overwritten(workspace: Workspace, roo
     assert (root / "kept").stat().st_size > 50 * 1024 * 1024
 
 
-def test_what_cannot_be_put_back_is_told(workspace: Workspace, root: Path, tmp_path: Path) -> None:
+def test_a_failed_restore_is_reported(workspace: Workspace, root: Path, tmp_path: Path) -> None:
     before = workspace.begin("r")
     (root / "gone").unlink()
     after = workspace.save("r", "1")

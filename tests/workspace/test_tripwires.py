@@ -21,13 +21,13 @@ from ralphproof.workspace import files, protected_copies, restore_files
 from ralphproof.workspace import protected_paths as watching
 from ralphproof.workspace.protected_paths import ProtectedPattern, ReservedPath
 from tests.needs import require
-from tests.workspace.tripping import STOPS, SUBMODULE, Trap, everything, lay_out, watched
+from tests.workspace.tripwire_project import STOPS, SUBMODULE, TripwireProject, all_files, create_files, watched
 
 if TYPE_CHECKING:
     from ralphproof.workspace.git_workspace import GitWorkspace
     from tests.workspace.conftest import Repo
 
-    Traps = Callable[..., Trap]
+    OpenTripwires = Callable[..., TripwireProject]
 
 
 @pytest.fixture(params=["git", "plain"])
@@ -36,13 +36,13 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def traps(repo: Repo, open_git: Callable[..., GitWorkspace]) -> Traps:
+def traps(repo: Repo, open_git: Callable[..., GitWorkspace]) -> OpenTripwires:
     def lays(
         kind: str = "git", *, setup: str = "", stops: tuple[str, ...] = STOPS, own: tuple[ReservedPath, ...] = ()
-    ) -> Trap:
-        lay_out(repo)
+    ) -> TripwireProject:
+        create_files(repo)
         repo.sh(setup)
-        return Trap(repo, open_git(repo) if kind == "git" else None, stops, own).arm()
+        return TripwireProject(repo, open_git(repo) if kind == "git" else None, stops, own).arm()
 
     return lays
 
@@ -91,14 +91,14 @@ WAYS = [
 
 @pytest.mark.parametrize(("script", "paths"), [way[1:] for way in WAYS], ids=[way[0] for way in WAYS])
 def test_every_way_to_touch_a_protected_path_is_told_and_undone(
-    traps: Traps, repo: Repo, kind: str, script: str, paths: list[str]
+    traps: OpenTripwires, repo: Repo, kind: str, script: str, paths: list[str]
 ) -> None:
     trap = traps(kind)
-    before = watched(everything(repo.path))
+    before = watched(all_files(repo.path))
     sprung = trap.after(script)
     assert [one.path for one in sprung.touched] == paths
     assert all(one.stops and one.rule.startswith("protectedPaths: ") and not one.trouble for one in sprung.touched)
-    assert watched(everything(repo.path)) == before
+    assert watched(all_files(repo.path)) == before
     assert not list(repo.path.rglob(".ralph-put-*"))
     patch = Path(sprung.patch)
     assert stat.S_IMODE(patch.stat().st_mode) == 0o600
@@ -107,7 +107,7 @@ def test_every_way_to_touch_a_protected_path_is_told_and_undone(
 
 
 @pytest.mark.parametrize("script", [way[1] for way in WAYS], ids=[way[0] for way in WAYS])
-def test_what_was_put_back_trips_nothing_in_the_next_turn(traps: Traps, kind: str, script: str) -> None:
+def test_what_was_put_back_trips_nothing_in_the_next_turn(traps: OpenTripwires, kind: str, script: str) -> None:
     trap = traps(kind)
     assert trap.after(script).touched
     assert trap.wires.check_and_restore("agent_001_2") == TripwireReport()
@@ -139,14 +139,14 @@ NESTED = [
 
 @pytest.mark.parametrize(("setup", "script", "paths"), [way[1:] for way in NESTED], ids=[way[0] for way in NESTED])
 def test_repositories_inside_and_links_are_watched_by_what_they_hold(
-    traps: Traps, repo: Repo, setup: str, script: str, paths: list[str]
+    traps: OpenTripwires, repo: Repo, setup: str, script: str, paths: list[str]
 ) -> None:
     trap = traps(setup=setup)
-    before = everything(repo.path)
+    before = all_files(repo.path)
     sprung = trap.after(script)
     assert [one.path for one in sprung.touched] == paths
     assert all(one.stops and not one.trouble for one in sprung.touched)
-    after = everything(repo.path)
+    after = all_files(repo.path)
     assert {path: one for path, one in after.items() if path in before} == before
 
 
@@ -166,13 +166,13 @@ QUIET = [
 
 
 @pytest.mark.parametrize("script", [way[1] for way in QUIET], ids=[way[0] for way in QUIET])
-def test_what_is_no_touch_trips_nothing(traps: Traps, kind: str, script: str) -> None:
+def test_what_is_no_touch_trips_nothing(traps: OpenTripwires, kind: str, script: str) -> None:
     trap = traps(kind)
     assert trap.after(script) == TripwireReport()
     assert list(trap.kept.iterdir()) == []
 
 
-def test_what_the_user_changes_between_turns_is_taken_as_it_is(traps: Traps, repo: Repo) -> None:
+def test_what_the_user_changes_between_turns_is_taken_as_it_is(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps()
     assert trap.after("true") == TripwireReport()
     repo.write(".env", "SECRET=2\n")
@@ -181,7 +181,7 @@ def test_what_the_user_changes_between_turns_is_taken_as_it_is(traps: Traps, rep
     assert (repo.path / ".env").read_text() == "SECRET=2\n"
 
 
-def test_a_private_file_stays_private_when_it_is_put_back(traps: Traps, repo: Repo) -> None:
+def test_a_private_file_stays_private_when_it_is_put_back(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps()
     trap.after("rm .env")
     assert stat.S_IMODE((repo.path / ".env").stat().st_mode) == 0o600
@@ -192,40 +192,42 @@ def test_a_private_file_stays_private_when_it_is_put_back(traps: Traps, repo: Re
     assert {stat.S_IMODE(file.stat().st_mode) for file in trap.vault.iterdir() if file.is_file()} == {0o600}
 
 
-def test_nothing_outside_the_project_is_written_when_files_are_put_back(traps: Traps, repo: Repo) -> None:
+def test_nothing_outside_the_project_is_written_when_files_are_put_back(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps()
     outside = repo.base / "outside"
     outside.mkdir()
     (outside / "a.py").write_text("theirs")
     trap.after("rm -r src/auth; ln -s ../../outside src/auth")
-    assert everything(outside) == {"a.py": (outside.joinpath("a.py").stat().st_mode, b"theirs")}
+    assert all_files(outside) == {"a.py": (outside.joinpath("a.py").stat().st_mode, b"theirs")}
     assert not (repo.path / "src/auth").is_symlink()
 
 
-def test_the_patch_can_be_applied_to_see_the_attempt(traps: Traps, repo: Repo) -> None:
+def test_the_patch_can_be_applied_to_see_the_attempt(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps()
     script = (
         "echo x >> src/auth/a.py; rm src/auth/deep/b.py; echo n > src/auth/new.py; chmod -x src/auth/run.sh;"
         "rm migrations/001.sql; ln -s /etc/passwd migrations/001.sql; printf 'A=1\\nno newline' > .env"
     )
     repo.sh(script)
-    attempt = watched(everything(repo.path))
+    attempt = watched(all_files(repo.path))
     sprung = trap.wires.check_and_restore("agent_001")
-    assert watched(everything(repo.path)) != attempt
+    assert watched(all_files(repo.path)) != attempt
     subprocess.run(["git", "apply", sprung.patch], cwd=repo.path, env=repo.environ, check=True)
-    applied = {path: (stat.S_IFMT(mode), mode & 0o100, text) for path, (mode, text) in everything(repo.path).items()}
+    applied = {path: (stat.S_IFMT(mode), mode & 0o100, text) for path, (mode, text) in all_files(repo.path).items()}
     assert all(applied[path] == (stat.S_IFMT(mode), mode & 0o100, text) for path, (mode, text) in attempt.items())
     assert "src/auth/deep/b.py" not in applied
 
 
-def test_a_binary_file_is_kept_by_name_and_put_back(traps: Traps, repo: Repo) -> None:
+def test_a_binary_file_is_kept_by_name_and_put_back(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps(setup="printf '\\000\\001' > src/auth/key.der")
     sprung = trap.after("printf '\\000\\002' > src/auth/key.der")
     assert b"Binary files a/src/auth/key.der and b/src/auth/key.der differ" in Path(sprung.patch).read_bytes()
     assert (repo.path / "src/auth/key.der").read_bytes() == b"\0\1"
 
 
-def test_what_is_too_large_to_keep_is_told_and_stays(traps: Traps, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_file_too_large_to_copy_is_reported_and_not_restored(
+    traps: OpenTripwires, repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for module in (watching, files):
         monkeypatch.setattr(module, "MAX_FILE_BYTES", 100)
     trap = traps(setup="head -c 101 /dev/zero > src/auth/large; head -c 101 /dev/zero > src/auth/same")
@@ -234,18 +236,18 @@ def test_what_is_too_large_to_keep_is_told_and_stays(traps: Traps, repo: Repo, m
     assert trap.wires.check_and_restore("agent_001_2") == TripwireReport()
 
 
-def test_past_a_bound_contents_are_only_known_by_their_digest(
-    traps: Traps, repo: Repo, monkeypatch: pytest.MonkeyPatch
+def test_beyond_the_size_limit_only_digests_are_stored(
+    traps: OpenTripwires, repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(protected_copies, "MAX_COPIED_BYTES", 50)
-    trap = traps(stops=("many/",), own=(ReservedPath("none", "none"),), setup="mkdir many; for i in 1 2 3 4; do head -c 20 "
-                 "/dev/urandom > many/$i; done")  # fmt: skip
+    setup = "mkdir many; for i in 1 2 3 4; do head -c 20 /dev/urandom > many/$i; done"
+    trap = traps(stops=("many/",), own=(ReservedPath("none", "none"),), setup=setup)
     trap.wires.start_watching()
     sprung = trap.after("for i in 1 2 3 4; do echo x > many/$i; done")
     assert sorted(one.trouble for one in sprung.touched) == ["", "", *["no copy of it was kept"] * 2]
 
 
-def test_a_damaged_copy_is_not_put_back(traps: Traps, repo: Repo) -> None:
+def test_a_damaged_copy_is_not_put_back(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps()
     for pack_file in trap.vault.glob("pack-*"):
         pack_file.write_bytes(b"x" * pack_file.stat().st_size)
@@ -254,7 +256,7 @@ def test_a_damaged_copy_is_not_put_back(traps: Traps, repo: Repo) -> None:
     assert (repo.path / ".env").read_text() == "SECRET=1\nx\n"
 
 
-def test_a_folder_in_the_way_that_holds_more_is_moved_aside(traps: Traps, repo: Repo) -> None:
+def test_a_folder_in_the_way_that_holds_more_is_moved_aside(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps()
     sprung = trap.after("rm .env; mkdir .env; mkfifo .env/pipe; git init -q .env/sub")
     assert [one.path for one in sprung.touched] == [".env"]
@@ -264,7 +266,7 @@ def test_a_folder_in_the_way_that_holds_more_is_moved_aside(traps: Traps, repo: 
     assert (aside / "sub/.git").is_dir()
 
 
-def test_a_vault_that_is_gone_is_told_and_made_again(traps: Traps, repo: Repo) -> None:
+def test_a_vault_that_is_gone_is_told_and_made_again(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps()
     shutil.rmtree(trap.vault)
     (remark,) = trap.anew().check_and_restore("agent_001").remarks
@@ -273,14 +275,14 @@ def test_a_vault_that_is_gone_is_told_and_made_again(traps: Traps, repo: Repo) -
     assert [one.path for one in trap.after("echo x >> .env", "agent_002").touched] == [".env"]
 
 
-def test_a_project_that_is_gone_is_told(traps: Traps, repo: Repo) -> None:
+def test_a_project_that_is_gone_is_told(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps()
     repo.path.rename(repo.base / "elsewhere")
     with pytest.raises(WorkspaceGone):
         trap.wires.check_and_restore("agent_001")
 
 
-def test_copies_go_when_the_run_is_over(traps: Traps) -> None:
+def test_copies_go_when_the_run_is_over(traps: OpenTripwires) -> None:
     trap = traps()
     trap.wires.discard()
     assert list(trap.vault.iterdir()) == []
@@ -288,7 +290,7 @@ def test_copies_go_when_the_run_is_over(traps: Traps) -> None:
     trap.wires.discard()
 
 
-def test_a_vault_that_vanishes_in_a_turn_is_no_end(traps: Traps, repo: Repo) -> None:
+def test_a_private_folder_deleted_during_a_turn_does_not_end_the_run(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps()
     shutil.rmtree(trap.vault)
     (touched,) = trap.after("echo x >> .env").touched
@@ -299,7 +301,7 @@ def test_a_vault_that_vanishes_in_a_turn_is_no_end(traps: Traps, repo: Repo) -> 
 
 
 def test_what_cannot_be_put_back_is_kept_where_the_patch_is(
-    traps: Traps, repo: Repo, monkeypatch: pytest.MonkeyPatch
+    traps: OpenTripwires, repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object) -> None:
         raise OSError(13, "Permission denied")
@@ -312,13 +314,13 @@ def test_what_cannot_be_put_back_is_kept_where_the_patch_is(
     assert (kept.read_text(), stat.S_IMODE(kept.stat().st_mode)) == ("SECRET=1\n", 0o600)
 
 
-def test_a_pattern_that_means_nothing_lays_no_wire(repo: Repo) -> None:
+def test_an_invalid_pattern_is_refused(repo: Repo) -> None:
     for pattern in ("", "/", "..", ".git"):
         with pytest.raises(Refused, match="protectedPaths"):
-            Trap(repo, None, (pattern,))
+            TripwireProject(repo, None, (pattern,))
 
 
-def test_old_copies_do_not_pile_up(traps: Traps, repo: Repo) -> None:
+def test_unused_copies_are_removed(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps()
     for number in range(5):
         repo.write(".env", f"SECRET={number}\n")
@@ -370,30 +372,30 @@ OWN = [
 
 @pytest.mark.parametrize(("script", "path"), [way[1:] for way in OWN], ids=[way[0] for way in OWN])
 def test_files_of_the_user_and_the_harness_are_put_back_and_told_and_stop_nothing(
-    traps: Traps, repo: Repo, kind: str, script: str, path: str
+    traps: OpenTripwires, repo: Repo, kind: str, script: str, path: str
 ) -> None:
     trap = traps(kind)
-    before = everything(repo.path)
+    before = all_files(repo.path)
     sprung = trap.after(script)
     assert [(one.path, one.stops, one.trouble) for one in sprung.touched] == [(path, False, "")]
     assert sprung.touched[0].rule
-    assert everything(repo.path) == before
+    assert all_files(repo.path) == before
     assert path.encode() in Path(sprung.patch).read_bytes()
     if path == ".git/hooks/pre-commit":
         assert not (repo.path / path).exists()
 
 
-def test_a_deleted_folder_of_ours_comes_back(traps: Traps, repo: Repo) -> None:
+def test_a_deleted_folder_of_ours_comes_back(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps()
     trap.after("rm -rf .ralph")
     assert (repo.path / ".ralph/settings.json").read_text() == "{}\n"
 
 
-def test_samples_of_hooks_are_anybodys(traps: Traps) -> None:
+def test_sample_hooks_may_change(traps: OpenTripwires) -> None:
     assert traps().after("echo x > .git/hooks/pre-push.sample; rm -f .git/hooks/pre-commit.sample") == TripwireReport()
 
 
-def test_a_path_that_is_both_protected_and_our_own_stops(traps: Traps) -> None:
+def test_a_path_that_is_both_protected_and_our_own_stops(traps: OpenTripwires) -> None:
     (touched,) = traps(stops=(".ralph/settings.json",)).after("echo x > .ralph/settings.json").touched
     assert touched.stops
 
@@ -411,8 +413,8 @@ GLOBS = [
 
 
 @pytest.mark.parametrize(("pattern", "script", "paths"), GLOBS, ids=[way[0] for way in GLOBS])
-def test_patterns_are_watched_as_they_are_meant(
-    traps: Traps, repo: Repo, pattern: str, script: str, paths: list[str]
+def test_patterns_match_the_documented_paths(
+    traps: OpenTripwires, repo: Repo, pattern: str, script: str, paths: list[str]
 ) -> None:
     trap = traps(stops=(pattern,))
     sprung = trap.after(script)
@@ -420,7 +422,7 @@ def test_patterns_are_watched_as_they_are_meant(
     assert {one.rule for one in sprung.touched} == {f"protectedPaths: {pattern}"}
 
 
-def test_a_full_disk_is_told_as_such(traps: Traps, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_told_as_such(traps: OpenTripwires, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     trap = traps()
 
     def full(*_: object) -> None:

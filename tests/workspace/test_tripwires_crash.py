@@ -15,7 +15,7 @@ import pytest
 
 from ralphproof.engine.workspace import TripwireReport
 from ralphproof.workspace import restore_files
-from tests.workspace.tripping import Trap, everything, lay_out
+from tests.workspace.tripwire_project import TripwireProject, all_files, create_files
 
 pytestmark = pytest.mark.thorough
 
@@ -29,12 +29,12 @@ import os, sys
 from pathlib import Path
 from ralphproof.workspace.git_workspace import GitWorkspace
 from tests.workspace.conftest import Repo
-from tests.workspace.tripping import Trap
+from tests.workspace.tripwire_project import TripwireProject
 
 base, at, done = Path(sys.argv[1]), int(sys.argv[2]), 0
 repo = Repo.__new__(Repo)
 repo.base, repo.path, repo.environ = base, base / "repo", dict(os.environ)
-trap = Trap(repo, GitWorkspace(str(repo.path), str(base / "private"), repo.environ))
+trap = TripwireProject(repo, GitWorkspace(str(repo.path), str(base / "private"), repo.environ))
 
 def deadly(call):
     def called(*args, **more):
@@ -64,7 +64,7 @@ class Killed(BaseException):
 class Stage:
     """A project, its vault and all that lies around it, which can be brought back to one moment again and again."""
 
-    def __init__(self, trap: Trap, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, trap: TripwireProject, patch: pytest.MonkeyPatch) -> None:
         self.trap, self.base, self._patch = trap, trap.repo.base, patch
         self.copy = self.base.parent / "copy"
 
@@ -114,9 +114,9 @@ def stage(tmp_path: Path, open_git: Callable[..., GitWorkspace], monkeypatch: py
     monkeypatch.setattr(os, "fsync", lambda file: None)  # processes die here, not the machine
     (tmp_path / "base").mkdir()
     repo = Repo(tmp_path / "base", "--template=")
-    lay_out(repo)
+    create_files(repo)
     repo.sh("git branch side; git gc -q; echo mine >> src/f1; mkdir -p .git/hooks")
-    return Stage(Trap(repo, open_git(repo, private="base/private")).arm(), monkeypatch)
+    return Stage(TripwireProject(repo, open_git(repo, private="base/private")).arm(), monkeypatch)
 
 
 def test_a_kill_at_any_instant_of_a_comparison_changes_neither_the_answer_nor_the_files(stage: Stage) -> None:
@@ -127,13 +127,13 @@ def test_a_kill_at_any_instant_of_a_comparison_changes_neither_the_answer_nor_th
     trap.repo.sh(SCRIPT)
     stage.keep()
     expected = trap.wires.check_and_restore("agent_001")
-    files, patch = everything(root), Path(expected.patch).read_bytes()
+    files, patch = all_files(root), Path(expected.patch).read_bytes()
     assert (len(expected.touched), expected.remarks) == (9, ())
     steps = 0
     for steps in stage.killed(lambda: trap.anew().check_and_restore("agent_001")):
         after = trap.anew()
         assert after.check_and_restore("agent_001") == expected, steps
-        assert everything(root) == files, steps
+        assert all_files(root) == files, steps
         assert Path(expected.patch).read_bytes() == patch, steps
         assert after.check_and_restore("agent_002") == TripwireReport(), steps
     assert steps > 40
@@ -144,7 +144,7 @@ def test_a_kill_while_a_repository_is_compared_changes_neither_the_answer_nor_it
     trap.repo.sh(SCRIPT)
     stage.keep()
     expected = trap.wires.check_and_restore("agent_001")
-    files, patch = everything(root), Path(expected.patch).read_bytes()
+    files, patch = all_files(root), Path(expected.patch).read_bytes()
     config = (root / ".git/config").read_bytes()
     assert (len(expected.touched), len(expected.remarks)) == (10, 2)
     assert b"evil" not in config
@@ -152,7 +152,7 @@ def test_a_kill_while_a_repository_is_compared_changes_neither_the_answer_nor_it
     for steps in stage.killed(lambda: trap.anew().check_and_restore("agent_001"), every=4):
         after = trap.anew()
         assert after.check_and_restore("agent_001") == expected, steps
-        assert everything(root) == files, steps
+        assert all_files(root) == files, steps
         assert (Path(expected.patch).read_bytes(), (root / ".git/config").read_bytes()) == (patch, config), steps
         assert after.check_and_restore("agent_002") == TripwireReport(), steps
     assert steps > 40
@@ -163,13 +163,13 @@ def test_a_kill_at_any_instant_leaves_nothing_unfinished_to_the_next_iteration(s
     trap.repo.sh("echo x >> src/auth/a.py; rm .env; echo n > src/auth/new.py")
     stage.keep()
     trap.wires.check_and_restore("agent_001")
-    files, known = everything(root), 0
+    files, known = all_files(root), 0
     for steps in stage.killed(lambda: trap.anew().check_and_restore("agent_001")):
         if not list(trap.vault.glob("answer-*.json")):
             continue  # nothing is known yet: whoever comes next must ask
         known += 1
         trap.anew().start_watching() if steps % 2 else trap.anew().discard()
-        assert everything(root) == files, steps
+        assert all_files(root) == files, steps
     assert known > 10
 
 
@@ -192,12 +192,12 @@ def test_a_kill_at_any_instant_of_arming_leaves_wires_that_can_be_armed(stage: S
     trap, root = stage.trap, stage.trap.repo.path
     trap.repo.sh("echo more >> .env; echo y > src/auth/user.py; git commit -q --allow-empty -m user; git branch more")
     stage.keep()
-    files, steps = everything(root), 0
+    files, steps = all_files(root), 0
     for steps in stage.killed(lambda: trap.anew().start_watching()):
         trap.wires = trap.anew()
         trap.wires.start_watching()
         assert trap.after("rm .env src/auth/user.py").touched, steps
-        assert everything(root) == files, steps
+        assert all_files(root) == files, steps
     assert steps > 5
 
 
@@ -206,13 +206,13 @@ def test_a_process_that_is_really_killed_is_followed_by_another(stage: Stage, at
     trap, root = stage.trap, stage.trap.repo.path
     trap.repo.sh(SCRIPT)
     stage.keep()
-    expected, files = trap.wires.check_and_restore("agent_001"), everything(root)
+    expected, files = trap.wires.check_and_restore("agent_001"), all_files(root)
     stage.again()
     environ = {**trap.repo.environ, "PYTHONPATH": os.getcwd()}
     ran = subprocess.run([sys.executable, "-c", KILLED, str(stage.base), str(at)], env=environ, capture_output=True)
     assert ran.returncode == 9, ran.stderr
     assert trap.anew().check_and_restore("agent_001") == expected
-    assert everything(root) == files
+    assert all_files(root) == files
 
 
 def test_another_process_needs_no_arming_to_answer(stage: Stage) -> None:

@@ -18,7 +18,7 @@ from ralphproof.workspace import backup, branches, git_objects
 from ralphproof.workspace.git_command import GitFailed
 from ralphproof.workspace.repository_restore import RepositoryRestore
 from ralphproof.workspace.repository_tripwires import ConfigReverter, is_executing_setting
-from tests.workspace.tripping import RUN, STOPS, Trap, everything, lay_out
+from tests.workspace.tripwire_project import RUN, STOPS, TripwireProject, all_files, create_files
 
 pytestmark = pytest.mark.thorough
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from ralphproof.workspace.git_workspace import GitWorkspace
     from tests.workspace.conftest import Repo
 
-    Traps = Callable[..., Trap]
+    OpenTripwires = Callable[..., TripwireProject]
 
 
 @pytest.fixture
-def traps(repo: Repo, open_git: Callable[..., GitWorkspace]) -> Traps:
-    def lays(setup: str = "", stops: tuple[str, ...] = STOPS) -> Trap:
-        lay_out(repo)
+def traps(repo: Repo, open_git: Callable[..., GitWorkspace]) -> OpenTripwires:
+    def lays(setup: str = "", stops: tuple[str, ...] = STOPS) -> TripwireProject:
+        create_files(repo)
         repo.sh(setup)
-        return Trap(repo, open_git(repo), stops).arm()
+        return TripwireProject(repo, open_git(repo), stops).arm()
 
     return lays
 
@@ -57,8 +57,8 @@ def imported(head: str, branches: list[str], more: int) -> bytes:
 
 
 @pytest.mark.parametrize(("branches", "more"), [(0, 2500), (120, 0)], ids=["many commits", "many branches"])
-def test_no_crowd_hides_a_commit_that_holds_a_protected_path(
-    repo: Repo, traps: Traps, branches: int, more: int
+def test_a_commit_with_a_protected_path_is_found_among_many_refs(
+    repo: Repo, traps: OpenTripwires, branches: int, more: int
 ) -> None:  # fmt: skip
     trap = traps()
     names = [f"a{number:03d}" for number in range(branches)]
@@ -66,9 +66,7 @@ def test_no_crowd_hides_a_commit_that_holds_a_protected_path(
     assert held(trap.after("")) == [(PROTECTED, "branch z")]
 
 
-def test_more_commits_than_can_be_looked_through_are_not_passed_over(
-    repo: Repo, traps: Traps, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_new_commits_raise_an_error(repo: Repo, traps: OpenTripwires, monkeypatch: pytest.MonkeyPatch) -> None:
     trap = traps()
     monkeypatch.setattr(git_objects, "MAX_COMMITS", 3)
     repo.git("fast-import", "--quiet", stdin=imported(repo.git("rev-parse", "HEAD"), [], 4))
@@ -125,12 +123,12 @@ def test_a_setting_that_executes_something_is_known(key: str, text: str) -> None
 
 
 @pytest.mark.parametrize(("key", "text"), HARMLESS, ids=[one[0] for one in HARMLESS])
-def test_other_settings_are_the_agents_to_change(traps: Traps, repo: Repo, key: str, text: str) -> None:
+def test_settings_that_execute_nothing_may_change(traps: OpenTripwires, repo: Repo, key: str, text: str) -> None:
     assert traps().after(f"git config {key} {text}") == TripwireReport()
     assert repo.git("config", key) == text
 
 
-def test_executing_settings_are_put_back_one_by_one_and_others_stay(traps: Traps, repo: Repo) -> None:
+def test_executing_settings_are_put_back_one_by_one_and_others_stay(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps("git config core.editor mine; git config --add credential.helper one;"
                  "git config --add credential.helper two; git config alias.x '!mine'")  # fmt: skip
     sprung = trap.after(
@@ -152,7 +150,7 @@ def test_executing_settings_are_put_back_one_by_one_and_others_stay(traps: Traps
     assert trap.wires.check_and_restore("agent_001_2") == TripwireReport()
 
 
-def test_git_is_not_led_to_another_folder(traps: Traps, repo: Repo) -> None:
+def test_git_is_not_led_to_another_folder(traps: OpenTripwires, repo: Repo) -> None:
     sprung = traps().after("git config core.bare true; git config core.worktree /; git config user.name agent")
     assert [one.rule for one in sprung.touched] == [
         "core.bare would make git work elsewhere", "core.worktree would make git work elsewhere",
@@ -171,7 +169,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("script", WHOLE.values(), ids=WHOLE)
-def test_a_configuration_that_cannot_be_mended_is_put_back_whole(traps: Traps, repo: Repo, script: str) -> None:
+def test_a_configuration_that_cannot_be_mended_is_put_back_whole(traps: OpenTripwires, repo: Repo, script: str) -> None:
     trap = traps()
     before = (repo.path / ".git/config").read_bytes()
     sprung = trap.after(script)
@@ -180,7 +178,9 @@ def test_a_configuration_that_cannot_be_mended_is_put_back_whole(traps: Traps, r
     assert not (repo.path / ".git/config").is_symlink()
 
 
-def test_a_setting_that_cannot_be_written_again_as_it_was_brings_the_whole_file_back(traps: Traps, repo: Repo) -> None:
+def test_a_setting_that_cannot_be_written_again_as_it_was_brings_the_whole_file_back(
+    traps: OpenTripwires, repo: Repo
+) -> None:
     trap = traps("printf '[core]\\n\\tfsmonitor\\n' >> .git/config")
     before = (repo.path / ".git/config").read_bytes()
     sprung = trap.after("git config core.fsmonitor evil; git config user.name agent")
@@ -188,7 +188,7 @@ def test_a_setting_that_cannot_be_written_again_as_it_was_brings_the_whole_file_
     assert (repo.path / ".git/config").read_bytes() == before
 
 
-def test_the_settings_of_a_worktree_are_watched_too(traps: Traps, repo: Repo) -> None:
+def test_the_settings_of_a_worktree_are_watched_too(traps: OpenTripwires, repo: Repo) -> None:
     sprung = traps().after("git config extensions.worktreeConfig true; git config --worktree core.pager evil;"
                            "git config --worktree user.name x")  # fmt: skip
     rules = [(one.path, one.rule) for one in sprung.touched]
@@ -196,7 +196,7 @@ def test_the_settings_of_a_worktree_are_watched_too(traps: Traps, repo: Repo) ->
     assert repo.git("config", "--worktree", "--list") == "user.name=x"
 
 
-def test_nothing_that_the_agent_configured_is_run_while_it_is_mended(traps: Traps, repo: Repo) -> None:
+def test_nothing_that_the_agent_configured_is_run_while_it_is_mended(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps("mkdir evil; for n in post-index-change reference-transaction; do "
                  "printf '#!/bin/sh\\ntouch ~/ran\\n' > evil/$n; chmod +x evil/$n; done")  # fmt: skip
     repo.environ["GIT_CONFIG_GLOBAL"] = os.devnull
@@ -245,14 +245,14 @@ BRANCHES = [
 
 @pytest.mark.parametrize(("script", "told"), [way[1:] for way in BRANCHES], ids=[way[0] for way in BRANCHES])
 def test_commits_that_hold_a_change_of_a_protected_path_are_told(
-    traps: Traps, repo: Repo, script: str, told: list[tuple[str, str]]
+    traps: OpenTripwires, repo: Repo, script: str, told: list[tuple[str, str]]
 ) -> None:
     trap = traps("git branch old")
-    before = everything(repo.path)
+    before = all_files(repo.path)
     sprung = trap.after(script)
     assert held(sprung) == told
     assert not any(one.trouble for one in sprung.touched)
-    assert {path: one for path, one in everything(repo.path).items() if path in before} == before
+    assert {path: one for path, one in all_files(repo.path).items() if path in before} == before
     assert trap.wires.check_and_restore("agent_001_2") == TripwireReport()
 
 
@@ -273,19 +273,19 @@ NOT_HELD = [
 
 
 @pytest.mark.parametrize("script", [way[1] for way in NOT_HELD], ids=[way[0] for way in NOT_HELD])
-def test_what_was_committed_before_is_not_the_agents(traps: Traps, script: str) -> None:
+def test_changes_committed_before_the_turn_are_ignored(traps: OpenTripwires, script: str) -> None:
     trap = traps("git branch old; git checkout -qb feature; echo x >> src/auth/a.py; git commit -qam f;"
                  "git branch tmp; git checkout -q main; git update-ref refs/remotes/origin/r tmp~0;"
                  "git branch -qD tmp; echo dirty > dirty")  # fmt: skip
     assert trap.after(script).touched == ()
 
 
-def test_what_the_user_staged_is_not_the_agents(traps: Traps) -> None:
+def test_changes_staged_by_the_user_are_ignored(traps: OpenTripwires) -> None:
     sprung = traps("echo mine >> src/auth/a.py; git add -A").after("echo x >> src/auth/a.py")
     assert held(sprung) == [("src/auth/a.py", "")]
 
 
-def test_a_touch_that_is_reverted_by_commits_is_told_and_stops_nothing(traps: Traps, repo: Repo) -> None:
+def test_a_touch_that_is_reverted_by_commits_is_told_and_stops_nothing(traps: OpenTripwires, repo: Repo) -> None:
     sprung = traps().after("echo x >> src/auth/a.py; git commit -qam x; git revert --no-edit HEAD > /dev/null")
     assert sprung.touched == ()
     (remark,) = sprung.remarks
@@ -293,7 +293,7 @@ def test_a_touch_that_is_reverted_by_commits_is_told_and_stops_nothing(traps: Tr
     assert remark == f"src/auth/a.py was changed and changed back: branch main, commit {commit}"
 
 
-def test_without_protected_paths_no_commit_is_looked_through(traps: Traps) -> None:
+def test_without_protected_paths_no_commit_is_looked_through(traps: OpenTripwires) -> None:
     assert traps(stops=()).after("echo x >> src/auth/a.py; git commit -qam x") == TripwireReport()
 
 
@@ -315,7 +315,7 @@ SIDE = "git checkout -qb side; echo s > s; git add s; git commit -qm s; git bran
 
 @pytest.mark.parametrize(("script", "what", "command"), [way[1:] for way in LOST], ids=[way[0] for way in LOST])
 def test_a_lost_branch_or_tag_is_told_and_can_be_had_back_even_after_a_collection(
-    traps: Traps, repo: Repo, script: str, what: str, command: str
+    traps: OpenTripwires, repo: Repo, script: str, what: str, command: str
 ) -> None:
     trap = traps(SIDE + "git tag v1 side; git tag -am v2 v2 side")
     names = {name: repo.git("rev-parse", name)[:12] for name in ("side", "v1", "v2", "main")}
@@ -327,7 +327,7 @@ def test_a_lost_branch_or_tag_is_told_and_can_be_had_back_even_after_a_collectio
     assert trap.wires.check_and_restore("agent_001_2").remarks == ()
 
 
-def test_commits_survive_a_collection_in_the_same_turn(traps: Traps, repo: Repo) -> None:
+def test_commits_survive_a_collection_in_the_same_turn(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps(SIDE + "git tag -am v2 v2 side; git branch -qD 'o;dd'")
     side = repo.git("rev-parse", "side")
     sprung = trap.after(
@@ -340,12 +340,12 @@ def test_commits_survive_a_collection_in_the_same_turn(traps: Traps, repo: Repo)
     repo.git("fsck", "--strict")
 
 
-def test_a_branch_that_grows_is_no_loss(traps: Traps) -> None:
+def test_a_branch_that_grows_is_no_loss(traps: OpenTripwires) -> None:
     assert traps(SIDE).after("git checkout -q side; echo x > x; git add x; git commit -qm x; git checkout -q main;"
                              "git merge -q side; git branch more") == TripwireReport()  # fmt: skip
 
 
-def test_many_lost_branches_are_told_together(traps: Traps) -> None:
+def test_many_lost_branches_are_told_together(traps: OpenTripwires) -> None:
     trap = traps("for i in $(seq 14); do git branch b$i; done")
     remarks = trap.after(
         "git for-each-ref --format='delete %(refname)' 'refs/heads/b*' | git update-ref --stdin"
@@ -355,7 +355,7 @@ def test_many_lost_branches_are_told_together(traps: Traps) -> None:
 
 
 def test_with_very_many_branches_lost_ones_alone_are_kept(
-    traps: Traps, repo: Repo, monkeypatch: pytest.MonkeyPatch
+    traps: OpenTripwires, repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(branches, "MAX_TIPS", 1)
     trap = traps(SIDE)
@@ -368,25 +368,27 @@ def test_with_very_many_branches_lost_ones_alone_are_kept(
 ASIDE = "mkdir evil; cp -r $(git rev-parse --git-common-dir)/* evil; git config -f evil/config core.fsmonitor evil;"
 
 
-def test_settings_that_git_is_led_to_elsewhere_do_not_count(traps: Traps, repo: Repo) -> None:
+def test_settings_that_git_is_led_to_elsewhere_do_not_count(traps: OpenTripwires, repo: Repo) -> None:
     sprung = traps().after(f"{ASIDE} echo ../evil > .git/commondir; git config core.fsmonitor")
     assert [(one.path, one.rule) for one in sprung.touched] == [(".git/commondir", "where git looks for its settings")]
     assert not (repo.path / ".git/commondir").exists()
     assert repo.git("config", "core.fsmonitor", check=False) == ""
 
 
-def test_nor_do_those_that_a_linked_worktree_is_led_to(repo: Repo, open_git: Callable[..., GitWorkspace]) -> None:
-    lay_out(repo)
+def test_settings_that_a_linked_worktree_is_redirected_to_do_not_count(
+    repo: Repo, open_git: Callable[..., GitWorkspace]
+) -> None:
+    create_files(repo)
     repo.sh("git worktree add -q -b side ../side")
     main, repo.path = repo.path, repo.path.parent / "side"
     own = main / ".git/worktrees/side/commondir"
     before = own.read_text()
-    sprung = Trap(repo, open_git(repo)).arm().after(f"{ASIDE} echo $PWD/evil > {own}")
+    sprung = TripwireProject(repo, open_git(repo)).arm().after(f"{ASIDE} echo $PWD/evil > {own}")
     assert [one.path for one in sprung.touched] == [".git/commondir"]
     assert own.read_text() == before
 
 
-def test_branches_of_other_worktrees_are_somebody_elses(traps: Traps, repo: Repo) -> None:
+def test_moves_of_branches_of_other_worktrees_are_ignored(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps("git worktree add -q -b theirs ../theirs")
     theirs = "cd ../theirs; echo x >> src/auth/a.py; git commit -qam x; git commit -q --amend -m y"
     assert trap.after(theirs) == TripwireReport()
@@ -396,10 +398,10 @@ def test_branches_of_other_worktrees_are_somebody_elses(traps: Traps, repo: Repo
 
 
 def test_a_linked_worktree_is_watched_like_any_other(repo: Repo, open_git: Callable[..., GitWorkspace]) -> None:
-    lay_out(repo)
+    create_files(repo)
     repo.sh("git worktree add -q -b side ../side; cp .env ../side")
     main, repo.path = repo.path, repo.base / "side"
-    trap = Trap(repo, open_git(repo, repo.path)).arm()
+    trap = TripwireProject(repo, open_git(repo, repo.path)).arm()
     sprung = trap.after("echo x > $(git rev-parse --git-path hooks)/pre-push; git config core.pager evil; rm .env;"
                         "git config extensions.worktreeConfig true; git config --worktree core.editor evil;"
                         "git -C ../repo commit -q --allow-empty -m theirs; "
@@ -414,11 +416,11 @@ def test_a_linked_worktree_is_watched_like_any_other(repo: Repo, open_git: Calla
 
 
 def test_refs_that_are_no_files_are_asked_of_git(repo: Repo, open_git: Callable[..., GitWorkspace]) -> None:
-    lay_out(repo)
+    create_files(repo)
     repo.sh(SIDE)
     git = open_git(repo)
     git._index.folders = replace(git._index.folders, ref_files=False)
-    trap = Trap(repo, git).arm()
+    trap = TripwireProject(repo, git).arm()
     side = repo.git("rev-parse", "side")
     sprung = trap.after("git branch -qD side; git checkout -qb n; echo x >> src/auth/a.py; git commit -qam x;"
                         "git checkout -q main")  # fmt: skip
@@ -443,7 +445,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_every_shape_of_repository_is_watched(traps: Traps, repo: Repo, shape: str) -> None:
+def test_every_shape_of_repository_is_watched(traps: OpenTripwires, repo: Repo, shape: str) -> None:
     trap = traps(shape)
     assert trap.after("echo x >> src/f1; git add -A; git commit -qm x") == TripwireReport()
     sprung = trap.after("echo x > $(git rev-parse --git-path hooks)/pre-push; git config core.pager evil;"
@@ -459,15 +461,17 @@ def test_both_kinds_of_ids_are_understood(
     make_repo: Callable[..., Repo], open_git: Callable[..., GitWorkspace], wide: bool
 ) -> None:
     repo = make_repo(*(["--object-format=sha256"] if wide else []))
-    lay_out(repo)
+    create_files(repo)
     repo.sh(SIDE + "echo mine >> src/f1")
-    trap = Trap(repo, open_git(repo)).arm()
+    trap = TripwireProject(repo, open_git(repo)).arm()
     sprung = trap.after("git branch -qD side; git stash -q; echo x >> src/auth/a.py; git commit -qam x")
     assert held(sprung) == [("src/auth/a.py", "branch main")]
     assert len(sprung.remarks) == 2
 
 
-def test_a_repository_that_is_deleted_is_told_once_and_files_are_still_watched(traps: Traps, repo: Repo) -> None:
+def test_a_repository_that_is_deleted_is_told_once_and_files_are_still_watched(
+    traps: OpenTripwires, repo: Repo
+) -> None:
     trap = traps("git config core.editor mine; echo x > .git/hooks/pre-push")
     sprung = trap.after("rm -rf .git; echo x >> src/auth/a.py")
     assert [(one.path, one.trouble) for one in sprung.touched] == [("src/auth/a.py", "")]
@@ -481,7 +485,7 @@ def test_a_repository_that_is_deleted_is_told_once_and_files_are_still_watched(t
     assert ([one.path for one in sprung.touched], sprung.remarks) == ([".env"], ())
 
 
-def test_a_repository_that_is_deleted_can_be_put_together_again(traps: Traps, repo: Repo) -> None:
+def test_a_repository_that_is_deleted_can_be_put_together_again(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps(SIDE + "git gc -q; git tag -am v v; echo n > n; git add n; git commit -qm n; echo s > n;"
                  "git add n; echo mine >> src/f1; cd .git/hooks; rm *; echo > pre-push; chmod +x pre-push")  # fmt: skip
     tell = "git for-each-ref; git log --all --oneline; git status --porcelain; git config -l --local; ls .git/hooks"
@@ -497,7 +501,7 @@ def test_a_repository_that_is_deleted_can_be_put_together_again(traps: Traps, re
     assert os.access(repo.path / ".git/hooks/pre-push", os.X_OK)
 
 
-def test_the_copy_of_a_repository_goes_when_the_run_is_over(traps: Traps, repo: Repo) -> None:
+def test_the_copy_of_a_repository_goes_when_the_run_is_over(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps()
     assert [kept.run for kept in backup.list_backups(str(trap.backup))] == [RUN]
     trap.wires.discard()
@@ -506,7 +510,9 @@ def test_the_copy_of_a_repository_goes_when_the_run_is_over(traps: Traps, repo: 
     repo.git("fsck", "--strict")
 
 
-def test_where_no_copy_can_be_made_the_start_says_so(traps: Traps, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_copy_can_be_made_the_start_says_so(
+    traps: OpenTripwires, repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(backup, "MAX_LOOSE_OBJECTS", 0)
     trap = traps()
     (told,) = trap.told
@@ -517,7 +523,7 @@ def test_where_no_copy_can_be_made_the_start_says_so(traps: Traps, repo: Repo, m
 
 
 def test_what_is_too_much_to_copy_is_linked_and_that_is_said(
-    traps: Traps, repo: Repo, monkeypatch: pytest.MonkeyPatch
+    traps: OpenTripwires, repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backup, "MAX_COPIED_BYTES", 0)
     monkeypatch.setattr(backup, "FICLONE", 0)
@@ -527,7 +533,7 @@ def test_what_is_too_much_to_copy_is_linked_and_that_is_said(
     assert trap.after("rm -rf .git").remarks[0].endswith(f"ralph restore {RUN}")
 
 
-def test_a_repository_that_is_made_anew_loses_its_branches(traps: Traps, repo: Repo) -> None:
+def test_a_repository_that_is_made_anew_loses_its_branches(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps("git config core.editor mine; echo mine > .git/hooks/pre-push")
     sprung = trap.after("rm -rf .git; git init -q -b main; git add -A; git commit -qm again")
     assert [(one.path, one.rule) for one in sprung.touched] == [
@@ -549,7 +555,7 @@ SWEEPS = {
 
 @pytest.mark.parametrize("script", SWEEPS.values(), ids=SWEEPS)
 def test_uncommitted_work_that_is_swept_away_is_told_once_with_the_way_to_get_it_back(
-    traps: Traps, repo: Repo, script: str
+    traps: OpenTripwires, repo: Repo, script: str
 ) -> None:
     trap = traps("echo mine >> src/f1; echo new > new.py; rm src/f2; echo ignored > build.log")
     sprung = trap.after(script)
@@ -577,18 +583,18 @@ KEPT = {
 
 
 @pytest.mark.parametrize("script", KEPT.values(), ids=KEPT)
-def test_uncommitted_work_that_goes_on_is_not_lost(traps: Traps, script: str) -> None:
+def test_uncommitted_work_that_goes_on_is_not_lost(traps: OpenTripwires, script: str) -> None:
     assert traps("echo mine >> src/f1; echo new > new.py; rm src/f2").after(script) == TripwireReport()
 
 
-def test_work_that_is_swept_away_later_is_not_told_again(traps: Traps) -> None:
+def test_work_that_is_swept_away_later_is_not_told_again(traps: OpenTripwires) -> None:
     trap = traps("echo mine >> src/f1; echo new > new.py")
     assert len(trap.after("git checkout -q src/f1").remarks) == 1
     trap.wires.start_watching()
     assert trap.after("rm new.py", "agent_002").remarks == ()
 
 
-def test_work_that_went_before_the_turn_was_not_lost_in_it(traps: Traps, repo: Repo) -> None:
+def test_work_that_went_before_the_turn_was_not_lost_in_it(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps("echo mine >> src/f1; echo new > new.py")
     assert trap.after("true") == TripwireReport()
     repo.sh("git checkout -q src/f1")
@@ -603,11 +609,11 @@ def test_work_that_went_before_the_turn_was_not_lost_in_it(traps: Traps, repo: R
      "printf 'version https://git-lfs.github.com/spec/v1\\noid x\\n' > src/f1; git commit -qam p; echo big > src/f1"],
     ids=["line ends", "large file storage"],
 )  # fmt: skip
-def test_what_git_itself_converts_is_no_work_of_the_users(traps: Traps, setup: str) -> None:
+def test_conversions_by_git_are_not_uncommitted_work(traps: OpenTripwires, setup: str) -> None:
     assert traps(setup).after("rm src/f1") == TripwireReport()
 
 
-def test_an_unchanged_repository_costs_no_process(traps: Traps, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_repository_costs_no_process(traps: OpenTripwires, monkeypatch: pytest.MonkeyPatch) -> None:
     trap = traps(SIDE + "git tag v1; git pack-refs --all; git branch loose; echo mine >> src/f1")
     started: list[object] = []
     start = os.posix_spawn
@@ -624,14 +630,16 @@ def test_an_unchanged_repository_costs_no_process(traps: Traps, monkeypatch: pyt
 
 
 def test_without_git_hooks_are_still_watched(repo: Repo) -> None:
-    lay_out(repo)
-    trap = Trap(repo, None).arm()
+    create_files(repo)
+    trap = TripwireProject(repo, None).arm()
     sprung = trap.after("echo x > .git/hooks/pre-push; git config core.pager evil; git branch -q n; git branch -qD n")
     assert [one.path for one in sprung.touched] == [".git/hooks/pre-push"]
 
 
 def test_a_project_without_a_repository_is_watched(repo: Repo) -> None:
-    lay_out(repo)
+    create_files(repo)
     subprocess.run(["rm", "-rf", ".git"], cwd=repo.path, check=True)
-    sprung = Trap(repo, None).arm().after("echo x >> .env; mkdir -p .git/hooks; echo x > .git/hooks/pre-push")
+    sprung = (
+        TripwireProject(repo, None).arm().after("echo x >> .env; mkdir -p .git/hooks; echo x > .git/hooks/pre-push")
+    )
     assert [one.path for one in sprung.touched] == [".env"]

@@ -86,7 +86,7 @@ def test_dependencies_are_put_back_into_any_tree_with_the_same_manifests(room: R
     assert not room.lay()
 
 
-def test_who_changes_what_was_put_back_changes_nothing_that_is_kept(room: Room) -> None:
+def test_changes_of_restored_dependencies_do_not_reach_the_cache(room: Room) -> None:
     room.lay()
     (room.tree / "node_modules").mkdir()
     (room.tree / "node_modules/twin").write_text("1\n")
@@ -101,7 +101,7 @@ def test_who_changes_what_was_put_back_changes_nothing_that_is_kept(room: Room) 
         (room.tree / "node_modules/other").write_text("stained\n")
 
 
-def test_what_was_made_of_the_files_themselves_is_put_back_into_the_same_tree_alone(room: Room) -> None:
+def test_build_results_are_reused_for_the_same_tree_only(room: Room) -> None:
     room.lay()
     room.make(dist__built="1\n", node_modules__a="1\n")
     assert room.lay()
@@ -110,7 +110,7 @@ def test_what_was_made_of_the_files_themselves_is_put_back_into_the_same_tree_al
     assert not room.lay()
 
 
-def test_a_copy_of_the_project_that_pip_installed_is_made_of_its_files(room: Room) -> None:
+def test_a_pip_installed_copy_of_the_project_is_reused_for_the_same_tree_only(room: Room) -> None:
     copied = f'{{"dir_info": {{}}, "url": "file://{room.place.tree}"}}'
     for told, fits in ((copied, False), (copied.replace("{}", '{"editable": true}'), True)):
         room.commit(number=told)
@@ -158,7 +158,7 @@ def test_nothing_is_put_where_a_link_leads_elsewhere_or_something_is(room: Room)
     assert (room.tree / "inner/node_modules/a").read_text() == "tracked\n"
 
 
-def test_who_makes_the_files_seem_to_be_others_leaves_nothing_for_those(room: Room) -> None:
+def test_a_setup_that_edits_manifests_does_not_poison_the_cache(room: Room) -> None:
     room.commit(package__json='{"scripts": {"postinstall": "cheat"}}\n')
     room.lay()
     honest = room.repo.git("rev-parse", "HEAD~1:package.json")
@@ -168,7 +168,7 @@ def test_who_makes_the_files_seem_to_be_others_leaves_nothing_for_those(room: Ro
     assert not room.lay()
 
 
-def test_one_that_was_not_written_to_its_end_is_not_used_and_the_oldest_go(room: Room) -> None:
+def test_incomplete_entries_are_not_used_and_the_oldest_are_removed(room: Room) -> None:
     room.lay()
     half = Path(room.place.folder) / "cache" / ".half-1"
     (half / "files/node_modules").mkdir(parents=True)
@@ -182,7 +182,7 @@ def test_one_that_was_not_written_to_its_end_is_not_used_and_the_oldest_go(room:
     assert room.lay()
 
 
-def test_what_nobody_may_write_is_removed_all_the_same(room: Room) -> None:
+def test_read_only_folders_are_removed(room: Room) -> None:
     room.lay()
     room.make(node_modules__a__b="1\n")
     (room.tree / "node_modules/a").chmod(0o500)
@@ -194,7 +194,7 @@ def test_what_nobody_may_write_is_removed_all_the_same(room: Room) -> None:
     assert not os.path.exists(room.place.folder)
 
 
-def test_what_lies_there_is_known_for_as_long_as_it_does(room: Room) -> None:
+def test_the_state_of_a_checkout_is_known_while_it_exists(room: Room) -> None:
     assert room.place.state is None
     room.lay()
     assert room.place.state is None
@@ -208,7 +208,7 @@ def test_what_lies_there_is_known_for_as_long_as_it_does(room: Room) -> None:
     assert room.place.state is None
 
 
-def test_what_setup_makes_elsewhere_is_of_its_tree_and_nothing_is_kept(room: Room) -> None:
+def test_nothing_is_cached_when_setup_creates_no_files_in_the_checkout(room: Room) -> None:
     room.lay()
     room.make()
     assert not (Path(room.place.folder) / "cache").exists() or room.names_kept == []

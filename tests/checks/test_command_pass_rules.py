@@ -164,7 +164,7 @@ def test_a_text_that_two_blocks_share_is_found_with_its_codes_and_without(
     assert project.said(printed, contains=text).passed
 
 
-def test_what_stands_where_nobody_is_shown_it_counts_as_well(project: Project) -> None:
+def test_output_outside_the_shown_part_counts(project: Project) -> None:
     half = FILL * 14_000
     found = project.said(half + b"3 FAILED\n" + half, lacks="FAILED")
     assert (found.passed, found.why) == (False, "output that contains 'FAILED'")
@@ -300,7 +300,7 @@ def test_a_folder_that_is_none_of_the_project_fails_and_nothing_runs(
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_folder_that_an_agent_turns_into_a_way_out_is_seen(project: Project, tmp_path: Path) -> None:
+def test_a_folder_replaced_by_a_link_out_of_the_project_fails(project: Project, tmp_path: Path) -> None:
     (project.root / "sub").mkdir()
     check = project.check("pwd", folder="sub")
     asked = Inspection(1, 1, "", Snapshot("s", "t"), Change())
@@ -343,7 +343,7 @@ class Unused:
         {"lacks": "x"}, {"folder": "sub"}, {"required": False}, {"env": (("A", "1"), ("B", "3"))}, {"env": ()},
     ],
 )  # fmt: skip
-def test_what_decides_the_answer_makes_another_key(change: dict[str, Any]) -> None:
+def test_settings_that_affect_the_result_change_the_key(change: dict[str, Any]) -> None:
     assert key(replace(QUESTION, **change)) != key(QUESTION)
 
 
@@ -354,7 +354,7 @@ def test_what_decides_the_answer_makes_another_key(change: dict[str, Any]) -> No
         {"clip_mode": "head"}, {"timeout_s": 5.0}, {"folder": "./"}, {"env": (("B", "2"), ("A", "1"))},
     ],
 )  # fmt: skip
-def test_what_only_tells_of_it_does_not(change: dict[str, Any]) -> None:
+def test_display_settings_do_not_change_the_key(change: dict[str, Any]) -> None:
     assert key(replace(QUESTION, **change)) == key(QUESTION) != ""
 
 

@@ -28,14 +28,14 @@ def test_edited_new_and_deleted_files_are_uncommitted(repo: Repo, open_git: Open
     assert set(uncommitted_at_start(workspace, "r")) == {"src/f1", "src/f2", "new \u00e4"}
 
 
-def test_what_came_after_the_run_began_is_none_of_it(repo: Repo, open_git: Opens) -> None:
+def test_changes_after_the_start_are_not_uncommitted_work_of_the_start(repo: Repo, open_git: Opens) -> None:
     workspace = open_git(repo)
     workspace.begin("r")
     repo.write("src/f1", "edited\n")
     assert uncommitted_at_start(workspace, "r") == ()
 
 
-def test_what_the_first_look_of_the_checks_wrote_is_nobodys_to_commit(repo: Repo, open_git: Opens) -> None:
+def test_files_written_by_the_first_check_run_are_not_uncommitted_work(repo: Repo, open_git: Opens) -> None:
     workspace = open_git(repo)
     workspace.begin("r")
     repo.write("coverage.xml", "x\n")

@@ -157,7 +157,7 @@ def test_a_run_folder_that_checks_delete_under_each_other_is_made_again(place: P
     assert [one.passed for one in run_checks_in_parallel(checks, LOOKED, Watching())] == [True] * 8
 
 
-def test_whoever_looks_on_is_called_from_the_calling_thread_alone(place: Place) -> None:
+def test_the_watcher_is_called_from_the_calling_thread_only(place: Place) -> None:
     loud = "i=0; while [ $i -lt 20 ]; do echo line $i; i=$((i+1)); done"
 
     def tell(ear: CheckWatcher) -> None:
@@ -172,7 +172,7 @@ def test_whoever_looks_on_is_called_from_the_calling_thread_alone(place: Place) 
     assert watch.told == [Said(f"{n}") for n in range(500)]  # every one, in order
 
 
-def test_one_check_is_asked_where_the_question_comes_from() -> None:
+def test_a_single_check_runs_in_the_calling_thread() -> None:
     threads: list[int] = []
     found = run_checks_in_parallel((Asked("one", lambda _: threads.append(get_ident())),), LOOKED, Watching())
     assert (names(found), threads) == (["one"], [get_ident()])
@@ -198,7 +198,7 @@ def test_no_more_are_asked_at_once_than_the_machine_has_processors() -> None:
     assert most[0] == AT_ONCE
 
 
-def test_a_watcher_that_is_stuck_is_not_buried_in_output() -> None:
+def test_output_for_a_blocked_watcher_is_bounded() -> None:
     stuck, poured = Event(), Event()
 
     def pour(ear: CheckWatcher) -> None:
@@ -284,7 +284,7 @@ def until(met: Callable[[], bool], seconds: float = 10.0) -> None:
         time.sleep(0.005)
 
 
-def test_a_check_that_raises_ends_the_others_and_is_heard_when_they_have_ended(place: Place) -> None:
+def test_an_exception_of_a_check_ends_the_others_and_is_raised_after_them(place: Place) -> None:
     def lose(_: CheckWatcher) -> None:
         until(lambda: place.up(1))
         raise KeeperLost("no more processes")
@@ -300,7 +300,7 @@ def test_a_check_that_raises_ends_the_others_and_is_heard_when_they_have_ended(p
 
 
 @pytest.mark.parametrize("fault", [KeyboardInterrupt, ValueError])
-def test_whatever_a_watcher_raises_is_heard_when_nothing_is_left(place: Place, fault: type[BaseException]) -> None:
+def test_an_exception_of_the_watcher_is_raised_after_all_checks_ended(place: Place, fault: type[BaseException]) -> None:
     def wants() -> int:
         if place.up(2):
             raise fault
@@ -362,7 +362,7 @@ def test_a_signal_is_answered_within_a_second_and_a_second_one_at_once(place: Pl
 HARNESS = """
 import sys
 from pathlib import Path
-from tests.checks.test_together import LOOKED, STAY, Place, Watching, run_checks_in_parallel
+from tests.checks.test_parallel import LOOKED, STAY, Place, Watching, run_checks_in_parallel
 
 place = Place(Path(sys.argv[1]), sys.argv[2])
 pair = place.command(STAY, "one"), place.command(STAY, "two")

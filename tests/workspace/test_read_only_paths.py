@@ -60,14 +60,14 @@ def held(root: Path, *protected: str, own: Iterable[str] = (), settings: Iterabl
         ("node_modules/*.json", {"node_modules/x.json"}),
     ],
 )
-def test_a_pattern_is_held_as_what_it_means_now(root: Path, pattern: str, found: set[str]) -> None:
+def test_a_pattern_is_read_only_for_its_present_matches(root: Path, pattern: str, found: set[str]) -> None:
     put(root, "src/auth/key.py", "src/a.py", "b.py", "lib/auth/x", "package.json", "node_modules/x.json")
     if pattern.startswith("\\"):
         put(root, "*.py")
     assert told(root, held(root, pattern).found) == found
 
 
-def test_settings_of_agents_and_editors_are_held_and_may_not_come_to_be(root: Path) -> None:
+def test_settings_of_agents_and_editors_are_read_only_and_cannot_be_created(root: Path) -> None:
     paths = held(root)
     assert (paths.found, told(root, paths.files), told(root, paths.folders)) == (
         (),
@@ -89,20 +89,20 @@ def test_settings_of_agents_and_editors_are_held_and_may_not_come_to_be(root: Pa
     assert told(root, paths.files) == {".claude/settings.local.json", ".envrc"}
 
 
-def test_what_the_user_protects_and_agents_take_settings_from_may_not_come_to_be(root: Path) -> None:
+def test_protected_settings_files_of_agents_cannot_be_created(root: Path) -> None:
     paths = held(root, "later.toml", "new/", "*.key", settings=[".gemini/", "agent.json"])
     assert {"later.toml", "agent.json"} <= told(root, paths.files)
     assert {"new", ".gemini"} <= told(root, paths.folders)
 
 
-def test_files_of_the_run_are_held_while_they_are_there(root: Path) -> None:
+def test_existing_files_of_the_run_are_read_only(root: Path) -> None:
     put(root, "prompt.md")
     paths = held(root, own=["prompt.md", "gone.md"])
     assert told(root, paths.found) == {"prompt.md"}
     assert "gone.md" not in told(root, paths.files)
 
 
-def test_very_many_matches_come_to_an_end(root: Path) -> None:
+def test_the_number_of_matches_is_bounded(root: Path) -> None:
     for number in range(MAX_MATCHES + 5):
         (root / f"{number}.key").touch()
     assert len(held(root, "*.key").found) == MAX_MATCHES
@@ -111,14 +111,14 @@ def test_very_many_matches_come_to_an_end(root: Path) -> None:
 # Links
 
 
-def test_a_link_is_held_where_it_leads(root: Path) -> None:
+def test_the_target_of_a_link_is_read_only(root: Path) -> None:
     put(root, "lib/auth/key.py", "real.env")
     (root / "src").symlink_to("lib")
     (root / ".env").symlink_to("real.env")
     assert told(root, held(root, "src/auth/", ".env").found) == {"lib/auth", "real.env"}
 
 
-def test_what_a_link_leads_to_outside_is_not_ours_to_hold(root: Path, tmp_path: Path) -> None:
+def test_link_targets_outside_the_project_are_left_out(root: Path, tmp_path: Path) -> None:
     put(tmp_path, "outside/settings.json", "outside/key")
     (root / "key").symlink_to(tmp_path / "outside/key")
     (root / ".claude").symlink_to(tmp_path / "outside")
@@ -130,14 +130,14 @@ def test_what_a_link_leads_to_outside_is_not_ours_to_hold(root: Path, tmp_path: 
     }
 
 
-def test_what_may_not_come_to_be_is_told_where_links_lead(root: Path) -> None:
+def test_missing_paths_behind_links_cannot_be_created(root: Path) -> None:
     put(root, "config/claude/notes.md")
     (root / ".claude").symlink_to("config/claude")
     assert {"config/claude/settings.json", "config/claude/settings.local.json"} <= told(root, held(root).files)
     assert "config/claude/hooks" in told(root, held(root).folders)
 
 
-def test_below_a_file_nothing_can_come_to_be(root: Path) -> None:
+def test_missing_paths_below_a_file_are_left_out(root: Path) -> None:
     put(root, ".claude", "conf")
     paths = held(root, "conf/new.toml")
     assert not {name for name in told(root, (*paths.files, *paths.folders)) if name.startswith((".claude/", "conf/"))}
@@ -146,7 +146,7 @@ def test_below_a_file_nothing_can_come_to_be(root: Path) -> None:
 # Git
 
 
-def test_settings_and_hooks_of_the_repository_are_held(repo: Repo) -> None:
+def test_settings_and_hooks_of_the_repository_are_read_only(repo: Repo) -> None:
     paths = held(repo.path)
     assert told(repo.path, paths.found) == IN_GIT
     assert {".git/config.worktree", ".git/info/attributes", ".git/commondir"} <= told(repo.path, paths.files)
@@ -173,7 +173,7 @@ def test_hooks_that_were_removed_may_not_come_back(repo: Repo) -> None:
         ("git config hookspath.x y; git config other.hooksPath z", False, set(), set()),
     ],
 )
-def test_another_folder_of_hooks_is_held_if_it_lies_in_the_project(
+def test_a_hooks_folder_in_the_project_is_read_only(
     repo: Repo, said: str, there: bool, folders: set[str], found: set[str]
 ) -> None:
     repo.sh(said)
@@ -193,7 +193,7 @@ def test_another_folder_of_hooks_is_held_if_it_lies_in_the_project(
     ],
 )
 @pytest.mark.parametrize("there", [True, False])
-def test_settings_that_git_takes_from_the_project_are_held(repo: Repo, said: str, file: str, there: bool) -> None:
+def test_included_settings_files_in_the_project_are_read_only(repo: Repo, said: str, file: str, there: bool) -> None:
     repo.sh(said)
     if there:
         put(repo.path, file, text="")

@@ -186,7 +186,7 @@ TAMPERING: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("tamper", TAMPERING.values(), ids=TAMPERING)
-def test_tampering_with_the_note_changes_nothing(
+def test_tampering_with_the_id_file_changes_nothing(
     project: Path, state: str, tmp_path: Path, tamper: Callable[[Path], object]
 ) -> None:
     first = repository_id_repository_id(str(project), state)
@@ -223,7 +223,7 @@ def test_a_linked_ralph_folder_is_never_written_through(tmp_path: Path, state: s
     assert repository_id_repository_id(str(project), state) == first
 
 
-def test_without_the_registry_the_note_is_believed(project: Path, state: str) -> None:
+def test_without_the_registry_the_id_file_counts(project: Path, state: str) -> None:
     first = repository_id_repository_id(str(project), state)
     shutil.rmtree(state)
     assert repository_id_repository_id(str(project), state) == first

@@ -19,7 +19,6 @@ from ralphproof.engine.failure_fingerprint import failure_fingerprint
 from tests.checks.recordings import ALL, CLEAR, FOLDER, Recording, one
 
 
-
 def read(output: str) -> check.SuiteResult | None:
     return runner_output.read_runner_output(output)[0]
 
@@ -136,7 +135,7 @@ def damaged(draw: st.DrawFn) -> str:
 
 @given(damaged())
 @settings(max_examples=100, deadline=None)
-def test_whatever_happens_to_an_output_what_is_said_is_sound(text: str) -> None:
+def test_results_of_mutated_output_are_consistent(text: str) -> None:
     assert sound(read(text))
 
 
@@ -151,12 +150,12 @@ PIECES = [
 
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=40).map("".join))
 @settings(max_examples=150, deadline=None)
-def test_no_text_is_too_strange(text: str) -> None:
+def test_arbitrary_text_raises_nothing(text: str) -> None:
     assert sound(read(text))
 
 
 @pytest.mark.parametrize("piece", [*PIECES, "> ", "    ", "SUBFAILED[] ", "a - ", "  ▶ ", "[" * 50, "a:1 ", "0x", "1."])
-def test_no_text_takes_long(piece: str) -> None:
+def test_repeated_text_is_read_in_linear_time(piece: str) -> None:
     marks = "short test summary info in Ran Test Suites: \t test result: duration_ms TAP version 13\n"
     text = marks + "== short test summary info ==\nFAILED " + piece * (32 * 1024 // len(piece))
     began_s = time.process_time()
@@ -284,7 +283,7 @@ def test_a_test_that_passed_and_could_not_be_closed_has_failed() -> None:
 @pytest.mark.parametrize(
     "piece", ["x::y PASSED (", ":: ", "a:: <- ", "[gw1] PASSED a::", "[ 1%] ", "test a ... ", "(b) ..."]
 )
-def test_no_lines_take_long(piece: str) -> None:
+def test_repeated_lines_are_read_in_linear_time(piece: str) -> None:
     line = f"{piece * 1000}"[:990] + "\n"
     ends = "1 passed in 0.1s\n" + "-" * 70 + "\nRan 1 test in 0.1s\n\nOK\n", "test result: ok. 1 passed; 0 failed\n"
     for begin, end in (("= test session starts =\n", ends[0]), ("", ends[0]), ("running 1 test\n", ends[1])):
@@ -373,7 +372,7 @@ def test_runs_of_one_runner_are_joined_and_told_apart() -> None:
 
 
 @pytest.mark.parametrize("name", ["go-1.27.3/fail", "go-1.27.3/fail-verbose", "go-1.27.3/fail-json"])
-def test_go_says_the_same_however_it_says_it(name: str) -> None:
+def test_go_results_are_the_same_in_all_output_modes(name: str) -> None:
     tests, quiet = read(one(name).text), one("go-1.27.3/fail").tests
     assert tests is not None
     assert quiet is not None

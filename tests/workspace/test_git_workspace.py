@@ -86,7 +86,7 @@ def test_a_file_that_changes_twice_in_a_second_and_looks_as_before_is_seen(repo:
     raise AssertionError("this machine takes a second for all that")
 
 
-def test_what_was_fresh_is_looked_at_by_git_alone_once_its_second_is_over(repo: Repo, open_git: Opens) -> None:
+def test_racy_files_are_left_to_git_after_the_racy_second(repo: Repo, open_git: Opens) -> None:
     workspace = open_git(repo)
     before = workspace.begin("r")
     changed_s = int((repo.path / "src/f6").stat().st_ctime)
@@ -119,7 +119,7 @@ def test_every_trick_can_be_put_back(repo: Repo, open_git: Opens, name: str) -> 
     assert workspace.change(before, again).paths == ()
 
 
-def test_nothing_changed_is_nothing(repo: Repo, open_git: Opens) -> None:
+def test_two_snapshots_without_changes_do_not_differ(repo: Repo, open_git: Opens) -> None:
     workspace = open_git(repo)
     before = workspace.begin("r")
     repo.sh("touch src/*; mkdir -p .ralph/runs build; echo l > .ralph/runs/log; echo m > .ralph-active; echo > build/o")
@@ -238,7 +238,7 @@ def test_thousands_of_changes_are_absorbed_and_later_ones_still_seen(repo: Repo,
     assert repo.files(second.id) == repo.files(first.id) - {"many/4/4"}
 
 
-def test_a_newly_ignored_heap_of_files_is_named_instead_of_saved(repo: Repo, open_git: Opens) -> None:
+def test_too_many_newly_ignored_files_are_named_instead_of_saved(repo: Repo, open_git: Opens) -> None:
     workspace = open_git(repo)
     workspace.begin("r")
     repo.sh("echo node_modules >> .gitignore; mkdir node_modules; cd node_modules; seq 2100 | xargs touch")

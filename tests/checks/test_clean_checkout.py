@@ -121,7 +121,7 @@ def test_another_checkout_is_prepared_anew_whatever_the_logs_of_an_earlier_one_t
     assert (room.place / "made").read_text() == "1\n1\n"
 
 
-def test_who_stops_it_while_setup_runs_has_heard_nothing_of_the_work(room: Bare) -> None:
+def test_a_stop_during_setup_is_not_a_failure_of_the_work(room: Bare) -> None:
     room.setup, room.look.wanted = ("exec sleep 60",), STOP
     found = room.ask("true")
     assert (found.why, found.passed, found.check, room.kept) == (STOPPED, False, "it (clean)", 0)
@@ -145,7 +145,7 @@ def test_a_folder_that_is_not_in_the_checkout_is_a_failure(room: Bare) -> None:
     assert found.rule == PassRule("only", clean=True)
 
 
-def test_no_answer_of_the_same_command_elsewhere_or_otherwise_prepared_stands_in_for_it(room: Bare) -> None:
+def test_the_key_differs_from_the_same_command_elsewhere_or_with_other_setup(room: Bare) -> None:
     same = room.check("true").key
     there = CommandCheck(CommandCheckSpec("true", "x"), DirectRunner(room.keeper), room.folder, str(room.project), ())
     assert same not in (there.key, room.check("false").key, room.check("true", hidden=True).key)
@@ -154,7 +154,7 @@ def test_no_answer_of_the_same_command_elsewhere_or_otherwise_prepared_stands_in
     assert room.check("true").key != same
 
 
-def test_a_held_out_one_shows_no_log(room: Bare) -> None:
+def test_a_hidden_check_publishes_no_log(room: Bare) -> None:
     found = room.ask("echo secret; exit 1", hidden=True)
     assert (found.hidden, os.path.isabs(found.log)) == (True, True)
     assert not [path for path in (room.project / ".ralph/runs/run").iterdir() if "clean_it" in path.name]

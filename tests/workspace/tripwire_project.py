@@ -23,7 +23,7 @@ SUBMODULE = (
 )
 
 
-class Trap:
+class TripwireProject:
     """A run with its wires. `wires` may be made anew on the same vault, as after a crash."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Trap:
         return FileTripwires(root, vault, RUN, self.stops, self.own, self.git, lambda name: str(self.kept / name),
                      backup=str(self.backup))  # fmt: skip
 
-    def arm(self) -> Trap:
+    def arm(self) -> TripwireProject:
         if self.git:
             self.git.begin(RUN)
         self.told = self.wires.start_watching()
@@ -54,7 +54,7 @@ class Trap:
         return self.wires.check_and_restore(name)
 
 
-def lay_out(repo: Repo) -> None:
+def create_files(repo: Repo) -> None:
     """Files to protect, and others beside them."""
     repo.write("src/auth/a.py", "user = 1\nname = 2\n")
     repo.write("src/auth/deep/b.py", "deep\n")
@@ -70,7 +70,7 @@ def lay_out(repo: Repo) -> None:
     repo.git("commit", "-qm", "second")
 
 
-def everything(folder: Path) -> dict[str, tuple[int, bytes]]:
+def all_files(folder: Path) -> dict[str, tuple[int, bytes]]:
     """Every file with its kind, permissions and content, git's own and our logs aside."""
     found = {}
     for above, names, files in os.walk(folder):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_what_was_written_just_before_the_instant_is_older_and_what_comes_just_after_is_not(tmp_path: Path) -> None:
+def test_changes_just_before_and_just_after_the_mark_are_separated(tmp_path: Path) -> None:
     """However coarse the clock that stamps files is."""
     project, private = tmp_path / "project", tmp_path / "private"
     project.mkdir()

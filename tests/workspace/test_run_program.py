@@ -15,7 +15,7 @@ def sh(script: str) -> list[str]:
     return ["/bin/sh", "-c", script]
 
 
-def test_what_a_program_says_as_it_ends_is_heard_by_whoever_looked_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_printed_at_the_end_of_a_program_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may keep us from our work between two looks, at its pipes and at itself."""
     reap = os.waitpid
 
@@ -27,7 +27,7 @@ def test_what_a_program_says_as_it_ends_is_heard_by_whoever_looked_away(monkeypa
     assert (reply.code, reply.out, reply.err) == (3, b"word", b"complaint")
 
 
-def test_what_a_program_leaves_behind_is_not_waited_for() -> None:
+def test_processes_left_behind_by_a_program_are_not_waited_for() -> None:
     reply = run_program(sh("sleep 5 & echo $!"), os.environ)
     assert reply.code == 0
     os.kill(int(reply.out), 9)  # it was there
@@ -39,13 +39,13 @@ def test_a_program_that_takes_too_long_is_ended() -> None:
     assert "did not finish in time" in reply.said
 
 
-def test_a_program_that_says_too_much_is_ended() -> None:
+def test_a_program_with_too_much_output_is_ended() -> None:
     reply = run_program(sh("exec yes"), os.environ, most_bytes=100_000)
     assert reply.code == -9
     assert "said more than 100000 bytes" in reply.said
 
 
-def test_a_program_learns_how_its_own_children_end_though_we_ignore_ours() -> None:
+def test_a_program_can_wait_for_its_children_although_we_ignore_sigchld() -> None:
     reader, writer = os.pipe()
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:

@@ -40,7 +40,7 @@ def saved(repo: Repo, open_git: Opens) -> tuple[Snapshot, Snapshot]:
      "git prune --expire=now", "git pack-refs --all; git repack -q -a -d; git gc -q --prune=now",
      "git maintenance run"],
 )  # fmt: skip
-def test_saved_trees_outlive_what_tidies_a_repository(
+def test_snapshots_survive_garbage_collection(
     repo: Repo, open_git: Opens, saved: tuple[Snapshot, Snapshot], tidying: str
 ) -> None:
     repo.sh(tidying)
@@ -60,7 +60,7 @@ def test_saved_trees_outlive_what_tidies_a_repository(
     ["push -q origin main", "push -q --all origin", "push -q --tags origin", "push -q --follow-tags origin main",
      "-c push.default=matching push -q origin", "-c push.default=current push -q origin"],
 )  # fmt: skip
-def test_no_usual_push_takes_them_along(repo: Repo, saved: tuple[Snapshot, Snapshot], push: str) -> None:
+def test_usual_pushes_do_not_send_snapshot_refs(repo: Repo, saved: tuple[Snapshot, Snapshot], push: str) -> None:
     bare = repo.base / "bare.git"
     repo.git("init", "-q", "--bare", str(bare))
     repo.git("remote", "add", "origin", str(bare))
@@ -75,7 +75,7 @@ def test_no_usual_push_takes_them_along(repo: Repo, saved: tuple[Snapshot, Snaps
 
 
 @pytest.mark.parametrize("how", ["clone -q", "clone -q --no-local", "clone -q --bare"])
-def test_no_clone_brings_them(repo: Repo, saved: tuple[Snapshot, Snapshot], how: str) -> None:
+def test_clones_do_not_copy_snapshot_refs(repo: Repo, saved: tuple[Snapshot, Snapshot], how: str) -> None:
     there = repo.base / "clone"
     repo.git(*how.split(), str(repo.path), str(there))
     assert "ralph" not in repo.git("-C", str(there), "for-each-ref")
@@ -99,7 +99,7 @@ def test_a_mirror_is_a_copy_of_all_unless_they_are_hidden(repo: Repo, saved: tup
      "log --oneline --decorate=full", "shortlog -s HEAD",
      "-c transfer.hideRefs=refs/ralph log --oneline --exclude-hidden=uploadpack --all"],
 )  # fmt: skip
-def test_they_are_out_of_the_way_of_whoever_looks(repo: Repo, saved: tuple[Snapshot, Snapshot], asked: str) -> None:
+def test_usual_git_commands_do_not_show_snapshot_refs(repo: Repo, saved: tuple[Snapshot, Snapshot], asked: str) -> None:
     before = repo.git(*asked.split())
     shown = {str(one.id)[:7] for one in saved}
     assert "ralph" not in before
