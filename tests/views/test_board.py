@@ -417,14 +417,14 @@ def test_who_overhears_goes_on_when_the_record_could_not_be_read(ralph: Ralph, m
     reached(ralph, "one")
     heard: list[EventBatch] = []
     faults = iter([HarnessFailed("locked")])
-    whole = LedgerQueries.since
+    whole = LedgerQueries.records_since
 
     def since(look: LedgerQueries, name: str, after: int) -> Any:
         for fault in faults:
             raise fault
         return whole(look, name, after)
 
-    monkeypatch.setattr(LedgerQueries, "since", since)
+    monkeypatch.setattr(LedgerQueries, "records_since", since)
     monkeypatch.setattr("ralphproof.views.live_events.RETRY_S", 0.01)
     listening = LiveEvents(ralph.project, run, heard.append)
     listening.start()

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Row = tuple[str, int, int, str, str, float, str, str]  # run, iteration, turn, step, kind, at, data, digest
 
 
-# What reviewers said of a run's work: judges, stages that only look, and the reviews of stories.
+# Reviews: judges, stages that only look, and the reviews of stories.
 
 
 MAX_REVIEWS = 100  # the last ones
@@ -46,7 +46,7 @@ MAX_REVIEW_CHARS = 1000
 
 
 def collect_reviews(records: Iterable[Record], history: History) -> list[dict[str, Json]]:
-    """Who looked, what they decided, and what they said of it, oldest first."""
+    """The reviews of a run, oldest first."""
     known = {facts.number: facts for facts in history.iterations}
     found: list[dict[str, Json]] = []
     for record in records:
@@ -65,7 +65,7 @@ def _judge_review(number: int, finding: Finding) -> dict[str, Json]:
 
 
 def _stage_review(number: int, job: Job, verdict: Verdict) -> Iterator[dict[str, Json]]:
-    """The verdict of a stage that changes nothing; what it said is in the feedback that it sent back."""
+    """The verdict of a stage that changes nothing; its findings are in the feedback that it sent back."""
     if job.stage.edits and not job.stage.looks and job.stage.name != schema.REVIEW:
         return
     of = f" of {job.task.title or job.task.id}" if job.task.title or job.task.id else ""
@@ -98,7 +98,7 @@ def _review_json(who: str, verdict: str, what: str) -> dict[str, Json]:
     }
 
 
-# What shows that a run's work is done: one object that anybody can check again, made of the run's records.
+# The proof as one JSON object, from the records.
 
 
 HELD_OUT_NAME = "held-out check {}"
@@ -107,9 +107,9 @@ MAX_RECORD_CHARS = 1 << 20  # of a record: one that names every file of a large 
 
 @value
 class WorkspaceSubject:
-    """What the proof speaks of, as the workspace tells it: a commit, its tree, and where that is not what was checked.
+    """The subject of a proof: a commit, its tree, and the paths that differ from what was checked.
 
-    `kind` is commit, for one that is part of the user's history, tree, for one that only saves, or files.
+    `kind` is commit, for one in the user's history, tree, for one that only saves, or files.
     """
 
     kind: str
@@ -120,7 +120,7 @@ class WorkspaceSubject:
 
 @value
 class RecordedRun:
-    """All rows of a run in the ledger, the records behind them, and where those leave it."""
+    """The rows of a run in the ledger, their records, and the state after them."""
 
     rows: tuple[Row, ...]
     records: tuple[Record, ...]
@@ -128,14 +128,14 @@ class RecordedRun:
 
     @staticmethod
     def of(rows: tuple[Row, ...]) -> RecordedRun:
-        """The past that these rows tell; raises LedgerBroken."""
+        """Parse these rows; raises LedgerBroken."""
         records = tuple(parse_record(row[6], f"{row[3]} of run {row[0]}") for row in rows)
         return RecordedRun(rows, records, build_state(records))
 
 
 @value
 class ProofInputs:
-    """All that a proof is made of: a run's past, and what the repository and the machine say."""
+    """The inputs of a proof: the recorded run, and facts from repository and machine."""
 
     past: RecordedRun
     project: str
@@ -152,12 +152,12 @@ def shown_iteration(state: State) -> Iteration | None:
 
 
 def final_snapshot(state: State) -> Snapshot:
-    """The tree that the run came to, as it was last saved and judged."""
+    """The snapshot that was last saved and judged."""
     return state.history.latest.snapshot if state.history.iterations else state.run_start
 
 
 def build_proof(facts: ProofInputs, mask: Callable[[str], str] = str) -> dict[str, Json]:
-    """The proof of a run; of one that was not completed it tells what is known."""
+    """The proof of a run; of one that was not completed, what is known."""
     rows, records, state = facts.past.rows, facts.past.records, facts.past.state
     exhibits = {place: (rows[place][5], records[place]) for place in _evidence_places(records, state)}
     found, subject = fields_from_records(exhibits), facts.subject
@@ -195,7 +195,7 @@ _EMPTY_FIELDS: dict[str, Json] = {
 
 
 def _evidence_places(records: tuple[Record, ...], state: State) -> list[int]:
-    """The places of the records that the proof is read from."""
+    """The positions of the records that the proof is read from."""
     looked, past = shown_iteration(state), state.history.iterations
     numbers = {looked.number, past[-1].number} if looked else set()
     last: dict[type, int] = {type(record): place for place, record in enumerate(records)}
@@ -218,7 +218,7 @@ def _evidence_places(records: tuple[Record, ...], state: State) -> list[int]:
 
 
 def _withheld_places(rows: tuple[Row, ...], exhibits: Iterable[int], mask: Callable[[str], str]) -> list[int]:
-    """Records of the evidence that cannot be shown: they hold a secret that was not known then, or far too much."""
+    """Records that cannot be shown: they hold a secret that was not known then, or are too large."""
     import json
 
     def shown(data: str, kind: str) -> bool:
@@ -231,7 +231,7 @@ def _withheld_places(rows: tuple[Row, ...], exhibits: Iterable[int], mask: Calla
 def _chain_json(
     rows: tuple[Row, ...], exhibits: Iterable[int], unshown: list[int], mask: Callable[[str], str]
 ) -> dict[str, Json]:
-    """The chain, and of the evidence the text that its digests are of."""
+    """The chain of digests, and the text of the shown records."""
     chain: list[Json] = [[row[1], row[2], mask(row[3]), row[4], row[5], row[7]] for row in rows]
     return {
         "chain": chain, "evidence": {str(place): rows[place][6] for place in exhibits if place not in unshown},
@@ -240,7 +240,7 @@ def _chain_json(
 
 
 def redact_held_out(proof: dict[str, Json]) -> dict[str, Json]:
-    """The same as agents may read it: held-out checks are there, and what they ask is not."""
+    """The proof without the content of held-out checks, for places that agents can read."""
     import json
 
     known = get_objects(proof["checks"])
@@ -278,7 +278,7 @@ def _redact_check(check: dict[str, Json]) -> dict[str, Json]:
 
 
 def _reveals_held_out(data: Json, hidden: list[str]) -> bool:
-    """Whether a record says what a held-out check asks."""
+    """Whether a record reveals a held-out check."""
     if isinstance(data, str):
         return any(name in data for name in hidden)
     if isinstance(data, dict):
@@ -300,7 +300,7 @@ def _mask_json(data: Json, mask: Callable[[str], str]) -> Json:
     return {mask(name): _mask_json(item, mask) for name, item in data.items()} if isinstance(data, dict) else data
 
 
-# The proof of a run, from its record, the repository, and what this machine is.
+# The proof of a run in this repository.
 
 
 SETTINGS_FILE = ".ralph/settings.json"
@@ -310,9 +310,9 @@ OWN_PREFIXES = (".ralph/", ".ralph-active")  # no save holds them, and no check'
 
 
 def build_run_proof(project: Project, row: RunRow, ledger: SqliteLedger) -> dict[str, Json]:
-    """The proof of a run of this repository, looked at without touching anything; raises where the record is damaged.
+    """The proof of a run of this repository, which is only read; raises where the ledger is damaged.
 
-    Of a run that was not completed it tells what is known.
+    Of a run that was not completed, what is known.
     """
     began = ledger.records_of_kind(row.id, "RunBegan")
     kind = str(began[0].facts.get("workspace", "")) if began and isinstance(began[0], RunBegan) else ""
@@ -321,7 +321,7 @@ def build_run_proof(project: Project, row: RunRow, ledger: SqliteLedger) -> dict
 
 
 def build_proof_in_workspace(project: Project, run: str, ledger: SqliteLedger, workspace: Workspace) -> dict[str, Json]:
-    """The same with a workspace at hand."""
+    """The proof of a run with an open workspace."""
     broken = ledger.verify_chain(run)
     if broken:
         raise LedgerBroken(f"{broken}: nothing is proved by it")
@@ -340,18 +340,18 @@ def build_proof_in_workspace(project: Project, run: str, ledger: SqliteLedger, w
 
 
 def _first_line(prompt: str) -> str:
-    """What a task may be called that has no title: how its first prompt begins, the loop's own count aside."""
+    """A title for a task without one: the beginning of its first prompt, without the iteration line."""
     lines = (line.strip().lstrip("#").strip() for line in prompt.split("\n"))
     return next((line for line in lines if line and not ITERATION_LINE.fullmatch(line)), "")[:TITLE_CHARS]
 
 
 def _plain_subject(saved: Snapshot) -> WorkspaceSubject:
-    """Without git nobody else can have the tree; its digest tells whether they have the same."""
+    """Without git the tree has a digest only."""
     return WorkspaceSubject("files", None, saved.tree)
 
 
 def _git_subject(git: GitWorkspace, state: State) -> WorkspaceSubject:
-    """The SCM's commit, or HEAD where it holds what was checked, or else the commit that saves the tree."""
+    """The SCM's commit, or HEAD where it has the checked tree, or else the commit that saves the tree."""
     saved, made = final_snapshot(state), state.committed.commit
     if made and not state.uncommitted and (differs := differing_paths(git, made, saved)) is not None:
         return WorkspaceSubject("commit", made, _tree_of_commit(git, made), differs)
@@ -368,9 +368,9 @@ def _tree_of_commit(git: GitWorkspace, commit: str) -> str | None:
 
 
 def differing_paths(git: GitWorkspace, commit: str, saved: Snapshot) -> tuple[str, ...] | None:
-    """The paths in which a commit is not what was saved; of what was too large to be saved nobody knows.
+    """The paths in which a commit differs from a snapshot; files that were too large to be saved are unknown.
 
-    None where one of them is not there, or cannot be read: then they may differ in anything.
+    None where one of them is missing or cannot be read.
     """
     try:
         paths = git.uncommitted_paths(replace(saved, head=commit))
@@ -380,7 +380,7 @@ def differing_paths(git: GitWorkspace, commit: str, saved: Snapshot) -> tuple[st
 
 
 def _settings_digest(workspace: Workspace, subject: WorkspaceSubject, saved: Snapshot) -> str | None:
-    """The digest of the settings file of the commit; a saved tree holds none, so of the one that it stood on."""
+    """The digest of the settings file of the commit; for a saved tree, which has none, of the commit below it."""
     import hashlib
 
     commit = saved.head if subject.kind == "tree" else subject.commit
@@ -389,7 +389,7 @@ def _settings_digest(workspace: Workspace, subject: WorkspaceSubject, saved: Sna
 
 
 def _machine_versions(workspace: Workspace) -> dict[str, str]:
-    """What this machine has, where the record does not tell what the run's had."""
+    """Versions on this machine, for what the records do not tell."""
     system = os.uname()
     told = {
         "python": ".".join(map(str, sys.version_info[:3])),

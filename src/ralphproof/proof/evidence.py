@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Shown = Mapping[int, tuple[float, Record]]  # by their place in the chain: when, and what
 
 
-# Who could have made a proof say what is not so: plain sentences from what held the agent and how checks were run.
+# Ways to tamper with a proof, from the sandbox and how checks were run.
 
 
 MAX_NAMED = 10
@@ -57,7 +57,7 @@ NO_CHECKS = "No check looked at the work: nothing but the agent's own word could
 
 
 def tampering_risks(sandboxes: Sequence[Json], checks: Sequence[Mapping[str, Json]], protects: bool) -> Iterator[str]:
-    """Each way that is open, in a sentence; and what was closed."""
+    """Each open way, in a sentence; and what was closed."""
     for sandbox in sandboxes:
         yield _sandbox_sentence(sandbox) if isinstance(sandbox, dict) else NO_SANDBOX
     commands = [check for check in checks if not check["judged"]]
@@ -98,7 +98,7 @@ def _join_names(data: Json) -> str:
     return ", ".join(found[:MAX_NAMED]) + more
 
 
-# What single records of a run say for themselves: all of a proof that can be read from its evidence alone.
+# Fields of a proof that its evidence alone decides.
 
 
 MAX_LOG_CHARS = 3980  # of a check's output, the mark of what is cut aside
@@ -109,7 +109,7 @@ TreeRecord = Saved | ChildWorkJoined | UserChangesSaved
 
 
 def fields_from_records(shown: Shown) -> dict[str, Json]:
-    """The fields of a proof that these records decide, in their places. What no record tells of is left out."""
+    """The fields of a proof that these records decide. Fields without a record are left out."""
     records = [record for _, record in sorted((place, record) for place, (_, record) in shown.items())]
     began = next((record for record in records if isinstance(record, RunBegan)), None)
     found: dict[str, Json] = {}
@@ -145,7 +145,7 @@ def _fields_of_start(began: RunBegan, records: list[Record]) -> dict[str, Json]:
 
 
 def list_sandboxes(began: RunBegan, records: Iterable[Record]) -> list[Json]:
-    """What held the run, each time that a process took it up, the weakest first."""
+    """The sandboxes of a run, one for each process that ran it, the weakest first."""
     told = [began.facts.get("sandbox"), *(record.sandbox for record in records if isinstance(record, Resumed))]
     held = [one for one in told if isinstance(one, dict)] or [{"name": "unknown", "strength": "none"}]
     different = [one for place, one in enumerate(held) if one not in held[:place]]
@@ -157,7 +157,7 @@ def _rank(strength: Json) -> int:
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Json]:
-    """How the run ended, without the agent's words."""
+    """The outcome, without the agent's words."""
     done = isinstance(outcome, Completed)
     told: dict[str, Json] = {
         "status": outcome.status,
@@ -175,7 +175,7 @@ def outcome_json(outcome: Outcome) -> dict[str, Json]:
 
 
 def _fields_of_work(records: list[Record], began: RunBegan | None) -> dict[str, Json]:
-    """What was looked at, and what the checks found in it."""
+    """The subject, and the results of the checks."""
     asked = [record for record in records if isinstance(record, CheckEnded)]
     baseline = CheckReport(tuple(one.finding for one in asked if not one.iteration))
     last = max((record.iteration for record in records if isinstance(record, Judged)), default=0)
@@ -202,7 +202,7 @@ def _fields_of_work(records: list[Record], began: RunBegan | None) -> dict[str, 
 
 
 def _latest_findings(asked: list[CheckEnded], number: int) -> tuple[Finding, ...]:
-    """What the last look at an iteration's work found: those before it saw another tree."""
+    """The findings of the last round of checks: earlier rounds saw another tree."""
     of_it = [one for one in asked if one.iteration == number and number]
     last = max(((one.turn, one.round) for one in of_it), default=None)
     return tuple(one.finding for one in of_it if (one.turn, one.round) == last)
@@ -231,7 +231,7 @@ def _altered(records: list[Record], number: int) -> tuple[AlteredCheckInput, ...
 
 
 def _commit(records: list[Record], final: TreeRecord) -> str | None:
-    """What the SCM made of the work behind this save."""
+    """The SCM's commit after this save."""
     after = records[records.index(final) :]
     made = [record.committed.commit for record in after if isinstance(record, ScmEnded)]
     return made[-1] if made else None
@@ -245,7 +245,7 @@ def _subject(began: Snapshot, seen: Snapshot, final: Snapshot, commit: str | Non
 
 
 def check_json(finding: Finding, baseline: CheckReport) -> dict[str, Json]:
-    """One answer, and what was asked: so that anybody can ask the same again."""
+    """A check with its result and everything that is needed to run it again."""
     rule, before = finding.rule, baseline_finding(finding, baseline)
     shell = finding.rule is not None or finding.code is not None  # a function has a name alone
     command = finding.command if finding.command and shell and not finding.judged else None
@@ -288,14 +288,14 @@ def _tests(finding: Finding) -> Json:
 
 
 def baseline_finding(finding: Finding, baseline: CheckReport) -> Finding | None:
-    """What the same check said before the run; for one in a clean checkout, the same command."""
+    """The baseline result of a check; for one in a clean checkout, of the same command."""
     clean = finding.rule is not None and finding.rule.clean
     same = (one for one in baseline.findings if clean and finding.command and one.command == finding.command)
     return baseline.find(finding.check) or next(same, None)
 
 
 def altered_json(one: AlteredCheckInput) -> Json:
-    """Something that decides over the checks, and changed."""
+    """A changed file that decides over the checks."""
     return {
         "path": clip_sentence(one.path),
         "what": clip_sentence(one.what),
@@ -305,12 +305,12 @@ def altered_json(one: AlteredCheckInput) -> Json:
 
 
 def clip_names(found: Iterable[str]) -> list[Json]:
-    """As many names as anybody reads."""
+    """Names, limited in number and length."""
     return [truncate(name, MAX_NAME_CHARS, "head") for name, _ in zip(found, range(MAX_NAMES), strict=False)]
 
 
 def clip_sentence(text: str) -> str:
-    """As much of a sentence as anybody reads."""
+    """A sentence, limited in length."""
     return truncate(text, MAX_SENTENCE_CHARS, "head")
 
 

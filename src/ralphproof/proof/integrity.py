@@ -30,9 +30,9 @@ FIELDS_OF_ALL_RECORDS = ("tampering", "integrity")  # are read from all records 
 
 
 def find_proof_faults(proof: dict[str, Json]) -> tuple[str, ...]:
-    """Why this is no proof that a run made, in sentences: its form, its digests, or fields that its evidence denies.
+    """Why this is no intact proof, in sentences: its form, its digests, or fields that its evidence contradicts.
 
-    Nothing here says that the work is good: only that nobody changed a part of the proof, and not the rest of it.
+    An intact proof does not say that the work is good: only that no part of it was changed alone.
     """
     wrong = validate_shape(proof)
     if wrong:
@@ -43,7 +43,7 @@ def find_proof_faults(proof: dict[str, Json]) -> tuple[str, ...]:
 
 
 def _chain_faults(proof: dict[str, Json]) -> Iterator[str]:
-    """Where the evidence is not what the chain of records is made of."""
+    """Evidence that does not match the chain of digests."""
     records = get_object(proof, "records")
     chain: Any = records["chain"]
     if records["count"] != len(chain) or records["last"] != (chain[-1][5] if chain else ""):
@@ -58,7 +58,7 @@ def _chain_faults(proof: dict[str, Json]) -> Iterator[str]:
 
 
 def _denied_fields(proof: dict[str, Json]) -> Iterator[str]:
-    """Fields that say something else than the evidence."""
+    """Fields that contradict the evidence."""
     records = get_object(proof, "records")
     chain: Any = records["chain"]
     try:
@@ -77,7 +77,7 @@ def _denied_fields(proof: dict[str, Json]) -> Iterator[str]:
 
 
 def _missing_records(proof: dict[str, Json], exhibits: Exhibits) -> list[str]:
-    """The records that must be shown, and are not: the ends of the run, and all checks of the last look."""
+    """Required records that are not shown: start and end of the run, and all checks of the last round."""
     records = get_object(proof, "records")
     chain: Any = records["chain"]
     kinds = {row[3]: place for place, row in enumerate(chain)}  # of each the last one
@@ -91,7 +91,7 @@ def _missing_records(proof: dict[str, Json], exhibits: Exhibits) -> list[str]:
 
 
 def _contradicted_fields(proof: dict[str, Json], found: dict[str, Json], partly: bool) -> Iterator[str]:
-    """Where a part of the evidence is withheld, what is read from all of it cannot be compared."""
+    """Contradicted fields. With withheld evidence, fields that need all of it cannot be compared."""
     for name, said in found.items():
         given = proof[name]
         if partly and name in FIELDS_OF_ALL_RECORDS:
@@ -103,21 +103,21 @@ def _contradicted_fields(proof: dict[str, Json], found: dict[str, Json], partly:
 
 
 def _equal_json(given: Json, said: Json) -> bool:
-    """Whether both are written alike: in JSON, true is not 1."""
+    """Whether both have the same JSON text: true is not 1."""
     import json
 
     return json.dumps(given, sort_keys=True) == json.dumps(said, sort_keys=True)
 
 
 def _includes(given: Json, said: Json) -> bool:
-    """Whether an object says what the evidence does, which need not tell all of it."""
+    """Whether an object has all fields of the evidence, which need not have all of its."""
     if isinstance(given, dict) and isinstance(said, dict):
         return all(name in given and _equal_json(given[name], item) for name, item in said.items())
     return _equal_json(given, said)
 
 
 def _check_faults(given: list[dict[str, Json]], said: list[dict[str, Json]]) -> Iterator[str]:
-    """A check of which no record is shown must be one that is withheld."""
+    """A check without a shown record must be a withheld one."""
     known = {str(check["name"]): check for check in said}
     for check in given:
         name = str(check["name"])
@@ -130,12 +130,12 @@ def _check_faults(given: list[dict[str, Json]], said: list[dict[str, Json]]) -> 
 
 
 def _without_baseline(check: dict[str, Json]) -> Json:
-    """A check without what was said before the run: the record of that may be withheld."""
+    """A check without its baseline, whose record may be withheld."""
     return {name: item for name, item in check.items() if name not in ("before", "oldFailures", "newFailures")}
 
 
 def _subject_faults(proof: dict[str, Json], exhibits: Exhibits) -> Iterator[str]:
-    """A commit that no record names was not what the run came to."""
+    """The subject's commit must be named by a record."""
     subject, known, first = get_object(proof, "subject"), set[str | None](), set[str | None]()
     for _, record in exhibits.values():
         match record:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Object = dict[str, Json]
 
 
-# What a proof says, in sentences.
+# Sentences.
 
 
 MAX_NAMED = 20  # of tests, in a sentence
@@ -28,7 +28,7 @@ COLUMNS = ("check", "command", "where", "result", "exit", "seconds", "tests", "b
 
 
 def verdict_sentence(proof: Object, ink: TextMarkup) -> str:
-    """What was proved, by what, on which commit, and what was not: one sentence or two."""
+    """What was proved, by which checks, on which commit, and what was not."""
     outcome, checks = get_object(proof, "outcome"), get_objects(proof["checks"])
     what = _subject_name(get_object(proof, "subject"), ink)
     if outcome["status"] != "COMPLETED":
@@ -49,7 +49,7 @@ def verdict_sentence(proof: Object, ink: TextMarkup) -> str:
 
 
 def _caveats(proof: Object, checks: Sequence[Object]) -> str:
-    """What the checks' yes does not cover."""
+    """What passing checks do not cover."""
     subject, less = get_object(proof, "subject"), list[str]()
     if differing := len(_list(subject["differs"])):
         less.append(f"it differs from what they saw in {_count(differing, 'path')}")
@@ -134,7 +134,7 @@ def check_lines(checks: Sequence[Object], ink: TextMarkup) -> Iterator[str]:
 
 
 def check_details(checks: Sequence[Object], ink: TextMarkup) -> Iterator[str]:
-    """What a table has no room for: why one failed, which tests, by which other rule one passes."""
+    """Details beside the table: reasons of failures, failing tests, special pass rules."""
     for one in checks:
         name = ink.code(str(one["name"]))
         if not one["passed"] and one["why"] != "exit":
@@ -154,14 +154,14 @@ def _rule_text(one: Object, ink: TextMarkup) -> str:
 
 
 def review_lines(reviews: Sequence[Object], ink: TextMarkup) -> Iterator[str]:
-    """Who looked at the work, and what they said."""
+    """The reviews, a line each."""
     for one in reviews:
         what = to_single_line(str(one["what"]))
         yield f"{ink.text(str(one['who']))}: {ink.text(str(one['verdict']))}" + (f". {ink.text(what)}" if what else "")
 
 
 def subject_lines(proof: Object, ink: TextMarkup) -> Iterator[str]:
-    """The commit, and how it stands to what was checked."""
+    """The commit, and how it relates to what was checked."""
     subject, asked = get_object(proof, "subject"), bool(proof["checks"])
     seen = "the tree that the checks saw" if asked else "the tree as the agent left it, which no check saw"
     yield f"project {ink.text(str(proof['project']))}, {_subject_name(subject, ink)}"
@@ -178,7 +178,7 @@ def subject_lines(proof: Object, ink: TextMarkup) -> Iterator[str]:
 
 
 def integrity_lines(integrity: Object, ink: TextMarkup) -> Iterator[str]:
-    """What became of that which decides over the checks."""
+    """Changes to files that decide over the checks."""
     yield "tests were protected" if integrity["protectTests"] else "tests were not protected"
     if may := _list(integrity["mayChange"]):
         yield f"the user let the task change: {_join_names(may, ink)}"
@@ -191,7 +191,7 @@ def integrity_lines(integrity: Object, ink: TextMarkup) -> Iterator[str]:
 
 
 def version_lines(proof: Object, ink: TextMarkup) -> Iterator[str]:
-    """With what it was made."""
+    """Versions, settings and cost."""
     outcome, settings = get_object(proof, "outcome"), get_object(proof, "settings")
     cost, turns = outcome["costUSD"], int(_number(outcome["iterations"]))
     price = "an unknown price" if cost is None else format_usd(round(_number(cost) * 1_000_000))
@@ -208,7 +208,7 @@ def version_lines(proof: Object, ink: TextMarkup) -> Iterator[str]:
 
 
 def why_uncheckable(proof: Object) -> str:
-    """Why nobody can have the checks asked again, whatever clone they are in; empty where somebody can."""
+    """Why the checks cannot be run again in any clone; empty where they can."""
     outcome = get_object(proof, "outcome")
     if outcome["status"] != "COMPLETED":
         return f"the run was not completed: it ended {outcome['status']} {outcome.get('reason', '')}".rstrip()
@@ -223,7 +223,7 @@ def why_uncheckable(proof: Object) -> str:
 
 
 def verification_steps(proof: Object, ink: TextMarkup) -> Iterator[str]:
-    """What a reader can do who believes nothing of this."""
+    """How a reader can check the proof."""
     records = get_object(proof, "records")
     if why := why_uncheckable(proof):
         yield f"{ink.code('ralph verify')} cannot: {ink.text(why)}"
@@ -265,7 +265,7 @@ def _list(data: Json) -> list[Json]:
     return data if isinstance(data, list) else []
 
 
-# A proof as a page: for a reader with two minutes, and at its end, for programs, the whole of it.
+# The page: text for people, and the whole proof as JSON at its end.
 
 
 MAX_PAGE_CHARS = 64 << 20
@@ -287,7 +287,7 @@ def render_page(proof: dict[str, Json]) -> str:
 
 
 def page_lines(proof: dict[str, Json]) -> Iterator[str]:
-    """What people read of it, for a terminal."""
+    """The text for people, for a terminal."""
     ink = PlainMarkup()
     yield _title(proof, ink)
     yield verdict_sentence(proof, ink)
@@ -318,7 +318,7 @@ def parse_proof(text: str) -> dict[str, Json]:
 
 
 def _json_block(text: str) -> str:
-    """The JSON at the end of a page: no page has the sign of a fence inside it."""
+    """The JSON at the end of a page; no fence occurs inside it."""
     at = text.rfind(OPEN)
     if at < 0 or not text.endswith(CLOSE):
         raise Refused("it is no proof: no data stand at its end")
@@ -337,7 +337,7 @@ def _refuse_constant(name: str) -> Json:
 
 
 def _embed_json(proof: dict[str, Json]) -> str:
-    """The JSON, with nothing in it that could close its fence or be taken for a tag."""
+    """The JSON, escaped so that it cannot close its fence or form a tag."""
     import json
 
     text = json.dumps(proof, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
-# Writes the proof of a run down when the run is completed.
+# Writing the proof at the end of a run.
 
 
 class ProofWriter:
-    """Looks on until the run has ended: its record is durable then, and `write` can read all of it."""
+    """An observer that calls `write` when the run is completed: its records are durable then."""
 
     def __init__(self, write: Callable[[], None]) -> None:
         self._write = write
@@ -38,19 +38,16 @@ class ProofWriter:
             self._write()
 
     def on_events(self, events: list[Event]) -> None:
-        """What agents say proves nothing."""
+        """Not used."""
 
     def tick(self) -> None:
-        """Nothing is proved before the end."""
-
-
-# The folder `proof/` of a completed run.
+        """Not used."""
 
 
 def make_proof_writer(
     project: Project, run: str, ledger: SqliteLedger | MemoryLedger, workspace: Workspace, folder: RunFolder
 ) -> ProofWriter:
-    """Writes the folder when the run is completed. A record in memory is gone with the run, and proves nothing."""
+    """An observer that writes the folder `proof/`. A ledger in memory proves nothing."""
 
     def write() -> None:
         if not isinstance(ledger, MemoryLedger):
@@ -59,14 +56,12 @@ def make_proof_writer(
     return ProofWriter(write)
 
 
-# What people find of a run that ended: `outcome.json`, `proof/`, its line of figures and the report of its day.
-#
-# All are copies of what the ledger has. A harness that dies right after its run's end is on record writes none of them:
-# then whoever next opens the project does.
+# `outcome.json`, `proof/`, metrics and the daily report are copies of what the ledger has. A harness that dies right
+# after the end of its run writes none of them: whoever opens the project next does.
 
 
 def publish_unfinished(project: Project, runs: Iterable[str]) -> None:
-    """Publish what dead processes left of these runs. What cannot be written now is tried again the next time."""
+    """Publish ended runs whose harness died. What cannot be written is tried again the next time."""
     for run in runs:
         publishing = PublicationLock(project.store, run)
         if not publishing.take_over():
@@ -107,7 +102,7 @@ def _publish_proof(project: Project, row: RunRow, ledger: SqliteLedger, folder: 
 
 
 def write_proof(project: Project, run: str, ledger: SqliteLedger, workspace: Workspace, folder: RunFolder) -> None:
-    """The proof as a page, and as JSON alone. Agents can read it, so what held-out checks ask is not in it."""
+    """Write the proof as a page and as JSON, without the content of held-out checks: agents can read it."""
     import json
 
     from ralphproof.proof.builder import build_proof_in_workspace, redact_held_out
@@ -119,7 +114,7 @@ def write_proof(project: Project, run: str, ledger: SqliteLedger, workspace: Wor
 
 
 def publish_metrics(ledger: SqliteLedger, project: Project, row: RunRow, ended: RunEnded, once: bool = False) -> None:
-    """Publish the figures unless the settings forbid it. With `once`, a line that is there already is not added."""
+    """Publish the metrics unless the settings forbid it. With `once`, an existing line is not added again."""
     from ralphproof.reports.metrics import MetricsFolder, MetricsObserver
     from ralphproof.settings.loader import load_settings
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Object = dict[str, Json]
 
 
-# The places where pull requests are made, by the programs that the user has for them: gh and glab.
+# Forges, by their programs gh and glab.
 
 
 TIMEOUT_S = 600.0
@@ -38,12 +38,12 @@ MAX_OUTPUT_CHARS = 500
 GITHUB, GITLAB = "GitHub", "GitLab"
 PROGRAMS = {GITHUB: "gh", GITLAB: "glab"}
 BRANCH_ARGUMENT, OPEN_STATES = "BRANCH", ("open", "opened")
-# How each is asked for the request of a branch, and where in its answer the address is.
+# How each is asked for the request of a branch, and the field with its address.
 VIEW_COMMANDS = {
     GITHUB: (("pr", "view", BRANCH_ARGUMENT, "--json", "url,state"), "url"),
     GITLAB: (("mr", "view", BRANCH_ARGUMENT, "--output", "json"), "web_url"),
 }
-# Where git looks for the repository; a hook that starts us has them set for another one.
+# Variables that point git at a repository; a hook that starts us has them set for another one.
 GIT_VARIABLES = (
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -57,7 +57,7 @@ URL = re.compile(r"https?://[^\s\"'<>]+")
 
 @value
 class Forge:
-    """Who takes a pull request: the place, and the program that hands it in."""
+    """A forge, and the program that creates pull requests there."""
 
     kind: str
     program: str
@@ -65,7 +65,7 @@ class Forge:
 
 @value
 class ForgeReply:
-    """What a program said, and with which code it ended."""
+    """The output and exit code of a program."""
 
     code: int
     out: str
@@ -79,7 +79,7 @@ class ForgeReply:
 
 
 def find_forge(git: UserGit, remote: str, environ: Mapping[str, str]) -> Forge | None:
-    """The desk for a remote; None where its host has none that we know, or the program is missing."""
+    """The forge of a remote; None where its host is unknown, or the program is missing."""
     written = [git.run_line("config", f"remote.{remote}.{key}") for key in ("pushurl", "url")]
     hosts = {host_of_url(url) for url in (*written, git.run_line("remote", "get-url", "--push", remote))} - {""}
     kind = next((kind for host in sorted(hosts) if (kind := forge_kind(host, environ))), "")
@@ -94,7 +94,7 @@ def host_of_url(url: str) -> str:
 
 
 def forge_kind(host: str, environ: Mapping[str, str]) -> str:
-    """Which kind of place a host is, by its name or by what the user says of it; empty where nobody knows."""
+    """The kind of forge of a host, by its name or the user's variables; empty where it is unknown."""
     named = {environ.get("GH_HOST", "").lower(): GITHUB, host_of_variable(environ.get("GITLAB_HOST", "")): GITLAB}
     if host and host in named:
         return named[host]
@@ -109,9 +109,9 @@ def host_of_variable(text: str) -> str:
 
 
 def push_branch(git: UserGit, remote: str, branch: str, commit: str, environ: Mapping[str, str]) -> tuple[bool, str]:
-    """Push exactly this branch, with the user's hooks and credentials and without force, unless it is there.
+    """Push exactly this branch, with the user's hooks and credentials and without force, unless the remote has it.
 
-    Whether anything was pushed, and what went wrong.
+    Returns whether anything was pushed, and the error.
     """
     ref = f"refs/heads/{branch}"
     listed = run_forge_program((git.git, "ls-remote", remote, ref), git.root, environ)
@@ -156,7 +156,7 @@ def url_in_output(answer: ForgeReply) -> str:
 
 
 def run_forge_program(argv: Sequence[str], root: str, environ: Mapping[str, str]) -> ForgeReply:
-    """Run a program of the user's in the project to its end. It may ask at the terminal, never on standard input."""
+    """Run a program in the project. It may ask at the terminal, never on standard input."""
     import subprocess
 
     env = {name: text for name, text in environ.items() if name not in GIT_VARIABLES}
@@ -172,7 +172,7 @@ def run_forge_program(argv: Sequence[str], root: str, environ: Mapping[str, str]
     return ForgeReply(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
 
 
-# Which commits a pull request is made of, and where they are to go.
+# Branch and target.
 
 
 DEFAULT_BASES = ("main", "master")
@@ -181,7 +181,7 @@ MAX_NAMED = 5
 
 @value
 class PullRequestTarget:
-    """Where commits go: a remote (empty where there is none), the branch that they are for, and what it names here."""
+    """The target of a pull request: a remote (empty where there is none), the base branch, and its commit here."""
 
     remote: str
     base: str
@@ -190,8 +190,11 @@ class PullRequestTarget:
 
 @value
 class PullRequestBranch:
-    """A branch to be pulled. `commit` is empty where it is still to be made of the landing; `there` says that the
-    branch names it already. `theirs` is what the user had not committed when the run began, and is part of it."""
+    """The branch of a pull request. `commit` is empty where it must be created from `landing`.
+
+    `there` says that the branch exists with this commit. `theirs` are paths that the user had not committed when the
+    run began, and that are part of it.
+    """
 
     branch: str
     commit: str
@@ -203,7 +206,7 @@ class PullRequestBranch:
 
 
 def find_target(git: UserGit, wanted: str) -> PullRequestTarget:
-    """The remote of the branch we are on, and the base that was said, else the one that the remote itself has."""
+    """The remote of the current branch, and the wanted base, else the remote's default branch."""
     here = git.run_line("symbolic-ref", "-q", "--short", "HEAD")
     remotes = git.run_line("remote").splitlines()
     chosen = (git.run_line("config", f"branch.{here}.remote") if here else "", "origin", *remotes[: len(remotes) == 1])
@@ -230,7 +233,7 @@ def _default_base(git: UserGit, remote: str, here: str) -> str:
 def find_pull_request_branch(
     landable: CommitBuilder, run: str, snapshot: Snapshot, records: Sequence[Record], way: PullRequestTarget
 ) -> PullRequestBranch:
-    """The branch of this work; raises Refused where there is nothing to pull, or something that must not leave here."""
+    """The branch for this work; raises Refused where nothing is to be pulled, or commits hold secrets."""
     commits = [one.committed.commit for one in records if isinstance(one, ScmEnded) and one.committed.commit]
     commit = landable.user_git.resolve_commit(commits[-1]) if commits else ""
     landing = None if commit else landable.plan(snapshot, secret_reason)
@@ -257,7 +260,7 @@ def _branch_of_commit(landable: CommitBuilder, commit: str, run: str, way: PullR
 
 
 def _branch_at(git: UserGit, commit: str, base: str) -> str:
-    """The branch whose last commit this is, the checked-out one before others; never the base."""
+    """A branch at this commit, the checked-out one first; never the base."""
     here = git.run_line("symbolic-ref", "-q", "--short", "HEAD")
     asked = ("for-each-ref", "--format=%(refname:lstrip=2)", f"--points-at={commit}", "refs/heads")
     names = [name for name in git.run_line(*asked).splitlines() if name != base]
@@ -284,7 +287,7 @@ def _branch_of_landing(
 
 
 def _refuse_secrets(landable: CommitBuilder, tip: str, records: Sequence[Record], way: PullRequestTarget) -> None:
-    """Commits that exist are pushed as they are; one with a secret in it is not, though a later one removes it."""
+    """Refuse to push existing commits with a secret, even if a later commit removes it."""
     if not tip:
         return
     began = next((one.snapshot.head for one in records if isinstance(one, RunBegan)), None)
@@ -296,7 +299,7 @@ def _refuse_secrets(landable: CommitBuilder, tip: str, records: Sequence[Record]
 
 
 def create_pull_request_branch(git: UserGit, offer: PullRequestBranch, message: str) -> str:
-    """Make what is still to be made, so that the branch names its commit; the commit."""
+    """Create commit and branch where they are missing; the commit."""
     if offer.there:
         return offer.commit
     if offer.commit:
@@ -307,7 +310,7 @@ def create_pull_request_branch(git: UserGit, offer: PullRequestBranch, message: 
     return create_branch(git, offer.landing, message, offer.branch, force=False)
 
 
-# Title and body of a pull request, from the proof of a run: nothing in it that an agent wrote becomes live.
+# Title and body. Nothing in them that an agent wrote has an effect on the forge.
 
 
 TITLE_CHARS = 72
@@ -344,11 +347,11 @@ def _clipped(line: str) -> str:
 
 @value
 class PullRequestFacts:
-    """What a pull request is about: the commit (empty where it is still to be made), and what its tree is.
+    """The content of a pull request: the commit (empty where it is not created yet), and its tree.
 
-    `tree` may differ from the one that the checks saw, in what was `left_out` or is stored otherwise than it lies on
-    disk. `changes` are letters and paths. `differs` names the paths in which it does, but for what is our own: None
-    where nobody knows.
+    `tree` may differ from the checked one, in files that were `left_out` or are stored differently than on disk.
+    `changes` are letters and paths. `differs` names the paths that differ, without our own; None where they are
+    unknown.
     """
 
     branch: str
@@ -361,7 +364,7 @@ class PullRequestFacts:
 
 
 def pull_request_title(proof: Object, given: str) -> str:
-    """The title: what was said, else the task's; one line."""
+    """The given title, else the task's; one line."""
     line = (
         to_single_line(given)
         or to_single_line(str(get_object(proof, "task")["title"]))
@@ -371,7 +374,7 @@ def pull_request_title(proof: Object, given: str) -> str:
 
 
 def pull_request_body(proof: Object, pulled: PullRequestFacts) -> str:
-    """The body, without what held-out checks ask. What does not fit is left out by sections, and that is said."""
+    """The body, without the content of held-out checks. Sections that do not fit are replaced by a note."""
     ink, body = ForgeMarkdown(), ""
     # The digest stays that of the whole proof: this is the one that its author exports.
     open_part: Object = {**redact_held_out(proof), "digest": proof["digest"]}
@@ -457,5 +460,5 @@ def _how_to_verify(proof: Object, pulled: PullRequestFacts, ink: ForgeMarkdown) 
 
 
 def _differing(pulled: PullRequestFacts) -> list[str]:
-    """The paths in which a branch is not what was checked, as far as known."""
+    """The known paths in which a branch differs from what was checked."""
     return sorted({*(pulled.differs or ()), *(path for path, _ in pulled.left_out)})

@@ -44,32 +44,33 @@ SETUP_TIMEOUT_S = 3600.0
 
 
 class StopRequests(Protocol):
-    """Tells whether somebody wants all of it to end. A byte on `wake_fd`, where there is one, says: ask now."""
+    """Requests to stop. A byte on `wake_fd`, where there is one, means: ask now."""
 
     @property
     def wake_fd(self) -> int | None: ...
 
     def stop_reason(self) -> str:
-        """Why it should end; empty where nobody wants that."""
+        """Why it should stop; empty without a request."""
 
     def stop_level(self) -> int:
         """As `Watch.tick`."""
 
 
 class DisposableCheckout:
-    """A folder for its owner alone. When it is left, however, nothing of it is there and nothing runs in it.
+    """A temporary folder for checkouts. On exit everything in it is removed, and nothing runs in it.
 
-    A signal ends what runs and raises KeyboardInterrupt. In a process with other work, or another thread than the
-    first one, `wishes` tell that instead. `commit` may be changed between two questions.
+    A signal ends what runs and raises KeyboardInterrupt; in a process with other work, or another thread than the main
+    one, stop requests are asked instead. `commit` may be changed between two checks.
     """
 
     def __init__(
         self, root: str, commit: str, environ: Mapping[str, str], secrets: tuple[str, ...] = (),
         kind: str | None = None, wishes: StopRequests | None = None, within: str | None = None, keeps: bool = False,
     ) -> None:  # fmt: skip
-        """`kind` is that of the sandbox that commands run in; None is none. The folder is made `within` another one.
+        """`kind` is the kind of sandbox; None is none. The folder is created `within` another one.
 
-        One that `keeps` prepares what follows from the same manifests once, and lays copies of that into others.
+        With `keeps`, what setup commands install is cached by the manifests it follows from, and copied into later
+        checkouts.
         """
         self.commit = commit
         self._root, self._environ, self._secrets, self._kind = root, environ, secrets, kind
@@ -99,7 +100,7 @@ class DisposableCheckout:
             remove_temp_folder(self._folder)
 
     def ask(self, check: AttestedCheck, setup: tuple[str, ...], told: Callable[[str], None]) -> Finding:
-        """What the check answers in a fresh checkout that was prepared so. A preparation that fails is the answer."""
+        """Run a check in a fresh checkout after the setup commands. A setup command that fails is the result."""
         tree = self._fresh()
         if (failed := self._prepare(tree, setup, told)) is not None:
             return failed
@@ -113,7 +114,7 @@ class DisposableCheckout:
         return self._run(question, tree)
 
     def _prepare(self, tree: str, setup: tuple[str, ...], told: Callable[[str], None]) -> Finding | None:
-        """What failed; nothing where the checkout is ready."""
+        """The failed setup command; None where the checkout is ready."""
         if not setup:
             return None
         kept = DependencyCache(self._folder, setup, self._environ)
@@ -138,7 +139,7 @@ class DisposableCheckout:
         return self._asked
 
     def _fresh(self) -> str:
-        """A new checkout at the same path: what an earlier one left would carry a pass, or spoil one."""
+        """A new checkout at the same path: files of an earlier one could change the result."""
         tree = os.path.join(self._folder, "tree")
         remove_temp_folder(tree)
         self._heed()
@@ -166,7 +167,7 @@ class DisposableCheckout:
         return wrap_in_sandbox(self._keeper, choose_backend(self._kind, self._environ, tree), terrain)
 
     def _stand_in(self, _: Command) -> tuple[tuple[str, ...], Mapping[str, str]]:
-        """What is started if we die while a command runs: nobody wants its answer any more."""
+        """The program that cleans up if we die while a command runs."""
         told = self._folder, str(self._keeper.pid)
         return interpreter.module_command("ralphproof.proof.rerun", *told), self._environ
 
@@ -175,13 +176,13 @@ class DisposableCheckout:
             raise KeyboardInterrupt
 
     def output(self, chunk: bytes) -> None:
-        """It is in the log."""
+        """Not used: the log has it."""
 
     def events(self, events: list[object]) -> None:
-        """No model is asked."""
+        """Not used: no agent runs."""
 
     def tick(self) -> int:
-        """What somebody at the terminal wants."""
+        """Pass a stop request on."""
         return max(CONTINUE, self._present.stop_level())
 
 
@@ -192,9 +193,9 @@ def _listen_for_signals() -> RunClock:
 
 
 def end_abandoned(folder: str, keeper: int) -> None:
-    """End what a keeper runs for a client that died, remove the folder, and end the keeper. It must be our parent.
+    """End what a keeper runs for a dead client, remove the folder, and end the keeper, which must be our parent.
 
-    It is stopped first: it would end us with its command, and while it is there every orphan is below it.
+    The keeper is stopped first: it would end us with its command, and while it exists every orphan is below it.
     """
     if os.getppid() != keeper:  # it is gone, and whoever has us now, init say, is nobody to end
         return
@@ -213,5 +214,5 @@ def end_abandoned(folder: str, keeper: int) -> None:
 
 
 def main() -> None:
-    """The stand-in's program: `FOLDER KEEPER`."""
+    """The clean-up program; arguments: `FOLDER KEEPER`."""
     end_abandoned(sys.argv[1], int(sys.argv[2]))

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from ralphproof.store.runs import RunRow
 
 
-# Which commands a file may have run: those of the commit's own settings. All others need somebody's yes.
+# Commands that a proof from a file may run: those of its commit's settings. Others need consent.
 
 
 SETTINGS, STORIES = ".ralph/settings.json", "ralph/tasks.json"
 WITHHELD = "its command is withheld, and not in that commit's settings; ralph proof export has it, where the run was"
-# What a guardrail's settings hold where nobody says more.
+# Default settings of a guardrail.
 _GUARDRAIL_DEFAULTS: dict[str, object] = {
     "command": None, "failAction": "APPEND", "hint": "", "name": "", "timeoutSeconds": 600.0, "retries": 0,
     "method": "external", "config": {},
@@ -43,7 +43,8 @@ _GUARDRAIL_DEFAULTS: dict[str, object] = {
 
 @value
 class AllowedCommands:
-    """What a commit's settings let a proof run. `settings` is the digest of its settings file, None where it has none.
+    """Commands that the settings of a commit name. `settings` is the digest of its settings file, None where it has
+    none.
 
     A rule is a command, the folder that it runs in, the exit code with which it passes, and what its output must
     contain and lack. `required` are the commands of its checks, `setup` those that prepare a checkout.
@@ -69,7 +70,7 @@ class AllowedCommands:
 
 
 def read_allowed_commands(root: str, commit: str, environ: Mapping[str, str]) -> AllowedCommands:
-    """What the settings of this commit name. Nothing of it is trusted: what cannot be read names nothing."""
+    """The commands that this commit's settings name. They are not trusted: what cannot be read names nothing."""
     source = SourceRepository(root, environ)
     data = _read_committed_file(source, commit, SETTINGS)
     settings, stories = _parse_object(data), _parse_object(_read_committed_file(source, commit, STORIES))
@@ -88,7 +89,7 @@ def _command_key(how: ExternalVerification) -> tuple[str, str, int, str, str]:
 
 
 def _read_committed_file(source: SourceRepository, commit: str, path: str) -> bytes | None:
-    """What a file of the commit holds; None where there is none. A link is none: it would lead out of the commit."""
+    """A file of the commit; None where there is none. A link counts as none: it could lead out of the commit."""
     row = source.run("ls-tree", "-z", commit, "--", path).out
     if not row.startswith((b"100644 ", b"100755 ")):
         return None
@@ -115,7 +116,7 @@ def _texts(data: object) -> Iterator[str]:
 
 
 def _guardrails(data: object) -> Iterator[ExternalVerification]:
-    """Every command of the guardrails, those of several stages taken to pieces."""
+    """Every command of the guardrails, also of multi-stage ones."""
     for item in data if isinstance(data, list) else ():
         if isinstance(item, dict):
             yield from _commands(item)
@@ -134,7 +135,7 @@ def _commands(item: dict[str, object]) -> Iterable[ExternalVerification]:
     )
 
 
-# The proof that is to be verified: a file that anybody may have written, or a run of this repository's record.
+# Loading a proof: from a file that anybody may have written, or from a run of this repository.
 
 
 MAX_MIB = 16
@@ -160,12 +161,12 @@ class ProofSource:
 
 
 def is_proof_file(name: str) -> bool:
-    """Whether a user who says this means a file, there or not."""
+    """Whether an argument names a file, existing or not."""
     return "/" in name or name.endswith((".md", ".json")) or os.path.isfile(name)
 
 
 def load_proof_file(path: str, folder: str | None, environ: Mapping[str, str]) -> ProofSource:
-    """The proof in a file. Nothing of it is believed that is not shown again."""
+    """The proof in a file, which is not trusted."""
     from ralphproof.proof.page import parse_proof, render_page
 
     found = read_bounded_file(path, MAX_MIB << 20)
@@ -187,7 +188,7 @@ def load_proof_file(path: str, folder: str | None, environ: Mapping[str, str]) -
 
 
 def load_proof_of_run(project: Project, name: str) -> ProofSource:
-    """The proof of a run that this repository's record tells of, and whether record and logs are as they were."""
+    """The proof of a run of this repository, and whether ledger and logs are intact."""
     from ralphproof.proof.builder import build_run_proof
     from ralphproof.store.run_state import find_run
 
@@ -218,7 +219,7 @@ def _why_no_proof(error: Exception) -> str:
 
 
 def _log_faults(project: Project, row: RunRow, proof: dict[str, Json]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Which logs of the checks are not as they were written, and which are gone."""
+    """Altered and missing logs of the checks."""
     from ralphproof.store.run_state import public_run_folder
 
     kept, shown = os.path.join(project.store, "runs", row.id), public_run_folder(project, row)
@@ -236,7 +237,7 @@ def _log_faults(project: Project, row: RunRow, proof: dict[str, Json]) -> tuple[
 
 
 def _recorded_logs(proof: dict[str, Json]) -> Iterator[tuple[str, str, bool]]:
-    """The name and the digest of every command's log, and whether no copy of it was shown. A judge's has none."""
+    """Name and digest of every command's log, and whether it was not copied. A judge has none."""
     for check in get_objects(proof["checks"]):
         name, digest = str(check["log"]), str(check["output"])
         if name and digest and not check["judged"]:
@@ -244,7 +245,7 @@ def _recorded_logs(proof: dict[str, Json]) -> Iterator[tuple[str, str, bool]]:
 
 
 def _file_digest(path: str) -> str | None:
-    """The digest of a file's bytes; None where there is none. A link, a pipe or a device is none."""
+    """The digest of a file; None where there is none. A link, a pipe or a device counts as none."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -255,7 +256,7 @@ def _file_digest(path: str) -> str | None:
         return hashlib.file_digest(log, "sha256").hexdigest()
 
 
-# Where the tree of a proof is in this repository.
+# The commit with the tree of a proof.
 
 
 HEAD = "HEAD"
@@ -269,7 +270,7 @@ NO_REPOSITORY = "there is no git repository here; go to a clone of the project, 
 
 @value
 class ProofCommit:
-    """Where a proof's tree is: the commit to check out, and the one whose settings hold for it."""
+    """The commit to check out, and the one whose settings apply."""
 
     commit: str
     settings: str
@@ -279,10 +280,10 @@ class ProofCommit:
 def find_proof_commit(
     root: str, subject: ProofSubject, run: str, environ: Mapping[str, str]
 ) -> ProofCommit | VerificationResult:
-    """A commit of this repository with the very tree of the proof; else why there is none.
+    """A commit of this repository with the tree of the proof; else why there is none.
 
-    What only saves a tree holds nothing of `.ralph`: settings are those of the commit that it stands on. Whoever
-    commits such a tree has them beside it.
+    A commit that only saves a tree has no `.ralph`: the settings are those of the commit below it. Whoever commits such
+    a tree has them beside it.
     """
     if subject.kind not in ("commit", "tree"):
         return VerificationResult(UNCHECKED, (NO_GIT,))
@@ -303,7 +304,7 @@ def find_proof_commit(
 
 
 def _commit_with_tree(source: SourceRepository, subject: ProofSubject) -> str:
-    """A commit with that very tree: the one that HEAD was then, or one that leads to HEAD. What is ours is no work."""
+    """A commit with that tree: HEAD of that time, or an ancestor of HEAD. Our own folder is ignored."""
     then = [subject.head] if subject.head and source.resolve(f"{subject.head}^{{commit}}") else []
     log = source.run("log", f"--max-count={MAX_ANCESTORS}", "--format=%H %T", *then, HEAD, "--").out.decode(
         "ascii", "replace"
@@ -317,7 +318,7 @@ def _commit_with_tree(source: SourceRepository, subject: ProofSubject) -> str:
 
 
 def _tree_without_harness_files(source: SourceRepository, revision: str) -> str:
-    """The id that the tree of a commit would have without what no save holds; nothing is written."""
+    """The id of a commit's tree without our own files; nothing is written."""
     import hashlib
 
     data, kept = source.run("cat-file", "tree", f"{revision}^{{tree}}").out, b""
@@ -331,7 +332,7 @@ def _tree_without_harness_files(source: SourceRepository, revision: str) -> str:
 
 
 def _missing_commit_remedy(subject: ProofSubject, run: str) -> str:
-    """What to do where the commit is not here."""
+    """The hint for a missing commit."""
     if subject.kind == "commit":
         fetch = f"git fetch REMOTE {subject.commit}, or git fetch --unshallow where the clone is shallow"
         return f"commit {subject.commit} is not in this repository; fetch it: {fetch}"

@@ -160,7 +160,7 @@ class Timeline:
         self.touched[iteration] = number
 
     def _ahead(self, remark: TimelineNote) -> bool:
-        """Whether a note belongs to an iteration that has not begun; between two, a resumed run goes on with the next."""
+        """Whether a note belongs to an iteration that has not begun."""
         if isinstance(remark, records.Resumed):
             return self._now == BASELINE_NUMBER or self.spans[self._now].ended_s is not None
         return remark.iteration > self._now
