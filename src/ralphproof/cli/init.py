@@ -120,11 +120,11 @@ def _print_result(root: str, args: Namespace, settings: Any | None, stories: Sto
 def _refuse_unavailable_flags(args: Namespace) -> None:
     import shlex
 
-    from ralphproof.settings.model import AVAILABLE_PRESETS
+    from ralphproof.settings.schema import PRESETS
 
     for flag, text in (("--name", args.name), ("--ralph-dir", args.ralph_dir)):
         if text is not None and args.preset != STORIES_PRESET:
             raise Refused(f"{flag} is for stories: ralph init --preset stories {flag} {shlex.quote(text)}")
-    if args.preset is not None and args.preset not in AVAILABLE_PRESETS:
-        available = ", ".join(AVAILABLE_PRESETS)
+    if args.preset is not None and args.preset not in PRESETS:
+        available = ", ".join(PRESETS)
         raise Refused(f"preset {args.preset} is not available in this version; available: {available}")

@@ -16,7 +16,7 @@ KIB = 1024
 
 
 def show_value(data: object) -> str:
-    """A value as somebody wrote it, cut where it is long."""
+    """A value as it was written, truncated if it is long."""
     import json
 
     text = json.dumps(data, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace").decode()
@@ -33,7 +33,7 @@ def suggest_name(name: str, known: Iterable[str]) -> str:
 
 
 def unsafe_characters(text: str) -> str:
-    """What in a text neither a file nor a program can be given; empty where there is nothing."""
+    """Characters that neither a file nor a program accepts; empty if there are none."""
     if "\0" in text:
         return "a NUL character"
     return "characters that are not Unicode" if re.search(r"[\ud800-\udfff]", text) else ""

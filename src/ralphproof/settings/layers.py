@@ -11,15 +11,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-# Settings from several places laid over each other, and the memory of where each value came from.
-
-
 DEFAULT_LAYER = "default"
 
 
 @value
 class SettingsLayer:
-    """What one place says, and how messages name that place. Only the user's own file may hold caps and prices."""
+    """The settings from one place, and its name in messages. Only the user's own file may have caps and prices."""
 
     name: str
     data: dict[str, Any]
@@ -28,18 +25,18 @@ class SettingsLayer:
 
 @value
 class MergedSettings:
-    """All layers as one object, and the name of the layer behind each path in it."""
+    """All layers merged into one object, and the name of the layer behind each path."""
 
     raw: dict[str, Any]
     origins: dict[str, str]
 
     def chosen(self, path: str) -> bool:
-        """Whether somebody set this, rather than the table or the preset."""
+        """Whether the user or the project set this, rather than a default or the preset."""
         origin = self.origins.get(path, DEFAULT_LAYER)
         return origin != DEFAULT_LAYER and not origin.startswith("preset ")
 
     def at(self, path: str) -> Any:
-        """The value at a path; None where there is none."""
+        """The value at a path; None if there is none."""
         return value_at(self.raw, path)
 
 
@@ -67,17 +64,14 @@ def _merge_into(into: dict[str, Any], over: dict[str, Any], origins: dict[str, s
 
 
 def value_at(data: Any, path: str) -> Any:
-    """The value at a dotted path; None where there is none."""
+    """The value at a dotted path; None if there is none."""
     for name in path.split("."):
         data = data.get(name) if isinstance(data, dict) else None
     return data
 
 
-# Where the user's own settings are.
-
-
 def user_settings_path(environ: Mapping[str, str]) -> str:
-    """Where the user's own settings are, whether or not there are any."""
+    """The path of the user's own settings file, whether or not it exists."""
     if folder := environ.get("RALPH_CONFIG_DIR"):
         return os.path.join(os.path.abspath(folder), "settings.json")
     xdg = environ.get("XDG_CONFIG_HOME", "")

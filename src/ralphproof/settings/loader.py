@@ -8,6 +8,7 @@ from ralphproof.base.errors import SettingsWrong
 from ralphproof.base.json_text import UnusableFile, decode_utf8, parse_json, read_bounded_file
 from ralphproof.base.redaction import find_environment_secrets, mask_text
 from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.settings.field_rules import suggest_name
 from ralphproof.settings.layers import DEFAULT_LAYER, MergedSettings, SettingsLayer, merge_layers, user_settings_path
 from ralphproof.settings.model import Settings, parse_settings
 from ralphproof.settings.schema import PRESETS, SETTINGS_SCHEMA, SettingKey, default_values, leaf_keys
@@ -18,16 +19,12 @@ from ralphproof.settings.validation import (
     find_broken_rules,
     normalize_settings,
     redact_otel_endpoint,
-    suggest_name,
     validate_layer,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
-
-
-# The five styles of loop as data, and the pipeline that each describes.
 
 
 _PRESETS_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "presets")
@@ -42,7 +39,7 @@ def read_preset(name: str) -> dict[str, Any]:
     return data
 
 
-# Settings from environment variables: `RALPH__AGENT__TIMEOUT_SECONDS=60` is `agent.timeoutSeconds`.
+# Environment variables: `RALPH__AGENT__TIMEOUT_SECONDS=60` is `agent.timeoutSeconds`.
 
 
 ENVIRONMENT_PREFIX = "RALPH__"
@@ -55,7 +52,7 @@ def variable_name(path: str) -> str:
 
 
 def read_environment_layers(environ: Mapping[str, str]) -> tuple[list[SettingsLayer], list[SettingsProblem]]:
-    """One layer for each variable, the more exact path last, and what is wrong with variables."""
+    """One layer for each variable, the longer path last, and the problems of variables."""
     layers: list[SettingsLayer] = []
     problems: list[SettingsProblem] = []
     taken: dict[tuple[str, ...], str] = {}
@@ -106,7 +103,7 @@ def _known_variables() -> list[str]:
 
 
 def _parse_variable(text: str, key: SettingKey) -> tuple[Any, str]:
-    """What a variable says, and what is wrong with it. Text stands for itself, anything else is JSON; so is `null`."""
+    """The value of a variable, and what is wrong with it. Text is taken as it is, anything else is JSON."""
     if key.kind in ("text", "word", "choice") and not (key.nullable and not key.blank and text == "null"):
         return text, ""
     if key.single and not text.lstrip().startswith("["):
@@ -123,18 +120,15 @@ def _nest(path: tuple[str, ...], data: Any) -> dict[str, Any]:
     return data  # type: ignore[no-any-return]
 
 
-# Finds, reads, checks and merges the settings of a run.
-
-
 COMMAND_LINE = "command line"
 
 
 @value
 class LoadedSettings:
-    """The settings of a run, and all that is known of where they come from.
+    """The settings of a run, and where they come from.
 
-    `raw` is the merged object with every key. `origins` names the layer behind each path in it. `files` holds each
-    settings file with the digest of its bytes, empty where there was no file, so that a later change can be seen.
+    `raw` is the merged object with every key. `origins` names the layer behind each path in it. `files` has each
+    settings file with the digest of its bytes, empty if there was no file, so that a later change can be detected.
     """
 
     settings: Settings
@@ -145,7 +139,7 @@ class LoadedSettings:
     files: tuple[tuple[str, str], ...]
 
     def chosen(self, path: str) -> bool:
-        """Whether somebody set it, and no preset or default did."""
+        """Whether the user or the project set it, and no preset or default did."""
         origin = self.origins.get(path, DEFAULT_LAYER)
         return origin != DEFAULT_LAYER and not origin.startswith("preset ")
 
@@ -154,7 +148,7 @@ class LoadedSettings:
 class SettingsFile:
     """A settings file as it was read. `faults` says why its data cannot be used; `digest` is empty without a file.
 
-    `other` is the same data where a doubled key has its first value instead of its last.
+    `other` is the same data where a duplicate key has its first value instead of its last.
     """
 
     name: str
@@ -168,9 +162,9 @@ class SettingsFile:
 def load_settings(
     root: str, environ: Mapping[str, str], flags: dict[str, Any] | None = None, flags_from: str = COMMAND_LINE
 ) -> LoadedSettings:
-    """The settings that hold for the project at `root`; raises SettingsWrong with everything that is wrong.
+    """The settings of the project at `root`; raises SettingsWrong with everything that is wrong.
 
-    `flags` beat all files; `flags_from` is how messages name the place that they come from.
+    `flags` override all files; `flags_from` is the name of their place in messages.
     """
     files = read_settings_files(root, environ)
     _refuse_user_file_in_project(files, root, environ)
@@ -190,7 +184,9 @@ def load_settings(
 def _broken_rules(
     files: tuple[SettingsFile, ...], upper: list[SettingsLayer], found: MergedSettings
 ) -> list[SettingsProblem]:
-    """The rules that are broken for sure: what an unread file may say decides about all, a doubled key about some."""
+    """The rules that are certainly broken: not if a file could not be read; with a duplicate key, if either value
+    breaks them.
+    """
     if any(file.faults and not isinstance(file.data, dict) for file in files):
         return []
     problems = find_broken_rules(found)
@@ -203,7 +199,7 @@ def _broken_rules(
 
 
 def _refuse_user_file_in_project(files: tuple[SettingsFile, ...], root: str, environ: Mapping[str, str]) -> None:
-    """Raise SettingsWrong where the user's own settings lie in the project: whoever changes that could change them."""
+    """Raise SettingsWrong if the user's own settings are in the project, where an agent could change them."""
     from ralphproof.base.git_layout import is_inside_project
 
     path = user_settings_path(environ)
@@ -238,12 +234,12 @@ def read_settings_files(root: str, environ: Mapping[str, str]) -> tuple[Settings
 
 
 def list_settings_files(root: str, environ: Mapping[str, str]) -> list[str]:
-    """The names of the settings files that are there, readable or not, in the order in which they are laid."""
+    """The names of the settings files that exist, readable or not, lowest layer first."""
     return [file.name for file in read_settings_files(root, environ) if file.digest]
 
 
 def settings_file_digest(path: str) -> str:
-    """The digest of a settings file as it now is, as `Loaded.files` has it; empty where there is none."""
+    """The current digest of a settings file, as `LoadedSettings.files` has it; empty if there is none."""
     return _read_settings_file(path, path).digest
 
 
@@ -280,7 +276,7 @@ def _file_layers(files: tuple[SettingsFile, ...]) -> list[SettingsLayer]:
 
 
 def _non_object_problems(files: tuple[SettingsFile, ...]) -> list[SettingsProblem]:
-    """What is wrong with files that hold JSON, and no object."""
+    """The problems of files with JSON that is no object."""
     strange = [file for file in files if file.digest and not file.faults and not isinstance(file.data, dict)]
     return [problem for file in strange for problem in validate_layer(file.data, file.name)]
 
@@ -300,7 +296,7 @@ def _merge_with_defaults(layers: list[SettingsLayer]) -> MergedSettings:
 
 
 def _base_layers(layers: list[SettingsLayer]) -> tuple[SettingsLayer, ...]:
-    """What holds before anybody sets anything: the table, and the preset that the highest layer names."""
+    """The layers below all files: the defaults, and the preset that the highest layer names."""
     chosen = next((layer.data["preset"] for layer in reversed(layers) if "preset" in layer.data), None)
     preset = chosen if chosen in PRESETS else PRESETS[0]
     table: Any = default_values()
@@ -314,7 +310,7 @@ def _sha256(data: bytes) -> str:
 
 
 def mask_settings(raw: Any) -> Any:
-    """Settings with every secret masked: those of the environment, and what `agent.env` calls by a secret's name."""
+    """Settings with secrets masked: those of the environment, and variables in `agent.env` with a secret's name."""
     environment = raw.get("agent", {}).get("env", {}) if isinstance(raw.get("agent"), dict) else {}
     named = {name: text for name, text in environment.items() if isinstance(text, str)}
     secrets = (*find_environment_secrets(os.environ), *find_environment_secrets(named))

@@ -14,12 +14,9 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
 
 
-# The checks that a project's settings name, as values.
-
-
 @value
 class GuardrailSettings:
-    """One check. Its name is unlike that of any other; one that is no command has an empty `command`."""
+    """One check. Its name is unique; a check that is no command has an empty `command`."""
 
     name: str
     command: str
@@ -31,12 +28,12 @@ class GuardrailSettings:
 
     @property
     def shown(self) -> str:
-        """How it is called in lists: by its command, else by its name."""
+        """Its name in lists: its command, else its name."""
         return self.command or self.name
 
 
 def parse_guardrails(items: list[dict[str, Any]]) -> tuple[GuardrailSettings, ...]:
-    """The values behind checked settings that hold every key."""
+    """Typed values of validated settings that have every key."""
     return tuple(
         GuardrailSettings(
             name=name,
@@ -63,13 +60,13 @@ def _parse_guardrail_verification(item: dict[str, Any]) -> Verification:
 
 
 def method_config(item: dict[str, Any]) -> dict[str, Any]:
-    """What its method is told, as a task would have it; a command has a key of its own."""
+    """The config of its method, as a task would have it; a command is a key of its own in settings."""
     own = {"command": item.get("command")} if item["method"] == EXTERNAL else {}
     return {**item["config"], **own}
 
 
 def guardrail_names(items: list[dict[str, Any]]) -> tuple[str, ...]:
-    """The name of each: its own, else its command, else its method, with a number where two would be the same."""
+    """The name of each: its own, else its command, else its method, with a number to make it unique."""
     taken = {item["name"] for item in items if item["name"]}
     made: list[str] = []
     for item in items:
@@ -83,15 +80,12 @@ def guardrail_names(items: list[dict[str, Any]]) -> tuple[str, ...]:
     return tuple(made)
 
 
-# The settings of tasks that go through stages, as values.
-
-
 @value
 class StageSettings:
-    """What holds for one stage of every task that says nothing of its own.
+    """The settings of one pipeline stage, for tasks without their own.
 
-    One that is not `enabled` is a single pass. `agent` and `model` are None where the run's own are meant. `config` is
-    as the settings have it: it may name fields of a task, which are filled in when the task is known.
+    A stage that is not `enabled` is a single pass. `agent` and `model` are None for the run's own. `config` may have
+    placeholders for fields of a task.
     """
 
     name: str
@@ -142,15 +136,9 @@ def _parse_stage(name: str, raw: dict[str, Any], most: int, method: str) -> Stag
     )
 
 
-# The settings of a run as values: Python names, units in the names, nothing left to check.
-
-
-AVAILABLE_PRESETS = ("harness", "pipeline", "stories", "supervise", "wrapper")
-
-
 @value
 class AgentSettings:
-    """The coding agent; a command of None is whichever known agent is found. In `env` None drops a variable."""
+    """The coding agent; a command of None is the first known agent on PATH. In `env` None drops a variable."""
 
     command: str | None
     flags: tuple[str, ...]
@@ -172,7 +160,7 @@ class ScmSettings:
 
 @value
 class LimitSettings:
-    """What the user chose to limit; None is not limited, caps aside."""
+    """The limits that the user set; None is unlimited except for the caps."""
 
     max_cost_micro_usd: int | None
     daily_cost_micro_usd: int | None
@@ -212,7 +200,7 @@ class DisplaySettings:
 
 @value
 class SuperviseSettings:
-    """How a root agent is kept alive; the most restarts are `maximum_iterations`."""
+    """How a root agent is restarted; the limit of restarts is `maximum_iterations`."""
 
     restart_delay_s: float | None
     poll_interval_s: float
@@ -222,7 +210,7 @@ class SuperviseSettings:
 
 @value
 class ReviewSettings:
-    """How stories are reviewed: whether, how often at most, and whether the run ends where that was not enough."""
+    """Reviews of stories: whether, how often at most, and whether the run fails at that limit."""
 
     enabled: bool
     cap: int
@@ -231,7 +219,7 @@ class ReviewSettings:
 
 @value
 class SandboxSettings:
-    """Where agents and checks run; a backend of None is no sandbox, `auto` the strongest that holds here."""
+    """Where agents and checks run; a backend of None is no sandbox, `auto` the strongest that works here."""
 
     backend: str | None
     allow_hosts: tuple[str, ...]
@@ -241,7 +229,7 @@ class SandboxSettings:
 
 @value
 class GuardSettings:
-    """What the command guard lets pass, and refuses, beside its own rules."""
+    """What the command guard allows and refuses in addition to its own rules."""
 
     allow: tuple[str, ...]
     deny: tuple[str, ...]
@@ -319,7 +307,7 @@ class Settings:
 
 
 def parse_settings(raw: dict[str, Any]) -> Settings:
-    """The values behind merged and checked settings that hold every key."""
+    """Typed values of merged and validated settings that have every key."""
     return Settings(
         preset=raw["preset"],
         maximum_iterations=_parse_iterations(raw),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.settings.loader import variable_name
-from ralphproof.settings.model import AVAILABLE_PRESETS
-from ralphproof.settings.schema import SETTINGS_SCHEMA, SettingKey
+from ralphproof.settings.schema import PRESETS, SETTINGS_SCHEMA, SettingKey
 from ralphproof.settings.validation import describe_expected
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def _scope_note(key: SettingKey) -> str:
 def reference_markdown() -> str:
     """The settings as a page: one table for single keys, one for each group."""
     single = {name: key for name, key in (SETTINGS_SCHEMA.keys or {}).items() if not _group_key(key)}
-    parts = [_INTRODUCTION.format(presets=", ".join(f"`{name}`" for name in AVAILABLE_PRESETS)), _table(single, "")]
+    parts = [_INTRODUCTION.format(presets=", ".join(f"`{name}`" for name in PRESETS)), _table(single, "")]
     for title, path, key in _groups(SETTINGS_SCHEMA, ""):
         parts += [f"## `{title}`\n\n{_scope_note(key)}\n", _table(_rows(key), path, not key.user_only)]
     return "\n".join(part for part in parts if part)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 BUILTIN: dict[str, dict[str, str]] = {
-    # Dialects, by the base name of the program that speaks them, in the order in which an agent is looked for.
+    # Adapters by the base name of the agent's program, in the order in which an agent is looked for.
     "agents": {
         "claude": "ralphproof.agents.claude:Claude",
         "codex": "ralphproof.agents.codex:Codex",
@@ -24,7 +24,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "amp": "ralphproof.agents.amp:Amp",
         "pi": "ralphproof.agents.pi:Pi",
     },
-    # Ways to verify, by the name of their method.
+    # Kinds of checks by the name of their method.
     "checks": {
         "external": "ralphproof.checks.command:CommandCheck",
         "semantic": "ralphproof.checks.judge:Judge",
@@ -48,7 +48,7 @@ BUILTIN: dict[str, dict[str, str]] = {
 
 
 def resolve_implementation(group: str, name: str) -> Any:
-    """What a name stands for in a group; raises Refused with the names that exist."""
+    """The implementation of a name in a group; raises Refused with the names that exist."""
     if target := BUILTIN[group].get(name):
         return _import_target(group, name, target)
     points = _entry_points(group)
@@ -61,7 +61,7 @@ def resolve_implementation(group: str, name: str) -> Any:
 
 
 def is_registered(group: str, name: str) -> bool:
-    """Whether a name is in our table, or an entry point of an installed distribution."""
+    """Whether a name is built in, or an entry point of an installed distribution."""
     return name in BUILTIN[group] or (_may_be_declared(group) and name in _entry_points(group).names)
 
 
@@ -71,7 +71,7 @@ def plugin_names(group: str) -> tuple[str, ...]:
 
 
 def _may_be_declared(group: str) -> bool:
-    """Whether a distribution may have entry points of this group: to know it for sure takes 45 ms (CPython 3.11)."""
+    """Whether a distribution may have entry points of this group: to know for sure takes 45 ms (CPython 3.11)."""
     header = f"[ralphproof.{group}]".encode()
     for folder in sys.path:
         try:
@@ -108,7 +108,7 @@ def _import_target(group: str, name: str, target: str) -> Any:
 
 
 def load_object(target: str) -> Any:
-    """What `package.module:Name` stands for."""
+    """The object that `package.module:Name` names."""
     from importlib import import_module
 
     module, _, attribute = target.partition(":")

@@ -8,9 +8,6 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
 
 
-# One setting, or a group of them, as a value.
-
-
 @value
 class SettingKey:
     """One setting, or a group of them: what it may hold, and what holds where nobody sets it.
@@ -152,7 +149,9 @@ SETTINGS_SCHEMA = _group(
     "The settings of a run.",
     preset=_choice("The style of loop that gives all other settings their defaults.", *PRESETS),
     maximumIterations=_integer("The run ends after so many iterations.", 10),
-    completionResponse=SettingKey("word", "The word in `<response>` or `<promise>` that claims the work is done.", "DONE"),
+    completionResponse=SettingKey(
+        "word", "The word in `<response>` or `<promise>` that claims the work is done.", "DONE"
+    ),
     outputTruncateChars=_integer("So many characters of a failing check's output enter the prompt.", 5000),
     outputTruncateMode=_choice("Whether a cut output keeps both ends, or its head alone.", "ends", "head"),
     streamAgentOutput=_boolean("Whether the agent's work is shown while it goes on.", True),
@@ -160,7 +159,9 @@ SETTINGS_SCHEMA = _group(
     contextInjection=_boolean("Whether prompts carry the changes and test output of the iteration before.", False),
     agent=_group(
         "The coding agent.",
-        command=SettingKey("text", "The agent's command; where nobody sets it, the first known agent on PATH is taken."),
+        command=SettingKey(
+            "text", "The agent's command; where nobody sets it, the first known agent on PATH is taken."
+        ),
         flags=_text_list("Arguments for the agent; one that begins with `-` and holds a space is split.", blank=True),
         model=_optional_text("The model that the agent is asked to use; null leaves it to the agent."),
         fallbacks=_text_list(
@@ -328,7 +329,9 @@ SETTINGS_SCHEMA = _group(
         beforeRun=_command_list("Run before the first look of the checks; one that fails ends the run, BLOCKED."),
         beforeIteration=_command_list("Run before each iteration's agent; one that fails ends the run, BLOCKED."),
         afterIteration=_command_list("Run after each iteration was judged and committed; a failure is only told."),
-        afterRun=_command_list("Run when the run ends, however it ends, unless a tripwire ended it; a failure is told."),
+        afterRun=_command_list(
+            "Run when the run ends, however it ends, unless a tripwire ended it; a failure is told."
+        ),
     ),
 )  # fmt: skip
 

@@ -205,7 +205,7 @@ def load_skill(root: str, name: str) -> Skill:
                     raise Refused(f"skill {name} cannot be used: {shelf.source(name)}: {why}")
                 case None:
                     pass
-    from ralphproof.settings.validation import suggest_name
+    from ralphproof.settings.field_rules import suggest_name
 
     known = sorted(skill.name for skill in find_skills(root).skills)
     raise Refused(f"no skill is called {name!r}; there are: {', '.join(known)}{suggest_name(name, known)}")

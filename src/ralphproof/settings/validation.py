@@ -9,12 +9,12 @@ import re
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.claim import is_same_word, strip_claim_tags
 from ralphproof.engine.plan import CHANGES_REQUESTED, EXTERNAL, STRING_MATCH
+from ralphproof.settings.field_rules import show_value, suggest_name, unsafe_characters
 from ralphproof.settings.layers import MergedSettings, value_at
-from ralphproof.settings.model import AVAILABLE_PRESETS, method_config
+from ralphproof.settings.model import method_config
 from ralphproof.settings.registry import load_object
 from ralphproof.settings.schema import (
     PIPELINE_STAGES,
-    PRESETS,
     SETTINGS_SCHEMA,
     VERIFICATION_METHODS,
     SettingKey,
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-# Says everything that is wrong with a settings object at once, by the table of keys.
-
-
 _PLURALS = {
     "text": "texts", "integer": "whole numbers", "number": "numbers", "boolean": "booleans",
     "object": "objects", "choice": "choices", "word": "words",
@@ -37,7 +34,7 @@ _PLURALS = {
 
 @value
 class SettingsProblem:
-    """One thing that is wrong: in which file or variable, at which key, and the sentence that says so."""
+    """One problem: in which file or variable, at which key, and its message."""
 
     where: str
     path: str
@@ -69,15 +66,6 @@ def normalize_settings(data: object, key: SettingKey = SETTINGS_SCHEMA) -> objec
 def _with_defaults(data: object, key: SettingKey) -> object:
     filled = default_values(key) if isinstance(data, dict) else None
     return {**filled, **data} if isinstance(filled, dict) and isinstance(data, dict) else data
-
-
-def suggest_name(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence that says which known name was probably meant; empty where none is near."""
-    import difflib
-
-    folded = {item.casefold(): item for item in known}
-    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
-    return f"; did you mean {folded[close[0]]}?" if close else ""
 
 
 def describe_expected(key: SettingKey) -> str:
@@ -140,7 +128,7 @@ def _validate_object(data: object, key: SettingKey, path: str, whole: bool) -> I
 
 
 def _validate_named(name: str, inner: object, item: SettingKey, path: str) -> Iterator[tuple[str, str]]:
-    if not name.strip() or "=" in name or unprintable_characters(name):
+    if not name.strip() or "=" in name or unsafe_characters(name):
         yield path, f"{path} has {show_value(name)} as a name; names are not blank and hold no ="
     else:
         yield from _validate_value(inner, item, f"{path}.{name}", whole=True)
@@ -150,7 +138,7 @@ def _scalar_problem(data: object, key: SettingKey) -> str:
     """Why a value may not stand there; empty where it may."""
     if not _has_kind(data, key):
         return f"must be {describe_expected(key)}, not {show_value(data)}"
-    if isinstance(data, str) and (why := unprintable_characters(data)):
+    if isinstance(data, str) and (why := unsafe_characters(data)):
         return f"holds {why}"
     if isinstance(data, int | float) and key.most is not None and data > key.most:
         return f"must be at most {key.most:.0f}, not {show_value(data)}"
@@ -181,24 +169,6 @@ def _is_in_bounds(number: float, key: SettingKey) -> bool:
     return (isinstance(number, int) or math.isfinite(number)) and not (
         (key.least is not None and number < key.least) or (key.above is not None and number <= key.above)
     )
-
-
-def unprintable_characters(text: str) -> str:
-    """What in a text no program can be started with; empty where there is nothing."""
-    if "\0" in text:
-        return "a NUL character"
-    return "characters that are not Unicode" if any("\ud800" <= letter <= "\udfff" for letter in text) else ""
-
-
-def show_value(data: object) -> str:
-    """A value as the user wrote it, cut where it is long."""
-    import json
-
-    text = json.dumps(data, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-# What must hold between the settings of a stage, and between those of a guardrail.
 
 
 COMMAND_KEYS = ("command", "timeoutSeconds", "retries")
@@ -294,17 +264,12 @@ def _is_promise_only(method: str, config: dict[str, Any]) -> bool:
 
 def _task_placeholders(data: object) -> list[str]:
     """The fields of a task in whatever text there is."""
-    import re
-
     from ralphproof.settings.verification_templates import PLACEHOLDER, TASK_VARIABLES
 
     if isinstance(data, str):
         return [found[0] for found in re.finditer(PLACEHOLDER, data) if found[1] in TASK_VARIABLES]
     inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
     return [place for one in inner for place in _task_placeholders(one)]
-
-
-# What must hold between settings, whichever layers they come from.
 
 
 _CAPPED = (
@@ -318,7 +283,7 @@ _WRAPPER_REQUIRED = ("maximumIterations", "limits.maxCostUsd")
 def find_broken_rules(settings: MergedSettings) -> list[SettingsProblem]:
     """Every rule that merged settings break. Types may still be wrong in them."""
     found = (
-        *_unavailable_preset(settings), *_conflicts(settings), *_missing_explicit(settings), *_missing_required(settings), *_invalid_texts(settings),
+        *_conflicts(settings), *_missing_explicit(settings), *_missing_required(settings), *_invalid_texts(settings),
         *stage_problems(settings), *guardrail_problems(settings),
     )  # fmt: skip
     return [SettingsProblem(settings.origins.get(path, "settings"), path, message) for path, message in found]
@@ -335,13 +300,6 @@ def apply_caps(raw: dict[str, Any]) -> tuple[str, ...]:
         (raw[group] if group else raw)[name] = most
         warnings.append(f"{path} is {chosen}; {cap} allows {most}, so {most} holds")
     return tuple(warnings)
-
-
-def _unavailable_preset(settings: MergedSettings) -> Iterator[tuple[str, str]]:
-    preset = settings.at("preset")
-    if preset in PRESETS and preset not in AVAILABLE_PRESETS:
-        available = ", ".join(AVAILABLE_PRESETS)
-        yield "preset", f"preset {preset} is not available in this version; available: {available}"
 
 
 def _conflicts(settings: MergedSettings) -> Iterator[tuple[str, str]]:
@@ -410,9 +368,6 @@ def _texts_at(settings: MergedSettings, path: str) -> Iterator[tuple[str, str]]:
             yield path, text
         case list(texts):
             yield from ((f"{path}[{place}]", text) for place, text in enumerate(texts) if isinstance(text, str))
-
-
-# What notifications may be sent to: the desktop, a webhook, another address that apprise knows, or a command.
 
 
 DESKTOP_TARGET = "desktop"

@@ -95,11 +95,13 @@ _COMPLETION: dict[str, Rule] = {
 }  # fmt: skip
 _BLOCK: dict[str, Rule] = {
     "promise": _promise, "description": text(2000, blank=True, lines=True), "verification_method": _any,
-    "verification_config": mapping, "max_iterations": integer(1, 1_000_000), "verification_template": _any, "with": _any,
+    "verification_config": mapping, "max_iterations": integer(1, 1_000_000), "verification_template": _any,
+    "with": _any,
 }  # fmt: skip
 _EXTERNAL: dict[str, Rule] = {
-    "command": any_text(100 * KIB), "success_exit_code": integer(0, 255), "output_contains": any_text(100 * KIB, blank=True),
-    "output_not_contains": any_text(100 * KIB, blank=True), "timeout": number(MAX_TIMEOUT_S), "working_dir": project_folder,
+    "command": any_text(100 * KIB), "success_exit_code": integer(0, 255),
+    "output_contains": any_text(100 * KIB, blank=True), "output_not_contains": any_text(100 * KIB, blank=True),
+    "timeout": number(MAX_TIMEOUT_S), "working_dir": project_folder,
 }  # fmt: skip
 _SEMANTIC: dict[str, Rule] = {
     "check_for": _check_for, "negative_patterns": list_of(SENTENCE, 200), "model": text(200), "agent": text(200),
@@ -248,7 +250,8 @@ def _validate_stage_order(stages: list[object], path: str) -> Iterator[str]:
         after = part.get("depends_on") if isinstance(part, dict) else None
         for spot, one in enumerate(after) if isinstance(after, list) else ():
             if isinstance(one, str) and one not in edges:
-                yield f"{path}[{place}].depends_on[{spot}]: no stage is named {show_value(one)}{suggest_name(one, edges)}"
+                near = suggest_name(one, edges)
+                yield f"{path}[{place}].depends_on[{spot}]: no stage is named {show_value(one)}{near}"
     for circle in find_cycles(edges):
         yield f"{path}: depends_on goes in a circle: {' -> '.join(circle)}"
 
@@ -289,8 +292,8 @@ def _first_line(name: str) -> str:
 
 
 def find_method_problems(
-    method: str, config: dict[str, Any], path: str, names: tuple[str, str, str] = GUARDRAIL_METHOD_KEYS, promise: str | None = None,
-    task: Task = _NO_TASK,
+    method: str, config: dict[str, Any], path: str, names: tuple[str, str, str] = GUARDRAIL_METHOD_KEYS,
+    promise: str | None = None, task: Task = _NO_TASK,
 ) -> tuple[str, ...]:  # fmt: skip
     """All that is wrong with a method and its config, each line with the path of what it means."""
 
@@ -304,8 +307,6 @@ def find_method_problems(
 
 def _describe_installed(method: str) -> str:
     """The end of the sentence about a method that there is not: which ones there are beside ours."""
-    from ralphproof.settings.validation import suggest_name
-
     others = plugin_names("checks")
     return f"; installed: {', '.join(others)}{suggest_name(method, others)}" if others else ""
 

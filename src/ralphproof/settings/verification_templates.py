@@ -274,7 +274,9 @@ TEMPLATES = (
         "bandit", "bandit finds no security issue", EXTERNAL, {"command": "bandit -q -r {path}"},
         (TemplateParameter("path", "path", "the folder to look at", "src"),),
     ),
-    VerificationTemplate("npm_test", "npm test passes", EXTERNAL, {"command": "npm test", "working_dir": "{folder}"}, (_FOLDER,)),
+    VerificationTemplate(
+        "npm_test", "npm test passes", EXTERNAL, {"command": "npm test", "working_dir": "{folder}"}, (_FOLDER,)
+    ),
     VerificationTemplate(
         "npm_lint", "the script lint of package.json passes", EXTERNAL,
         {"command": "npm run lint", "working_dir": "{folder}"}, (_FOLDER,),

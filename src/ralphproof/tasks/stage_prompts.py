@@ -120,7 +120,7 @@ def _find_unknown_field(text: str) -> str:
     """Why a place in it cannot be filled; empty where all can."""
     for found in re.finditer(_BRACES, text):
         if not re.fullmatch(_PLACEHOLDER, found[0]) or found[1].strip() not in TEMPLATE_FIELDS:
-            from ralphproof.settings.validation import suggest_name
+            from ralphproof.settings.field_rules import suggest_name
 
             line = text.count("\n", 0, found.start()) + 1
             known = suggest_name(found[1].strip(), TEMPLATE_FIELDS) or f"; there are: {', '.join(TEMPLATE_FIELDS)}"
