@@ -124,7 +124,7 @@ def read_story_plan(
     if request.verify_commands is not None:
         return book, replace(manner, verify=request.verify_commands)
     refuse_active_marker(root, WORKTREE_HINT, ours=False)  # of our own the directory's lock tells
-    _refuse_unwritten(root, manner.folder, peek.look())
+    _refuse_unwritten(root, manner.folder, peek.read())
     document = book.document
     remarks += _estimate_iterations(document["userStories"], manner, settings)
     return book, replace(manner, verify=tuple(document.get("verifyCommands", ())))
