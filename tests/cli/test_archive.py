@@ -476,7 +476,7 @@ def test_without_a_folder_there_is_nothing_and_the_way_to_one_is_said(ralph: Ral
     refused(ralph("archive"), "there is no folder ralph with stories; make one: ralph init --preset stories")
     refused(ralph("archive", "--undo"), "there is no archive in ralph-archive")
     refused(ralph("archive", "--ralph-dir", ".."), "must be a folder inside the project")
-    refused(ralph("archive", "--force"), "--force goes with --undo")
+    refused(ralph("archive", "--force"), "--force needs --undo")
     refused(ralph("archive", "--undo", "--label", "x"), "leave one of them out")
 
 

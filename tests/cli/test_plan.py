@@ -736,7 +736,7 @@ def test_a_suggested_path_is_one_from_where_the_user_is(ralph: Ralph) -> None:
     folder(ralph, PRD)
     ralph.write({"wanted.md": "x\n"})
     told = ralph("plan", "--from", "../wanted.md", cwd=ralph.root / "src")
-    assert "plan by it: ralph plan --from ../ralph/prd.md, or say --force" in told.err
+    assert "plan by them: ralph plan --from ../ralph/prd.md, or replace it with --force" in told.err
 
 
 def test_a_marker_of_another_programs_loop_counts(ralph: Ralph) -> None:

@@ -217,7 +217,7 @@ def test_one_that_is_wanted_and_missing_is_named(ralph: Ralph, wanted: str) -> N
         ("exit 3", "failed: exit code 3"),
         ("kill -9 $$", "failed: exit code -9"),
         ("echo Usage: claude", "gave no JSON; it may be too old for plugins"),
-        ("echo '{}'", "Claude Code has none after installation; it should have version"),
+        ("echo '{}'", "Claude Code is updated, but has none; it should have version"),
         (lists({"version": "0.0.1", "enabled": True}), "has version 0.0.1; it"),
         (lists({"version": __version__, "enabled": True, "errors": ["lost"]}), f"has version {__version__} (lost); it"),
         (lists({"version": __version__, "enabled": False}), f"has version {__version__} (switched off); it"),

@@ -170,7 +170,7 @@ WRONG = {
         ["--coder-verify", "externl"],
         ["completion.coder.verification_method", "did you mean external"],
     ),
-    "no template": (["--qa-with", "a=b"], ["--qa-with goes with --qa-verify-template"]),
+    "no template": (["--qa-with", "a=b"], ["--qa-with needs --qa-verify-template"]),
     "unknown template": (["--qa-verify-template", "pytst"], ["--qa-verify-template: ", "did you mean pytest"]),
     "bad parameter": (
         ["--qa-verify-template", "pytest_coverage", "--qa-with", "minimum=much"],

@@ -272,7 +272,7 @@ def test_one_task_alone_has_its_own_shape(ralph: Ralph, run: Command) -> None:
     assert run("task", "export", "a", "--shape", "list").out.startswith("- id: a\n")
     assert run("task", "export", "b", "a", "b").out.startswith("- id: b\n")
     told = run("task", "export", "--shape", "task")
-    assert (told.code, "for one task, and these are 2" in told.err) == (2, True)
+    assert (told.code, "needs exactly one task, not 2" in told.err) == (2, True)
     assert run("task", "export", "--shape", "tree").code == 2
 
 

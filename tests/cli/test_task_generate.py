@@ -236,7 +236,7 @@ def test_one_that_was_interrupted_goes_on(ralph: Ralph) -> None:
     end = live.end()
     run = ralph.runs()[0].id
     assert (end.code, kept(ralph)) == (130, [])
-    assert f"go on: ralph task generate --resume {run}" in end.err
+    assert f"continue: ralph task generate --resume {run}" in end.err
     let(ralph, "second")
     assert ralph("task", "generate", "--resume", run).code == 0
     assert kept(ralph) == ["T-1"]

@@ -267,7 +267,7 @@ def test_a_run_that_goes_on_has_proved_nothing_yet(ralph: Ralph) -> None:
     ("words", "why"),
     [
         ([], "RUN|FILE"),
-        ([""], "say what to verify"),
+        ([""], "name a run, latest, or the file of a proof"),
         (["nope"], "no run is called 'nope'"),
         (["nope.md"], "nope.md is not there"),
         (["./"], "is a directory"),

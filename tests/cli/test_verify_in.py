@@ -39,7 +39,7 @@ def answers(ralph: Ralph) -> list[tuple[int, str, bool, bool]]:
 def places(ralph: Ralph) -> list[str]:
     """What is left of checkouts; what setup made may stay."""
     found = (ralph.state_dir / "repos").glob("*/clean/*/*")
-    return [path.name for path in found if path.name != "kept"]
+    return [path.name for path in found if path.name != "cache"]
 
 
 def beside(ralph: Ralph, name: str = "ran") -> Path:

@@ -88,7 +88,7 @@ def _sandbox_facts(sandbox: Sandbox, spec: RunSpec) -> dict[str, Json]:
     if sandbox.strength == "none":
         return told
     box = spec.loaded.settings.sandbox
-    weak, limits = getattr(sandbox, "weak", ()), getattr(sandbox, "limits", "")
+    weak, limits = getattr(sandbox, "weaknesses", ()), getattr(sandbox, "limits", "")
     return told | {
         "weak": list(weak), "limits": limits, "allowHosts": list(box.allow_hosts),
         "allowLocalPorts": list(box.allow_local_ports), "readPaths": list(box.read_paths),

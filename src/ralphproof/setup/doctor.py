@@ -274,10 +274,10 @@ def _examine_agent(name: str, program: str, environ: Mapping[str, str]) -> Docto
         adapter = load_adapter(name)
     except AgentUnusable as error:
         return DoctorItem(f"agent {name}", NOTE, f"{program}: {error}")
-    version, error = _agent_version(program, {**environ, **adapter.updates_off})
+    version, version_error = _agent_version(program, {**environ, **adapter.updates_off})
     login = _find_login(adapter, environ)
-    parts = (version or "its version is unknown", *filter(None, (error,)), login.text, *_abilities(adapter))
-    state = NOTE if error or login.signs == () or not adapter.guard else OK
+    parts = (version or "its version is unknown", *filter(None, (version_error,)), login.text, *_abilities(adapter))
+    state = NOTE if version_error or login.signs == () or not adapter.guard else OK
     data: dict[str, Json] = {
         "path": program, "version": version or None, "login": None if login.signs is None else list(login.signs),
         "cost": adapter.cost, "tokens": name not in NO_TOKEN_COUNTS, "live": _reports_live_cost(adapter),

@@ -83,7 +83,7 @@ class PluginInstaller:
         now = self.installed(plugin)
         if now is None or not now.is_current:
             wanted = f"version {__version__}, switched on"
-            raise AgentUnusable(f"{host.title} has {_describe_plugin(now)} after installation; it should have {wanted}")
+            raise AgentUnusable(f"{host.title} is updated, but has {_describe_plugin(now)}; it should have {wanted}")
         return now
 
     def uninstall(self) -> bool:
