@@ -62,31 +62,33 @@ class Onlooker:
             await asyncio.sleep(LOOK_S)
 
 
-def outlook_of(ralph: Ralph, plain: bool = False, board: ReadModel | None = None) -> DashboardContext:
+def outlook_of(ralph: Ralph, plain: bool = False, read_model: ReadModel | None = None) -> DashboardContext:
     """What `ralph watch` looks at, on this project."""
     project = ralph.project
 
     def listen(run: str, hear: Callable[[EventBatch], None]) -> EventListener:
         return LiveEvents(project, run, hear)
 
-    return DashboardContext(board or ReadModel(project), LedgerRunControl(project), listen, ASCII if plain else UNICODE)
+    return DashboardContext(
+        read_model or ReadModel(project), LedgerRunControl(project), listen, ASCII if plain else UNICODE
+    )
 
 
 @asynccontextmanager
 async def opened(
-    outlook: DashboardContext, size: tuple[int, int] = SMALL, opens: str = "", colour: bool = False
+    context: DashboardContext, size: tuple[int, int] = SMALL, initial_run: str = "", colour: bool = False
 ) -> AsyncIterator[Onlooker]:
     """The board, drawn on nothing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("NO_COLOR", raising=False)
         if not colour:
             patch.setenv("NO_COLOR", "1")
-        app = Dashboard(outlook, opens, colour)
+        app = Dashboard(context, initial_run, colour)
         async with app.run_test(size=size) as pilot:
             yield Onlooker(app, pilot)
 
 
-def looked(look: Coroutine[Any, Any, None]) -> None:
+def run_async(look: Coroutine[Any, Any, None]) -> None:
     """Do it."""
     asyncio.run(look)
 

@@ -21,7 +21,7 @@ from tests.cli.steering import detached, has, let, over, reached, rests, waits_f
 from tests.cli.tasking import HERE
 from tests.cli.tasking import opened as ledger_of
 from tests.ralph import Ralph, Step, done, say
-from tests.tui.looking import LARGE, run_async, opened, outlook_of
+from tests.tui.looking import LARGE, opened, outlook_of, run_async
 from tests.tui.scene import CHECK, at_work
 
 

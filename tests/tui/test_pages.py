@@ -10,7 +10,7 @@ import pytest
 
 from ralphproof.tui.dialogs import KEY_HELP
 from tests.ralph import Ralph
-from tests.tui.looking import LARGE, SMALL, Onlooker, as_stored, looked, opened, outlook_of
+from tests.tui.looking import LARGE, SMALL, Onlooker, as_stored, opened, outlook_of, run_async
 from tests.tui.scene import build, with_stories
 
 
@@ -92,7 +92,7 @@ def test_every_page_looks_as_it_did(request: pytest.FixtureRequest, where: str, 
         async with opened(outlook_of(ralph, plain=small), SIZES[size]) as onlooker:
             seen.update(await walk(onlooker, pages))
 
-    looked(look())
+    run_async(look())
     for page, text in seen.items():
         lines = text.splitlines()
         assert (len(lines) <= height, max(map(len, lines)) <= width) == (True, True), page
@@ -115,7 +115,7 @@ def test_enter_goes_in_and_escape_comes_back(place: Place) -> None:
             await onlooker.press("escape")  # there is nothing before the first page
             await onlooker.sees("in all")
 
-    looked(look())
+    run_async(look())
 
 
 def test_j_and_k_and_arrows_move(place: Place) -> None:
@@ -134,7 +134,7 @@ def test_j_and_k_and_arrows_move(place: Place) -> None:
             await onlooker.press("pagedown")
             await onlooker.until(lambda: "Make the parser" in at(onlooker.text), "a page leaps to the end")
 
-    looked(look())
+    run_async(look())
 
 
 def test_tab_and_numbers_switch_between_runs_and_board(place: Place) -> None:
@@ -152,7 +152,7 @@ def test_tab_and_numbers_switch_between_runs_and_board(place: Place) -> None:
             await onlooker.press("1")
             await onlooker.sees("COMPLETED, verified")
 
-    looked(look())
+    run_async(look())
 
 
 def test_a_filter_narrows_the_list_and_escape_clears_it(place: Place) -> None:
@@ -168,7 +168,7 @@ def test_a_filter_narrows_the_list_and_escape_clears_it(place: Place) -> None:
             await onlooker.press("escape")
             await onlooker.sees("Make the parser", "Port it")
 
-    looked(look())
+    run_async(look())
 
 
 def test_from_a_task_to_its_run(place: Place) -> None:
@@ -182,7 +182,7 @@ def test_from_a_task_to_its_run(place: Place) -> None:
             await onlooker.press("o")
             await onlooker.sees(place.runs["task"], "iterations")
 
-    looked(look())
+    run_async(look())
 
 
 def test_help_tells_every_key(place: Place) -> None:
@@ -194,7 +194,7 @@ def test_help_tells_every_key(place: Place) -> None:
             await onlooker.press("question_mark")
             await onlooker.sees("Make the parser", without="leave; every run goes on")
 
-    looked(look())
+    run_async(look())
 
 
 def test_what_is_no_run_is_steered_by_nobody(place: Place) -> None:
@@ -205,19 +205,19 @@ def test_what_is_no_run_is_steered_by_nobody(place: Place) -> None:
             await onlooker.press("p")
             await onlooker.sees("there is no run here to pause")
 
-    looked(look())
+    run_async(look())
 
 
 def test_a_run_that_is_over_refuses_and_says_why(place: Place) -> None:
     async def look() -> None:
-        async with opened(outlook_of(place.ralph), opens=place.runs["verified"]) as onlooker:
+        async with opened(outlook_of(place.ralph), initial_run=place.runs["verified"]) as onlooker:
             await onlooker.sees("COMPLETED, verified")
             await onlooker.press("p")
             await onlooker.sees("✗", "ended")
             await onlooker.press("c", "y")
             await onlooker.sees("has ended already")
 
-    looked(look())
+    run_async(look())
 
 
 def test_an_empty_project_says_how_to_begin(ralph: Ralph) -> None:
@@ -227,4 +227,4 @@ def test_an_empty_project_says_how_to_begin(ralph: Ralph) -> None:
             await onlooker.press("enter", "d", "l", "2")
             await onlooker.sees("no task yet; make one: ralph task create")
 
-    looked(look())
+    run_async(look())

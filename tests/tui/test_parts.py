@@ -66,7 +66,7 @@ def test_how_a_run_stands_is_a_sign_and_a_word(run: dict[str, Any], sign: str, w
 
 
 @pytest.mark.parametrize(
-    ("spend", "told"),
+    ("spend", "data"),
     [
         ({"usd": 1.204, "atLeastUsd": 1.2, "notional": False}, "$1.20"),
         ({"usd": 0.0, "atLeastUsd": 0.0, "notional": False}, "$0.00"),
@@ -76,8 +76,8 @@ def test_how_a_run_stands_is_a_sign_and_a_word(run: dict[str, Any], sign: str, w
         (None, "–"),
     ],
 )
-def test_unknown_money_is_no_zero(spend: dict[str, Any] | None, told: str) -> None:
-    assert format_spend(spend, UNICODE) == told
+def test_unknown_money_is_no_zero(spend: dict[str, Any] | None, data: str) -> None:
+    assert format_spend(spend, UNICODE) == data
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_checks_are_counted() -> None:
     assert check_count_text(None, ASCII).plain == "-"
 
 
-COLUMNS = (Column("a", 5), Column("b", 10, need=1), Column("title", 0), Column("c", 8, need=2))
+COLUMNS = (Column("a", 5), Column("b", 10, priority=1), Column("title", 0), Column("c", 8, priority=2))
 
 
 @pytest.mark.parametrize(
@@ -195,14 +195,14 @@ def test_a_window_of_a_log_never_grows_and_knows_its_place_whatever_its_texts_be
 
     window = LogWindow()
     for number, letter in enumerate("abcd"):
-        window = window.and_then(part(number, letter))
+        window = window.append(part(number, letter))
     assert (window.start, window.end, len(window.text)) == (0, 400_000, WINDOW_BYTES)
-    later = window.and_then(part(4, "e"))
+    later = window.append(part(4, "e"))
     assert (later.start, later.end, len(later.text)) == (100_000, 500_000, WINDOW_BYTES)
-    assert later.and_then(part(5, "")) == later
-    earlier = later.after(part(0, "a"))
+    assert later.append(part(5, "")) == later
+    earlier = later.prepend(part(0, "a"))
     assert (earlier.start, earlier.end, earlier.text) == (0, 400_000, window.text)
-    large = LogWindow().and_then({**part(0, "x"), "text": "x" * 2 * WINDOW_BYTES})
+    large = LogWindow().append({**part(0, "x"), "text": "x" * 2 * WINDOW_BYTES})
     assert (large.start, large.end) == (0, 100_000)
 
 

@@ -75,7 +75,7 @@ class Server:
         return Asked(self._inner, path, query)
 
     def close(self) -> None:
-        self.app.pulse.end()
+        self.app.watcher.end()
         self.readers.close()
 
 

@@ -262,7 +262,7 @@ def test_what_is_kept_for_those_who_look_on_is_bounded() -> None:
             one = await looks_on(server, after)
             one.leave()
             await one.answered()
-        kept = len(server.app.pulse._found)
+        kept = len(server.app.watcher._cache)
         stays.leave()
         await stays.answered()
         server.close()

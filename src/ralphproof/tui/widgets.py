@@ -29,7 +29,7 @@ class VirtualScroll(ScrollView):
     """Something that knows its lines by number, and is asked only for those that are seen."""
 
     @property
-    def room(self) -> int:
+    def line_width(self) -> int:
         """How many cells a line may take."""
         return self.scrollable_content_region.width
 
@@ -38,7 +38,7 @@ class VirtualScroll(ScrollView):
         raise NotImplementedError
 
     def render_line(self, y: int) -> Strip:
-        width, style = self.room, self.rich_style
+        width, style = self.line_width, self.rich_style
         found = self.line(y + int(self.scroll_y)) if width > 0 else None
         if found is None:
             return Strip.blank(max(0, width), style)
@@ -58,50 +58,50 @@ class TextView(VirtualScroll, can_focus=True):
         Binding("G", "scroll_end", show=False),
     ]
 
-    def __init__(self, *, id: str | None = None, most: int | None = None) -> None:
+    def __init__(self, *, id: str | None = None, max_lines: int | None = None) -> None:
         super().__init__(id=id)
         self._lines: list[Text] = []
         self._rows: list[Text] = []
-        self._width, self._most = 0, most
+        self._width, self._max_lines = 0, max_lines
 
     def on_mount(self) -> None:
-        self.anchor(bool(self._most))
+        self.anchor(bool(self._max_lines))
 
     def show(self, lines: Sequence[Text], end: bool = False) -> None:
         """Show these instead; where the `end` is wanted, it is seen, and stays so until somebody scrolls."""
         self._lines = list(lines)
         self._fold_all()
-        self.anchor(end or bool(self._most))
+        self.anchor(end or bool(self._max_lines))
 
     def add(self, lines: Sequence[Text]) -> None:
-        """Show these too; of all the last `most` are kept."""
+        """Show these too; of all the last `max_lines` are kept."""
         self._lines += lines
-        if self._most and len(self._lines) > self._most:
-            del self._lines[: -self._most]
+        if self._max_lines and len(self._lines) > self._max_lines:
+            del self._lines[: -self._max_lines]
             self._fold_all()
         else:
-            self._rows += [row for line in lines for row in self._folded(line)]
-            self._measured()
+            self._rows += [row for line in lines for row in self._fold(line)]
+            self._update_size()
 
     def rows_of(self, lines: Sequence[Text]) -> int:
         """How many rows these would take."""
-        return sum(len(self._folded(line)) for line in lines)
+        return sum(len(self._fold(line)) for line in lines)
 
     def line(self, y: int) -> Text | None:
         return self._rows[y] if y < len(self._rows) else None
 
     def on_resize(self, event: events.Resize) -> None:
-        if self.room != self._width:
+        if self.line_width != self._width:
             self._fold_all()
         else:
             self._to_end()
 
     def _fold_all(self) -> None:
-        self._width = self.room
-        self._rows = [row for line in self._lines for row in self._folded(line)]
-        self._measured()
+        self._width = self.line_width
+        self._rows = [row for line in self._lines for row in self._fold(line)]
+        self._update_size()
 
-    def _measured(self) -> None:
+    def _update_size(self) -> None:
         self.virtual_size = Size(self._width, len(self._rows))
         self._to_end()
         self.refresh()
@@ -110,7 +110,7 @@ class TextView(VirtualScroll, can_focus=True):
         if self.is_anchored and not self._anchor_released:
             self.scroll_end(animate=False, immediate=True)
 
-    def _folded(self, line: Text) -> list[Text]:
+    def _fold(self, line: Text) -> list[Text]:
         if self._width <= 1 or cell_len(line.plain) <= self._width:
             return [line]
         return list(line.wrap(self.app.console, self._width, overflow="fold"))
@@ -125,12 +125,12 @@ MIN_FLEX_WIDTH = 16  # cells, at least, of the column that takes the rest
 
 @value
 class Column:
-    """`width` cells, or what is left where it is 0. Those with the lowest `need` go first; 9 always stays."""
+    """`width` cells, or what is left where it is 0. Those with the lowest `priority` go first; 9 always stays."""
 
     title: str
     width: int
-    need: int = 9
-    right: bool = False
+    priority: int = 9
+    align_right: bool = False
 
 
 def fit_columns(columns: Sequence[Column], width: int, hidden: Sequence[str] = ()) -> list[tuple[int, int]]:
@@ -142,8 +142,8 @@ def fit_columns(columns: Sequence[Column], width: int, hidden: Sequence[str] = (
 
     elastic = any(not column.width for column in columns)
     while room() < (MIN_FLEX_WIDTH if elastic else 0):
-        place = min(kept, key=lambda place: (columns[place].need, -place))
-        if columns[place].need >= 9:
+        place = min(kept, key=lambda place: (columns[place].priority, -place))
+        if columns[place].priority >= 9:
             break
         kept.remove(place)
     rest = max(0, room())
@@ -170,9 +170,9 @@ class TableView(VirtualScroll, can_focus=True):
             super().__init__()
             self.key = key
 
-    def __init__(self, columns: Sequence[Column], signs: Symbols, empty: str, *, id: str | None = None) -> None:
+    def __init__(self, columns: Sequence[Column], symbols: Symbols, empty: str, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._columns, self._signs, self._empty = columns, signs, empty
+        self._columns, self._symbols, self._empty = columns, symbols, empty
         self._rows: list[tuple[str, Sequence[Text]]] = []
         self._cursor = 0
         self.hidden: Sequence[str] = ()  # columns that say nothing here
@@ -189,7 +189,7 @@ class TableView(VirtualScroll, can_focus=True):
         places = {key: place for place, (key, _) in enumerate(self._rows)}
         here = places.get(before, min(self._cursor, max(0, len(rows) - 1)))
         self._cursor = max(0, len(rows) - 1) if to_end and was_last else here
-        self.virtual_size = Size(self.room, len(rows) + 1)
+        self.virtual_size = Size(self.line_width, len(rows) + 1)
         self._follow()
 
     def choose(self, key: str) -> None:
@@ -201,29 +201,29 @@ class TableView(VirtualScroll, can_focus=True):
     def line(self, y: int) -> Text | None:
         above = int(self.scroll_y)
         if y == above:  # the heading stays where it is
-            return self._laid([Text(column.title, HEAD, end="") for column in self._columns], " ")
+            return self._format_row([Text(column.title, HEAD, end="") for column in self._columns], " ")
         place = y - 1
         if not self._rows and place == 0:
             return Text(f"  {self._empty}", DIM, end="")
         if not 0 <= place < len(self._rows):
             return None
         chosen = place == self._cursor
-        made = self._laid(self._rows[place][1], self._signs.at if chosen else " ")
+        text = self._format_row(self._rows[place][1], self._symbols.at if chosen else " ")
         if chosen and self.has_focus:
-            made.stylize(SELECTED_PLAIN if self.app.no_color else SELECTED)
-        return made
+            text.stylize(SELECTED_PLAIN if self.app.no_color else SELECTED)
+        return text
 
-    def _laid(self, cells: Sequence[Text], first: str) -> Text:
-        made = Text(f"{first} ", end="")
-        for count, (place, width) in enumerate(fit_columns(self._columns, self.room - 2, self.hidden)):
-            cell = fit_width(cells[place], width, self._signs)
+    def _format_row(self, cells: Sequence[Text], first: str) -> Text:
+        text = Text(f"{first} ", end="")
+        for count, (place, width) in enumerate(fit_columns(self._columns, self.line_width - 2, self.hidden)):
+            cell = fit_width(cells[place], width, self._symbols)
             fill = " " * max(0, width - cell.cell_len)
-            made.append(" " * COLUMN_GAP if count else "")
-            if self._columns[place].right:
-                made.append(fill).append_text(cell)
+            text.append(" " * COLUMN_GAP if count else "")
+            if self._columns[place].align_right:
+                text.append(fill).append_text(cell)
             else:
-                made.append_text(cell).append(fill)
-        return made
+                text.append_text(cell).append(fill)
+        return text
 
     def action_move(self, by: int) -> None:
         self._cursor = min(max(0, self._cursor + by), max(0, len(self._rows) - 1))
@@ -252,7 +252,7 @@ class TableView(VirtualScroll, can_focus=True):
         self.refresh()
 
     def on_resize(self) -> None:
-        self.virtual_size = Size(self.room, len(self._rows) + 1)
+        self.virtual_size = Size(self.line_width, len(self._rows) + 1)
         self._follow()
 
     def _follow(self) -> None:
@@ -291,9 +291,9 @@ class CardColumn(VirtualScroll, can_focus=True):
             super().__init__()
             self.key = key
 
-    def __init__(self, name: str, signs: Symbols) -> None:
+    def __init__(self, name: str, symbols: Symbols) -> None:
         super().__init__(classes="lane")
-        self._called, self._signs = name, signs
+        self._heading, self._symbols = name, symbols
         self._cards: list[tuple[str, Sequence[Text]]] = []
         self._cursor = 0
 
@@ -310,23 +310,25 @@ class CardColumn(VirtualScroll, can_focus=True):
         self._cards = list(cards)
         places = {key: place for place, (key, _) in enumerate(self._cards)}
         self._cursor = places.get(before, min(self._cursor, max(0, len(cards) - 1)))
-        self.border_title = f"{self._called} {len(cards)}"
-        self.virtual_size = Size(self.room, len(cards) * CARD_HEIGHT)
+        self.border_title = f"{self._heading} {len(cards)}"
+        self.virtual_size = Size(self.line_width, len(cards) * CARD_HEIGHT)
         self._follow()
 
     def line(self, y: int) -> Text | None:
         place, part = divmod(y, CARD_HEIGHT)
         if not self._cards and y == 0:
-            return Text(self._signs.dash, DIM, end="")
+            return Text(self._symbols.dash, DIM, end="")
         if place >= len(self._cards) or part >= CARD_LINES or part >= len(self._cards[place][1]):
             return None
         chosen = place == self._cursor and self.has_focus
-        first = self._signs.at if chosen and part == 0 else " "
-        made = Text(first, end="").append_text(fit_width(self._cards[place][1][part], self.room - 1, self._signs))
+        first = self._symbols.at if chosen and part == 0 else " "
+        text = Text(first, end="").append_text(
+            fit_width(self._cards[place][1][part], self.line_width - 1, self._symbols)
+        )
         if chosen and part == 0:
-            made.append(" " * max(0, self.room - made.cell_len))
-            made.stylize(SELECTED_PLAIN if self.app.no_color else SELECTED)
-        return made
+            text.append(" " * max(0, self.line_width - text.cell_len))
+            text.stylize(SELECTED_PLAIN if self.app.no_color else SELECTED)
+        return text
 
     def action_move(self, by: int) -> None:
         self._cursor = min(max(0, self._cursor + by), max(0, len(self._cards) - 1))
@@ -352,7 +354,7 @@ class CardColumn(VirtualScroll, can_focus=True):
         self.refresh()
 
     def on_resize(self) -> None:
-        self.virtual_size = Size(self.room, len(self._cards) * CARD_HEIGHT)
+        self.virtual_size = Size(self.line_width, len(self._cards) * CARD_HEIGHT)
 
     def _follow(self) -> None:
         top, room, at = int(self.scroll_y), max(CARD_HEIGHT, self.size.height), self._cursor * CARD_HEIGHT

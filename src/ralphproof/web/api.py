@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     Read = Callable[[str], dict[str, Json]]  # of a run
 
 
-# The API that only reads: every page is one question to the read model.
+# Read-only API: every endpoint is one query of the read model.
 
 
 DEFAULT_RUNS, MAX_RUNS = 200, 500
@@ -52,9 +52,9 @@ MAX_ITERATIONS = 1_000_000
 
 
 class ReadApi:
-    """Questions to the board, each in a thread of its own, with the answer made there too.
+    """Read requests, each answered and encoded in a reader thread.
 
-    A patch may be large, and so may the log of a turn: who asks for one waits until it is their turn.
+    Diffs and turn logs may be large: such requests are queued.
     """
 
     def __init__(self, read_model: ReadModel, readers: ReaderPool, control: bool) -> None:
@@ -123,18 +123,18 @@ def _json_body(body: bytes) -> Response:
 
 
 def _found_or_404(read: Callable[[], T]) -> T:
-    """What is read by a name; one that nothing has is not found."""
+    """The result, or a 404 response if the name is unknown."""
     try:
         return read()
     except NotThere as refused:
         raise not_found(str(refused)) from None
 
 
-# The API that steers a run: what other terminals may say to it, browsers may say too. Only with `--control`.
+# Control API, only with `--control`: the same actions as on the command line.
 
 
 class ControlApi:
-    """Each wish is one call of the helm, which answers with one sentence."""
+    """Each action is one call of the run control, which answers with one sentence."""
 
     def __init__(self, read_model: ReadModel, run_control: RunControl, readers: ReaderPool) -> None:
         self._read_model, self._run_control, self._readers = read_model, run_control, readers
@@ -167,7 +167,7 @@ class ControlApi:
 
 
 def parse_message(body: bytes) -> str:
-    """What is to be said."""
+    """The text of the message."""
     try:
         data = json.loads(body)
     except (ValueError, RecursionError):

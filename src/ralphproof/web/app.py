@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ralphproof.web.readers import ReaderPool
 
 
-# The page and what belongs to it. Only files that are there at the start are known, by name; no path is ever made.
+# Static files. Only files that exist at the start are served, by name; no path is ever built from a request.
 
 
 STATIC_FOLDER = os.path.join(os.path.dirname(__file__), "static")
@@ -55,7 +55,7 @@ DEFAULT_CONTENT_TYPE = "application/octet-stream"
 
 @value
 class StaticFile:
-    """One file: what is in it, what kind that is, and a mark that another content would not have."""
+    """Content, media type and ETag."""
 
     body: bytes
     kind: str
@@ -63,9 +63,9 @@ class StaticFile:
 
 
 class StaticFiles:
-    """The files of one folder, held in memory: they are small, and a page must come however busy the readers are.
+    """The files of one folder, held in memory: they are small, and must be served however busy the readers are.
 
-    A browser keeps them, and asks each time whether they are still the same.
+    Browsers cache them and revalidate each time.
     """
 
     def __init__(self, folder: str = STATIC_FOLDER) -> None:
@@ -89,7 +89,7 @@ class StaticFiles:
 
 
 def _list_files(folder: str) -> list[tuple[str, str]]:
-    """Every file below a folder: its name in an address, and its path."""
+    """Every file below a folder: its name in URLs, and its path."""
     found = [os.path.join(above, name) for above, _, names in os.walk(folder) for name in names]
     return [(os.path.relpath(path, folder).replace(os.sep, "/"), path) for path in found]
 
@@ -101,17 +101,15 @@ def _load_file(path: str) -> StaticFile:
     return StaticFile(body, kind, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
 
-# Everything that is answered, behind one guard.
-
-
 OPENAPI_FILE = os.path.join(os.path.dirname(__file__), "openapi.json")
 
 
 class WebApp:
-    """The web door of one project. `run_control` is None where it may only look on."""
+    """The web application of one project. Read-only if `run_control` is None."""
 
     def __init__(
-        self, read_model: ReadModel, run_control: RunControl | None, listen_to: Overhear, readers: ReaderPool, onlookers: int,
+        self, read_model: ReadModel, run_control: RunControl | None, listen_to: Overhear,
+        readers: ReaderPool, onlookers: int,
         note: Callable[[str], None], with_metrics: bool,
     ) -> None:  # fmt: skip
         self.watcher = ChangeWatcher(read_model, readers, note)
@@ -127,7 +125,7 @@ class WebApp:
         ]
 
     def guarded(self, address: ServerAddress, token: AccessToken) -> AccessGuard:
-        """What uvicorn is given: nothing is reached but through the guard."""
+        """The application for uvicorn, with the access guard around it."""
         handlers: dict[Any, ExceptionHandler] = {
             HTTPException: handle_http_error,
             RalphError: handle_ralph_error,

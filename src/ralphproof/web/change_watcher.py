@@ -24,15 +24,16 @@ IDLE_FACTOR = 3  # of so many parts of the time at most one goes into looking, a
 
 
 class ChangeWatcher:
-    """Wakes everybody at a change, and keeps some of what was read since: who asks for the same gets the same bytes.
+    """Wakes all streams at a change, and caches what was read since: the same question gets the same bytes.
 
-    All but the thread itself happens in the event loop. A fault in the thread is noted, and it begins anew.
+    Everything but the thread itself runs in the event loop. An exception in the thread is reported, and it is
+    restarted.
     """
 
-    def __init__(self, board: ReadModel, readers: ReaderPool, note: Callable[[str], None]) -> None:
-        self._board, self._readers, self._note = board, readers, note
+    def __init__(self, read_model: ReadModel, readers: ReaderPool, note: Callable[[str], None]) -> None:
+        self._read_model, self._readers, self._note = read_model, readers, note
         self._awake: set[asyncio.Event] = set()
-        self._found: dict[Any, tuple[asyncio.Future[Any], Callable[[], Any]]] = {}
+        self._cache: dict[Any, tuple[asyncio.Future[Any], Callable[[], Any]]] = {}
         self._watched, self._over = threading.Event(), threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._busy_s = 0.0
@@ -46,12 +47,12 @@ class ChangeWatcher:
         return len(self._awake)
 
     def join(self, wake: asyncio.Event) -> None:
-        """From now on this is set whenever something has changed."""
+        """Set this event at every change from now on."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             threading.Thread(target=self._live, name="ralph-pulse", daemon=True).start()
         if not self._awake:
-            self._found = {}  # nobody looked, so nobody knows whether it is still true
+            self._cache = {}  # nobody looked, so nobody knows whether it is still true
         self._awake.add(wake)
         self._watched.set()
 
@@ -61,24 +62,26 @@ class ChangeWatcher:
             self._watched.clear()
 
     def end(self) -> None:
-        """Let everybody go."""
+        """Wake and release all streams."""
         self._over.set()
         self._watched.set()
         self._beat()
 
     async def read(self, key: object, call: Callable[[], T]) -> T:
-        """What `call` finds; it is called once for all who ask by this key until something changes."""
-        known = self._found.get(key)
-        found: T = await asyncio.shield(known[0] if known else self._begun(key, call))  # who leaves takes nothing away
+        """The result of `call`, which runs once per key until something changes."""
+        known = self._cache.get(key)
+        found: T = await asyncio.shield(
+            known[0] if known else self._start_read(key, call)
+        )  # who leaves takes nothing away
         return found
 
-    def _begun(self, key: object, call: Callable[[], T]) -> asyncio.Future[T]:
-        """The call is kept too: a key may be made of the ids of what it holds."""
+    def _start_read(self, key: object, call: Callable[[], T]) -> asyncio.Future[T]:
+        """The call is kept as well: a key may contain ids of objects that it holds."""
         future = asyncio.ensure_future(self._timed(call))
-        self._found[key] = future, call
-        future.add_done_callback(lambda done: self._heed(key, done))
-        while len(self._found) > MAX_CACHED:
-            del self._found[next(iter(self._found))]
+        self._cache[key] = future, call
+        future.add_done_callback(lambda done: self._on_read_done(key, done))
+        while len(self._cache) > MAX_CACHED:
+            del self._cache[next(iter(self._cache))]
         return future
 
     async def _timed(self, call: Callable[[], T]) -> T:
@@ -89,13 +92,13 @@ class ChangeWatcher:
         finally:
             self._busy_s += loop.time() - began
 
-    def _heed(self, key: object, future: asyncio.Future[Any]) -> None:
-        """What went wrong was told to whoever waited, and is tried anew by whoever asks next."""
-        if not future.cancelled() and future.exception() and self._found.get(key, (None,))[0] is future:
-            del self._found[key]
+    def _on_read_done(self, key: object, future: asyncio.Future[Any]) -> None:
+        """A failure was reported to those who waited; the next request tries again."""
+        if not future.cancelled() and future.exception() and self._cache.get(key, (None,))[0] is future:
+            del self._cache[key]
 
     def _beat(self) -> None:
-        self._found = {}
+        self._cache = {}
         for wake in self._awake:
             wake.set()
 
@@ -116,7 +119,7 @@ class ChangeWatcher:
             self._watched.wait()
             self._busy_s, busy_s = 0.0, self._busy_s
             began_s = time.monotonic()
-            now = self._board.moment()
+            now = self._read_model.moment()
             busy_s += time.monotonic() - began_s
             if now != before and not self.over:
                 before = now

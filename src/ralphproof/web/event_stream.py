@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Course = Callable[[asyncio.Event], AsyncIterator[bytes]]
 
 
-# What is sent to those who look on: messages of `text/event-stream`, made once for all who get the same.
+# Messages of `text/event-stream`, encoded once for all clients that get the same.
 
 
 FIRST_FRAME = b"retry: 1000\n\n"  # how soon a browser comes again, in milliseconds
@@ -44,7 +44,7 @@ MAX_RUNS = 200
 
 
 def encode_frame(event: str, data: bytes, number: int | None = None) -> bytes:
-    """One message; with a number a browser that comes again says it."""
+    """One message; a reconnecting browser sends its number back."""
     mark = b"" if number is None else b"id: %d\n" % number
     return b"event: %s\n%sdata: %s\n\n" % (event.encode(), mark, data)
 
@@ -58,7 +58,7 @@ KEEPALIVE_FRAME = encode_frame(
 
 @value
 class RunFrame:
-    """A run's page since some record: the message, and what it says beside the iterations that it brings."""
+    """State of a run since some record: the message, and its content beside the iterations."""
 
     seq: int
     says: bytes
@@ -67,7 +67,7 @@ class RunFrame:
 
 
 def build_run_frame(read_model: ReadModel, run: str, after: int) -> RunFrame:
-    """What has happened to a run since a record. One that is not reached yet is another ledger's: then all of it."""
+    """What has happened to a run since a record. A number beyond the last is from another ledger: then everything."""
     page: dict[str, Any] = read_model.run(run, after)
     if after > page["seq"]:
         page = read_model.run(run, 0)
@@ -80,7 +80,7 @@ def build_run_frame(read_model: ReadModel, run: str, after: int) -> RunFrame:
 
 @value
 class RunListState:
-    """All runs, each as its JSON, of which project they are, and where the tasks stand."""
+    """All runs as JSON, their project, and the version of the tasks."""
 
     seq: int
     tasks: int
@@ -100,9 +100,9 @@ def read_run_list(read_model: ReadModel) -> RunListState:
 
 
 def run_list_frame(now: RunListState, before: RunListState, control: bool) -> bytes:
-    """The message that leads from one lineup to the next; empty where there is nothing to say.
+    """The message that leads from one state to the next; empty if nothing changed.
 
-    The first says whose runs they are: who comes again may have known another project's, from another server.
+    The first one names the project: a reconnecting client may know another project from another server.
     """
     lines = [line for run, line in now.lines.items() if before.lines.get(run) != line]
     if not lines and now.total == before.total:
@@ -115,7 +115,7 @@ def run_list_frame(now: RunListState, before: RunListState, control: bool) -> by
 
 @value
 class AgentEventsFrame:
-    """What an agent said and did at once, as a message, and where it stands in its turn."""
+    """A batch of agent events as a message, and its position in the turn."""
 
     turn: str
     first: int
@@ -131,12 +131,12 @@ def build_agent_events_frame(heard: EventBatch) -> AgentEventsFrame:
 
 
 def missed_events_frame(count: int, before: AgentEventsFrame) -> bytes:
-    """The message that says how much of what an agent did somebody who read too slowly has missed."""
+    """The message that says how many agent events a slow client has missed."""
     told: dict[str, Json] = {"turn": before.turn, "first": before.first, "dropped": count, "events": []}
     return encode_frame("agent", encode_json(told))
 
 
-# Live agents, each overheard once for all who look on at its run, and only while somebody does.
+# Live agent events: one listener per run, only while a client follows it.
 
 
 MAX_INBOX_BYTES, MAX_INBOX_FRAMES = 1 << 20, 256  # for one who reads slowly
@@ -144,7 +144,7 @@ MAX_RECENT_BYTES = 256 * 1024  # for one who comes later
 
 
 class EventInbox:
-    """What one onlooker has yet to be told of an agent, within bounds; what does not fit is counted."""
+    """Bounded queue of messages for one client; what does not fit is counted."""
 
     def __init__(self, wake: asyncio.Event) -> None:
         self._wake = wake
@@ -161,7 +161,7 @@ class EventInbox:
         self._wake.set()
 
     def drain(self) -> Iterator[bytes]:
-        """All messages, oldest first, each once."""
+        """All messages, oldest first."""
         while self._messages:
             one = self._messages.popleft()
             self._bytes -= len(one.message)
@@ -172,7 +172,7 @@ class EventInbox:
 
 
 class LiveEventFeed:
-    """One run's agent, and everybody who looks on at it."""
+    """Live events of one run's agent, and the clients that follow it."""
 
     def __init__(self) -> None:
         self.inboxes: set[EventInbox] = set()
@@ -180,7 +180,7 @@ class LiveEventFeed:
         self._recent: deque[AgentEventsFrame] = deque()
 
     def publish(self, one: AgentEventsFrame) -> None:
-        """In the event loop: hand it to everybody."""
+        """In the event loop: pass a batch to all clients."""
         if self._recent and self._recent[-1].turn != one.turn:
             self._recent.clear()
         self._recent.append(one)
@@ -190,14 +190,14 @@ class LiveEventFeed:
             inbox.put(one)
 
     def add_inbox(self, inbox: EventInbox) -> None:
-        """Who comes later is told the last of it first."""
+        """Add a client; it gets the most recent messages first."""
         for old in self._recent:
             inbox.put(old)
         self.inboxes.add(inbox)
 
 
 class LiveEventFeeds:
-    """Everybody who is overheard now."""
+    """All feeds that have clients now."""
 
     def __init__(self, listen_to: Overhear, readers: ReaderPool, note: Callable[[str], None]) -> None:
         self._listen_to, self._readers, self._note = listen_to, readers, note
@@ -223,7 +223,7 @@ class LiveEventFeeds:
             feed.abandoned.set()
 
     async def _listen(self, run: str, feed: LiveEventFeed) -> None:
-        """Begin, and stop when the last has left. Both may take a moment, so they are done in a thread."""
+        """Start, and stop when the last client has left. Both may block, so they run in a thread."""
         loop = asyncio.get_running_loop()
 
         def hear(heard: EventBatch) -> None:
@@ -246,9 +246,6 @@ def _start_feed(overhearing: LiveEvents) -> LiveEvents:
     return overhearing
 
 
-# Events for those who look on: the runs of the project, and one run with its agent.
-
-
 KEEPALIVE_S = 10.0
 RETRY_AFTER_FAULT_S = 1.0
 RETRY_AFTER_S = "2"
@@ -256,10 +253,11 @@ EVENT_STREAM_TYPE = "text/event-stream"
 
 
 class EventStreams:
-    """The two streams. Each onlooker knows what it was sent last, so a slow one gets less, and never a gap."""
+    """The two streams. Each client's last state is known, so a slow client gets fewer messages but no gap."""
 
     def __init__(
-        self, read_model: ReadModel, readers: ReaderPool, watcher: ChangeWatcher, feeds: LiveEventFeeds, most: int, control: bool,
+        self, read_model: ReadModel, readers: ReaderPool, watcher: ChangeWatcher, feeds: LiveEventFeeds,
+        most: int, control: bool,
         note: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._read_model, self._readers, self._watcher, self._feeds = read_model, readers, watcher, feeds
@@ -277,7 +275,7 @@ class EventStreams:
         return self._stream(request, lambda wake: self._run(run, after, wake))
 
     def _begin(self, name: str, known: int) -> tuple[str, int]:
-        """Which run, and from which record on. A number that is not reached yet is another ledger's: then all of it."""
+        """The run, and the record to start from. A number beyond the last is from another ledger: then everything."""
         run = self._read_model.find(name)
         return run, known if known <= self._read_model.last_of(run) else 0
 
@@ -287,7 +285,7 @@ class EventStreams:
         return EventStreamResponse(self._watcher, frames, request.method == "HEAD")
 
     async def _runs(self, wake: asyncio.Event) -> AsyncIterator[bytes]:
-        """Each value is what there is to say now; empty is nothing."""
+        """Yields messages; an empty one means no change."""
         before = EMPTY_RUN_LIST
         while True:
             try:
@@ -324,13 +322,13 @@ class EventStreams:
             self._feeds.leave(run, inbox)
 
     def _unreadable(self, fault: RalphError, wake: asyncio.Event) -> None:
-        """Say so, and look again in a moment, whether something has changed or not."""
+        """Report the error, and retry after a moment whether or not something has changed."""
         self._note(f"the record cannot be read now ({fault}); it is tried again")
         asyncio.get_running_loop().call_later(RETRY_AFTER_FAULT_S, wake.set)
 
 
 class EventStreamResponse(Response):
-    """An answer that goes on until somebody leaves. It says something every few seconds, and is told when to look."""
+    """A response that lasts until the client leaves, with a heartbeat every few seconds."""
 
     def __init__(self, watcher: ChangeWatcher, frames: Course, headers_only: bool) -> None:
         super().__init__(media_type=EVENT_STREAM_TYPE)
@@ -369,7 +367,7 @@ class EventStreamResponse(Response):
 
 
 def _run_gone_response(request: Request, refused: Refused) -> Response:
-    """That no run is meant, or that it cannot be told which. A browser that waits for events hears of nothing else."""
+    """The run is unknown or ambiguous. A browser's EventSource sees no other error."""
     if EVENT_STREAM_TYPE in request.headers.get("accept", ""):
         return Response(
             FIRST_FRAME + encode_frame("gone", encode_json({"error": str(refused)})), media_type=EVENT_STREAM_TYPE
@@ -384,7 +382,7 @@ async def _wait_for_disconnect(receive: Receive, wake: asyncio.Event) -> None:
 
 
 async def _wait_for_change(wake: asyncio.Event, until_s: float) -> bool:
-    """Whether there is something to look at; False where it was quiet until then."""
+    """Whether something changed; False at the timeout."""
     try:
         async with asyncio.timeout_at(until_s):
             await wake.wait()

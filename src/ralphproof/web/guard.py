@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-# Where the server is reached, and which names and origins are its own.
+# Addresses, names and origins of the server.
 
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -32,7 +32,7 @@ HOST_PATTERN = re.compile(r"([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:(?P
 
 @value
 class ServerAddress:
-    """A scheme, the host that is listened on, its port, and other `host` or `host:port` that browsers may use."""
+    """Scheme, listening host, port, and other `host` or `host:port` that browsers may use."""
 
     scheme: str
     host: str
@@ -41,16 +41,16 @@ class ServerAddress:
 
     @property
     def origin(self) -> str:
-        """The one to show: of a server on every address, that of a name it was given, else of this machine."""
+        """The URL to display: for a server on all addresses a given name, else this machine."""
         if self.host not in WILDCARD_HOSTS:
             return f"{self.scheme}://{self._at(bracket_ipv6(self.host))}"
         return f"{self.scheme}://{self._whole(self.names[0]) if self.names else self._at(LOOPBACK[0])}"
 
     def hosts(self, local: str = "") -> frozenset[str]:
-        """What a `Host` header may say, in small letters.
+        """Permitted `Host` headers in lower case.
 
-        `local` is the address at which a connection came in. It counts where every address is listened on: a page of
-        somebody else can make a name point here, but not an address.
+        `local` is the address of the connection. It is permitted if the server listens on all addresses: a foreign page
+        can make a name point here, but not an address.
         """
         ours = [*LOOPBACK, bracket_ipv6(self.host)]
         if self.host in WILDCARD_HOSTS and local:
@@ -63,32 +63,32 @@ class ServerAddress:
         return host if DEFAULT_PORTS[self.scheme] == self.port else f"{host}:{self.port}"
 
     def _whole(self, name: str) -> str:
-        """A name with its port; one that brings none has ours."""
+        """A name with its port, by default ours."""
         has_port = name.rpartition("]")[2].partition(":")[1]
         return name if has_port else self._at(name)
 
 
 def is_host_name(text: str) -> bool:
-    """Whether a browser could call a server so: a host, or a host and a port."""
+    """Whether it is a valid `host` or `host:port`."""
     found = HOST_PATTERN.fullmatch(text)
     return found is not None and 0 < int(found["port"] or 1) < 65536
 
 
 def bracket_ipv6(host: str) -> str:
-    """A host as it stands in an address."""
+    """A host as written in a URL."""
     return f"[{host}]" if ":" in host else host
 
 
-# What lets somebody in: one secret, as a bearer for programs and as a cookie for browsers.
+# The token: a bearer for programs, a cookie for browsers.
 
 
-TOKEN_VARIABLE = "RALPH_SERVE_TOKEN"
+TOKEN_VARIABLE = "RALPH_SERVE_TOKEN"  # noqa: S105 (a name)
 MIN_TOKEN_CHARS, MAX_TOKEN_CHARS = 24, 512
 BEARER, COOKIE = "bearer", "cookie"
 
 
 class AccessToken:
-    """The secret, never shown by accident. The cookie's name carries the port: cookies know hosts only."""
+    """The secret, which never appears in a repr. The cookie's name contains the port, because cookies ignore ports."""
 
     def __init__(self, secret: str, port: int, secure: bool) -> None:
         self._secret, self._secure = secret, secure
@@ -101,46 +101,47 @@ class AccessToken:
     def query(self) -> str:
         return f"token={self._secret}"
 
-    def is_(self, text: str) -> bool:
-        """Compared in a time that says nothing of how much of it was right."""
+    def matches(self, text: str) -> bool:
+        """Constant-time comparison."""
         return hmac.compare_digest(text.encode("utf-8", "surrogateescape"), self._secret.encode())
 
-    def asked(self, query: bytes) -> bool | None:
-        """Whether a query brings it; None where it brings none at all."""
+    def in_query(self, query: bytes) -> bool | None:
+        """Whether the query has the right token; None if it has none."""
         try:
             given = parse_qs(query.decode("latin-1"), keep_blank_values=True, max_num_fields=50).get("token")
         except ValueError:  # more fields than anybody needs
             return False
-        return None if given is None else len(given) == 1 and self.is_(given[0])
+        return None if given is None else len(given) == 1 and self.matches(given[0])
 
-    def shown(self, bearers: list[str], cookies: list[str]) -> str:
-        """By which header it was brought: bearer, cookie, or none."""
+    def presented_by(self, bearers: list[str], cookies: list[str]) -> str:
+        """Which header presented it: bearer, cookie, or none."""
         for header in bearers:
             kind, _, text = header.partition(" ")
-            if kind.lower() == "bearer" and self.is_(text.strip()):
+            if kind.lower() == "bearer" and self.matches(text.strip()):
                 return BEARER
         pairs = [pair.strip().partition("=") for header in cookies for pair in header.split(";")]
-        return COOKIE if any(self.is_(text) for name, _, text in pairs if name == self._cookie) else ""
+        return COOKIE if any(self.matches(text) for name, _, text in pairs if name == self._cookie) else ""
 
     def as_cookie(self) -> str:
-        """The header that makes a browser keep it for this server alone."""
+        """The Set-Cookie header for this server alone."""
         secure = "; Secure" if self._secure else ""
         return f"{self._cookie}={self._secret}; Path=/; HttpOnly; SameSite=Strict{secure}"
 
 
 def load_or_create_secret(environ: Mapping[str, str]) -> str:
-    """A new secret, or the one that the user keeps in a variable; raises Refused for one that could be guessed."""
+    """A new secret, or the one of the user's variable; raises Refused for a weak one."""
     given = environ.get(TOKEN_VARIABLE, "")
     if not given:
         return secrets.token_urlsafe(32)
     if not re.fullmatch(rf"[A-Za-z0-9_.~-]{{{MIN_TOKEN_CHARS},{MAX_TOKEN_CHARS}}}", given):
         raise Refused(
-            f"{TOKEN_VARIABLE} must have {MIN_TOKEN_CHARS} to {MAX_TOKEN_CHARS} characters, only letters, digits and . _ ~ -"
+            f"{TOKEN_VARIABLE} must have {MIN_TOKEN_CHARS} to {MAX_TOKEN_CHARS} characters, "
+            "only letters, digits and . _ ~ -"
         )
     return given
 
 
-# One guard around everything that the server answers: who may come in, and what every answer carries.
+# The guard.
 
 
 CONTENT_SECURITY_POLICY = (
@@ -157,23 +158,23 @@ SECURITY_HEADERS = {
 }
 HEALTH_PATH = "/health"
 CLOSE_HEADER = {"connection": "close"}  # with every answer to one who may be a stranger: none of them keeps a place
-TOKEN_MISSING = "come in by the address that ralph serve printed, or send its token: Authorization: Bearer TOKEN"
+TOKEN_MISSING = "come in by the address that ralph serve printed, or send its token: Authorization: Bearer TOKEN"  # noqa: S105 (a sentence)
 AMBIGUOUS_LENGTH = "a request has Content-Length or Transfer-Encoding, and not both"
 FOREIGN_ORIGIN = "this is asked on behalf of another site, and the server answers its own pages alone"
 
 
 @value
 class Rejection:
-    """Why a request is not let in."""
+    """Why a request is rejected."""
 
     status: int
     words: str
 
 
 class AccessGuard:
-    """Lets in who names the server by its own name, comes from its own pages, and has the token.
+    """Admits requests with the server's own host name, from its own pages, with the token.
 
-    It stands before every route, known or not, so no page can be forgotten. A page that fails costs its request only.
+    It wraps every route, known or not. An exception in a route costs only its request.
     """
 
     def __init__(
@@ -200,47 +201,47 @@ class AccessGuard:
             if not begun:
                 await error_response(500, INTERNAL_ERROR)(scope, receive, dressed)
 
-    def _answer(self, knock: GuardedRequest) -> Response | None:
-        """What is answered at the door; None lets in."""
-        if knock.all("transfer-encoding") and knock.all("content-length"):  # where its body ends is anybody's guess
+    def _answer(self, request: GuardedRequest) -> Response | None:
+        """The response of the guard; None admits the request."""
+        if request.all("transfer-encoding") and request.all("content-length"):  # where its body ends is anybody's guess
             return error_response(400, AMBIGUOUS_LENGTH, CLOSE_HEADER)
-        if rebuff := self._foreign(knock):
+        if rebuff := self._is_foreign(request):
             return error_response(rebuff.status, rebuff.words, CLOSE_HEADER)
-        if knock.reads and knock.path == "/" and (right := self._token.asked(knock.query)) is not None:
+        if request.reads and request.path == "/" and (right := self._token.in_query(request.query)) is not None:
             cookie = {"location": "/", "set-cookie": self._token.as_cookie()}
             return Response(b"", 303, cookie) if right else error_response(401, TOKEN_MISSING, CLOSE_HEADER)
-        rebuff = self._refused(knock)
+        rebuff = self._rejection(request)
         return error_response(rebuff.status, rebuff.words, CLOSE_HEADER) if rebuff else None
 
-    def _foreign(self, knock: GuardedRequest) -> Rejection | None:
-        """Somebody else's page, by whatever name it reached us."""
-        host = knock.all("host")
-        if len(host) != 1 or host[0].lower() not in self._address.hosts(knock.local):
+    def _is_foreign(self, request: GuardedRequest) -> Rejection | None:
+        """A page of another site, by whatever name it reached us."""
+        host = request.all("host")
+        if len(host) != 1 or host[0].lower() not in self._address.hosts(request.local):
             return Rejection(403, "the server is not known by that name; --name lets it have another one")
         own = f"{self._address.scheme}://{host[0]}".lower()
-        if any(origin.lower() != own for origin in knock.all("origin")):
+        if any(origin.lower() != own for origin in request.all("origin")):
             return Rejection(403, FOREIGN_ORIGIN)
-        if any(site.lower() not in ("same-origin", "none") for site in knock.all("sec-fetch-site")):
+        if any(site.lower() not in ("same-origin", "none") for site in request.all("sec-fetch-site")):
             return Rejection(403, FOREIGN_ORIGIN)
         return None
 
-    def _refused(self, knock: GuardedRequest) -> Rejection | None:
-        if knock.path == HEALTH_PATH and knock.reads:
+    def _rejection(self, request: GuardedRequest) -> Rejection | None:
+        if request.path == HEALTH_PATH and request.reads:
             return None
-        by = self._token.shown(knock.all("authorization"), knock.all("cookie"))
+        by = self._token.presented_by(request.all("authorization"), request.all("cookie"))
         if not by:
             return Rejection(401, TOKEN_MISSING)
-        if knock.reads:
+        if request.reads:
             return None
-        if knock.method != "POST":
+        if request.method != "POST":
             return Rejection(405, "only GET, HEAD and POST are answered")
         if not self._control:
             return Rejection(403, "this server only looks on; ralph serve --control lets it steer")
-        if by == COOKIE and not knock.all("origin"):
+        if by == COOKIE and not request.all("origin"):
             return Rejection(403, FOREIGN_ORIGIN)
-        if [kind.partition(";")[0].strip().lower() for kind in knock.all("content-type")] != [JSON_TYPE]:
+        if [kind.partition(";")[0].strip().lower() for kind in request.all("content-type")] != [JSON_TYPE]:
             return Rejection(415, f"the body must be {JSON_TYPE}")
-        if any(not size.isdecimal() or int(size) > MAX_BODY_BYTES for size in knock.all("content-length")):
+        if any(not size.isdecimal() or int(size) > MAX_BODY_BYTES for size in request.all("content-length")):
             return Rejection(413, f"that is more than {MAX_BODY_BYTES // 1024} KiB")
         return None
 
@@ -265,7 +266,7 @@ class GuardedRequest:
 
 
 def _with_security_headers(message: Message) -> Message:
-    """The start of an answer with what every answer carries; nothing is kept by anybody unless it says so itself."""
+    """The response start with the security headers; not cacheable unless the response says so."""
     given = list(message.get("headers", ()))
     known = {name.lower() for name, _ in given}
     more = {**SECURITY_HEADERS, "cache-control": "no-store"}

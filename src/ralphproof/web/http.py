@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
 
 
-# Answers: JSON with exact types, and errors as one sentence.
+# Responses: JSON with exact types, errors as one sentence.
 
 
 JSON_TYPE = "application/json"
@@ -31,7 +31,7 @@ STATUS_MESSAGES = {404: "there is no such page", 405: "this page does not take t
 
 
 def encode_json(data: Json) -> bytes:
-    """JSON in ASCII: no line break, and no half of a character, can be in it."""
+    """JSON in ASCII: without line breaks and lone surrogates."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -44,7 +44,7 @@ def error_response(status: int, words: str, headers: Mapping[str, str] | None = 
 
 
 def not_found(words: str = STATUS_MESSAGES[404]) -> HTTPException:
-    """What is not there, or nobody may see."""
+    """For what does not exist, or may not be seen."""
     return HTTPException(404, words)
 
 
@@ -53,7 +53,7 @@ def bad_request(words: str) -> HTTPException:
 
 
 async def handle_http_error(_: Request, raised: Exception) -> Response:
-    """What a page refuses."""
+    """Errors that an endpoint raises."""
     assert isinstance(raised, HTTPException)
     words = STATUS_MESSAGES.get(raised.status_code, raised.detail) if raised.detail in STOCK_MESSAGES else raised.detail
     return error_response(raised.status_code, words, raised.headers)
@@ -63,17 +63,17 @@ STOCK_MESSAGES = ("Not Found", "Method Not Allowed")  # what Starlette says of i
 
 
 async def handle_internal_error(_: Request, __: Exception) -> Response:
-    """What must not happen; the guard notes it."""
+    """Unexpected errors; the guard reports them."""
     return error_response(500, INTERNAL_ERROR)
 
 
 async def handle_ralph_error(_: Request, raised: Exception) -> Response:
-    """What the read model refuses, or cannot do now."""
+    """Refusals and failures of the read model."""
     assert isinstance(raised, RalphError)
     return error_response(400 if isinstance(raised, Refused) else 503, str(raised))
 
 
-# What a request asks for, checked at the door.
+# Validated request parameters.
 
 
 RUN_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
@@ -85,7 +85,7 @@ MAX_BODY_BYTES, BODY_TIMEOUT_S = 68 * 1024, 10.0
 
 
 def int_parameter(request: Request, name: str, least: int, most: int) -> int | None:
-    """A whole number within its bounds; None where it was not given."""
+    """An integer within bounds; None if it is absent."""
     text = request.query_params.get(name)
     if text is None:
         return None
@@ -96,7 +96,7 @@ def int_parameter(request: Request, name: str, least: int, most: int) -> int | N
 
 
 def run_parameter(request: Request) -> str:
-    """The run of the path: an id, a beginning of one, or latest."""
+    """The run in the path: an id, a prefix of one, or latest."""
     return _match_name(RUN_PATTERN, request.path_params["run"], "there is no such run")
 
 
@@ -108,7 +108,7 @@ def before_parameter(request: Request) -> str:
 
 
 def log_parameter(request: Request, name: str = "name") -> str:
-    """The name of a log: one plain word, so that no path can be made of it."""
+    """The name of a log: one plain word, so that it cannot form a path."""
     return _match_name(LOG_PATTERN, request.query_params.get(name, ""), "there is no such log")
 
 
@@ -127,7 +127,7 @@ def task_parameter(request: Request) -> str:
 
 
 def day_parameter(request: Request, name: str) -> str:
-    """A day; today by UTC where none was given."""
+    """A day; by default today in UTC."""
     text = request.query_params.get(name) or time.strftime("%Y-%m-%d", time.gmtime())
     if not DAY_PATTERN.fullmatch(text) or not _is_calendar_day(text):
         raise bad_request(f"{name} must be a day: YYYY-MM-DD")
@@ -135,7 +135,7 @@ def day_parameter(request: Request, name: str) -> str:
 
 
 def last_event_id(request: Request) -> int:
-    """The last record that an onlooker knows: by its own word when it comes again, else as the address says."""
+    """The last record that a client knows: its Last-Event-ID header, else the query."""
     last = request.headers.get("last-event-id", "")
     if re.fullmatch("[0-9]{1,16}", last):
         return min(int(last), MAX_INTEGER)
@@ -143,7 +143,7 @@ def last_event_id(request: Request) -> int:
 
 
 async def read_body(request: Request) -> bytes:
-    """The whole body; raises for one that is too large, or does not come."""
+    """The whole body; raises for one that is too large or does not arrive."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):

@@ -37,7 +37,7 @@ COUNTERS = (
 
 
 class MetricsEndpoint:
-    """The page that Prometheus asks for."""
+    """The /metrics endpoint."""
 
     def __init__(self, read_model: ReadModel, readers: ReaderPool) -> None:
         self._read_model, self._readers = read_model, readers
@@ -58,7 +58,7 @@ class MetricsEndpoint:
         return metrics_text(figures, newest, spent_usd, self._limit(newest)).encode("utf-8", "replace")
 
     def _limit(self, newest: list[dict[str, Any]]) -> float | None:
-        """What the newest run may let a day cost."""
+        """Daily cost limit of the newest run."""
         if not newest:
             return None
         page: dict[str, Any] = self._read_model.run(newest[0]["run"], MAX_INTEGER)
@@ -68,12 +68,15 @@ class MetricsEndpoint:
 def metrics_text(
     figures: PeriodTotals, newest: list[dict[str, Any]], spent_usd: float | None, limit_usd: float | None
 ) -> str:
-    """Everything, a family after the other."""
+    """All metric families."""
     parts = [
         metric_family("ralph_build_info", "gauge", "Which ralph this is.", [({"version": __version__}, 1)]),
         metric_family("ralph_runs_total", "counter", "Runs that have ended.", _outcome_samples(figures.runs)),
         *(
-            metric_family(name, "counter", about, [({"agent": agent}, runs.sum(of) / unit) for agent, runs in _runs_by_agent(figures)])
+            metric_family(
+                name, "counter", about,
+                [({"agent": agent}, runs.sum(of) / unit) for agent, runs in _runs_by_agent(figures)],
+            )
             for name, of, unit, about in COUNTERS
         ),
         metric_family(

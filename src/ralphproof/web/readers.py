@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-# Where those wait who ask for what takes long: one such read at a time, so that readers are left for all others.
+# Slow reads run one at a time, so that readers are left for the others.
 
 
 MAX_WAITING = 8
@@ -30,9 +30,9 @@ RETRY_AFTER_S = "2"
 
 
 class SlowReadQueue:
-    """Lets one read after the other pass to the readers. Only some may wait, and who leaves is not read for.
+    """Passes one read at a time to the readers. The queue is bounded; reads of disconnected clients are dropped.
 
-    A read that has begun is waited for even then: its thread goes on, and nobody may take another one meanwhile.
+    A read that has begun is awaited even then, because its thread is still busy.
     """
 
     def __init__(self, readers: ReaderPool) -> None:
@@ -45,7 +45,7 @@ class SlowReadQueue:
             raise HTTPException(503, BUSY_MESSAGE, {"retry-after": RETRY_AFTER_S})
         self._waiting += 1
         try:
-            await self._passed(request)
+            await self._wait_turn(request)
         finally:
             self._waiting -= 1
         try:
@@ -53,8 +53,8 @@ class SlowReadQueue:
         finally:
             self._turn.release()
 
-    async def _passed(self, request: Request) -> None:
-        """It is this one's turn; raises ClientDisconnect where it has left before."""
+    async def _wait_turn(self, request: Request) -> None:
+        """Wait for the turn; raises ClientDisconnect if the client leaves first."""
         turn, leaving = asyncio.ensure_future(self._turn.acquire()), asyncio.ensure_future(wait_for_disconnect(request))
         try:
             await asyncio.wait((turn, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -70,41 +70,41 @@ class SlowReadQueue:
 
 
 async def wait_for_disconnect(request: Request) -> None:
-    """Returns when who asks is no longer there."""
+    """Returns when the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-# Where the read model is asked: in a few threads, so that a slow disk holds up nobody else.
+# The read model is queried in a few threads, so that a slow disk does not block the event loop.
 
 
 READER_THREADS = 8
 
 
 class ReaderPool:
-    """A bounded number of threads that read; whoever asks waits for one of them.
+    """A bounded pool of reader threads.
 
-    Nobody waits for them at the end, as for those of the standard library: a read that hangs must not keep the server.
+    Unlike those of the standard library they are not joined at exit: a hanging read must not keep the server alive.
     """
 
     def __init__(self, threads: int = READER_THREADS) -> None:
-        self._asked: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._threads = threads
         for number in range(threads):
             threading.Thread(target=self._read, name=f"ralph-reader-{number}", daemon=True).start()
 
     async def __call__(self, call: Callable[[], T]) -> T:
         future: Future[T] = Future()
-        self._asked.put((future, call))
+        self._calls.put((future, call))
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Start no further reads."""
         for _ in range(self._threads):
-            self._asked.put(None)
+            self._calls.put(None)
 
     def _read(self) -> None:
-        while asked := self._asked.get():
+        while asked := self._calls.get():
             future, call = asked
             if not future.set_running_or_notify_cancel():
                 continue  # who asked has left

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ralphproof.web.guard import AccessToken, ServerAddress
 
 
-# A connection whose patience ends: with a request that does not come, and with a reader that does not read.
+# Connections with timeouts for requests and for readers.
 
 
 MAX_UNSENT_BYTES = 256 * 1024  # on their way to one client
@@ -38,7 +38,7 @@ MAX_UNSENT_BYTES = 256 * 1024  # on their way to one client
 
 @value
 class ConnectionLimits:
-    """How many may be connected, how many of them look on, and how long each is waited for."""
+    """Numbers of connections and of event streams, and timeouts."""
 
     clients: int = 128
     onlookers: int = 64
@@ -47,7 +47,7 @@ class ConnectionLimits:
 
 
 class TimedConnection(H11Protocol):
-    """One client. uvicorn 0.54 waits without end for a first request, and for a reader that stands still."""
+    """One client connection with timeouts: uvicorn 0.54 waits forever for a first request and for a stalled reader."""
 
     limits = ConnectionLimits()
     _request_due: asyncio.TimerHandle | None = None
@@ -96,11 +96,13 @@ class TimedConnection(H11Protocol):
 
     @property
     def _has_not_asked(self) -> bool:
-        """It has asked nothing yet. Who asks and has no token is closed with the answer, so the others are known."""
+        """Whether it has sent no request yet. A request without a token closes the connection, so the others are
+        authenticated.
+        """
         return self.cycle is None
 
     def _make_room(self) -> bool:
-        """Whether it may stay: where all places are taken, the stranger who has waited longest makes room."""
+        """Whether the connection may stay: if all places are taken, the idle one that waited longest is closed."""
         others = [one for one in self.connections if isinstance(one, TimedConnection) and one is not self]
         there = [one for one in others if not one.transport.is_closing()]
         if len(there) < self.limits.clients:
@@ -119,7 +121,7 @@ class TimedConnection(H11Protocol):
         self._reading_due = self.loop.call_later(self.limits.reading_s, self._check_reading, left)
 
     def _check_reading(self, before: int) -> None:
-        """A slow reader is waited for as long as it reads; one that does not is let go, and may come again."""
+        """A slow reader is kept as long as it reads; a stalled one is closed and may reconnect."""
         left = self.transport.get_write_buffer_size()
         if left < before:
             self._expect_reading(left)
@@ -136,14 +138,11 @@ class TimedConnection(H11Protocol):
         self.transport.close()
 
 
-# The socket that is listened on.
-
-
 LISTEN_BACKLOG = 128
 
 
 def open_listening_socket(host: str, port: int | None, usual: int) -> tuple[socket.socket, bool]:
-    """A socket that listens, and whether the usual port was taken. Only where no port was given another one is."""
+    """A listening socket, and whether the default port was taken. Another port is used only if none was given."""
     family, at = _resolve_host(host)
     try:
         return _bind_socket(family, at, usual if port is None else port), False
@@ -182,29 +181,28 @@ def _bind_error(error: OSError, host: str, port: int) -> Refused:
     return Refused(f"cannot listen on port {port} of {host} ({error.strerror})")
 
 
-# The server: a socket, uvicorn with nothing that it would say by itself, and an end in good order.
-
-
 EXIT_SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 SHUTDOWN_TIMEOUT_S = 2  # for answers that are on their way
 MAX_HEADER_BYTES = 64 * 1024  # cookies of everything else on this machine come along
 
 
 def serve(
-    sock: socket.socket, address: ServerAddress, token: AccessToken, read_model: ReadModel, run_control: RunControl | None, listen_to: Overhear,
+    sock: socket.socket, address: ServerAddress, token: AccessToken, read_model: ReadModel,
+    run_control: RunControl | None, listen_to: Overhear,
     note: Callable[[str], None], ready: Callable[[], None], with_metrics: bool, tls: tuple[str, str] | None,
     limits: ConnectionLimits,
 ) -> None:  # fmt: skip
-    """Answer on a socket that listens until a signal comes; `ready` is called when both are heard.
+    """Serve on a listening socket until a signal; `ready` is called when requests and signals are handled.
 
-    Nothing is told of requests: a query may hold the token.
+    Requests are not logged: a query may contain the token.
     """
     readers = ReaderPool()
     app = WebApp(read_model, run_control, listen_to, readers, limits.onlookers, note, with_metrics)
     config = uvicorn.Config(
         app.guarded(address, token), http=TimedConnection, ws="none", loop="asyncio", lifespan="off",
         log_config=None, log_level=logging.CRITICAL, access_log=False, proxy_headers=False, server_header=False,
-        timeout_keep_alive=15, timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S, h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        timeout_keep_alive=15, timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         ssl_certfile=tls[0] if tls else None, ssl_keyfile=tls[1] if tls else None,
     )  # fmt: skip
     try:
@@ -214,10 +212,10 @@ def serve(
 
 
 class WebServer(uvicorn.Server):
-    """uvicorn's, which ends by the first signal and sends everybody home; the second one does not wait for them.
+    """uvicorn's server, which shuts down at the first signal and closes streams; the second signal does not wait.
 
-    It raises no signal again after its end (uvicorn 0.54 does): a server that was asked to end has ended well. Who does
-    not come to the end of a TLS handshake is counted as well, and waited for no longer than for a request.
+    It does not re-raise the signal (as uvicorn 0.54 does): a requested shutdown is a success. Unfinished TLS handshakes
+    count as connections and have the timeout of a request.
     """
 
     def __init__(
@@ -238,7 +236,7 @@ class WebServer(uvicorn.Server):
         self._ready()
 
     def _connection(self) -> TimedConnection:
-        """One for whoever knocks. Beyond twice as many as may be there it raises, and asyncio closes."""
+        """A new connection. Beyond twice the limit it raises, and asyncio closes it."""
         state, now_s = self.server_state, asyncio.get_running_loop().time()
         least_s = now_s - self._limits.request_s
         self._handshaking = {one: at for one, at in self._handshaking.items() if at > least_s and one.transport is None}
