@@ -9,7 +9,7 @@ from ralphproof.store.tasks import DONE, TODO, WORKING
 
 @value
 class BacklogItem:
-    """A task and how it stands. One that is `begun` has a run to go on with."""
+    """A task and its status. One that is `begun` has a run that can be resumed."""
 
     task: Task
     status: str = TODO
@@ -19,10 +19,10 @@ class BacklogItem:
 def next_task(
     items: tuple[BacklogItem, ...], wanted: frozenset[str] = frozenset(), over: frozenset[str] = frozenset()
 ) -> Task | AllDone | Blocked:
-    """The task to take up next. Without `wanted` ones, every open task is; a task by name also where it had failed.
+    """The task to work on next. Without `wanted` names every open task counts; a named one also where it failed.
 
-    What is `over` has had its turn. What was begun comes first: another run in its place would close its run. Then a
-    lower number is a higher priority; of equal ones the first listed comes first.
+    Tasks in `over` had their turn. Begun tasks come first: another run would close theirs. Then a lower number is a
+    higher priority; of equal ones the first listed comes first.
     """
     status = {item.task.id: item.status for item in items}
     left = [item for item in items if item.task.id not in over and _is_open(item, wanted)]
@@ -35,7 +35,7 @@ def next_task(
 
 
 def _is_open(item: BacklogItem, wanted: frozenset[str]) -> bool:
-    """Whether it may be taken up. One that somebody else works on is theirs."""
+    """Whether it may be worked on. Tasks in work belong to another run."""
     return item.task.id in wanted and item.status not in (DONE, WORKING) if wanted else item.status == TODO
 
 

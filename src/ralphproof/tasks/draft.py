@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from ralphproof.settings.field_rules import Rule
 
 
-# A task as somebody wrote it, before anything is checked.
-
-
 @value
 class TaskDraft:
     """One task with its completion as plain JSON, so that writing it out again loses nothing."""
@@ -92,13 +89,12 @@ def task_without_criteria(draft: TaskDraft) -> Task:
     )
 
 
-# Who waits for whom: doubled names, unknown ones, and circles.
+# Dependencies: duplicate ids, unknown ids, and cycles.
 
 
 def validate_dependencies(drafts: tuple[TaskDraft, ...], known: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """What is wrong between tasks, each in one line. `known` are the tasks there already, and what each depends on.
-
-    A draft stands for the known task of its name.
+    """Faults between tasks, each in one line. `known` are the existing tasks with their dependencies; a draft replaces
+    the known task of its id.
     """
     from collections import Counter
 
@@ -124,7 +120,7 @@ def _format_cycle(circle: tuple[str, ...]) -> str:
     return " -> ".join(circle)
 
 
-# All that is wrong with one task, and what is allowed and yet worth a warning.
+# Validation of one task, and warnings.
 
 
 _ID = text(200)
@@ -162,7 +158,7 @@ def no_plugin_methods(_: str) -> bool:
 
 
 def validate_draft(draft: TaskDraft, methods: Callable[[str], bool] = no_plugin_methods) -> tuple[str, ...]:
-    """Everything that is wrong with a task, each in one line; none where it may be created and run."""
+    """Everything that is wrong with a task, each in one line; empty where it may be created and run."""
     data = draft_to_dict(draft)
     found = (
         *validate_mapping(data, "", TASK_RULES, ("id", "title")),
@@ -173,12 +169,12 @@ def validate_draft(draft: TaskDraft, methods: Callable[[str], bool] = no_plugin_
 
 
 def task_label(name: object, otherwise: str = "task") -> str:
-    """What a task is called in a message."""
+    """The name of a task in messages."""
     return name if isinstance(name, str) and not list(_id_rule(name)) else otherwise
 
 
 def find_unserializable(data: object, path: str) -> Iterator[str]:
-    """What in a value neither JSON nor a file can hold, wherever it stands."""
+    """Values that neither JSON nor a file can hold, at any depth."""
     if isinstance(data, UnsupportedYaml):
         yield f"{path} is {data.what}: {data.text}; put it in quotes"
     elif isinstance(data, str) and (found := unsafe_characters(data)):
@@ -200,7 +196,7 @@ def find_unserializable(data: object, path: str) -> Iterator[str]:
 
 
 def draft_warnings(draft: TaskDraft) -> tuple[str, ...]:
-    """What may stand so, and may not be meant so, each in one line."""
+    """Warnings about what is allowed and possibly a mistake, each in one line."""
     completion, outcome = draft.completion or {}, task_without_criteria(draft).outcome
     found = []
     if outcome and (len(outcome.split()) < 3 or any(re.search(pattern, outcome) for pattern in _VAGUE)):
@@ -212,7 +208,7 @@ def draft_warnings(draft: TaskDraft) -> tuple[str, ...]:
     return tuple(f"{task_label(draft.id)}: {line}" for line in found)
 
 
-# The task that a run works on, from the task that somebody wrote.
+# Conversion to the task of a run.
 
 
 def task_from_draft(draft: TaskDraft) -> Task:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ralphproof.settings.field_rules import Rule
 
 
-# The stories of a tasks.json as tasks: the verify commands become checks, what is approved is done.
+# Stories of a tasks.json as tasks: verify commands become checks, approved stories are done.
 
 
 _NOTE_RULE = any_text(KIB * KIB, blank=True)
@@ -62,7 +62,7 @@ _JUDGE_STAGE = {"name": "acceptance_criteria", "method": SEMANTIC, "config": {"c
 
 
 def tasks_from_stories_file(document: dict[str, Any]) -> Iterator[tuple[object, tuple[str, ...]]]:
-    """Each story as a task would be written, and what is wrong with it in the words of its own file."""
+    """Each story as a task mapping, and its faults in terms of its own file."""
     if wrong := tuple(validate_mapping(document, "", _STORIES_FILE_RULES)):
         yield None, wrong
     stories = document["userStories"]
@@ -106,7 +106,7 @@ def _task_from_story(story: dict[str, Any], document: dict[str, Any]) -> dict[st
 
 
 def _stages_from_commands(commands: list[str]) -> dict[str, Any]:
-    """What the stages ask where the file has verify commands; else the settings say it."""
+    """The criteria of the stages from verify commands; without any the settings decide."""
     if not commands:
         return {}
     parts = [
@@ -126,7 +126,7 @@ def _stages_from_commands(commands: list[str]) -> dict[str, Any]:
     }
 
 
-# Tasks from a file that somebody wrote: one, a list, or the stories of a tasks.json.
+# Parsing of one task, a list, or the stories of a tasks.json.
 
 
 _OTHER_NAMES = {"spec": "spec_id", "depends_on": "dependencies", "completion_spec": "completion"}
@@ -135,9 +135,9 @@ _IGNORED_FIELDS = ("created_at", "updated_at", "iteration")  # what others keep 
 
 @value
 class ParsedTask:
-    """One task of a file. Where its own fields are wrong there is no draft, and `problems` has all that is wrong.
+    """One task of a file. With invalid fields there is no draft, and `problems` has everything that is wrong.
 
-    A draft's completion is looked at by `problems(draft)`.
+    The completion of a draft is validated by `validate_draft`.
     """
 
     draft: TaskDraft | None
@@ -156,7 +156,7 @@ def parse_tasks(data: bytes, name: str) -> tuple[ParsedTask, ...]:
 
 
 def _split_document(document: object) -> Iterator[tuple[object, tuple[str, ...]]]:
-    """Each task as it was written, and what is wrong around it."""
+    """Each task as written, and faults around it."""
     if isinstance(document, dict) and "userStories" in document:
         yield from tasks_from_stories_file(document)
     elif isinstance(document, dict) and ("task" in document or "tasks" in document):
@@ -205,7 +205,7 @@ def _parse_task(raw: object, wrong: tuple[str, ...], place: str) -> ParsedTask:
 
 
 def _rename_fields(raw: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The fields under their one name, and where two names of a field disagree."""
+    """Fields by their canonical names, and conflicts between two names of one field."""
     fields: dict[str, Any] = {}
     wrong: list[str] = []
     for name, inner in raw.items():
@@ -227,7 +227,7 @@ def _make_draft(fields: dict[str, Any]) -> TaskDraft:
     return TaskDraft(**{**given, "dependencies": tuple(given.get("dependencies", ()))})
 
 
-# Tasks as YAML that reads like written by hand: block scalars for what has lines, letters as they are.
+# Writing YAML that reads like written by hand: block scalars for lines, letters unescaped.
 
 
 _KEY_ORDER = (
@@ -238,7 +238,7 @@ _KEY_ORDER = (
     "check_for", "negative_patterns", "model", "agent", "max_cost_usd", "require_all", "parallel", "stages",
 )  # fmt: skip
 _KEY_RANK = {name: place for place, name in enumerate(_KEY_ORDER)}
-# What some reader takes for something else than text.
+# Words that some YAML reader takes for something else than text.
 _RESERVED_WORDS = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"))
 
 
@@ -327,7 +327,7 @@ def _block_scalar(text: str, pad: str) -> str:
     return "\n".join([sign, *(f"{pad}  {line}" if line else "" for line in lines)])
 
 
-# Files of tasks: read, and sorted into what can be kept and what cannot.
+# Reading and validating files.
 
 
 STDIN = "-"
@@ -336,7 +336,7 @@ MAX_FILE_BYTES = 64 << 20
 
 @value
 class ValidatedTasks:
-    """The tasks of some files: those with nothing wrong, and all that is wrong with the others."""
+    """Valid tasks of some files, and everything that is wrong with the others."""
 
     good: tuple[TaskDraft, ...]
     problems: tuple[str, ...]
@@ -374,7 +374,9 @@ def _read_task_file(name: str) -> tuple[TaskFileEntry, ...]:
 def validate_entries(
     found: tuple[TaskFileEntry, ...], known: Mapping[str, tuple[str, ...]], update: bool
 ) -> ValidatedTasks:
-    """Tell good from bad. One that depends on a bad one is bad; `update` says that known ones may come again."""
+    """Separate valid tasks from invalid ones. A task that depends on an invalid one is invalid. With `update` known
+    tasks may come again.
+    """
     problems: list[str] = []
     good: dict[str, TaskDraft] = {}
     ids = _count_ids(found)
@@ -407,7 +409,7 @@ def _count_ids(found: tuple[TaskFileEntry, ...]) -> dict[str, int]:
 def _broken_dependencies(
     good: dict[str, TaskDraft], known: Mapping[str, tuple[str, ...]], given: Mapping[str, int]
 ) -> dict[str, list[str]]:  # fmt: skip
-    """Those that depend on nothing that there is, or on themselves, and what is wrong with each."""
+    """Tasks with unknown dependencies or in a cycle, and the faults of each."""
     names = {*known, *good}
     lost = [draft for draft in good.values() if not names.issuperset(draft.dependencies)]
     if lost:

@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from ralphproof.settings.model import Settings, StageSettings
 
 
-# How one stage of a task is verified: as the task says, else the settings; what neither says has a usual meaning.
+# Verification of a stage: the task's, else the settings', else the default of the method.
 
 
 @value
 class StageVerification:
-    """How a stage is verified, and whether the repository's guardrails are asked before that."""
+    """The verification of a stage, and whether the guardrails run before it."""
 
     how: Verification | None = None
     guardrails: bool = False
@@ -99,7 +99,7 @@ def _with_acceptance_criteria(how: Verification, task: Task, where: str) -> Veri
             return how
 
 
-# The pipeline that a task goes through, and every check of it: from the task's own criteria, the settings, or both.
+# The pipeline and its checks, from the task's criteria and the settings.
 
 
 EDITING_STAGES = ("coder", "tester")  # their turns change files; those of the others are put back
@@ -107,7 +107,7 @@ EDITING_STAGES = ("coder", "tester")  # their turns change files; those of the o
 
 @value
 class StageDraft:
-    """A stage in the making. `own` is what it asks for itself, the guardrails aside."""
+    """A stage that is being built. `own` are its checks without the guardrails."""
 
     name: str
     loops: bool

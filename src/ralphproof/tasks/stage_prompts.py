@@ -55,9 +55,9 @@ def find_placeholders(template: str) -> frozenset[str]:
 
 
 def drop_empty_sections(template: str, lacking: frozenset[str]) -> str:
-    """The template less its sections about what there is nothing to say of.
+    """The template without sections whose fields are empty.
 
-    A section begins with `## `. One that also tells of the task itself stays, with these places left empty.
+    A section begins with `## `. One that also describes the task itself stays, with these fields left empty.
     """
     sections = re.split(r"(?m)^(?=## )", template)
     kept = "".join(part for number, part in enumerate(sections) if number == 0 or not _is_empty_section(part, lacking))
@@ -67,7 +67,7 @@ def drop_empty_sections(template: str, lacking: frozenset[str]) -> str:
 
 
 def single_pass_template(template: str, lacking: frozenset[str]) -> str:
-    """The template of a stage that is gone through once: no promise is asked for, and nothing is counted."""
+    """The template of a single-pass stage: without promise and counters."""
     told = drop_empty_sections(template, lacking | {"promise", "refusal", "iteration", "max_iterations"})
     return f"{told.rstrip()}\n\n{_read_packaged_template('single_pass')}"
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
-# What a task is kept as: JSON texts, which somebody else may have written.
+# JSON columns, which others may have written.
 
 
 def read_object(text: str | None) -> tuple[dict[str, Json] | None, str]:
@@ -36,7 +36,7 @@ def read_object(text: str | None) -> tuple[dict[str, Json] | None, str]:
     return (found, "") if isinstance(found, dict) else (None, "it is no JSON object")
 
 
-# Between a task as it is written and as it is kept: rows and drafts, and who may change what.
+# Drafts and rows.
 
 
 def draft_from_row(row: TaskRow) -> tuple[TaskDraft, str]:
@@ -140,7 +140,7 @@ def _draft_texts(draft: TaskDraft) -> Json:
     return [*texts, list(draft.dependencies), dict(draft.metadata), draft.completion]
 
 
-# Where a task's work began: the first of its runs since it was last done.
+# The first run of a task's current work.
 
 
 def first_run_of_task(ledger: SqliteLedger, task: str, now: str) -> str:
