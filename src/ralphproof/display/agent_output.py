@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     Mask = Callable[[str], str]
 
 
-# As much of a stranger's text as a display has room for, masked and clean.
+# Excerpts of text of any origin, masked and sanitized.
 
 
-# Looked at beyond what is shown: a secret that a cut would halve is still seen whole.
+# Characters masked beyond what is shown: a secret that a cut would halve is still recognized.
 MARGIN_CHARS = 4096
 
 
@@ -74,7 +74,7 @@ def _cut_before(text: str, chars: int, cut: str) -> list[str]:
 
 
 def excerpt_source(text: str, chars: int, mask: Callable[[str], str]) -> str:
-    """What an excerpt of so many characters is made from, without blank lines around it, however long the text is."""
+    """The source of an excerpt of so many characters, without blank lines around it, however long the text is."""
     most = chars + MARGIN_CHARS
     if len(text) <= 2 * most:
         return sanitize(mask(text)).rstrip().lstrip("\n")
@@ -89,7 +89,7 @@ def one_line(text: str, chars: int, cut: str, mask: Callable[[str], str] = str) 
     return text if len(text) <= chars else text[: max(0, chars - len(cut))] + cut
 
 
-# How an agent's turn ended, as lines.
+# The end of a turn.
 
 
 PATH_CHARS = 500
@@ -98,7 +98,7 @@ DENIAL_HINT = "--sandbox lets it do anything inside one; or allow the tool in th
 
 
 def turn_line(reply: Turn, marks: Marks) -> Line:
-    """The one line that says how the turn went and what it took."""
+    """How the turn ended and what it cost, in one line."""
     if reply.exit.why == "unstartable":
         return f"{marks.error}Failed: the agent could not be started: {reply.exit.error}", RED
     if not reply.errored:
@@ -108,7 +108,7 @@ def turn_line(reply: Turn, marks: Marks) -> Line:
 
 
 def denials_line(reply: Turn, marks: Marks) -> Line:
-    """That the agent was not allowed to do something, and the way on."""
+    """Denied tool calls, and how to allow them."""
     number = len(reply.denied)
     named = list(dict.fromkeys(one_line(call, NAME_CHARS, marks.cut) for call in reply.denied))
     names = "; ".join(named[:MAX_DENIALS]) + (f"; {marks.cut}" if len(named) > MAX_DENIALS else "")
@@ -121,7 +121,7 @@ def denials_line(reply: Turn, marks: Marks) -> Line:
 
 
 def blocked_hosts_line(reply: Turn, marks: Marks) -> Line:
-    """What could not be reached from the sandbox, and the way on."""
+    """Blocked hosts, and how to allow them."""
     hosts = [one_line(host, NAME_CHARS, marks.cut) for host in reply.exit.blocked]
     names = ", ".join(hosts[:MAX_DENIALS]) + (
         f" and {len(hosts) - MAX_DENIALS} more" if len(hosts) > MAX_DENIALS else ""
@@ -130,7 +130,7 @@ def blocked_hosts_line(reply: Turn, marks: Marks) -> Line:
 
 
 def hindrance_lines(reply: Turn, marks: Marks) -> list[Line]:
-    """What the agent was not allowed to do, or to reach, and what the disk did not take of its output."""
+    """Denied calls, blocked hosts, and lost output."""
     found = [denials_line(reply, marks)] if reply.denied else []
     found += [blocked_hosts_line(reply, marks)] if reply.exit.blocked else []
     return found + ([incomplete_log_line(reply.exit, marks)] if reply.exit.log_error else [])
@@ -188,7 +188,7 @@ def format_short_duration(seconds: float) -> str:
     return f"{minutes // 60}h{minutes % 60}m"
 
 
-# Which tools of an agent run, and since when.
+# Running tools.
 
 
 MAX_RUNNING_CALLS = 256  # an agent that never tells how its tools ended must not fill the memory
@@ -227,7 +227,7 @@ class RunningTools:
         self._calls.clear()
 
 
-# What an agent does, as lines: tool calls with their results, its list of things to do, and what held it up.
+# Events as lines.
 
 
 CALL_NAME_CHARS = 80
@@ -238,7 +238,7 @@ Lines = tuple[Line, ...]
 
 
 class EventFormatter:
-    """Event in, lines out. It knows which calls run, so that a result names its tool, and what it told last."""
+    """Formats events as lines. It tracks running calls, so that a result names its tool, and repeated lines."""
 
     def __init__(self, style: Style, now: Callable[[], float] = time.time) -> None:
         self._marks, self._width, self._now = style.marks, style.width, now
@@ -370,7 +370,7 @@ class EventFormatter:
         return one_line(text, self._width, self._marks.cut, mask)
 
 
-# What an agent says and does, shown as it comes: many events at a time where they come fast, none lost, none late.
+# Showing events as they come.
 
 
 BATCH_S = 0.05  # events that come faster are shown together
@@ -379,7 +379,7 @@ SILENT_EVENTS = (Spent, Ended, Unparsed)  # there may be many, and none is shown
 
 
 class AgentOutput:
-    """Holds events back for a moment, then shows them in order."""
+    """Batches events for a moment, then shows them in order."""
 
     def __init__(self, screen: Screen, style: Style, mask: Callable[[str], str], epoch: Callable[[], float]) -> None:
         self._screen, self._style, self._mask = screen, style, mask

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
 
 
-# How verbs speak: one JSON object for programs, clean lines for people.
+# Results of commands.
 
 
 def print_json(kind: str, data: Mapping[str, Json]) -> None:

@@ -17,11 +17,8 @@ if TYPE_CHECKING:
 
 
 def describe_iteration(iteration: int) -> str:
-    """Which part of a run a number means; the checks that were asked before any agent was started have 0."""
+    """The name of an iteration; 0 are the checks before the first."""
     return f"iteration {iteration}" if iteration else "before the first iteration"
-
-
-# The sentences that people read about a run.
 
 
 PROOF_PHRASES = {

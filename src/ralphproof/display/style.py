@@ -12,15 +12,12 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 
-# The colours that we use ourselves.
-
-
 GREEN, RED, YELLOW, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
 
 Line = tuple[str, str]  # a line for people, and its colour
 
 
-# The signs that lines begin with: emoji, or plain text that every terminal and every log can hold.
+# Marks at the beginning of lines: emoji, or ASCII for any terminal and log.
 
 
 @value
@@ -55,9 +52,6 @@ TEXT = Marks(
 )  # fmt: skip
 
 
-# How lines for people look.
-
-
 MIN_WIDTH = 200
 
 
@@ -85,7 +79,7 @@ class Style:
 
     @property
     def width(self) -> int:
-        """So many characters of a stranger's text are shown in one line."""
+        """The length limit of text of any origin in one line."""
         return max(MIN_WIDTH, self.output_chars)
 
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from ralphproof.display.style import Line
 
 
-# Where lines for people go: each on its own, and below them, on a terminal, one that is rewritten in place.
+# Lines, and on a terminal a live line below them.
 
 
 CLEAR_LINE = "\r\x1b[K"
 
 
 class Screen:
-    """Collects clean text and writes it at `flush`. It knows where the cursor stands."""
+    """Collects sanitized text and writes it at `flush`. It tracks the cursor."""
 
     def __init__(self, out: TextIO, colour: bool, stamp: Callable[[], float] | None) -> None:
         """With `stamp`, the time now in epoch seconds, every line begins with its time of day."""
@@ -113,7 +113,7 @@ class Screen:
             return 80
 
 
-# Several runs on one terminal: whole lines, each with the name of whose it is.
+# Several runs on one terminal, each line with a prefix.
 
 
 MAX_LINE_CHARS = 1 << 16  # characters of a line that are waited for
@@ -122,7 +122,7 @@ _WRITE_LOCK = allocate_lock()
 
 
 class PrefixedStream(io.TextIOBase):
-    """A stream that hands on whole lines with a name before each, from any thread."""
+    """A stream that writes whole lines with a prefix, from any thread."""
 
     def __init__(self, out: TextIO, name: str) -> None:
         self._out, self._start, self._rest = out, f"{name}  ", ""

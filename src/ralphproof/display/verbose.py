@@ -17,7 +17,7 @@ PROMPT_CHARS = 200
 
 @value
 class VerboseContext:
-    """What records do not say: the iterations allowed, the word that claims completion, the command of each check."""
+    """Facts that records do not have: the iteration limit, the completion word, the command of each check."""
 
     most: int | None
     wanted: str
@@ -78,10 +78,10 @@ class VerboseObserver:
         self._say(f"Prompt digest: {record.prompt_digest[:16]}")
 
     def on_events(self, events: list[Event]) -> None:
-        """The stream itself is shown elsewhere."""
+        """Not used: the console shows them."""
 
     def tick(self) -> None:
-        """Nothing to say of time."""
+        """Not used."""
 
     def _say(self, line: str) -> None:
         write_debug_line(self._out, self._mask(line))
