@@ -21,9 +21,9 @@ from ralphproof.store.sqlite_ledger import SqliteLedger
 from ralphproof.store.statistics import sum_runs
 from tests.conftest import COUNTED, SAID
 from tests.needs import require
-from tests.store import writer
+from tests.store import ledger_writer
 from tests.store.samples import DAY, notices
-from tests.store.waiting import environment
+from tests.store.subprocesses import environment
 
 if TYPE_CHECKING:
     from ralphproof.base.value import Json
@@ -43,7 +43,7 @@ def prepared(folder: Path, earlier: bool) -> None:
         ledger = SqliteLedger.open(str(state / "repos" / "one"))
         ledger.append("old", notices(3))
         ledger.close()
-        RunFolder(str(folder / "project"), writer.RUN, str(state)).write_outcome(dict(OLD))
+        RunFolder(str(folder / "project"), ledger_writer.RUN, str(state)).write_outcome(dict(OLD))
         RunFolder(str(folder / "project"), "old", str(state)).begin()
 
 
@@ -51,7 +51,7 @@ def run(folder: Path, compiled: Path, *strace: str) -> int:
     """How the writer ends under strace; -9 where it was killed."""
     argv = ["strace", "-qq", *strace] if strace else []
     env = environment(PYTHONPYCACHEPREFIX=str(compiled), PYTHONDONTWRITEBYTECODE="")
-    writes = [sys.executable, "-S", writer.__file__, str(folder)]
+    writes = [sys.executable, "-S", ledger_writer.__file__, str(folder)]
     return subprocess.run([*argv, *writes], env=env, capture_output=True, timeout=60).returncode
 
 
@@ -61,39 +61,44 @@ def check_state(folder: Path, earlier: bool) -> None:
     for read_only in (True, False):
         ledger = SqliteLedger.open(str(repo), read_only=read_only)
         assert ledger.repaired == ""
-        count = len(ledger.records(writer.RUN))
-        assert ledger.records(writer.RUN) == writer.RECORDS[:count]
-        assert count in itertools.accumulate(map(len, writer.GROUPS), initial=0)
-        assert ledger.verify_chain(writer.RUN) is None
+        count = len(ledger.records(ledger_writer.RUN))
+        assert ledger.records(ledger_writer.RUN) == ledger_writer.RECORDS[:count]
+        assert count in itertools.accumulate(map(len, ledger_writer.GROUPS), initial=0)
+        assert ledger.verify_chain(ledger_writer.RUN) is None
         assert ledger.records("old") == (notices(3) if earlier else ())
-        ended = [record for record in writer.RECORDS[:count] if isinstance(record, RunEnded) and record.metrics]
+        ended = [record for record in ledger_writer.RECORDS[:count] if isinstance(record, RunEnded) and record.metrics]
         found = sum_runs([record.metrics for record in ended[-1:] if record.metrics], DAY, DAY)
         assert ledger.statistics(DAY, DAY) == found
         assert ledger._database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         ledger.close()
     ralph = folder / "project" / ".ralph"
-    outcome = ralph / "runs" / writer.RUN / "outcome.json"
+    outcome = ralph / "runs" / ledger_writer.RUN / "outcome.json"
     if earlier or outcome.exists():
-        assert json.loads(outcome.read_text()) in ([OLD, writer.OUTCOME] if earlier else [writer.OUTCOME])
+        assert json.loads(outcome.read_text()) in ([OLD, ledger_writer.OUTCOME] if earlier else [ledger_writer.OUTCOME])
     if earlier or (ralph / "latest").is_symlink():
         assert os.readlink(ralph / "latest") in (["runs/old", "runs/new"] if earlier else ["runs/new"])
         assert (ralph / "latest").is_dir()
-    for prompt in (ralph / "runs" / writer.RUN).glob("prompt_*.txt"):
-        assert prompt.read_bytes() == writer.PROMPT.encode()
-    files = RunFolder(str(folder / "project"), writer.RUN, str(folder / "state"))
-    notes: list[Json] = [{"number": number, "text": writer.PROMPT} for number in range(len(writer.GROUPS))]
+    for prompt in (ralph / "runs" / ledger_writer.RUN).glob("prompt_*.txt"):
+        assert prompt.read_bytes() == ledger_writer.PROMPT.encode()
+    files = RunFolder(str(folder / "project"), ledger_writer.RUN, str(folder / "state"))
+    notes: list[Json] = [
+        {"number": number, "text": ledger_writer.PROMPT} for number in range(len(ledger_writer.GROUPS))
+    ]
     assert files.noted("group") in [None, *notes]
-    assert {files.read_prompt(f"prompt_{number}") for number in range(len(writer.GROUPS))} <= {None, writer.PROMPT}
+    assert {files.read_prompt(f"prompt_{number}") for number in range(len(ledger_writer.GROUPS))} <= {
+        None,
+        ledger_writer.PROMPT,
+    }
 
 
 def check_second_run(folder: Path) -> None:
-    writer.work(str(folder))
+    ledger_writer.work(str(folder))
     ledger = SqliteLedger.open(str(folder / "state" / "repos" / "one"))
-    assert ledger.records(writer.RUN) == writer.RECORDS
-    assert ledger.verify_chain(writer.RUN) is None
+    assert ledger.records(ledger_writer.RUN) == ledger_writer.RECORDS
+    assert ledger.verify_chain(ledger_writer.RUN) is None
     ledger.close()
     ralph = folder / "project" / ".ralph"
-    assert json.loads((ralph / "latest" / "outcome.json").read_text()) == writer.OUTCOME
+    assert json.loads((ralph / "latest" / "outcome.json").read_text()) == ledger_writer.OUTCOME
     assert os.readlink(ralph / "latest") == "runs/new"
 
 
@@ -146,7 +151,7 @@ def test_a_kill_at_any_call_leaves_the_old_state_or_the_new(
     assert sum(number for _, number, _ in KILLS) >= 40
 
 
-FULL, FAILED = (10 + writer.ERRORS.index(error) for error in (DiskFull, HarnessFailed))
+FULL, FAILED = (10 + ledger_writer.ERRORS.index(error) for error in (DiskFull, HarnessFailed))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A new file gets its write-ahead log while others look at it."""
+"""A new database gets its write-ahead log while other connections read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The book of what was spent: its chain, its witness, other processes, damage, crashes, full and read-only disks."""
+"""The spend file: its chain, its head file, other processes, damage, crashes, full and read-only disks."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ralphproof.store import spend
 from ralphproof.store.spend import SpendStore
 from tests.conftest import COUNTED, SAID
 from tests.needs import require
-from tests.store.test_sqlite import DAMAGES, HOLD, begin, digests, integrity, run_sql
-from tests.store.waiting import environment, python, said
+from tests.store.subprocesses import environment, python, said
+from tests.store.test_sqlite_ledger import DAMAGES, HOLD, begin, digests, integrity, run_sql
 
 NOON = 20_000 * SECONDS_PER_DAY + SECONDS_PER_DAY / 2
 TODAY = utc_day(NOON)

@@ -1,4 +1,4 @@
-"""Messages that wait in a task's folder: each reaches the project's bus once, whatever an agent left there."""
+"""The spool of a task's folder: each message reaches the project's bus once, whatever an agent left there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ralphproof.store.message_bus import (
     open_project_bus,
     post_or_spool,
 )
-from tests.store.waiting import python
+from tests.store.subprocesses import python
 
 # Drains, and dies when it comes to this call of the system.
 DYING = """

@@ -1,4 +1,4 @@
-"""Tasks in the ledger: kept whole or not at all, whatever they hold, and bound to the runs that work on them."""
+"""Tasks in the ledger: stored whole or not at all, and bound to the runs that work on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ralphproof.base.redaction import mask_text
 from ralphproof.base.value import replace
 from ralphproof.store.sqlite_ledger import SqliteLedger
 from ralphproof.store.tasks import TaskRow, TaskTable
-from tests.store.waiting import python, said
+from tests.store.subprocesses import python, said
 
 SECRET = "sk-ant-" + "a1b2c3d4" * 4  # shaped like a key, and none
 FULL = TaskRow(

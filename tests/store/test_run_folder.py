@@ -1,4 +1,4 @@
-"""The run's files: private, whole, never through somebody's link, and made again when they were deleted."""
+"""The run's files: private, atomic, never written through a link, and created again after a deletion."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import pytest
 from ralphproof.base.errors import Refused
 from ralphproof.store.state_dir import account_home, ensure_state_dir, network_kind
 from tests.needs import require
-from tests.store.waiting import environment
+from tests.store.subprocesses import environment
 
 
 def test_the_first_of_three_places_counts(tmp_path: Path) -> None:

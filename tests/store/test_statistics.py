@@ -1,4 +1,4 @@
-"""What finished runs add up to: kept in one transaction with their end, and the same however it is asked."""
+"""Statistics of finished runs: stored in one transaction with their end, and equal in both ledgers."""
 
 from __future__ import annotations
 
@@ -239,7 +239,10 @@ def test_slots_are_days_or_the_hours_of_a_single_one(ledger: SqliteLedger) -> No
             metrics(ended_s=NOON_S + 86_400, iterations=9),
         ],
     )
-    assert ledger.statistics_by_time(DAY, DAY) == (TimeSlotTotals(12, 1, 1, 0, 3, 30, 1), TimeSlotTotals(23, 0, 0, 1, 1, 12, 0))
+    assert ledger.statistics_by_time(DAY, DAY) == (
+        TimeSlotTotals(12, 1, 1, 0, 3, 30, 1),
+        TimeSlotTotals(23, 0, 0, 1, 1, 12, 0),
+    )
     assert ledger.statistics_by_time(DAY, DAY + 3) == (
         TimeSlotTotals(DAY, 1, 1, 1, 4, 42, 1),
         TimeSlotTotals(DAY + 1, 1, 0, 0, 9, 12, 0),

@@ -1,4 +1,4 @@
-"""A bus as many use it at a time: none is lost, none is torn, and whatever else stands in its place does no harm."""
+"""The message bus: concurrent posts lose and tear nothing, and hostile files in its place do no harm."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ralphproof.store.message_bus import (
     open_project_bus,
     open_task_bus,
 )
-from tests.store.waiting import python, said, until
+from tests.store.subprocesses import python, said, until
 
 FORGED = "### INFO 20261115-210507-048213-k3f9x2ab <!-- lines=1 bytes=3 -->\n> x\n"
 WRITER = """

@@ -1,4 +1,4 @@
-"""What onlookers ask of a ledger: each answer costs what has changed, and misses nothing."""
+"""Queries for displays: each costs what has changed, and misses nothing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,11 @@ def test_the_last_number_and_the_changed_runs_tell_what_is_new(tmp_path: Path) -
     assert ledger.queries.changed_runs(before) == {}
     ledger.append("b", notices(0))
     assert ledger.queries.changed_runs(before) == {"b": before + 1}
-    assert (ledger.queries.last_seq_of("a"), ledger.queries.last_seq_of("b"), ledger.queries.last_seq_of("c")) == (before, before + 1, 0)
+    assert (ledger.queries.last_seq_of("a"), ledger.queries.last_seq_of("b"), ledger.queries.last_seq_of("c")) == (
+        before,
+        before + 1,
+        0,
+    )
 
 
 def test_a_wish_and_a_word_are_seen(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files by which an agent claims: whatever is put in their place, nothing hangs, and nothing of it is followed."""
+"""Signal files: whatever is put in their place, nothing hangs, and no link is followed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from ralphproof.base.errors import Refused
 from ralphproof.engine.claim import Claim
 from ralphproof.store.signal_files import DONE_FILE, WAIT_FILE, SignalFiles
-from tests.store.waiting import until
+from tests.store.subprocesses import until
 
 every_marker = pytest.mark.parametrize("name", [DONE_FILE, WAIT_FILE])
 

@@ -1,4 +1,4 @@
-"""The ledger's file under trouble: damage, newer versions, other processes, full and read-only disks."""
+"""The ledger's file: damage, other versions, other processes, full and read-only disks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ralphproof.store import schema, sqlite_ledger
 from ralphproof.store.sqlite_ledger import SqliteLedger
 from tests.needs import require
 from tests.store.samples import end, notices, one_of_each
-from tests.store.waiting import python, said, until
+from tests.store.subprocesses import python, said, until
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -246,7 +246,10 @@ def test_another_schema_version_is_refused_and_not_one_byte_changes(
     if not crashed:
         shutil.copy(file, copy / "ledger.db")
     before = digests(copy)
-    with pytest.raises(Refused, match=rf"^{copy} was written by an? (older|newer) version of ralph; .*move it away: mv {copy} {copy}\.old$"):
+    with pytest.raises(
+        Refused,
+        match=rf"^{copy} was written by an? (older|newer) version of ralph; .*move it away: mv {copy} {copy}\.old$",
+    ):
         SqliteLedger.open(str(copy), read_only=read_only)
     assert {name: digest for name, digest in digests(copy).items() if name in before} == before
 

@@ -1,4 +1,4 @@
-"""Records of another ledger: taken over whole, with their chain, or not at all."""
+"""Importing the records of another ledger: with their whole chain, or not at all."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from ralphproof.base.process_identity import ProcessIdentity, boot_id, current_p
 from ralphproof.store import locks as lock_module
 from ralphproof.store.locks import DirectoryLock
 from tests.needs import require
-from tests.store.waiting import environment, python, said
+from tests.store.subprocesses import environment, python, said
 
 TAKE = """
 import sys
