@@ -164,7 +164,7 @@ def beats(given: Setting, tables: Tables) -> None:
     outages = ((2.0 * HOUR_S, 20.0), (3.0 * HOUR_S, 90.0), (4.0 * HOUR_S, 240.0))
     rows = []
     for heartbeat_s in (5.0, 10.0, 30.0, 60.0, 120.0, 300.0):
-        _, tally = lived(replace(given, tempo=FleetTiming(heartbeat_s), outages=outages, die_s=4 * HOUR_S, tight=0.0))
+        _, tally = lived(replace(given, timing=FleetTiming(heartbeat_s), outages=outages, die_s=4 * HOUR_S, tight=0.0))
         rows.append((f"{heartbeat_s:g} s", *spans(tally.takeover_s)[:2], str(tally.turns["lost"]),
                      f"${sum(tally.burnt.values()) / USD:.0f}", str(tally.turns["adopted"]),
                      str(tally.turns["moved: no slot in time"]), used(tally)))  # fmt: skip
@@ -197,10 +197,10 @@ def governors(tables: Tables) -> None:
     rows = []
     for loops in (1000, 2000, 5000, 10_000, 12_000, 20_000):
         governor = governor_of(loops, 400)
-        cost = partial(_cpu_ms, lambda governor=governor: governor.answered(1.0))  # type: ignore[misc]
-        full, (one, _) = cost(), governor.answered(0.0)
-        loop = next(iter(one.held))
-        freed = one.settled(loop, 2, 1, 0, 1.0)
+        cost = partial(_cpu_ms, lambda governor=governor: governor.grant_turns(1.0))  # type: ignore[misc]
+        full, (one, _) = cost(), governor.grant_turns(0.0)
+        loop = next(iter(one.permits))
+        freed = one.settle(loop, 2, 1, 0, 1.0)
         size = packed_bytes(one)
         rows.append((f"{loops:,}", f"{full:.0f} ms", f"{_cpu_ms(lambda freed=freed: freed.answered(1.0)):.1f} ms",  # type: ignore[misc]
                      f"{size / 1024:,.0f} KB", f"{100 * size / BLOB_BYTES:.0f} %"))  # fmt: skip

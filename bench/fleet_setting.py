@@ -24,7 +24,7 @@ class Setting:
     workers: int = 100
     slots: int = 4
     seed: int = 1
-    tempo: FleetTiming = field(default_factory=FleetTiming)
+    timing: FleetTiming = field(default_factory=FleetTiming)
     parallel: float | None = 1.0  # --fleet-parallel, as a share of all slots; None: not given
     submissions: int = 200
     arrive_s: float = 8 * HOUR_S  # they come in evenly over so long
@@ -140,13 +140,13 @@ def governor_of(loops: int, parallel: int) -> Governor:
     governor = Governor()
     for number in range(max(1, loops // 50)):
         allowance = Allowance(total_micro_usd=10**9, fleet_parallel=parallel)
-        governor = governor.bounded(f"20261117-1{number:05d}-abcdef", f"user{number % SUBMITTERS}", allowance)
+        governor = governor.set_allowance(f"20261117-1{number:05d}-abcdef", f"user{number % SUBMITTERS}", allowance)
     wants, over = dict[str, TurnRequest](), dict[str, int]()
     for number in range(loops):
         submission, submitter = f"20261117-1{number // 50:05d}-abcdef", f"user{number // 50 % SUBMITTERS}"
         loop = f"{submission}-{number % 50:03d}"
         wants[loop], over[loop] = TurnRequest(loop, 2, submission, submitter, "claude", 4_000_000, number), 1
-    return value_replace(governor, wants=wants, over=over, line=loops)
+    return value_replace(governor, requests=wants, last_settled=over, line=loops)
 
 
 def packed_bytes(governor: Governor) -> int:

@@ -49,8 +49,8 @@ class World(Traffic):
         if given.limited_every_s:
             self.at(rng.expovariate(1 / given.limited_every_s), self._limited)
         for begins, lasts in given.outages:
-            if lasts > given.tempo.heartbeat_s:
-                self.at(begins + given.tempo.heartbeat_s + given.tempo.beat_s, self._alone)
+            if lasts > given.timing.heartbeat_s:
+                self.at(begins + given.timing.heartbeat_s + given.timing.beat_s, self._alone)
 
     def _fates(self, worker: Worker) -> None:
         given, rng = self.given, self.random
@@ -105,8 +105,8 @@ class World(Traffic):
         """No heartbeat comes any more. When the server has noticed, the same worker is asked once more."""
         loop.lost_at = loop.lost_at or self.now
         loop.waiting += 1
-        beat = self.random.uniform(0.0, self.given.tempo.beat_s)
-        noticed = self.served_at(self.now - beat + self.given.tempo.heartbeat_s)
+        beat = self.random.uniform(0.0, self.given.timing.beat_s)
+        noticed = self.served_at(self.now - beat + self.given.timing.heartbeat_s)
         loop.tries += 1
         self.at(noticed + lost_retry_s(loop.tries), self._step, loop, loop.waiting)
 

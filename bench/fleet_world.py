@@ -12,6 +12,7 @@ import time
 from collections import Counter, deque
 
 from bench.fleet_setting import USD, Loop, Setting, Tally, Turn, Worker
+
 from ralphproof.fleet.connection import (
     CLAIM_HOLD_S,
     CLAIM_TIMEOUT_S,
@@ -103,7 +104,7 @@ class Traffic:
         began = time.process_time()
         for event in inbox:
             self.governor = apply_event(self.governor, event, self.now)
-        self.governor, answers = self.governor.answered(self.now)
+        self.governor, answers = self.governor.grant_turns(self.now)
         took = time.process_time() - began
         tally = self.tally
         tally.tasks, tally.cpu_s, tally.cpu_most_s = tally.tasks + 1, tally.cpu_s + took, max(tally.cpu_most_s, took)
@@ -114,8 +115,8 @@ class Traffic:
             else:
                 self._in_line[loop.submitter] -= loop.submission not in self._tight
                 self.hop(self._leave, loop, "no money")
-        again = self.governor.again_at(self.now)
-        if again is not None and not self._woken and len(self.governor.held) < self._most():
+        again = self.governor.next_check_at(self.now)
+        if again is not None and not self._woken and len(self.governor.permits) < self._most():
             self._woken = True
             self.at(again, self._govern)
 
@@ -127,9 +128,11 @@ class Traffic:
     def _want(self, loop: Loop) -> None:
         loop.asked_at, loop.unpriced, loop.tries = self.now, False, 0
         self._in_line[loop.submitter] += loop.submission not in self._tight
-        wish = max(0, round(self.given.wish_usd * USD) - loop.spent)
+        budget = max(0, round(self.given.wish_usd * USD) - loop.spent)
         about = {"loop": loop.name, "number": loop.number, "submission": loop.submission}
-        self.hop(self._say, {"what": "want", **about, "submitter": loop.submitter, "agent": loop.agent, "wish": wish})
+        self.hop(
+            self._say, {"what": "want", **about, "submitter": loop.submitter, "agent": loop.agent, "budget": budget}
+        )
 
     def _served(self, loop: Loop) -> None:
         """Who was due, and who was served; those whose money is short wait for it, and are left out."""
@@ -202,7 +205,7 @@ class Traffic:
         worker = loop.worker
         assert worker is not None
         worker.queue.append((loop, ticket))
-        self.at(self.served_at(self.now + self.given.tempo.adopt_s), self._unstarted, loop, ticket, worker)
+        self.at(self.served_at(self.now + self.given.timing.adopt_s), self._unstarted, loop, ticket, worker)
         self._offer(worker)
 
     def _unstarted(self, loop: Loop, ticket: int, worker: Worker) -> None:
@@ -212,7 +215,7 @@ class Traffic:
         self.tally.turns["moved: worker gone" if not worker.alive else "moved: no slot in time"] += 1
         if loop.turn is not None:
             self._cut_off(loop)  # its agent is ended where it still works
-        if loop.tries > self.given.tempo.tries:
+        if loop.tries > self.given.timing.tries:
             self._leave(loop, "broken")
             return
         self.hop(self._claim, loop, loop.waiting, later=lost_retry_s(loop.tries))

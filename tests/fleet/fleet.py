@@ -127,7 +127,7 @@ class Crew:
             process.kill()
             process.wait()
 
-    def order(self, loop: str, **play: Any) -> LoopSpec:
+    def spec(self, loop: str, **play: Any) -> LoopSpec:
         """An order for the stand-in."""
         wish: Any = {"play": {"turns": 1, "cost": 1000, "log": str(self.log), **play}}
         return LoopSpec(loop, str(self.remote), "main", wish, submitter="ann", agent="scripted")
@@ -176,14 +176,14 @@ class Crew:
         return asyncio.run(through())
 
     def submit(
-        self, id: str, *orders: LoopSpec, tempo: FleetTiming = TEMPO, wish: int | None = None,
+        self, id: str, *orders: LoopSpec, timing: FleetTiming = TEMPO, budget: int | None = None,
         after: Mapping[str, tuple[str, ...]] | None = None, **allowance: Any,
     ) -> None:  # fmt: skip
         from ralphproof.fleet import client
 
         held = after or {}
-        loops = tuple(SubmittedLoop(one, one.loop, wish=wish, after=held.get(one.loop, ())) for one in orders)
-        submission = FleetSubmission(id, "ann", loops, Allowance(**allowance), tempo)
+        loops = tuple(SubmittedLoop(one, one.loop, budget=budget, after=held.get(one.loop, ())) for one in orders)
+        submission = FleetSubmission(id, "ann", loops, Allowance(**allowance), timing)
         self.ask(lambda server: client.submit_loops(server, submission))
 
     def outcome(self, id: str, timeout_s: float = 60.0) -> dict[str, Any]:

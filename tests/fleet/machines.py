@@ -179,7 +179,7 @@ class Machine:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=self.folder, start_new_session=True,
         )  # fmt: skip
         log.close()
-        first = {"order": loop_spec_json(order), "epoch": epoch, "standing": self.name, "known": known, **more}
+        first = {"spec": loop_spec_json(order), "epoch": epoch, "worker": self.name, "known": known, **more}
         live = Live(process)
         live.say(json.dumps(first))
         self.live.append(live)

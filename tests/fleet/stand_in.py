@@ -1,6 +1,6 @@
 """A stand-in for the program that takes one step: the same words, a shell script as agent, a folder as remote.
 
-`order["repo"]` is the remote. `order["wish"]["play"]` says what happens: so many `turns`, each of `cost` micro-dollars
+`spec["repo"]` is the remote. `spec["request"]["play"]` says what happens: so many `turns`, each of `cost` micro-dollars
 and `seconds`, and none ends before the file `hold` is there. The first
 `fails` steps cannot say what came of them. Its agent outlives it and is adopted, as the real one is.
 """
@@ -71,11 +71,11 @@ def say(**report: Any) -> None:
 
 class Play:
     def __init__(self, folder: str, asked: dict[str, Any]) -> None:
-        self.asked, self.order = asked, asked["order"]
-        self.loop, self.play = self.order["loop"], self.order["wish"]["play"]
+        self.asked, self.spec = asked, asked["spec"]
+        self.loop, self.play = self.spec["loop"], self.spec["request"]["play"]
         self.folder = Path(folder) / self.loop
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.remote = Remote(self.order["repo"], self.loop, asked["epoch"])
+        self.remote = Remote(self.spec["repo"], self.loop, asked["epoch"])
         self.buffer = b""
 
     def take(self) -> None:

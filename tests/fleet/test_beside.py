@@ -36,31 +36,31 @@ def test_the_higher_epoch_has_the_loop_and_the_lower_one_writes_nothing_more(rem
     base, rows = git("rev-parse", "main", cwd=remote.bare).strip(), chain(remote.loop, 4)
     low, high = baton(room, remote, 1, "low"), baton(room, remote, 2, "high")
     low.mirror.fetch([f"+{base}:refs/base"])
-    assert low.look() is None
+    assert low.read() is None
     low.claim(base)
-    low.keep(rows[:1], {"wish": b"{}"}, {"0": base})
-    seen = high.look()
+    low.publish(rows[:1], {"wish": b"{}"}, {"0": base})
+    seen = high.read()
     assert seen is not None
-    assert (seen.rows, seen.notes, seen.scroll.base) == (rows[:1], {"wish": b"{}"}, base)
+    assert (seen.rows, seen.notes, seen.meta.base) == (rows[:1], {"wish": b"{}"}, base)
     high.claim(base)
     head = remote.refs()["record"]
     with pytest.raises(LeaseLost):
-        low.keep(rows[:2], {}, {"1": base})
+        low.publish(rows[:2], {}, {"1": base})
     with pytest.raises(LeaseLost):
-        baton(room, remote, 2, "other").look()
+        baton(room, remote, 2, "other").read()
     assert (remote.refs()["record"], "work/1" in remote.refs()) == (head, False)
-    assert low.moved()
-    assert not high.moved()
-    assert all(ref in git("for-each-ref", cwd=remote.bare) for ref in low.lose(rows, {"1": base}))
-    high.keep(rows, {}, {})
-    again = baton(room, remote, 3, "third").look()
+    assert low.has_moved()
+    assert not high.has_moved()
+    assert all(ref in git("for-each-ref", cwd=remote.bare) for ref in low.save_lost(rows, {"1": base}))
+    high.publish(rows, {}, {})
+    again = baton(room, remote, 3, "third").read()
     assert again is not None
     assert again.rows == rows
 
 
 def test_who_does_not_answer_has_not_refused(remote: Remote, room: Path) -> None:
     with pytest.raises(RemoteUnreachable, match="nowhere did not answer"):
-        baton(room, remote, 1, "a", f"file://{room}/nowhere").look()
+        baton(room, remote, 1, "a", f"file://{room}/nowhere").read()
 
 
 def test_the_step_is_told_when_the_loop_is_another_ones(
@@ -80,13 +80,13 @@ def test_the_step_is_told_when_the_loop_is_another_ones(
 def test_a_branch_that_somebody_else_made_is_not_overwritten(remote: Remote, room: Path) -> None:
     base, held = git("rev-parse", "main", cwd=remote.bare).strip(), baton(room, remote, 1, "a")
     held.mirror.fetch([f"+{base}:refs/base"])
-    held.look()
+    held.read()
     held.claim(base)
     git("branch", f"ralph/{remote.loop}", "main", cwd=remote.bare)
     head = remote.refs()["record"]
-    made = held.mirror.commit("refs/made", base, {"new": b"x"}, "made")
+    made = held.mirror.create_commit("refs/made", base, {"new": b"x"}, "made")
     with pytest.raises(Refused, match="that this loop did not make"):
-        held.keep(chain(remote.loop, 1), {}, {}, [(made, held.branch)], made)
+        held.publish(chain(remote.loop, 1), {}, {}, [(made, held.branch)], made)
     assert (remote.refs()["record"], remote.refs()[held.branch]) == (head, base)
 
 
@@ -96,10 +96,10 @@ def test_logs_are_read_back_as_they_were_copied(room: Path, kind: str) -> None:
         (room / name).write_text(name)
     (room / "agent_002.ndjson").symlink_to(room / "wish.json")
     kept = ArtifactFolder(kind.format(room), "loop")
-    assert kept.keep(list_logs(str(room), str(room / "none"))) == ""
+    assert kept.copy_changed(list_logs(str(room), str(room / "none"))) == ""
     assert kept.names() == ("agent_001.ndjson",)
     (room / "agent_001.ndjson").write_text("more of it")
-    assert kept.keep(list_growing_logs(str(room))) != ""  # a link is not followed, and that is told
+    assert kept.copy_changed(list_growing_logs(str(room))) != ""  # a link is not followed, and that is told
     assert kept.read("agent_001.ndjson", 5) == b"of it"
 
 

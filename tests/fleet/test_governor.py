@@ -40,7 +40,13 @@ def grants(answers: object) -> list[str]:
 
 
 def test_a_turn_is_given_only_what_is_not_set_aside_for_others() -> None:
-    governor, answers = bounded(total_micro_usd=25).add_request(want("a")).add_request(want("b")).add_request(want("c")).grant_turns(0.0)
+    governor, answers = (
+        bounded(total_micro_usd=25)
+        .add_request(want("a"))
+        .add_request(want("b"))
+        .add_request(want("c"))
+        .grant_turns(0.0)
+    )
     assert grants(answers) == ["a", "b"]
     governor, answers = governor.settle("a", 1, 4, 7, 1.0).grant_turns(1.0)
     assert answers == (TurnGranted("c", 1, 10),)
@@ -133,7 +139,9 @@ def test_small_wishes_of_another_submission_or_agent_do_not_pass_a_large_one_tha
     governor = governor.set_allowance("t", "ann", Allowance(daily_micro_usd=100)).add_request(
         want("large", wish=95, submission="t")
     )
-    governor = governor.add_request(want("late", submission="u")).add_request(TurnRequest("other", 1, "s", "ann", "codex", 1))
+    governor = governor.add_request(want("late", submission="u")).add_request(
+        TurnRequest("other", 1, "s", "ann", "codex", 1)
+    )
     assert governor.grant_turns(1.0)[1] == ()
     assert grants(governor.settle("small", 1, 0, 0, 2.0).grant_turns(2.0)[1]) == ["large"]
 

@@ -22,13 +22,13 @@ from tests.fleet.fleet import STAND_IN
 TEMPO = FleetTiming(heartbeat_s=3.0, cancel_s=3.0, kill_s=3.0)
 
 
-def submitted(folder: Path, *, tempo: FleetTiming = TEMPO, **play: Any) -> LocalFleet:
+def submitted(folder: Path, *, timing: FleetTiming = TEMPO, **play: Any) -> LocalFleet:
     (folder / "remote").mkdir()
     fleet = LocalFleet(str(folder))
     wish: Any = {"play": {"turns": 1, "cost": 1000, "log": str(folder / "log"), **play}}
     order = LoopSpec("loop", str(folder / "remote"), "main", wish, submitter="ann", agent="scripted")
     allowance = Allowance(total_micro_usd=50_000)
-    fleet.submit(FleetSubmission("sub", "ann", (SubmittedLoop(order, "loop", budget=5000),), allowance, tempo))
+    fleet.submit(FleetSubmission("sub", "ann", (SubmittedLoop(order, "loop", budget=5000),), allowance, timing))
     return fleet
 
 
@@ -63,7 +63,7 @@ def test_a_fenced_step_settles_nothing(tmp_path: Path) -> None:
 def test_what_a_lost_turn_cost_that_was_cancelled_is_not_known(tmp_path: Path) -> None:
     fleet = submitted(tmp_path, timing=FleetTiming(tries=0))
     want = {"what": "want", "loop": "loop", "number": 1, "submission": "sub", "submitter": "ann", "agent": "scripted"}
-    assert fleet.permit({**want, "wish": 5000}) is not None  # a worker had it, and died
+    assert fleet.permit({**want, "budget": 5000}) is not None  # a worker had it, and died
     fleet.cancel(["loop"])
     (tmp_path / "remote" / "loop.json").write_text(json.dumps({"epoch": 2, "records": []}))
     worked(tmp_path)

@@ -26,23 +26,26 @@ def test_an_order_is_the_same_after_the_way() -> None:
     [
         ({"loop": "../../etc"}, "cannot be the id of a loop"),
         ({"loop": ""}, "cannot be the id of a loop"),
-        ({"loop": 7}, "loop of the order must be a text, not '7'"),
+        ({"loop": 7}, "loop of the loop spec must be a text, not '7'"),
         ({"repo": "--upload-pack=sh"}, "is no address of a repository"),
         ({"repo": "ext::sh -c true"}, "is no address of a repository"),
         ({"repo": "https://user:hunter2@host/\n"}, "'https://host/\\n' is no address"),
         ({"repo": "https://user:hunter2@host/a.git"}, "write https://host/a.git, and let workers have it"),
-        ({"repo": "https://hunter2@host/a.git"}, "repo of the order holds a password"),
-        ({"artifacts": "sftp://me:hunter2@host/logs"}, "artifacts of the order holds a password"),
-        ({"base": "-x"}, "base of the order must be a branch or a commit"),
-        ({"base": "a..b"}, "base of the order must be a branch or a commit"),
-        ({"target": "x y"}, "target of the order must be a branch or a commit"),
-        ({"wish": {}}, "must hold a wish and its flags"),
-        ({"wish": {**WISH, "wish": {"prompt": [None, "/a/file"]}}}, "a file is on the submitter's machine alone"),
-        ({"wish": {**WISH, "brought": True}}, "cannot be sent to another machine"),
-        ({"wish": {**WISH, "wish": {"prompt": ["x", None], "work": "t1"}}}, "is for task 't1', and does not hold it"),
-        ({"user": []}, "user of the order must be an object, not a list"),
+        ({"repo": "https://hunter2@host/a.git"}, "repo of the loop spec holds a password"),
+        ({"artifacts": "sftp://me:hunter2@host/logs"}, "artifacts of the loop spec holds a password"),
+        ({"base": "-x"}, "base of the loop spec must be a branch or a commit"),
+        ({"base": "a..b"}, "base of the loop spec must be a branch or a commit"),
+        ({"target": "x y"}, "target of the loop spec must be a branch or a commit"),
+        ({"request": {}}, "must hold a request and its flags"),
+        ({"request": {**WISH, "wish": {"prompt": [None, "/a/file"]}}}, "a file is on the submitter's machine alone"),
+        ({"request": {**WISH, "brought": True}}, "cannot be sent to another machine"),
+        (
+            {"request": {**WISH, "wish": {"prompt": ["x", None], "task_id": "t1"}}},
+            "is for task 't1', and does not hold it",
+        ),
+        ({"user": []}, "user of the loop spec must be an object, not a list"),
         ({"agent": "a\x1b[2J"}, "characters that cannot be printed"),
-        ({"worker": "x"}, "an order has no field 'worker'"),
+        ({"worker": "x"}, "a loop spec has no field 'worker'"),
     ],
 )
 def test_a_bad_order_is_refused_in_one_line(change: dict[str, object], words: str) -> None:
@@ -53,11 +56,11 @@ def test_a_bad_order_is_refused_in_one_line(change: dict[str, object], words: st
     assert "hunter2" not in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["loop", "repo", "base", "wish"])
+@pytest.mark.parametrize("name", ["loop", "repo", "base", "request"])
 def test_an_order_without_what_it_needs_is_refused(name: str) -> None:
     data = loop_spec_json(ORDER)
     del data[name]
-    with pytest.raises(Refused, match=f"the order has no {name}"):
+    with pytest.raises(Refused, match=f"the loop spec has no {name}"):
         parse_loop_spec(data)
 
 
@@ -72,8 +75,8 @@ def test_an_order_without_what_it_needs_is_refused(name: str) -> None:
         ({"epoch": 1, "known": 0.5}, "known must be a whole number"),
         ({"epoch": 1, "allot": "1"}, "allot must be a whole number"),
         ({"epoch": 1, "finish": 1}, "finish must be true or false"),
-        ({"epoch": 1, "standing": "a\nb"}, "standing must be a worker's name"),
-        ({"epoch": 1}, "an order is an object"),
+        ({"epoch": 1, "worker": "a\nb"}, "standing must be a worker's name"),
+        ({"epoch": 1}, "a loop spec is an object"),
     ],
 )
 def test_a_first_line_that_cannot_be_meant_is_refused(first: bytes | dict[str, object], words: str) -> None:
@@ -88,7 +91,7 @@ def test_an_address_without_a_password_is_fine(repo: str) -> None:
 
 def test_what_opens_the_server_is_not_the_agent_s(tmp_path: Path) -> None:
     given = {"TEMPORAL_API_KEY": "k", "RALPH_FLEET_TLS_KEY": "f", "RALPH__AGENT__MODEL": "m", "AGENT_KEY": "a"}
-    kept = LoopFolder(str(tmp_path), ORDER).environ(given)
+    kept = LoopFolder(str(tmp_path), ORDER).step_environment(given)
     assert sorted(kept) == ["AGENT_KEY", "RALPH_CONFIG_DIR", "RALPH_STATE_DIR"]
 
 

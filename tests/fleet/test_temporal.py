@@ -65,7 +65,7 @@ def test_twenty_loops_outlive_a_worker_and_the_server(server: Server, crew: Crew
     ]
     crew.work("one", "--slots", "4", program=None)
     crew.work("two", "--slots", "4", program=None)
-    crew.submit("twenty", *orders, tempo=tempo, wish=1_000_000, total_micro_usd=30_000_000, parallel=8)
+    crew.submit("twenty", *orders, timing=tempo, budget=1_000_000, total_micro_usd=30_000_000, parallel=8)
     until(lambda: {f"start {name}" for name in names[:4]} <= set(crew.lines("start")), "some wait", 60)
     server.kill()
     crew.kill("one")
@@ -79,7 +79,7 @@ def test_twenty_loops_outlive_a_worker_and_the_server(server: Server, crew: Crew
     governor = crew.ask(client.query_governor)
     assert governor is not None
     assert sum(day.micro_usd for day in governor.days["ann"].values()) == 20_000
-    assert governor.held == {}
+    assert governor.permits == {}
 
 
 def test_workers_of_two_users_share_the_remote_alone_and_a_killed_agent_is_a_turn_cut_off(
@@ -114,7 +114,7 @@ def test_workers_of_two_users_share_the_remote_alone_and_a_killed_agent_is_a_tur
 def test_a_dead_worker_s_loop_goes_to_another_without_anybody_s_help(crew: Crew) -> None:
     go = crew.folder / "go"
     crew.work("one")
-    crew.submit("s-dead", crew.order("dead", turns=2, hold=str(go)))
+    crew.submit("s-dead", crew.spec("dead", turns=2, hold=str(go)))
     until(lambda: crew.lines("start dead 1"), "it works")
     crew.kill("one")
     crew.work("two")
@@ -126,7 +126,7 @@ def test_a_dead_worker_s_loop_goes_to_another_without_anybody_s_help(crew: Crew)
 def test_a_worker_cut_off_while_another_takes_over_leaves_one_result(crew: Crew) -> None:
     go = crew.folder / "go"
     crew.work("one")
-    crew.submit("s-cut", crew.order("cut", hold=str(go)))
+    crew.submit("s-cut", crew.spec("cut", hold=str(go)))
     until(lambda: crew.lines("start cut 1"), "it works")
     crew.kill("one", signal.SIGSTOP)
     crew.work("two")
@@ -198,7 +198,7 @@ def test_cancelling_ends_the_agent_itself_and_its_record_says_so(crew: Crew) -> 
 
 def test_cancelling_reaches_the_agent_and_is_what_the_record_says(crew: Crew) -> None:
     crew.work("one")
-    crew.submit("s-cancel", crew.order("stop-me", hold=str(crew.folder / "never")))
+    crew.submit("s-cancel", crew.spec("stop-me", hold=str(crew.folder / "never")))
     until(lambda: crew.lines("start stop-me 1"), "it works")
     assert crew.loop("stop-me")["worker"] == "one"
     crew.ask(lambda server: client.cancel_loop(server, "stop-me"))
@@ -209,13 +209,13 @@ def test_cancelling_reaches_the_agent_and_is_what_the_record_says(crew: Crew) ->
 
 
 def test_what_is_cancelled_before_a_worker_comes_is_shown_and_never_begun(crew: Crew) -> None:
-    crew.submit("s-early", crew.order("s-early-1"), crew.order("s-early-2"))
-    crew.submit("s-late", crew.order("s-late-1"), crew.order("s-late-2"))
+    crew.submit("s-early", crew.spec("s-early-1"), crew.spec("s-early-2"))
+    crew.submit("s-late", crew.spec("s-late-1"), crew.spec("s-late-2"))
     assert (crew.loop("s-early-1")["running"], crew.loop("s-early-1")["title"]) == (True, "s-early-1")
     crew.ask(lambda server: client.cancel_loop(server, "s-early-1"))
     until(lambda: "s-late-2" in crew.ask(_waiting), "the server lists it")
     assert {"s-late-1", "s-late-2"} <= set(crew.ask(client.cancel_all))
-    crew.submit("s-one", crew.order("s-one-1"), crew.order("s-one-2"))
+    crew.submit("s-one", crew.spec("s-one-1"), crew.spec("s-one-2"))
     crew.ask(lambda server: client.cancel_loop(server, "s-one-1"))
     crew.work("one")
     ended = {**crew.outcome("s-late"), **crew.outcome("s-early"), **crew.outcome("s-one")}
@@ -236,7 +236,7 @@ def test_a_wish_to_end_outlives_the_change_of_histories_and_a_turn_that_failed_h
     """Cancelled while its first step, which does not succeed, waits to be taken again."""
     crew.work("one")
     tempo = replace(TEMPO, steps=0)  # a new history whenever nothing stands against it
-    crew.submit("s-fail", crew.order("fails", fails=6), tempo=tempo, wish=5000, total_micro_usd=9000)
+    crew.submit("s-fail", crew.spec("fails", fails=6), timing=tempo, budget=5000, total_micro_usd=9000)
     until(lambda: crew.lines("end fails 1"), "its turn is over")
     until(lambda: crew.loop("fails").get("trouble") == "the remote is away", "it waits to be taken again")
     crew.ask(lambda server: client.cancel_loop(server, "fails"))
@@ -249,8 +249,8 @@ def test_a_wish_to_end_outlives_the_change_of_histories_and_a_turn_that_failed_h
 
 def test_money_goes_out_once_and_then_loops_end(crew: Crew) -> None:
     crew.work("one", "--slots", "4")
-    orders = [crew.order(f"dear-{number}", turns=3, cost=4000) for number in range(3)]
-    crew.submit("s-dear", *orders, wish=12_000, total_micro_usd=20_000)
+    orders = [crew.spec(f"dear-{number}", turns=3, cost=4000) for number in range(3)]
+    crew.submit("s-dear", *orders, budget=12_000, total_micro_usd=20_000)
     ended = crew.outcome("s-dear")
     assert sum(loop["knownCostUSD"] for loop in ended.values()) == pytest.approx(0.02)
     assert len(crew.lines("end dear")) == 5
@@ -260,7 +260,7 @@ def test_money_goes_out_once_and_then_loops_end(crew: Crew) -> None:
 def test_waits_hold_no_slot_and_histories_stay_short(crew: Crew) -> None:
     crew.work("one", "--slots", "1")
     tempo = replace(TEMPO, steps=2, events=3)  # the governor begins a new history again and again
-    crew.submit("s-rest", crew.order("rests", turns=5, pause=2), crew.order("works", turns=2), tempo=tempo)
+    crew.submit("s-rest", crew.spec("rests", turns=5, pause=2), crew.spec("works", turns=2), timing=tempo)
     ended = crew.outcome("s-rest")
     assert [loop["status"] for loop in ended.values()] == ["COMPLETED"] * 2
     assert ended["rests"]["iterations"] == 5
@@ -272,7 +272,7 @@ def test_waits_hold_no_slot_and_histories_stay_short(crew: Crew) -> None:
 def test_a_worker_asked_to_leave_leaves_its_turn_to_be_adopted(crew: Crew) -> None:
     go = crew.folder / "go"
     crew.work("one", "--grace", "0.5")
-    crew.submit("s-leave", crew.order("left", hold=str(go)), tempo=replace(TEMPO, heartbeat_s=15.0))
+    crew.submit("s-leave", crew.spec("left", hold=str(go)), timing=replace(TEMPO, heartbeat_s=15.0))
     until(lambda: crew.lines("start left 1"), "it works")
     crew.kill("one", signal.SIGTERM)
     assert crew.workers.pop("one").wait(20) == 0

@@ -32,15 +32,15 @@ class ArtifactFolder:
             import fsspec  # type: ignore[import-untyped]
         except ImportError as error:
             raise Refused(MISSING_FSSPEC) from error
-        self.shown = without_password(url)
+        self.display_url = without_password(url)
         try:
             self._files, place = fsspec.core.url_to_fs(url)
         except (ValueError, ImportError, TypeError) as error:
-            raise Refused(f"{self.shown} is no folder for artifacts: {str(error)[:200]}") from error
+            raise Refused(f"{self.display_url} is no folder for artifacts: {str(error)[:200]}") from error
         self._folder = f"{str(place).rstrip('/')}/{loop}"
         self._sizes: dict[str, tuple[int, int]] = {}
 
-    def keep(self, sources: Iterable[tuple[str, str]]) -> str:
+    def copy_changed(self, sources: Iterable[tuple[str, str]]) -> str:
         """Copy files, each under its name, that are not there as they now are; what went wrong, in one line."""
         trouble = ""
         for name, path in sources:
@@ -53,13 +53,13 @@ class ArtifactFolder:
             except FileNotFoundError:
                 continue  # it was renamed meanwhile
             except Exception as error:  # noqa: BLE001 (every kind of store brings exceptions of its own)
-                trouble = trouble or f"{self.shown} does not take {name}: {' '.join(str(error).split())[:200]}"
+                trouble = trouble or f"{self.display_url} does not take {name}: {' '.join(str(error).split())[:200]}"
         return trouble
 
     def _copy(self, name: str, path: str) -> None:
         goal = f"{self._folder}/{name}"
         with open(path, "rb", opener=_open_no_follow) as source:
-            if self._whole:
+            if self._writes_atomically:
                 with self._files.open(goal, "wb") as made:
                     _copy_file(source, made)
                 return
@@ -69,7 +69,7 @@ class ArtifactFolder:
             self._files.mv(f"{goal}.tmp", goal)
 
     @property
-    def _whole(self) -> bool:
+    def _writes_atomically(self) -> bool:
         """Whether the store itself shows a file only when it is complete; others rename."""
         said = self._files.protocol
         return not {*WHOLE_FILE_PROTOCOLS}.isdisjoint((said,) if isinstance(said, str) else said)
@@ -79,7 +79,7 @@ class ArtifactFolder:
         try:
             found = self._files.find(self._folder)
         except Exception as error:
-            raise NotThere(f"{self.shown} cannot be read: {' '.join(str(error).split())[:200]}") from error
+            raise NotThere(f"{self.display_url} cannot be read: {' '.join(str(error).split())[:200]}") from error
         start = f"{self._folder.lstrip('/')}/"
         named = (str(path).lstrip("/").removeprefix(start) for path in found)
         return tuple(sorted(name for name in named if not name.endswith(".tmp")))
@@ -93,7 +93,7 @@ class ArtifactFolder:
                 file.seek(start)
                 return bytes(file.read(most))
         except Exception as error:
-            raise NotThere(f"{self.shown} has no {name}: {' '.join(str(error).split())[:200]}") from error
+            raise NotThere(f"{self.display_url} has no {name}: {' '.join(str(error).split())[:200]}") from error
 
 
 def refuse_unknown_store(url: str) -> None:

@@ -33,14 +33,14 @@ OWN_VARIABLES = ("RALPH_", "TASK_FOLDER", "TEMPORAL_")
 class LoopFolder:
     """The folder of one loop: its clone, its state and the submitter's settings, with the mirror beside it."""
 
-    def __init__(self, work: str, order: LoopSpec) -> None:
-        self._work, self.loop = os.path.abspath(work), order.loop
-        name = hashlib.sha256(order.repo.encode("utf-8", "surrogateescape")).hexdigest()[:20]
+    def __init__(self, work: str, spec: LoopSpec) -> None:
+        self._work, self.loop = os.path.abspath(work), spec.loop
+        name = hashlib.sha256(spec.repo.encode("utf-8", "surrogateescape")).hexdigest()[:20]
         self.mirror = os.path.join(self._work, "mirrors", f"{name}.git")
-        self.path = os.path.join(self._work, "loops", order.loop)
+        self.path = os.path.join(self._work, "loops", spec.loop)
         self.tree, self.state = os.path.join(self.path, "tree"), os.path.join(self.path, "state")
         self._config = os.path.join(self.path, "config")
-        self._order = order
+        self._spec = spec
         try:
             make_private_folder(os.path.dirname(self.path))
         except OSError as error:
@@ -62,7 +62,7 @@ class LoopFolder:
                 return
 
     @property
-    def place(self) -> str:
+    def work_folder_id(self) -> str:
         """The name of the work folder, which no other one has; made with its first step."""
         path = os.path.join(self._work, "place")
         try:
@@ -80,11 +80,11 @@ class LoopFolder:
         return found
 
     @property
-    def there(self) -> bool:
+    def exists(self) -> bool:
         """Whether this machine has the loop's clone."""
         return os.path.isdir(self.tree)
 
-    def has(self, pid: int) -> bool:
+    def owns_process(self, pid: int) -> bool:
         """Whether a process works in this folder, by its variables or by where it stands."""
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
@@ -94,18 +94,18 @@ class LoopFolder:
             return False
         return os.fsencode(f"{self.path}/") in told
 
-    def environ(self, given: Mapping[str, str]) -> dict[str, str]:
+    def step_environment(self, given: Mapping[str, str]) -> dict[str, str]:
         """The variables that a step runs with: nothing of what the worker's user has set for runs of their own."""
         kept = {name: text for name, text in given.items() if not name.upper().startswith(OWN_VARIABLES)}
         return kept | {"RALPH_STATE_DIR": self.state, "RALPH_CONFIG_DIR": self._config}
 
-    def begin(self) -> str:
+    def prepare(self) -> str:
         """An empty folder in which all is put together before it becomes the loop's; where the clone goes."""
         shutil.rmtree(self._next, ignore_errors=True)
         make_private_folder(self._next)
         return os.path.join(self._next, "tree")
 
-    def become(self) -> None:
+    def activate(self) -> None:
         """What was put together is the loop's folder from now on."""
         self.remove()
         os.rename(self._next, self.path)
@@ -114,12 +114,12 @@ class LoopFolder:
     def _next(self) -> str:
         return f"{self.path}.next"
 
-    def settings(self) -> None:
+    def write_settings(self) -> None:
         """Write the submitter's own settings to where this loop's steps look for the user's."""
         make_private_folder(self._config)
         path = os.path.join(self._config, "settings.json")
         with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-            json.dump(self._order.user, file)
+            json.dump(self._spec.user, file)
         os.rename(f"{path}.tmp", path)
 
     def remove(self) -> None:

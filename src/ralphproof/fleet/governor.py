@@ -394,7 +394,7 @@ class Governor:
             return self
         return replace(
             self,
-            bounds=_without_key(self.submission_allowances, submission),
+            submission_allowances=_without_key(self.submission_allowances, submission),
             submissions=_without_key(self.submissions, submission),
             last_served=_without_key(self.last_served, submission_account(submission)),
         )

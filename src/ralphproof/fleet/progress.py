@@ -86,28 +86,28 @@ class LoopProgress:
             end=end if finished else None,
         )
 
-    def waits(self, now: float) -> float:
+    def wait_s(self, now: float) -> float:
         """How many seconds nothing is to be done; somebody who holds a loop up says no time, and is asked again."""
         if self.until is not None:
             return max(0.0, self.until - now)
         return HOLD_RETRY_S if self.next in WAIT_ACTIONS else 0.0
 
-    def left(self, wish: int | None) -> int | None:
+    def remaining_budget(self, budget: int | None) -> int | None:
         """What the loop may still spend of all that it may."""
-        return None if wish is None else max(0, wish - self.spend.micro_usd)
+        return None if budget is None else max(0, budget - self.spend.micro_usd)
 
-    def ended(self, end: LoopEnd) -> LoopProgress:
+    def with_end(self, end: LoopEnd) -> LoopProgress:
         """The loop, which goes no further."""
         return replace(self, end=end, next=FINISH, until=None)
 
-    def taken(self, worker: str) -> LoopProgress:
+    def assigned_to(self, worker: str) -> LoopProgress:
         """The loop in the hands of a worker. Another one than before is told apart by its epoch."""
         if worker == self.worker:
             return self
         return replace(self, worker=worker, epoch=self.epoch + bool(self.worker))
 
     @property
-    def shown(self) -> dict[str, Json]:
+    def published(self) -> dict[str, Json]:
         """For programs."""
         end = self.end
         return {

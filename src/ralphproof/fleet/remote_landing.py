@@ -24,7 +24,6 @@ from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, USER_GIT_TIMEOUT_
 from ralphproof.workspace.secret_files import secret_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
 
     from ralphproof.base.value import Json
     from ralphproof.engine.records import Record

@@ -387,8 +387,8 @@ class Step:
         if not state.run:
             spec = prepare_spec(replace(self._load_request(), project_dir=project.root))
             return StepRun(self._context(spec, keeper, self._spec.loop), resumed=False)
-        row, wish = load_resumed_request(project, self._spec.loop, EMPTY_REQUEST)
-        return StepRun(self._context(prepare_spec(wish), keeper, row.id, row.parent), resumed=True)
+        row, request = load_resumed_request(project, self._spec.loop, EMPTY_REQUEST)
+        return StepRun(self._context(prepare_spec(request), keeper, row.id, row.parent), resumed=True)
 
     def _context(self, spec: RunSpec, keeper: Keeper, run: str, parent: str = "") -> RunContext:
         def create_observers(*_: object) -> tuple[SpendReporter]:
@@ -404,10 +404,10 @@ class Step:
 
         from ralphproof.runs.request import parse_request
 
-        wish = parse_request(json.dumps(self._spec.request).encode(), os.environ)
-        if wish is None:
-            raise Refused("wish of the order cannot be read; was it written by another version of ralph?")
-        return replace(wish, task_folder="")
+        request = parse_request(json.dumps(self._spec.request).encode(), os.environ)
+        if request is None:
+            raise Refused("the request of the loop cannot be read; was it written by another version of ralph?")
+        return replace(request, task_folder="")
 
     def _on_records(self, records: tuple[Record, ...]) -> None:
         """What must be on the remote before anything follows: that a turn begins, and the work of one that ended."""
@@ -454,7 +454,7 @@ class Step:
         self.handle_command(step_process.KILL_STEP)
 
     def _ensure_task(self, ledger: SqliteLedger) -> str:
-        """Put the order's task into a ledger that lacks it; its id, empty where the order has none."""
+        """Put the order's task into a ledger that lacks it; its id, empty where the loop spec has none."""
         if self._spec.task is None:
             return ""
         from ralphproof.tasks.draft import TaskDraft
@@ -462,7 +462,7 @@ class Step:
 
         draft = unpack({**self._spec.task, "is": "TaskDraft"})
         if not isinstance(draft, TaskDraft) or not isinstance(draft.id, str):
-            raise Refused("task of the order cannot be read; was it written by another version of ralph?")
+            raise Refused("task of the loop spec cannot be read; was it written by another version of ralph?")
         if ledger.tasks.row(draft.id) is None:
             ledger.tasks.add((row_from_draft(draft),))
         return draft.id

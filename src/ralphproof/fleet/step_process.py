@@ -40,11 +40,11 @@ class StepRequest:
     name. `known` is how many records whoever asks has already.
     """
 
-    order: LoopSpec
+    spec: LoopSpec
     epoch: int
     allot: int | None = None
     finish: bool = False
-    standing: str = ""
+    worker: str = ""
     known: int = 0
     spent: int | None = None
 
@@ -52,7 +52,7 @@ class StepRequest:
 def parse_step_request(line: bytes) -> StepRequest:
     """What the first line asks for; raises Refused where it cannot be meant."""
     if len(line) > MAX_LOOP_SPEC_BYTES:
-        raise Refused(f"an order has at most {MAX_LOOP_SPEC_BYTES >> 20} MiB")
+        raise Refused(f"a loop spec has at most {MAX_LOOP_SPEC_BYTES >> 20} MiB")
     try:
         data = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -64,14 +64,14 @@ def parse_step_request(line: bytes) -> StepRequest:
         data.get("allot"),
         _parse_number(data | {"known": data.get("known", 0)}),
     )
-    finish, standing = data.get("finish", False), data.get("standing", "")
+    finish, standing = data.get("finish", False), data.get("worker", "")
     if not isinstance(finish, bool):
         raise Refused("finish must be true or false")
     if not isinstance(standing, str) or not standing.isprintable() or len(standing) > MAX_NAME_CHARS:
         raise Refused(f"standing must be a worker's name of at most {MAX_NAME_CHARS} characters")
     allot = None if allot is None else _parse_number(data, "allot")
     spent = None if data.get("spent") is None else _parse_number(data, "spent")
-    return StepRequest(parse_loop_spec(data.get("order")), epoch, allot, finish, standing, known, spent)
+    return StepRequest(parse_loop_spec(data.get("spec")), epoch, allot, finish, standing, known, spent)
 
 
 def _parse_number(data: dict[str, object], name: str = "known") -> int:
@@ -140,20 +140,20 @@ class StepResult:
 class StepProcess:
     """A step at work."""
 
-    def __init__(self, argv: Sequence[str], folder: str, asked: dict[str, Any]) -> None:
-        self._argv, self._asked = (*argv, folder), asked
+    def __init__(self, argv: Sequence[str], folder: str, request: dict[str, Any]) -> None:
+        self._argv, self._request = (*argv, folder), request
         self._process: asyncio.subprocess.Process | None = None
-        self._said = ""
+        self._last_command = ""
         self._tail = b""
         self.begun = False
         self.spent: tuple[int | None, int] | None = None
-        self.done: asyncio.Task[StepResult] = asyncio.create_task(self._through())
+        self.done: asyncio.Task[StepResult] = asyncio.create_task(self._run())
 
-    def say(self, word: str) -> None:
+    def send(self, word: str) -> None:
         """Tell it to `stop`, `cancel` or `kill`; before it is started too."""
-        if word == self._said:
+        if word == self._last_command:
             return
-        self._said = word
+        self._last_command = word
         self._write(word)
 
     def _write(self, word: str) -> None:
@@ -161,7 +161,7 @@ class StepProcess:
         if pipe is not None and not pipe.is_closing():
             pipe.write(f"{word}\n".encode())
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Go away from it: its program ends at once, its agent goes on and can be adopted."""
         if self._process and self._process.stdin:
             self._process.stdin.close()
@@ -170,7 +170,7 @@ class StepProcess:
         """Have it end within a bound; None where it had to be ended without a word of its own."""
         for told, patience_s in ((word, cancel_s), ("kill", kill_s)):
             if told == "kill" or word != "kill":
-                self.say(told)
+                self.send(told)
                 await asyncio.wait([self.done], timeout=patience_s)
             if self.done.done():
                 return None if self.done.exception() else self.done.result()
@@ -179,24 +179,24 @@ class StepProcess:
         await asyncio.wait([self.done])
         return None if self.done.exception() else self.done.result()
 
-    async def _through(self) -> StepResult:
+    async def _run(self) -> StepResult:
         pipe = asyncio.subprocess.PIPE
         self._process = await asyncio.create_subprocess_exec(
             *self._argv, stdin=pipe, stdout=pipe, stderr=pipe, limit=MAX_LINE_BYTES, start_new_session=True
         )
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(self._asked).encode() + b"\n")
-        if self._said:
-            self._write(self._said)
-        complaints = asyncio.create_task(self._complaints())
+        self._process.stdin.write(json.dumps(self._request).encode() + b"\n")
+        if self._last_command:
+            self._write(self._last_command)
+        stderr_reader = asyncio.create_task(self._read_stderr())
         try:
-            report = await self._heard()
+            report = await self._read_reports()
         finally:
             if self._process.stdin:
                 self._process.stdin.close()
-            code = await self._over()
-            await asyncio.wait([complaints], timeout=1.0)  # what the agent's keeper inherited may stay open
-            complaints.cancel()
+            code = await self._wait_for_exit()
+            await asyncio.wait([stderr_reader], timeout=1.0)  # what the agent's keeper inherited may stay open
+            stderr_reader.cancel()
         if report is None:
             said = self._tail.decode("utf-8", "replace").strip().splitlines()
             raise StepLost(f"the step's program ended with {code} and without a result; {said[-1] if said else ''}")
@@ -207,7 +207,7 @@ class StepProcess:
         micro_usd, tokens = self.spent or ((None, 0) if self.begun else (0, 0))
         return None if self.begun and report["type"] == "failed" else micro_usd, tokens
 
-    async def _over(self) -> int:
+    async def _wait_for_exit(self) -> int:
         """Its exit code. After its last word it has nothing left to do."""
         assert self._process is not None
         try:
@@ -216,7 +216,7 @@ class StepProcess:
             self._process.kill()
             return await self._process.wait()
 
-    async def _heard(self) -> dict[str, Any] | None:
+    async def _read_reports(self) -> dict[str, Any] | None:
         """Its last word; None where it died without one."""
         assert self._process is not None
         assert self._process.stdout is not None
@@ -239,7 +239,7 @@ class StepProcess:
                 case _:
                     pass
 
-    async def _complaints(self) -> None:
+    async def _read_stderr(self) -> None:
         assert self._process is not None
         assert self._process.stderr is not None
         rest = b""
@@ -247,12 +247,12 @@ class StepProcess:
             self._tail = (self._tail + piece)[-MAX_STDERR_CHARS:]
             *lines, rest = (rest[-MAX_STDERR_CHARS:] + piece).split(b"\n")
             for line in lines:
-                self._told(line)
+                self._log_stderr(line)
 
-    def _told(self, line: bytes) -> None:
+    def _log_stderr(self, line: bytes) -> None:
         """What it says of its own accord belongs into the worker's log."""
         text = "".join(letter if letter.isprintable() else " " for letter in line.decode("utf-8", "replace"))
-        print(f"{self._asked['order']['loop']}: {text[:MAX_STDERR_CHARS]}", file=sys.stderr, flush=True)
+        print(f"{self._request['order']['loop']}: {text[:MAX_STDERR_CHARS]}", file=sys.stderr, flush=True)
 
 
 class StepLost(HarnessFailed):
@@ -270,24 +270,24 @@ class StepPool:
         self._argv = tuple(argv)
         self._steps: dict[tuple[str, int], StepProcess] = {}
         self._listeners: dict[tuple[str, int], object] = {}
-        self._promised: dict[str, float] = {}
+        self._reserved: dict[str, float] = {}
 
-    def step(self, asked: dict[str, Any], number: int, listener: object) -> StepProcess:
+    def step(self, request: dict[str, Any], number: int, listener: object) -> StepProcess:
         """The step of this number, begun or found at work; the last `listener` has its ear."""
-        key = asked["order"]["loop"], number
-        self._promised.pop(key[0], None)
+        key = request["spec"]["loop"], number
+        self._reserved.pop(key[0], None)
         known = self._steps.get(key)
         if known is None or (known.done.done() and known.done.exception()):
-            known = StepProcess(self._argv, self.folder, {**asked, "standing": self.name})
+            known = StepProcess(self._argv, self.folder, {**request, "worker": self.name})
             self._steps[key] = known
         self._listeners[key] = listener
         return known
 
-    def listens(self, loop: str, number: int, listener: object) -> bool:
+    def is_listener(self, loop: str, number: int, listener: object) -> bool:
         """Whether nobody else has asked for the same step since."""
         return self._listeners.get((loop, number)) is listener
 
-    def over(self, loop: str, number: int) -> None:
+    def forget(self, loop: str, number: int) -> None:
         """Forget a step whose result somebody else keeps by now."""
         self._steps.pop((loop, number), None)
         self._listeners.pop((loop, number), None)
@@ -296,10 +296,10 @@ class StepPool:
         """All that is at work."""
         return [step for step in self._steps.values() if not step.done.done()]
 
-    def promise(self, loop: str, now: float, patience_s: float) -> bool:
+    def reserve_slot(self, loop: str, now: float, patience_s: float) -> bool:
         """Keep a slot for this loop, whose step is about to come; whether there is one."""
-        self._promised = {name: until for name, until in self._promised.items() if until > now}
-        if loop not in self._promised and len(self.running()) + len(self._promised) >= self.slots:
+        self._reserved = {name: until for name, until in self._reserved.items() if until > now}
+        if loop not in self._reserved and len(self.running()) + len(self._reserved) >= self.slots:
             return False
-        self._promised[loop] = now + patience_s
+        self._reserved[loop] = now + patience_s
         return True

@@ -56,16 +56,16 @@ def loop_spec_json(spec: LoopSpec) -> dict[str, Json]:
 def parse_loop_spec(data: object) -> LoopSpec:
     """The order behind its JSON; raises Refused with the first thing that is wrong with it, in one line."""
     if not isinstance(data, dict):
-        raise Refused(f"an order is an object, not {_shown_value(data)}")
+        raise Refused(f"a loop spec is an object, not {_shown_value(data)}")
     known: tuple[str, ...] = LoopSpec.__match_args__
     if unknown := [str(name) for name in data if name not in known]:
-        raise Refused(f"an order has no field {unknown[0][:MAX_NAME_CHARS]!r}; it has {', '.join(known)}")
+        raise Refused(f"a loop spec has no field {unknown[0][:MAX_NAME_CHARS]!r}; it has {', '.join(known)}")
     for name, (words, kind), needed in _FIELDS:
         if name not in data or (data[name] is None and name == "task"):
             if needed:
-                raise Refused(f"the order has no {name}")
+                raise Refused(f"the loop spec has no {name}")
         elif not isinstance(data[name], kind):
-            raise Refused(f"{name} of the order must be {words}, not {_shown_value(data[name])}")
+            raise Refused(f"{name} of the loop spec must be {words}, not {_shown_value(data[name])}")
     spec = LoopSpec(**data)
     for look in _RULES:
         if wrong := look(spec):
@@ -102,7 +102,9 @@ def _check_passwords(spec: LoopSpec) -> str:
         user, _, _ = rest.partition("/")[0].rpartition("@")
         if ":" in user or (user and scheme in ("http", "https")):
             shown = without_password(url)[:200]
-            return f"{name} of the order holds a password; write {shown}, and let workers have it (git's credentials)"
+            return (
+                f"{name} of the loop spec holds a password; write {shown}, and let workers have it (git's credentials)"
+            )
     return ""
 
 
@@ -110,28 +112,28 @@ def _check_refs(spec: LoopSpec) -> str:
     for name, ref in (("base", spec.base), ("target", spec.target)):
         odd = ref.startswith("-") or ".." in ref or any(letter in " ~^:?*[\\@{" for letter in ref)
         if odd or not ref.isprintable() or (name == "base" and not ref):
-            return f"{name} of the order must be a branch or a commit, not {ref[:200]!r}"
+            return f"{name} of the loop spec must be a branch or a commit, not {ref[:200]!r}"
     return ""
 
 
 def _check_prompt(spec: LoopSpec) -> str:
-    wish: Any = spec.request.get("wish")
-    if not isinstance(wish, dict) or not isinstance(spec.request.get("flags"), dict):
+    request: Any = spec.request.get("wish")
+    if not isinstance(request, dict) or not isinstance(spec.request.get("flags"), dict):
         return "request of the loop must hold a request and its flags"
-    prompt = wish.get("prompt")
+    prompt = request.get("prompt")
     if not isinstance(prompt, list) or len(prompt) != 2 or prompt[1] is not None:
-        return "the prompt of an order must be a text; a file is on the submitter's machine alone"
+        return "the prompt of a loop spec must be a text; a file is on the submitter's machine alone"
     if spec.request.get("brought"):
         return "functions that a program brought along cannot be sent to another machine"
-    if spec.task is None and wish.get("task_id"):
-        return f"the order is for task {str(wish['task_id'])[:MAX_NAME_CHARS]!r}, and does not hold it"
+    if spec.task is None and request.get("task_id"):
+        return f"the loop spec is for task {str(request['task_id'])[:MAX_NAME_CHARS]!r}, and does not hold it"
     return ""
 
 
 def _check_texts(spec: LoopSpec) -> str:
     for name in ("submitter", "agent", "artifacts"):
         if not getattr(spec, name).isprintable():
-            return f"{name} of the order has characters that cannot be printed"
+            return f"{name} of the loop spec has characters that cannot be printed"
     return ""
 
 
