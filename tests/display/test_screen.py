@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 
 from ralphproof.display.terminal import Screen
-from tests.display.desk import WIPE, zone
+from tests.display.watched_console import WIPE, zone
 
 RED, PLAIN = "\x1b[31m", "\x1b[0m"
 

@@ -7,7 +7,7 @@ from ralphproof.engine.limits import Breach
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome
 from ralphproof.engine.records import Noticed, Record, RunEnded, TurnRetried, Warned
 from ralphproof.reports.notifications import Notification, notification_for
-from tests.display.desk import zone
+from tests.display.watched_console import zone
 
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 SPENT = Spend(micro_usd=1_250_000, tokens=10)

@@ -1,4 +1,4 @@
-"""Somebody who watches a run, with a clock that stands until it is moved."""
+"""A console observer with a clock that tests move."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Counted(StringIO):
         return super().write(text)
 
 
-class Desk:
+class WatchedConsole:
     """`now_s` is both clocks."""
 
     def __init__(self, style: Style | None = None, mask: Callable[[str], str] = str, now_s: float = 1000.0) -> None:

@@ -24,7 +24,7 @@ from ralphproof.engine.events import (
     ToolStarted,
     Unparsed,
 )
-from tests.display.desk import zone
+from tests.display.watched_console import zone
 
 EMOJI = Style(emoji=True)
 ORDERS = "\x1b]52;c;cHduZWQ=\x07\x1b[2J\x1b]0;title\x1b\\\x9b2J\r\n\u202e"

@@ -20,7 +20,7 @@ from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, Retry
 from ralphproof.engine.prompt import Feedback
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.workspace import Change, Snapshot, TouchedPath, TripwireReport
-from tests.display.desk import zone
+from tests.display.watched_console import zone
 
 BEGAN_S = 1_770_285_600.0  # 2026-02-05 10:00:00 UTC
 DONE = Claim("DONE", source="marker", stamp="1")

@@ -25,7 +25,7 @@ from ralphproof.engine.metrics import Metrics, StoryReview
 from ralphproof.engine.outcome import Failed
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.workspace import Change, CommitResult, Snapshot, TouchedPath, TripwireReport
-from tests.display.desk import WIPE, Desk, zone
+from tests.display.watched_console import WIPE, WatchedConsole, zone
 
 # What a whole turn looks like: as emoji, and as plain text.
 TURN = """\
@@ -62,11 +62,11 @@ REPLY = Turn(Exit(0, seconds=367.0), usage=USAGE, micro_usd=5_760_000, tools=58,
 
 
 def watched(style: Style) -> str:
-    desk = Desk(style)
-    desk.saw(told.TurnBegan(1, 1, ""))
-    desk.heard(ToolStarted("t1", "Read", "/path/to/file.go"))
-    desk.heard(ToolEnded("t1", True, "package main\n\nimport fmt", 45, 1234), TODOS, TODOS, Spent(5_760_000, USAGE))
-    return desk.saw(told.TurnEnded(1, 1, REPLY))
+    console = WatchedConsole(style)
+    console.saw(told.TurnBegan(1, 1, ""))
+    console.heard(ToolStarted("t1", "Read", "/path/to/file.go"))
+    console.heard(ToolEnded("t1", True, "package main\n\nimport fmt", 45, 1234), TODOS, TODOS, Spent(5_760_000, USAGE))
+    return console.saw(told.TurnEnded(1, 1, REPLY))
 
 
 @pytest.mark.parametrize(("emoji", "shown"), [(True, TURN), (False, PLAIN_TURN)], ids=["emoji", "plain"])
@@ -93,39 +93,41 @@ STEERED = [
 
 @pytest.mark.parametrize(("record", "line"), STEERED, ids=lambda item: type(item).__name__)
 def test_what_is_steered_from_elsewhere_is_one_calm_line(record: told.Record, line: str) -> None:
-    assert Desk(Style(maximum=10)).saw(record) == line
+    assert WatchedConsole(Style(maximum=10)).saw(record) == line
 
 
 def test_a_rest_has_an_end_and_shows_that_the_run_lives() -> None:
-    desk = Desk(Style(live=True))
-    desk.saw(told.Paused(2, 0))
-    desk.after(12)
-    assert desk.live == "  rests, 12 s …"
-    desk.saw(told.UserChangesSaved(2, 0, TREE))
-    assert desk.shown.endswith(f"{WIPE}  goes on\n")
-    assert desk.saw(told.UserChangesSaved(2, 1, TREE)).endswith("  goes on\n")
-    assert desk.shown.count("goes on\n") == 2
+    console = WatchedConsole(Style(live=True))
+    console.saw(told.Paused(2, 0))
+    console.after(12)
+    assert console.live == "  rests, 12 s …"
+    console.saw(told.UserChangesSaved(2, 0, TREE))
+    assert console.shown.endswith(f"{WIPE}  goes on\n")
+    assert console.saw(told.UserChangesSaved(2, 1, TREE)).endswith("  goes on\n")
+    assert console.shown.count("goes on\n") == 2
 
 
 def test_the_users_words_are_told_with_the_turn_that_reads_them() -> None:
-    desk = Desk(Style(maximum=10), mask=lambda text: text.replace("secret", "***"))
-    desk.saw(told.UserMessageAdded(2, 7, "leave it\nalone"), told.UserMessageAdded(2, 8, "the secret"))
-    desk.saw(told.TurnBegan(2, 1, ""))
-    assert desk.shown == "Iteration 2 of 10\n  you say to the agent: leave it alone\n  you say to the agent: the ***\n"
-    before = desk.shown
-    assert desk.saw(told.TurnBegan(3, 1, "")).removeprefix(before) == "Iteration 3 of 10\n"
+    console = WatchedConsole(Style(maximum=10), mask=lambda text: text.replace("secret", "***"))
+    console.saw(told.UserMessageAdded(2, 7, "leave it\nalone"), told.UserMessageAdded(2, 8, "the secret"))
+    console.saw(told.TurnBegan(2, 1, ""))
+    assert (
+        console.shown == "Iteration 2 of 10\n  you say to the agent: leave it alone\n  you say to the agent: the ***\n"
+    )
+    before = console.shown
+    assert console.saw(told.TurnBegan(3, 1, "")).removeprefix(before) == "Iteration 3 of 10\n"
 
 
 def test_whoever_comes_late_knows_what_was_before_and_is_not_shown_it() -> None:
-    desk = Desk(Style(live=True))
+    console = WatchedConsole(Style(live=True))
     before = (told.TurnBegan(1, 1, ""), told.TurnEnded(1, 1, REPLY), told.CheckBegan(1, 1, "make test"))
-    desk.people.catch_up(before, at=940.0)
-    assert desk.shown == ""
-    desk.after(3)
-    assert desk.live == "  guardrail make test, 1 m 03 s …"
-    desk.saw(told.CheckEnded(1, 1, Finding("make test", True, code=0)))
-    assert desk.shown.endswith("guardrail make test passed (exit code 0) after 0.0 s\n")
-    assert "Iteration 1" not in desk.shown
+    console.people.catch_up(before, at=940.0)
+    assert console.shown == ""
+    console.after(3)
+    assert console.live == "  guardrail make test, 1 m 03 s …"
+    console.saw(told.CheckEnded(1, 1, Finding("make test", True, code=0)))
+    assert console.shown.endswith("guardrail make test passed (exit code 0) after 0.0 s\n")
+    assert "Iteration 1" not in console.shown
 
 
 def test_with_timestamps_every_line_begins_with_the_time() -> None:
@@ -156,25 +158,25 @@ def test_what_was_denied_and_asked_is_told_at_the_end_of_a_turn() -> None:
     reply = Turn(Exit(0), denied=("Bash: rm\nx", "Bash: y"), asked="Which\x1b[2J one?")
     denied = "[!] 2 tool calls were denied (Bash: rm x; Bash: y): --sandbox lets it do anything inside one"
     asked = "  the agent asked, and nobody is there to answer: Which one?"
-    streamed = Desk().saw(told.TurnEnded(1, 1, reply)).splitlines()
-    unstreamed = Desk(Style(stream=False)).saw(told.TurnEnded(1, 1, reply)).splitlines()
+    streamed = WatchedConsole().saw(told.TurnEnded(1, 1, reply)).splitlines()
+    unstreamed = WatchedConsole(Style(stream=False)).saw(told.TurnEnded(1, 1, reply)).splitlines()
     assert len(streamed) == 2, "it was told as it happened"
     assert streamed[1].startswith(denied)
     assert unstreamed[1:] == [asked, streamed[1]]
 
 
 def test_a_secret_in_an_error_is_masked_and_an_endless_error_is_cut() -> None:
-    desk = Desk(mask=lambda text: text.replace("hunter2", "***"))
-    (line,) = desk.saw(told.TurnEnded(1, 1, Turn(Exit(1), error="hunter2\n" + "x" * 10_000_000))).splitlines()
+    console = WatchedConsole(mask=lambda text: text.replace("hunter2", "***"))
+    (line,) = console.saw(told.TurnEnded(1, 1, Turn(Exit(1), error="hunter2\n" + "x" * 10_000_000))).splitlines()
     assert line.startswith("[ERR] Failed (cost: unknown, time: 0.0s): *** xxx")
     assert len(line) == 1000
 
 
 def test_a_commit_that_takes_its_time_is_seen_to_live() -> None:
-    desk = Desk(Style(live=True))
-    desk.saw(told.ScmBegan(1))
-    desk.after(2)
-    assert desk.live == "  the work is being committed, 2.0 s …"
+    console = WatchedConsole(Style(live=True))
+    console.saw(told.ScmBegan(1))
+    console.after(2)
+    assert console.live == "  the work is being committed, 2.0 s …"
 
 
 def test_the_answer_to_the_question_for_a_message_is_not_streamed_and_what_follows_is() -> None:
@@ -227,70 +229,70 @@ BEGAN = told.TurnBegan(1, 1, "", ())
 
 
 def test_the_live_line_tells_how_long_it_takes_and_how_long_it_is_silent() -> None:
-    desk = Desk(Style(live=True, stream=False))
-    desk.saw(BEGAN)
-    desk.after(65)
-    assert desk.live == "  the agent works, 1 m 05 s …"
-    desk.heard(Said("x"))
-    desk.after(5)
-    assert desk.live == "  the agent works, 1 m 10 s, silent for 5.0 s …"
+    console = WatchedConsole(Style(live=True, stream=False))
+    console.saw(BEGAN)
+    console.after(65)
+    assert console.live == "  the agent works, 1 m 05 s …"
+    console.heard(Said("x"))
+    console.after(5)
+    assert console.live == "  the agent works, 1 m 10 s, silent for 5.0 s …"
 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_the_live_line_tells_what_the_agent_is_at(stream: bool) -> None:
-    desk = Desk(Style(live=True, stream=stream))
-    desk.saw(BEGAN)
-    desk.now_s += 60
-    desk.heard(ToolStarted("1", "Bash", "npm test"))
-    desk.after(125)
-    assert desk.live == "  the agent works, 3 m 05 s, for 2 m 05 s at Bash(npm test) …"
-    desk.heard(ToolStarted("2", "Read", "/a"), ToolStarted("3", "Read", "/b"))
-    desk.after(5)
-    assert desk.live == "  the agent works, 3 m 10 s, for 2 m 10 s at Bash(npm test) and 2 more …"
-    desk.heard(*(ToolEnded(id, True) for id in "123"))
-    desk.after(5)
-    assert desk.live == "  the agent works, 3 m 15 s, silent for 5.0 s …"
+    console = WatchedConsole(Style(live=True, stream=stream))
+    console.saw(BEGAN)
+    console.now_s += 60
+    console.heard(ToolStarted("1", "Bash", "npm test"))
+    console.after(125)
+    assert console.live == "  the agent works, 3 m 05 s, for 2 m 05 s at Bash(npm test) …"
+    console.heard(ToolStarted("2", "Read", "/a"), ToolStarted("3", "Read", "/b"))
+    console.after(5)
+    assert console.live == "  the agent works, 3 m 10 s, for 2 m 10 s at Bash(npm test) and 2 more …"
+    console.heard(*(ToolEnded(id, True) for id in "123"))
+    console.after(5)
+    assert console.live == "  the agent works, 3 m 15 s, silent for 5.0 s …"
 
 
 def test_what_a_turn_left_running_is_not_told_of_the_next() -> None:
-    desk = Desk(Style(live=True))
-    desk.saw(BEGAN)
-    desk.heard(ToolStarted("1", "Bash", "npm test"))
-    desk.saw(told.TurnEnded(1, 1, Turn(Exit(0))), told.CheckBegan(1, 1, "make"))
-    desk.after(5)
-    assert desk.live == "  guardrail make, 5.0 s …"
+    console = WatchedConsole(Style(live=True))
+    console.saw(BEGAN)
+    console.heard(ToolStarted("1", "Bash", "npm test"))
+    console.saw(told.TurnEnded(1, 1, Turn(Exit(0))), told.CheckBegan(1, 1, "make"))
+    console.after(5)
+    assert console.live == "  guardrail make, 5.0 s …"
 
 
 def test_a_line_that_is_not_ended_is_broken_only_after_a_long_silence() -> None:
-    desk = Desk(Style(live=True))
-    desk.saw(BEGAN)
-    desk.heard(Said("thinking"))
-    assert desk.after(9).endswith("\nthinking")
-    assert desk.after(1).endswith(f"\nthinking\n{WIPE}  the agent works, 10 s …")
-    desk.heard(Said(" more\n"))
-    assert desk.shown.endswith(f"…{WIPE} more\n")
+    console = WatchedConsole(Style(live=True))
+    console.saw(BEGAN)
+    console.heard(Said("thinking"))
+    assert console.after(9).endswith("\nthinking")
+    assert console.after(1).endswith(f"\nthinking\n{WIPE}  the agent works, 10 s …")
+    console.heard(Said(" more\n"))
+    assert console.shown.endswith(f"…{WIPE} more\n")
 
 
 def test_no_line_is_rewritten_where_there_is_no_terminal() -> None:
-    desk = Desk()
-    desk.saw(BEGAN)
-    assert desk.after(100) == "Iteration 1\n"
+    console = WatchedConsole()
+    console.saw(BEGAN)
+    assert console.after(100) == "Iteration 1\n"
 
 
 @pytest.mark.parametrize("record", [told.CheckBegan(1, 1, "make"), told.Noticed(1, 1, "x")])
 def test_the_live_line_is_gone_before_anybody_else_writes(record: told.Record) -> None:
-    desk = Desk(Style(live=True))
-    desk.saw(BEGAN)
-    desk.after(5)
-    assert desk.saw(record).rpartition("…")[2].startswith(WIPE)
+    console = WatchedConsole(Style(live=True))
+    console.saw(BEGAN)
+    console.after(5)
+    assert console.saw(record).rpartition("…")[2].startswith(WIPE)
 
 
 def test_what_shows_nothing_leaves_the_live_line_alone() -> None:
-    desk = Desk(Style(live=True))
-    desk.saw(BEGAN)
-    before = desk.after(5)
-    desk.heard(Spent(5))
-    assert desk.after(1) == before
+    console = WatchedConsole(Style(live=True))
+    console.saw(BEGAN)
+    before = console.after(5)
+    console.heard(Spent(5))
+    assert console.after(1) == before
 
 
 @pytest.mark.parametrize(
@@ -310,13 +312,13 @@ def test_what_shows_nothing_leaves_the_live_line_alone() -> None:
 def test_what_a_check_says_before_the_first_iteration_is_no_news_to_be_glad_or_sorry_about(
     finding: Finding, how: str
 ) -> None:
-    desk = Desk(Style(colour=True, emoji=True, live=True))
-    desk.saw(told.CheckBegan(0, 1, "c"))
-    desk.after(3)
-    assert desk.live == "  guardrail c, 3.0 s …"
-    assert desk.saw(told.CheckEnded(0, 1, finding)).endswith(f"{WIPE}  before the first iteration guardrail {how}\n")
-    before = desk.shown
-    assert desk.saw(told.BaselineSaved(Snapshot("c1", "t1"))) == before
+    console = WatchedConsole(Style(colour=True, emoji=True, live=True))
+    console.saw(told.CheckBegan(0, 1, "c"))
+    console.after(3)
+    assert console.live == "  guardrail c, 3.0 s …"
+    assert console.saw(told.CheckEnded(0, 1, finding)).endswith(f"{WIPE}  before the first iteration guardrail {how}\n")
+    before = console.shown
+    assert console.saw(told.BaselineSaved(Snapshot("c1", "t1"))) == before
 
 
 NEAR = told.Warned(1, "cost", "[Ralph] Cost at 80% of limit: $0.80 / $1")
@@ -324,14 +326,14 @@ NEAR = told.Warned(1, "cost", "[Ralph] Cost at 80% of limit: $0.80 / $1")
 
 @pytest.mark.parametrize("quiet", [True, False])
 def test_a_limit_that_comes_near_is_told_even_where_all_else_is_quiet(quiet: bool) -> None:
-    assert Desk(Style(quiet=quiet)).saw(NEAR) == f"{NEAR.message}\n"
+    assert WatchedConsole(Style(quiet=quiet)).saw(NEAR) == f"{NEAR.message}\n"
 
 
 @pytest.mark.parametrize(
     ("deep", "how"), [(False, "on with model 2 of the ladder"), (True, "the next prompt tells how to debug")]
 )
 def test_how_a_run_goes_on_that_would_have_ended_is_one_line(deep: bool, how: str) -> None:
-    assert Desk().saw(told.Escalated(3, 1, deep, "nothing moved")) == f"  nothing moved: {how}\n"
+    assert WatchedConsole().saw(told.Escalated(3, 1, deep, "nothing moved")) == f"  nothing moved: {how}\n"
 
 
 def test_what_an_agent_may_not_change_is_told_with_what_became_of_it() -> None:
@@ -342,7 +344,7 @@ def test_what_an_agent_may_not_change_is_told_with_what_became_of_it() -> None:
     saved = told.Saved(
         1, 1, Snapshot("c1", "t1"), Change(("x",)), ParsedClaim(), TripwireReport(touched, "attempt.patch")
     )
-    lines = Desk().saw(saved).splitlines()
+    lines = WatchedConsole().saw(saved).splitlines()
     assert lines[1:4] == [
         "  protected: a (src/auth/), in 2 commits; put back",
         "  not the agent's to change: b (settings); could not be put back: no room",
@@ -362,20 +364,20 @@ def test_every_line_is_one_line() -> None:
 
 def test_what_the_agent_says_in_pieces_is_shown_whole_and_clean() -> None:
     for seconds in (0.0, 1.0):
-        desk = Desk(Style(colour=True))
+        console = WatchedConsole(Style(colour=True))
         for piece in ("a\x1b", "[31", "mred\x1b[0m", "\x1b]0;ti", "tle\x07b\x1b[2", "J\n"):
-            desk.heard(Said(piece))
-            desk.now_s += seconds
-        assert desk.after(0) == "a\x1b[31mred\x1b[0mb\n"
+            console.heard(Said(piece))
+            console.now_s += seconds
+        assert console.after(0) == "a\x1b[31mred\x1b[0mb\n"
 
 
 def test_a_sequence_that_the_agent_left_open_does_not_spoil_what_follows() -> None:
-    desk = Desk()
-    desk.saw(BEGAN)
-    desk.heard(Said("text\x1b]0;"))
-    desk.saw(told.TurnEnded(1, 1, Turn(Exit(0))))
-    desk.heard(Said("next\n"))
-    assert desk.after(0).splitlines()[1:] == ["text", "[OK] Complete (cost: unknown, time: 0.0s)", "next"]
+    console = WatchedConsole()
+    console.saw(BEGAN)
+    console.heard(Said("text\x1b]0;"))
+    console.saw(told.TurnEnded(1, 1, Turn(Exit(0))))
+    console.heard(Said("next\n"))
+    assert console.after(0).splitlines()[1:] == ["text", "[OK] Complete (cost: unknown, time: 0.0s)", "next"]
 
 
 def test_a_check_that_somebody_ended_has_not_failed() -> None:
@@ -387,8 +389,8 @@ def test_a_check_that_somebody_ended_has_not_failed() -> None:
 def test_the_stories_of_a_run_are_its_last_lines(quiet: bool) -> None:
     one = StoryReview("A", "Say hunter2\x1b[2J hello", "approved", 5, True)
     end = told.RunEnded(Failed("no", 1, 3), Metrics("r", 0.0, 1.0, "ERROR", reviewed=(one,)))
-    desk = Desk(Style(colour=True, quiet=quiet), lambda text: text.replace("hunter2", "***"))
-    shown = desk.saw(end)
+    console = WatchedConsole(Style(colour=True, quiet=quiet), lambda text: text.replace("hunter2", "***"))
+    shown = console.saw(end)
     assert ("APPROVED AT THE CAP  5 reviews  Say *** hello" in shown) is not quiet
     assert "\x1b[33mStories: 1 of 1 done; 1 approved at the review cap" in shown or quiet
     assert "\x1b[2J" not in shown
@@ -396,4 +398,4 @@ def test_the_stories_of_a_run_are_its_last_lines(quiet: bool) -> None:
 
 def test_a_run_without_stories_ends_without_a_line_about_them() -> None:
     for metrics in (None, Metrics("r", 0.0, 1.0, "ERROR")):
-        assert Desk().saw(told.RunEnded(Failed("no", 1, 3), metrics)) == ""
+        assert WatchedConsole().saw(told.RunEnded(Failed("no", 1, 3), metrics)) == ""

@@ -27,44 +27,44 @@ from ralphproof.engine.events import (
 )
 from ralphproof.engine.outcome import Failed
 from ralphproof.engine.sandbox import Exit
-from tests.display.desk import Desk
+from tests.display.watched_console import WatchedConsole
 
 
 def test_the_first_event_is_shown_at_once_and_what_follows_fast_together() -> None:
-    desk = Desk()
-    assert desk.heard(Said("a")) == "a"
-    assert desk.heard(Said("b"), ToolStarted("1", "Read"), Said("c")) == "a"
-    desk.now_s += 2 * BATCH_S
-    assert desk.heard(Said("d")) == "ab\n> Read\ncd"
-    assert desk.out.writes == 2
+    console = WatchedConsole()
+    assert console.heard(Said("a")) == "a"
+    assert console.heard(Said("b"), ToolStarted("1", "Read"), Said("c")) == "a"
+    console.now_s += 2 * BATCH_S
+    assert console.heard(Said("d")) == "ab\n> Read\ncd"
+    assert console.out.writes == 2
 
 
 @pytest.mark.parametrize("how", ["a tick", "a record", "the end of a turn", "the end of a run", "the program's end"])
 def test_nothing_is_lost(how: str) -> None:
-    desk = Desk()
-    desk.heard(Said("a"), Said("b"), ToolStarted("1", "Read"))
-    assert desk.shown == "a"
+    console = WatchedConsole()
+    console.heard(Said("a"), Said("b"), ToolStarted("1", "Read"))
+    assert console.shown == "a"
     match how:
         case "a tick":
-            desk.people.tick()
+            console.people.tick()
         case "a record":
-            desk.people.on_record(told.Noticed(1, 1, "look"))
+            console.people.on_record(told.Noticed(1, 1, "look"))
         case "the end of a turn":
-            desk.people.on_record(told.TurnEnded(1, 1, Turn(Exit(0))))
+            console.people.on_record(told.TurnEnded(1, 1, Turn(Exit(0))))
         case "the end of a run":
-            desk.people.on_record(told.RunEnded(Failed("no", 1, 3)))
+            console.people.on_record(told.RunEnded(Failed("no", 1, 3)))
         case _:
-            desk.people.flush()
-    assert desk.shown.startswith("ab\n> Read\n")
+            console.people.flush()
+    assert console.shown.startswith("ab\n> Read\n")
 
 
 def test_a_flood_in_one_instant_is_written_in_few_pieces_and_little_is_held() -> None:
-    desk = Desk()
+    console = WatchedConsole()
     for number in range(10 * MAX_BATCH):
-        desk.people.on_events([Said(f"{number}\n")])
-    assert 10 <= desk.out.writes <= 12
-    desk.people.tick()
-    assert desk.shown.split() == [str(number) for number in range(10 * MAX_BATCH)]
+        console.people.on_events([Said(f"{number}\n")])
+    assert 10 <= console.out.writes <= 12
+    console.people.tick()
+    assert console.shown.split() == [str(number) for number in range(10 * MAX_BATCH)]
 
 
 FLOOD: list[tuple[str, list[Event]]] = [
@@ -106,10 +106,10 @@ def test_masks_are_looked_for_in_many_events_at_once() -> None:
         masked.append(text)
         return text
 
-    desk = Desk(mask=mask)
+    console = WatchedConsole(mask=mask)
     for number in range(MAX_BATCH):
-        desk.heard(ToolStarted(f"{number}", "Read", "/a"), Spent(1), ToolEnded(f"{number}", True, "x\ny"))
-    desk.people.tick()
+        console.heard(ToolStarted(f"{number}", "Read", "/a"), Spent(1), ToolEnded(f"{number}", True, "x\ny"))
+    console.people.tick()
     assert len(masked) <= 4
 
 
@@ -133,23 +133,23 @@ LEAKS: list[Event] = [
 @pytest.mark.parametrize("leak", LEAKS, ids=lambda event: type(event).__name__)
 @pytest.mark.parametrize("after", [[], [Spent(1), Said("fine\n"), ToolStarted("2", "Read", "/a")]])
 def test_a_secret_that_only_unfolding_a_line_showed_is_masked(leak: Event, after: list[Event]) -> None:
-    desk = Desk(mask=lambda text: text.replace(SECRET, "***"))
-    desk.heard(Said("\n"), leak, *after)
-    desk.people.tick()
-    shown = desk.shown
+    console = WatchedConsole(mask=lambda text: text.replace(SECRET, "***"))
+    console.heard(Said("\n"), leak, *after)
+    console.people.tick()
+    shown = console.shown
     assert "hunter2" not in shown
     assert "***" in shown or "…" in shown or "..." in shown
 
 
 def test_a_secret_that_comes_in_two_pieces_is_masked() -> None:
-    desk = Desk(mask=lambda text: text.replace(SECRET, "***"))
-    desk.heard(Said("\n"), Said("it is " + SECRET[:5]), Said(SECRET[5:] + " now\n"))
-    desk.people.tick()
-    assert desk.shown == "\nit is *** now\n"
+    console = WatchedConsole(mask=lambda text: text.replace(SECRET, "***"))
+    console.heard(Said("\n"), Said("it is " + SECRET[:5]), Said(SECRET[5:] + " now\n"))
+    console.people.tick()
+    assert console.shown == "\nit is *** now\n"
 
 
 def test_messages_are_on_lines_of_their_own_and_the_text_of_a_plain_command_is_not_broken() -> None:
-    plain, structured = Desk(), Desk()
+    plain, structured = WatchedConsole(), WatchedConsole()
     plain.heard(Said("one "), Said("two"))
     plain.people.tick()
     assert plain.shown == "one two"
@@ -159,33 +159,33 @@ def test_messages_are_on_lines_of_their_own_and_the_text_of_a_plain_command_is_n
 
 
 def test_a_message_that_leaves_a_sequence_open_hides_nothing_of_the_next() -> None:
-    desk = Desk()
-    desk.heard(Started(model="m"), Said("one\x1b]0;"), Said(""), Said("two\x07"), Said("three\x1b["))
-    desk.people.tick()
-    assert desk.shown == "- model m\none\ntwo\nthree\n"
+    console = WatchedConsole()
+    console.heard(Started(model="m"), Said("one\x1b]0;"), Said(""), Said("two\x07"), Said("three\x1b["))
+    console.people.tick()
+    assert console.shown == "- model m\none\ntwo\nthree\n"
 
 
 def test_a_result_that_follows_words_says_again_what_it_is_the_result_of() -> None:
-    desk = Desk()
-    desk.heard(Said("\n"), ToolStarted("1", "Read", "/a"), Said("meanwhile"), ToolEnded("1", True))
-    desk.people.tick()
-    assert desk.shown.splitlines()[-1] == "[OK] Result <- Read(/a) (no output)"
+    console = WatchedConsole()
+    console.heard(Said("\n"), ToolStarted("1", "Read", "/a"), Said("meanwhile"), ToolEnded("1", True))
+    console.people.tick()
+    assert console.shown.splitlines()[-1] == "[OK] Result <- Read(/a) (no output)"
 
 
 def test_the_next_turn_may_be_a_plain_commands() -> None:
-    desk = Desk()
-    desk.heard(Started(model="m"), Said("one"))
-    desk.people.on_record(told.TurnEnded(1, 1, Turn(Exit(0))))
-    desk.people.on_record(told.TurnBegan(2, 1, ""))
-    desk.heard(Said("a"), Said("b"))
-    desk.people.tick()
-    assert desk.shown.endswith("Iteration 2\nab")
+    console = WatchedConsole()
+    console.heard(Started(model="m"), Said("one"))
+    console.people.on_record(told.TurnEnded(1, 1, Turn(Exit(0))))
+    console.people.on_record(told.TurnBegan(2, 1, ""))
+    console.heard(Said("a"), Said("b"))
+    console.people.tick()
+    assert console.shown.endswith("Iteration 2\nab")
 
 
 def test_an_agent_that_is_not_streamed_shows_nothing_but_what_it_is_at() -> None:
-    desk = Desk(Style(stream=False, live=True))
-    desk.people.on_record(told.TurnBegan(1, 1, ""))
-    desk.heard(Said("a"), ToolStarted("1", "Ba\x1b[2Jsh", "npm test\n"), Progress("x"))
-    assert desk.shown == "Iteration 1\n"
-    desk.after(65)
-    assert desk.live == "  the agent works, 1 m 05 s, for 1 m 05 s at Bash(npm test ) …"
+    console = WatchedConsole(Style(stream=False, live=True))
+    console.people.on_record(told.TurnBegan(1, 1, ""))
+    console.heard(Said("a"), ToolStarted("1", "Ba\x1b[2Jsh", "npm test\n"), Progress("x"))
+    assert console.shown == "Iteration 1\n"
+    console.after(65)
+    assert console.live == "  the agent works, 1 m 05 s, for 1 m 05 s at Bash(npm test ) …"
