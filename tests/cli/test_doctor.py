@@ -12,7 +12,7 @@ from ralphproof.agents.adapter import COST_UNKNOWN
 from ralphproof.agents.selection import KNOWN_AGENTS, load_adapter
 from ralphproof.engine.events import Spent
 from ralphproof.store.spend import SpendStore
-from tests.cli.lacking import without
+from tests.cli.missing_packages import without
 from tests.misbehaviour.machine import give, strangers_project
 from tests.ralph import Ralph, done, until, write
 

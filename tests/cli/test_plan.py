@@ -26,7 +26,7 @@ from tests.cli.terminal import Terminal
 from tests.needs import require
 from tests.ralph import Ralph, Step, done, say, until
 
-ASKER = Path(__file__).with_name("asker.py")
+ASKER = Path(__file__).with_name("interactive_agent.py")
 PRD = (
     "# PRD\n\n## Summary\nUsers export their data.\n\n## Problem Statement\nThey cannot.\n\n## Technical Design\nCSV.\n"
 )

@@ -21,7 +21,7 @@ from ralphproof.engine.metrics import Metrics
 from ralphproof.engine.records import RunEnded
 from ralphproof.reports.charts import build_time_series
 from ralphproof.store.statistics import TimeSlotTotals
-from tests.cli.lacking import without
+from tests.cli.missing_packages import without
 from tests.cli.terminal import Terminal
 from tests.cli.test_status import everything
 from tests.needs import require

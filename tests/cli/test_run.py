@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ralphproof.engine.records import RunBegan
-from tests.cli.lacking import without
+from tests.cli.missing_packages import without
 from tests.ralph import Ended, Ralph, Step, done, say, write
 
 

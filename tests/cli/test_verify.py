@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.boxes import both, needs
+from tests.cli.proof_files import CHECK, TESTS, WORKSPACE, exported, finished, listing, settled, told_of
 from tests.cli.terminal import Terminal
-from tests.cli.verifying import CHECK, TESTS, WORKSPACE, exported, finished, listing, settled, told_of
 from tests.ralph import Ended, Ralph, done, until, write
 
 

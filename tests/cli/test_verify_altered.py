@@ -11,7 +11,7 @@ import pytest
 
 from ralphproof.cli.verify import main
 from ralphproof.proof.schema import proof_digest
-from tests.cli.verifying import (
+from tests.cli.proof_files import (
     WORKSPACE,
     Change,
     Proof,

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.cli.verifying import CHECK, WORKSPACE, begun, clone, elsewhere, exported, finished, listing, settled
+from tests.cli.proof_files import CHECK, WORKSPACE, begun, clone, elsewhere, exported, finished, listing, settled
 from tests.misbehaviour.machine import give, strangers_project
 from tests.needs import require
 from tests.ralph import Ralph, done

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.verifying import CHECK, WORKSPACE, exported, finished, read, reforged, settled
+from tests.cli.proof_files import CHECK, WORKSPACE, exported, finished, read, reforged, settled
 from tests.ralph import Ralph, done, write
 
 SCM = {"command": "git", "tasks": ["commit"]}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ralphproof.process.tree import LINUX, is_alive, start_time
 from ralphproof.proof.rerun import end_abandoned
-from tests.cli.verifying import WORKSPACE, settled
+from tests.cli.proof_files import WORKSPACE, settled
 from tests.needs import require
 from tests.ralph import Ralph, until
 

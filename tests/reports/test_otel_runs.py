@@ -13,7 +13,7 @@ import pytest
 
 from ralphproof.reports.otel_exporter import MISSING_OPENTELEMETRY
 from ralphproof.reports.otel_spans import trace_id
-from tests.cli.lacking import without
+from tests.cli.missing_packages import without
 from tests.needs import require
 from tests.ralph import Ended, Live, Ralph, Step, done, say, until, write
 from tests.ralph import ralph as ralph

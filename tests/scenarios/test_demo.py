@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.ralph import SOURCE
 
 RUNS = """        runs, cut_off, red = 1, 0, 0
-        finding = self._run(inspection, watch, place, runs)
+        finding = self._run_once(inspection, watch, place, runs)
 """
 BELIEVES = """        runs, cut_off, red = 1, 0, 0
         return Finding(self.name, passed=True, command=self._question.command)

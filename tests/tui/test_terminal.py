@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.lacking import without
+from tests.cli.missing_packages import without
 from tests.cli.steering import let, over, reached
 from tests.cli.terminal import Terminal
 from tests.ralph import Ralph, done, until

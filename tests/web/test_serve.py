@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ralphproof.web.guard import ServerAddress
-from tests.cli.lacking import without
+from tests.cli.missing_packages import without
 from tests.ralph import Live, Ralph, until
 from tests.web.served import Served, connections, serve, serve_impatiently
 

@@ -1,4 +1,4 @@
-"""An agent that asks somebody at its terminal: `python3 asker.py SCRIPT PROMPT_FILE`.
+"""A scripted agent that asks questions at its terminal: `python3 interactive_agent.py SCRIPT PROMPT_FILE`.
 
 The script is a JSON list, one object a session; the last one repeats. What an object may have, in the order in which
 it is done: `raw` (let the terminal echo nothing), `ask` (questions), `leave` (start a process that stays so many

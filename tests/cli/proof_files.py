@@ -1,4 +1,4 @@
-"""A finished run, the file of its proof, and what somebody may do to that file."""
+"""A finished run, its exported proof, and ways to alter that file."""
 
 from __future__ import annotations
 

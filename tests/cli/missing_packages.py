@@ -1,4 +1,4 @@
-"""A machine on which packages of ours are not installed."""
+"""An environment in which some of our packages are not installed."""
 
 from __future__ import annotations
 
