@@ -26,9 +26,9 @@ from ralphproof.engine.outcome import Failed, Outcome
 from ralphproof.engine.records import Record
 from ralphproof.engine.state import State
 from ralphproof.runs.execute import execute
-from ralphproof.runs.target import FRESH_RUN, RunTarget
 from ralphproof.runs.request import CustomComponents, RunRequest
 from ralphproof.runs.spec import RunSpec, prepare_spec
+from ralphproof.runs.target import FRESH_RUN, RunTarget
 
 if TYPE_CHECKING:
     from ralphproof.engine.events import Event
@@ -300,7 +300,8 @@ def _supervise(
         raise Refused(f"project_task must be two names, not {project_task!r}")
     project, task = (require_text("project_task", name) for name in project_task)
     request = replace(
-        request, flags=_with_restart_settings(request.flags, numbers), program=(runner.name,), task_folder=_task_folder(run_dir),
+        request, flags=_with_restart_settings(request.flags, numbers), program=(runner.name,),
+        task_folder=_task_folder(run_dir),
         project=project, task=task,
     )  # fmt: skip
     return _run_loop(*_prepare(request, require_text("resume", resume), names), names)
@@ -398,10 +399,12 @@ def _build_request(prompt: str, options: Options) -> RunRequest:
         tuple(check for check in asked if isinstance(check, str)),
         tuple(require_text("protect", path) for path in as_tuple(options.get("protect"))),
         options.get("guarded", True), options.get("allow_unknown_cost", False),
-        skill=require_text("skill", options.get("skill", "")), task_type=require_text("task_type", options.get("task_type", "")),
+        skill=require_text("skill", options.get("skill", "")),
+        task_type=require_text("task_type", options.get("task_type", "")),
         risk=require_text("risk", options.get("risk", "")), force=options.get("force", False),
         custom=_custom_components(options, [check for check in asked if not isinstance(check, str)]),
-        flags_source=SETTINGS_ARGUMENT, judge=tuple(require_text("judge", criterion) for criterion in as_tuple(options.get("judge"))),
+        flags_source=SETTINGS_ARGUMENT,
+        judge=tuple(require_text("judge", criterion) for criterion in as_tuple(options.get("judge"))),
         task=task, task_id=task, story_folder=require_text("ralph_dir", options.get("ralph_dir", "")), find_checks=True,
         allow_missing_check=options.get("allow_missing_check", False),
     )  # fmt: skip

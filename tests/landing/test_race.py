@@ -148,11 +148,11 @@ def test_ctrl_c_ends_all_and_nobody_wins(project: Ralph) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("race",), "say how many race"),
-        (("race", "1", "-p", "x"), "say how many race"),
-        (("race", "x", "-p", "x"), "say how many race"),
+        (("race",), "give the number of agents"),
+        (("race", "1", "-p", "x"), "give the number of agents"),
+        (("race", "x", "-p", "x"), "give the number of agents"),
         (("race", "2", "-p", "x", "--agent", "true"), "decided by checks"),
-        (("race", "2", "-p", "x", "--by", "cost", *CHECK), "add --best"),
+        (("race", "2", "-p", "x", "--by", "cost", *CHECK), "--by needs --best"),
         (("race", "2", "-p", "x", "--best", "--by", "beauty", *CHECK), "no criterion"),
         (("race", "2", *CHECK, "--agent", "true"), "no prompt"),
         (("race", "--resume", "latest"), "there is no race"),

@@ -446,7 +446,7 @@ class Refusing:
         if config.get("bad"):
             raise ValueError("this config is bad")
         self.name = name
-    def ask(self, inspection, watch):
+    def run(self, inspection, watch):
         return True
 """
 

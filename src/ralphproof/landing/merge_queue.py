@@ -107,7 +107,8 @@ class Lander:
     """
 
     def __init__(
-        self, project: Project, ledger: SqliteLedger, target: LandingTarget, examine: Examine, told: Callable[[str], None], *,
+        self, project: Project, ledger: SqliteLedger, target: LandingTarget, examine: Examine,
+        told: Callable[[str], None], *,
         environ: Mapping[str, str], standing: Iterable[AttestedCheck] = (), setup: Iterable[str] = (), base: str = "",
         rebase: bool = False, unverified: bool = False, heed: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
@@ -318,7 +319,8 @@ class MergedCheckRunner:
     """
 
     def __init__(
-        self, project: Project, environ: Mapping[str, str], wishes: StopRequests, told: Callable[[str], None], *,
+        self, project: Project, environ: Mapping[str, str], wishes: StopRequests,
+    told: Callable[[str], None], *,
         sandbox: str | None = None,
     ) -> None:  # fmt: skip
         """`sandbox` is the kind that commands run in; None is none."""
@@ -372,7 +374,8 @@ class MergedCheckRunner:
 
 
 def land_items(
-    project: Project, ledger: SqliteLedger, parcels: tuple[LandingItem, ...], wishes: StopRequests, told: Callable[[str], None], *,
+    project: Project, ledger: SqliteLedger, parcels: tuple[LandingItem, ...], wishes: StopRequests,
+    told: Callable[[str], None], *,
     environ: Mapping[str, str], onto: str = "", rebase: bool = False, unverified: bool = False,
     sandbox: str | None = None,
 ) -> tuple[LandingResult, ...]:  # fmt: skip

@@ -205,7 +205,8 @@ def race_result_of_run(project: Project, entrant: RaceEntry, run: str, place: in
     outcome, state = end.outcome, build_state(records)
     verified = isinstance(outcome, Completed) and outcome.verified
     return RaceResult(
-        entrant, run, verified, place, _criteria_met(state), _changed_lines(project, state), _known_cost(outcome.spend), outcome.seconds,
+        entrant, run, verified, place, _criteria_met(state), _changed_lines(project, state),
+        _known_cost(outcome.spend), outcome.seconds,
         _outcome_text(outcome),
     )  # fmt: skip
 

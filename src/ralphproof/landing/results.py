@@ -28,7 +28,8 @@ def landing_result_lines(end: LandingResult) -> list[str]:
     match end:
         case Landed(_, commit, target, asked):
             return [
-                f"landed: {who} on {target} as {commit[:SHORT_HASH_CHARS]}, {_checks_text(parcel, asked)}: {parcel.title}",
+                f"landed: {who} on {target} as {commit[:SHORT_HASH_CHARS]}, "
+                f"{_checks_text(parcel, asked)}: {parcel.title}",
                 *notes,
             ]
         case LandingRejected(_, why):

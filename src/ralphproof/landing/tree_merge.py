@@ -191,6 +191,7 @@ def _refuse_old_git(told: str) -> None:
     found = re.search(r"(\d+)\.(\d+)", told)
     if found and (int(found[1]), int(found[2])) < MIN_GIT_VERSION:
         raise Refused(
-            f"landing needs git {MIN_GIT_VERSION[0]}.{MIN_GIT_VERSION[1]} or newer, which merges without files; this is {found[0]}. "
+            f"landing needs git {MIN_GIT_VERSION[0]}.{MIN_GIT_VERSION[1]} or newer, which merges without files; "
+            f"this is {found[0]}. "
             "Install a newer one, or merge by hand: ralph branch RUN N, then git merge"
         )

@@ -67,7 +67,10 @@ class WorkReport:
         self._codes.append(130)
 
     def result(self, queue: TaskQueue, target: str = "", tip: str = "", landed: bool = False) -> WorkResult:
-        """The end of the call, with the tasks that had no turn. A signal beats a fault, a fault a stop, a stop a wait."""
+        """The result of the call, with the tasks that had no turn.
+
+        The exit code of a signal beats that of a fault, a fault a stop, a stop a wait.
+        """
         idle = "" if self.ends else _idle_text(queue)
         self._add_left(queue)
         if queue.new:

@@ -96,7 +96,8 @@ def run_terrain(spec: RunSpec, folder: RunFolder, fixed: Mapping[str, str], pare
     settings, root = spec.loaded.settings, spec.project.root
     box, own = settings.sandbox, reserved_paths(root, fixed)
     return SandboxConfig(
-        root, spec.project.store, os.path.normpath(os.path.join(root, spec.request.task_folder or folder.published_path("task"))),
+        root, spec.project.store,
+        os.path.normpath(os.path.join(root, spec.request.task_folder or folder.published_path("task"))),
         spec.agent_env, tuple(settings.protected_paths), tuple(one.path for one in own if one not in RESERVED_PATHS),
         box.allow_hosts, box.allow_local_ports, tuple(map(os.path.expanduser, box.read_paths)),
         tuple(_agent_lodgings(spec)), tuple(name for name, _ in settings.agent.env),

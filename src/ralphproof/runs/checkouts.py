@@ -57,7 +57,8 @@ class CleanCheckouts:
     """Lays checkouts of what would be committed, and runs what is asked there as the run's own sandbox would."""
 
     def __init__(
-        self, spec: RunSpec, folder: RunFolder, workspace: Workspace, sandbox: DirectRunner | SandboxedRunner, owner: ProcessOwner,
+        self, spec: RunSpec, folder: RunFolder, workspace: Workspace, sandbox: DirectRunner | SandboxedRunner,
+        owner: ProcessOwner,
         records: Callable[[str], tuple[Record, ...]], parent: str,
     ) -> None:  # fmt: skip
         """Raises Refused where there is no git, or where the run's kind of sandbox cannot be had around a checkout."""

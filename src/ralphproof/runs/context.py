@@ -1,4 +1,4 @@
-"""RunContext: the resources that a run holds while it lasts: lock, ledger, run folder, workspace, sandbox, spend store."""
+"""RunContext: the resources of a run: lock, ledger, run folder, workspace, sandbox, spend store."""
 
 from __future__ import annotations
 

@@ -67,7 +67,9 @@ def build_environment(
         story_plan or spec.plan, spec.agents, context.sandbox, context.workspace, checks | custom_checks,
         context.ledger, folder, context.clock, context.spend, _agent_variables(context), scm,
         (context.turns, *_display_observers(context, earlier), *_recording_observers(context, signals, earlier)),
-        find_claim=signals if story_plan is None else lambda iteration: story_plan.claim(iteration) or signals(iteration),
+        find_claim=(
+            signals if story_plan is None else lambda iteration: story_plan.claim(iteration) or signals(iteration)
+        ),
         set_aside_claim=signals.refuse, editable_plan=story_plan or FixedPlan(), child_runs=children,
         was_started=lambda name: _was_started(context, name), tripwires=tripwires,
         shared_budget=spec.custom.shared_budget,

@@ -79,7 +79,8 @@ class OrphanBudgetMonitor:
     """
 
     def __init__(
-        self, left: Callable[[], RemainingBudget], elsewhere: OtherSpend, taken: Callable[[], bool], stirred: Callable[[], bool],
+        self, left: Callable[[], RemainingBudget], elsewhere: OtherSpend, taken: Callable[[], bool],
+        stirred: Callable[[], bool],
         idle_s: float,
     ) -> None:  # fmt: skip
         """What is `left` is asked anew whenever a harness is gone: it may have been held to other limits."""
@@ -138,9 +139,7 @@ def follow_turn(root: str, run: str, name: str, *judge: str) -> None:
     ledger = project.ledger()
     try:
         agent, idle_s = _select_reader(folder, judge[0] if judge else build_state(ledger.records(run)).agent)
-        brief = TurnInput(
-            "", "", project.root, (), folder.log_base(name), folder.turn_file(name), "", 0.0, adopt=True
-        )
+        brief = TurnInput("", "", project.root, (), folder.log_base(name), folder.turn_file(name), "", 0.0, adopt=True)
         since = ChangeTimes(project.root, workspace_folder_of(project, find_run(ledger, run)))
         call = judging_call_id(run) if judge else f"{run}/{name}"
         elsewhere = OtherSpend(project.state_dir, run, call, tells=not judge)

@@ -1,4 +1,4 @@
-"""The stage plan of a run: the pipeline of its preset or task, every check in it, and the agents and judges of its stages."""
+"""The stage plan of a run: the pipeline of its preset or task, its checks, and the agents and judges of its stages."""
 
 from __future__ import annotations
 

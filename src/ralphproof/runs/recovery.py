@@ -141,7 +141,8 @@ def _finish_cleanup(ledger: SqliteLedger, project: Project, rows: tuple[RunRow, 
         return
     records = ledger.records(row.id)
     state, began = build_state(records), next((record for record in records if isinstance(record, RunBegan)), None)
-    if began is None or not isinstance(state.phase, RunOver) or isinstance(state.phase_before_end, TurnRunning | TurnFinished):
+    in_turn = isinstance(state.phase_before_end, TurnRunning | TurnFinished)
+    if began is None or not isinstance(state.phase, RunOver) or in_turn:
         return  # what was watched is still asked for by whoever takes it up
     if _describe_missing_repository(project, row, began):
         return
@@ -294,7 +295,9 @@ def _save_unsaved_turn(
     if not (state.turn_running or isinstance(state.phase, TurnFinished)):
         return ()
     iteration, turn = state.iteration, state.turn
-    ended = (TurnEnded(iteration, turn, _interrupted_turn(project, row.id, iteration, turn)),) if state.turn_running else ()
+    ended: tuple[TurnEnded, ...] = ()
+    if state.turn_running:
+        ended = (TurnEnded(iteration, turn, _interrupted_turn(project, row.id, iteration, turn)),)
     name = turn_file_name(str(iteration), turn, ".")
     snapshot = workspace.save(row.id, name)
     sprung = wires.check_and_restore(turn_file_name(f"agent_{iteration:03d}", turn))

@@ -256,7 +256,8 @@ def describe_sandbox_overrides(loaded: LoadedSettings, instead: dict[str, Any]) 
             continue
         if name == "backend":
             lines.append(
-                f"{COMMITTED_SETTINGS} asks for sandbox {said[name] or 'none'}; your own settings say {here}, which holds"
+                f"{COMMITTED_SETTINGS} asks for sandbox {said[name] or 'none'}; "
+                f"your own settings say {here}, which holds"
             )
         else:
             entries, file = ", ".join(map(str, said[name])), loaded.origins[f"sandbox.{name}"]
