@@ -51,7 +51,8 @@ def test_the_default_preset_is_available() -> None:
 
 def test_loading_settings_imports_nothing_slow() -> None:
     source = os.path.dirname(ralphproof.__path__[0])
-    code = f"import sys; sys.path.insert(0, {source!r}); import ralphproof.settings.loader as it; it.load_settings('/nowhere', {{}})"
+    load = "import ralphproof.settings.loader as it; it.load_settings('/nowhere', {})"
+    code = f"import sys; sys.path.insert(0, {source!r}); {load}"
     argv = [sys.executable, "-I", "-S", "-c", f"{code}; print(*sys.modules)"]
     loaded = set(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
     slow = {"typing", "dataclasses", "pathlib", "inspect", "subprocess", "difflib", "importlib.metadata", "tomllib"}

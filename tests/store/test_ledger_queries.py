@@ -119,7 +119,8 @@ def test_the_runs_with_new_records_are_found_by_the_number_alone(tmp_path: Path)
 
 @pytest.mark.parametrize("question", [
     runs._LAST, runs._CHANGED, runs._SINCE, runs._LAST_OF, runs._FIRST, runs._FINAL, runs._WANTED, runs._PLACE,
-    runs._PAGE, sqlite_ledger.SELECT_RUN_END, sqlite_ledger.SELECT_CONTROL_REQUEST, sqlite_ledger.SELECT_USER_MESSAGES, sqlite_ledger.SELECT_CHILDREN,
+    runs._PAGE, sqlite_ledger.SELECT_RUN_END, sqlite_ledger.SELECT_CONTROL_REQUEST,
+    sqlite_ledger.SELECT_USER_MESSAGES, sqlite_ledger.SELECT_CHILDREN,
 ])  # fmt: skip
 def test_what_is_asked_again_and_again_goes_through_no_table(tmp_path: Path, question: str) -> None:
     steps = plan_of(tmp_path, question)
