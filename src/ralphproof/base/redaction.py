@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 # What must never be written down: values of secret-looking variables, and texts shaped like well-known keys.
 #
-# The keeper imports this for every run and feeds it every byte of output, so secrets are found without `re`: `bytes.find`
-# skips, a pattern of alternatives does not. One pattern tells escape codes, and is compiled when the first one comes.
+# The keeper imports this for every run and feeds it every byte of output, so secrets are found without `re`:
+# `bytes.find` skips, a pattern of alternatives does not. One pattern tells escape codes, and is compiled when the first
+# one comes.
 
 
 MASK = "***"

@@ -1,4 +1,6 @@
-"""Runs a module of this package in an isolated interpreter: `python -I run_isolated.py FOLDER ... -- MODULE [ARGUMENT ...]`.
+"""Entry point that runs a module of this package in an isolated interpreter.
+
+Usage: `python -I run_isolated.py FOLDER ... -- MODULE [ARGUMENT ...]`.
 
 `interpreter.module` makes this command line. The folders are where packages are installed.
 """

@@ -204,6 +204,7 @@ class Finish:
 
 
 Action = (
-    PickNextJob | TakeTurn | WaitForService | HoldPaused | SaveUserChanges | JudgeFoundClaim | AwaitChildRuns | JoinChildWork | SaveBaseline | Warn | Escalate | RunHook | SaveWork
+    PickNextJob | TakeTurn | WaitForService | HoldPaused | SaveUserChanges | JudgeFoundClaim | AwaitChildRuns
+    | JoinChildWork | SaveBaseline | Warn | Escalate | RunHook | SaveWork
     | RetryTurn | RunChecks | Conclude | CommitWork | EndRun | Finish
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Everything that a loop touches: protocols of ledger, run files, clock, child runs and editable plan; the turn monitor."""
+"""The loop's environment: protocols of ledger, run files, clock, child runs and editable plan; the turn monitor."""
 
 from __future__ import annotations
 
@@ -285,7 +285,8 @@ class LoopEnvironment:
         """Write the prompt down, and say where the files of this turn go."""
         folder, env = self.files, dict(self.env) | exports
         return TurnInput(
-            prompt, folder.write_prompt(prompt_name, prompt), self.workspace.root, tuple(env.items()), folder.log_base(name),
+            prompt, folder.write_prompt(prompt_name, prompt), self.workspace.root, tuple(env.items()),
+            folder.log_base(name),
             folder.turn_file(name), f"{folder.run}/{name}", timeout_s, idle_s, stream,
             hooks=self.agent_hooks if stream else (), allowed_commands=self.allowed_commands if stream else (),
         )  # fmt: skip
@@ -365,7 +366,8 @@ class TurnMonitor:
     """
 
     def __init__(
-        self, world: LoopEnvironment, left: RemainingBudget = UNLIMITED_BUDGET, idle_s: float | None = None, until_s: float = float("inf"),
+        self, world: LoopEnvironment, left: RemainingBudget = UNLIMITED_BUDGET, idle_s: float | None = None,
+        until_s: float = float("inf"),
         call: str = "",
     ) -> None:  # fmt: skip
         self._world, self._left, self.overspent, self._until_s = world, left, False, until_s

@@ -300,7 +300,8 @@ class IterationCount:
 
 
 def compose_prompt(
-    job: Job, feedback: Feedback, count: IterationCount | None = None, context: PreviousIteration | None = None, advice: str = "",
+    job: Job, feedback: Feedback, count: IterationCount | None = None, context: PreviousIteration | None = None,
+    advice: str = "",
     words: tuple[str, ...] = (), tries: IterationCount | None = None, exports: Mapping[str, str] | None = None,
 ) -> str:  # fmt: skip
     """The prompt of one iteration, its parts two newlines apart.

@@ -169,7 +169,8 @@ class State:
                     began_s=at,
                 )
             case (
-                told.Resumed() | told.UserChangesSaved() | told.Paused() | told.UserMessageAdded() | told.ClaimFound() | told.ChildRunsAwaited()
+                told.Resumed() | told.UserChangesSaved() | told.Paused() | told.UserMessageAdded()
+                | told.ClaimFound() | told.ChildRunsAwaited()
                 | told.ChildWorkJoined()
             ):  # fmt: skip
                 return self._after_others(record)
@@ -351,7 +352,8 @@ class State:
         """What changes from here on is the agent's again; a commit that the user made meanwhile is no rewriting."""
         tree = record.snapshot
         regained = replace(
-            self, history_base=self.history_base if tree.head == self.last_saved.head else tree, last_saved=tree, unattended=False, paused=False,
+            self, history_base=self.history_base if tree.head == self.last_saved.head else tree, last_saved=tree,
+            unattended=False, paused=False,
             user_paths=self.user_paths.union(record.paths), user_saves=record.number + 1,
         )  # fmt: skip
         return regained._onto(tree, bool(record.paths), record.replanned)
@@ -440,7 +442,8 @@ class State:
             passed -= {(facts.job.task.id, stage) for stage in verdict.reopened}
         feedback = verdict.feedback if isinstance(verdict, Retry | SentBack) else Feedback()
         return replace(
-            self, phase=IterationJudged(facts, verdict), history=self.history.with_iteration(facts), passed=passed, feedback=feedback,
+            self, phase=IterationJudged(facts, verdict), history=self.history.with_iteration(facts),
+            passed=passed, feedback=feedback,
             elapsed_s=record.elapsed_s, services=self.services.with_answer(self.agent_index),
             hooks=self.hooks.without(AFTER_ITERATION),
         )  # fmt: skip
