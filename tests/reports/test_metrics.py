@@ -48,7 +48,7 @@ def end(ledger: SqliteLedger, project: Path, run: str, ended: Metrics, mask: Cal
     """End a run as a loop does: in the ledger, then before the observer."""
     record = RunEnded(OUTCOME, ended)
     ledger.append(run, (record,))
-    MetricsObserver(MetricsFolder(str(project), mask), ledger.figures, 10_000_000).on_record(record)
+    MetricsObserver(MetricsFolder(str(project), mask), ledger.statistics, 10_000_000).on_record(record)
 
 
 def lines(project: Path) -> list[Any]:
@@ -70,7 +70,7 @@ def test_a_run_that_ends_is_a_line_and_part_of_the_report_of_its_day(ledger: Sql
 
 
 def test_nothing_is_published_before_the_end_or_without_figures(ledger: SqliteLedger, project: Path) -> None:
-    log = MetricsObserver(MetricsFolder(str(project)), ledger.figures)
+    log = MetricsObserver(MetricsFolder(str(project)), ledger.statistics)
     for record in one_of_each()[:-1]:
         log.on_record(record)
     log.on_record(RunEnded(OUTCOME))
@@ -196,7 +196,7 @@ def test_that_the_line_cannot_be_written_does_not_keep_the_report_from_being_wri
 
     ledger.append("r", (RunEnded(OUTCOME, metrics()),))
     with pytest.raises(OSError, match="full"):
-        MetricsObserver(Full(str(project)), ledger.figures).on_record(RunEnded(OUTCOME, metrics()))
+        MetricsObserver(Full(str(project)), ledger.statistics).on_record(RunEnded(OUTCOME, metrics()))
     assert (place(project) / REPORT).exists()
 
 

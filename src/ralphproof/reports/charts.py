@@ -36,9 +36,9 @@ MAX_SPACED_BARS = 92  # bars stand apart; more are drawn without gaps
 
 @value
 class TimeSeries:
-    """Spans of time, all alike but for the first, which may be shorter or longer.
+    """Consecutive time spans, all equal but the first, which may be shorter or longer.
 
-    `edges` are where they begin, and where the last one ends, in days counted from 1970.
+    `edges` are their starts and the end of the last, in days since 1970.
     """
 
     unit: str
@@ -51,7 +51,7 @@ class TimeSeries:
 
     @property
     def widths(self) -> list[float]:
-        """Of bars."""
+        """Widths of bars."""
         part = 0.8 if len(self.slots) <= MAX_SPACED_BARS else 1.0
         return [(high - low) * part for low, high in pairwise(self.edges)]
 
@@ -61,9 +61,9 @@ class TimeSeries:
 
 
 def build_time_series(slots: tuple[TimeSlotTotals, ...], first_day: int, last_day: int, most: int) -> TimeSeries:
-    """The hours of one day, or all days from the first to the last, several in one where they are more than `most`.
+    """The hours of one day, or all days, grouped if they are more than `most`.
 
-    Of more than a year, only the part in which something ended, or the first year if nothing did.
+    Of more than a year, only the part in which runs ended, or the first year if none did.
     """
     known = {slot.at: slot for slot in slots}
     if first_day == last_day:
@@ -79,7 +79,7 @@ def build_time_series(slots: tuple[TimeSlotTotals, ...], first_day: int, last_da
 
 
 def _slot_edges(first: int, end: int, step: int) -> list[int]:
-    """All spans are whole but the first: what is left for it stands alone, or, if it is little, with the next one."""
+    """All spans are whole but the first: the remainder stands alone or, if it is small, with the next span."""
     whole, rest = divmod(end - first, step)
     starts = [end - step * number for number in range(whole, -1, -1)]
     if not rest:
@@ -95,7 +95,7 @@ def _sum_slots(known: dict[int, TimeSlotTotals], low: int, high: int) -> TimeSlo
 
 
 def moving_average(numbers: list[float]) -> list[float]:
-    """The mean of each and the six around it, or of those that there are."""
+    """The mean of each number and the six around it, as far as they exist."""
     around = [numbers[max(0, at - 3) : at + 4] for at in range(len(numbers))]
     return [sum(some) / len(some) for some in around]
 
@@ -122,7 +122,7 @@ CHART_STYLE: dict[Any, Any] = {
 
 
 def write_charts(root: str, figures: PeriodTotals, slots: tuple[TimeSlotTotals, ...]) -> tuple[str, ...]:
-    """Draw the chart of at least one run into `.ralph/metrics/` of a project, as SVG and PNG; the paths."""
+    """Write the chart of at least one run to `.ralph/metrics/` as SVG and PNG; the paths."""
     from io import BytesIO
 
     made, folder, paths = _draw_figure(figures, slots), MetricsFolder(root), []
@@ -134,9 +134,9 @@ def write_charts(root: str, figures: PeriodTotals, slots: tuple[TimeSlotTotals, 
 
 
 def require_chart_libraries() -> None:
-    """Refuse where a library is missing.
+    """Raises Refused if a library is missing.
 
-    matplotlib reads the `matplotlibrc` of the current folder when it is first loaded. A repository's could make it run
+    matplotlib reads the `matplotlibrc` of the current folder when it is first loaded. A repository's could run
     programs, so it is loaded from elsewhere.
     """
     from importlib import import_module
@@ -208,7 +208,7 @@ def _draw_iterations(axes: Axes, series: TimeSeries, p95: int | None) -> None:
 
 
 def _ratios_with_gaps(some: list[float], others: list[float]) -> list[float]:
-    """Where there is nothing, a line has a gap."""
+    """A line has a gap where there is no value."""
     return [one / other if other else NAN for one, other in zip(some, others, strict=True)]
 
 
@@ -229,12 +229,12 @@ def _draw_outcomes(axes: Axes, series: TimeSeries) -> None:
 
 
 def _draw_legend(axes: Axes) -> None:
-    """In the line of the title, to the right."""
+    """In the title line, to the right."""
     axes.legend(loc="lower right", bbox_to_anchor=(1.01, 1.02), ncols=3, fontsize=9, borderaxespad=0.3)
 
 
 def _finish_axes(axes: Axes, title: str, top: float, whole: bool = False) -> None:
-    """The same for every part: from nothing up to a little more than the most."""
+    """From zero to a little more than the maximum."""
     from matplotlib.ticker import MaxNLocator
 
     axes.set_title(title, loc="left", fontsize=11.5, fontweight="bold", pad=10)
@@ -278,7 +278,7 @@ OUTCOME_BARS = (
 
 @value
 class BarSeries:
-    """Bars of one sign; the next ones are drawn over them."""
+    """Bars of one character; later series are drawn over earlier ones."""
 
     heights: list[float]
     sign: str
@@ -303,7 +303,7 @@ def _terminal_width() -> int:
 
 
 def _chart_parts(series: TimeSeries) -> Iterator[tuple[str, list[BarSeries], Callable[[float], str]]]:
-    """Titles, bars, and how their heights are told."""
+    """Titles, bars, and their number formats."""
     cost = [micro_usd / 1_000_000 for micro_usd in series.column("micro_usd")]
     yield f"Cost per {series.unit}", [BarSeries(cost, "█", TERMINAL_BLUE)], "${:,.2f}".format
     pairs = zip(series.column("iterations"), series.column("runs"), strict=True)

@@ -32,7 +32,7 @@ ACRONYMS = frozenset(["api", "ci", "cd", "qa", "ui", "ux"])
 
 
 def render_markdown_report(figures: PeriodTotals, limit_micro_usd: int | None = None, emoji: bool = True) -> str:
-    """The report, every name in it harmless. `limit_micro_usd` is what a run may cost."""
+    """The report as Markdown, with all names escaped. `limit_micro_usd` is the cost limit of a run."""
     sign, runs = "⚠️ " if emoji else "", figures.runs
     warnings = find_alerts(figures, limit_micro_usd) or ("None today" if _is_one_day(figures) else "None",)
     sections = [("## Overall Stats", _overall_lines(figures, emoji))]
@@ -61,7 +61,7 @@ def format_date_range(first_day: int, last_day: int, joint: str = " to ") -> str
 
 
 def report_file_name(first_day: int, last_day: int, ending: str) -> str:
-    """What a report's file of these days is called."""
+    """File name of the report for these days."""
     return f"ralph-report-{format_date_range(first_day, last_day, '_to_')}.{ending}"
 
 
@@ -70,7 +70,7 @@ def _is_one_day(figures: PeriodTotals) -> bool:
 
 
 def find_alerts(figures: PeriodTotals, limit_micro_usd: int | None = None) -> tuple[str, ...]:
-    """What somebody should look at, a sentence each."""
+    """Alerts, a sentence each."""
     found = _run_alerts(figures.runs, figures.p95_micro_usd, limit_micro_usd)
     return (*found, *_review_cap_alerts(figures.reviews.capped))
 
@@ -115,12 +115,14 @@ def _overall_lines(figures: PeriodTotals, emoji: bool) -> list[str]:
         return ["- Total loops: 0", "", f"No loop ended {when}."]
     met = ("❌", "✅") if emoji else ("missed", "met")
     at_least = "at least " if runs.unpriced else ""
+    completion = f"{format_percent(completed, runs)} {met[_meets_completion_target(runs)]}"
+    stalls = f"{format_percent(runs.of(reason=STALL), runs)} {met[_meets_stall_target(runs)]}"
     lines = [
         f"- Total loops: {runs.count}",
-        f"- Completion rate: {format_percent(completed, runs)} {met[_meets_completion_target(runs)]} (target: >{COMPLETION_TARGET}%)",
+        f"- Completion rate: {completion} (target: >{COMPLETION_TARGET}%)",
         f"- Avg iterations: {_format_mean(runs)} (p95: {figures.p95_iterations})",
         f"- Avg cost: {_format_cost(runs.mean_micro_usd)} (p95: {_format_cost(figures.p95_micro_usd)})",
-        f"- Stall rate: {format_percent(runs.of(reason=STALL), runs)} {met[_meets_stall_target(runs)]} (target: <{STALL_TARGET}%)",
+        f"- Stall rate: {stalls} (target: <{STALL_TARGET}%)",
         f"- Total cost: {at_least}{format_usd(runs.sum('at_least_micro_usd'))}",
     ]
     if completed.count:
@@ -162,7 +164,7 @@ def _savings_lines(runs: RunTotals) -> list[str]:
 
 
 def _review_lines(reviews: ReviewTotals) -> list[str]:
-    """What reviews of stories were good for. Those that nobody reviewed are in no average."""
+    """Effect of reviews. Stories without a review are in no average."""
     if not reviews.runs:
         return []
     unseen = reviews.stories - reviews.reviewed
@@ -183,7 +185,7 @@ def count_loops(number: int) -> str:
 
 
 def format_percent(part: RunTotals, whole: RunTotals) -> str:
-    """The nearest whole one."""
+    """Rounded to a whole percent."""
     return _format_share(part.count, whole.count)
 
 
@@ -206,14 +208,14 @@ def skill_title(name: str) -> str:
 
 
 def _capitalise(word: str) -> str:
-    """A word that has capitals keeps them; one without a vowel is spelled, so it has nothing else."""
+    """A word with capitals is kept; one without vowels becomes upper case."""
     if word in ACRONYMS or re.fullmatch("[bcdfghjklmnpqrstvwxz]+", word):
         return word.upper()
     return word if word != word.lower() else word[:1].upper() + word[1:]
 
 
 def escape_markdown(name: str) -> str:
-    """A name that anybody may have chosen, as text of a page: it marks nothing up, and stays in its line."""
+    """An arbitrary name as Markdown text in one line."""
     text = "".join(letter if letter.isprintable() else " " for letter in name[:MAX_NAME_CHARS])
     return re.sub(r"[\\`*\[\]<>#|&~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", " ".join(text.split()))
 
@@ -225,7 +227,7 @@ DATE_FORMAT = "YYYY-MM-DD, today or yesterday, by the UTC calendar"
 
 
 def parse_day(flag: str, text: str | None, today: int) -> int:
-    """The day that a word means, counted from 1970; None is today. Raises Refused for one that there is not."""
+    """Days since 1970; None is today. Raises Refused for an invalid day."""
     if text is None:
         return today
     if text in ("today", "yesterday"):
@@ -241,7 +243,7 @@ def parse_day(flag: str, text: str | None, today: int) -> int:
 
 
 def run_cost_limit(root: str) -> int | None:
-    """What a run may cost by the settings in force; a report needs no settings, so wrong ones are no hindrance."""
+    """The cost limit of a run by the settings; invalid settings are ignored, since a report does not need them."""
     from ralphproof.settings.loader import load_settings
 
     try:
@@ -251,7 +253,7 @@ def run_cost_limit(root: str) -> int | None:
 
 
 def project_report_json(project: Project, first: str | None = None, last: str | None = None) -> dict[str, Json]:
-    """The report on runs of a project that ended in these days; raises Refused for days that do not exist."""
+    """Report on the runs of a project that ended in these days; raises Refused for invalid days."""
     today = utc_day(time.time())
     days = parse_day("from", first, today), parse_day("to", last, today)
     if days[0] > days[1]:
@@ -265,7 +267,7 @@ def project_report_json(project: Project, first: str | None = None, last: str | 
 
 
 def report_json(figures: PeriodTotals, limit_micro_usd: int | None) -> dict[str, Json]:
-    """Everything that the page tells."""
+    """The report as JSON."""
     runs, reviews = figures.runs, figures.reviews
     return {
         "from": format_utc_day(figures.first_day),
@@ -308,7 +310,7 @@ def _usd(micro_usd: int | None) -> float | None:
 
 
 def slots_json(slots: tuple[TimeSlotTotals, ...], reasons: tuple[tuple[int, str, int], ...]) -> list[Json]:
-    """The same along the time: what ended in each day, or in each hour of one, and why it was aborted."""
+    """The same by day, or by hour of one day, with abort reasons."""
     why: dict[int, dict[str, Json]] = {}
     for at, reason, count in reasons:
         why.setdefault(at, {})[reason] = count

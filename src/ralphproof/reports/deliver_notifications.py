@@ -1,7 +1,7 @@
-"""Program that delivers notifications in a process of its own; its order comes on standard input.
+"""Program that delivers notifications in its own process; its order comes on standard input.
 
-It reads its order from standard input: targets hold secrets, and arguments can be seen by every user. Whatever becomes
-of the harness, it and all that it started are gone after `LASTS_S`.
+Not as arguments, which every user can see: targets hold secrets. Whatever happens to the harness, it and its children
+are gone after `LASTS_S`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SUBREAPER = 36
 
 
 def apprise_services(target: str, event: Event, platform: str) -> tuple[Any, ...]:
-    """What apprise is asked to make a service of, the best first."""
+    """Candidate services for apprise, the best first."""
     if target == DESKTOP_TARGET:
         return DESKTOP_SERVICES.get(platform, LINUX_DESKTOP_SERVICES)
     return (webhook_service(target, event),) if url_scheme(target) in WEB_SCHEMES else (target,)
@@ -55,7 +55,7 @@ def webhook_service(target: str, event: Event) -> dict[str, Any]:
 
 
 def send_by_apprise(target: str, events: list[Event]) -> str:
-    """Send the events; why one was not sent, in words of our own: those of apprise may hold the address."""
+    """Send the events; the reason if one failed, in our own words: those of apprise may hold the address."""
     try:
         import apprise
     except ImportError:
@@ -87,7 +87,7 @@ def _failure_reason(log: str) -> str:
 
 
 def run_notify_command(command: str, events: list[Event]) -> str:
-    """Run the command once for each event; why one of them failed."""
+    """Run the command for each event; the reason if one failed."""
     import json
     import shlex
     import subprocess
@@ -106,11 +106,11 @@ def run_notify_command(command: str, events: list[Event]) -> str:
 
 
 class DeliveryStopped(Exception):
-    """Time is up, or the harness wants us to leave."""
+    """The time is up, or the harness asked to stop."""
 
 
 def main() -> NoReturn:
-    """Deliver what standard input says, tell on standard output what failed, and leave nothing behind."""
+    """Deliver the order, report failures on standard output, and leave no process behind."""
     import json
     import signal
 
@@ -141,7 +141,7 @@ def main() -> NoReturn:
 
 
 def _deliver(targets: list[str], events: list[Event], tell: int) -> dict[int, str]:
-    """Start a process for each target, so that none waits for another; what is not told of them when this returns."""
+    """Start a process for each target, so that none waits for another; what they have not reported at the end."""
     if sys.platform == "linux":
         import ctypes
 
@@ -186,7 +186,7 @@ def _write_report(tell: int, what: bytes) -> None:
 
 
 def _end_children() -> None:
-    """End what commands left, in whatever group it is; and what its death leaves to us."""
+    """Kill what commands left, in whatever process group, and what that leaves to us."""
     from signal import SIGKILL
 
     while left := _children():

@@ -33,20 +33,20 @@ REMEDY = "make it a directory that you may write to"
 
 
 class MetricsFolder:
-    """Nothing in it is written through a link inside the project: an agent could have made it."""
+    """`.ralph/metrics/`. Nothing is written through a link inside the project: an agent could have made it."""
 
     def __init__(self, project_root: str, mask: Callable[[str], str] = str, once: bool = False) -> None:
-        """With `once` a line that is there already is not added again."""
+        """With `once` an existing line is not added again."""
         self._root, self._mask, self._once = os.path.abspath(project_root), mask, once
         self.path = os.path.join(self._root, ".ralph", "metrics")
 
     def add(self, line: dict[str, Json]) -> None:
-        """Append a line, masked and whole: it never runs into one that a crash cut off, nor into another loop's."""
+        """Append a masked line; it never joins a line that a crash cut off, nor one of another run."""
         data = encode_text(dump_masked_json(line, self._mask) + "\n")
         self._within(lambda folder: _append_line(folder, data, self._once))
 
     def put(self, name: str, data: str | bytes) -> str:
-        """Write a file whole, in place of an older one; its path."""
+        """Replace a file atomically; its path."""
         raw = data if isinstance(data, bytes) else encode_text(data)
         self._within(lambda folder: write_atomically(folder, name, raw, durable=False))
         return os.path.join(self.path, name)
@@ -91,7 +91,7 @@ def _has_line(line: bytes, file: int) -> bool:
 
 
 def _lock_file(file: int) -> bool:
-    """Keep other loops from writing: half of their line would look torn. Who holds on to it is not waited for long."""
+    """Lock out other runs, whose partial line would look torn; the wait is bounded."""
     import fcntl
     import time
 
@@ -105,7 +105,7 @@ def _lock_file(file: int) -> bool:
 
 
 def _open_lines_file(folder: int) -> int:
-    """The file of lines, to append to. Whatever else has its name, a file with a second name too, is moved aside."""
+    """The lines file for appending. Anything else of its name, and a file with a second link, is moved aside."""
     try:
         found = os.stat(LINES_FILE, dir_fd=folder, follow_symlinks=False)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
@@ -123,16 +123,16 @@ class MetricsWriter(Protocol):
     """Where metrics are published."""
 
     def add(self, line: dict[str, Json]) -> None:
-        """Append a line to that of all runs."""
+        """Append a line to the file of all runs."""
 
     def put(self, name: str, data: str) -> object:
         """Write a file of this name, in place of an older one."""
 
 
 class MetricsObserver:
-    """Looks on until the run has ended. `figures` tells of the days from a first to a last, both included.
+    """Publishes metrics at the end of a run. `figures` reads a range of days, both included.
 
-    `limit_micro_usd` is what a run may cost. That one thing cannot be written does not keep the other from being tried.
+    `limit_micro_usd` is the cost limit of a run. A failure to write one file does not prevent the other.
     """
 
     def __init__(
@@ -156,4 +156,4 @@ class MetricsObserver:
         """What agents say is no figure."""
 
     def tick(self) -> None:
-        """Nothing changes before the end."""
+        """Nothing to do before the end."""

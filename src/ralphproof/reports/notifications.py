@@ -37,7 +37,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 @value
 class Notification:
-    """One thing that is told. `facts` are for programs; title and body are for people, masked, clean and short."""
+    """One notification. `facts` are for programs; title and body are for people: masked, sanitised and short."""
 
     event: str
     title: str
@@ -50,7 +50,7 @@ class Notification:
     at_s: float = 0.0
 
     def published(self) -> dict[str, Json]:
-        """The note as programs read it."""
+        """The notification as JSON."""
         return {
             "v": PAYLOAD_VERSION,
             "event": self.event,
@@ -68,7 +68,7 @@ class Notification:
 def notification_for(
     record: Record, run: str, project: str, mask: Callable[[str], str], now: float
 ) -> Notification | None:
-    """What a record is worth telling; nothing for most of them. `now` is in epoch seconds."""
+    """The notification for a record; None for most records. `now` is in epoch seconds."""
     match record:
         case RunEnded(outcome):
             event, (title, body), published = RUN_ENDED, _describe_end(outcome), outcome_json(outcome)
@@ -96,13 +96,13 @@ def notification_for(
 
 
 def _iso_time(epoch_s: float) -> str:
-    """A moment in UTC, to the millisecond: what arrives late can be put in its order."""
+    """UTC in milliseconds, so that late arrivals can be ordered."""
     whole, milliseconds = divmod(round(epoch_s * 1000), 1000)
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{milliseconds:03d}Z"
 
 
 def _describe_end(outcome: Outcome) -> tuple[str, str]:
-    """How a run ended: in a title, and in a few lines."""
+    """Title and body for the end of a run."""
     count, seconds = outcome.iterations, outcome.seconds
     took = f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min"
     used = f"{count} iteration{'' if count == 1 else 's'}, {took}, {_describe_cost(outcome.spend)}"
@@ -122,7 +122,7 @@ def _describe_end(outcome: Outcome) -> tuple[str, str]:
 
 
 def _describe_cost(spend: Spend) -> str:
-    """Unknown is not zero, and what a subscription pays for is no money spent."""
+    """Unknown is not zero, and what a subscription covers is not spent money."""
     if spend.unpriced and not spend.micro_usd:
         return "cost unknown"
     notional = f" ({format_usd(spend.notional)} of it notional)" if spend.notional else ""
@@ -154,10 +154,10 @@ MAX_QUEUED = 8  # what one child is given; all of it fits into a pipe
 
 
 class NotificationObserver:
-    """An observer that starts a child for what is worth telling, and never waits for one. `close` must be called.
+    """Starts a child process for each delivery, and never waits for one. `close` must be called.
 
-    One child at a time is at work, so all is told in its order. Only at the end the last one is not kept waiting for
-    long by another that hangs.
+    One child works at a time, so notifications arrive in order; at the end the last one does not wait long for a
+    hanging one.
 
     Targets have passed `bad_target`. Commands run in `root` with this environment.
     """
@@ -180,7 +180,7 @@ class NotificationObserver:
 
     @property
     def failures(self) -> list[str]:
-        """What could not be delivered, a line for each target, without its secrets."""
+        """Failed deliveries, a line for each target, without its secrets."""
         return [
             f"notify: {redact_notify_target(self._targets[place])}: {why}"
             for place, why in sorted(self._faults.items())
@@ -198,7 +198,7 @@ class NotificationObserver:
         """What an agent says is for those who sit before it."""
 
     def tick(self) -> None:
-        """Time passes: a refusal that no turn followed is a wait, and children end."""
+        """Detect waits (a refusal that no turn followed), and reap children."""
         refused, self._refused = self._refused, None
         if refused is not None:
             self._wait_began(refused, time.time())
@@ -208,9 +208,9 @@ class NotificationObserver:
             self._start()
 
     def close(self, grace_s: float = 10.0, patience_s: Callable[[], float] = lambda: INFINITE_S) -> None:
-        """Give what is under way so long in all, then end it: nothing is left running.
+        """Wait this long for deliveries, then kill them.
 
-        `patience_s` tells again and again how much longer somebody is willing to wait.
+        `patience_s` returns how much longer the user is willing to wait.
         """
         deadline = time.monotonic() + grace_s
         waiting, self._queue = self._queue, []
@@ -228,7 +228,7 @@ class NotificationObserver:
             self._attend(EXIT_GRACE_S, lambda: INFINITE_S)
 
     def _wait_began(self, refused: TurnRetried, now: float) -> None:
-        """Tell a wait: the first of an iteration, and each that is long."""
+        """Notify the first wait of an iteration, and each long one."""
         until = min((until for until in self._untils.values() if until > now), default=now)
         if refused.iteration == self._told_wait and until - now < LONG_WAIT_S:
             return
@@ -263,7 +263,7 @@ class NotificationObserver:
             self._fail(range(len(self._targets)), f"its delivery could not be started: {error.strerror}")
 
     def _attend(self, seconds: float, patience_s: Callable[[], float]) -> None:
-        """Wait so long for children to end, or less where somebody loses patience."""
+        """Wait this long for children to end, or as long as `patience_s` permits."""
         deadline = time.monotonic() + seconds
         self._reap()
         while self._children and (left := deadline - time.monotonic()) > 0:
@@ -295,7 +295,7 @@ class NotificationObserver:
 
 
 def _start_delivery(order: bytes, environ: Mapping[str, str]) -> tuple[int, int]:
-    """A child that has its order, and the pipe on which it tells."""
+    """A child that has its order, and the pipe of its reports."""
     argv = interpreter.module_command("ralphproof.reports.deliver_notifications")
     (read, give), (told, tell) = os.pipe(), os.pipe()
     try:
@@ -323,7 +323,7 @@ def _start_delivery(order: bytes, environ: Mapping[str, str]) -> tuple[int, int]
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether a child and all of its group that we adopted are gone. What outlives the child is ended."""
+    """Whether a child and its adopted group are gone. What outlives the child is killed."""
     try:
         while ended := os.waitpid(-pid, os.WNOHANG)[0]:
             if ended == pid:

@@ -37,7 +37,7 @@ OTLP_MODULE = "opentelemetry.proto.collector.trace.v1.trace_service_pb2"
 
 @value
 class OtelEndpoint:
-    """What a POST is made of. `user` is `name:password`, where the address holds one."""
+    """Parts of the URL. `user` is `name:password`, if the URL has one."""
 
     secure: bool
     host: str
@@ -47,7 +47,7 @@ class OtelEndpoint:
 
 
 def parse_otel_endpoint(address: str) -> OtelEndpoint:
-    """The parts of an address that `bad_address` found nothing wrong with."""
+    """The parts of an address that `bad_address` accepted."""
     from urllib.parse import unquote, urlsplit
 
     parts = urlsplit(address)
@@ -60,7 +60,7 @@ def parse_otel_endpoint(address: str) -> OtelEndpoint:
 
 
 def otel_endpoint_secrets(address: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What of the address, and of the headers that go with it, must not be written down."""
+    """Secrets in the address and in its headers."""
     from urllib.parse import urlsplit
 
     parts = urlsplit(address)
@@ -74,7 +74,7 @@ def otel_endpoint_secrets(address: str, environ: Mapping[str, str]) -> tuple[str
 
 
 def parse_otel_headers(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the user's variable wants to be sent along: `name=text,name=text`, percent-encoded. Others are left out."""
+    """Headers of the user's variable: `name=text,name=text`, percent-encoded. Invalid ones are dropped."""
     from urllib.parse import unquote
 
     pairs = (pair.partition("=") for pair in environ.get(HEADERS_VARIABLE, "").split(","))
@@ -87,7 +87,7 @@ def _is_header_name(name: str) -> bool:
 
 
 def is_opentelemetry_installed() -> bool:
-    """Whether spans can be encoded here. Nothing of it is loaded."""
+    """Whether spans can be encoded. Loads nothing."""
     from importlib.util import find_spec
 
     try:
@@ -108,14 +108,14 @@ RETRYABLE_STATUSES = (429, 502, 503, 504)  # what OTLP says to try again
 
 @value
 class PostResult:
-    """What came of a POST: `why` it failed, and whether it may be made `again`, since nobody can have taken it."""
+    """Result of a POST: `why` it failed, and whether to send it `again` because the receiver cannot have taken it."""
 
     why: str = ""
     again: bool = False
 
 
 class OtlpClient:
-    """The receiver at an address. One POST at a time; `hang_up`, by another thread, ends it."""
+    """Client of one receiver. One POST at a time; `hang_up` of another thread aborts it."""
 
     def __init__(self, address: str, environ: Mapping[str, str]) -> None:
         self._end = parse_otel_endpoint(address)
@@ -126,7 +126,7 @@ class OtlpClient:
         self._line: HTTPConnection | None = None
 
     def post(self, body: bytes) -> PostResult:
-        """Send this. However it fails, that is a value."""
+        """Send a body; failures are returned, not raised."""
         kind = HTTPSConnection if self._end.secure else HTTPConnection
         line = self._line = kind(self._end.host, self._end.port, timeout=POST_TIMEOUT_S)
         try:
@@ -148,7 +148,7 @@ class OtlpClient:
         )
 
     def hang_up(self) -> None:
-        """Whoever waits for an answer waits no longer."""
+        """Abort a pending request."""
         line = self._line
         sock = line.sock if line else None
         try:
@@ -170,7 +170,7 @@ LATE_REASON, QUEUE_FULL_REASON = "no answer before the end", "too many waited"
 
 
 class OtlpExporter:
-    """Takes spans along at once, in bounded memory. It starts no thread before there is something to send.
+    """Queues spans in bounded memory, and sends them in a thread that starts with the first.
 
     `address` has passed `bad_address`.
     """
@@ -192,7 +192,7 @@ class OtlpExporter:
         return [f"otel: {self._shown}: {many} not sent: {self._why}"] if self._lost else []
 
     def put(self, span: TraceSpan) -> None:
-        """Take a span along."""
+        """Queue a span."""
         with self._changed:
             self._waiting.append(span)
             if len(self._waiting) > MAX_QUEUED_SPANS:
@@ -204,7 +204,7 @@ class OtlpExporter:
                 self._changed.notify_all()
 
     def close(self, seconds: float, patience_s: Callable[[], float]) -> None:
-        """Bring away what there is, in so many seconds, or less where `patience_s` says so; the rest is lost."""
+        """Send the rest within this time, or as long as `patience_s` permits; what remains is lost."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -227,7 +227,7 @@ class OtlpExporter:
                     self._lose(len(batch), why)
 
     def _next(self) -> list[TraceSpan]:
-        """The next batch, when there is one; nothing at the end."""
+        """The next batch, when there is one; empty at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closing)
             self._changed.wait_for(lambda: len(self._waiting) >= BATCH_SPANS or self._closing, BATCH_DELAY_S)
@@ -236,7 +236,7 @@ class OtlpExporter:
         return batch
 
     def _send(self, batch: list[TraceSpan]) -> str:
-        """Send them, and again while the receiver is not there; why they are lost."""
+        """Send a batch, retrying while the receiver is unavailable; the reason if it is lost."""
         try:
             body = encode_spans(batch, self._mask)
         except (ImportError, TypeError, ValueError) as error:
@@ -255,7 +255,7 @@ class OtlpExporter:
 
 
 def _start_thread(work: Callable[[], None]) -> threading.Thread:
-    """A thread that hears no signal: one that it took would not wake the thread that waits for signals."""
+    """A thread with signals blocked: one delivered to it would not wake the thread that waits for signals."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         made = threading.Thread(target=work, name="ralph-otel", daemon=True)
@@ -273,7 +273,7 @@ MAX_INT64 = 2**63 - 1
 
 
 def encode_spans(spans: Iterable[TraceSpan], mask: Callable[[str], str]) -> bytes:
-    """The body of a request. Every text in it went through the mask."""
+    """The body of a request. All text in it is masked."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
     from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource

@@ -56,7 +56,7 @@ FAULT_NAMES = {
 
 
 def run_attributes(run: str, facts: dict[str, Json], session: int) -> Attributes:
-    """What is known of a run when it begins, or is taken up."""
+    """Attributes known when a run begins or is resumed."""
     box, directory = facts.get("sandbox"), facts.get("directory")
     held = box if isinstance(box, dict) else {}
     return known_attributes({
@@ -72,7 +72,7 @@ def run_attributes(run: str, facts: dict[str, Json], session: int) -> Attributes
 
 
 def outcome_attributes(outcome: Outcome) -> tuple[Attributes, str, bool]:
-    """How a run ended: what there is to say of it, the error's class, and whether it went well."""
+    """Attributes of an outcome, the error class, and whether it succeeded."""
     told: Attributes = {"ralph.outcome": outcome.status, "ralph.exit_code": outcome.exit_code}
     told |= {"ralph.iterations": outcome.iterations} | cost_attributes(outcome.spend)
     match outcome:
@@ -88,7 +88,7 @@ def outcome_attributes(outcome: Outcome) -> tuple[Attributes, str, bool]:
 
 
 def request_attributes(agent: str, facts: dict[str, Json], place: int) -> Attributes:
-    """Who is asked. The model is known where the run has one for all its turns."""
+    """Agent and model. The model is known if the run has one for all turns."""
     one = place == 0 and not facts.get("ladder") and not facts.get("rotate")
     return known_attributes({
         "gen_ai.operation.name": "invoke_agent",
@@ -99,7 +99,7 @@ def request_attributes(agent: str, facts: dict[str, Json], place: int) -> Attrib
 
 
 def turn_attributes(reply: Turn) -> tuple[Attributes, str]:
-    """What came of a turn, and whose fault it is that it went wrong."""
+    """Attributes of a turn, and the error class if it failed."""
     fault = classify_fault(reply)
     told = known_attributes({
         "gen_ai.agent.version": reply.version,
@@ -118,7 +118,7 @@ def turn_attributes(reply: Turn) -> tuple[Attributes, str]:
 
 
 def verdict_attributes(verdict: Verdict) -> tuple[Attributes, str, bool]:
-    """What followed from an iteration, the error's class, and whether it went well. To be tried again is no error."""
+    """Attributes of a verdict, the error class, and whether it succeeded. A retry is no error."""
     told: Attributes = {"ralph.verdict": VERDICT_NAMES[type(verdict)]}
     if isinstance(verdict, Stopped):
         return told | {"ralph.reason": verdict.breach.reason}, verdict.breach.reason, False
@@ -126,7 +126,7 @@ def verdict_attributes(verdict: Verdict) -> tuple[Attributes, str, bool]:
 
 
 def check_attributes(finding: Finding) -> tuple[Attributes, str]:
-    """What a check said, and the error's class where it did not pass. No agent may know the name of a held-out one."""
+    """Attributes of a check, and the error class if it did not pass. Names of held-out checks are not revealed."""
     told = known_attributes({
         "ralph.check.name": "" if finding.hidden else finding.check,
         "ralph.check.passed": finding.passed,
@@ -143,14 +143,14 @@ def check_attributes(finding: Finding) -> tuple[Attributes, str]:
 
 
 def commit_attributes(record: ScmEnded) -> tuple[Attributes, str]:
-    """What came of keeping work in the user's SCM."""
+    """Attributes of a commit in the user's SCM."""
     told = known_attributes({"ralph.commit.id": record.committed.commit})
     told |= cost_attributes(Spend().plus_turn(record.reply)) if record.reply else {}
     return told, "commit" if record.committed.error else ""
 
 
 def cost_attributes(spend: Spend) -> Attributes:
-    """Dollars. Unknown is not zero, and what is known in part is told as a lower bound."""
+    """Cost in dollars. Unknown is not zero; a partial cost is a lower bound."""
     if spend.unpriced and not spend.micro_usd:
         return {}
     told: Attributes = {"ralph.cost.usd": spend.micro_usd / 1_000_000}
@@ -159,7 +159,7 @@ def cost_attributes(spend: Spend) -> Attributes:
 
 
 def _token_attributes(usage: Usage | None) -> Attributes:
-    """Tokens in OpenTelemetry's count: there, input includes what was read from or written to the cache."""
+    """Tokens as OpenTelemetry counts them: input includes cache reads and writes."""
     if usage is None:
         return {}
     return {
@@ -171,7 +171,7 @@ def _token_attributes(usage: Usage | None) -> Attributes:
 
 
 def known_attributes(told: dict[str, Json]) -> Attributes:
-    """Those that are known."""
+    """Attributes without unknown values."""
     return {name: one for name, one in told.items() if isinstance(one, str | bool | int | float) and one != ""}
 
 
@@ -183,10 +183,10 @@ Attributes = dict[str, str | bool | int | float]
 
 @value
 class TraceSpan:
-    """One thing that took time. It is open while `end_ns` is 0; times are in nanoseconds since the epoch.
+    """A span; open while `end_ns` is 0. Times are in nanoseconds since the epoch.
 
-    `error` is the class of what went wrong. One that is `good` is known to have gone well; most are neither. `client`
-    says that another process did the work. `after` is a span that this one goes on after.
+    `error` is an error class. `good` is known success; most spans are neither. `client`: another process did the work.
+    `after` is the span that this one continues.
     """
 
     name: str
@@ -203,12 +203,12 @@ class TraceSpan:
 
 
 def trace_id(run: str) -> bytes:
-    """That of all spans of a run, whichever process sends them."""
+    """The trace of a run, the same in every process."""
     return sha256(f"ralph run {run}".encode("utf-8", "surrogatepass")).digest()[:16]
 
 
 def span_id(run: str, *key: object) -> bytes:
-    """That of the span with this key in a run."""
+    """The span with this key in a run, the same in every process."""
     return sha256(repr((run, *key)).encode("utf-8", "surrogatepass")).digest()[:8]
 
 
@@ -219,7 +219,7 @@ MAX_TOOL_CALLS = 500  # calls of a turn that become spans; the others are counte
 
 
 class ToolCallSpans:
-    """Hears a turn, and makes a span of each call in it. Arguments and output are not kept."""
+    """Collects spans of the tool calls of a turn. Arguments and output are not kept."""
 
     def __init__(self, run: str, parent: bytes) -> None:
         self._run, self._parent = run, parent
@@ -228,7 +228,7 @@ class ToolCallSpans:
         self.left_out = 0
 
     def hear(self, events: list[Event], now_ns: Callable[[], int]) -> None:
-        """More of the turn."""
+        """Add events of the turn."""
         for event in events:
             kind = type(event)  # a stream may hold a million of them
             if kind is ToolStarted:
@@ -239,7 +239,7 @@ class ToolCallSpans:
                 self._ended(event, now_ns())
 
     def spans(self, at_ns: int) -> list[TraceSpan]:
-        """All calls, when the turn has ended; one that has not ended never did."""
+        """All calls, when the turn has ended; an unfinished call stays without an end."""
         for place in self._open.values():
             span = self._spans[place]
             self._spans[place] = replace(span, end_ns=at_ns, attributes=span.attributes | UNFINISHED_ATTRIBUTES)
@@ -277,24 +277,23 @@ ROOT_KEY: Key = ("run",)
 
 
 class SpanExporter(Protocol):
-    """Who brings spans away, and never keeps anybody waiting for it."""
+    """Exports spans without blocking."""
 
     @property
     def failures(self) -> list[str]:
         """What could not be sent, in a line."""
 
     def put(self, span: TraceSpan) -> None:
-        """Take a span along."""
+        """Queue a span."""
 
     def close(self, seconds: float, patience_s: Callable[[], float]) -> None:
-        """Bring away what there is, for no longer than this."""
+        """Send the rest within this time."""
 
 
 class OtelObserver:
-    """An observer that makes spans of what it sees. `close` must be called.
+    """Makes spans of records and events. `close` must be called.
 
-    `earlier` are the records of a run that is taken up again, and when each was written, in epoch seconds: what they
-    tell was sent then.
+    `earlier` are the records of a resumed run with their epoch seconds: their spans were sent before.
     """
 
     def __init__(
@@ -334,10 +333,10 @@ class OtelObserver:
             self._tools.hear(events, self._now_ns)
 
     def tick(self) -> None:
-        """Spans are brought away by somebody else."""
+        """The exporter sends by itself."""
 
     def close(self, grace_s: float, patience_s: Callable[[], float]) -> None:
-        """Bring away what there is: so long at most, and no longer than somebody is willing to wait."""
+        """Send the rest within this time, or as long as `patience_s` permits."""
         self._post.close(min(grace_s, CLOSE_GRACE_S), patience_s)
 
     def _take(self, record: Record, at: int) -> None:
@@ -426,14 +425,14 @@ class OtelObserver:
         self._end(key, min(at, took), *check_attributes(found))
 
     def _check_stopped(self, record: CheckStopped) -> None:
-        """It was ended before it answered, and so is the run: its span is sent then."""
+        """It was stopped before it answered, and so was the run: its span is sent then."""
         for key, span in self._open.items():
             if key[:4] == ("check", record.iteration, record.turn, record.check):
                 told = span.attributes | cost_attributes(Spend.of(record.spent))
                 self._open[key] = replace(span, attributes=told)
 
     def _under(self, iteration: int, at: int) -> bytes:
-        """The id of an iteration, which is open from now on."""
+        """Id of the iteration's span, opened if necessary."""
         key: Key = ("iteration", iteration)
         began, told = self._picked.get(iteration, at), {"ralph.iteration": iteration, **self._job}
         self._begin(key, self._id(ROOT_KEY), "ralph.iteration", began, told)

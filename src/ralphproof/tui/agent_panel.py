@@ -37,15 +37,12 @@ if TYPE_CHECKING:
     from ralphproof.views.live_events import EventBatch
 
 
-# What an agent says and does, as lines.
-
-
 MAX_EVENT_LINES, MAX_EVENT_CHARS = 6, 1000  # of a tool's output
 MAX_SUMMARY_CHARS = 300
 
 
 def event_lines(event: Mapping[str, Any], symbols: Symbols) -> list[Text]:
-    """An event as lines; none where it only changes figures, or the list of things to do."""
+    """Lines of an event; none if it only changes numbers or the to-do list."""
     match event:
         case {"type": "said", "text": str(text)}:
             return plain_lines(text.strip("\n"))
@@ -90,7 +87,7 @@ def _tool_output_lines(ok: bool, output: str, symbols: Symbols) -> list[Text]:
 
 
 def todo_lines(items: Sequence[Mapping[str, Any]], max_lines: int, symbols: Symbols) -> list[Text]:
-    """The agent's own list: its count, and below it the part around what it is at; where there is no room, that."""
+    """The agent's to-do list: its count and the part around the current item; in one line, only that item."""
     done = sum(item.get("state") == "done" for item in items)
     at = next((place for place, item in enumerate(items) if item.get("state") != "done"), len(items))
     if max_lines < 2:
@@ -106,9 +103,6 @@ def todo_lines(items: Sequence[Mapping[str, Any]], max_lines: int, symbols: Symb
     return lines
 
 
-# The panel that shows an agent at work: what it says, the tools that it uses, and its list of things to do.
-
-
 MAX_PANEL_LINES = 300  # that are kept
 MAX_PENDING = 20  # batches that wait to be shown; of a flood the last ones
 DRAW_INTERVAL_S = 0.1
@@ -116,7 +110,7 @@ MAX_TODOS, ROOMY_HEIGHT = 6, 14  # lines of its list, in a panel of so many line
 
 
 class AgentPanel(Vertical):
-    """One turn. What is heard in another thread waits here until it is drawn, at most ten times a second."""
+    """One turn. Batches from another thread are queued and drawn at most ten times a second."""
 
     def __init__(self, symbols: Symbols) -> None:
         super().__init__(id="agent")
@@ -136,7 +130,7 @@ class AgentPanel(Vertical):
         self.set_interval(DRAW_INTERVAL_S, self._draw)
 
     def receive(self, batch: EventBatch) -> None:
-        """From any thread."""
+        """Thread-safe."""
         self._pending_batches.append(batch)
 
     def _draw(self) -> None:
@@ -151,7 +145,7 @@ class AgentPanel(Vertical):
         self._update_title()
 
     def show_turn(self, turn: str, events: Sequence[Mapping[str, Any]], words: str) -> None:
-        """What is known of a turn that is over."""
+        """Show a turn that has ended."""
         self._pending_batches.clear()
         self._begin_turn(turn, words)
         first = int(events[0]["n"]) if events else 0
@@ -162,7 +156,7 @@ class AgentPanel(Vertical):
         self._update_title()
 
     def show_idle(self, words: str) -> None:
-        """Nobody is at work."""
+        """Show that no agent is working."""
         self._begin_turn("", "")
         self.query_one(TextView).show([plain_line(words, DIM)])
         self._update_title()
@@ -174,7 +168,7 @@ class AgentPanel(Vertical):
             self.query_one(TextView).show([])
 
     def _lines(self, turn: str, first: int, events: Sequence[Mapping[str, Any]]) -> list[Text]:
-        """The lines of a batch. What is known already is left out: a batch may overlap the one before."""
+        """Lines of a batch without known events: batches may overlap."""
         if turn != self.turn:
             self._begin_turn(turn, "live")
         fresh = [event for event in events if int(event.get("n", first)) >= self._next]

@@ -33,21 +33,18 @@ if TYPE_CHECKING:
     from ralphproof.tui.page import DashboardContext
 
 
-# The board at a terminal: it is left as it was found, however the board ends.
-
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXIT_INTERRUPTED = 130
 EXIT_TIMEOUT_S = 3.0  # for the board to end by itself
 POLL_MS = 500
-# Keys, mouse, focus and pasting as they were; lines wrap; the other screen is left; the cursor is seen.
+# Restore keys, mouse, focus and pasting; wrap lines; leave the alternate screen; show the cursor.
 RESTORE_SEQUENCES = (
     b"\x1b[<u\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?7h\x1b[?1049l\x1b[?25h\n"
 )
 
 
 class TerminalSession:
-    """Somebody at a terminal, who may get up, be sent away, or whose terminal may be taken away."""
+    """Runs the dashboard at a terminal, which is restored however the dashboard ends."""
 
     def __init__(self, app: Dashboard) -> None:
         self._app = app
@@ -56,7 +53,7 @@ class TerminalSession:
         self._ended = threading.Event()
 
     def run(self) -> int:
-        """Show the board until somebody leaves; 0, or 130 after a signal. Raises what went wrong in it."""
+        """Show the dashboard until the user leaves; 0, or 130 after a signal. Raises what failed in it."""
         before = {number: signal.getsignal(number) for number in SIGNALS}
         for number, known in before.items():
             if known is not signal.SIG_IGN:
@@ -88,13 +85,13 @@ class TerminalSession:
         threading.Thread(target=self._force_exit, daemon=True, name="leaving").start()
 
     def _force_exit(self) -> None:
-        """Where the board does not end, because nobody takes what it writes: end without it."""
+        """Exit without the dashboard if it does not end because nobody reads its output."""
         if not self._ended.wait(EXIT_TIMEOUT_S):
             self._restore()
             os._exit(EXIT_INTERRUPTED)
 
     def _watch_terminal(self) -> None:
-        """Leave when the terminal is taken away, also where nobody told us so by a signal."""
+        """Leave when the terminal is gone, also without a signal."""
         poll = select.poll()
         poll.register(0, select.POLLHUP | select.POLLERR)
         while not self._ended.is_set():
@@ -111,9 +108,6 @@ class TerminalSession:
             pass  # it is gone
 
 
-# The program of the board: which pages there are, when they are read anew, and how one leaves.
-
-
 REFRESH_S = 0.2  # between two looks at the ledger
 PAGE_NAMES = ("runs", "board")
 THEME = Theme(
@@ -124,7 +118,7 @@ THEME = Theme(
 
 
 class Dashboard(App[None]):
-    """Shows runs and tasks while they change. `initial_run` is the run that it begins with, if any."""
+    """Shows runs and tasks while they change. `initial_run` is opened first, if given."""
 
     TITLE = "ralph watch"
     CSS_PATH = "watch.tcss"
@@ -141,7 +135,8 @@ class Dashboard(App[None]):
     ]
 
     def __init__(self, context: DashboardContext, initial_run: str = "", colour: bool = True) -> None:
-        # Without colour the terminal's own are used, and then taken out: Textual's other way leaves shades of grey.
+        # Without colour the terminal's own colours are used and then removed: Textual's other way leaves shades of
+        # grey.
         super().__init__(ansi_color=None if colour else True)
         self.animation_level = "none"  # a line may be slow, and a hand quick
         self._dashboard, self._initial_run, self._colour = context, initial_run, colour
@@ -166,11 +161,11 @@ class Dashboard(App[None]):
 
     @property
     def page(self) -> Page | None:
-        """The page that is seen, also where a window is before it."""
+        """The visible page, also behind a dialog."""
         return next((one for one in reversed(self.screen_stack) if isinstance(one, Page)), None)
 
     async def _watch_changes(self) -> None:
-        """Have the page read anew whenever something has changed."""
+        """Reload the page whenever something has changed."""
         seen: object = None
         while True:
             page, now = self.page, seen
@@ -202,8 +197,8 @@ class Dashboard(App[None]):
         self.switch_mode(PAGE_NAMES[(PAGE_NAMES.index(self.current_mode) + 1) % len(PAGE_NAMES)])
 
     def _print_error_renderables(self) -> None:
-        """Nothing. Textual 8.2 would print a traceback with the values of variables, and agents' words among them.
+        """Print nothing: Textual 8.2 would print a traceback with values of variables, and agents' output among them.
 
-        What went wrong is told in one line by whoever opened the board.
+        The caller reports the error in one line.
         """
         self._exit_renderables.clear()

@@ -18,14 +18,11 @@ if TYPE_CHECKING:
     from textual.app import App, ComposeResult
 
 
-# Screens that come to rest, however often the terminal changes its size.
-
-
 class ResizeSafe:
-    """Heeds only the size that the terminal has now.
+    """Handles only the current size of the terminal.
 
-    Textual 8.2 lays a screen out by every size that it is told, also by one that holds no longer, and tells those
-    behind it, which tell it again: three sizes in a row can chase each other for ever.
+    Textual 8.2 lays a screen out for every reported size, also outdated ones, and notifies the screens behind it, which
+    notify it again: three sizes in a row can loop forever.
     """
 
     app: App[object]
@@ -37,10 +34,7 @@ class ResizeSafe:
             self.after_resize()
 
     def after_resize(self) -> None:
-        """There is more room, or less."""
-
-
-# What is asked or told in a window of its own: whether to cancel, what to say, which keys there are.
+        """Called after the size has changed."""
 
 
 KEY_HELP = (
@@ -72,7 +66,7 @@ KEY_HELP = (
 
 
 class HelpDialog(ResizeSafe, ModalScreen[None]):
-    """The keys."""
+    """List of keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q,enter", "dismiss", "close")]
 
@@ -88,7 +82,7 @@ class HelpDialog(ResizeSafe, ModalScreen[None]):
 
 
 class ConfirmDialog(ResizeSafe, ModalScreen[bool]):
-    """Whether a run is to end. Only `y` is a yes."""
+    """Confirmation of a cancel. Only `y` confirms."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "end it"),
@@ -110,7 +104,7 @@ class ConfirmDialog(ResizeSafe, ModalScreen[bool]):
 
 
 class MessageDialog(ResizeSafe, ModalScreen[str]):
-    """Words for a run."""
+    """Input of a message for a run."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "nothing")]
 

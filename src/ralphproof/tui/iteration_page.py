@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from ralphproof.tui.style import Symbols
 
 
-# One iteration as a row of a table.
-
-
 ITERATION_COLUMNS = (
     Column("#", 3, align_right=True),
     Column("stage", 9, priority=5),
@@ -73,7 +70,7 @@ def iteration_row(data: Mapping[str, Any], symbols: Symbols, now_s: float) -> li
 
 
 def _elapsed_s(data: Mapping[str, Any], now_s: float) -> float | None:
-    """How long one that goes on has taken; of one that was cut off nobody may know."""
+    """Time since the start of a running iteration; None for one that was interrupted."""
     return max(0.0, now_s - data["countsFrom"]) if data["endedAt"] is None else None
 
 
@@ -126,14 +123,11 @@ def _cost_cell(turns: list[Mapping[str, Any]], symbols: Symbols) -> str:
     return f"{least}${sum(known):.2f}" if known else "unknown" if turns else symbols.dash
 
 
-# One iteration as a page: its verdict, its checks, what it changed, and all that its agent said and did.
-
-
 MAX_FILES = 200
 
 
 def iteration_lines(data: Mapping[str, Any], activity: Mapping[str, list[Any]], symbols: Symbols) -> Iterator[Text]:
-    """All about it: the verdict first, the agent's words last."""
+    """Full description: verdict first, agent output last."""
     job = " ".join(str(data[name]) for name in ("stage", "task", "title")) if data["title"] else ""
     yield join_parts(
         (f"Iteration {data['number']}", HEAD),

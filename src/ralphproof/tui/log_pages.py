@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from ralphproof.tui.style import Symbols
 
 
-# What a run changed, or one of its iterations: a patch, with its signs and in colours.
-
-
 _LONG_HASH = re.compile(r"(?<=[ .])([0-9a-f]{10})[0-9a-f]{30}(?=\.\.| |$)", re.MULTILINE)  # ten digits tell as much
 PATCH_STYLES = (
     ("+++", STRONG),
@@ -54,12 +51,12 @@ PATCH_STYLES = (
 
 
 def patch_line_style(line: str) -> str:
-    """The style of a line of a patch; its first character tells the same."""
+    """Style of a patch line by its first characters."""
     return next((style for start, style in PATCH_STYLES if line.startswith(start)), PLAIN)
 
 
 def diff_lines(data: Mapping[str, Any], symbols: Symbols) -> Iterator[Text]:
-    """The files with their figures, then the patch."""
+    """Files with their counts, then the patch."""
     files = data["files"]
     added, removed = (sum(one[name] or 0 for one in files) for name in ("added", "removed"))
     total = join_parts((format_count(len(files), "file"), HEAD), "  ", (f"+{added}", GOOD), " ", (f"-{removed}", BAD))
@@ -76,7 +73,7 @@ def diff_lines(data: Mapping[str, Any], symbols: Symbols) -> Iterator[Text]:
 
 
 class DiffPage(Page):
-    """Changes; without a number those of the whole run."""
+    """Changes of an iteration; without a number, of the whole run."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left_square_bracket", "step(-1)", "before", key_display="["),
@@ -112,15 +109,12 @@ class DiffPage(Page):
         self._draw_title()
 
     def action_step(self, by: int) -> None:
-        """Through the iterations; before the first one comes the whole."""
+        """Step through the iterations; before the first comes the whole run."""
         number = (self._number or 0) + by
         if 0 <= number <= self._last:
             self._number = number or None
             self.query_one(TextView).scroll_home(animate=False)
             self.mark_stale()
-
-
-# The logs of a run: which there are, and one of them, read in parts from its end.
 
 
 LOG_COLUMNS = (
@@ -138,7 +132,7 @@ WINDOW_BYTES = 4 * CHUNK_BYTES  # characters that are shown at once
 
 
 class LogsPage(Page):
-    """What every command of a run printed; with a number, those of one iteration."""
+    """Logs of all commands of a run; with a number, of one iteration."""
 
     def __init__(self, context: DashboardContext, run: str, number: int | None = None) -> None:
         super().__init__(context)
@@ -173,7 +167,7 @@ class LogsPage(Page):
 
 
 class LogPage(Page):
-    """One log. Only a window of it is ever held: its end, and what is before that as somebody pages up."""
+    """One log. Only a window of it is loaded: its end, and earlier parts as the user pages up."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "part", "part", priority=True),
@@ -203,7 +197,7 @@ class LogPage(Page):
     # Content
 
     async def load(self) -> None:
-        """The end, the first time; then what has come since."""
+        """Load the end at first, then what was appended."""
         if self._following:
             window = self._window
             data = await self._read(window.end if window.text else None)
@@ -248,7 +242,7 @@ class LogPage(Page):
         self.mark_stale()
 
     def action_page(self, by: int) -> None:
-        """A page up or down; at the edge of what is held, the part beyond it."""
+        """Page up or down; at the edge of the window, load the next part."""
         view, window = self.query_one(TextView), self._window
         self._following = self._following and by > 0
         if by < 0 and view.scroll_y <= 0 and window.start:
@@ -290,7 +284,7 @@ class LogPage(Page):
 
 @value
 class LogWindow:
-    """The part of a log that is held, in the pieces in which it was read: no text tells how many bytes it was."""
+    """The loaded part of a log, in the pieces in which it was read, because text does not tell its size in bytes."""
 
     pieces: tuple[Mapping[str, Any], ...] = ()
     size: int = 0
@@ -301,7 +295,7 @@ class LogWindow:
 
     @property
     def start(self) -> int:
-        """Where it begins among all bytes."""
+        """Offset of the window in bytes."""
         return int(self.pieces[0]["offset"]) if self.pieces else 0
 
     @property
@@ -309,17 +303,17 @@ class LogWindow:
         return int(self.pieces[-1]["next"]) if self.pieces else 0
 
     def append(self, data: Mapping[str, Any]) -> LogWindow:
-        """With the piece that follows it; what is too much goes at the beginning."""
+        """With the next piece; surplus is dropped at the start."""
         kept = _trim_window((data, *reversed(self.pieces)) if data["text"] or not self.pieces else self.pieces[::-1])
         return LogWindow(kept[::-1], data["bytes"])
 
     def prepend(self, data: Mapping[str, Any]) -> LogWindow:
-        """With the piece before it; what is too much goes at the end."""
+        """With the piece before it; surplus is dropped at the end."""
         return LogWindow(_trim_window((data, *self.pieces)), data["bytes"])
 
 
 def _trim_window(pieces: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:
-    """As many of them as are shown at once, and the first in any case."""
+    """As many pieces as fit the window, at least the first."""
     length = count = 0
     for piece in pieces:
         length += len(piece["text"])

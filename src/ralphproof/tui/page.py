@@ -31,17 +31,14 @@ if TYPE_CHECKING:
     Work = Callable[[], Awaitable[None]]
 
 
-# What every page of the board has: a line at the top, news of what was asked for, the keys, and fresh content.
-
-
 NOTICE_S = 15.0
 
 
 class EventListener(Protocol):
-    """Hears a run's agent, from `start` to `stop`."""
+    """Receives the events of a run's agent between `start` and `stop`."""
 
     def start(self) -> None:
-        """From now on, in a thread of its own."""
+        """Start, in a thread of its own."""
 
     def stop(self) -> None:
         """No longer."""
@@ -49,7 +46,7 @@ class EventListener(Protocol):
 
 @value
 class DashboardContext:
-    """What the board looks at and steers by, and the signs that it draws with."""
+    """What the dashboard reads from, controls runs with, and draws with."""
 
     read_model: ReadModel
     control: RunControl
@@ -58,7 +55,7 @@ class DashboardContext:
 
 
 class Page(ResizeSafe, Screen[None]):
-    """One page. `run` is the run that keys steer; empty where none is at hand."""
+    """A page. `run` is the run that keys control; empty if there is none."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back", show=False),
@@ -81,7 +78,7 @@ class Page(ResizeSafe, Screen[None]):
 
     @property
     def path(self) -> str:
-        """Where we are, for the line at the top."""
+        """Location for the title line."""
         return ""
 
     def compose(self) -> ComposeResult:
@@ -91,14 +88,14 @@ class Page(ResizeSafe, Screen[None]):
         yield Footer(show_command_palette=False, compact=True)
 
     def body(self) -> ComposeResult:
-        """What stands between the line at the top and the keys."""
+        """Widgets between title line and keys."""
         yield from ()
 
     async def load(self) -> None:
-        """Read what is shown, and show it."""
+        """Read the data and show it."""
 
     def tick(self) -> None:
-        """A second has passed."""
+        """Called every second."""
 
     # Content
 
@@ -108,12 +105,12 @@ class Page(ResizeSafe, Screen[None]):
             self.mark_stale()
 
     def after_resize(self) -> None:
-        """There is more room, or less."""
+        """Called after the size has changed."""
         if not self.is_left:
             self._draw_title()
 
     def mark_stale(self) -> None:
-        """What is shown may have changed: it is read anew, once, however often this is said meanwhile."""
+        """Reload; calls during a reload cause one more."""
         if self._loading:
             self._reload = True
         elif self.is_attached:
@@ -130,9 +127,9 @@ class Page(ResizeSafe, Screen[None]):
             self._loading = False
 
     def run_guarded(self, work: Work) -> None:
-        """Begin something that may not be possible: then that is told, and the board stays.
+        """Run this; expected errors are shown as a notice.
 
-        It is called when it begins: a board that ends before leaves nothing behind that waits to be begun.
+        The coroutine is created when it starts, so that a dashboard that ends before leaves none unawaited.
         """
         _: Worker[None] = self.run_worker(partial(self._attempt, work))
 
@@ -145,9 +142,9 @@ class Page(ResizeSafe, Screen[None]):
             self.show_notice(f"{wrap_os_error(error)}", BAD)
 
     async def in_thread(self, call: Callable[..., Any], *args: object) -> Any:
-        """The result of a call that takes a moment: made in a thread, so that keys are heard meanwhile.
+        """The result of a blocking call, made in a thread.
 
-        Where the page was left meanwhile, nothing follows: its parts are gone.
+        If the page was left meanwhile, nothing follows: its widgets are gone.
         """
         result = await asyncio.to_thread(call, *args)
         if self.is_left:
@@ -155,7 +152,7 @@ class Page(ResizeSafe, Screen[None]):
         return result
 
     async def turn_events(self, run: str, turn: Mapping[str, Any]) -> list[Any]:
-        """What an agent said and did in a turn; where nobody here can read that, why, and its last words."""
+        """Events of an agent's turn; if they cannot be read, the reason and its last text."""
         try:
             data = await self.in_thread(self.read_model.activity, run, turn["name"])
         except RalphError as error:
@@ -164,7 +161,7 @@ class Page(ResizeSafe, Screen[None]):
 
     @property
     def is_left(self) -> bool:
-        """Whether somebody has left this page, or the whole board."""
+        """Whether the user has left this page or the dashboard."""
         return self._pruning or not self.app.is_running
 
     # Lines around it
@@ -182,7 +179,7 @@ class Page(ResizeSafe, Screen[None]):
         self.query_one("#top", Static).update(fit_width(text, max(1, self.size.width), self.symbols))
 
     def show_notice(self, sentence: str, style: str = GOOD) -> None:
-        """Tell something for a while, unless somebody has left meanwhile."""
+        """Show a notice for a while, unless the page was left."""
         if self.is_left:
             return
         symbols = self.symbols
@@ -236,36 +233,33 @@ class Page(ResizeSafe, Screen[None]):
         return bool(self.run)
 
     async def _steer(self, how: str, run: str, *words: str) -> None:
-        """Ask for something; what comes of it is told, a refusal too."""
+        """Call the run control; its answer or refusal is shown."""
         self.show_notice(await self.in_thread(getattr(self.context.control, how), run, *words))
         self.mark_stale()
 
 
 def badge_text(mark: Badge) -> Text:
-    """A sign and its word."""
+    """A symbol and its word."""
     sign, word, style = mark
     return join_parts((sign, style), " ", (word, style))
 
 
-# A page whose list is narrowed down by what somebody types.
-
-
 class FilterInput(Input):
-    """Where the words are typed; not there before somebody wants it."""
+    """The filter line, hidden until it is used."""
 
     def __init__(self) -> None:
         super().__init__(placeholder="filter", id="filter", disabled=True)
 
 
 class FilteredPage(Page):
-    """A page with a list that can be narrowed down."""
+    """A page with a list that can be filtered."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "filter", "filter", key_display="/")]
 
     filter_text = ""
 
     def redraw(self) -> None:
-        """Show what is known, as far as it fits the words."""
+        """Show the loaded data that match the filter."""
         raise NotImplementedError
 
     def action_filter(self) -> None:
@@ -281,7 +275,7 @@ class FilteredPage(Page):
         self._close(event.input, keep=bool(self.filter_text.strip()))
 
     def focus_list(self) -> None:
-        """Give the keys back to the list."""
+        """Give the focus back to the list."""
         raise NotImplementedError
 
     def action_back(self) -> None:

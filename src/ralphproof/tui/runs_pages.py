@@ -114,14 +114,11 @@ def _facts_line(run: Mapping[str, Any], symbols: Symbols, now_s: float) -> Text:
     return join_parts((dot.join(str(part) for part in parts if part), DIM))
 
 
-# One run: its head, its iterations, and its agent at work.
-
-
 LIVE_STATES = ("running", "orphaned")
 
 
 class RunPage(Page):
-    """Follows one run. Its agent is overheard only while this page is on top."""
+    """Follows one run. Its agent's events are received only while this page is on top."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d", "diff", "diff"),
@@ -184,7 +181,7 @@ class RunPage(Page):
         table.show(rows, to_end=True)
 
     def _row(self, number: int, now_s: float) -> list[Text]:
-        """The cells of an iteration; of one that is over they are made once."""
+        """Cells of an iteration; those of an ended one are cached."""
         if number in self._cells:
             return self._cells[number]
         data = self._iterations[number]
@@ -194,7 +191,7 @@ class RunPage(Page):
         return cells
 
     async def _listen(self) -> None:
-        """Hear the agent while the run lives; of one that is over, show its last turn."""
+        """Receive events while the run is live; otherwise show its last turn."""
         panel = self.query_one(AgentPanel)
         if self._data["state"] in LIVE_STATES:
             self._shown_turn = ""
@@ -241,9 +238,6 @@ class RunPage(Page):
             self.app.switch_mode("board")
 
 
-# The list of runs: how each stands, what it came to, and what it cost.
-
-
 TOTAL_COLUMN = "together"  # what a run spent with those that its agent began
 RUN_COLUMNS = (
     Column("state", 16),
@@ -263,7 +257,7 @@ INDENT, MAX_DEPTH = "  ", 4
 
 
 def nest_runs(runs: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], int]]:
-    """The same in their order, but each below the run whose agent began it, with how deep it stands."""
+    """The runs in order, each child below its parent, with its depth."""
     known = {run["run"] for run in runs}
     below: dict[object, list[Mapping[str, Any]]] = {}
     for run in runs:
@@ -278,7 +272,7 @@ def nest_runs(runs: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any]
 
 
 def run_row(run: Mapping[str, Any], symbols: Symbols, now_s: float, depth: int = 0) -> list[Text]:
-    """The cells of one run that stands so deep below others."""
+    """Cells of one run at this depth."""
     most = run.get("maximumIterations")
     title = run.get("title") or run.get("task") or symbols.dash
     running = run["state"] == "running" and run.get("doing")
@@ -303,14 +297,14 @@ def _sandbox_cell(sandbox: Mapping[str, Any] | None, symbols: Symbols) -> str:
 
 
 def matches_filter(words: str, run: Mapping[str, Any], symbols: Symbols) -> bool:
-    """Whether every word is found in what is told of a run."""
+    """Whether every word occurs in the run's fields."""
     data = " ".join(str(run.get(name) or "") for name in ("run", "title", "agent", "model", "preset", "task", "state"))
     data = f"{data} {run_badge(run, symbols)[1]}".casefold()
     return all(word in data for word in words.casefold().split())
 
 
 class RunsPage(FilteredPage):
-    """All runs, the newest first, those that an agent began below the one it belongs to."""
+    """All runs, newest first, children below their parents."""
 
     def __init__(self, context: DashboardContext) -> None:
         super().__init__(context)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-# How the board looks: colours, and the signs that stand beside every word, so that colour is never all there is.
+# Colours and symbols. Every colour has a symbol or word beside it.
 
 
 # Styles of rich. Without colour Textual takes the colours out; bold, dim and reverse stay.
@@ -24,7 +24,7 @@ SELECTED, SELECTED_PLAIN = "on #2a3f5a", "reverse"  # the row of the cursor, wit
 
 @value
 class Symbols:
-    """One cell each. `levels` are the heights of a line of bars, `full` and `empty` the halves of a gauge."""
+    """One cell each. `levels` are bar heights, `full` and `empty` the cells of a gauge."""
 
     running: str = "●"
     paused: str = "‖"
@@ -58,7 +58,7 @@ Badge = tuple[str, str, str]  # sign, word, style
 
 
 def run_badge(run: Mapping[str, Any], symbols: Symbols) -> Badge:
-    """How a run stands: what was proved of it, or what it is at."""
+    """Badge of a run: its proof, or its state."""
     match run["state"], run.get("status"):
         case "running", _:
             return symbols.running, "running", LIVE
@@ -88,7 +88,7 @@ CHECK_STYLES = {"passed": GOOD, "failed": BAD, "errored": BAD, "advisory": WARN,
 
 
 def check_symbol(state: str, symbols: Symbols) -> str:
-    """The sign of a check's answer."""
+    """Symbol of a check's result."""
     known = {"passed": symbols.good, "failed": symbols.bad, "errored": symbols.bad, "running": symbols.running}
     return known.get(state, symbols.lost)
 
@@ -98,7 +98,7 @@ STORY_STYLES = {"open": PLAIN, "passes": PLAIN, "needs_review": LIVE, "changes_r
 
 
 def status_symbol(status: str, symbols: Symbols) -> str:
-    """The sign of a task's status, or of a story's."""
+    """Symbol of a task's or story's status."""
     known = {
         "working": symbols.running, "waiting": symbols.waits, "done": symbols.good, "failed": symbols.bad,
         "cancelled": symbols.ended, "approved": symbols.good, "changes_requested": symbols.lost,
@@ -107,7 +107,7 @@ def status_symbol(status: str, symbols: Symbols) -> str:
     return known.get(status, symbols.todo)
 
 
-# Text for the board. What strangers wrote is made harmless here, and is never read as markup.
+# Foreign text is sanitised here, and never parsed as markup.
 
 
 TAB_CELLS = 4
@@ -115,7 +115,7 @@ MAX_LINE_CHARS = 4000  # of one line that are shown; the log has the rest
 
 
 def plain_line(text: object, style: str = "") -> Text:
-    """Anything in one harmless line."""
+    """Any text in one sanitised line."""
     return Text(
         collapse_lines(sanitize(str(text)[: 2 * MAX_LINE_CHARS])).expandtabs(TAB_CELLS).strip()[:MAX_LINE_CHARS],
         style,
@@ -124,7 +124,7 @@ def plain_line(text: object, style: str = "") -> Text:
 
 
 def plain_lines(text: str, style: str = "", indent: str = "") -> list[Text]:
-    """Every line of a text, each harmless; long ones are cut."""
+    """All lines of a text, sanitised; long ones are cut."""
     return [
         Text(indent + collapse_lines(line[:MAX_LINE_CHARS]).expandtabs(TAB_CELLS).rstrip(), style, end="")
         for line in sanitize(text).split("\n")
@@ -132,7 +132,7 @@ def plain_lines(text: str, style: str = "", indent: str = "") -> list[Text]:
 
 
 def join_parts(*parts: tuple[object, str] | str | Text) -> Text:
-    """One line of several parts. A pair is anybody's text and its style; a string alone is ours."""
+    """One line of several parts. A pair is foreign text and its style; a plain string is ours."""
     made = Text(end="")
     for part in parts:
         match part:
@@ -146,7 +146,7 @@ def join_parts(*parts: tuple[object, str] | str | Text) -> Text:
 
 
 def fit_width(text: Text, width: int, symbols: Symbols) -> Text:
-    """A copy that takes so many cells at most, with a sign where something is cut."""
+    """A copy of at most this width, with a symbol where it is cut."""
     made = text.copy()
     if made.cell_len > width:
         made.truncate(max(0, width - 1))
@@ -155,7 +155,7 @@ def fit_width(text: Text, width: int, symbols: Symbols) -> Text:
 
 
 def format_spend(spend: Mapping[str, Any] | None, symbols: Symbols) -> str:
-    """What was spent. Unknown is no zero; what a subscription pays for has a tilde before it."""
+    """The cost. Unknown is not zero; what a subscription covers has a tilde."""
     if spend is None:
         return symbols.dash
     about = "~" if spend.get("notional") else ""
@@ -166,7 +166,7 @@ def format_spend(spend: Mapping[str, Any] | None, symbols: Symbols) -> str:
 
 
 def format_spend_with_unit(spend: Mapping[str, Any] | None, symbols: Symbols) -> str:
-    """The same where no heading says that it is money."""
+    """The same where no heading says that it is a cost."""
     data = format_spend(spend, symbols)
     return f"cost {data}" if data == "unknown" else data
 
@@ -188,7 +188,7 @@ def format_bytes(count: int) -> str:
 
 
 def format_age(epoch_s: float | None, now_s: float) -> str:
-    """How long ago that was, in one unit."""
+    """Age in one unit."""
     if epoch_s is None:
         return ""
     seconds = max(0.0, now_s - epoch_s)
@@ -202,7 +202,7 @@ def duration_text(seconds: float | None, symbols: Symbols) -> str:
     return symbols.dash if seconds is None else format_duration(seconds)
 
 
-# Figures as plain characters: bars that fill up to a limit, and a line of how many tests failed.
+# Gauges and sparklines.
 
 
 WARNING_SHARE = 0.8  # of a limit
@@ -210,7 +210,7 @@ GAUGE_CELLS, NAME_CELLS, BAR_CELLS = 38, 11, 8  # cells: of a gauge at least, of
 
 
 def draw_bar(part: float, cells: int, symbols: Symbols) -> Text:
-    """So much of a bar is full; what is near its end is seen by colour too."""
+    """A bar; near its limit it changes colour."""
     part = min(1.0, max(0.0, part))
     full = round(part * cells)
     full = 1 if part > 0 and not full else full
@@ -219,7 +219,7 @@ def draw_bar(part: float, cells: int, symbols: Symbols) -> Text:
 
 
 def format_amount(number: float | None, unit: str) -> str:
-    """A figure with its unit. Unknown is no zero."""
+    """A number with its unit. Unknown is not zero."""
     if number is None:
         return "unknown"
     match unit:
@@ -234,7 +234,7 @@ def format_amount(number: float | None, unit: str) -> str:
 
 
 def draw_gauge(limit: Mapping[str, Any], symbols: Symbols) -> Text:
-    """One limit: its name, how full it is, and the figures."""
+    """One limit: name, bar and numbers."""
     used, most, unit = limit["used"], limit["most"], str(limit["unit"])
     text = Text.assemble((f"{plain_line(limit['name']).plain:<{NAME_CELLS}}", DIM), end="")
     if used is None:
@@ -246,7 +246,7 @@ def draw_gauge(limit: Mapping[str, Any], symbols: Symbols) -> Text:
 
 
 def draw_gauges(limits: Sequence[Mapping[str, Any]], width: int, symbols: Symbols) -> list[Text]:
-    """All that there is a limit for, as many in a line as there is room for."""
+    """All limits, as many in a line as fit."""
     text = [draw_gauge(limit, symbols) for limit in limits if limit["most"]]
     columns = max(1, width // GAUGE_CELLS)
     cells = width // columns
@@ -262,7 +262,7 @@ def draw_gauges(limits: Sequence[Mapping[str, Any]], width: int, symbols: Symbol
 
 
 def draw_sparkline(failing: Sequence[Mapping[str, Any]], width: int, symbols: Symbols) -> Text | None:
-    """How many tests failed before and after each iteration, as bars; nothing where they were never counted."""
+    """Failing tests before and after each iteration, as bars; None if they were never counted."""
     counts: list[int | None] = [point["failing"] for point in failing]
     known = [count for count in counts if count is not None]
     if not known:
@@ -285,7 +285,7 @@ def _bar_height(count: int, top: int, symbols: Symbols) -> str:
 
 
 def check_count_text(checks: Mapping[str, Any] | None, symbols: Symbols) -> Text:
-    """How many checks passed, of how many."""
+    """Passed checks of all."""
     if not checks:
         return Text(symbols.dash, DIM, end="")
     passed, failed = int(checks["passed"]), int(checks["failed"])

@@ -39,14 +39,11 @@ if TYPE_CHECKING:
     from ralphproof.tui.style import Symbols
 
 
-# A task or a story in full: what it asks for, how it stands, and what was found wrong with it.
-
-
 BLANK_LINE = Text("", end="")
 
 
 def task_lines(task: Mapping[str, Any], symbols: Symbols) -> Iterator[Text]:
-    """All about a task."""
+    """Full description of a task."""
     style = TASK_STYLES.get(task["status"], PLAIN)
     yield join_parts(
         (f"{status_symbol(task['status'], symbols)} {task['status']}", style or STRONG), "   ", (task["title"], STRONG)
@@ -101,7 +98,7 @@ def _stage_lines(task: Mapping[str, Any]) -> Iterator[Text]:
 
 
 def _verification_lines(task: Mapping[str, Any], symbols: Symbols) -> Iterator[Text]:
-    """Every verification, the last one first: it is what counts."""
+    """All verifications, the last first."""
     if not task["verification"]:
         return
     yield from (BLANK_LINE, join_parts(("Verification, the last first", HEAD)))
@@ -120,7 +117,7 @@ def _verification_lines(task: Mapping[str, Any], symbols: Symbols) -> Iterator[T
 
 
 def story_lines(story: Mapping[str, Any], symbols: Symbols) -> Iterator[Text]:
-    """All about a story: what it asks for, what every review found, and every verification, the last one first."""
+    """Full description of a story: criteria, review findings, and verifications, the last first."""
     style = STORY_STYLES.get(story["status"], PLAIN)
     status = str(story["status"]).replace("_", " ")
     yield join_parts(
@@ -201,14 +198,11 @@ class StoryPage(Page):
             self.query_one(TextView).show(list(story_lines(story, self.symbols)))
 
 
-# The board: tasks in the lanes of their stages, or the stories of a run in those of their reviews.
-
-
 MIN_COLUMN_CELLS = 26
 
 
 def task_card(task: Mapping[str, Any], symbols: Symbols) -> list[Text]:
-    """Title; which task, and how often it was tried; what it cost, and what shows that it is done."""
+    """Title; id and iterations; cost, and proof or status."""
     style, dot = TASK_STYLES.get(task["status"], PLAIN), f" {symbols.dot} "
     stage = task["stage"]
     most = f"/{stage['maxIterations']}" if stage and stage["maxIterations"] else ""
@@ -224,7 +218,7 @@ def task_card(task: Mapping[str, Any], symbols: Symbols) -> list[Text]:
 
 
 def story_card(story: Mapping[str, Any], symbols: Symbols) -> list[Text]:
-    """Title; which story, and how often it was tried; what it cost, how often it was reviewed, and what was found."""
+    """Title; id and iterations; cost, reviews and the last finding."""
     style, dot = STORY_STYLES.get(story["status"], PLAIN), f" {symbols.dot} "
     reviews = f"{format_count(story['reviews'], 'review')}{' at the cap' if story['capped'] else ''}"
     found, after = story["found"], dot.join((*_cost_parts(story, symbols), reviews))
@@ -238,12 +232,12 @@ def story_card(story: Mapping[str, Any], symbols: Symbols) -> list[Text]:
 
 
 def _cost_parts(card: Mapping[str, Any], symbols: Symbols) -> list[str]:
-    """What a card's work has cost; nothing where there was none."""
+    """Cost of a card; nothing if there is none."""
     return [format_spend_with_unit(card["spend"], symbols)] if card["spend"] else []
 
 
 class CardBoardPage(FilteredPage):
-    """Lanes side by side; those that there is no room for are a key away."""
+    """Columns side by side; those beyond the width are reached by keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("l,right", "lane(1)", show=False),
@@ -261,7 +255,7 @@ class CardBoardPage(FilteredPage):
         yield FilterInput()
 
     async def read(self) -> list[tuple[str, list[Any]]]:
-        """Every lane with what is in it."""
+        """All columns with their cards."""
         raise NotImplementedError
 
     def card(self, data: Mapping[str, Any]) -> list[Text]:
@@ -269,7 +263,7 @@ class CardBoardPage(FilteredPage):
 
     @property
     def selected(self) -> Mapping[str, Any] | None:
-        """The one under the cursor."""
+        """The card under the cursor."""
         lane = self.focused if isinstance(self.focused, CardColumn) else None
         keys = {str(data["id"]): data for _, cards in self._lanes for data in cards}
         return keys.get(lane.key) if lane else None
@@ -294,7 +288,7 @@ class CardBoardPage(FilteredPage):
         self._resize_columns()
 
     def _resize_columns(self) -> None:
-        """Every lane gets its part of the width, and room for a card."""
+        """Share the width among the columns."""
         lanes = list(self.query(CardColumn))
         for lane in lanes:
             lane.styles.width = max(MIN_COLUMN_CELLS, self.size.width // len(lanes))
@@ -316,7 +310,7 @@ class CardBoardPage(FilteredPage):
         return all(word in known.casefold() for word in self.filter_text.casefold().split())
 
     def focus_list(self) -> None:
-        """To the first lane that has something."""
+        """Focus the first column that has cards."""
         lanes = list(self.query(CardColumn))
         if lanes:
             next((lane for lane in lanes if lane.cards), lanes[0]).focus()

@@ -22,19 +22,16 @@ if TYPE_CHECKING:
     from ralphproof.tui.style import Symbols
 
 
-# Lines of text that are drawn only where they are seen, however many there are.
-
-
 class VirtualScroll(ScrollView):
-    """Something that knows its lines by number, and is asked only for those that are seen."""
+    """A scroll view that renders only visible lines, by number."""
 
     @property
     def line_width(self) -> int:
-        """How many cells a line may take."""
+        """Width of a line in cells."""
         return self.scrollable_content_region.width
 
     def line(self, y: int) -> Text | None:
-        """The line at this place of the whole; None beyond its end."""
+        """The line with this number; None beyond the end."""
         raise NotImplementedError
 
     def render_line(self, y: int) -> Strip:
@@ -48,7 +45,7 @@ class VirtualScroll(ScrollView):
 
 
 class TextView(VirtualScroll, can_focus=True):
-    """Text to read. Long lines go on below; where the end is seen, it stays seen when more is added."""
+    """Scrollable text. Long lines are folded; a view at its end stays there when lines are added."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "scroll_down", show=False),
@@ -68,13 +65,13 @@ class TextView(VirtualScroll, can_focus=True):
         self.anchor(bool(self._max_lines))
 
     def show(self, lines: Sequence[Text], end: bool = False) -> None:
-        """Show these instead; where the `end` is wanted, it is seen, and stays so until somebody scrolls."""
+        """Replace the text; with `end`, show its end and stay there until the user scrolls."""
         self._lines = list(lines)
         self._fold_all()
         self.anchor(end or bool(self._max_lines))
 
     def add(self, lines: Sequence[Text]) -> None:
-        """Show these too; of all the last `max_lines` are kept."""
+        """Append lines; only the last `max_lines` are kept."""
         self._lines += lines
         if self._max_lines and len(self._lines) > self._max_lines:
             del self._lines[: -self._max_lines]
@@ -84,7 +81,7 @@ class TextView(VirtualScroll, can_focus=True):
             self._update_size()
 
     def rows_of(self, lines: Sequence[Text]) -> int:
-        """How many rows these would take."""
+        """Number of rows these lines would take."""
         return sum(len(self._fold(line)) for line in lines)
 
     def line(self, y: int) -> Text | None:
@@ -116,16 +113,13 @@ class TextView(VirtualScroll, can_focus=True):
         return list(line.wrap(self.app.console, self._width, overflow="fold"))
 
 
-# A table in which one row is chosen. Columns that there is no room for are left out, the least needed first.
-
-
 COLUMN_GAP = 2
 MIN_FLEX_WIDTH = 16  # cells, at least, of the column that takes the rest
 
 
 @value
 class Column:
-    """`width` cells, or what is left where it is 0. Those with the lowest `priority` go first; 9 always stays."""
+    """`width` cells, or the rest if it is 0. Columns of the lowest `priority` are dropped first; 9 always stays."""
 
     title: str
     width: int
@@ -134,7 +128,7 @@ class Column:
 
 
 def fit_columns(columns: Sequence[Column], width: int, hidden: Sequence[str] = ()) -> list[tuple[int, int]]:
-    """The columns that fit, each by its place, and how wide it is. What takes the rest has some cells at least."""
+    """Indexes and widths of the columns that fit. A flexible column keeps a minimum width."""
     kept = [place for place, column in enumerate(columns) if column.title not in hidden]
 
     def room() -> int:
@@ -151,7 +145,7 @@ def fit_columns(columns: Sequence[Column], width: int, hidden: Sequence[str] = (
 
 
 class TableView(VirtualScroll, can_focus=True):
-    """Rows by their keys. The chosen one stays chosen when others come or go."""
+    """Rows by key. The selected row stays selected when others come or go."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j,down", "move(1)", show=False),
@@ -179,11 +173,11 @@ class TableView(VirtualScroll, can_focus=True):
 
     @property
     def key(self) -> str:
-        """That of the chosen row; empty where there is none."""
+        """Key of the selected row; empty if there is none."""
         return self._rows[self._cursor][0] if self._rows else ""
 
     def show(self, rows: Sequence[tuple[str, Sequence[Text]]], to_end: bool = False) -> None:
-        """Show these rows instead. Where the last one was chosen, and `to_end`, the new last one is."""
+        """Replace the rows. With `to_end`, a selected last row is followed by the new last one."""
         before, was_last = self.key, self._cursor >= len(self._rows) - 1
         self._rows = list(rows)
         places = {key: place for place, (key, _) in enumerate(self._rows)}
@@ -193,7 +187,7 @@ class TableView(VirtualScroll, can_focus=True):
         self._follow()
 
     def choose(self, key: str) -> None:
-        """Put the cursor on this row."""
+        """Select this row."""
         found = (place for place, (known, _) in enumerate(self._rows) if known == key)
         self._cursor = next(found, self._cursor)
         self._follow()
@@ -256,7 +250,7 @@ class TableView(VirtualScroll, can_focus=True):
         self._follow()
 
     def _follow(self) -> None:
-        """Scroll so that the chosen row is seen."""
+        """Scroll to the selected row."""
         room = max(1, self.size.height - 1)
         top = int(self.scroll_y)
         if self._cursor < top:
@@ -266,15 +260,12 @@ class TableView(VirtualScroll, can_focus=True):
         self.refresh()
 
 
-# One lane of the board: cards below each other, of which one is chosen.
-
-
 CARD_LINES = 3  # of a card; a blank one follows
 CARD_HEIGHT = CARD_LINES + 1
 
 
 class CardColumn(VirtualScroll, can_focus=True):
-    """Cards by their keys."""
+    """A column of cards by key."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j,down", "move(1)", show=False),
