@@ -14,9 +14,9 @@ from ralphproof.engine.plan import Pipeline
 from ralphproof.engine.run_hooks import HOOKS
 from ralphproof.engine.state import RunOver
 from ralphproof.runs.execute import execute
-from ralphproof.runs.target import FRESH_RUN, RunTarget, find_enclosing_run
 from ralphproof.runs.request import load_request
 from ralphproof.runs.request_flags import LATEST_RUN, drop_unset, is_guarded
+from ralphproof.runs.target import FRESH_RUN, RunTarget, find_enclosing_run
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.tasks.draft import TaskDraft, validate_dependencies
