@@ -336,7 +336,7 @@ from ralphproof.engine.records import RunEnded
 from ralphproof.engine.outcome import Failed
 
 told = NotificationObserver(["desktop", "https://127.0.0.1/T0KEN", sys.argv[1]], "run-1", "calc", str, os.environ)
-told.saw(RunEnded(Failed("x", 1)))
+told.on_record(RunEnded(Failed("x", 1)))
 told.close()
 print(*told.failures, sep="\\n")
 """
