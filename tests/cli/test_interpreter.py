@@ -190,7 +190,8 @@ def test_our_own_interpreters_find_what_is_installed_wherever_that_is(tmp_path: 
     for number, folder in enumerate((Path(told.stdout.strip()), path, beside)):
         folder.mkdir(parents=True)
         (folder / f"dependency{number}.py").write_text("def main() -> None: print(__file__)\n")
-        start = f"import subprocess as s; from ralphproof.base.interpreter import module_command; s.run(module_command('dependency{number}'))"
+        load = "import subprocess as s; from ralphproof.base.interpreter import module_command"
+        start = f"{load}; s.run(module_command('dependency{number}'))"
         if folder == beside:
             (folder / "ralphproof").symlink_to(SOURCE / "ralphproof")
         env = {"HOME": str(home), "PYTHONPATH": f"{path}:{beside if folder == beside else SOURCE}"}
