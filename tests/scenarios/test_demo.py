@@ -14,7 +14,7 @@ RUNS = """        runs, cut_off, red = 1, 0, 0
         finding = self._run_once(inspection, watch, place, runs)
 """
 BELIEVES = """        runs, cut_off, red = 1, 0, 0
-        return Finding(self.name, passed=True, command=self._question.command)
+        return Finding(self.name, passed=True, command=self._spec.command)
 """
 
 
@@ -58,4 +58,5 @@ def test_without_the_check_runner_the_demo_fails(tmp_path: Path) -> None:
     folder.mkdir()
     shown = demo(source, folder)
     assert shown.returncode == 3
-    assert "the demo failed" in shown.stderr
+    assert "the demo failed: the false claim was not refused" in shown.stderr
+    assert "internal error" not in shown.stderr
