@@ -85,7 +85,7 @@ def brief_in(folder: Path, **more: object) -> TurnInput:
     prompt.write_text("make it so", encoding="utf-8")
     fields: dict[str, object] = {
         "prompt": "make it so", "prompt_file": str(prompt), "cwd": str(folder), "env": (("PATH", "/usr/bin:/bin"),),
-        "base": str(folder / "agent_001"), "turn_file": str(folder / "agent_001.turn"), "mark": "test/1",
+        "log_base": str(folder / "agent_001"), "turn_file": str(folder / "agent_001.turn"), "call_id": "test/1",
         "timeout_s": 60.0,
     }  # fmt: skip
     return TurnInput(**{**fields, **more})  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def play(
     """Take a turn with this recording for a program."""
     looker = Looker()
     speaker = CliAgent(dialect, "/bin/program", model=model, cost=cost, now=lambda: NOW_S)
-    turn = speaker.take_turn(brief_in(folder, session=session, billed=billed), recording, looker)
+    turn = speaker.take_turn(brief_in(folder, session=session, session_spent=billed), recording, looker)
     return Played(turn, looker.seen, recording.commands[0], RESULT_SAID in recording.wanted)
 
 

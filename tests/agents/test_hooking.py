@@ -23,7 +23,7 @@ MAY_RUN = ("git commit:*", "make test")
 
 
 def call(folder: Path, *flags: str, guarded: bool = True, **more: Any) -> AgentInvocation:
-    return AgentInvocation(brief_in(folder, **{"hooks": HOOKS, "may_run": MAY_RUN, **more}), flags, None, guarded)
+    return AgentInvocation(brief_in(folder, **{"hooks": HOOKS, "allowed_commands": MAY_RUN, **more}), flags, None, guarded)
 
 
 def settings(made: AgentInvocation) -> Any:
@@ -96,7 +96,7 @@ def test_settings_with_which_claude_refuses_to_start_are_left_to_it(tmp_path: Pa
     ],
 )
 def test_a_rule_permits_its_command_and_no_other(tmp_path: Path, command: str, rule: str) -> None:
-    assert settings(call(tmp_path, may_run=(command,)))["permissions"]["allow"] == [f"Bash({rule})"]
+    assert settings(call(tmp_path, allowed_commands=(command,)))["permissions"]["allow"] == [f"Bash({rule})"]
 
 
 def test_an_agent_without_a_guard_needs_no_permission(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_an_agent_without_a_guard_needs_no_permission(tmp_path: Path) -> None:
 
 
 def test_a_turn_without_hooks_is_called_as_ever(tmp_path: Path) -> None:
-    made = call(tmp_path, "--settings", "{}", hooks=(), may_run=())
+    made = call(tmp_path, "--settings", "{}", hooks=(), allowed_commands=())
     assert Claude().extra_files(made) == {}
     assert Claude().arguments(made)[:3] == ("-p", "--settings", "{}")
 

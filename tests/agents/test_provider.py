@@ -46,7 +46,7 @@ def ask(tmp_path: Path) -> Iterator[Ask]:
                 "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{server.port}", "OPENAI_API_KEY": "dummy",
                 "OPENAI_BASE_URL": f"http://127.0.0.1:{server.port}/v1", **more.pop("env", {}),
             }  # fmt: skip
-            fields = {"env": tuple(env.items()), "schema": answer_schema(1), "mark": os.urandom(8).hex(), **more}
+            fields = {"env": tuple(env.items()), "schema": answer_schema(1), "call_id": os.urandom(8).hex(), **more}
             agent = ProviderAgent(model, PriceList().cost)
             return agent.take_turn(brief_in(tmp_path, **fields), DirectRunner(keeper), Looker()), server
 

@@ -72,7 +72,7 @@ def no_settings_of_mine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 
 def brief(folder: Path, **more: Any) -> TurnInput:
-    return brief_in(folder, **{"stream": False, "schema": FORM, "most_micro_usd": 250_000, **more})
+    return brief_in(folder, **{"stream": False, "schema": FORM, "max_micro_usd": 250_000, **more})
 
 
 def words(name: str, folder: Path, flags: tuple[str, ...] = (), model: str | None = None, **more: Any) -> list[str]:
@@ -113,8 +113,8 @@ def test_its_prompt_and_sessions_are_no_part_of_it(name: str, tmp_path: Path) ->
 
 def test_what_it_may_cost_travels_where_there_is_a_flag_for_it(tmp_path: Path) -> None:
     assert option_value(tuple(words("claude", tmp_path)), "--max-budget-usd") == "0.250000"
-    assert "--max-budget-usd" not in words("claude", tmp_path, most_micro_usd=None)
-    assert float(option_value(tuple(words("claude", tmp_path, most_micro_usd=1)), "--max-budget-usd") or 0) > 0
+    assert "--max-budget-usd" not in words("claude", tmp_path, max_micro_usd=None)
+    assert float(option_value(tuple(words("claude", tmp_path, max_micro_usd=1)), "--max-budget-usd") or 0) > 0
 
 
 def test_the_schema_travels_where_there_is_a_flag_for_it(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_what_it_reads_from_a_file_is_there_before_it_starts(
 
 def test_a_file_that_cannot_be_written_is_a_turn_that_could_not_start(tmp_path: Path) -> None:
     sandbox = Recording(b"")
-    asked = brief(tmp_path, base=str(tmp_path / "missing" / "agent_001"))
+    asked = brief(tmp_path, log_base=str(tmp_path / "missing" / "agent_001"))
     turn = CliAgent(DIALECTS["codex"], "program").take_turn(asked, sandbox, Looker())
     assert (turn.exit.why, sandbox.commands) == ("unstartable", [])
     assert "cannot be written: No such file or directory" in turn.exit.error

@@ -102,7 +102,7 @@ def test_what_a_session_had_cost_counts_only_where_it_goes_on(
 ) -> None:
     parrot = Parrot()
     parrot.resumes = resumes
-    sandbox, brief = Recording(b"!done\n"), brief_in(tmp_path, session=session, billed=billed)
+    sandbox, brief = Recording(b"!done\n"), brief_in(tmp_path, session=session, session_spent=billed)
     CliAgent(parrot, "p", now=lambda: NOW_S).take_turn(brief, sandbox, Looker())
     assert parrot.hearing.billed == known
     assert ("s1" in sandbox.commands[0].argv) is (resumes and session is not None)

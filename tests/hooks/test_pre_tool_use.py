@@ -210,7 +210,7 @@ def test_a_guard_without_its_parser_denies(guarded: Guarded, without: str, comma
 
 def test_a_guard_that_takes_too_long_is_ended(guarded: Guarded) -> None:
     """By the system: what takes long may be no Python. Nobody ever closes its standard input here."""
-    start = "import sys, ralphproof.hooks.pre_tool_use as h; h.LIMIT_S = 0.2; sys.exit(h.main())"
+    start = "import sys, ralphproof.hooks.pre_tool_use as h; h.TIME_LIMIT_S = 0.2; sys.exit(h.main())"
     reader, writer = os.pipe()
     try:
         argv = [sys.executable, "-I", "-c", start, str(guarded.rules)]

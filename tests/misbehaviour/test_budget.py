@@ -21,8 +21,8 @@ from ralphproof.engine.outcome import Aborted
 from ralphproof.engine.records import CheckBegan, TurnBegan, Warned
 from ralphproof.engine.sandbox import Sandbox
 from ralphproof.store.spend import SpendStore
-from tests.engine.small_world import CLAIMING, WORKING, Crash, SmallWorld, limited_to
-from tests.engine.small_world import Step as Turned
+from tests.engine.fake_environment import CLAIMING, WORKING, Crash, FakeEnvironment, with_limits
+from tests.engine.fake_environment import Step as Turned
 from tests.misbehaviour.agents import case
 from tests.misbehaviour.crashing import kill_both
 from tests.misbehaviour.invariants import hold, refusal
@@ -301,7 +301,7 @@ def test_the_day_is_that_of_utc_wherever_the_user_is(ralph: Ralph, zone: str) ->
 MIDNIGHT = 20_000.0 * SECONDS_PER_DAY
 
 
-class Night(SmallWorld):
+class Night(FakeEnvironment):
     """A world in which midnight passes during the second turn, and the harness may die at any record."""
 
     def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
@@ -313,7 +313,7 @@ class Night(SmallWorld):
 
 def night(daily_micro_usd: int) -> Night:
     """Three turns, of which the last one does it, from a minute before midnight on."""
-    rules = limited_to(Limits(Budget(iterations=5, daily_micro_usd=daily_micro_usd)))
+    rules = with_limits(Limits(Budget(iterations=5, daily_micro_usd=daily_micro_usd)))
     red = Turned(failing=("tests",))
     world = Night(red, red, Turned(CLAIMING), rules=rules)
     world.clock.now = MIDNIGHT - 60
@@ -326,10 +326,10 @@ COST = WORKING.micro_usd or 0  # of every turn of that night
 def test_a_turn_belongs_to_the_day_in_which_it_ended() -> None:
     """RU-10: of three turns the first is yesterday's, and what yesterday cost does not stop today's."""
     world = night(daily_micro_usd=2 * COST + 1)
-    world.purse.book("another", "call", Spent(COST), MIDNIGHT - 3600)
+    world.daily_spend.book("another", "call", Spent(COST), MIDNIGHT - 3600)
     outcome = world.run()
     assert (outcome.status, outcome.iterations) == ("COMPLETED", 3)
-    assert (world.purse.day_spend(MIDNIGHT - 1), world.purse.day_spend(MIDNIGHT)) == (DaySpend(2 * COST), DaySpend(2 * COST))
+    assert (world.daily_spend.day_spend(MIDNIGHT - 1), world.daily_spend.day_spend(MIDNIGHT)) == (DaySpend(2 * COST), DaySpend(2 * COST))
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -344,7 +344,7 @@ def test_however_the_harness_dies_over_midnight_a_turn_is_booked_once(after: boo
             world.run()
         world.clock.now += SECONDS_PER_DAY
         assert world.run().status == "COMPLETED"
-        spent = [world.purse.day_spend(MIDNIGHT + days * SECONDS_PER_DAY).micro_usd for days in (-1, 0, 1)]
+        spent = [world.daily_spend.day_spend(MIDNIGHT + days * SECONDS_PER_DAY).micro_usd for days in (-1, 0, 1)]
         assert sum(spent) == 3 * COST, (crash, spent)
 
 
@@ -414,8 +414,8 @@ def test_a_book_that_stays_held_ends_the_run_in_one_clear_line(tmp_path: Path) -
     """RU-09"""
     own = SpendStore.open(str(tmp_path), busy_s=0.2)
     own.book("another", "call", Spent(1), MIDNIGHT)
-    world = SmallWorld(rules=limited_to(Limits(Budget(daily_micro_usd=10**9))))
-    world.purse = own  # type: ignore[assignment]
+    world = FakeEnvironment(rules=with_limits(Limits(Budget(daily_micro_usd=10**9))))
+    world.daily_spend = own  # type: ignore[assignment]
     holder = sqlite3.connect(tmp_path / "spend.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     outcome = world.run()

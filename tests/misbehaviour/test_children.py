@@ -207,8 +207,8 @@ SENSELESS: dict[str, str] = {
     "garbage": "{",
     "a list": "[]",
     "no wish": '{"flags": {}}',
-    "odd fields": json.dumps({"wish": {"is": "RunRequest", "prompt": 3, "flags": {}, "checks": "rm"}, "flags": {}}),
-    "another value": json.dumps({"wish": {"is": "Exit", "code": 0}, "flags": {}}),
+    "odd fields": json.dumps({"request": {"is": "RunRequest", "prompt": 3, "flags": {}, "checks": "rm"}, "flags": {}}),
+    "another value": json.dumps({"request": {"is": "Exit", "code": 0}, "flags": {}}),
 }
 
 
@@ -302,7 +302,7 @@ def test_a_run_that_was_begun_a_moment_before_its_parent_ends_is_ended_with_it(r
 def test_a_run_whose_parent_is_gone_is_not_begun(ralph: Ralph, parent: str, why: str) -> None:
     assert run_with(ralph, [done()], "--check", "true").code == 0
     (row,) = ralph.runs()
-    wish = wanting(ralph, [write(part="1"), done()], folder=str(ralph.root))
+    wish = wanting(ralph, [write(part="1"), done()], project_dir=str(ralph.root))
     save_request(files_of(ralph, CHILD), wish, NO_SECRETS, parent or row.id)
     result = ralph("run", "--begin", CHILD)
     assert result.code == 2, result
@@ -369,7 +369,7 @@ def test_a_child_that_cannot_tell_its_cost_is_refused_under_a_limit_on_cost(ralp
 @pytest.mark.parametrize("folder", ["/", "../elsewhere", "nowhere"])
 def test_a_request_for_a_place_that_is_none_hurts_nobody(ralph: Ralph, folder: str) -> None:
     (ralph.folder / "elsewhere").mkdir()
-    wish = wanting(ralph, [write(part="1"), done()], folder=folder)
+    wish = wanting(ralph, [write(part="1"), done()], project_dir=folder)
     result = run_with(ralph, [request(ralph, wish), done()], "--check", "true")
     assert result.code == 0, result
     (row,) = ralph.runs()
@@ -379,7 +379,12 @@ def test_a_request_for_a_place_that_is_none_hurts_nobody(ralph: Ralph, folder: s
 
 @pytest.mark.parametrize(
     "fields",
-    [{"folder": "a\0b"}, {"prompt": ("a\0b", None)}, {"checks": ("a\0b",)}, {"flags": {"agent": {"command": "a\0b"}}}],
+    [
+        {"project_dir": "a\0b"},
+        {"prompt": ("a\0b", None)},
+        {"checks": ("a\0b",)},
+        {"flags": {"agent": {"command": "a\0b"}}},
+    ],
     ids=str,
 )
 def test_a_request_that_no_program_could_be_told_begins_nothing(ralph: Ralph, fields: dict[str, Any]) -> None:
@@ -390,7 +395,7 @@ def test_a_request_that_no_program_could_be_told_begins_nothing(ralph: Ralph, fi
 
 
 def test_a_request_that_comes_to_nothing_holds_nothing_up(ralph: Ralph) -> None:
-    wish = wanting(ralph, [done()], type="no such type")
+    wish = wanting(ralph, [done()], task_type="no such type")
     result = run_with(ralph, [request(ralph, wish), done()], "--check", "true")
     assert result.code == 0, result
     assert len(ralph.runs()) == 1
@@ -509,11 +514,12 @@ class Home:
 
 
 @pytest.fixture
-def home(ralph: Ralph) -> Iterator[Home]:
-    made = Home(ralph)
-    yield made
-    made.ledger.close()
-    made.purse.close()
+def home(ralph: Ralph, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    monkeypatch.setenv("RALPH_STATE_DIR", str(ralph.state_dir))
+    home = Home(ralph)
+    yield home
+    home.ledger.close()
+    home.purse.close()
 
 
 def test_a_run_that_ends_begins_nothing_more_and_says_so(ralph: Ralph, home: Home) -> None:

@@ -19,7 +19,7 @@ from ralphproof.engine.outcome import Aborted, Completed
 from ralphproof.engine.records import Judged, TurnBegan, TurnRetried
 from ralphproof.engine.retry import BACK_OFF_S, BACK_OFF_SPREAD, MAX_FAILURES, RESET_MARGIN_S
 from ralphproof.engine.sandbox import Exit
-from tests.engine.small_world import CLAIMING, NOTHING, Crash, SmallWorld, Step, limited_to
+from tests.engine.fake_environment import CLAIMING, NOTHING, Crash, FakeEnvironment, Step, with_limits
 from tests.misbehaviour.agents import TAG, case, heard, prompt
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import recorded
@@ -158,7 +158,7 @@ DOWN = Turn(Exit(1), "", error="API Error: 529 Overloaded", blame=THE_SERVICE)
 @pytest.mark.parametrize("times", [1, 5, MAX_FAILURES - 1])
 def test_waits_for_a_service_that_is_down_grow_and_burn_no_iteration(times: int) -> None:
     """MS-05: with a clock of our own."""
-    world = SmallWorld(*[Step(DOWN, NOTHING)] * times, Step(CLAIMING), rules=limited_to(Limits(stall=1, same_error=1)))
+    world = FakeEnvironment(*[Step(DOWN, NOTHING)] * times, Step(CLAIMING), rules=with_limits(Limits(stall=1, same_error=1)))
     outcome = world.run()
     assert isinstance(outcome, Completed)
     assert outcome.iterations == 1
@@ -172,20 +172,20 @@ def test_waits_for_a_service_that_is_down_grow_and_burn_no_iteration(times: int)
 def test_a_clock_that_is_set_back_makes_no_wait_longer(crashes: bool, resets_in: float | None) -> None:
     """MS-05: with a clock of our own, also where the run is taken up after that."""
     limited = Turn(Exit(1), limited=Limited("usage limit", None if resets_in is None else 1_000.0 + resets_in))
-    world = SmallWorld(Step(limited, NOTHING), Step(CLAIMING))
+    world = FakeEnvironment(Step(limited, NOTHING), Step(CLAIMING))
     world.clock.set_back_s = 7200.0
     if crashes:
         world.ledger.crash_on = TurnRetried
         with pytest.raises(Crash):
             world.run()
-        world.clock.rests.append(0.0)
+        world.clock.sleeps.append(0.0)
     assert isinstance(world.run(), Completed)
     assert world.clock.now - 1_000.0 <= (resets_in or BACK_OFF_S[0]) * (1 + BACK_OFF_SPREAD) + 2
 
 
 def test_a_service_that_stays_away_is_not_asked_for_ever() -> None:
     """MS-05, MS-15: with a clock of our own; all waits together are long, and they end."""
-    world = SmallWorld(Step(DOWN, NOTHING))
+    world = FakeEnvironment(Step(DOWN, NOTHING))
     outcome = world.run()
     assert isinstance(outcome, Aborted)
     assert (outcome.breach.reason, len(world.turns)) == (SERVICE_UNAVAILABLE, MAX_FAILURES)

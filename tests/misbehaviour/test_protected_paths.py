@@ -11,7 +11,7 @@ from ralphproof.engine.events import THE_SERVICE
 from ralphproof.engine.records import ScmBegan
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.workspace import TripwireReport
-from tests.engine.small_world import CLAIMING, NOTHING, SmallWorld, Step
+from tests.engine.fake_environment import CLAIMING, NOTHING, FakeEnvironment, Step
 from tests.misbehaviour.agents import case, facts
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import recorded
@@ -231,7 +231,7 @@ def test_what_the_user_edits_between_two_turns_is_theirs(ralph: Ralph) -> None:
     assert (ralph.folder / "n").read_text() == "\n\n", "a first look, and one after the first turn"
 
 
-class Armed(SmallWorld):
+class Armed(FakeEnvironment):
     """Notes after how many turns the wires are laid."""
 
     armed: tuple[int, ...] = ()

@@ -15,7 +15,7 @@ from ralphproof.engine.outcome import Aborted
 from ralphproof.engine.records import CheckBegan, ClaimFound, Judged, TurnBegan
 from ralphproof.runs.assembly import build_rules
 from ralphproof.settings.loader import load_settings
-from tests.engine.small_world import CRASHING, NOTHING, RULES, SmallWorld, Step
+from tests.engine.fake_environment import CRASHING, NOTHING, RULES, FakeEnvironment, Step
 from tests.misbehaviour.agents import case
 from tests.misbehaviour.invariants import hold, no_traceback, refusal
 from tests.ralph import Ended, Ralph, until
@@ -195,11 +195,11 @@ def test_a_program_that_dies_at_once_is_given_more_and_more_time(ralph: Ralph) -
         RULES, limits=Limits(Budget(rules.limits.budget.iterations), None, None), pause_s=rules.pause_s,
         back_off=rules.back_off, max_empty_replies=rules.max_empty_replies,
     )  # fmt: skip
-    world = SmallWorld(Step(CRASHING, NOTHING), rules=small)
+    world = FakeEnvironment(Step(CRASHING, NOTHING), rules=small)
     outcome = world.run()
     assert isinstance(outcome, Aborted)
     assert (outcome.reason, outcome.iterations) == ("MAX_ITERATIONS", 100)
-    assert world.clock.rests == [1, 2, 4, 8, 16, 32, *[60] * 93]
+    assert world.clock.sleeps == [1, 2, 4, 8, 16, 32, *[60] * 93]
 
 
 @pytest.mark.thorough

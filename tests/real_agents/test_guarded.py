@@ -75,7 +75,7 @@ class Guarded:
         env = self.real.ralph.env | dict(more.pop("env", {}))
         folder = self.real.ralph.folder
         brief = brief_in(
-            folder, cwd=str(self.root), env=tuple(env.items()), hooks=hooks, base=str(folder / "agent_001"), **more
+            folder, cwd=str(self.root), env=tuple(env.items()), hooks=hooks, log_base=str(folder / "agent_001"), **more
         )
         return speaker.take_turn(brief, OnStage(self.real._via(turns, {"end": OVER})), Looker())
 
