@@ -77,7 +77,7 @@ PARTS = [{"name": "a", "method": "external", "config": {"command": "true"}}]
 BAD_STAGES: list[tuple[dict[str, Any], str]] = [
     (
         {"verification": "externall"},
-        "stages.coder.verification must be one of string_match, external, semantic, multi_stage, or installed; "
+        "stages.coder.verification must be one of string_match, semantic, external, multi_stage, or installed; "
         'not "externall"; did you mean external?',
     ),
     (
@@ -141,8 +141,16 @@ GOOD_GUARDRAILS: list[tuple[dict[str, Any], Any, str]] = [
         SemanticVerification(("no secrets",), ("TODO",)),
         "reviewed",
     ),
-    ({"method": "multi_stage", "config": {"stages": PARTS}}, MultiStageVerification((VerificationPart("a", ExternalVerification("true")),)), "multi_stage"),
-    ({"method": "some.where:It", "config": {"x": [1]}}, CustomVerification("some.where:It", {"x": [1]}), "some.where:It"),
+    (
+        {"method": "multi_stage", "config": {"stages": PARTS}},
+        MultiStageVerification((VerificationPart("a", ExternalVerification("true")),)),
+        "multi_stage",
+    ),
+    (
+        {"method": "some.where:It", "config": {"x": [1]}},
+        CustomVerification("some.where:It", {"x": [1]}),
+        "some.where:It",
+    ),
 ]  # fmt: skip
 
 

@@ -126,9 +126,9 @@ TO_BLOCK: list[tuple[str, Any, str]] = [
     ("promise", 1, "promise must be text, not 1; put it in quotes"),
     ("description", [], "description must be text, not []"),
     ("description", "x" * 2001, "description has 2001 characters; at most 2000 are allowed"),
-    ("verification_method", "extrenal", "verification_method must be one of string_match, external, semantic, "
+    ("verification_method", "extrenal", "verification_method must be one of string_match, semantic, external, "
                                         'multi_stage, or installed; not "extrenal"; did you mean external?'),
-    ("verification_method", 5, "verification_method must be one of string_match, external, semantic, multi_stage, "
+    ("verification_method", 5, "verification_method must be one of string_match, semantic, external, multi_stage, "
                                "or installed; not 5"),
     ("max_iterations", 0, "max_iterations must be a whole number from 1 to 1000000, not 0"),
     ("max_iterations", -1, "max_iterations must be a whole number from 1 to 1000000, not -1"),
@@ -265,7 +265,7 @@ TO_STAGES: list[tuple[Any, str]] = [
     ([part("a\nb")], ".stages[0].name must be one line"),
     ([part("a"), part("a")], '.stages[1].name: another stage is named "a"'),
     ([{"name": "a"}], ".stages[0].method is missing"),
-    ([part("a", method="extern")], ".stages[0].method must be one of string_match, external, semantic, multi_stage, "
+    ([part("a", method="extern")], ".stages[0].method must be one of string_match, semantic, external, multi_stage, "
                                    'or installed; not "extern"; did you mean external?'),
     ([part("a"), part("b", config={})], ".stages[1].config.command is missing"),
     ([part("a", config=None)], ".stages[0].config.command is missing"),

@@ -59,7 +59,7 @@ class AttachedDisplay:
         self._args, self._project, self._ledger = args, project, ledger
         row = find_named_run(ledger, args.run, args, shown=True)
         self._trail = RecordTail(ledger, row)
-        self._stance = RunStatus.of(ledger, row, project)
+        self._status = RunStatus.read(ledger, row, project)
         self._order = load_run_spec(project, row.id, row.directory)
 
     def follow(self) -> int:
@@ -86,10 +86,10 @@ class AttachedDisplay:
         if self._args.json:
             from ralphproof.display.output import print_json
 
-            print_json("attached", self._stance.facts())
+            print_json("attached", self._status.to_json())
             sys.stdout.flush()
-        if not self._stance.over:
-            self._print(f"{self._stance.first_line()}; Ctrl-C detaches, the run continues")
+        if not self._status.over:
+            self._print(f"{self._status.first_line()}; Ctrl-C detaches, the run continues")
 
     def _create_displays(self) -> tuple[Observer, ...]:
         """Displays that have seen the earlier records; a JSON display of an ended run gets the end record again."""
@@ -100,7 +100,7 @@ class AttachedDisplay:
         )
         for display in displays:
             if isinstance(display, ConsoleObserver):
-                display.catch_up(trail.earlier, self._stance.since or 0.0)
+                display.catch_up(trail.earlier, self._status.since or 0.0)
             elif isinstance(trail.last, RunEnded):
                 display.on_record(trail.last)
         return displays

@@ -15,7 +15,7 @@ from ralphproof.cli.parser import Parser, positive_int, positive_number
 from ralphproof.cli.run import AGENT_HELP, add_limit_flags, add_prompt_flags, parse_with_prompt, prompt_from_flags
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.runs.request_flags import check_settings_from_flags, drop_unset, is_guarded, settings_from_flags
-from ralphproof.settings.verification import TASK_STAGES
+from ralphproof.settings.schema import PIPELINE_STAGES
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -53,7 +53,7 @@ def loops_from_flags(args: Namespace, id: str, submitter: str) -> tuple[Submitte
 
     if args.tasks and any(text is not None for text in (args.prompt, args.prompt_file)):
         raise Refused("give a prompt or --tasks, not both")
-    if args.skip and (not args.tasks or set(args.skip) == set(TASK_STAGES)):
+    if args.skip and (not args.tasks or set(args.skip) == set(PIPELINE_STAGES)):
         raise Refused("--skip leaves no stage; keep one" if args.tasks else "--skip is for --tasks")
     if args.tasks:
         return _loops_of_tasks(args, id, submitter)
@@ -237,7 +237,7 @@ def submit_parser() -> Parser:
     add(
         "--skip",
         action="append",
-        choices=TASK_STAGES,
+        choices=PIPELINE_STAGES,
         metavar="STAGE",
         help="with --tasks: skip a stage; repeatable",
     )

@@ -182,13 +182,13 @@ def _outcome_of_run(ledger: SqliteLedger, run: str) -> Outcome | None:
 
 def print_run(ledger: SqliteLedger, row: RunRow, project: Project, for_programs: bool) -> None:
     """Print the details of one run."""
-    status, task = RunStatus.of(ledger, row, project), _task_of_run(ledger, row.id)
-    summary = status.account
+    status, task = RunStatus.read(ledger, row, project), _task_of_run(ledger, row.id)
+    summary = status.summary
     stories = _reviewed_stories(summary, row, project)
     if for_programs:
         tasks: dict[str, Json] = {"task": task[1] if task else None, "tasks": _tasks_json(ledger, project)}
         print_json(
-            "status", status.facts() | run_summary_json(summary) | {"stories": story_reviews_json(stories)} | tasks
+            "status", status.to_json() | run_summary_json(summary) | {"stories": story_reviews_json(stories)} | tasks
         )
         return
     print_lines(status.first_line(), *([task[0]] if task else []))
@@ -205,7 +205,7 @@ def print_run(ledger: SqliteLedger, row: RunRow, project: Project, for_programs:
         "",
         *_condition_lines(summary, row),
         *([deleted] if deleted else []),
-        *status.rest(),
+        *status.detail_lines(),
         *_task_lines(ledger, project),
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ralphproof.base.value import TYPE_CHECKING, assert_never, replace, value
-from ralphproof.engine import records as told
 from ralphproof.engine.agent import ConfigFault, Turn, classify_fault
 from ralphproof.engine.budget import Spend
 from ralphproof.engine.check import CheckReport
@@ -12,6 +11,36 @@ from ralphproof.engine.iteration import History, Iteration
 from ralphproof.engine.outcome import Outcome, Passed, Retry, SentBack, Stopped, Verdict, Waiting
 from ralphproof.engine.plan import Job, PlanChoice
 from ralphproof.engine.prompt import Feedback
+from ralphproof.engine.records import (
+    BaselineSaved,
+    CheckBegan,
+    CheckEnded,
+    CheckStopped,
+    ChildRunsAwaited,
+    ChildWorkJoined,
+    ClaimFound,
+    Escalated,
+    ExternalRecord,
+    HookBegan,
+    HookEnded,
+    Judged,
+    Noticed,
+    Paused,
+    Picked,
+    Record,
+    Resumed,
+    RunBegan,
+    RunEnded,
+    Saved,
+    ScmBegan,
+    ScmEnded,
+    TurnBegan,
+    TurnEnded,
+    TurnRetried,
+    UserChangesSaved,
+    UserMessageAdded,
+    Warned,
+)
 from ralphproof.engine.retry import ServiceOutages
 from ralphproof.engine.run_hooks import AFTER_ITERATION, AFTER_RUN, BEFORE_ITERATION, BEFORE_RUN, HookProgress
 from ralphproof.engine.sandbox import Exit
@@ -154,10 +183,10 @@ class State:
     hooks: HookProgress = HookProgress()
     changed_since_checks: bool = False
 
-    def after(self, record: told.Record) -> State:
+    def after(self, record: Record) -> State:
         """The state that this record leads to."""
         match record:
-            case told.RunBegan(run, tree, labels, at):
+            case RunBegan(run, tree, labels, at):
                 return replace(
                     self,
                     run_start=tree,
@@ -169,24 +198,24 @@ class State:
                     began_s=at,
                 )
             case (
-                told.Resumed() | told.UserChangesSaved() | told.Paused() | told.UserMessageAdded()
-                | told.ClaimFound() | told.ChildRunsAwaited()
-                | told.ChildWorkJoined()
+                Resumed() | UserChangesSaved() | Paused() | UserMessageAdded()
+                | ClaimFound() | ChildRunsAwaited()
+                | ChildWorkJoined()
             ):  # fmt: skip
                 return self._after_others(record)
-            case told.BaselineSaved(tree, written):
+            case BaselineSaved(tree, written):
                 grounded = replace(self, baseline_saved=True, baseline_paths=frozenset(written))
                 return replace(grounded, run_start=tree, current_tree=tree, iteration_start=tree, last_saved=tree)
-            case told.Escalated(iteration, rung, deep):
+            case Escalated(iteration, rung, deep):
                 return replace(
                     self,
                     pattern_start=iteration,
                     rung=rung,
                     debug_iteration=iteration if deep else self.debug_iteration,
                 )
-            case told.Warned(_, what):
+            case Warned(_, what):
                 return replace(self, warned=self.warned | {what})
-            case told.Picked(iteration, choice):
+            case Picked(iteration, choice):
                 again = (AFTER_ITERATION, AFTER_RUN, *((BEFORE_ITERATION,) if iteration != self.iteration else ()))
                 picked = replace(self, phase=JobPicked(choice), iteration=iteration, turn=1)
                 picked = replace(picked, hooks=self.hooks.without(*again))
@@ -199,7 +228,7 @@ class State:
                     children_awaited_s=None,
                     round=1,
                 )
-            case told.TurnBegan(prompt_digest=digest, agent=agent, place=place):
+            case TurnBegan(prompt_digest=digest, agent=agent, place=place):
                 thread = self.agent_session if place == self.agent_index else None
                 return replace(
                     self,
@@ -209,52 +238,52 @@ class State:
                     prompt_digest=digest,
                     agent=agent,
                 )
-            case told.TurnEnded(_, _, reply):
+            case TurnEnded(_, _, reply):
                 return replace(self, phase=TurnFinished(self.job, reply), spend=self.spend.plus_turn(reply))
-            case told.Saved():
+            case Saved():
                 return self._saved(record)
-            case told.TurnRetried():
+            case TurnRetried():
                 return self._again(record)
-            case told.CheckBegan(_, _, check):
+            case CheckBegan(_, _, check):
                 return replace(self, open_steps=(*self.open_steps, check))
-            case told.CheckEnded():
+            case CheckEnded():
                 return self._checked(record)
-            case told.CheckStopped(spent=spent):
+            case CheckStopped(spent=spent):
                 return replace(self, spend=self.spend.plus(Spend.of(spent)))
-            case told.Judged():
+            case Judged():
                 return self._judged(record)
-            case told.ScmBegan():
+            case ScmBegan():
                 return replace(self, open_steps=(SCM_STEP,))
-            case told.ScmEnded(_, committed, called):
+            case ScmEnded(_, committed, called):
                 return self._kept(committed, called)
-            case told.HookBegan(_, hook, place, number):
+            case HookBegan(_, hook, place, number):
                 return replace(self, hooks=self.hooks.began(hook, place, number))
-            case told.HookEnded():
+            case HookEnded():
                 return self._hooked(record)
-            case told.Noticed():
+            case Noticed():
                 return replace(self, notices=self.notices + 1)
-            case told.RunEnded(outcome):
+            case RunEnded(outcome):
                 hooks = replace(self.hooks.without(BEFORE_RUN, AFTER_RUN), open=None)
                 return replace(self, phase=RunOver(outcome), phase_before_end=self.phase, hooks=hooks)
             case _:
                 assert_never(record)
 
-    def _after_others(self, record: told.ExternalRecord) -> State:
+    def _after_others(self, record: ExternalRecord) -> State:
         """The state that follows from what somebody else did: a user, another process, another run."""
         match record:
-            case told.Resumed():
+            case Resumed():
                 return self._resumed(record)
-            case told.UserChangesSaved():
+            case UserChangesSaved():
                 return self._regained(record)
-            case told.Paused(_, number):
+            case Paused(_, number):
                 return replace(self, paused=True, pauses=number + 1)
-            case told.UserMessageAdded(_, number, text):
+            case UserMessageAdded(_, number, text):
                 return replace(self, user_messages=(*self.user_messages, text), last_user_message=number)
-            case told.ClaimFound():
+            case ClaimFound():
                 return replace(self, phase=TurnFinished(self.job, Turn(Exit(0), taken=False)))
-            case told.ChildRunsAwaited(elapsed_s=elapsed_s):
+            case ChildRunsAwaited(elapsed_s=elapsed_s):
                 return replace(self, children_awaited_s=elapsed_s)
-            case told.ChildWorkJoined():
+            case ChildWorkJoined():
                 return self._joined(record)
             case _:
                 assert_never(record)
@@ -303,7 +332,7 @@ class State:
             return self.phase.facts
         raise ValueError("no iteration's work is saved")
 
-    def _checked(self, record: told.CheckEnded) -> State:
+    def _checked(self, record: CheckEnded) -> State:
         finding = record.finding
         spend = self.spend.plus(Spend.of(finding.spent)) if finding.spent else self.spend
         ended = replace(
@@ -313,7 +342,7 @@ class State:
             return replace(ended, baseline=self.baseline.with_finding(finding))
         return replace(ended, phase=Checking(replace(self.facts, report=self.facts.report.with_finding(finding))))
 
-    def _saved(self, record: told.Saved) -> State:
+    def _saved(self, record: Saved) -> State:
         facts = Iteration(
             record.iteration, self.job, self.reply, record.snapshot, record.change, CheckReport(),
             record.heard.claim, record.heard.uncounted, record.sprung, record.illegal, record.altered,
@@ -324,7 +353,7 @@ class State:
         )
         return replace(kept, changed_since_checks=False)
 
-    def _resumed(self, record: told.Resumed) -> State:
+    def _resumed(self, record: Resumed) -> State:
         """Where it stood. After an end, who waited goes on; what a limit or the settings had stopped is tried anew."""
         labels = self.labels if record.sandbox is None else {**self.labels, "sandbox": record.sandbox}
         taken = replace(self, session=record.session, elapsed_s=record.elapsed_s, unattended=True, labels=labels)
@@ -348,7 +377,7 @@ class State:
             case _:
                 return open_again
 
-    def _regained(self, record: told.UserChangesSaved) -> State:
+    def _regained(self, record: UserChangesSaved) -> State:
         """What changes from here on is the agent's again; a commit that the user made meanwhile is no rewriting."""
         tree = record.snapshot
         regained = replace(
@@ -376,7 +405,7 @@ class State:
                 )
                 return replace(onto, current_tree=tree, iteration_start=tree)
 
-    def _hooked(self, record: told.HookEnded) -> State:
+    def _hooked(self, record: HookEnded) -> State:
         """What a hook changed is not the agent's work. Before the first turn it can only be the user's own."""
         known = replace(self, hooks=self.hooks.ended(record.hook, record.place, record.result))
         if (tree := record.snapshot) is None:
@@ -394,7 +423,7 @@ class State:
         """Whether an agent was ever started in this run."""
         return bool(self.prompt_digest)
 
-    def _joined(self, record: told.ChildWorkJoined) -> State:
+    def _joined(self, record: ChildWorkJoined) -> State:
         snapshot, change, sprung = record.snapshot, record.change, record.sprung
         facts = replace(self.facts, snapshot=snapshot, change=change, tripwires=sprung)
         facts = replace(facts, plan_violations=record.illegal, altered_inputs=record.altered)
@@ -409,7 +438,7 @@ class State:
         blank = Checking(replace(facts, report=CheckReport()))
         return replace(self, phase=blank, current_tree=facts.snapshot, round=round, open_steps=())
 
-    def _again(self, record: told.TurnRetried) -> State:
+    def _again(self, record: TurnRetried) -> State:
         again = replace(
             self, phase=JobPicked(self.job), turn=record.turn + 1, round=1, current_tree=self.iteration_start
         )
@@ -435,7 +464,7 @@ class State:
             self, phase=phase, spend=spend, open_steps=(), current_tree=last, uncommitted=unkept, committed=committed
         )
 
-    def _judged(self, record: told.Judged) -> State:
+    def _judged(self, record: Judged) -> State:
         facts, verdict = self.facts, record.verdict
         passed = self.passed | {facts.job.key} if isinstance(verdict, Passed) else self.passed
         if isinstance(verdict, SentBack):
@@ -449,7 +478,7 @@ class State:
         )  # fmt: skip
 
 
-def build_state(records: Iterable[told.Record]) -> State:
+def build_state(records: Iterable[Record]) -> State:
     """The state that these records make."""
     state = State()
     for record in records:

@@ -9,12 +9,24 @@ import sys
 from ralphproof.base.errors import HarnessFailed, LedgerBroken
 from ralphproof.base.text import truncate
 from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.engine import records as told
 from ralphproof.engine.check import Finding
 from ralphproof.engine.iteration import History
 from ralphproof.engine.outcome import Passed, Retry, SentBack, Verdict
 from ralphproof.engine.plan import Job
-from ralphproof.engine.records import Judged, Record, RunBegan, RunEnded
+from ralphproof.engine.records import (
+    BaselineSaved,
+    CheckEnded,
+    ChildWorkJoined,
+    Judged,
+    Picked,
+    Record,
+    Resumed,
+    RunBegan,
+    RunEnded,
+    Saved,
+    ScmEnded,
+    UserChangesSaved,
+)
 from ralphproof.engine.state import State, build_state
 from ralphproof.engine.workspace import Snapshot
 from ralphproof.proof.evidence import clip_names, fields_from_records, parse_record
@@ -48,14 +60,14 @@ MAX_REVIEW_CHARS = 1000
 def collect_reviews(records: Iterable[Record], history: History) -> list[dict[str, Json]]:
     """The reviews of a run, oldest first."""
     known = {facts.number: facts for facts in history.iterations}
-    found: list[dict[str, Json]] = []
+    reviews: list[dict[str, Json]] = []
     for record in records:
         if isinstance(record, Judged) and (facts := known.get(record.iteration)):
-            found += [_judge_review(facts.number, one) for one in facts.report.findings if one.judged]
-            found += _stage_review(facts.number, facts.job, record.verdict)
+            reviews += [_judge_review(facts.number, finding) for finding in facts.report.findings if finding.judged]
+            reviews += _stage_review(facts.number, facts.job, record.verdict)
         elif isinstance(record, RunEnded):
-            found += _story_reviews(record)
-    return found[-MAX_REVIEWS:]
+            reviews += _story_reviews(record)
+    return reviews[-MAX_REVIEWS:]
 
 
 def _judge_review(number: int, finding: Finding) -> dict[str, Json]:
@@ -82,11 +94,11 @@ def _stage_review(number: int, job: Job, verdict: Verdict) -> Iterator[dict[str,
 
 
 def _story_reviews(record: RunEnded) -> Iterator[dict[str, Json]]:
-    for one in record.metrics.reviewed if record.metrics else ():
-        capped = "approved only because it had been reviewed so often; " if one.capped else ""
-        asked = "".join(f"\n{what}" for what in one.found)
+    for story in record.metrics.reviewed if record.metrics else ():
+        capped = "approved only because it had been reviewed so often; " if story.capped else ""
+        requests = "".join(f"\n{what}" for what in story.found)
         yield _review_json(
-            f"story {one.story} {one.title}".strip(), one.status, f"{capped}reviews: {one.reviews}{asked}"
+            f"story {story.story} {story.title}".strip(), story.status, f"{capped}reviews: {story.reviews}{requests}"
         )
 
 
@@ -148,7 +160,7 @@ class ProofInputs:
 def shown_iteration(state: State) -> Iteration | None:
     """The iteration whose checks are shown: the last judged one with findings, else the last judged one."""
     past = state.history.iterations
-    return next((one for one in reversed(past) if one.report.findings), past[-1] if past else None)
+    return next((iteration for iteration in reversed(past) if iteration.report.findings), past[-1] if past else None)
 
 
 def final_snapshot(state: State) -> Snapshot:
@@ -160,26 +172,26 @@ def build_proof(facts: ProofInputs, mask: Callable[[str], str] = str) -> dict[st
     """The proof of a run; of one that was not completed, what is known."""
     rows, records, state = facts.past.rows, facts.past.records, facts.past.state
     exhibits = {place: (rows[place][5], records[place]) for place in _evidence_places(records, state)}
-    found, subject = fields_from_records(exhibits), facts.subject
+    fields, subject = fields_from_records(exhibits), facts.subject
     place: dict[str, Json] = {
         "kind": subject.kind, "commit": subject.commit, "tree": subject.tree, "differs": clip_names(subject.differs),
         "ref": None, "head": None, "base": None, "checked": None, "leftOut": [],
     }  # fmt: skip
-    made: dict[str, Json] = {
-        **_EMPTY_FIELDS, **found,
+    proof: dict[str, Json] = {
+        **_EMPTY_FIELDS, **fields,
         "v": VERSION, "type": TYPE, "run": state.run, "project": facts.project,
-        "task": {"title": facts.title, **get_object(found, "task"), "prompt": state.prompt_digest},
-        "subject": place | get_object(found, "subject"),
-        "settings": {"file": facts.settings_file, **get_object(found, "settings")},
-        "versions": {**facts.versions, **get_object(found, "versions")},
+        "task": {"title": facts.title, **get_object(fields, "task"), "prompt": state.prompt_digest},
+        "subject": place | get_object(fields, "subject"),
+        "settings": {"file": facts.settings_file, **get_object(fields, "settings")},
+        "versions": {**facts.versions, **get_object(fields, "versions")},
         "reviews": [*collect_reviews(records, state.history)],
     }  # fmt: skip
     unshown = _withheld_places(rows, exhibits, mask)
-    closed = {record.finding.check for place in unshown if isinstance(record := records[place], told.CheckEnded)}
-    made["checks"] = [
-        {**check, "withheld": True} if check["name"] in closed else check for check in get_objects(made["checks"])
+    closed = {record.finding.check for place in unshown if isinstance(record := records[place], CheckEnded)}
+    proof["checks"] = [
+        {**check, "withheld": True} if check["name"] in closed else check for check in get_objects(proof["checks"])
     ]
-    masked = _mask_json(to_json_types(made), mask)
+    masked = _mask_json(to_json_types(proof), mask)
     sealed = {**masked, "records": _chain_json(rows, exhibits, unshown, mask)} if isinstance(masked, dict) else {}
     return sealed | {"digest": proof_digest(sealed)}
 
@@ -196,21 +208,21 @@ _EMPTY_FIELDS: dict[str, Json] = {
 
 def _evidence_places(records: tuple[Record, ...], state: State) -> list[int]:
     """The positions of the records that the proof is read from."""
-    looked, past = shown_iteration(state), state.history.iterations
-    numbers = {looked.number, past[-1].number} if looked else set()
+    shown, past = shown_iteration(state), state.history.iterations
+    numbers = {shown.number, past[-1].number} if shown else set()
     last: dict[type, int] = {type(record): place for place, record in enumerate(records)}
-    chosen = {last[kind] for kind in (told.Judged, told.ScmEnded, told.RunEnded) if kind in last}
+    chosen = {last[kind] for kind in (Judged, ScmEnded, RunEnded) if kind in last}
     for place, record in enumerate(records):
         match record:
-            case told.RunBegan() | told.BaselineSaved() | told.Resumed() | told.CheckEnded(iteration=0):
+            case RunBegan() | BaselineSaved() | Resumed() | CheckEnded(iteration=0):
                 chosen.add(place)
-            case told.CheckEnded(number) if looked and number == looked.number:
+            case CheckEnded(number) if shown and number == shown.number:
                 chosen.add(place)
-            case told.Saved(number) | told.ChildWorkJoined(number) | told.UserChangesSaved(number) if number in numbers:
+            case Saved(number) | ChildWorkJoined(number) | UserChangesSaved(number) if number in numbers:
                 chosen.add(place)
-            case told.Judged(number) if number in numbers:
+            case Judged(number) if number in numbers:
                 chosen.add(place)
-            case told.Picked(number) if number == max(numbers, default=0):
+            case Picked(number) if number == max(numbers, default=0):
                 chosen.add(place)
             case _:
                 pass
@@ -222,8 +234,8 @@ def _withheld_places(rows: tuple[Row, ...], exhibits: Iterable[int], mask: Calla
     import json
 
     def shown(data: str, kind: str) -> bool:
-        found = json.loads(data)
-        return (len(data) <= MAX_RECORD_CHARS or kind == "CheckEnded") and _mask_json(found, mask) == found
+        record = json.loads(data)
+        return (len(data) <= MAX_RECORD_CHARS or kind == "CheckEnded") and _mask_json(record, mask) == record
 
     return [place for place in exhibits if not shown(rows[place][6], rows[place][4])]
 
@@ -245,21 +257,21 @@ def redact_held_out(proof: dict[str, Json]) -> dict[str, Json]:
 
     known = get_objects(proof["checks"])
     hidden = [str(check["name"]) for check in known if check["hidden"]]
-    called = {name: HELD_OUT_NAME.format(number) for number, name in enumerate(hidden, 1)}
+    new_names = {name: HELD_OUT_NAME.format(number) for number, name in enumerate(hidden, 1)}
     records, evidence = get_object(proof, "records"), get_object(get_object(proof, "records"), "evidence")
-    told_of = {int(place) for place, data in evidence.items() if _reveals_held_out(json.loads(str(data)), hidden)}
-    kept: dict[str, Json] = {place: data for place, data in evidence.items() if int(place) not in told_of}
+    revealing = {int(place) for place, data in evidence.items() if _reveals_held_out(json.loads(str(data)), hidden)}
+    open_evidence: dict[str, Json] = {place: data for place, data in evidence.items() if int(place) not in revealing}
     open_part: dict[str, Json] = {
         **proof,
         "checks": [_redact_check(check) if check["hidden"] else check for check in known],
         "logs": {name: text for name, text in get_object(proof, "logs").items() if name not in hidden},
-        "records": {**records, "evidence": {}, "chain": _without_check_names(records["chain"], set(kept))},
+        "records": {**records, "evidence": {}, "chain": _without_check_names(records["chain"], set(open_evidence))},
     }
-    renamed = _mask_json(open_part, lambda text: _rename_checks(text, called))
-    made: dict[str, Json] = {**renamed} if isinstance(renamed, dict) else {}
-    withheld: list[Json] = [*sorted({*told_of, *get_integers(records["withheld"])})]
-    made["records"] = {**get_object(made, "records"), "evidence": kept, "withheld": withheld}
-    return made | {"digest": proof_digest(made)}
+    renamed = _mask_json(open_part, lambda text: _rename_checks(text, new_names))
+    redacted: dict[str, Json] = {**renamed} if isinstance(renamed, dict) else {}
+    withheld: list[Json] = [*sorted({*revealing, *get_integers(records["withheld"])})]
+    redacted["records"] = {**get_object(redacted, "records"), "evidence": open_evidence, "withheld": withheld}
+    return redacted | {"digest": proof_digest(redacted)}
 
 
 def _without_check_names(chain: Json, shown: set[str]) -> Json:
@@ -316,8 +328,8 @@ def build_run_proof(project: Project, row: RunRow, ledger: SqliteLedger) -> dict
     """
     began = ledger.records_of_kind(row.id, "RunBegan")
     kind = str(began[0].facts.get("workspace", "")) if began and isinstance(began[0], RunBegan) else ""
-    with SavedWorkspace(project, row, kind, own_folder=True) as kept:
-        return build_proof_in_workspace(project, row.id, ledger, kept.workspace)
+    with SavedWorkspace(project, row, kind, own_folder=True) as saved:
+        return build_proof_in_workspace(project, row.id, ledger, saved.workspace)
 
 
 def build_proof_in_workspace(project: Project, run: str, ledger: SqliteLedger, workspace: Workspace) -> dict[str, Json]:
@@ -352,9 +364,9 @@ def _plain_subject(saved: Snapshot) -> WorkspaceSubject:
 
 def _git_subject(git: GitWorkspace, state: State) -> WorkspaceSubject:
     """The SCM's commit, or HEAD where it has the checked tree, or else the commit that saves the tree."""
-    saved, made = final_snapshot(state), state.committed.commit
-    if made and not state.uncommitted and (differs := differing_paths(git, made, saved)) is not None:
-        return WorkspaceSubject("commit", made, _tree_of_commit(git, made), differs)
+    saved, commit = final_snapshot(state), state.committed.commit
+    if commit and not state.uncommitted and (differs := differing_paths(git, commit, saved)) is not None:
+        return WorkspaceSubject("commit", commit, _tree_of_commit(git, commit), differs)
     if saved.head and differing_paths(git, saved.head, saved) == ():
         return WorkspaceSubject("commit", saved.head, _tree_of_commit(git, saved.head))
     return WorkspaceSubject("tree", saved.id, saved.tree)
@@ -384,19 +396,19 @@ def _settings_digest(workspace: Workspace, subject: WorkspaceSubject, saved: Sna
     import hashlib
 
     commit = saved.head if subject.kind == "tree" else subject.commit
-    found = workspace.content(Snapshot(commit, subject.tree), SETTINGS_FILE) if commit else None
-    return None if found is None else hashlib.sha256(found).hexdigest()
+    content = workspace.content(Snapshot(commit, subject.tree), SETTINGS_FILE) if commit else None
+    return None if content is None else hashlib.sha256(content).hexdigest()
 
 
 def _machine_versions(workspace: Workspace) -> dict[str, str]:
     """Versions on this machine, for what the records do not tell."""
     system = os.uname()
-    told = {
+    versions = {
         "python": ".".join(map(str, sys.version_info[:3])),
         "system": f"{system.sysname} {system.release} {system.machine}",
         "git": "",
     }
     if isinstance(workspace, GitWorkspace):
-        said = workspace.commits.run("version").out.decode("utf-8", "replace")
-        told["git"] = said.removeprefix("git version ").strip()[:100]
-    return told
+        output = workspace.commits.run("version").out.decode("utf-8", "replace")
+        versions["git"] = output.removeprefix("git version ").strip()[:100]
+    return versions

@@ -93,9 +93,9 @@ def _sandbox_sentence(sandbox: dict[str, Json]) -> str:
 
 
 def _join_names(data: Json) -> str:
-    found = [str(one) for one in data] if isinstance(data, list | tuple) else []
-    more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-    return ", ".join(found[:MAX_NAMED]) + more
+    names = [str(item) for item in data] if isinstance(data, list | tuple) else []
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
 
 
 # Fields of a proof that its evidence alone decides.
@@ -112,15 +112,15 @@ def fields_from_records(shown: Shown) -> dict[str, Json]:
     """The fields of a proof that these records decide. Fields without a record are left out."""
     records = [record for _, record in sorted((place, record) for place, (_, record) in shown.items())]
     began = next((record for record in records if isinstance(record, RunBegan)), None)
-    found: dict[str, Json] = {}
+    fields: dict[str, Json] = {}
     if began is not None:
-        found |= _fields_of_start(began, records)
+        fields |= _fields_of_start(began, records)
     ends = [(at, record.outcome) for _, (at, record) in sorted(shown.items()) if isinstance(record, RunEnded)]
     if ends:
-        found |= {"ended": ends[-1][0], "outcome": outcome_json(ends[-1][1])}
-    found |= _fields_of_work(records, began)
+        fields |= {"ended": ends[-1][0], "outcome": outcome_json(ends[-1][1])}
+    fields |= _fields_of_work(records, began)
     titles = [record.choice.task.title for record in records if _belongs_to_job(record)]  # type: ignore[union-attr]
-    return found | ({"task": {"title": clip_sentence(titles[-1])}} if titles and titles[-1] else {})
+    return fields | ({"task": {"title": clip_sentence(titles[-1])}} if titles and titles[-1] else {})
 
 
 def _belongs_to_job(record: Record) -> bool:
@@ -128,7 +128,7 @@ def _belongs_to_job(record: Record) -> bool:
 
 
 def _fields_of_start(began: RunBegan, records: list[Record]) -> dict[str, Json]:
-    labels, held = began.facts, list_sandboxes(began, records)
+    labels, sandboxes = began.facts, list_sandboxes(began, records)
     return {
         "run": began.run,
         "began": began.at,
@@ -140,16 +140,18 @@ def _fields_of_start(began: RunBegan, records: list[Record]) -> dict[str, Json]:
             "agentVersion": get_text(labels.get("agentVersion")),
             **{name: str(labels[name]) for name in MACHINE_VERSIONS if name in labels},
         },
-        "sandbox": held[0],
+        "sandbox": sandboxes[0],
     }  # fmt: skip
 
 
 def list_sandboxes(began: RunBegan, records: Iterable[Record]) -> list[Json]:
     """The sandboxes of a run, one for each process that ran it, the weakest first."""
-    told = [began.facts.get("sandbox"), *(record.sandbox for record in records if isinstance(record, Resumed))]
-    held = [one for one in told if isinstance(one, dict)] or [{"name": "unknown", "strength": "none"}]
-    different = [one for place, one in enumerate(held) if one not in held[:place]]
-    return [*sorted(different, key=lambda one: _rank(one.get("strength")))]
+    values = [began.facts.get("sandbox"), *(record.sandbox for record in records if isinstance(record, Resumed))]
+    sandboxes = [sandbox for sandbox in values if isinstance(sandbox, dict)] or [
+        {"name": "unknown", "strength": "none"}
+    ]
+    different = [sandbox for place, sandbox in enumerate(sandboxes) if sandbox not in sandboxes[:place]]
+    return [*sorted(different, key=lambda sandbox: _rank(sandbox.get("strength")))]
 
 
 def _rank(strength: Json) -> int:
@@ -159,70 +161,70 @@ def _rank(strength: Json) -> int:
 def outcome_json(outcome: Outcome) -> dict[str, Json]:
     """The outcome, without the agent's words."""
     done = isinstance(outcome, Completed)
-    told: dict[str, Json] = {
+    fields: dict[str, Json] = {
         "status": outcome.status,
         "proof": outcome.proof if isinstance(outcome, Completed) else None,
         "iterations": outcome.iterations,
         "costUSD": outcome.cost_usd,
         "durationSeconds": round(outcome.seconds, 3),
-        "concerns": [clip_sentence(one) for one in outcome.concerns[:MAX_NAMES]]
+        "concerns": [clip_sentence(concern) for concern in outcome.concerns[:MAX_NAMES]]
         if isinstance(outcome, Completed)
         else [],
     }
     if done:
-        return told
-    return told | {"reason": outcome.reason if isinstance(outcome, Aborted) else "ERROR"}
+        return fields
+    return fields | {"reason": outcome.reason if isinstance(outcome, Aborted) else "ERROR"}
 
 
 def _fields_of_work(records: list[Record], began: RunBegan | None) -> dict[str, Json]:
     """The subject, and the results of the checks."""
-    asked = [record for record in records if isinstance(record, CheckEnded)]
-    baseline = CheckReport(tuple(one.finding for one in asked if not one.iteration))
+    ended_checks = [record for record in records if isinstance(record, CheckEnded)]
+    baseline = CheckReport(tuple(one.finding for one in ended_checks if not one.iteration))
     last = max((record.iteration for record in records if isinstance(record, Judged)), default=0)
-    number = max((one.iteration for one in asked), default=0) or last
-    report = CheckReport(_latest_findings(asked, number))
-    told = [check_json(finding, baseline) for finding in report.findings]
-    found: dict[str, Json] = {
-        "checks": [*told],
+    number = max((one.iteration for one in ended_checks), default=0) or last
+    report = CheckReport(_latest_findings(ended_checks, number))
+    checks = [check_json(finding, baseline) for finding in report.findings]
+    fields: dict[str, Json] = {
+        "checks": [*checks],
         "logs": {one.check: truncate(strip_terminal_codes(one.output), MAX_LOG_CHARS) for one in report.findings},
     }
     seen, final = judged_tree_record(records, number), judged_tree_record(records, last)
     if began is not None:
-        held, protects = list_sandboxes(began, records), began.facts.get("protectTests") is True
-        found["tampering"] = [*tampering_risks(held, told, protects)]
-        found["integrity"] = {
+        sandboxes, protects = list_sandboxes(began, records), began.facts.get("protectTests") is True
+        fields["tampering"] = [*tampering_risks(sandboxes, checks, protects)]
+        fields["integrity"] = {
             "protectTests": protects,
             "mayChange": get_texts(began.facts.get("mayChange")),
             "altered": [altered_json(one) for one in _altered(records, last)[:MAX_NAMES]],
             "weaker": [clip_sentence(one.message) for one in find_weakened_checks(report, baseline)[:MAX_NAMES]],
         }
     if began is not None and seen is not None and final is not None:
-        found["subject"] = _subject(began.snapshot, seen.snapshot, final.snapshot, _commit(records, final))
-    return found
+        fields["subject"] = _subject(began.snapshot, seen.snapshot, final.snapshot, _commit(records, final))
+    return fields
 
 
-def _latest_findings(asked: list[CheckEnded], number: int) -> tuple[Finding, ...]:
+def _latest_findings(ended_checks: list[CheckEnded], number: int) -> tuple[Finding, ...]:
     """The findings of the last round of checks: earlier rounds saw another tree."""
-    of_it = [one for one in asked if one.iteration == number and number]
-    last = max(((one.turn, one.round) for one in of_it), default=None)
-    return tuple(one.finding for one in of_it if (one.turn, one.round) == last)
+    current = [record for record in ended_checks if record.iteration == number and number]
+    last = max(((record.turn, record.round) for record in current), default=None)
+    return tuple(record.finding for record in current if (record.turn, record.round) == last)
 
 
 def judged_tree_record(records: Iterable[Record], number: int) -> TreeRecord | None:
     """The record of the tree that an iteration was judged by."""
-    found: TreeRecord | None = None
-    open_one: TreeRecord | None = None
+    tree_record: TreeRecord | None = None
+    latest: TreeRecord | None = None
     for record in records:
         match record:
             case Saved(iteration) | ChildWorkJoined(iteration) if iteration == number:
-                open_one = record
-            case UserChangesSaved(iteration, paths=paths) if iteration == number and paths and open_one:
-                open_one = record
+                latest = record
+            case UserChangesSaved(iteration, paths=paths) if iteration == number and paths and latest:
+                latest = record
             case Judged(iteration) if iteration == number:
-                found = open_one
+                tree_record = latest
             case _:
                 pass
-    return found or open_one
+    return tree_record or latest
 
 
 def _altered(records: list[Record], number: int) -> tuple[AlteredCheckInput, ...]:
@@ -233,8 +235,8 @@ def _altered(records: list[Record], number: int) -> tuple[AlteredCheckInput, ...
 def _commit(records: list[Record], final: TreeRecord) -> str | None:
     """The SCM's commit after this save."""
     after = records[records.index(final) :]
-    made = [record.committed.commit for record in after if isinstance(record, ScmEnded)]
-    return made[-1] if made else None
+    commits = [record.committed.commit for record in after if isinstance(record, ScmEnded)]
+    return commits[-1] if commits else None
 
 
 def _subject(began: Snapshot, seen: Snapshot, final: Snapshot, commit: str | None) -> dict[str, Json]:
@@ -282,9 +284,9 @@ def check_json(finding: Finding, baseline: CheckReport) -> dict[str, Json]:
 def _tests(finding: Finding) -> Json:
     if finding.tests is None:
         return None
-    told = finding.tests
-    numbers = {"passed": told.passed, "failed": told.failed, "skipped": told.skipped, "xfailed": told.xfailed}
-    return {"runner": told.runner, **numbers}
+    tests = finding.tests
+    numbers = {"passed": tests.passed, "failed": tests.failed, "skipped": tests.skipped, "xfailed": tests.xfailed}
+    return {"runner": tests.runner, **numbers}
 
 
 def baseline_finding(finding: Finding, baseline: CheckReport) -> Finding | None:
@@ -294,19 +296,19 @@ def baseline_finding(finding: Finding, baseline: CheckReport) -> Finding | None:
     return baseline.find(finding.check) or next(same, None)
 
 
-def altered_json(one: AlteredCheckInput) -> Json:
+def altered_json(altered: AlteredCheckInput) -> Json:
     """A changed file that decides over the checks."""
     return {
-        "path": clip_sentence(one.path),
-        "what": clip_sentence(one.what),
-        "stops": one.stops,
-        "allowed": one.allowed,
+        "path": clip_sentence(altered.path),
+        "what": clip_sentence(altered.what),
+        "stops": altered.stops,
+        "allowed": altered.allowed,
     }
 
 
-def clip_names(found: Iterable[str]) -> list[Json]:
+def clip_names(names: Iterable[str]) -> list[Json]:
     """Names, limited in number and length."""
-    return [truncate(name, MAX_NAME_CHARS, "head") for name, _ in zip(found, range(MAX_NAMES), strict=False)]
+    return [truncate(name, MAX_NAME_CHARS, "head") for name, _ in zip(names, range(MAX_NAMES), strict=False)]
 
 
 def clip_sentence(text: str) -> str:
@@ -316,7 +318,7 @@ def clip_sentence(text: str) -> str:
 
 def get_texts(data: Json) -> list[Json]:
     """The texts of a list."""
-    return [str(one) for one in data] if isinstance(data, list | tuple) else []
+    return [str(item) for item in data] if isinstance(data, list | tuple) else []
 
 
 def get_text(data: Json) -> str | None:

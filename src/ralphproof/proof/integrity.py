@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from ralphproof.base.errors import LedgerBroken
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.engine import records as told
+from ralphproof.engine.records import (
+    BaselineSaved,
+    ChildWorkJoined,
+    Record,
+    RunBegan,
+    Saved,
+    ScmEnded,
+    UserChangesSaved,
+)
 from ralphproof.proof.evidence import fields_from_records, parse_record
 from ralphproof.proof.schema import (
     chain_digest,
@@ -22,7 +30,7 @@ if TYPE_CHECKING:
 
     from ralphproof.base.value import Json
 
-    Exhibits = dict[int, tuple[float, told.Record]]
+    Exhibits = dict[int, tuple[float, Record]]
 
 PARTLY_RECORDED_FIELDS = ("task", "subject", "settings", "versions")  # the repository and the machine tell the rest
 SNAPSHOT_RECORDS = ("Saved", "ChildWorkJoined", "UserChangesSaved", "ScmEnded")
@@ -139,11 +147,11 @@ def _subject_faults(proof: dict[str, Json], exhibits: Exhibits) -> Iterator[str]
     subject, known, first = get_object(proof, "subject"), set[str | None](), set[str | None]()
     for _, record in exhibits.values():
         match record:
-            case told.ScmEnded(committed=committed):
+            case ScmEnded(committed=committed):
                 known.add(committed.commit)
-            case told.Saved(snapshot=tree) | told.ChildWorkJoined(snapshot=tree) | told.UserChangesSaved(snapshot=tree):
+            case Saved(snapshot=tree) | ChildWorkJoined(snapshot=tree) | UserChangesSaved(snapshot=tree):
                 known |= {tree.id, tree.head}
-            case told.RunBegan(snapshot=tree) | told.BaselineSaved(snapshot=tree):
+            case RunBegan(snapshot=tree) | BaselineSaved(snapshot=tree):
                 first |= {tree.id, tree.head}
             case _:
                 pass

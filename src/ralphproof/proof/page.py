@@ -27,25 +27,24 @@ LATEST_S = 1 << 36  # no run ends later
 COLUMNS = ("check", "command", "where", "result", "exit", "seconds", "tests", "before the run")
 
 
-def verdict_sentence(proof: Object, ink: TextMarkup) -> str:
+def verdict_sentence(proof: Object, markup: TextMarkup) -> str:
     """What was proved, by which checks, on which commit, and what was not."""
     outcome, checks = get_object(proof, "outcome"), get_objects(proof["checks"])
-    what = _subject_name(get_object(proof, "subject"), ink)
+    what = _subject_name(get_object(proof, "subject"), markup)
     if outcome["status"] != "COMPLETED":
         reason = f"{outcome['status']} {outcome.get('reason', '')}".strip()
-        return (
-            f"{ink.strong('It proved nothing.')} The run ended {ink.text(reason)}; what follows is what is known of it."
-        )
+        known = "what follows is what is known of it."
+        return f"{markup.strong('It proved nothing.')} The run ended {markup.text(reason)}; {known}"
     if outcome["proof"] == "claimed":
         said = "The agent said that the work is done, and nothing verified it."
-        return f"{ink.strong('Claimed, not verified.')} {said} It speaks of {what}."
-    machine = [one for one in checks if one["required"] and not one["judged"]]
-    judges = [one for one in checks if one["required"] and one["judged"]]
+        return f"{markup.strong('Claimed, not verified.')} {said} It speaks of {what}."
+    machine = [check for check in checks if check["required"] and not check["judged"]]
+    judges = [check for check in checks if check["required"] and check["judged"]]
     if outcome["proof"] == "judged":
         count = _count(len(judges), "model's judgement", "models' judgements")
-        return f"{ink.strong('Judged, not verified by a machine.')} {count} passed the work. It speaks of {what}."
+        return f"{markup.strong('Judged, not verified by a machine.')} {count} passed the work. It speaks of {what}."
     by = _count(len(machine), "check") + (f" and {_count(len(judges), 'judge')}" if judges else "")
-    return f"{ink.strong('Verified.')} {by} passed, on {what}.{_caveats(proof, checks)}"
+    return f"{markup.strong('Verified.')} {by} passed, on {what}.{_caveats(proof, checks)}"
 
 
 def _caveats(proof: Object, checks: Sequence[Object]) -> str:
@@ -53,144 +52,146 @@ def _caveats(proof: Object, checks: Sequence[Object]) -> str:
     subject, less = get_object(proof, "subject"), list[str]()
     if differing := len(_list(subject["differs"])):
         less.append(f"it differs from what they saw in {_count(differing, 'path')}")
-    if warns := sum(not one["passed"] for one in checks):
+    if warns := sum(not check["passed"] for check in checks):
         less.append(f"{_count(warns, 'check')} that only warn{'s' if warns == 1 else ''} failed")
-    if old := sum(len(_list(one["oldFailures"])) for one in checks):
+    if old := sum(len(_list(check["oldFailures"])) for check in checks):
         less.append(f"{_count(old, 'test')} failed that failed before the run as well")
-    if new := sum(len(_list(one["newFailures"])) for one in checks):
+    if new := sum(len(_list(check["newFailures"])) for check in checks):
         less.append(f"{_count(new, 'test')} failed that did not before the run")
     if concerns := len(_list(get_object(proof, "outcome")["concerns"])):
         less.append(f"there {'is' if concerns == 1 else 'are'} {_count(concerns, 'concern')}")
     return f" But {'; '.join(less)}." if less else ""
 
 
-def _subject_name(subject: Object, ink: TextMarkup) -> str:
+def _subject_name(subject: Object, markup: TextMarkup) -> str:
     commit, tree = str(subject["commit"] or ""), str(subject["tree"] or "unknown")
     match subject["kind"]:
         case "commit":
-            return f"commit {ink.code(commit)}"
+            return f"commit {markup.code(commit)}"
         case "tree":
-            return f"the saved tree {ink.code(tree)} (commit {ink.code(commit)})"
+            return f"the saved tree {markup.code(tree)} (commit {markup.code(commit)})"
         case _:
-            return f"files that no commit holds (their digest: {ink.code(tree)})"
+            return f"files that no commit holds (their digest: {markup.code(tree)})"
 
 
-def checks_table(checks: Sequence[Object], ink: TextMarkup) -> Iterator[str]:
+def checks_table(checks: Sequence[Object], markup: TextMarkup) -> Iterator[str]:
     """The checks as a table of Markdown's."""
     yield f"| {' | '.join(COLUMNS)} |"
     yield f"|{' --- |' * len(COLUMNS)}"
-    for one in checks:
-        yield f"| {' | '.join(_cells(one, ink))} |"
+    for check in checks:
+        yield f"| {' | '.join(_cells(check, markup))} |"
 
 
-def _cells(one: Object, ink: TextMarkup) -> tuple[str, ...]:
-    where = ink.code(str(one["folder"])) + (", in a clean checkout" if one["clean"] else "")
+def _cells(check: Object, markup: TextMarkup) -> tuple[str, ...]:
+    where = markup.code(str(check["folder"])) + (", in a clean checkout" if check["clean"] else "")
     return (
-        ink.code(str(one["name"])), _command(one, ink), "" if one["judged"] else where, _result(one),
-        "" if one["code"] is None else str(one["code"]), f"{_number(one['seconds']):.1f}", _tests(one, ink),
-        _baseline_result(one),
+        markup.code(str(check["name"])), _command(check, markup), "" if check["judged"] else where, _result(check),
+        "" if check["code"] is None else str(check["code"]), f"{_number(check['seconds']):.1f}", _tests(check, markup),
+        _baseline_result(check),
     )  # fmt: skip
 
 
-def _command(one: Object, ink: TextMarkup) -> str:
-    if one.get("withheld"):
+def _command(check: Object, markup: TextMarkup) -> str:
+    if check.get("withheld"):
         return "withheld"
-    return "a model was asked" if one["judged"] else ink.code(str(one["command"] or "")) or "none"
+    return "a model was asked" if check["judged"] else markup.code(str(check["command"] or "")) or "none"
 
 
-def _result(one: Object) -> str:
-    result = "passed" if one["passed"] else "failed"
-    warns = "" if one["required"] else ", only warns"
-    return result + warns + (f", flaky: failed {one['flaky']} times first" if one["flaky"] else "")
+def _result(check: Object) -> str:
+    result = "passed" if check["passed"] else "failed"
+    warns = "" if check["required"] else ", only warns"
+    return result + warns + (f", flaky: failed {check['flaky']} times first" if check["flaky"] else "")
 
 
-def _tests(one: Object, ink: TextMarkup) -> str:
-    tests = get_object(one, "tests")
-    told = [f"{tests[name]} {name}" for name in ("passed", "failed", "skipped", "xfailed") if tests.get(name)]
-    return f"{', '.join(told) or 'none'} ({ink.text(str(tests['runner']))})" if tests else ""
+def _tests(check: Object, markup: TextMarkup) -> str:
+    tests = get_object(check, "tests")
+    counts = [f"{tests[name]} {name}" for name in ("passed", "failed", "skipped", "xfailed") if tests.get(name)]
+    return f"{', '.join(counts) or 'none'} ({markup.text(str(tests['runner']))})" if tests else ""
 
 
-def _baseline_result(one: Object) -> str:
-    if one["before"] is None:
+def _baseline_result(check: Object) -> str:
+    if check["before"] is None:
         return "not asked"
-    before = get_object(one, "before")
+    before = get_object(check, "before")
     failing = len(_list(before["failing"]))
     return "passed" if before["passed"] else "failed" + (f", {_count(failing, 'test')} of it" if failing else "")
 
 
-def check_lines(checks: Sequence[Object], ink: TextMarkup) -> Iterator[str]:
+def check_lines(checks: Sequence[Object], markup: TextMarkup) -> Iterator[str]:
     """The checks, a line each."""
-    for one in checks:
-        name, command = ink.code(str(one["name"])), _command(one, ink)
-        asked = f": {command}" if command not in ("none", name) else ""
-        place = "in a clean checkout" if one["clean"] else f"in {ink.code(str(one['folder']))}"
-        facts = [] if one["judged"] else [place, f"exit {one['code']}"]
+    for check in checks:
+        name, command = markup.code(str(check["name"])), _command(check, markup)
+        command_text = f": {command}" if command not in ("none", name) else ""
+        place = "in a clean checkout" if check["clean"] else f"in {markup.code(str(check['folder']))}"
+        facts = [] if check["judged"] else [place, f"exit {check['code']}"]
         facts += [
-            f"{_number(one['seconds']):.1f} s",
-            *filter(None, (_tests(one, ink),)),
-            f"before: {_baseline_result(one)}",
+            f"{_number(check['seconds']):.1f} s",
+            *filter(None, (_tests(check, markup),)),
+            f"before: {_baseline_result(check)}",
         ]
-        yield f"{_result(one)}  {name}{asked} ({'; '.join(facts)})"
+        yield f"{_result(check)}  {name}{command_text} ({'; '.join(facts)})"
 
 
-def check_details(checks: Sequence[Object], ink: TextMarkup) -> Iterator[str]:
+def check_details(checks: Sequence[Object], markup: TextMarkup) -> Iterator[str]:
     """Details beside the table: reasons of failures, failing tests, special pass rules."""
-    for one in checks:
-        name = ink.code(str(one["name"]))
-        if not one["passed"] and one["why"] != "exit":
-            yield f"{name} failed with {ink.text(str(one['why']))}"
-        if one["successCode"] != 0 or one["contains"] or one["lacks"]:
-            yield f"{name} passes with exit code {one['successCode']}{_rule_text(one, ink)}"
+    for check in checks:
+        name = markup.code(str(check["name"]))
+        if not check["passed"] and check["why"] != "exit":
+            yield f"{name} failed with {markup.text(str(check['why']))}"
+        if check["successCode"] != 0 or check["contains"] or check["lacks"]:
+            yield f"{name} passes with exit code {check['successCode']}{_rule_text(check, markup)}"
         for field, what in (("newFailures", "did not fail"), ("oldFailures", "failed as well")):
-            if failing := _list(one[field]):
+            if failing := _list(check[field]):
                 more = f" and {len(failing) - MAX_NAMED} more" if len(failing) > MAX_NAMED else ""
-                names = ", ".join(ink.code(str(test)) for test in failing[:MAX_NAMED])
+                names = ", ".join(markup.code(str(test)) for test in failing[:MAX_NAMED])
                 yield f"{name}: these tests fail that {what} before the run: {names}{more}"
 
 
-def _rule_text(one: Object, ink: TextMarkup) -> str:
-    holds = f", output that contains {ink.code(str(one['contains']))}" if one["contains"] else ""
-    return holds + (f", output that lacks {ink.code(str(one['lacks']))}" if one["lacks"] else "")
+def _rule_text(check: Object, markup: TextMarkup) -> str:
+    holds = f", output that contains {markup.code(str(check['contains']))}" if check["contains"] else ""
+    return holds + (f", output that lacks {markup.code(str(check['lacks']))}" if check["lacks"] else "")
 
 
-def review_lines(reviews: Sequence[Object], ink: TextMarkup) -> Iterator[str]:
+def review_lines(reviews: Sequence[Object], markup: TextMarkup) -> Iterator[str]:
     """The reviews, a line each."""
-    for one in reviews:
-        what = to_single_line(str(one["what"]))
-        yield f"{ink.text(str(one['who']))}: {ink.text(str(one['verdict']))}" + (f". {ink.text(what)}" if what else "")
+    for review in reviews:
+        what = to_single_line(str(review["what"]))
+        yield f"{markup.text(str(review['who']))}: {markup.text(str(review['verdict']))}" + (
+            f". {markup.text(what)}" if what else ""
+        )
 
 
-def subject_lines(proof: Object, ink: TextMarkup) -> Iterator[str]:
+def subject_lines(proof: Object, markup: TextMarkup) -> Iterator[str]:
     """The commit, and how it relates to what was checked."""
     subject, asked = get_object(proof, "subject"), bool(proof["checks"])
     seen = "the tree that the checks saw" if asked else "the tree as the agent left it, which no check saw"
-    yield f"project {ink.text(str(proof['project']))}, {_subject_name(subject, ink)}"
+    yield f"project {markup.text(str(proof['project']))}, {_subject_name(subject, markup)}"
     for name, what in (("tree", "its tree"), ("checked", seen), ("ref", "saved as"),
                        ("head", "HEAD then"), ("base", "HEAD when the run began")):  # fmt: skip
         if subject[name]:
-            yield f"{what}: {ink.code(str(subject[name]))}"
+            yield f"{what}: {markup.code(str(subject[name]))}"
     if subject["tree"] != subject["checked"] and not subject["differs"]:
         yield "both are the same but for ralph's own folder, which no save holds"
     if differing := _list(subject["differs"]):
-        yield f"not as {'the checks saw it' if asked else 'the agent left it'}: {_join_names(differing, ink)}"
+        yield f"not as {'the checks saw it' if asked else 'the agent left it'}: {_join_names(differing, markup)}"
     if left := _list(subject["leftOut"]):
-        yield f"too large to be saved, so nobody knows whether it holds them as they were: {_join_names(left, ink)}"
+        yield f"too large to be saved, so nobody knows whether it holds them as they were: {_join_names(left, markup)}"
 
 
-def integrity_lines(integrity: Object, ink: TextMarkup) -> Iterator[str]:
+def integrity_lines(integrity: Object, markup: TextMarkup) -> Iterator[str]:
     """Changes to files that decide over the checks."""
     yield "tests were protected" if integrity["protectTests"] else "tests were not protected"
     if may := _list(integrity["mayChange"]):
-        yield f"the user let the task change: {_join_names(may, ink)}"
+        yield f"the user let the task change: {_join_names(may, markup)}"
     for one in get_objects(integrity["altered"]):
         allowed = ", which the user allowed" if one["allowed"] else ""
-        yield f"{ink.code(str(one['path']))}: {ink.text(str(one['what']))}{allowed}"
-    yield from (ink.text(str(one)) for one in _list(integrity["weaker"]))
+        yield f"{markup.code(str(one['path']))}: {markup.text(str(one['what']))}{allowed}"
+    yield from (markup.text(str(one)) for one in _list(integrity["weaker"]))
     if not (integrity["altered"] or integrity["weaker"]):
         yield "nothing that decides over the checks is known to have changed, and no check shows less than before"
 
 
-def version_lines(proof: Object, ink: TextMarkup) -> Iterator[str]:
+def version_lines(proof: Object, markup: TextMarkup) -> Iterator[str]:
     """Versions, settings and cost."""
     outcome, settings = get_object(proof, "outcome"), get_object(proof, "settings")
     cost, turns = outcome["costUSD"], int(_number(outcome["iterations"]))
@@ -198,13 +199,13 @@ def version_lines(proof: Object, ink: TextMarkup) -> Iterator[str]:
     began, ended = _format_time(proof["began"]), _format_time(proof["ended"])
     yield f"began {began}, ended {ended}: {_count(turns, 'iteration')}, {price}"
     known = [f"{name} {text}" for name, text in get_object(proof, "versions").items() if text]
-    yield ink.text(", ".join(sorted(known)))
-    yield f"settings in force: {ink.code(str(settings['digest'] or 'unknown'))}"
-    yield f"settings file in that tree: {ink.code(str(settings['file'] or 'none'))}"
+    yield markup.text(", ".join(sorted(known)))
+    yield f"settings in force: {markup.code(str(settings['digest'] or 'unknown'))}"
+    yield f"settings file in that tree: {markup.code(str(settings['file'] or 'none'))}"
     prompt = get_object(proof, "task")["prompt"]
-    yield f"last prompt: {ink.code(str(prompt or 'none'))}"
-    setup = ", ".join(ink.code(str(one)) for one in _list(proof["setup"]))
-    yield f"final checks in: {ink.text(str(proof['verifyIn']))}" + (f", prepared by {setup}" if setup else "")
+    yield f"last prompt: {markup.code(str(prompt or 'none'))}"
+    setup = ", ".join(markup.code(str(one)) for one in _list(proof["setup"]))
+    yield f"final checks in: {markup.text(str(proof['verifyIn']))}" + (f", prepared by {setup}" if setup else "")
 
 
 def why_uncheckable(proof: Object) -> str:
@@ -212,36 +213,36 @@ def why_uncheckable(proof: Object) -> str:
     outcome = get_object(proof, "outcome")
     if outcome["status"] != "COMPLETED":
         return f"the run was not completed: it ended {outcome['status']} {outcome.get('reason', '')}".rstrip()
-    required = [one for one in get_objects(proof["checks"]) if one["required"]]
+    required = [check for check in get_objects(proof["checks"]) if check["required"]]
     if not required:
         return "the agent's word alone ended the run: there is nothing to ask again"
-    if all(one["judged"] for one in required):
+    if all(check["judged"] for check in required):
         return "only a model judged the work: there is no command to run again"
     if get_object(proof, "subject")["kind"] not in ("commit", "tree"):
         return "the run had no git repository: no commit holds its files"
     return ""
 
 
-def verification_steps(proof: Object, ink: TextMarkup) -> Iterator[str]:
+def verification_steps(proof: Object, markup: TextMarkup) -> Iterator[str]:
     """How a reader can check the proof."""
     records = get_object(proof, "records")
     if why := why_uncheckable(proof):
-        yield f"{ink.code('ralph verify')} cannot: {ink.text(why)}"
+        yield f"{markup.code('ralph verify')} cannot: {markup.text(why)}"
     else:
-        yield f"in a clone of the project: {ink.code('ralph verify FILE')}, FILE being this page"
+        yield f"in a clone of the project: {markup.code('ralph verify FILE')}, FILE being this page"
         yield "it checks out that tree in a throw-away folder, runs the checks again, and says whether the proof holds"
-    last = ink.code(str(records["last"]))
+    last = markup.code(str(records["last"]))
     yield f"{records['count']} records of the run are bound to each other; the last one's digest is {last}"
     if withheld := len(_list(records["withheld"])):
         yield (
             f"{_count(withheld, 'record')} left out here, because of held-out checks, secrets or their size; "
-            f"{ink.code('ralph proof export ' + str(proof['run']))} where the run was has what may be shown"
+            f"{markup.code('ralph proof export ' + str(proof['run']))} where the run was has what may be shown"
         )
 
 
-def _join_names(names: list[Json], ink: TextMarkup) -> str:
+def _join_names(names: list[Json], markup: TextMarkup) -> str:
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(ink.code(str(name)) for name in names[:MAX_NAMED]) + more
+    return ", ".join(markup.code(str(name)) for name in names[:MAX_NAMED]) + more
 
 
 def _format_time(epoch_s: Json) -> str:
@@ -275,24 +276,24 @@ _HARMLESS = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "`": "\\u0060"}
 
 def render_page(proof: dict[str, Json]) -> str:
     """The page. The same proof makes the same page, byte for byte, also when it was read from one."""
-    ink = MarkdownMarkup()
-    blocks = [f"# {_title(proof, ink)}", verdict_sentence(proof, ink)]
+    markup = MarkdownMarkup()
+    blocks = [f"# {_title(proof, markup)}", verdict_sentence(proof, markup)]
     checks = get_objects(proof["checks"])
-    for heading, lines in _sections(proof, ink):
-        table = [*checks_table(checks, ink), ""] if heading == "Checks" and checks else []
+    for heading, lines in _sections(proof, markup):
+        table = [*checks_table(checks, markup), ""] if heading == "Checks" and checks else []
         body = [*table, *(f"- {line}" for line in lines)]
         blocks.append("\n".join([f"## {heading}", "", *body]).rstrip("\n"))
-    blocks += _logs(proof, ink)
+    blocks += _logs(proof, markup)
     return "\n\n".join([*blocks, "## The proof itself, for programs"]) + "\n" + OPEN + _embed_json(proof) + CLOSE
 
 
 def page_lines(proof: dict[str, Json]) -> Iterator[str]:
     """The text for people, for a terminal."""
-    ink = PlainMarkup()
-    yield _title(proof, ink)
-    yield verdict_sentence(proof, ink)
-    for heading, body in _sections(proof, ink):
-        told = [*check_lines(get_objects(proof["checks"]), ink), *body] if heading == "Checks" else body
+    markup = PlainMarkup()
+    yield _title(proof, markup)
+    yield verdict_sentence(proof, markup)
+    for heading, body in _sections(proof, markup):
+        told = [*check_lines(get_objects(proof["checks"]), markup), *body] if heading == "Checks" else body
         if told:
             yield ""
             yield f"{heading}:"
@@ -346,30 +347,30 @@ def _embed_json(proof: dict[str, Json]) -> str:
     return text
 
 
-def _title(proof: dict[str, Json], ink: TextMarkup) -> str:
+def _title(proof: dict[str, Json], markup: TextMarkup) -> str:
     title = to_single_line(str(get_object(proof, "task")["title"]))
-    return f"Proof of run {ink.text(str(proof['run']))}" + (f": {ink.text(title)}" if title else "")
+    return f"Proof of run {markup.text(str(proof['run']))}" + (f": {markup.text(title)}" if title else "")
 
 
-def _sections(proof: dict[str, Json], ink: TextMarkup) -> Iterator[tuple[str, list[str]]]:
+def _sections(proof: dict[str, Json], markup: TextMarkup) -> Iterator[tuple[str, list[str]]]:
     checks = get_objects(proof["checks"])
-    yield "Checks", [*check_details(checks, ink)] if checks else ["none"]
+    yield "Checks", [*check_details(checks, markup)] if checks else ["none"]
     outcome = get_object(proof, "outcome")
-    yield "Concerns", _texts(outcome["concerns"], ink) or ["none"]
-    if reviews := [*review_lines(get_objects(proof["reviews"]), ink)]:
+    yield "Concerns", _texts(outcome["concerns"], markup) or ["none"]
+    if reviews := [*review_lines(get_objects(proof["reviews"]), markup)]:
         yield "Reviews", reviews
-    yield "What it speaks of", [*subject_lines(proof, ink)]
-    yield "Integrity of the checks", [*integrity_lines(get_object(proof, "integrity"), ink)]
-    yield "Who could have tampered", _texts(proof["tampering"], ink)
-    yield "Versions and settings", [*version_lines(proof, ink)]
-    yield "How to check it", [*verification_steps(proof, ink)]
+    yield "What it speaks of", [*subject_lines(proof, markup)]
+    yield "Integrity of the checks", [*integrity_lines(get_object(proof, "integrity"), markup)]
+    yield "Who could have tampered", _texts(proof["tampering"], markup)
+    yield "Versions and settings", [*version_lines(proof, markup)]
+    yield "How to check it", [*verification_steps(proof, markup)]
 
 
-def _texts(data: Json, ink: TextMarkup) -> list[str]:
-    return [ink.text(str(one)) for one in data] if isinstance(data, list) else []
+def _texts(data: Json, markup: TextMarkup) -> list[str]:
+    return [markup.text(str(one)) for one in data] if isinstance(data, list) else []
 
 
-def _logs(proof: dict[str, Json], ink: TextMarkup) -> Iterator[str]:
+def _logs(proof: dict[str, Json], markup: TextMarkup) -> Iterator[str]:
     logs = get_object(proof, "logs")
     if not logs:
         return
@@ -377,7 +378,7 @@ def _logs(proof: dict[str, Json], ink: TextMarkup) -> Iterator[str]:
     for name in sorted(logs):
         said = replace_invisible(str(logs[name]), keep="\n\t").strip("\n")
         yield (
-            f"{ink.code(name) or ink.code('a check')}:\n\n{fence_code(said)}"
+            f"{markup.code(name) or markup.code('a check')}:\n\n{fence_code(said)}"
             if said.strip()
-            else f"{ink.code(name)}: nothing"
+            else f"{markup.code(name)}: nothing"
         )

@@ -375,10 +375,10 @@ def pull_request_title(proof: Object, given: str) -> str:
 
 def pull_request_body(proof: Object, pulled: PullRequestFacts) -> str:
     """The body, without the content of held-out checks. Sections that do not fit are replaced by a note."""
-    ink, body = ForgeMarkdown(), ""
+    markup, body = ForgeMarkdown(), ""
     # The digest stays that of the whole proof: this is the one that its author exports.
     open_part: Object = {**redact_held_out(proof), "digest": proof["digest"]}
-    for heading, lines in _sections(open_part, pulled, ink):
+    for heading, lines in _sections(open_part, pulled, markup):
         section = "\n".join((f"## {heading}", "", *lines)) + "\n\n"
         if len(body) + len(section) > MAX_BODY_CHARS:
             section = f"## {heading}\n\nToo long for this page; the proof has it.\n\n"
@@ -386,20 +386,20 @@ def pull_request_body(proof: Object, pulled: PullRequestFacts) -> str:
     return body.rstrip("\n") + "\n"
 
 
-def _sections(proof: Object, pulled: PullRequestFacts, ink: ForgeMarkdown) -> Iterator[tuple[str, list[str]]]:
+def _sections(proof: Object, pulled: PullRequestFacts, markup: ForgeMarkdown) -> Iterator[tuple[str, list[str]]]:
     checks = get_objects(proof["checks"])[:MAX_LINES]
     outcome = get_object(proof, "outcome")
-    yield "What was wanted", [ink.text(str(get_object(proof, "task")["title"])) or "The task has no title."]
-    yield "What changed", [*_changes(pulled, ink)]
-    table = [*checks_table(checks, ink), ""] if checks else ["No check was asked.", ""]
-    yield "Evidence", [verdict_sentence(proof, ink), "", *table, *_list([*check_details(checks, ink)])]
-    yield "Concerns", _list(_texts(outcome["concerns"], ink)) or ["None."]
-    if reviews := [*review_lines(get_objects(proof["reviews"])[:MAX_LINES], ink)]:
+    yield "What was wanted", [markup.text(str(get_object(proof, "task")["title"])) or "The task has no title."]
+    yield "What changed", [*_changes(pulled, markup)]
+    table = [*checks_table(checks, markup), ""] if checks else ["No check was asked.", ""]
+    yield "Evidence", [verdict_sentence(proof, markup), "", *table, *_list([*check_details(checks, markup)])]
+    yield "Concerns", _list(_texts(outcome["concerns"], markup)) or ["None."]
+    if reviews := [*review_lines(get_objects(proof["reviews"])[:MAX_LINES], markup)]:
         yield "Reviews", _list(reviews)
-    yield "Integrity of the checks", _list([*integrity_lines(get_object(proof, "integrity"), ink)])
-    yield "Who could have tampered", _list(_texts(proof["tampering"], ink))
-    yield "What it took", _list([*_price(proof, outcome, ink)])
-    yield "Check it again", [*_how_to_verify(proof, pulled, ink)]
+    yield "Integrity of the checks", _list([*integrity_lines(get_object(proof, "integrity"), markup)])
+    yield "Who could have tampered", _list(_texts(proof["tampering"], markup))
+    yield "What it took", _list([*_price(proof, outcome, markup)])
+    yield "Check it again", [*_how_to_verify(proof, pulled, markup)]
 
 
 def _list(lines: Sequence[str]) -> list[str]:
@@ -407,55 +407,57 @@ def _list(lines: Sequence[str]) -> list[str]:
     return [*(f"- {line}" for line in lines[:MAX_LINES]), *more]
 
 
-def _texts(data: Json, ink: ForgeMarkdown) -> list[str]:
-    return [ink.text(str(one)) for one in data] if isinstance(data, list) else []
+def _texts(data: Json, markup: ForgeMarkdown) -> list[str]:
+    return [markup.text(str(one)) for one in data] if isinstance(data, list) else []
 
 
-def _changes(pulled: PullRequestFacts, ink: ForgeMarkdown) -> Iterator[str]:
+def _changes(pulled: PullRequestFacts, markup: ForgeMarkdown) -> Iterator[str]:
     yield f"{format_count(len(pulled.changes), 'file')}:"
     yield ""
-    yield from (f"- {CHANGE_WORDS[letter]} {ink.code(path)}" for letter, path in pulled.changes[:MAX_FILES])
+    yield from (f"- {CHANGE_WORDS[letter]} {markup.code(path)}" for letter, path in pulled.changes[:MAX_FILES])
     if len(pulled.changes) > MAX_FILES:
         yield f"- … and {len(pulled.changes) - MAX_FILES} more"
     if pulled.left_out:
         yield ""
         yield "Not in this branch, although the run left it in its files:"
         yield ""
-        yield from _list([f"{ink.code(path)}: {why}" for path, why in pulled.left_out])
+        yield from _list([f"{markup.code(path)}: {why}" for path, why in pulled.left_out])
 
 
-def _price(proof: Object, outcome: Object, ink: ForgeMarkdown) -> Iterator[str]:
+def _price(proof: Object, outcome: Object, markup: ForgeMarkdown) -> Iterator[str]:
     cost, seconds = outcome["costUSD"], outcome["durationSeconds"]
     price = format_usd(round(cost * 1_000_000)) if isinstance(cost, int | float) else "an unknown price"
     took = format_duration(float(seconds)) if isinstance(seconds, int | float) else "an unknown time"
     yield f"{format_count(int(str(outcome['iterations'])), 'iteration')}, {took}, {price}"
     versions, sandbox = get_object(proof, "versions"), get_object(proof, "sandbox")
     agent = f"{versions.get('agent') or 'an agent'} {versions.get('agentVersion') or ''}".strip()
-    yield f"agent {ink.code(agent)}, sandbox {ink.code(str(sandbox['name']))} ({ink.text(str(sandbox['strength']))})"
+    strength = markup.text(str(sandbox["strength"]))
+    yield f"agent {markup.code(agent)}, sandbox {markup.code(str(sandbox['name']))} ({strength})"
 
 
-def _how_to_verify(proof: Object, pulled: PullRequestFacts, ink: ForgeMarkdown) -> Iterator[str]:
+def _how_to_verify(proof: Object, pulled: PullRequestFacts, markup: ForgeMarkdown) -> Iterator[str]:
     subject, run = get_object(proof, "subject"), str(proof["run"])
     checked = str(subject["checked"] or subject["tree"] or "unknown")
-    commit = f"commit {ink.code(pulled.commit)}" if pulled.commit else "commit"
+    commit = f"commit {markup.code(pulled.commit)}" if pulled.commit else "commit"
     same = not pulled.left_out and (pulled.tree == checked or pulled.differs == ())
-    seen = f"where the checks saw {ink.code(checked)}"
+    seen = f"where the checks saw {markup.code(checked)}"
     if same:
         seen = "the very tree that the checks saw" if pulled.tree == checked else f"{seen} without ralph's own folder"
-    yield f"Branch {ink.code(pulled.branch)}, its {commit} with the tree {ink.code(pulled.tree)}: {seen}."
+    yield f"Branch {markup.code(pulled.branch)}, its {commit} with the tree {markup.code(pulled.tree)}: {seen}."
     yield ""
     if not same:
         yield "This branch differs from what was checked, in:"
         yield ""
-        yield from _list([*map(ink.code, _differing(pulled))] or ["nobody knows which files"])
+        yield from _list([*map(markup.code, _differing(pulled))] or ["nobody knows which files"])
         yield ""
     # Verifying looks for the tree that the proof speaks of, with or without our own folder beside it.
     here = same or pulled.tree == subject["tree"]
     where = "in any clone, on this branch," if here else "where the work of the run is still saved, not by this branch,"
     yield (
-        f"The proof of run {ink.code(run)} has the digest {ink.code(str(proof['digest']))}. "
-        f"Its author gets the file with {ink.code(f'ralph proof export {run}')}; {where} "
-        f"{ink.code('ralph verify FILE')} checks that tree out anew, runs the checks again, and says whether it holds."
+        f"The proof of run {markup.code(run)} has the digest {markup.code(str(proof['digest']))}. "
+        f"Its author gets the file with {markup.code(f'ralph proof export {run}')}; {where} "
+        f"{markup.code('ralph verify FILE')} checks that tree out anew, runs the checks again, "
+        "and says whether it holds."
     )
 
 

@@ -99,37 +99,37 @@ class DisposableCheckout:
         finally:
             remove_temp_folder(self._folder)
 
-    def ask(self, check: AttestedCheck, setup: tuple[str, ...], told: Callable[[str], None]) -> Finding:
+    def ask(self, check: AttestedCheck, setup: tuple[str, ...], on_command: Callable[[str], None]) -> Finding:
         """Run a check in a fresh checkout after the setup commands. A setup command that fails is the result."""
         tree = self._fresh()
-        if (failed := self._prepare(tree, setup, told)) is not None:
+        if (failed := self._prepare(tree, setup, on_command)) is not None:
             return failed
         rule, command = check.rule, check.command or ""
-        told(command)
+        on_command(command)
         slug = f"{unique_slugs((command,))[0]}_{self._next()}"
-        question = CommandCheckSpec(
+        spec = CommandCheckSpec(
             command, slug, check.name, timeout_s=rule.timeout_s, success_code=rule.success_code,
             contains=rule.contains, lacks=rule.lacks, folder=rule.folder,
         )  # fmt: skip
-        return self._run(question, tree)
+        return self._run(spec, tree)
 
-    def _prepare(self, tree: str, setup: tuple[str, ...], told: Callable[[str], None]) -> Finding | None:
+    def _prepare(self, tree: str, setup: tuple[str, ...], on_command: Callable[[str], None]) -> Finding | None:
         """The failed setup command; None where the checkout is ready."""
         if not setup:
             return None
-        kept = DependencyCache(self._folder, setup, self._environ)
-        fresh = CheckoutRepository(SourceRepository(self._root, self._environ), tree, self._environ)
-        names = kept.entry_names(fresh, self.commit) if self._keeps else ()
-        if self._keeps and kept.restore(fresh, names):
+        cache = DependencyCache(self._folder, setup, self._environ)
+        checkout = CheckoutRepository(SourceRepository(self._root, self._environ), tree, self._environ)
+        names = cache.entry_names(checkout, self.commit) if self._keeps else ()
+        if self._keeps and cache.restore(checkout, names):
             return None
         for command in setup:
-            told(command)
+            on_command(command)
             prepared = self._run(CommandCheckSpec(command, f"setup_{self._next()}", timeout_s=SETUP_TIMEOUT_S), tree)
             if not prepared.passed:
                 return prepared
         if self._keeps:
             try:
-                kept.save(fresh, names)
+                cache.save(checkout, names)
             except HarnessFailed:
                 pass  # it saves time, and is no part of what is asked
         return None
@@ -147,10 +147,10 @@ class DisposableCheckout:
         self._heed()
         return tree
 
-    def _run(self, question: CommandCheckSpec, tree: str) -> Finding:
+    def _run(self, spec: CommandCheckSpec, tree: str) -> Finding:
         files = RunFolder(self._files, os.path.basename(self._folder), self._files)
         env = check_environment(self._environ)
-        check = CommandCheck(question, self._sandbox(tree, env), files, tree, env)
+        check = CommandCheck(spec, self._sandbox(tree, env), files, tree, env)
         nothing = Snapshot(None, None)
         finding = check.run(Inspection(0, 1, "", nothing, Change()), self)
         self._heed()
@@ -163,13 +163,13 @@ class DisposableCheckout:
         from ralphproof.sandbox.selection import choose_backend, wrap_in_sandbox
 
         borrowed = object_folders(SourceRepository(self._root, self._environ).folders)
-        terrain = SandboxConfig(tree, self._files, "", env, read_paths=borrowed)
-        return wrap_in_sandbox(self._keeper, choose_backend(self._kind, self._environ, tree), terrain)
+        config = SandboxConfig(tree, self._files, "", env, read_paths=borrowed)
+        return wrap_in_sandbox(self._keeper, choose_backend(self._kind, self._environ, tree), config)
 
     def _stand_in(self, _: Command) -> tuple[tuple[str, ...], Mapping[str, str]]:
         """The program that cleans up if we die while a command runs."""
-        told = self._folder, str(self._keeper.pid)
-        return interpreter.module_command("ralphproof.proof.rerun", *told), self._environ
+        arguments = self._folder, str(self._keeper.pid)
+        return interpreter.module_command("ralphproof.proof.rerun", *arguments), self._environ
 
     def _heed(self) -> None:
         if self._present.stop_reason():

@@ -1,4 +1,7 @@
-"""Validation rules for the fields of tasks, stories and verification configs."""
+"""Validation rules for the fields of tasks, stories and verification configs.
+
+A rule takes a value and yields its problems, each worded to follow the field's path.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ KIB = 1024
 
 
 def show_value(data: object) -> str:
-    """A value as it was written, truncated if it is long."""
+    """A value as JSON, truncated to 60 characters."""
     import json
 
     text = json.dumps(data, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace").decode()
@@ -24,7 +27,7 @@ def show_value(data: object) -> str:
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence that says which known name was probably meant; empty where none is near."""
+    """A suffix such as "; did you mean pytest?"; empty if no known name is similar."""
     import difflib
 
     folded = {item.casefold(): item for item in known}
@@ -33,53 +36,53 @@ def suggest_name(name: str, known: Iterable[str]) -> str:
 
 
 def unsafe_characters(text: str) -> str:
-    """Characters that neither a file nor a program accepts; empty if there are none."""
+    """Names the characters that neither files nor program arguments accept; empty if there are none."""
     if "\0" in text:
         return "a NUL character"
     return "characters that are not Unicode" if re.search(r"[\ud800-\udfff]", text) else ""
 
 
 def _control(text: str, lines: bool) -> str:
-    """The first character that is no letter, sign or blank. Joiners of emoji and wide blanks are none of them."""
+    """Problem of the first control character; empty if there is none. Emoji joiners and wide blanks are allowed."""
     first = r"\x00-\x08\x0b-\x1f" if lines else r"\x00-\x1f"
-    found = re.search(rf"[{first}\x7f-\x9f\u2028\u2029]", text)
-    if found and found[0] in "\n\r" and not lines:
+    match = re.search(rf"[{first}\x7f-\x9f\u2028\u2029]", text)
+    if match and match[0] in "\n\r" and not lines:
         return " must be one line"
-    return f" holds the character U+{ord(found[0]):04X}" if found else ""
+    return f" holds the character U+{ord(match[0]):04X}" if match else ""
 
 
 def text(most: int, blank: bool = False, lines: bool = False) -> Rule:
-    """Printable text of at most so many characters."""
+    """Printable text of at most `most` characters; several lines only if `lines`."""
 
-    def wrong(data: object) -> Iterator[str]:
+    def problems(data: object) -> Iterator[str]:
         if not isinstance(data, str):
             yield f" must be text, not {show_value(data)}{_quoting_hint(data)}"
         elif not blank and not data.strip():
             yield " is blank"
         elif len(data) > most:
             yield f" has {len(data)} characters; at most {most} are allowed"
-        elif found := unsafe_characters(data):
-            yield f" holds {found}"
-        elif found := _control(data, lines):
-            yield found
+        elif problem := unsafe_characters(data):
+            yield f" holds {problem}"
+        elif problem := _control(data, lines):
+            yield problem
 
-    return wrong
+    return problems
 
 
 def any_text(most_bytes: int, blank: bool = False) -> Rule:
-    """Any text that a file can hold, of at most so many bytes."""
+    """Text of at most `most_bytes` bytes; control characters except NUL are allowed."""
 
-    def wrong(data: object) -> Iterator[str]:
+    def problems(data: object) -> Iterator[str]:
         if not isinstance(data, str):
             yield f" must be text, not {show_value(data)}{_quoting_hint(data)}"
         elif not blank and not data.strip():
             yield " is blank"
-        elif found := unsafe_characters(data):
-            yield f" holds {found}"
+        elif problem := unsafe_characters(data):
+            yield f" holds {problem}"
         elif len(data.encode()) > most_bytes:
             yield f" has {len(data.encode())} bytes; at most {most_bytes // KIB} KiB are allowed"
 
-    return wrong
+    return problems
 
 
 def _quoting_hint(data: object) -> str:
@@ -87,9 +90,9 @@ def _quoting_hint(data: object) -> str:
 
 
 def list_of(item: Rule, most: int, least: int = 0) -> Rule:
-    """A list of such texts."""
+    """A list whose items all follow one rule."""
 
-    def wrong(data: object) -> Iterator[str]:
+    def problems(data: object) -> Iterator[str]:
         if not isinstance(data, list | tuple):
             yield f" must be a list, not {show_value(data)}"
         elif len(data) < least:
@@ -99,29 +102,29 @@ def list_of(item: Rule, most: int, least: int = 0) -> Rule:
         else:
             yield from (f"[{place}]{fault}" for place, inner in enumerate(data) for fault in item(inner))
 
-    return wrong
+    return problems
 
 
 def integer(least: int, most: int) -> Rule:
-    """A whole number within these bounds."""
+    """An integer within inclusive bounds."""
 
-    def wrong(data: object) -> Iterator[str]:
+    def problems(data: object) -> Iterator[str]:
         if isinstance(data, bool) or not isinstance(data, int) or not least <= data <= most:
             yield f" must be a whole number from {least} to {most}, not {show_value(data)}"
 
-    return wrong
+    return problems
 
 
 def number(most: float, least: float | None = None) -> Rule:
-    """A number up to `most`: from `least` on, or above 0."""
+    """A number of at most `most` that is at least `least`, or above 0 without it."""
 
-    def wrong(data: object) -> Iterator[str]:
+    def problems(data: object) -> Iterator[str]:
         known = isinstance(data, int | float) and not isinstance(data, bool)
         if not (known and (data > 0 if least is None else least <= data) and data <= most):  # type: ignore[operator]
             bounds = "above 0" if least is None else f"of {least:g} or more"
             yield f" must be a number {bounds}, at most {most:g}, not {show_value(data)}"
 
-    return wrong
+    return problems
 
 
 def boolean(data: object) -> Iterator[str]:
@@ -131,24 +134,24 @@ def boolean(data: object) -> Iterator[str]:
 
 
 def choice(*names: str) -> Rule:
-    """One of these words."""
+    """One of these names."""
 
-    def wrong(data: object) -> Iterator[str]:
+    def problems(data: object) -> Iterator[str]:
         if not isinstance(data, str) or data not in names:
             near = suggest_name(data, names) if isinstance(data, str) else ""
             yield f" must be one of {', '.join(names)}, not {show_value(data)}{near}"
 
-    return wrong
+    return problems
 
 
 def mapping(data: object) -> Iterator[str]:
-    """A mapping of whatever."""
+    """A mapping with any contents."""
     if not isinstance(data, dict):
         yield f" must be a mapping, not {show_value(data)}"
 
 
 def project_folder(data: object) -> Iterator[str]:
-    """A folder below the project's root, written from there."""
+    """A path relative to the project's root that does not leave it."""
     import os
 
     if faults := list(text(4096)(data)):
@@ -158,7 +161,7 @@ def project_folder(data: object) -> Iterator[str]:
 
 
 def validate_mapping(data: object, path: str, table: Mapping[str, Rule], needed: tuple[str, ...] = ()) -> Iterator[str]:
-    """All that is wrong with a mapping by the rules of its keys. A key without a value counts as left out."""
+    """Yield every problem of a mapping by the rules of its keys. A key with the value None counts as absent."""
     if not isinstance(data, dict):
         yield f"{path} must be a mapping, not {show_value(data)}"
         return

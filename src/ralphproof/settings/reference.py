@@ -35,26 +35,30 @@ Available presets: {presets}.
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema of a settings file, for draft 2020-12."""
+    """JSON Schema (draft 2020-12) of a settings file."""
     schema = _key_schema(SETTINGS_SCHEMA)
     schema["properties"] = {"$schema": {"type": "string"}, **schema["properties"]}
     return {"$schema": JSON_SCHEMA_DRAFT, "title": "Settings of ralphproof", **schema}
 
 
 def _key_schema(key: SettingKey, whole: bool = False) -> dict[str, Any]:
-    """`whole`: see the walker; only what cannot be merged any more has required keys."""
-    made: dict[str, Any] = {"description": _scope_note(key)} if key.doc else {}
+    """`whole`: the object is complete in one layer (as in a list), so its required keys must be present."""
+    schema: dict[str, Any] = {"description": _scope_note(key)} if key.doc else {}
     if key.any_case:
-        return {**made, "default": key.default, "anyOf": [{"enum": list(key.choices)}, {"pattern": _case_pattern(key)}]}
+        return {
+            **schema,
+            "default": key.default,
+            "anyOf": [{"enum": list(key.choices)}, {"pattern": _case_pattern(key)}],
+        }
     if key.kind == "choice":
-        return {**made, "default": key.default, "enum": list(key.choices)}
+        return {**schema, "default": key.default, "enum": list(key.choices)}
     name = _TYPES.get(key.kind, key.kind)
-    made["type"] = [name, "null"] if key.nullable else name
+    schema["type"] = [name, "null"] if key.nullable else name
     if key.single and key.item is not None:
-        made |= {"type": [name, _TYPES[key.item.kind]], **_bounds_schema(key.item)}
+        schema |= {"type": [name, _TYPES[key.item.kind]], **_bounds_schema(key.item)}
     if key.keys is None and not key.required and (key.default is not None or key.nullable):
-        made["default"] = key.default
-    return {**made, **_inner_schema(key, whole), **_bounds_schema(key)}
+        schema["default"] = key.default
+    return {**schema, **_inner_schema(key, whole), **_bounds_schema(key)}
 
 
 def _inner_schema(key: SettingKey, whole: bool) -> dict[str, Any]:
@@ -77,13 +81,13 @@ def _bounds_schema(key: SettingKey) -> dict[str, Any]:
         return {} if key.blank else {"pattern": "\\S"}
     if key.kind == "list":
         return {"minItems": key.least} if key.least else {}
-    named = {"minimum": key.least, "exclusiveMinimum": key.above, "maximum": key.most}
-    return {name: bound for name, bound in named.items() if bound is not None}
+    bounds = {"minimum": key.least, "exclusiveMinimum": key.above, "maximum": key.most}
+    return {name: bound for name, bound in bounds.items() if bound is not None}
 
 
 def _case_pattern(key: SettingKey) -> str:
-    spelt = ("".join(f"[{letter.upper()}{letter.lower()}]" for letter in choice) for choice in key.choices)
-    return f"^({'|'.join(spelt)})$"
+    spellings = ("".join(f"[{letter.upper()}{letter.lower()}]" for letter in choice) for choice in key.choices)
+    return f"^({'|'.join(spellings)})$"
 
 
 def _scope_note(key: SettingKey) -> str:
@@ -91,7 +95,7 @@ def _scope_note(key: SettingKey) -> str:
 
 
 def reference_markdown() -> str:
-    """The settings as a page: one table for single keys, one for each group."""
+    """The reference page: one table for top-level keys, one for each group."""
     single = {name: key for name, key in (SETTINGS_SCHEMA.keys or {}).items() if not _group_key(key)}
     parts = [_INTRODUCTION.format(presets=", ".join(f"`{name}`" for name in PRESETS)), _table(single, "")]
     for title, path, key in _groups(SETTINGS_SCHEMA, ""):
@@ -100,21 +104,21 @@ def reference_markdown() -> str:
 
 
 def _group_key(key: SettingKey) -> SettingKey | None:
-    """The key that holds the keys of a group, or of a list's objects."""
+    """The key with nested keys: this one, or the items of a list or map; None for a single value."""
     return key if key.keys is not None else key.item if key.item is not None and key.item.keys is not None else None
 
 
 def _groups(key: SettingKey, path: str) -> Iterator[tuple[str, str, SettingKey]]:
     for name, inner in (key.keys or {}).items():
-        if held := _group_key(inner):
+        if group := _group_key(inner):
             title = f"{path}{name}" + {"list": "[]", "map": ".*"}.get(inner.kind, "")
             yield title, f"{title}.", inner
-            yield from _groups(held, f"{title}.")
+            yield from _groups(group, f"{title}.")
 
 
 def _rows(key: SettingKey) -> dict[str, SettingKey]:
-    held = _group_key(key)
-    return {name: inner for name, inner in (held.keys or {}).items() if not _group_key(inner)} if held else {}
+    group = _group_key(key)
+    return {name: inner for name, inner in (group.keys or {}).items() if not _group_key(inner)} if group else {}
 
 
 def _table(keys: dict[str, SettingKey], path: str, settable: bool = True) -> str:
@@ -128,5 +132,5 @@ def _row(path: str, key: SettingKey, settable: bool) -> str:
 
     default = "needed" if key.required else "" if key.default is None and not key.nullable else json.dumps(key.default)
     shown = f"`{default}`" if default not in ("", "needed") else default
-    by = f"<br>`{variable_name(path)}`" if settable and "[" not in path else ""
-    return f"| `{path}` | {describe_expected(key)} | {shown} | {key.doc}{by} |"
+    variable = f"<br>`{variable_name(path)}`" if settable and "[" not in path else ""
+    return f"| `{path}` | {describe_expected(key)} | {shown} | {key.doc}{variable} |"

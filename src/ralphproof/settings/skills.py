@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-# A way of working that an agent is told beside its task, and what it must say to be of use in a loop.
+# Contents of a skill, and what a loop needs of them.
 
 
 AUTO_CHECKS = "auto"  # stands for the project's own checks
@@ -33,10 +33,10 @@ _ITEM = r"\s*(?:[-*+]|\d{1,9}[.)])\s+(?:\[[ xX]\]\s+)?(\S.*)"
 
 @value
 class Skill:
-    """A way of working.
+    """Instructions for the agent from a SKILL.md file.
 
-    `promise` is the word that claims completion, without its tags, empty where there is none. `verification` holds
-    shell commands, or words that stand for the project's own. `source` tells people where the skill was found.
+    `promise` is the word that claims completion, without its tags; empty if there is none. `verification` holds shell
+    commands, or `auto` and `auto:lint` for the project's own checks. `source` is the displayed location of the file.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Skill:
 
 
 def missing_skill_parts(skill: Skill) -> tuple[str, ...]:
-    """What a skill would need for a loop and does not have, each with the way to add it; empty where it is ready."""
+    """What a skill lacks for use in a loop, each with the way to add it; empty if it is complete."""
     needs = (
         (skill.promise, f"no completion promise: {_promise_wanted(skill.body)}"),
         (skill.criteria, "no success criteria: list them under criteria, or under a heading Completion Criteria"),
@@ -59,48 +59,50 @@ def missing_skill_parts(skill: Skill) -> tuple[str, ...]:
         ),
         (skill.verification, f"no verification: name a command under verification, or {AUTO_CHECKS}"),
     )
-    return tuple(told for has, told in needs if not has)
+    return tuple(advice for present, advice in needs if not present)
 
 
 def _promise_wanted(body: str) -> str:
-    way = "name its word under promise, or show its tag on a line of its own under a heading Ralph Integration"
-    seen = claim_in_skill(body).uncounted
-    return f"{way} ({seen[0]})" if seen else way
+    advice = "name its word under promise, or show its tag on a line of its own under a heading Ralph Integration"
+    uncounted = claim_in_skill(body).uncounted
+    return f"{advice} ({uncounted[0]})" if uncounted else advice
 
 
 def claim_in_skill(body: str) -> ParsedClaim:
-    """The promise that a skill's own text shows where it speaks of the loop."""
+    """The completion promise in the skill's section "Ralph Integration"."""
     return parse_claim(markdown_section(body, PROMISE_HEADING))
 
 
 def criteria_in_skill(body: str) -> tuple[str, ...]:
-    """The items of the list of criteria in a skill's own text."""
-    found: list[str] = []
+    """The list items of the skill's section "Completion Criteria"."""
+    criteria: list[str] = []
     for line, fenced in _lines_with_fences(markdown_section(body, CRITERIA_HEADING)):
         if item := None if fenced else re.match(_ITEM, line):
-            found.append(item[1].rstrip())
-        elif found and not fenced and line[:1] in (" ", "\t") and line.strip():
-            found[-1] += f" {line.strip()}"
-    return tuple(found)
+            criteria.append(item[1].rstrip())
+        elif criteria and not fenced and line[:1] in (" ", "\t") and line.strip():
+            criteria[-1] += f" {line.strip()}"
+    return tuple(criteria)
 
 
 def markdown_section(body: str, title: str) -> str:
-    """The text below the first heading with these words in it, up to the next heading as high; empty where none is."""
-    kept: list[str] = []
+    """The text below the first heading that contains these words, up to the next heading of the same or a higher level;
+    empty if there is no such heading.
+    """
+    lines: list[str] = []
     level = 0
     for line, fenced in _lines_with_fences(body):
         heading = None if fenced else re.match(_HEADING, line)
         if heading and level and len(heading[1]) <= level:
             break
         if level:
-            kept.append(line)
+            lines.append(line)
         elif heading and f" {title} " in f" {' '.join(re.findall(r'[a-z0-9]+', heading[2].lower()))} ":
             level = len(heading[1])
-    return "\n".join(kept).strip("\n")
+    return "\n".join(lines).strip("\n")
 
 
 def _lines_with_fences(text: str) -> Iterator[tuple[str, bool]]:
-    """Each line, and whether it belongs to a code fence."""
+    """Each line, and whether it is part of a fenced code block."""
     opened = ""
     for line in text.split("\n"):
         mark = re.match(_FENCE, line)
@@ -112,20 +114,20 @@ def _lines_with_fences(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def skill_template(skill: Skill, word: str = "") -> str:
-    """How a prompt is told with this skill: its text, and the task behind it.
+    """Prompt template with this skill: its text, then the task.
 
-    Criteria that the text does not list are added. `word` is what the run takes for a claim where that is another.
+    Adds the criteria if the text does not list them. `word` replaces the skill's promise if the run uses another one.
     """
     listed = markdown_section(skill.body, CRITERIA_HEADING) or not skill.criteria
     criteria = "\n".join(f"- [ ] {sentence}" for sentence in skill.criteria)
     parts = [skill_advice(skill, word), *([] if listed else [f"## Completion Criteria\n\n{criteria}"])]
-    # A prompt has one place in a template, and a skill that speaks of that place must not become a second one.
-    told = "\n\n".join(part for part in parts if part).replace("{prompt}", "{ prompt }")
-    return f"{told}\n\n## Task\n\n{{prompt}}".lstrip("\n")
+    # A template has one {prompt}; a skill's text that mentions it must not add a second one.
+    text = "\n\n".join(part for part in parts if part).replace("{prompt}", "{ prompt }")
+    return f"{text}\n\n## Task\n\n{{prompt}}".lstrip("\n")
 
 
 def skill_advice(skill: Skill, word: str = "") -> str:
-    """The text of a skill, for a run that takes `word` for a claim: its own tags then show that word."""
+    """The skill's text, with `word` in place of its own promise if the run uses another one."""
     body = skill.body.strip("\n")
     if not word or not skill.promise or is_same_word(word, skill.promise):
         return body
@@ -133,7 +135,7 @@ def skill_advice(skill: Skill, word: str = "") -> str:
     return re.sub(shown, lambda tag: f"<{tag[1]}>{word}</{tag[1]}>", body)
 
 
-# Finds and reads skills: those of the project, and those that come with the program. Executes nothing.
+# Finding and reading skills of the project and those packaged with the program. Executes nothing.
 
 
 SKILL_FOLDERS = (".ralph/skills", ".claude/skills")  # of a project; the first wins
@@ -149,7 +151,7 @@ _PACKAGED_SKILLS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
 
 @value
 class SkillCatalog:
-    """The skills that can be used, a line for each file that cannot, and the skills that another one stands before."""
+    """Usable skills, a line for each unusable file, and skills hidden by another one of the same name."""
 
     skills: tuple[Skill, ...]
     problems: tuple[str, ...] = ()
@@ -158,7 +160,7 @@ class SkillCatalog:
 
 @value
 class SkillFolder:
-    """A folder of skills, how people call it, and the folder that nothing on it may lead out of."""
+    """A folder of skills: its path, its displayed name, and the folder that links in it may not lead out of."""
 
     path: str
     shown: str
@@ -172,37 +174,37 @@ class SkillFolder:
 
 
 def find_skills(root: str) -> SkillCatalog:
-    """Every skill, in the order in which they are looked for. A file that cannot be used still takes its name."""
+    """Every skill, in search order. An unusable file still hides later skills of its name."""
     skills: list[Skill] = []
     problems: list[str] = []
     shadowed: list[Skill] = []
     taken: set[str] = set()
     files: set[str] = set()
-    for shelf in _skill_folders(root, problems):
-        for name in _list_entries(shelf, problems):
-            found, file = _read_skill(shelf, name), os.path.realpath(shelf.file(name))
-            if found is None or file in files:  # one folder may be a link to the other
+    for folder in _skill_folders(root, problems):
+        for name in _list_entries(folder, problems):
+            skill, file = _read_skill(folder, name), os.path.realpath(folder.file(name))
+            if skill is None or file in files:  # one folder may be a link to the other
                 continue
             files.add(file)
-            if isinstance(found, UnusableFile):
-                problems.append(f"{shelf.source(name)}: {found.why}")
+            if isinstance(skill, UnusableFile):
+                problems.append(f"{folder.source(name)}: {skill.why}")
             elif name in taken:
-                shadowed.append(found)
+                shadowed.append(skill)
             else:
-                skills.append(found)
+                skills.append(skill)
             taken.add(name)
     return SkillCatalog(tuple(skills), tuple(problems), tuple(shadowed))
 
 
 def load_skill(root: str, name: str) -> Skill:
-    """The skill of this name; raises Refused where there is none, or where its file cannot be used."""
+    """The skill of this name; raises Refused if there is none or its file is unusable."""
     if re.fullmatch(_SKILL_NAME, name):
-        for shelf in _skill_folders(root, []):
-            match _read_skill(shelf, name):
+        for folder in _skill_folders(root, []):
+            match _read_skill(folder, name):
                 case Skill() as skill:
                     return skill
                 case UnusableFile(why):
-                    raise Refused(f"skill {name} cannot be used: {shelf.source(name)}: {why}")
+                    raise Refused(f"skill {name} cannot be used: {folder.source(name)}: {why}")
                 case None:
                     pass
     from ralphproof.settings.field_rules import suggest_name
@@ -212,7 +214,7 @@ def load_skill(root: str, name: str) -> Skill:
 
 
 def _skill_folders(root: str, problems: list[str]) -> Iterator[SkillFolder]:
-    """The folders to look in, those of the project first."""
+    """The folders to search, the project's first."""
     inside = os.path.realpath(root)
     for shown in SKILL_FOLDERS:
         path = os.path.join(root, *shown.split("/"))
@@ -223,33 +225,33 @@ def _skill_folders(root: str, problems: list[str]) -> Iterator[SkillFolder]:
     yield SkillFolder(_PACKAGED_SKILLS, "", os.path.realpath(_PACKAGED_SKILLS))
 
 
-def _list_entries(shelf: SkillFolder, problems: list[str]) -> list[str]:
+def _list_entries(folder: SkillFolder, problems: list[str]) -> list[str]:
     from itertools import islice
 
     try:
-        with os.scandir(shelf.path) as entries:
+        with os.scandir(folder.path) as entries:
             names = [entry.name for entry in islice(entries, MAX_FOLDER_ENTRIES + 1)]
     except FileNotFoundError:
         return []
     except OSError as error:
-        problems.append(f"{shelf.shown}: cannot be read: {error.strerror}")
+        problems.append(f"{folder.shown}: cannot be read: {error.strerror}")
         return []
     if len(names) > MAX_FOLDER_ENTRIES:
-        problems.append(f"{shelf.shown}: has more than {MAX_FOLDER_ENTRIES} entries; the rest was passed over")
+        problems.append(f"{folder.shown}: has more than {MAX_FOLDER_ENTRIES} entries; the rest was passed over")
     return sorted(names[:MAX_FOLDER_ENTRIES])
 
 
-def _read_skill(shelf: SkillFolder, name: str) -> Skill | UnusableFile | None:
-    """The skill that a folder holds; None where it holds none."""
-    path = shelf.file(name)
+def _read_skill(folder: SkillFolder, name: str) -> Skill | UnusableFile | None:
+    """The skill in `folder/name`; None if there is no SKILL.md."""
+    path = folder.file(name)
     if not os.path.lexists(path):
         return None
     if not re.fullmatch(_SKILL_NAME, name):
         return UnusableFile("its folder has no name for a skill: small letters, digits and hyphens, 64 at most")
-    if not _is_inside(os.path.realpath(path), shelf.inside):
+    if not _is_inside(os.path.realpath(path), folder.inside):
         return UnusableFile("is a link that leads out of the project, and was not followed")
     text = _read_text(path)
-    return _parse_skill(name, text, shelf.source(name)) if isinstance(text, str) else text
+    return _parse_skill(name, text, folder.source(name)) if isinstance(text, str) else text
 
 
 def _is_inside(path: str, folder: str) -> bool:
@@ -276,8 +278,8 @@ def _parse_skill(name: str, text: str, source: str) -> Skill | UnusableFile:
     matter = parse_front_matter(text, SKILL_KEYS)
     if matter.fault:
         return UnusableFile(f"line {matter.fault}")
-    body, shown = matter.body.strip("\n"), claim_in_skill(matter.body).claim
-    texts = {key: held for key, held in matter.values.items() if isinstance(held, str)}
+    body, claim = matter.body.strip("\n"), claim_in_skill(matter.body).claim
+    texts = {key: text_value for key, text_value in matter.values.items() if isinstance(text_value, str)}
     for key in ("name", "description", "promise"):
         if key in matter.values and key not in texts:
             return UnusableFile(f"{key} is a list; a text is wanted")
@@ -285,24 +287,24 @@ def _parse_skill(name: str, text: str, source: str) -> Skill | UnusableFile:
     skill = Skill(
         name=texts.get("name") or name,
         description=" ".join(texts.get("description", "").split()),
-        promise=promise or (shown.word if shown else ""),
+        promise=promise or (claim.word if claim else ""),
         verification=_split_items(matter.values.get("verification", ())),
         criteria=_split_items(matter.values.get("criteria", ())) or criteria_in_skill(body),
         body=body,
         source=source,
     )
-    why = _inconsistency(skill, name, shown.word if shown else "")
+    why = _inconsistency(skill, name, claim.word if claim else "")
     return UnusableFile(why) if why else skill
 
 
-def _split_items(held: str | tuple[str, ...]) -> tuple[str, ...]:
-    """A list, one item for each line of a text."""
-    items = held.split("\n") if isinstance(held, str) else held
+def _split_items(items_or_text: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Items of a list, or of a text with one item per line, without blank ones."""
+    items = items_or_text.split("\n") if isinstance(items_or_text, str) else items_or_text
     return tuple(item.strip() for item in items if item.strip())
 
 
 def _inconsistency(skill: Skill, folder: str, shown: str) -> str:
-    """What a skill says that cannot hold; empty where all is well."""
+    """Why a parsed skill is unusable; empty if it is usable."""
     if skill.name != folder:
         return f"its name is {skill.name!r} and its folder's is {folder!r}; they must be the same"
     if len(skill.promise) > MAX_PROMISE_CHARS or re.search(r"[<>\n]", skill.promise):

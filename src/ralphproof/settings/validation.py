@@ -34,7 +34,7 @@ _PLURALS = {
 
 @value
 class SettingsProblem:
-    """One problem: in which file or variable, at which key, and its message."""
+    """A problem: the file or variable, the key's path, and the message."""
 
     where: str
     path: str
@@ -45,12 +45,12 @@ class SettingsProblem:
 
 
 def validate_layer(data: object, where: str) -> list[SettingsProblem]:
-    """All problems of one layer of settings; a layer may leave out anything."""
+    """All problems of one layer of settings; no key is required in a layer."""
     return [SettingsProblem(where, path, message) for path, message in _validate_value(data, SETTINGS_SCHEMA, "")]
 
 
 def normalize_settings(data: object, key: SettingKey = SETTINGS_SCHEMA) -> object:
-    """Checked settings in their one spelling, with the defaults of what the objects of a list or a map leave out."""
+    """Valid settings in canonical form; objects in lists and maps get the defaults of their missing keys."""
     if isinstance(data, dict) and key.kind == "object":
         keys = key.keys or {}
         return {name: normalize_settings(inner, keys.get(name) or key) for name, inner in data.items()}
@@ -64,12 +64,12 @@ def normalize_settings(data: object, key: SettingKey = SETTINGS_SCHEMA) -> objec
 
 
 def _with_defaults(data: object, key: SettingKey) -> object:
-    filled = default_values(key) if isinstance(data, dict) else None
-    return {**filled, **data} if isinstance(filled, dict) and isinstance(data, dict) else data
+    defaults = default_values(key) if isinstance(data, dict) else None
+    return {**defaults, **data} if isinstance(defaults, dict) and isinstance(data, dict) else data
 
 
 def describe_expected(key: SettingKey) -> str:
-    """What a key may hold, in words."""
+    """Description of the values that a key accepts."""
     words = {
         "object": "an object", "free": "an object", "map": "an object", "boolean": "true or false",
         "choice": f"one of {', '.join(key.choices)}", "integer": f"a whole number{_bounds(key)}",
@@ -89,7 +89,7 @@ def _bounds(key: SettingKey) -> str:
 
 
 def _validate_value(data: object, key: SettingKey, path: str, whole: bool = False) -> Iterator[tuple[str, str]]:
-    """`whole`: nothing can be merged into this object any more, so what it needs must be in it."""
+    """`whole`: no other layer can add to this object, so its required keys must be present."""
     if data is None and key.nullable:
         return
     if data is None and path:
@@ -103,8 +103,8 @@ def _validate_value(data: object, key: SettingKey, path: str, whole: bool = Fals
             yield path, f"{path} must be {describe_expected(key)}"
         for place, inner in enumerate(data):
             yield from _validate_value(inner, key.item or key, f"{path}[{place}]", whole=True)
-    elif wrong := _scalar_problem(data, key):
-        yield path, f"{path} {wrong}"
+    elif problem := _scalar_problem(data, key):
+        yield path, f"{path} {problem}"
 
 
 def _validate_object(data: object, key: SettingKey, path: str, whole: bool) -> Iterator[tuple[str, str]]:
@@ -135,7 +135,7 @@ def _validate_named(name: str, inner: object, item: SettingKey, path: str) -> It
 
 
 def _scalar_problem(data: object, key: SettingKey) -> str:
-    """Why a value may not stand there; empty where it may."""
+    """Why a scalar is invalid; empty if it is valid."""
     if not _has_kind(data, key):
         return f"must be {describe_expected(key)}, not {show_value(data)}"
     if isinstance(data, str) and (why := unsafe_characters(data)):
@@ -175,7 +175,7 @@ COMMAND_KEYS = ("command", "timeoutSeconds", "retries")
 
 
 def stage_problems(settings: MergedSettings) -> Iterator[tuple[str, str]]:
-    """What is wrong with stages, each with the path that it comes from. Types may still be wrong in them."""
+    """Yield problems of pipeline stages, each with the path of the setting. Types may still be wrong."""
     for name in PIPELINE_STAGES:
         path = f"stages.{name}"
         promise, own = settings.at(f"{path}.promise"), settings.at(f"{path}.verification")
@@ -200,7 +200,7 @@ def stage_problems(settings: MergedSettings) -> Iterator[tuple[str, str]]:
 
 
 def _problem_source(settings: MergedSettings, path: str, by_default: bool, line: str) -> str:
-    """The setting that a fault comes from."""
+    """Path of the setting that causes a problem."""
     if line.startswith(f"{path}.verification must"):
         return "pipeline.defaultVerification" if by_default else f"{path}.verification"
     inside = f"{path}.verificationConfig"
@@ -208,13 +208,13 @@ def _problem_source(settings: MergedSettings, path: str, by_default: bool, line:
 
 
 def guardrail_problems(settings: MergedSettings) -> Iterator[tuple[str, str]]:
-    """What is wrong with guardrails that are more than a command."""
+    """Yield problems of guardrails that have a method or a config."""
     items = settings.at("guardrails")
     for place, item in enumerate(items if isinstance(items, list) else ()):
         if isinstance(item, dict):
             whole = {"method": EXTERNAL, "config": {}, **item}
-            named = "command" in item or "method" in item  # else it is told already
-            if named and isinstance(whole["method"], str) and isinstance(whole["config"], dict):
+            complete = "command" in item or "method" in item  # else it is told already
+            if complete and isinstance(whole["method"], str) and isinstance(whole["config"], dict):
                 yield from (("guardrails", line) for line in _guardrail_item_problems(whole, f"guardrails[{place}]"))
 
 
@@ -253,23 +253,24 @@ def _command_problems(item: dict[str, Any], where: str) -> Iterator[str]:
 
 
 def _is_promise_only(method: str, config: dict[str, Any]) -> bool:
-    """Whether a method, or one of several together, is the promise alone."""
+    """Whether a method, or any part of a multi-stage one, is string_match."""
     stages = config.get("stages")
     parts = [part for part in stages if isinstance(part, dict)] if isinstance(stages, list) else []
     inner = ((part.get("method"), part.get("config")) for part in parts)
     return method == STRING_MATCH or any(
-        isinstance(name, str) and _is_promise_only(name, told if isinstance(told, dict) else {}) for name, told in inner
+        isinstance(name, str) and _is_promise_only(name, part_config if isinstance(part_config, dict) else {})
+        for name, part_config in inner
     )
 
 
 def _task_placeholders(data: object) -> list[str]:
-    """The fields of a task in whatever text there is."""
+    """Placeholders of task fields in any text below `data`."""
     from ralphproof.settings.verification_templates import PLACEHOLDER, TASK_VARIABLES
 
     if isinstance(data, str):
-        return [found[0] for found in re.finditer(PLACEHOLDER, data) if found[1] in TASK_VARIABLES]
+        return [match[0] for match in re.finditer(PLACEHOLDER, data) if match[1] in TASK_VARIABLES]
     inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
-    return [place for one in inner for place in _task_placeholders(one)]
+    return [place for item in inner for place in _task_placeholders(item)]
 
 
 _CAPPED = (
@@ -281,16 +282,18 @@ _WRAPPER_REQUIRED = ("maximumIterations", "limits.maxCostUsd")
 
 
 def find_broken_rules(settings: MergedSettings) -> list[SettingsProblem]:
-    """Every rule that merged settings break. Types may still be wrong in them."""
-    found = (
+    """Every rule between keys that the merged settings break. Types may still be wrong."""
+    problems = (
         *_conflicts(settings), *_missing_explicit(settings), *_missing_required(settings), *_invalid_texts(settings),
         *stage_problems(settings), *guardrail_problems(settings),
     )  # fmt: skip
-    return [SettingsProblem(settings.origins.get(path, "settings"), path, message) for path, message in found]
+    return [SettingsProblem(settings.origins.get(path, "settings"), path, message) for path, message in problems]
 
 
 def apply_caps(raw: dict[str, Any]) -> tuple[str, ...]:
-    """Bring checked settings down to the user's caps, and say so. Restarts are not capped: they are the point."""
+    """Lower valid settings to the user's caps in place, with a warning for each. Restarts of `supervise` are not
+    capped: restarting is what that preset is for.
+    """
     warnings: list[str] = []
     for path, cap in _CAPPED:
         chosen, most = value_at(raw, path), value_at(raw, cap)
@@ -306,15 +309,15 @@ def _conflicts(settings: MergedSettings) -> Iterator[tuple[str, str]]:
     restarts, iterations = settings.at("supervise.maxRestarts"), settings.at("maximumIterations")
     both = settings.chosen("supervise.maxRestarts") and settings.chosen("maximumIterations")
     if both and restarts is not None and restarts != iterations:
-        differ = f"supervise.maxRestarts ({restarts}) and maximumIterations ({iterations})"
-        yield "supervise.maxRestarts", f"{differ} are one limit and differ"
-    for one, other in (
+        values = f"supervise.maxRestarts ({restarts}) and maximumIterations ({iterations})"
+        yield "supervise.maxRestarts", f"{values} are one limit and differ"
+    for first, second in (
         ("agent.model", "agent.ladder"),
         ("agent.ladder", "agent.rotate"),
         ("agent.model", "agent.rotate"),
     ):
-        if settings.at(one) and settings.at(other):
-            yield other, f"{one} and {other} both say which model is asked; set one of them"
+        if settings.at(first) and settings.at(second):
+            yield second, f"{first} and {second} both say which model is asked; set one of them"
     names: dict[str, int] = {}
     guardrails = settings.at("guardrails")
     for place, item in enumerate(guardrails if isinstance(guardrails, list) else ()):
@@ -330,7 +333,7 @@ def _missing_explicit(settings: MergedSettings) -> Iterator[tuple[str, str]]:
 
 
 def _missing_required(settings: MergedSettings) -> Iterator[tuple[str, str]]:
-    """Objects that only together may hold what they need."""
+    """Yield required keys that are missing in objects merged from several layers."""
     for group, key in (SETTINGS_SCHEMA.keys or {}).items():
         data = settings.at(group)
         for name, inner in (key.keys or {}).items():
@@ -338,7 +341,7 @@ def _missing_required(settings: MergedSettings) -> Iterator[tuple[str, str]]:
                 yield next((f"{group}.{other}" for other in data), group), f"{group}.{name} is missing"
 
 
-# Who says what is wrong with a text, by the path of its setting. Loaded where there is a text to validate.
+# Validators of text settings, by path; loaded only if the setting has a text.
 _TEXT_VALIDATORS: dict[str, str] = {
     "protectedPaths": "ralphproof.base.path_patterns:explain_bad_pattern",
     "sandbox.backend": "ralphproof.sandbox.selection:backend_name_problem",
@@ -350,7 +353,7 @@ _TEXT_VALIDATORS: dict[str, str] = {
 
 
 def _invalid_texts(settings: MergedSettings) -> Iterator[tuple[str, str]]:
-    """Texts that mean nothing where they stand."""
+    """Yield texts that their parser rejects."""
     own = {"notify": notify_target_problem, "otel": otel_endpoint_problem}
     for path in (*own, *_TEXT_VALIDATORS):
         for name, text in _texts_at(settings, path):
@@ -360,7 +363,7 @@ def _invalid_texts(settings: MergedSettings) -> Iterator[tuple[str, str]]:
 
 
 def _texts_at(settings: MergedSettings, path: str) -> Iterator[tuple[str, str]]:
-    """The texts of a setting, each with the name that a message gives it."""
+    """The texts of a setting, each with its name in messages."""
     match settings.at(path):
         case str(text) if path == "sandbox.backend":
             yield f"{path}: {text!r}", text
@@ -377,18 +380,18 @@ _HALF_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
 def url_scheme(target: str) -> str:
-    """`slack` of an address; nothing where the target is the desktop or a command."""
-    found = _ADDRESS.match(target)
-    return found[1].lower() if found else ""
+    """The scheme of a notification URL, such as `slack`; empty for the desktop and for commands."""
+    match = _ADDRESS.match(target)
+    return match[1].lower() if match else ""
 
 
 def needs_apprise(targets: Iterable[str]) -> bool:
-    """Whether one of these cannot be reached without apprise."""
+    """Whether one of these targets needs the package apprise."""
     return any(target == DESKTOP_TARGET or url_scheme(target) for target in targets)
 
 
 def notify_target_problem(text: str) -> str:
-    """What is wrong with a target, to be put after its name ("notify[0] …"); nothing where it may work."""
+    """Why a target is invalid, worded to follow its name ("notify[0] …"); empty if it is valid."""
     import shlex
 
     if not text.strip():
@@ -418,7 +421,7 @@ def _webhook_problem(text: str) -> str:
 
 
 def redact_notify_target(target: str) -> str:
-    """A target as it may be shown. In many addresses the host itself is the token: only a webhook's is told."""
+    """A target without secrets. In many URLs the host is the token, so only a webhook's host is shown."""
     import shlex
     from urllib.parse import urlsplit
 
@@ -433,7 +436,7 @@ OTEL_SCHEMES = ("http", "https")
 
 
 def otel_endpoint_problem(text: str) -> str:
-    """What is wrong with an address, to be put after its name ("otel …"); nothing where it may work."""
+    """Why an endpoint is invalid, worded to follow its name ("otel …"); empty if it is valid."""
     from urllib.parse import urlsplit
 
     if not text.isprintable():
@@ -451,7 +454,7 @@ def otel_endpoint_problem(text: str) -> str:
 
 
 def redact_otel_endpoint(address: str) -> str:
-    """An address as it may be shown: a path or a query may hold a token, and so may what stands before the host."""
+    """An endpoint without secrets: user info, path and query may hold a token."""
     from urllib.parse import urlsplit
 
     parts = urlsplit(address)

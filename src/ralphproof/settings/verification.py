@@ -14,10 +14,6 @@ from ralphproof.engine.plan import (
     DEFAULT_COMMAND_TIMEOUT_S,
     DEFAULT_JUDGE_MICRO_USD,
     DEFAULT_JUDGE_TIMEOUT_S,
-    EXTERNAL,
-    MULTI_STAGE,
-    SEMANTIC,
-    STRING_MATCH,
     CustomVerification,
     ExternalVerification,
     MultiStageVerification,
@@ -42,7 +38,7 @@ from ralphproof.settings.field_rules import (
     validate_mapping,
 )
 from ralphproof.settings.registry import BUILTIN, is_registered, plugin_names, resolve_implementation
-from ralphproof.settings.schema import VERIFICATION_METHODS
+from ralphproof.settings.schema import PIPELINE_STAGES, VERIFICATION_METHODS
 from ralphproof.settings.verification_templates import expand_template
 
 if TYPE_CHECKING:
@@ -53,13 +49,9 @@ if TYPE_CHECKING:
     from ralphproof.settings.field_rules import Rule
 
 
-TASK_STAGES = ("coder", "reviewer", "tester", "qa")
+# Validation of a task's completion.
 
 
-# What is wrong with a task's completion: outcome, acceptance criteria, and how each stage is verified.
-
-
-METHODS = (STRING_MATCH, EXTERNAL, SEMANTIC, MULTI_STAGE)
 MAX_LEVELS = 5  # of stages within stages
 MAX_STAGES = 100
 MAX_CRITERIA = 200  # criteria of one judgement
@@ -82,16 +74,16 @@ def _promise(data: object) -> Iterator[str]:
 
 
 def _check_for(data: object) -> Iterator[str]:
-    one = [data] if isinstance(data, str) else data
-    wrong = list(list_of(SENTENCE, 200)(one))
-    yield from (fault.removeprefix("[0]") if isinstance(data, str) else fault for fault in wrong)
-    for place, question in enumerate(one) if not wrong and isinstance(one, list) else ():
+    texts = [data] if isinstance(data, str) else data
+    problems = list(list_of(SENTENCE, 200)(texts))
+    yield from (fault.removeprefix("[0]") if isinstance(data, str) else fault for fault in problems)
+    for place, question in enumerate(texts) if not problems and isinstance(texts, list) else ():
         where = "" if isinstance(data, str) else f"[{place}]"
         yield from (where + fault for fault in verification_templates.unknown_placeholders(question))
 
 
 _COMPLETION: dict[str, Rule] = {
-    "outcome": SENTENCE, "acceptance_criteria": list_of(SENTENCE, 200, least=1), **dict.fromkeys(TASK_STAGES, _any),
+    "outcome": SENTENCE, "acceptance_criteria": list_of(SENTENCE, 200, least=1), **dict.fromkeys(PIPELINE_STAGES, _any),
 }  # fmt: skip
 _BLOCK: dict[str, Rule] = {
     "promise": _promise, "description": text(2000, blank=True, lines=True), "verification_method": _any,
@@ -120,7 +112,7 @@ _PART: dict[str, Rule] = {
 
 @value
 class ValidationScope:
-    """What is known where a verification is looked at: its task, its stage's promise, and methods of plug-ins."""
+    """Context for validating a verification: its task, the promise of its stage, and a test for plug-in methods."""
 
     task: Task
     methods: Callable[[str], bool]
@@ -129,13 +121,13 @@ class ValidationScope:
 
 
 def validate_completion(completion: object, task: Task, methods: Callable[[str], bool]) -> Iterator[str]:
-    """All that is wrong with a completion; each line names the path of a field."""
+    """Yield every problem of a task's completion; each line starts with the path of the field."""
     if completion is None:
         yield "completion is missing; give an outcome and at least one acceptance criterion"
         return
     yield from validate_mapping(completion, "completion", _COMPLETION, ("outcome", "acceptance_criteria"))
     blocks = completion if isinstance(completion, dict) else {}
-    for stage in TASK_STAGES:
+    for stage in PIPELINE_STAGES:
         if (block := blocks.get(stage)) is not None:
             path = f"completion.{stage}"
             yield from validate_mapping(block, path, _BLOCK, ("promise",))
@@ -147,15 +139,17 @@ def validate_completion(completion: object, task: Task, methods: Callable[[str],
 def _validate_choice(
     block: dict[str, Any], path: str, names: tuple[str, str, str], scope: ValidationScope, needed: bool
 ) -> Iterator[str]:
-    """What is wrong with the way that a block chooses: by a method and its config, or by a template."""
+    """Yield problems of a block that names either a method with its config, or a template."""
     method, config, template = (block.get(name) for name in names)
     if template is not None:
         if method is not None or config is not None:
             yield f"{path}.{names[2]} stands for a method and its config; leave out {names[0]} and {names[1]}"
-        wrong = list(verification_templates.validate_template_use(template, given := block.get("with"), path, names[2]))
-        yield from wrong
-        if not wrong and isinstance(template, str) and (given is None or isinstance(given, dict)):
-            yield from validate_method(*verification_templates.expand_template(template, given), path, scope, names)
+        problems = list(
+            verification_templates.validate_template_use(template, arguments := block.get("with"), path, names[2])
+        )
+        yield from problems
+        if not problems and isinstance(template, str) and (arguments is None or isinstance(arguments, dict)):
+            yield from validate_method(*verification_templates.expand_template(template, arguments), path, scope, names)
         return
     if block.get("with") is not None:
         yield f"{path}.with belongs to a template; name it in {path}.{names[2]}"
@@ -168,7 +162,7 @@ def _validate_choice(
 def validate_method(
     method: object, config: object, path: str, scope: ValidationScope, names: tuple[str, str, str] = STAGE_KEYS
 ) -> Iterator[str]:
-    """What is wrong with a method and its config; `names` are the keys under which `path` has them."""
+    """Yield problems of a method and its config; `names` are the keys that hold them below `path`."""
     where = f"{path}.{names[1]}"
     if config is not None and not isinstance(config, dict):
         return  # said already
@@ -179,8 +173,8 @@ def validate_method(
             yield from _validate_external(config or {}, where, scope)
         case "semantic":
             yield from validate_mapping(config or {}, where, _SEMANTIC)
-            named = any((config or {}).get(key) not in (None, []) for key in ("check_for", "negative_patterns"))
-            if not named and not scope.task.acceptance:  # those stand in
+            has_criteria = any((config or {}).get(key) not in (None, []) for key in ("check_for", "negative_patterns"))
+            if not has_criteria and not scope.task.acceptance:  # those stand in
                 yield f"{where} needs check_for or negative_patterns"
             if (
                 count := len(verification_templates.judge_criteria((config or {}).get("check_for"), scope.task))
@@ -191,8 +185,9 @@ def validate_method(
         case str() if scope.methods(method):
             pass
         case _:
-            near = suggest_name(method, METHODS) if isinstance(method, str) else ""
-            yield f"{path}.{names[0]} must be one of {', '.join(METHODS)}, or installed; not {show_value(method)}{near}"
+            near = suggest_name(method, VERIFICATION_METHODS) if isinstance(method, str) else ""
+            known = ", ".join(VERIFICATION_METHODS)
+            yield f"{path}.{names[0]} must be one of {known}, or installed; not {show_value(method)}{near}"
 
 
 def _validate_string_match(config: dict[str, object], path: str, scope: ValidationScope) -> Iterator[str]:
@@ -237,7 +232,7 @@ def _validate_multi_stage(config: dict[str, object], path: str, scope: Validatio
 
 
 def _validate_stage_order(stages: list[object], path: str) -> Iterator[str]:
-    """What is wrong with the names of stages, and with who waits for whom."""
+    """Yield duplicate stage names, unknown dependencies and dependency cycles."""
     edges: dict[str, tuple[str, ...]] = {}
     for place, part in enumerate(stages):
         name = part.get("name") if isinstance(part, dict) else None
@@ -245,18 +240,22 @@ def _validate_stage_order(stages: list[object], path: str) -> Iterator[str]:
             if name in edges:
                 yield f"{path}[{place}].name: another stage is named {show_value(name)}"
             after = part.get("depends_on")
-            edges[name] = tuple(one for one in after if isinstance(one, str)) if isinstance(after, list) else ()
+            edges[name] = (
+                tuple(dependency for dependency in after if isinstance(dependency, str))
+                if isinstance(after, list)
+                else ()
+            )
     for place, part in enumerate(stages):
         after = part.get("depends_on") if isinstance(part, dict) else None
-        for spot, one in enumerate(after) if isinstance(after, list) else ():
-            if isinstance(one, str) and one not in edges:
-                near = suggest_name(one, edges)
-                yield f"{path}[{place}].depends_on[{spot}]: no stage is named {show_value(one)}{near}"
-    for circle in find_cycles(edges):
-        yield f"{path}: depends_on goes in a circle: {' -> '.join(circle)}"
+        for index, dependency in enumerate(after) if isinstance(after, list) else ():
+            if isinstance(dependency, str) and dependency not in edges:
+                near = suggest_name(dependency, edges)
+                yield f"{path}[{place}].depends_on[{index}]: no stage is named {show_value(dependency)}{near}"
+    for cycle in find_cycles(edges):
+        yield f"{path}: depends_on goes in a circle: {' -> '.join(cycle)}"
 
 
-# Ways to verify by their names: our own four, and those that installed packages bring.
+# Verification methods by name: the four built-in ones, and those of installed packages.
 
 
 GUARDRAIL_METHOD_KEYS = ("method", "config", "template")  # the keys under which a guardrail has them
@@ -272,41 +271,41 @@ _DESCRIPTIONS = {
 
 
 def is_plugin_method(method: str) -> bool:
-    """Whether a package brings this method, or it is written as `package.module:Name`. Nothing is loaded for it."""
+    """Whether an installed package registers this method, or it is written as `package.module:Name`. Loads nothing."""
     if method in VERIFICATION_METHODS or method in BUILTIN["checks"]:
         return False
     return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", method) is not None or is_registered("checks", method)
 
 
 def describe_methods() -> tuple[tuple[str, str], ...]:
-    """Every method with the first line of its documentation; what a package brings is loaded for that."""
+    """Every method with the first line of its documentation. Loads the plug-ins to read theirs."""
     return (*_DESCRIPTIONS.items(), *((name, _first_line(name)) for name in plugin_names("checks")))
 
 
 def _first_line(name: str) -> str:
     try:
-        said = (getattr(resolve_implementation("checks", name), "__doc__", None) or "").strip()
+        documentation = (getattr(resolve_implementation("checks", name), "__doc__", None) or "").strip()
     except Refused as error:
         return str(error)
-    return said.partition("\n")[0] or "It says nothing of itself."
+    return documentation.partition("\n")[0] or "It says nothing of itself."
 
 
 def find_method_problems(
     method: str, config: dict[str, Any], path: str, names: tuple[str, str, str] = GUARDRAIL_METHOD_KEYS,
     promise: str | None = None, task: Task = _NO_TASK,
 ) -> tuple[str, ...]:  # fmt: skip
-    """All that is wrong with a method and its config, each line with the path of what it means."""
+    """All problems of a method and its config, without duplicates; an unknown method lists the installed ones."""
 
-    found = dict.fromkeys(
+    problems = dict.fromkeys(
         validate_method(method, config, path, ValidationScope(task, is_plugin_method, promise), names)
     )
     return tuple(
-        line + _describe_installed(method) if line.startswith(f"{path}.{names[0]} must") else line for line in found
+        line + _describe_installed(method) if line.startswith(f"{path}.{names[0]} must") else line for line in problems
     )
 
 
 def _describe_installed(method: str) -> str:
-    """The end of the sentence about a method that there is not: which ones there are beside ours."""
+    """End of the sentence about an unknown method: the installed plug-in methods."""
     others = plugin_names("checks")
     return f"; installed: {', '.join(others)}{suggest_name(method, others)}" if others else ""
 
@@ -319,44 +318,44 @@ def chosen_method(block: dict[str, Any], names: tuple[str, str, str]) -> tuple[s
 
 
 def parse_verification(method: str, config: dict[str, Any], task: Task) -> Verification:
-    """How a method with a config in which nothing is wrong verifies this task."""
-    given = {name: inner for name, inner in config.items() if inner is not None}
+    """Parse a valid method and config into the verification of this task."""
+    options = {name: inner for name, inner in config.items() if inner is not None}
     match method:
         case "string_match":
             return StringMatchVerification()
         case "external":
-            return _parse_external(given)
+            return _parse_external(options)
         case "semantic":
-            return _parse_semantic(given, task)
+            return _parse_semantic(options, task)
         case "multi_stage":
-            parts = tuple(_parse_part(part, task) for part in given["stages"])
-            return MultiStageVerification(parts, given.get("require_all", True), given.get("parallel", True))
+            parts = tuple(_parse_part(part, task) for part in options["stages"])
+            return MultiStageVerification(parts, options.get("require_all", True), options.get("parallel", True))
         case _:
             return CustomVerification(method, config)
 
 
-def _parse_external(given: dict[str, Any]) -> ExternalVerification:
+def _parse_external(options: dict[str, Any]) -> ExternalVerification:
     import os
 
     return ExternalVerification(
-        verification_templates.substitute_in_command(given["command"]),
-        given.get("success_exit_code", 0),
-        given.get("output_contains", ""),
-        given.get("output_not_contains", ""),
-        float(given.get("timeout", DEFAULT_COMMAND_TIMEOUT_S)),
-        os.path.normpath(given.get("working_dir", ".")),
+        verification_templates.substitute_in_command(options["command"]),
+        options.get("success_exit_code", 0),
+        options.get("output_contains", ""),
+        options.get("output_not_contains", ""),
+        float(options.get("timeout", DEFAULT_COMMAND_TIMEOUT_S)),
+        os.path.normpath(options.get("working_dir", ".")),
     )
 
 
-def _parse_semantic(given: dict[str, Any], task: Task) -> SemanticVerification:
-    dearest = given.get("max_cost_usd")
+def _parse_semantic(options: dict[str, Any], task: Task) -> SemanticVerification:
+    max_cost_usd = options.get("max_cost_usd")
     return SemanticVerification(
-        verification_templates.judge_criteria(given.get("check_for", []), task),
-        tuple(given.get("negative_patterns", ())),
-        given.get("model", ""),
-        given.get("agent", ""),
-        DEFAULT_JUDGE_MICRO_USD if dearest is None else math.ceil(dearest * 1_000_000),
-        float(given.get("timeout", DEFAULT_JUDGE_TIMEOUT_S)),
+        verification_templates.judge_criteria(options.get("check_for", []), task),
+        tuple(options.get("negative_patterns", ())),
+        options.get("model", ""),
+        options.get("agent", ""),
+        DEFAULT_JUDGE_MICRO_USD if max_cost_usd is None else math.ceil(max_cost_usd * 1_000_000),
+        float(options.get("timeout", DEFAULT_JUDGE_TIMEOUT_S)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Ready-made verifications by name, such as pytest or http, and how they are filled in."""
+"""Verification templates such as `pytest` or `http_health`, and placeholders for task fields such as `{{title}}`."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from ralphproof.settings.field_rules import Rule
 
 
-# Places such as {{title}} in what a task asks for, and the variables that a command reads them from.
+# Placeholders for task fields, and the variables that commands read them from.
 #
-# What stands in a field is never taken for a place. A command never holds the text of a field, only the name of a
-# variable, quoted as the place where it stands needs it: no shell parses the text.
+# Substituted text is not scanned for placeholders again. A command never contains the text of a field, only the name of
+# a variable, quoted for its position, so no shell parses the text.
 
 
 TASK_VARIABLES = {
@@ -46,7 +46,7 @@ PLACEHOLDER = r"\{\{[ \t]*([A-Za-z_]\w*)[ \t]*\}\}"
 
 
 def field_values(task: Task) -> dict[str, str]:
-    """The text of every field; the acceptance criteria one a line."""
+    """The task's fields as text; acceptance criteria one per line."""
     return {
         "id": task.id, "spec_id": task.spec, "title": task.title, "description": task.prompt, "outcome": task.outcome,
         ACCEPTANCE: "\n".join(" ".join(criterion.split("\n")) for criterion in task.acceptance),
@@ -54,7 +54,7 @@ def field_values(task: Task) -> dict[str, str]:
 
 
 def task_environment(task: Task) -> dict[str, str]:
-    """The variables that a task's commands may read. A text that no program can be started with is left out."""
+    """Environment variables for a task's commands. Leaves out a value that no program can be started with."""
     return {TASK_VARIABLES[field]: text for field, text in field_values(task).items() if _fits(text)}
 
 
@@ -63,38 +63,38 @@ def _fits(text: str) -> bool:
 
 
 def omitted_fields(task: Task, command: str) -> tuple[str, ...]:
-    """The fields that a command reads and `exports` leaves out."""
-    text, given = substitute_in_command(command), task_environment(task)
+    """The fields that a command reads and `task_environment` leaves out."""
+    text, available = substitute_in_command(command), task_environment(task)
     return tuple(
-        field for field, name in TASK_VARIABLES.items() if name not in given and re.search(rf"\b{name}\b", text)
+        field for field, name in TASK_VARIABLES.items() if name not in available and re.search(rf"\b{name}\b", text)
     )
 
 
 def substitute_in_command(command: str) -> str:
-    """The command with variables where fields are, each a part of the word that it stands in, whatever its text is.
+    """Replace task placeholders in a command by variables, quoted so that each stays within its shell word.
 
-    Other places stay: docker and helm have their own. So do those of `unclear`.
+    Unknown placeholders stay as they are (docker and helm use the same syntax), and so do `ambiguous_fields`.
     """
-    made, end = "", 0
-    for place in find_quoted_matches(command, PLACEHOLDER):
-        if place.name in TASK_VARIABLES and place.how in _QUOTED:
-            made += command[end : place.start] + _QUOTED[place.how].format(f"${{{TASK_VARIABLES[place.name]}}}")
-            end = place.end
-    return made + command[end:]
+    result, end = "", 0
+    for match in find_quoted_matches(command, PLACEHOLDER):
+        if match.name in TASK_VARIABLES and match.how in _QUOTED:
+            result += command[end : match.start] + _QUOTED[match.how].format(f"${{{TASK_VARIABLES[match.name]}}}")
+            end = match.end
+    return result + command[end:]
 
 
 def ambiguous_fields(command: str) -> tuple[str, ...]:
-    """The fields that stand where nobody can tell what a shell would make of them."""
-    found = (
-        place.name
-        for place in find_quoted_matches(command, PLACEHOLDER)
-        if place.how == UNKNOWN_QUOTING and place.name in TASK_VARIABLES
+    """The fields at positions where the shell's quoting cannot be determined."""
+    names = (
+        match.name
+        for match in find_quoted_matches(command, PLACEHOLDER)
+        if match.how == UNKNOWN_QUOTING and match.name in TASK_VARIABLES
     )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(names))
 
 
 def judge_criteria(check_for: object, task: Task) -> tuple[str, ...]:
-    """What a judge is asked, one criterion each: a place of the acceptance criteria alone is all of them."""
+    """The judge's criteria. The text `{{acceptance_criteria}}` alone becomes one criterion for each of the task's."""
     texts = check_for if isinstance(check_for, list) else [check_for]
     return tuple(
         question for text in texts if isinstance(text, str) for question in _criteria_of_text(text.strip(), task)
@@ -106,22 +106,22 @@ def _criteria_of_text(text: str, task: Task) -> tuple[str, ...]:
     if whole and whole[1] == ACCEPTANCE:
         return task.acceptance
     known = field_values(task)
-    return (re.sub(PLACEHOLDER, lambda found: known.get(found[1], found[0]), text),)
+    return (re.sub(PLACEHOLDER, lambda match: known.get(match[1], match[0]), text),)
 
 
 def unknown_placeholders(text: str) -> Iterator[str]:
-    """What is wrong with the places of a text."""
+    """Yield a problem for each placeholder that names no task field."""
     for name in dict.fromkeys(re.findall(PLACEHOLDER, text)):
         if name not in TASK_VARIABLES:
             yield f" has no field {{{{{name}}}}} to put in{suggest_name(name, TASK_VARIABLES)}"
 
 
-# Ready-made verifications for common needs, by name. What is filled into a command is quoted for the shell.
+# Templates: validation and expansion. Arguments in a command are quoted for the shell.
 
 
 @value
 class TemplateParameter:
-    """What a template may be told. Without a default it must be."""
+    """A parameter of a template; required if it has no default."""
 
     name: str
     kind: str
@@ -131,7 +131,7 @@ class TemplateParameter:
 
 @value
 class VerificationTemplate:
-    """A verification to be filled in: `{path}` in its config is the parameter `path`."""
+    """A verification with parameters: `{path}` in its config is the parameter `path`."""
 
     name: str
     purpose: str
@@ -141,69 +141,75 @@ class VerificationTemplate:
 
 
 def list_templates() -> tuple[VerificationTemplate, ...]:
-    """All templates, by language and then by name."""
+    """All templates, grouped by language."""
 
     return TEMPLATES
 
 
-def validate_template_use(name: object, given: object, path: str, key: str) -> Iterator[str]:
-    """What is wrong with the use of a template at `path`, where `key` names it and `with` tells it things."""
+def validate_template_use(name: object, arguments: object, path: str, key: str) -> Iterator[str]:
+    """Yield problems of a template reference below `path`: `key` holds its name, `with` its arguments."""
     known = {template.name: template for template in list_templates()}
     if not isinstance(name, str) or name not in known:
         near = suggest_name(name, known) if isinstance(name, str) else ""
         yield f"{path}.{key} must be one of {', '.join(known)}, not {show_value(name)}{near}"
         return
-    if given is not None and not isinstance(given, dict):
-        yield from (f"{path}.with{fault}" for fault in mapping(given))
+    if arguments is not None and not isinstance(arguments, dict):
+        yield from (f"{path}.with{fault}" for fault in mapping(arguments))
         return
-    wanted = {parameter.name: parameter for parameter in known[name].parameters}
-    for told in given or {}:
-        if told not in wanted:
-            yield f"unknown key {path}.with.{show_value(told)[1:-1]}{suggest_name(told, wanted)}"
-    for parameter in wanted.values():
-        found = _parameter_value(parameter, given)
-        if found is None:
+    parameters = {parameter.name: parameter for parameter in known[name].parameters}
+    for argument in arguments or {}:
+        if argument not in parameters:
+            yield f"unknown key {path}.with.{show_value(argument)[1:-1]}{suggest_name(argument, parameters)}"
+    for parameter in parameters.values():
+        given = _parameter_value(parameter, arguments)
+        if given is None:
             yield f"{path}.with.{parameter.name} is missing: {parameter.about}"
         else:
-            yield from (f"{path}.with.{parameter.name}{fault}" for fault in _parameter_rules()[parameter.kind](found))
+            yield from (f"{path}.with.{parameter.name}{fault}" for fault in _parameter_rules()[parameter.kind](given))
 
 
-def expand_template(name: str, given: dict[str, Json] | None = None) -> tuple[str, dict[str, Json]]:
-    """The method and the config that a template stands for; raises Refused with all that is wrong with its use."""
-    if wrong := list(validate_template_use(name, given, "verification", "template")):
-        raise Refused("\n".join(wrong))
+def expand_template(name: str, arguments: dict[str, Json] | None = None) -> tuple[str, dict[str, Json]]:
+    """The method and config of a template with these arguments; raises Refused with every problem."""
+    if problems := list(validate_template_use(name, arguments, "verification", "template")):
+        raise Refused("\n".join(problems))
     template = next(template for template in list_templates() if template.name == name)
-    told = {parameter.name: _parameter_value(parameter, given) for parameter in template.parameters}
-    return template.method, {key: _fill(inner, told, key == "command") for key, inner in template.config.items()}
+    values = {parameter.name: _parameter_value(parameter, arguments) for parameter in template.parameters}
+    return template.method, {key: _fill(inner, values, key == "command") for key, inner in template.config.items()}
 
 
-def _parameter_value(parameter: TemplateParameter, given: object) -> Json:
-    found: Json = given.get(parameter.name) if isinstance(given, dict) else None
-    return parameter.default if found is None else found
+def _parameter_value(parameter: TemplateParameter, arguments: object) -> Json:
+    given: Json = arguments.get(parameter.name) if isinstance(arguments, dict) else None
+    return parameter.default if given is None else given
 
 
-def _fill(inner: Json, told: dict[str, Json], shell: bool) -> Json:
+def _fill(inner: Json, values: dict[str, Json], shell: bool) -> Json:
     if not isinstance(inner, str):
         return inner
-    whole_place = re.fullmatch(r"\{(\w+)\}", inner)
-    if whole_place and whole_place[1] in told and not shell:
-        return told[whole_place[1]]
-    return re.sub(r"\{(\w+)\}", lambda found: _shell_words(told[found[1]]) if found[1] in told else found[0], inner)
+    placeholder = re.fullmatch(r"\{(\w+)\}", inner)
+    if placeholder and placeholder[1] in values and not shell:
+        return values[placeholder[1]]
+    return re.sub(r"\{(\w+)\}", lambda match: _shell_words(values[match[1]]) if match[1] in values else match[0], inner)
 
 
-def _shell_words(told: Json) -> str:
-    """A parameter as the shell reads it: one word, or several of a list."""
-    if isinstance(told, list):
-        return " ".join(_shell_words(one) for one in told)
-    return _shell_quote(told) if isinstance(told, str) else f"{told:g}" if isinstance(told, float) else str(told)
+def _shell_words(argument: Json) -> str:
+    """An argument quoted for the shell: one word, or one for each item of a list."""
+    if isinstance(argument, list):
+        return " ".join(_shell_words(item) for item in argument)
+    return (
+        _shell_quote(argument)
+        if isinstance(argument, str)
+        else f"{argument:g}"
+        if isinstance(argument, float)
+        else str(argument)
+    )
 
 
-def _shell_quote(told: str) -> str:
-    """One word of a shell, in which fields of the task can still be put."""
+def _shell_quote(word: str) -> str:
+    """One quoted shell word in which task placeholders can still be substituted."""
     import shlex
 
-    pieces = re.split(rf"(\{{\{{[ \t]*(?:{'|'.join(TASK_VARIABLES)})[ \t]*\}}\}})", told)  # every second one is a field
-    return "".join(f'"{piece}"' if place % 2 else shlex.quote(piece) for place, piece in enumerate(pieces) if piece)
+    pieces = re.split(rf"(\{{\{{[ \t]*(?:{'|'.join(TASK_VARIABLES)})[ \t]*\}}\}})", word)  # every second one is a field
+    return "".join(f'"{piece}"' if index % 2 else shlex.quote(piece) for index, piece in enumerate(pieces) if piece)
 
 
 def _path(data: object) -> Iterator[str]:
@@ -217,14 +223,14 @@ def _paths(data: object) -> Iterator[str]:
 
 
 def _url(data: object) -> Iterator[str]:
-    wrong = list(text(2000)(data))
-    yield from wrong
-    if not wrong and isinstance(data, str) and not re.match(r"(?i)https?://[^\s/]", data):
+    problems = list(text(2000)(data))
+    yield from problems
+    if not problems and isinstance(data, str) and not re.match(r"(?i)https?://[^\s/]", data):
         yield f" must be an address that begins with http:// or https://, not {show_value(data)}"
 
 
 def _parameter_rules() -> dict[str, Rule]:
-    """What each kind of parameter may hold."""
+    """Validation rule of each parameter kind."""
     return {
         "path": _path, "paths": _paths, "url": _url, "folder": project_folder, "word": _path,
         "percent": number(100, least=0), "status": integer(100, 599), "seconds": number(3600),
@@ -232,14 +238,14 @@ def _parameter_rules() -> dict[str, Rule]:
     }  # fmt: skip
 
 
-# The templates themselves. A command says on its own output why it fails.
+# Built-in templates. Each command prints why it fails.
 
 
 _FOLDER = TemplateParameter("folder", "folder", "the folder to run in, from the project's root", ".")
 _TESTS = TemplateParameter("path", "path", "the tests", "tests")
 _SOURCE = TemplateParameter("path", "path", "the file or folder to look at", ".")
 _PACKAGES = TemplateParameter("path", "path", "the packages", "./...")
-# No file of the user's changes what is asked, no proxy stands before this machine, and no redirect is followed.
+# -q: ignore the user's .curlrc; --noproxy: reach this machine directly. Redirects are not followed.
 _CURL = (
     "curl -q --silent --show-error --globoff --noproxy localhost,127.0.0.1,::1 --proto =http,https"
     " --max-time {seconds} --output /dev/null --write-out '%{http_code}'"
@@ -261,7 +267,7 @@ TEMPLATES = (
     ),
     VerificationTemplate(
         "unittest", "the tests pass, by unittest; none at all is a failure", EXTERNAL,
-        # Python 3.11 succeeds with no tests.
+        # Python 3.11 exits with 0 if there are no tests.
         {"command": "python3 -m unittest discover -s {path} -p {pattern}", "output_not_contains": "Ran 0 tests"},
         (_TESTS, TemplateParameter("pattern", "word", "the names of the files with tests", "test*.py")),
     ),

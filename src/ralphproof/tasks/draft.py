@@ -22,9 +22,9 @@ from ralphproof.settings.field_rules import (
     unsafe_characters,
     validate_mapping,
 )
+from ralphproof.settings.schema import PIPELINE_STAGES
 from ralphproof.settings.verification import (
     STAGE_KEYS,
-    TASK_STAGES,
     chosen_method,
     parse_verification,
     validate_completion,
@@ -201,7 +201,7 @@ def draft_warnings(draft: TaskDraft) -> tuple[str, ...]:
     found = []
     if outcome and (len(outcome.split()) < 3 or any(re.search(pattern, outcome) for pattern in _VAGUE)):
         found.append(f"completion.outcome is hard to measure: {show_value(outcome)}; say what a machine could see")
-    for stage in TASK_STAGES:
+    for stage in PIPELINE_STAGES:
         block = completion.get(stage)
         if isinstance(block, dict) and block.get("verification_method") == STRING_MATCH:
             found.append(f"completion.{stage} is verified by its promise alone, which is the agent's own word")
@@ -214,7 +214,7 @@ def draft_warnings(draft: TaskDraft) -> tuple[str, ...]:
 def task_from_draft(draft: TaskDraft) -> Task:
     """The task of a draft that has no problems; fields are put in, templates filled."""
     task, completion = task_without_criteria(draft), draft.completion or {}
-    blocks = ((stage, block) for stage in TASK_STAGES if isinstance(block := completion.get(stage), dict))
+    blocks = ((stage, block) for stage in PIPELINE_STAGES if isinstance(block := completion.get(stage), dict))
     return replace(task, criteria=tuple((stage, _parse_criteria(block, task)) for stage, block in blocks))
 
 

@@ -75,10 +75,10 @@ class ReadModel:
 
         def look(ledger: SqliteLedger) -> dict[str, Json]:
             row = self._row(ledger, run)
-            where = run_state(ledger, row, self.project)
+            state = run_state(ledger, row, self.project)
             followed = self._following(ledger, row.id)
-            stance = RunStatus.by(followed.account, where, ledger, row, self.project)
-            return run_detail_json(ledger, stance, followed, self.project, after, self.spent_today())
+            status = RunStatus.from_summary(followed.summary, state, ledger, row, self.project)
+            return run_detail_json(ledger, status, followed, self.project, after, self.spent_today())
 
         return self._alone(look)
 
@@ -155,7 +155,7 @@ class ReadModel:
             if isinstance(end, RunEnded):
                 stories = end.metrics.reviewed if end.metrics else ()
             else:
-                stories = story_reviews(self.project, row, followed.account.facts)
+                stories = story_reviews(self.project, row, followed.summary.facts)
             works = work_by_story(ledger, self.project, row, followed) if stories else {}
             return {"run": run, "lanes": story_lanes(stories, works)}
 

@@ -6,9 +6,19 @@ import time
 
 from ralphproof.base.value import TYPE_CHECKING, assert_never
 from ralphproof.display import phrases
-from ralphproof.engine import records as told
 from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.outcome import Passed, Retry, SentBack, Stopped, Verdict, Waiting, outcome_json, verdict_word
+from ralphproof.engine.records import (
+    Escalated,
+    HookEnded,
+    Noticed,
+    Paused,
+    Resumed,
+    ScmEnded,
+    UserChangesSaved,
+    UserMessageAdded,
+    Warned,
+)
 from ralphproof.engine.state import RunOver, count_begun_iterations
 from ralphproof.store.run_state import CRASHED
 from ralphproof.views.interrupted_run import last_active_s
@@ -136,28 +146,28 @@ def _iteration_notices(span: TimelineIteration) -> Iterator[str]:
 
 def _describe_remark(remark: TimelineNote) -> str:
     match remark:
-        case told.Noticed(message=message) | told.Warned(message=message):
+        case Noticed(message=message) | Warned(message=message):
             return message
-        case told.Escalated():
+        case Escalated():
             return phrases.describe_escalation(remark)
-        case told.UserMessageAdded(text=text):
+        case UserMessageAdded(text=text):
             return f"you said: {text}"
-        case told.Paused():
+        case Paused():
             return "it rests"
-        case told.UserChangesSaved(paths=paths):
+        case UserChangesSaved(paths=paths):
             return f"it goes on; changed meanwhile, and yours: {', '.join(paths) or 'nothing'}"
-        case told.Resumed():
+        case Resumed():
             return phrases.describe_resume(remark)
-        case told.HookEnded():
+        case HookEnded():
             return phrases.describe_hook(remark)
         case _:
             assert_never(remark)
 
 
-def _commit_json(kept: told.ScmEnded | None) -> Json:
-    if kept is None:
+def _commit_json(record: ScmEnded | None) -> Json:
+    if record is None:
         return None
-    return {"id": kept.committed.commit, "message": kept.message[:MAX_CHARS], "error": kept.committed.error}
+    return {"id": record.committed.commit, "message": record.message[:MAX_CHARS], "error": record.committed.error}
 
 
 # One run as JSON.
@@ -167,55 +177,56 @@ LIMIT_UNITS = {"iterations": "count", "cost": "usd", "day's cost": "usd", "token
 
 
 def run_detail_json(
-    ledger: SqliteLedger, stance: RunStatus, followed: RunHistory, project: Project, after: int, today: Spend | None
+    ledger: SqliteLedger, status: RunStatus, followed: RunHistory, project: Project, after: int, today: Spend | None
 ) -> dict[str, Json]:
     """Everything about a run, with the iterations that changed after the record of this number."""
-    account, timeline = stance.account, followed.timeline
-    phase, now_s = account.state.phase, time.time()
-    over = phase.outcome if isinstance(phase, RunOver) else None
-    until = None if stance.where == CRASHED else service_retry_time(account, now_s)
+    summary, timeline = status.summary, followed.timeline
+    phase, now_s = summary.state.phase, time.time()
+    outcome = phase.outcome if isinstance(phase, RunOver) else None
+    until = None if status.state == CRASHED else service_retry_time(summary, now_s)
     before = timeline.spans.get(BASELINE_NUMBER)
-    until_s = last_active_s(project, stance.row.id, followed.at_s) if stance.where == CRASHED else None
-    told: dict[str, Json] = {
-        "v": 1, "seq": followed.seq, "complete": after == 0, "facts": account.facts,
-        "outcome": outcome_json(over) if over else None, "words": [*(phrases.describe_outcome(over) if over else ())],
-        "headline": stance.first_line(), "since": stance.since, "unread": stance.unread,
-        "found": stance.found or None, "limits": _limits_json(stance, followed, today, until_s or now_s),
-        "waits": None if until is None else {"until": until, "why": account.refused},
-        "failing": _failing_history(followed), "kin": [{"run": run, "state": where} for run, where in stance.kin],
-        "stages": _stages_json(account.facts.get("stages")), "stories": "stories" in account.facts,
+    until_s = last_active_s(project, status.row.id, followed.at_s) if status.state == CRASHED else None
+    details: dict[str, Json] = {
+        "v": 1, "seq": followed.seq, "complete": after == 0, "facts": summary.facts,
+        "outcome": outcome_json(outcome) if outcome else None,
+        "words": [*(phrases.describe_outcome(outcome) if outcome else ())],
+        "headline": status.first_line(), "since": status.since, "unread": status.unread,
+        "found": status.interruption or None, "limits": _limits_json(status, followed, today, until_s or now_s),
+        "waits": None if until is None else {"until": until, "why": summary.refused},
+        "failing": _failing_history(followed), "kin": [{"run": run, "state": state} for run, state in status.children],
+        "stages": _stages_json(summary.facts.get("stages")), "stories": "stories" in summary.facts,
         "baseline": [check_json(one) for one in (before.checks if before else ())],
         "iterations": [iteration_json(span) for span in _iterations_since(followed, after, until_s)],
     }  # fmt: skip
-    return open_run_line(ledger, stance.row, stance.where, followed, project) | told
+    return open_run_line(ledger, status.row, status.state, followed, project) | details
 
 
 def _iterations_since(followed: RunHistory, after: int, until_s: float | None) -> list[TimelineIteration]:
     """The iterations that changed. The last one of a crashed run ended when the run was last active."""
     spans, pace, changed = followed.timeline.spans, followed.timeline.pace, followed.timeline.touched
-    last, told = (
+    last, numbers = (
         max(spans, default=BASELINE_NUMBER),
         {number for number, seq in changed.items() if number and seq > after},
     )
     if until_s is None or not last or spans[last].ended_s is not None:
-        return [spans[number] for number in sorted(told)]
+        return [spans[number] for number in sorted(numbers)]
     left = close_iteration(spans[last], until_s, pace.seconds(last, pace.age_s(until_s)))  # no record says so
-    return [*(spans[number] for number in sorted(told - {last})), left]
+    return [*(spans[number] for number in sorted(numbers - {last})), left]
 
 
-def _limits_json(stance: RunStatus, followed: RunHistory, today: Spend | None, until_s: float) -> list[Json]:
+def _limits_json(status: RunStatus, followed: RunHistory, today: Spend | None, until_s: float) -> list[Json]:
     """How much of each limit is used by then. Unknown amounts are null; what has no limit is listed too."""
-    state, facts = followed.state, stance.account.facts
-    over = state.phase.outcome if isinstance(state.phase, RunOver) else None
-    bill = stance.together or stance.bill
+    state, facts = followed.state, status.summary.facts
+    outcome = state.phase.outcome if isinstance(state.phase, RunOver) else None
+    spend = status.total_spend or status.spend
     used: dict[str, tuple[Json, str]] = {
-        "iterations": (over.iterations if over else count_begun_iterations(state), "maximumIterations"),
-        "cost": (bill.known_usd, "maxCostUsd"),
+        "iterations": (outcome.iterations if outcome else count_begun_iterations(state), "maximumIterations"),
+        "cost": (spend.known_usd, "maxCostUsd"),
         "day's cost": (today.known_usd if today else None, "dailyCostUsd"),
-        "tokens": (bill.tokens or None, "maxTokens"),  # who tells none may have used any number
-        "time": (over.seconds if over else followed.timeline.pace.age_s(until_s), "maxSeconds"),
+        "tokens": (spend.tokens or None, "maxTokens"),  # who tells none may have used any number
+        "time": (outcome.seconds if outcome else followed.timeline.pace.age_s(until_s), "maxSeconds"),
     }  # fmt: skip
-    rough = {"cost": bill.unpriced, "day's cost": today.unpriced if today else 0}
+    rough = {"cost": spend.unpriced, "day's cost": today.unpriced if today else 0}
     return [
         {
             "name": name,

@@ -67,40 +67,40 @@ def ended_run_line(ledger: SqliteLedger, row: RunRow, project: Project) -> dict[
 
 
 def open_run_line(
-    ledger: SqliteLedger, row: RunRow, where: str, followed: RunHistory, project: Project
+    ledger: SqliteLedger, row: RunRow, state: str, followed: RunHistory, project: Project
 ) -> dict[str, Json]:
-    """The line of a run that has not ended. `where` was read before its records."""
-    account = followed.account
-    where, phase, bill = display_state(where, account.state), account.state.phase, run_spend(project, account.state)
-    over = phase.outcome if isinstance(phase, RunOver) else None
-    stood = RunLineState(
-        where, followed.title, followed.at_s or row.began_at,
-        over.iterations if over else count_begun_iterations(account.state), bill, over, _last_check_counts(followed),
-        describe_activity(account, where),
+    """The line of a run that has not ended. `state` was read before its records."""
+    summary = followed.summary
+    state, phase, spend = display_state(state, summary.state), summary.state.phase, run_spend(project, summary.state)
+    outcome = phase.outcome if isinstance(phase, RunOver) else None
+    line = RunLineState(
+        state, followed.title, followed.at_s or row.began_at,
+        outcome.iterations if outcome else count_begun_iterations(summary.state), spend, outcome,
+        _last_check_counts(followed), describe_activity(summary, state),
     )  # fmt: skip
-    return _run_line(ledger, row, account.facts, stood, project)
+    return _run_line(ledger, row, summary.facts, line, project)
 
 
 def _run_line(
-    ledger: SqliteLedger, row: RunRow, facts: dict[str, Json], stood: RunLineState, project: Project
+    ledger: SqliteLedger, row: RunRow, facts: dict[str, Json], line: RunLineState, project: Project
 ) -> dict[str, Json]:  # fmt: skip
-    end, mask, facts = stood.outcome, project.mask, limits_in_force(facts, project, row)
-    asked = ledger.requested_control(row.id) if end is None else ""
-    told: dict[str, Json] = {name: str(facts.get(name) or "") for name in LISTED_FACTS}
-    together = spend_with_children(ledger, project, row.id, stood.spend, end)
-    checks: Json = {"passed": stood.checks[0], "failed": stood.checks[1]} if stood.checks else None
-    return told | {
-        "run": row.id, "state": stood.state, "status": end.status if end else None,
-        "reason": end.reason if isinstance(end, Aborted) else "",
-        "proof": end.proof if isinstance(end, Completed) else "",
-        "concerns": len(end.concerns) if isinstance(end, Completed) else 0,
-        "title": mask(stood.title or _name_from_facts(facts)), "directory": row.directory, "parent": row.parent or None,
-        "task": str(facts.get("work") or "") or None, "beganAt": row.began_at, "updatedAt": stood.updated_s,
-        "iterations": stood.iterations, "iterationCount": stood.iterations,
+    outcome, mask, facts = line.outcome, project.mask, limits_in_force(facts, project, row)
+    asked = ledger.requested_control(row.id) if outcome is None else ""
+    listed: dict[str, Json] = {name: str(facts.get(name) or "") for name in LISTED_FACTS}
+    total_spend = spend_with_children(ledger, project, row.id, line.spend, outcome)
+    checks: Json = {"passed": line.checks[0], "failed": line.checks[1]} if line.checks else None
+    return listed | {
+        "run": row.id, "state": line.state, "status": outcome.status if outcome else None,
+        "reason": outcome.reason if isinstance(outcome, Aborted) else "",
+        "proof": outcome.proof if isinstance(outcome, Completed) else "",
+        "concerns": len(outcome.concerns) if isinstance(outcome, Completed) else 0,
+        "title": mask(line.title or _name_from_facts(facts)), "directory": row.directory, "parent": row.parent or None,
+        "task": str(facts.get("work") or "") or None, "beganAt": row.began_at, "updatedAt": line.updated_s,
+        "iterations": line.iterations, "iterationCount": line.iterations,
         "maximumIterations": facts.get("maximumIterations"), "checks": checks,
-        "spend": spend_json(stood.spend), "spendWithChildren": spend_json(together) if together else None,
+        "spend": spend_json(line.spend), "spendWithChildren": spend_json(total_spend) if total_spend else None,
         "maxCostUsd": facts.get("maxCostUsd"),
-        "sandbox": _sandbox_json(facts.get("sandbox")), "doing": mask(stood.doing), "asked": asked or None,
+        "sandbox": _sandbox_json(facts.get("sandbox")), "doing": mask(line.doing), "asked": asked or None,
         "children": len(ledger.children(row.id)),
     }  # fmt: skip
 
@@ -125,14 +125,14 @@ def _last_title(ledger: SqliteLedger, run: str) -> str:
     every = (
         (last,) if isinstance(last, Picked) and isinstance(last.choice, Job) else ledger.records_of_kind(run, "Picked")
     )
-    jobs = [one.choice for one in every if isinstance(one, Picked) and isinstance(one.choice, Job)]
+    jobs = [record.choice for record in every if isinstance(record, Picked) and isinstance(record.choice, Job)]
     return jobs[-1].task.title if jobs else ""
 
 
 def _facts_with_sandbox(ledger: SqliteLedger, run: str, facts: dict[str, Json]) -> dict[str, Json]:
     """The facts of a run with its latest sandbox."""
-    again = getattr(ledger.queries.last_record(run, "Resumed"), "sandbox", None)
-    return facts | {"sandbox": again} if again else facts
+    sandbox = getattr(ledger.queries.last_record(run, "Resumed"), "sandbox", None)
+    return facts | {"sandbox": sandbox} if sandbox else facts
 
 
 def _sandbox_json(sandbox: Json) -> Json:
@@ -144,9 +144,9 @@ def _sandbox_json(sandbox: Json) -> Json:
 def _last_check_counts(followed: RunHistory) -> tuple[int, int] | None:
     """How many checks passed and failed in the last iteration that ran any."""
     for number in sorted(followed.timeline.spans, reverse=True):
-        found = [one.finding for one in followed.timeline.spans[number].checks if one.finding]
-        if found:
-            return _count_findings(found)
+        findings = [check.finding for check in followed.timeline.spans[number].checks if check.finding]
+        if findings:
+            return _count_findings(findings)
     return None
 
 

@@ -32,10 +32,10 @@ class RecordTail:
 
     def more(self) -> tuple[Record, ...]:
         """The records since the last call."""
-        found = self._ledger.queries.records_since(self.row.id, self._number)
-        for number, _, record in found:
+        entries = self._ledger.queries.records_since(self.row.id, self._number)
+        for number, _, record in entries:
             self._number, self.last, self.state = number, record, self.state.after(record)
-        return tuple(record for _, _, record in found)
+        return tuple(record for _, _, record in entries)
 
     @property
     def grown(self) -> bool:
@@ -82,7 +82,7 @@ class RunHistory:
                 pass
 
     @property
-    def account(self) -> RunSummary:
+    def summary(self) -> RunSummary:
         """The summary as `ralph status` shows it, without its table of iterations."""
-        held = {name: self.state.labels[name] for name in ("sandbox",) if name in self.state.labels}
-        return RunSummary(self.state, {**self._facts, **held}, (), self._last, self._refused)
+        relabelled = {name: self.state.labels[name] for name in ("sandbox",) if name in self.state.labels}
+        return RunSummary(self.state, {**self._facts, **relabelled}, (), self._last, self._refused)

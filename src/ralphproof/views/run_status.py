@@ -8,7 +8,6 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.display import phrases
 from ralphproof.display.phrases import describe_iteration
-from ralphproof.engine import records as told
 from ralphproof.engine.agent import describe_exit
 from ralphproof.engine.budget import Spend
 from ralphproof.engine.limits import CANCELLED, RESUMABLE_REASONS, STEP, TRIPWIRE_REASONS
@@ -26,7 +25,19 @@ from ralphproof.engine.outcome import (
     verdict_word,
 )
 from ralphproof.engine.plan import Job
-from ralphproof.engine.records import RunEnded
+from ralphproof.engine.records import (
+    CheckBegan,
+    CheckEnded,
+    ChildRunsAwaited,
+    HookBegan,
+    HookEnded,
+    Judged,
+    RunBegan,
+    RunEnded,
+    ScmBegan,
+    TurnBegan,
+    TurnRetried,
+)
 from ralphproof.engine.retry import AgentRotation
 from ralphproof.engine.state import JobPicked, RunOver, State, build_state, count_begun_iterations
 from ralphproof.store.run_folder import RunFolder
@@ -62,22 +73,22 @@ def next_step_hint(run: str) -> str:
     return f"ralph run --resume {run} --step; to the end: ralph run --resume {run}"
 
 
-def lost_harness_error(project: Project, row: RunRow, state: State, where: str) -> Refused:
+def lost_harness_error(project: Project, row: RunRow, state: State, status: str) -> Refused:
     """The error for a run that lost its harness."""
     from ralphproof.views.interrupted_run import describe_interruption
 
-    still = ", and what it started is still at work" if where == ORPHANED else ""
+    still = ", and what it started is still at work" if status == ORPHANED else ""
     return Refused(
         f"run {row.id} lost its harness{still}: {describe_interruption(project, row.id, state)}; {resume_hint(row.id)}"
     )
 
 
-def refuse_without_harness(project: Project, row: RunRow, state: State, where: str) -> None:
+def refuse_without_harness(project: Project, row: RunRow, state: State, status: str) -> None:
     """Raise Refused where a run has no harness, with the next command."""
-    if where == RUNNING:
+    if status == RUNNING:
         return
-    if where != ENDED:
-        raise lost_harness_error(project, row, state, where)
+    if status != ENDED:
+        raise lost_harness_error(project, row, state, status)
     refuse_finished_run(state, row.id, "there is nothing to pause")
     raise Refused(f"run {row.id} has ended; go on: ralph run --resume {row.id}")
 
@@ -116,88 +127,92 @@ class RunSummary:
     passes: tuple[IterationSummary, ...]
     last: Record | None
     refused: str = ""
-    hooks: tuple[told.HookEnded, ...] = ()
+    hooks: tuple[HookEnded, ...] = ()
 
 
 def summarize_records(records: tuple[Record, ...]) -> RunSummary:
     """The summary from all records."""
     state = build_state(records)
-    verdicts = {record.iteration: record.verdict for record in records if isinstance(record, told.Judged)}
-    pace = RunAge()
+    verdicts = {record.iteration: record.verdict for record in records if isinstance(record, Judged)}
+    age = RunAge()
     for record in records:
-        pace.take(0.0, record)
-    past = state.history.iterations
-    passes = tuple(IterationSummary(facts, verdicts[facts.number], pace.judged_s(facts.number)) for facts in past)
-    began = next((record.facts for record in records if isinstance(record, told.RunBegan)), {})
-    held = {name: state.labels[name] for name in ("sandbox",) if name in state.labels}  # who took it up may say anew
-    again = (record.why for record in reversed(records) if isinstance(record, told.TurnRetried) and not record.empty)
-    hooks = tuple(record for record in records if isinstance(record, told.HookEnded))
-    return RunSummary(state, {**began, **held}, passes, records[-1] if records else None, next(again, ""), hooks)
+        age.take(0.0, record)
+    iterations = state.history.iterations
+    passes = tuple(IterationSummary(facts, verdicts[facts.number], age.judged_s(facts.number)) for facts in iterations)
+    start_facts = next((record.facts for record in records if isinstance(record, RunBegan)), {})
+    relabelled = {
+        name: state.labels[name] for name in ("sandbox",) if name in state.labels
+    }  # who took it up may say anew
+    refusals = (record.why for record in reversed(records) if isinstance(record, TurnRetried) and not record.empty)
+    hooks = tuple(record for record in records if isinstance(record, HookEnded))
+    return RunSummary(
+        state, {**start_facts, **relabelled}, passes, records[-1] if records else None, next(refusals, ""), hooks
+    )
 
 
-def display_state(where: str, state: State) -> str:
-    """The state of a run for display: `where` refined by its records, which know of pauses and stops."""
+def display_state(status: str, state: State) -> str:
+    """The state of a run for display: `status` refined by its records, which know of pauses and stops."""
     match state.phase:
         case RunOver(Aborted(breach)) if breach.reason in RESUMABLE_REASONS:
             return STOPPED
         case RunOver():
             return ENDED
         case _:
-            return PAUSED if where == RUNNING and state.paused else where
+            return PAUSED if status == RUNNING and state.paused else status
 
 
-def describe_activity(account: RunSummary, where: str) -> str:
+def describe_activity(summary: RunSummary, status: str) -> str:
     """What a run in this state is doing; empty where it has ended or crashed."""
-    state = account.state
-    if where in (CRASHED, ENDED, STOPPED):
+    state = summary.state
+    if status in (CRASHED, ENDED, STOPPED):
         return ""
     if state.paused:
         return f"iteration {state.iteration}: rests before its turn"
-    match account.last:
-        case told.TurnBegan(iteration):
+    match summary.last:
+        case TurnBegan(iteration):
             return f"iteration {iteration}: the agent works"
-        case told.CheckBegan(iteration, _, check):
+        case CheckBegan(iteration, _, check):
             return f"{describe_iteration(iteration)}: guardrail {check} runs"
-        case told.CheckEnded(0):
+        case CheckEnded(0):
             return f"{describe_iteration(0)}: between two steps"
-        case told.ScmBegan(iteration):
+        case ScmBegan(iteration):
             return f"iteration {iteration}: the work is being committed"
-        case told.HookBegan(iteration, hook, command=command):
+        case HookBegan(iteration, hook, command=command):
             return f"{describe_iteration(iteration)}: {hook} runs: {command}"
-        case told.ChildRunsAwaited(iteration, children=children):
+        case ChildRunsAwaited(iteration, children=children):
             return f"iteration {iteration}: {phrases.describe_awaited_children(children)}"
-        case None | told.RunBegan():
+        case None | RunBegan():
             return "about to begin"
         case _:
-            return f"iteration {account.state.iteration}: {_describe_waiting(account) or 'between two steps'}"
+            return f"iteration {summary.state.iteration}: {_describe_waiting(summary) or 'between two steps'}"
 
 
-def _describe_waiting(account: RunSummary) -> str:
+def _describe_waiting(summary: RunSummary) -> str:
     now = time.time()
-    until = service_retry_time(account, now)
+    until = service_retry_time(summary, now)
     if until is None:
         return ""
-    return f"waits for the agent's service until {phrases.format_time(until, now)} ({account.refused})"
+    return f"waits for the agent's service until {phrases.format_time(until, now)} ({summary.refused})"
 
 
-def service_retry_time(account: RunSummary, now: float) -> float | None:
+def service_retry_time(summary: RunSummary, now: float) -> float | None:
     """When (epoch seconds) the first service may be asked again; None where the run does not wait for one."""
-    match account.state.phase:
+    match summary.state.phase:
         case JobPicked(Job()):
-            services, places = account.state.services, _agent_order(account)
+            services, places = summary.state.services, _agent_order(summary)
             return services.ready_at(places) if services.first_ready(places, now) is None else None
         case _:
             return None
 
 
-def _agent_order(account: RunSummary) -> tuple[int, ...]:
-    state = account.state
-    return _agent_crew(account).order(state.iteration, state.rung, state.job.stage.place)
+def _agent_order(summary: RunSummary) -> tuple[int, ...]:
+    state = summary.state
+    return _agent_crew(summary).order(state.iteration, state.rung, state.job.stage.place)
 
 
-def _agent_crew(account: RunSummary) -> AgentRotation:
-    listed = (account.facts.get(name) for name in ("ladder", "rotate", "fallbacks"))
-    rungs, rotating, fallbacks = (len(one) if isinstance(one, list | tuple) else 0 for one in listed)
+def _agent_crew(summary: RunSummary) -> AgentRotation:
+    listed = (summary.facts.get(name) for name in ("ladder", "rotate", "fallbacks"))
+    rungs, rotating, fallbacks = (len(agents) if isinstance(agents, list | tuple) else 0 for agents in listed)
     return AgentRotation(max(1, rungs), rotating, fallbacks)
 
 
@@ -216,24 +231,24 @@ def describe_verdict(verdict: Verdict) -> str:
             return f"stopped, {breach.reason}"
 
 
-def iteration_table(account: RunSummary) -> list[str]:
+def iteration_table(summary: RunSummary) -> list[str]:
     """The iterations as a table."""
     rows = [("#", "agent", "files", "checks", "verdict", "time")]
-    rows += [_table_row(item) for item in account.passes]
+    rows += [_table_row(item) for item in summary.passes]
     widths = [max(len(row[column]) for row in rows) for column in range(6)]
     return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
-def violation_lines(account: RunSummary) -> list[str]:
+def violation_lines(summary: RunSummary) -> list[str]:
     """Protected paths that agents changed, hosts that were blocked, and hooks that failed, by iteration."""
     failed = [
-        f"{describe_iteration(one.iteration)}: {phrases.describe_hook(one)}"
-        for one in account.hooks
-        if not one.result.passed
+        f"{describe_iteration(hook.iteration)}: {phrases.describe_hook(hook)}"
+        for hook in summary.hooks
+        if not hook.result.passed
     ]
     return failed + [
         f"{describe_iteration(item.facts.number)}: {line}"
-        for item in account.passes
+        for item in summary.passes
         for line in (
             *phrases.describe_touched_paths(item.facts.tripwires),
             *phrases.describe_altered_checks(item.facts.altered_inputs),
@@ -253,22 +268,22 @@ def _table_row(item: IterationSummary) -> tuple[str, str, str, str, str, str]:
     return str(facts.number), end, files, checks, describe_verdict(item.verdict), phrases.format_duration(item.seconds)
 
 
-def run_summary_json(account: RunSummary) -> dict[str, Json]:
+def run_summary_json(summary: RunSummary) -> dict[str, Json]:
     """The summary for programs."""
-    state = account.state
-    over = state.phase.outcome if isinstance(state.phase, RunOver) else None
+    state = summary.state
+    outcome = state.phase.outcome if isinstance(state.phase, RunOver) else None
     return {
-        "facts": account.facts,
-        "outcome": outcome_json(over) if over else None,
-        "until": service_retry_time(account, time.time()),
+        "facts": summary.facts,
+        "outcome": outcome_json(outcome) if outcome else None,
+        "until": service_retry_time(summary, time.time()),
         "baseline": _checks_json(state.baseline),
         "sessions": state.session,
-        "iterations": [_iteration_json(item) for item in account.passes],
-        "hooks": [_hook_json(record) for record in account.hooks],
+        "iterations": [_iteration_json(item) for item in summary.passes],
+        "hooks": [_hook_json(record) for record in summary.hooks],
     }
 
 
-def _hook_json(record: told.HookEnded) -> Json:
+def _hook_json(record: HookEnded) -> Json:
     result = record.result
     return {
         "hook": record.hook, "iteration": record.iteration, "command": result.command, "passed": result.passed,
@@ -330,19 +345,19 @@ def run_spend(project: Project, state: State) -> Spend:
 
 
 def spend_with_children(
-    ledger: SqliteLedger, project: Project, run: str, own: Spend, over: Outcome | None
+    ledger: SqliteLedger, project: Project, run: str, own: Spend, outcome: Outcome | None
 ) -> Spend | None:
     """The spend of a run with its child runs; None where those spent nothing."""
     children = tuple(row.id for row in ledger.descendants(run))
     if not children:
         return None
-    if over is not None and over.spend != own:
-        return over.spend  # the record outlives the book of what was spent
+    if outcome is not None and outcome.spend != own:
+        return outcome.spend  # the record outlives the book of what was spent
     from ralphproof.store.spend import spend_of_runs
 
     spent = spend_of_runs(project.state_dir, children)
-    together = own.plus(Spend(unpriced=1) if spent is None else spent)
-    return together if together != own else None
+    total = own.plus(Spend(unpriced=1) if spent is None else spent)
+    return total if total != own else None
 
 
 def total_effort(ledger: SqliteLedger, project: Project, runs: tuple[str, ...]) -> tuple[int, Spend | None]:
@@ -404,61 +419,61 @@ REQUEST_PHRASES = {PAUSE: "it will rest before its next turn", CANCEL: "it is as
 class RunStatus:
     """The status of a run. `since` is when its last record was written, `unread` how many user messages wait.
 
-    `found` describes what a dead harness left. `kin` are its child runs, at any depth, with their states; `bill` is its
-    own spend so far, `together` that with theirs, None where they spent nothing. `alive` are processes that outlived
-    harness and keeper.
+    `interruption` describes what a dead harness left. `children` are its child runs, at any depth, with their states;
+    `spend` is its own spend so far, `total_spend` includes theirs and is None where they spent nothing. `alive` are
+    processes that outlived harness and keeper.
     """
 
     row: RunRow
-    where: str
-    account: RunSummary
+    state: str
+    summary: RunSummary
     since: float | None
-    wish: str
+    requested: str
     unread: int
-    found: str
-    kin: tuple[tuple[str, str], ...]
-    together: Spend | None = None
+    interruption: str
+    children: tuple[tuple[str, str], ...]
+    total_spend: Spend | None = None
     alive: tuple[int, ...] = ()
-    bill: Spend = Spend()
+    spend: Spend = Spend()
 
     @staticmethod
-    def of(ledger: SqliteLedger, row: RunRow, project: Project) -> RunStatus:
+    def read(ledger: SqliteLedger, row: RunRow, project: Project) -> RunStatus:
         """The current status."""
-        where = run_state(ledger, row, project)
-        return RunStatus.by(summarize_records(ledger.records(row.id)), where, ledger, row, project)
+        state = run_state(ledger, row, project)
+        return RunStatus.from_summary(summarize_records(ledger.records(row.id)), state, ledger, row, project)
 
     @staticmethod
-    def by(account: RunSummary, where: str, ledger: SqliteLedger, row: RunRow, project: Project) -> RunStatus:
-        """The status from a summary. `where` must have been read before the records: the run may end meanwhile."""
-        where = display_state(where, account.state)
-        account = replace(account, facts=limits_in_force(account.facts, project, row))
-        found, alive = "", tuple[int, ...]()
-        if where in (CRASHED, ORPHANED):
+    def from_summary(summary: RunSummary, state: str, ledger: SqliteLedger, row: RunRow, project: Project) -> RunStatus:
+        """The status from a summary. `state` must have been read before the records: the run may end meanwhile."""
+        state = display_state(state, summary.state)
+        summary = replace(summary, facts=limits_in_force(summary.facts, project, row))
+        interruption, alive = "", tuple[int, ...]()
+        if state in (CRASHED, ORPHANED):
             from ralphproof.views.interrupted_run import describe_interruption, find_orphaned_processes
 
-            alive = find_orphaned_processes(row.id) if where == CRASHED else ()
-            found = describe_interruption(project, row.id, account.state)
-        kin = tuple((one.id, run_state(ledger, one, project)) for one in ledger.descendants(row.id))
-        unread = len(ledger.user_messages(row.id, account.state.last_user_message))
-        phase, bill = account.state.phase, run_spend(project, account.state)
-        over = phase.outcome if isinstance(phase, RunOver) else None
-        together = spend_with_children(ledger, project, row.id, bill, over) if kin else None
-        since, wish = ledger.last_written_at(row.id), ledger.requested_control(row.id)
-        return RunStatus(row, where, account, since, wish, unread, found, kin, together, alive, bill)
+            alive = find_orphaned_processes(row.id) if state == CRASHED else ()
+            interruption = describe_interruption(project, row.id, summary.state)
+        children = tuple((child.id, run_state(ledger, child, project)) for child in ledger.descendants(row.id))
+        unread = len(ledger.user_messages(row.id, summary.state.last_user_message))
+        phase, spend = summary.state.phase, run_spend(project, summary.state)
+        outcome = phase.outcome if isinstance(phase, RunOver) else None
+        total = spend_with_children(ledger, project, row.id, spend, outcome) if children else None
+        since, requested = ledger.last_written_at(row.id), ledger.requested_control(row.id)
+        return RunStatus(row, state, summary, since, requested, unread, interruption, children, total, alive, spend)
 
     @property
     def over(self) -> bool:
         """Whether it has ended."""
-        return self.where in (ENDED, STOPPED)
+        return self.state in (ENDED, STOPPED)
 
     def first_line(self) -> str:
         """The most important facts in one line, with the next command."""
         run, now = self.row.id, time.time()
         ago = f", for {phrases.format_duration(max(0.0, now - self.since))}" if self.since else ""
-        match self.where:
+        match self.state:
             case "running":
-                asked = f"; {REQUEST_PHRASES[self.wish]}" if self.wish in REQUEST_PHRASES else ""
-                return f"run {run} is running (pid {self.row.pid}); {self._doing}{ago}{asked}"
+                request = f"; {REQUEST_PHRASES[self.requested]}" if self.requested in REQUEST_PHRASES else ""
+                return f"run {run} is running (pid {self.row.pid}); {self._doing}{ago}{request}"
             case "paused":
                 return f"run {run} rests since {phrases.format_time(self.since or now, now)}; go on: ralph resume {run}"
             case "stopped" if self._breach.reason == STEP:
@@ -470,7 +485,7 @@ class RunStatus:
                 return f"run {run} lost its harness, and what it started is still at work; {self._doing}{ago}"
             case "crashed" if self.alive:
                 pids = ", ".join(map(str, self.alive))
-                who = "its agent" if self.account.state.turn_running else "what it started"
+                who = "its agent" if self.summary.state.turn_running else "what it started"
                 return f"run {run} crashed: harness and keeper are gone, but {who} still lives (pid {pids})"
             case "crashed":
                 return f"run {run} crashed: its harness is gone, and nothing of it is at work"
@@ -479,51 +494,53 @@ class RunStatus:
 
     @property
     def _doing(self) -> str:
-        return describe_activity(self.account, self.where)
+        return describe_activity(self.summary, self.state)
 
     @property
     def _breach(self) -> Breach:
-        phase = self.account.state.phase
+        phase = self.summary.state.phase
         assert isinstance(phase, RunOver)
         assert isinstance(phase.outcome, Aborted)
         return phase.outcome.breach
 
-    def rest(self) -> list[str]:
+    def detail_lines(self) -> list[str]:
         """The other lines."""
-        state, lines = self.account.state, []
+        state, lines = self.summary.state, []
         if state.session > 1:
             lines.append(f"taken up {phrases.format_count(state.session - 1, 'time')}")
         if not self.over:
-            tokens = f", {self.bill.tokens} tokens" if self.bill.tokens else ""
+            tokens = f", {self.spend.tokens} tokens" if self.spend.tokens else ""
             count = phrases.format_count(count_begun_iterations(state), "iteration")
-            lines.append(f"so far: {count}, {phrases.format_cost(self.bill)}{tokens}")
-        if self.together:
-            lines.append(
-                f"its own {phrases.format_cost(self.bill)}; with runs of its own {phrases.format_cost(self.together)}"
-            )
+            lines.append(f"so far: {count}, {phrases.format_cost(self.spend)}{tokens}")
+        if self.total_spend:
+            own, total = phrases.format_cost(self.spend), phrases.format_cost(self.total_spend)
+            lines.append(f"its own {own}; with runs of its own {total}")
         if self.unread:
             wait = "waits" if self.unread == 1 else "wait"
             lines.append(f"{phrases.format_count(self.unread, 'message')} of yours {wait} for its next prompt")
-        if self.kin:
-            lines.append(f"runs of its own: {len(self.kin)}, {_format_words_waiting(self._kin_at_work)} at work")
-        if self.found:
+        if self.children:
+            lines.append(
+                f"runs of its own: {len(self.children)}, {_format_words_waiting(self._active_children)} at work"
+            )
+        if self.interruption:
             ends = "; both end what still lives" if self.alive else ""
-            lines += [f"found: {self.found}", resume_hint(self.row.id) + ends]
+            lines += [f"found: {self.interruption}", resume_hint(self.row.id) + ends]
         return lines
 
     @property
-    def _kin_at_work(self) -> int:
-        return sum(where in (RUNNING, ORPHANED) for _, where in self.kin)
+    def _active_children(self) -> int:
+        return sum(state in (RUNNING, ORPHANED) for _, state in self.children)
 
-    def facts(self) -> dict[str, Json]:
+    def to_json(self) -> dict[str, Json]:
         """The status for programs."""
         now: Json = None if self.over else {"doing": self._doing, "since": self.since}
-        kin: list[Json] = [{"run": run, "state": where} for run, where in self.kin]
-        asked: Json = self.wish if self.wish and not self.over else None
-        return run_row_json(self.row, self.where) | {
-            "now": now, "asked": asked, "unread": self.unread, "found": self.found or None, "children": kin,
-            "alive": [*self.alive], "spend": spend_json(self.bill),
-            "spendWithChildren": spend_json(self.together) if self.together else None,
+        children: list[Json] = [{"run": run, "state": state} for run, state in self.children]
+        requested: Json = self.requested if self.requested and not self.over else None
+        return run_row_json(self.row, self.state) | {
+            "now": now, "asked": requested, "unread": self.unread,
+            "found": self.interruption or None, "children": children, "alive": [*self.alive],
+            "spend": spend_json(self.spend),
+            "spendWithChildren": spend_json(self.total_spend) if self.total_spend else None,
         }  # fmt: skip
 
 
@@ -531,11 +548,11 @@ def _format_words_waiting(count: int) -> str:
     return {0: "none", 1: "one"}.get(count, str(count))
 
 
-def run_row_json(row: RunRow, where: str) -> dict[str, Json]:
+def run_row_json(row: RunRow, state: str) -> dict[str, Json]:
     """A run in a list, for programs."""
-    pid = row.pid if where in (RUNNING, PAUSED) else None
+    pid = row.pid if state in (RUNNING, PAUSED) else None
     return {
-        "run": row.id, "state": where, "pid": pid, "beganAt": row.began_at, "directory": row.directory,
+        "run": row.id, "state": state, "pid": pid, "beganAt": row.began_at, "directory": row.directory,
         "parent": row.parent or None,
     }  # fmt: skip
 
