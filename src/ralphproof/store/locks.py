@@ -63,22 +63,22 @@ def task_folder_lock(state_dir: str, folder: str, run: str) -> FolderLock:
         return f"{', '.join(others) or who} uses the task folder {folder}; give each run a task folder of its own"
 
     presence = os.path.join(place, f"{start}{run}{_PRESENCE_SUFFIX}")
-    return FolderLock(folder, presence, refusal, "other runs are not kept out of it", passing=True)
+    return FolderLock(folder, presence, refusal, "other runs are not kept out of it", temporary=True)
 
 
 class FolderLock:
     """Shared by those with one presence file. `remark` says that a folder cannot be locked: then nothing is held."""
 
     def __init__(
-        self, directory: str, presence: str, refusal: Callable[[str], str], unlocked: str, passing: bool = False
+        self, directory: str, presence: str, refusal: Callable[[str], str], unlocked: str, temporary: bool = False
     ) -> None:
         """`refusal` formats who holds the folder, `unlocked` says what follows if nothing can be locked.
 
-        The folder of `presence` exists; the file is deleted with a `passing` lock.
+        The folder of `presence` exists; the file is deleted with a `temporary` lock.
         """
         self.remark = ""
         self._directory, self._presence, self._refusal = directory, presence, refusal
-        self._unlocked, self._passing = unlocked, passing
+        self._unlocked, self._temporary = unlocked, temporary
         self._held: tuple[()] | tuple[int, int] = ()
 
     def descriptors(self) -> tuple[int, ...]:
@@ -92,12 +92,12 @@ class FolderLock:
         try:
             folder = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            self._pass(present)
+            self._close_presence(present)
             return self._give_up(error)
         try:
             run_exclusively(self._presence, lambda: self._enter(folder, present))
         except BaseException as error:
-            self._pass(present)
+            self._close_presence(present)
             os.close(folder)
             if isinstance(error, OSError):
                 return self._give_up(error)
@@ -109,12 +109,12 @@ class FolderLock:
         """Release the lock. A keeper that still runs a turn continues to hold it."""
         if self._held:
             (present, folder), self._held = self._held, ()
-            self._pass(present)
+            self._close_presence(present)
             os.close(folder)
 
-    def _pass(self, present: int) -> None:
+    def _close_presence(self, present: int) -> None:
         try:
-            if self._passing:
+            if self._temporary:
                 os.unlink(self._presence)
         except OSError:
             pass  # an empty file stays

@@ -426,7 +426,7 @@ class SpendStore:
         seen = self._seen or CHAIN_START
         found = database.execute("SELECT digest FROM booking WHERE seq = ?", (seen[0],)).fetchone()
         if seen != CHAIN_START and found != (seen[1],):
-            self._disbelieve("bookings that were there are gone or replaced")
+            self._mark_untrusted("bookings that were there are gone or replaced")
         elif day >= self._since:
             self._count(database, seen, dict(self._sums))
         else:
@@ -440,9 +440,9 @@ class SpendStore:
         seq, previous = place
         for *row, seq, digest in database.execute(_ROWS, (seq,)):  # noqa: B020 (the one that is left is the last)
             if booking_digest(previous, row) != digest:
-                return self._disbelieve(f"booking {seq} was changed, or one before it is missing")
+                return self._mark_untrusted(f"booking {seq} was changed, or one before it is missing")
             if not is_valid_booking(row):
-                return self._disbelieve(f"booking {seq} has a day or an amount that cannot be")
+                return self._mark_untrusted(f"booking {seq} has a day or an amount that cannot be")
             sums[row[2]] = sums.get(row[2], 0) + (row[4] or 0)
             previous = digest
         self._seen, self._sums = (seq, previous), sums
@@ -455,13 +455,13 @@ class SpendStore:
         except HarnessFailed as error:
             if not _is_damage(error):
                 raise
-            self._disbelieve(f"it is damaged ({error.__cause__})")
+            self._mark_untrusted(f"it is damaged ({error.__cause__})")
             _clear_suspect_mark(self._path)
             raise LedgerBroken(self._doubt) from error
 
     def _opened(self) -> Connection:
         if self._database is not None and _file_identity(self._path) != self._file:
-            self._disbelieve("it was deleted or replaced while it was in use")
+            self._mark_untrusted("it was deleted or replaced while it was in use")
             self.close()
         if self._database is None:
             try:
@@ -484,11 +484,11 @@ class SpendStore:
             database.close()
             raise
         if self._seen is None:
-            self._disbelieve(f"its witness {head_file_path(self._path)} is missing or damaged")
+            self._mark_untrusted(f"its witness {head_file_path(self._path)} is missing or damaged")
         self._file, self._version = _file_identity(self._path), -1
         return database
 
-    def _disbelieve(self, why: str) -> None:
+    def _mark_untrusted(self, why: str) -> None:
         folder = os.path.dirname(self._path)
         self._doubt = self._doubt or (
             f"what was spent cannot be known from {self._path}: {why}; to begin a new count, end all runs and move "

@@ -283,10 +283,10 @@ class SqliteLedger:
             if not do(INSERT_RECORD, (*row, digest)).rowcount:
                 raise serialization.duplicate_record_error(row)
         for metrics in ends:
-            self._reckon(run, metrics)
+            self._save_metrics(run, metrics)
         do("COMMIT")
 
-    def _reckon(self, run: str, metrics: Metrics | None) -> None:
+    def _save_metrics(self, run: str, metrics: Metrics | None) -> None:
         """The figures of a run are those of its last end."""
         from ralphproof.store import statistics
 
