@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from ralphproof.runs.context import RunContext
 
 
-# Functions that a caller brings along, as parts of a run.
+# Functions as agents, checks and observers
 
 
 class FunctionObserver:
-    """A function as an observer."""
+    """Adapts a function of records to the Observer protocol."""
 
     def __init__(self, function: Callable[[Record], object]) -> None:
         self._function = function
@@ -48,34 +48,34 @@ class FunctionObserver:
         try:
             run_if_coroutine(self._function(record))
         except SystemExit:
-            pass  # who only looks on ends nothing; other exceptions are ignored wherever observers are told
+            pass  # an observer cannot end the run; the callers of observers ignore other exceptions
 
     def on_events(self, events: list[Event]) -> None:
-        """Records alone are told."""
+        """Ignored: the function is called with records only."""
 
     def tick(self) -> None:
-        """Time is not told."""
+        """Ignored."""
 
 
-def as_tuple(given: Any) -> tuple[Any, ...]:
-    """What was given as several; one alone is one, whatever can be taken to pieces in it."""
-    if given is None:
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """The items of an option that may be one item or several. A string or a callable is one item, even if iterable."""
+    if value is None:
         return ()
-    alone = isinstance(given, str) or callable(given) or not isinstance(given, Iterable)
-    return (given,) if alone else tuple(given)
+    alone = isinstance(value, str) or callable(value) or not isinstance(value, Iterable)
+    return (value,) if alone else tuple(value)
 
 
-def require_text(option: str, given: object) -> str:
-    """The same; raises Refused where it is no text, or one that no file, program or prompt may hold."""
-    if not isinstance(given, str):
-        raise Refused(f"{option} must be text, not {given!r}")
-    if "\0" in given:
+def require_text(option: str, value: object) -> str:
+    """Return the text; raises Refused where it is not a str or holds NUL, which no file, program or prompt may hold."""
+    if not isinstance(value, str):
+        raise Refused(f"{option} must be text, not {value!r}")
+    if "\0" in value:
         raise Refused(f"{option} holds a NUL character; remove it")
-    return given
+    return value
 
 
 def as_agent(agent: Any) -> Agent:
-    """An agent, or a function as one."""
+    """An Agent as it is, or a function wrapped as one."""
     return (
         agent
         if hasattr(agent, "take_turn")
@@ -84,7 +84,7 @@ def as_agent(agent: Any) -> Agent:
 
 
 def as_check(check: Any) -> Check:
-    """A check, or a function as one."""
+    """A Check as it is, or a function wrapped as one."""
     if hasattr(check, "run"):
         require_text("a check's name", getattr(check, "name", None))
         return check  # type: ignore[no-any-return]
@@ -93,7 +93,7 @@ def as_check(check: Any) -> Check:
 
 
 def as_observer(observer: Any) -> Observer:
-    """An observer, or a function as one."""
+    """An Observer as it is, or a function wrapped as one."""
     return (
         observer
         if hasattr(observer, "on_record")
@@ -101,24 +101,24 @@ def as_observer(observer: Any) -> Observer:
     )
 
 
-def require_callable(what: str, given: Any, other: str) -> Callable[..., object]:
-    """The same; raises Refused where it cannot be called. `other` is what may stand in its place."""
-    if not callable(given):
-        raise Refused(f"{what} must be {other} or a function, not {given!r}")
-    return given  # type: ignore[no-any-return]
+def require_callable(what: str, value: Any, other: str) -> Callable[..., object]:
+    """Return the callable; raises Refused where it is none. `other` names what else the option accepts."""
+    if not callable(value):
+        raise Refused(f"{what} must be {other} or a function, not {value!r}")
+    return value  # type: ignore[no-any-return]
 
 
 def function_name(function: object) -> str:
-    """How a function is called in messages."""
+    """The name of a function in messages."""
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-# What flags and settings are called for who uses this from Python: one table, for every message that names them.
+# Names of flags and settings in the Python API, for messages
 
 
-SETTINGS_ARGUMENT = "settings"  # how messages name the place that arguments come from
+SETTINGS_ARGUMENT = "settings"  # the source that messages name for arguments
 
-# Arguments that are settings, and where they stand there.
+# Arguments that are settings, and their paths.
 RUN_ARGUMENTS = {
     "preset": "preset", "model": "agent.model", "max_iterations": "maximumIterations",
     "max_cost_usd": "limits.maxCostUsd", "daily_cost_usd": "limits.dailyCostUsd", "max_tokens": "limits.maxTokens",
@@ -133,7 +133,7 @@ SUPERVISE_ARGUMENTS = {
 }  # fmt: skip
 _OTHER_ARGUMENTS = {"agent": "agent.command", "protect": "protectedPaths", "checks": "guardrails"}
 
-# Flags, and what says the same here; one that ends with `=` takes a value.
+# Flags and their arguments; one that ends with `=` takes a value.
 _FLAG_ARGUMENTS = {
     "--project-dir": "project_dir=", "--agent": "agent=", "--model": "model=", "--check": "checks=",
     "--judge": "judge=", "--protect": "protect=",
@@ -146,50 +146,52 @@ _FLAG_ARGUMENTS = {
     "--explain": "ralph run --explain",
     "--sandbox": 'settings={"sandbox": {"backend": "auto"}}', "--allow-host": 'settings={"sandbox": {"allowHosts": …}}',
 }  # fmt: skip
-_COMMAND = r"\bralph [a-z]+(?: [^;,()\n]*)?"  # for a terminal: left as it is, and so is what is quoted
+_COMMAND = r"\bralph [a-z]+(?: [^;,()\n]*)?"  # a command for a terminal is not translated, nor is quoted text
 _QUOTED = r"(?<!\w)'[^'\n]*'|(?<!\w)\"[^\"\n]*\""
 _FLAG = rf"(?<![\w-])(?P<flag>--[a-z][a-z-]*)(?: (?P<value>[A-Z][A-Z.]*\b|auto\b|stories\b|{_QUOTED}))?(?![\w-])"
 _NAMES = re.compile(f"{_COMMAND}|{_QUOTED}|{_FLAG}")
 
 
 class PythonNames:
-    """Python's names for flags and settings. Those `given` as settings keep the names that the caller used."""
+    """Translates flags and settings in messages to arguments of this API, except paths in the given settings."""
 
-    def __init__(self, given: object, supervised: bool = False) -> None:
+    def __init__(self, settings: object, supervised: bool = False) -> None:
         arguments = SUPERVISE_ARGUMENTS if supervised else RUN_ARGUMENTS
-        named = {path: name for name, path in (arguments | _OTHER_ARGUMENTS).items()}
-        named |= {"maximumIterations": "max_restarts"} if supervised else {}  # one limit
-        self._named = {path: name for path, name in named.items() if not _has_path(given, path.split("."))}
+        arguments_by_path = {path: name for name, path in (arguments | _OTHER_ARGUMENTS).items()}
+        arguments_by_path |= {"maximumIterations": "max_restarts"} if supervised else {}  # the same limit
+        self._arguments_by_path = {
+            path: name for path, name in arguments_by_path.items() if not _has_path(settings, path.split("."))
+        }
 
-    def said(self, text: str) -> str:
-        """A message in these names."""
-        paths = "|".join(re.escape(path) for path in sorted(self._named, key=len, reverse=True))
+    def translate(self, text: str) -> str:
+        """The message with flags and settings replaced."""
+        paths = "|".join(re.escape(path) for path in sorted(self._arguments_by_path, key=len, reverse=True))
         if paths:
             setting = rf"(?:\b{SETTINGS_ARGUMENT}: )?(?<![\w.])({paths})(?!\w|\.\w)"
-            text = re.sub(setting, lambda found: self._named[found[1]], text)
+            text = re.sub(setting, lambda match: self._arguments_by_path[match[1]], text)
         return _NAMES.sub(_replace_flag, text)
 
 
-def _replace_flag(found: re.Match[str]) -> str:
-    argument = _FLAG_ARGUMENTS.get(found["flag"] or "")
+def _replace_flag(match: re.Match[str]) -> str:
+    argument = _FLAG_ARGUMENTS.get(match["flag"] or "")
     if argument is None:
-        return found[0]
-    value = found["value"]
+        return match[0]
+    value = match["value"]
     if value is None:
         return argument
     return argument + (value if value[0] in "'\"" else f'"{value}"')
 
 
-def _has_path(given: Any, path: Iterable[str]) -> bool:
-    """Whether settings say something at a path."""
+def _has_path(settings: Any, path: Iterable[str]) -> bool:
+    """Whether nested settings have a value at a path."""
     for name in path:
-        if not isinstance(given, dict) or name not in given:
+        if not isinstance(settings, dict) or name not in settings:
             return False
-        given = given[name]
+        settings = settings[name]
     return True
 
 
-# Loops from Python, with functions for agent, checks, limits and observers wherever settings name programs.
+# Entry points
 
 
 AgentFunction = Callable[[str], object] | Callable[[str, AgentContext], object]
@@ -200,19 +202,19 @@ ObserverFunction = Callable[[Record], object]
 
 
 class Options(TypedDict, total=False):
-    """What a run may be told. Whatever is left out comes from the project's and the user's settings.
+    """Options of a run. Those that are left out come from the project's and the user's settings.
 
-    `agent` is a command line, a function of (prompt) or (prompt, context) that returns a text or an `AgentReply`, or
-    an Agent. `checks` are shell commands, functions from an Inspection to True, False or (passed, why), or Checks;
-    `verification_command` is one more. Where they are left out, or None, those of the settings hold, else the ones
-    that the project's files name; an empty tuple runs without. One that cannot be run refuses the run, unless
-    `allow_missing_check` leaves it to the agent. `limits` are functions from the run's State to None, or to the
-    sentence that says why it must end. `observers` are functions that see every record once it is durable, or
-    Observers. `settings` are any other settings, in the shape of the settings' file; what is named here beats them.
-    One alone may stand where several may. `resume` names a run that is taken up again, or `latest`; its prompt
-    stays, and functions must be given anew. `judge` has criteria that a small model judges. `task` names a task of
-    the ledger, in place of a prompt. Runs by stories (`preset="stories"`) lie in the folder `ralph_dir`; `review`
-    False does without reviews, and a story has at most `review_cap` of them.
+    `agent` is a command line, a function of (prompt) or (prompt, context) that returns a text or an `AgentReply`, or an
+    Agent. `checks` are shell commands, functions from an Inspection to True, False or (passed, why), or Checks;
+    `verification_command` is one more. Where they are left out or None, those of the settings apply, else those that
+    are detected from the project's files; an empty tuple runs without checks. A check that cannot be run refuses the
+    run, unless `allow_missing_check` leaves it to the agent. `limits` are functions from the run's State to None, or to
+    a sentence that says why the run must end. `observers` are functions that get every record once it is durable, or
+    Observers. `settings` are any other settings, in the shape of the settings file; options that are named here
+    override them. Where several are accepted, a single one may be given as it is. `resume` names a run to resume, or
+    `latest`; its prompt stays, and functions must be given again. `judge` has criteria that a small model judges.
+    `task` names a task of the ledger, in place of a prompt. Stories (`preset="stories"`) are in the folder `ralph_dir`;
+    `review=False` turns reviews off, and a story has at most `review_cap` of them.
     """
 
     agent: str | Agent | AgentFunction
@@ -251,9 +253,9 @@ class Options(TypedDict, total=False):
 
 
 def run(prompt: str = "", **options: Unpack[Options]) -> Outcome:
-    """Loop an agent on a project until its checks show that the work is done, or a limit says stop.
+    """Loop an agent on a project until its checks show that the work is done, or a limit ends the run.
 
-    Raises a RalphError where the run may not begin; however it ends after that is an Outcome.
+    Raises a RalphError where the run may not begin; any end after that is an Outcome.
     """
     return Loop(prompt, **options).run()
 
@@ -273,11 +275,11 @@ def supervise(
     settings: dict[str, Any] | None = None,
     resume: str = "",
 ) -> Outcome:
-    """Call a function again and again until it leaves the file DONE in `run_dir`, and the checks agree.
+    """Call a function repeatedly until it leaves the file DONE in `run_dir` and the checks pass.
 
-    It is called with an AgentContext and the number of the attempt, from 0 on, or with that number alone. What it
-    raises is a failure, and it is called anew; that a program is missing, or something not permitted, is fatal. What is
-    left out comes from settings. A run that waited is taken up again with `resume`.
+    It is called with an AgentContext and the number of the attempt, from 0 on, or with that number alone. An exception
+    is a failed attempt, and the function is called again; a missing program or a denied permission is fatal. Arguments
+    that are left out come from settings. `resume` continues a run that waited.
     """
     names = PythonNames(settings, supervised=True)
     with _errors_in_api_terms(names):
@@ -308,14 +310,20 @@ def _supervise(
 
 
 def _with_restart_settings(flags: dict[str, Any], numbers: dict[str, float | None]) -> dict[str, Any]:
-    """The settings with those of the restart manager, as far as they are given."""
+    """The settings with the given arguments of the restart manager."""
     given = {
         SUPERVISE_ARGUMENTS[name].rpartition(".")[2]: number for name, number in numbers.items() if number is not None
     }
     own = flags.get("supervise", {})
-    made = {**flags, "supervise": {**own, **given}} if isinstance(own, dict) else flags  # else it will be told
-    most = numbers["max_restarts"]  # one limit under two names; told once where it is none
-    return {**made, "maximumIterations": most} if isinstance(most, int) and most > 0 else made
+    settings = (
+        {**flags, "supervise": {**own, **given}} if isinstance(own, dict) else flags
+    )  # else validation reports it
+    max_restarts = numbers["max_restarts"]  # the same limit under two names; a wrong value is reported once
+    return (
+        {**settings, "maximumIterations": max_restarts}
+        if isinstance(max_restarts, int) and max_restarts > 0
+        else settings
+    )
 
 
 def _task_folder(run_dir: Any) -> str:
@@ -326,7 +334,7 @@ def _task_folder(run_dir: Any) -> str:
 
 
 class Loop:
-    """A run that is ready to begin: everything is read and checked, nothing is touched or started yet."""
+    """A run that is ready to begin: everything is read and checked, nothing is changed or started yet."""
 
     def __init__(self, prompt: str = "", **options: Unpack[Options]) -> None:
         if unknown := sorted(set(options) - set(Options.__annotations__)):
@@ -334,12 +342,12 @@ class Loop:
         self._names = names = PythonNames(options.get("settings"))
         with _errors_in_api_terms(names):
             resume = require_text("resume", options.get("resume", ""))
-            self._spec, self._which = _prepare(_build_request(prompt, options), resume, names)
+            self._spec, self._target = _prepare(_build_request(prompt, options), resume, names)
 
     def run(self) -> Outcome:
-        """Go on until the run is over; Ctrl-C ends it in good order where this is the main thread."""
+        """Run to the end. In the main thread Ctrl-C stops the run gracefully."""
         with _errors_in_api_terms(self._names):
-            return _run_loop(self._spec, self._which, self._names)
+            return _run_loop(self._spec, self._target, self._names)
 
 
 def _run_loop(spec: RunSpec, target: RunTarget, names: PythonNames) -> Outcome:
@@ -348,16 +356,16 @@ def _run_loop(spec: RunSpec, target: RunTarget, names: PythonNames) -> Outcome:
 
     keeper, runs = Keeper(), list[str]()
 
-    def tell(begun: RunContext, outcome: Outcome) -> None:
+    def on_end(begun: RunContext, outcome: Outcome) -> None:
         runs.append(begun.run)
         begun.notifiers.deliver(outcome)
 
     try:
         with _SignalRestorer() as main:
-            hear = RunClock.listen_without_exit if main else ignore_signals
-            outcome = execute(spec, keeper, lambda *_: (), tell, hear, target)
+            listen = RunClock.listen_without_exit if main else ignore_signals
+            outcome = execute(spec, keeper, lambda *_: (), on_end, listen, target)
             if isinstance(outcome, Failed) and outcome.exit_code == Refused.exit_code:
-                outcome = replace(outcome, error=names.said(outcome.error))
+                outcome = replace(outcome, error=names.translate(outcome.error))
             return replace(outcome, run=runs[-1])
     finally:
         keeper.close()
@@ -365,19 +373,19 @@ def _run_loop(spec: RunSpec, target: RunTarget, names: PythonNames) -> Outcome:
 
 @contextmanager
 def _errors_in_api_terms(names: PythonNames) -> Iterator[None]:
-    """Have errors name flags and settings as they are called here."""
+    """Translate flags and settings in errors to arguments of this API."""
     try:
         yield
     except RalphError as error:
-        error.args = tuple(names.said(str(part)) for part in error.args)
+        error.args = tuple(names.translate(str(part)) for part in error.args)
         if isinstance(error, SettingsWrong):
-            error.problems = list(dict.fromkeys(names.said(problem) for problem in error.problems))
+            error.problems = list(dict.fromkeys(names.translate(problem) for problem in error.problems))
             error.args = ("\n".join(error.problems),)
         raise
 
 
 def _warn(messages: Iterable[str]) -> None:
-    """Say what does not hold as it was asked for, at the line of the caller's that asked."""
+    """Warn with the location of the caller of this API."""
     import sys
     import warnings
 
@@ -391,18 +399,18 @@ def _warn(messages: Iterable[str]) -> None:
 def _build_request(prompt: str, options: Options) -> RunRequest:
     if (task := require_text("task", options.get("task", ""))) and prompt:
         raise Refused("a task says itself what is to be done; leave the prompt out")
-    asked = [*as_tuple(options.get("checks")), *filter(None, [options.get("verification_command")])]
-    none = options.get("checks") is not None and not asked
+    checks = [*as_tuple(options.get("checks")), *filter(None, [options.get("verification_command")])]
+    none = options.get("checks") is not None and not checks
     flags = _option_settings(options) | ({"guardrails": [], "finalChecks": []} if none else {})
     return RunRequest(
         (require_text("prompt", prompt), None), flags, _path_option(options.get("project_dir")),
-        tuple(check for check in asked if isinstance(check, str)),
+        tuple(check for check in checks if isinstance(check, str)),
         tuple(require_text("protect", path) for path in as_tuple(options.get("protect"))),
         options.get("guarded", True), options.get("allow_unknown_cost", False),
         skill=require_text("skill", options.get("skill", "")),
         task_type=require_text("task_type", options.get("task_type", "")),
         risk=require_text("risk", options.get("risk", "")), force=options.get("force", False),
-        custom=_custom_components(options, [check for check in asked if not isinstance(check, str)]),
+        custom=_custom_components(options, [check for check in checks if not isinstance(check, str)]),
         flags_source=SETTINGS_ARGUMENT,
         judge=tuple(require_text("judge", criterion) for criterion in as_tuple(options.get("judge"))),
         task=task, task_id=task, story_folder=require_text("ralph_dir", options.get("ralph_dir", "")), find_checks=True,
@@ -412,14 +420,16 @@ def _build_request(prompt: str, options: Options) -> RunRequest:
 
 def _prepare(request: RunRequest, resume: str, names: PythonNames) -> tuple[RunSpec, RunTarget]:
     _refuse_ignored_sigchld()
-    meant, target = _resolve_target(request, resume)
-    spec = prepare_spec(meant)
-    _warn(names.said(warning) for warning in spec.loaded.warnings)
+    resolved, target = _resolve_target(request, resume)
+    spec = prepare_spec(resolved)
+    _warn(names.translate(warning) for warning in spec.loaded.warnings)
     return spec, target
 
 
 def _refuse_ignored_sigchld() -> None:
-    """What becomes of a signal is the program's to say that uses us: here it must say something else."""
+    """Raise Refused where the calling program ignores SIGCHLD. Signal handling is the program's decision, so it is not
+    changed here.
+    """
     import signal
 
     if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
@@ -428,7 +438,7 @@ def _refuse_ignored_sigchld() -> None:
 
 
 def _resolve_target(request: RunRequest, resume: str) -> tuple[RunRequest, RunTarget]:
-    """What is wanted, and of which run."""
+    """The request and the run that it is for: a new one, or the one to resume."""
     if not resume:
         return request, FRESH_RUN
     from ralphproof.runs.open_project import open_project
@@ -436,12 +446,12 @@ def _resolve_target(request: RunRequest, resume: str) -> tuple[RunRequest, RunTa
 
     if request.prompt[0]:
         raise Refused("a run that is resumed has its prompt; leave the prompt out")
-    row, kept = load_resumed_request(open_project(request.project_dir, os.environ), resume, request)
-    return kept, RunTarget(row=row)
+    row, saved = load_resumed_request(open_project(request.project_dir, os.environ), resume, request)
+    return saved, RunTarget(row=row)
 
 
 class _SignalRestorer:
-    """Gives the signals back that a run takes over."""
+    """Restores the signal handlers that a run replaces; entering tells whether this is the main thread."""
 
     def __enter__(self) -> bool:
         import signal
@@ -451,7 +461,7 @@ class _SignalRestorer:
 
         main = threading.current_thread() is threading.main_thread()
         self._before = {number: signal.getsignal(number) for number in SIGNALS} if main else {}
-        self._told = current_signal_listener()  # a run may be part of another one: a check or an observer can begin it
+        self._listener = current_signal_listener()  # a check or an observer of another run may have begun this one
         return main
 
     def __exit__(self, *_: object) -> None:
@@ -460,15 +470,15 @@ class _SignalRestorer:
         from ralphproof.process.interrupts import restore_signal_listener
 
         if self._before:
-            restore_signal_listener(self._told)
+            restore_signal_listener(self._listener)
         for number, action in self._before.items():
             signal.signal(number, action)
 
 
-def _path_option(given: Any, option: str = "project_dir") -> str | None:
-    if given is not None and not isinstance(given, str | os.PathLike):
-        raise Refused(f"{option} must be a path, not {given!r}")
-    return None if given is None else require_text(option, os.fsdecode(given))
+def _path_option(path: Any, option: str = "project_dir") -> str | None:
+    if path is not None and not isinstance(path, str | os.PathLike):
+        raise Refused(f"{option} must be a path, not {path!r}")
+    return None if path is None else require_text(option, os.fsdecode(path))
 
 
 def _custom_components(options: Options, checks: list[Any]) -> CustomComponents:
@@ -481,48 +491,48 @@ def _custom_components(options: Options, checks: list[Any]) -> CustomComponents:
     )
 
 
-def _as_limit(given: Any) -> Callable[[State], Breach | None]:
-    if not callable(given):
-        raise Refused(f"a limit must be a function, not {given!r}")
+def _as_limit(function: Any) -> Callable[[State], Breach | None]:
+    if not callable(function):
+        raise Refused(f"a limit must be a function, not {function!r}")
 
-    def asked(state: State) -> Breach | None:
+    def limit(state: State) -> Breach | None:
         try:
-            said = run_if_coroutine(given(state))
+            answer = run_if_coroutine(function(state))
         except (Exception, SystemExit) as error:
-            raise HarnessFailed(f"the limit {function_name(given)} cannot be asked: {error_text(error)}") from error
-        if said is None or isinstance(said, Breach):
-            return said
-        if not isinstance(said, str) or not said.strip():
-            raise HarnessFailed(f"the limit {function_name(given)} must return None or a sentence, not {said!r}")
-        return Breach(CUSTOM_LIMIT, said)
+            raise HarnessFailed(f"the limit {function_name(function)} cannot be asked: {error_text(error)}") from error
+        if answer is None or isinstance(answer, Breach):
+            return answer
+        if not isinstance(answer, str) or not answer.strip():
+            raise HarnessFailed(f"the limit {function_name(function)} must return None or a sentence, not {answer!r}")
+        return Breach(CUSTOM_LIMIT, answer)
 
-    return asked
+    return limit
 
 
 def _option_settings(options: Options) -> dict[str, Any]:
-    """The options that are settings, in the settings' own shape, on top of those that were given in it."""
+    """The given settings, overridden by the options that are settings."""
     import copy
 
     given = options.get("settings", {})
     if not isinstance(given, dict):
         raise Refused(f"settings must be a dict in the shape of the settings' file, not {given!r}")
     _refuse_non_text_keys(given)
-    made: dict[str, Any] = copy.deepcopy(given) | ({"preset": "pipeline"} if options.get("task") else {})
-    named = {path: options[name] for name, path in RUN_ARGUMENTS.items() if name in options}  # type: ignore[literal-required]
+    settings: dict[str, Any] = copy.deepcopy(given) | ({"preset": "pipeline"} if options.get("task") else {})
+    values = {path: options[name] for name, path in RUN_ARGUMENTS.items() if name in options}  # type: ignore[literal-required]
     if isinstance(command := options.get("agent"), str):
-        named["agent.command"] = command
-    for path, item in named.items():
+        values["agent.command"] = command
+    for path, setting in values.items():
         group, _, name = path.rpartition(".")
-        inner = made.setdefault(group, {}) if group else made
-        if isinstance(inner, dict):  # else it is wrong, and will be told with everything that is
-            inner[name] = item
-    return made
+        inner = settings.setdefault(group, {}) if group else settings
+        if isinstance(inner, dict):  # else validation reports it
+            inner[name] = setting
+    return settings
 
 
-def _refuse_non_text_keys(given: object) -> None:
-    """A file cannot have other names than texts; a dict can."""
-    if isinstance(given, dict):
-        for name in given:
+def _refuse_non_text_keys(settings: object) -> None:
+    """Raise Refused for keys that are not text, which a settings file cannot have."""
+    if isinstance(settings, dict):
+        for name in settings:
             require_text("a name in settings", name)
-    for inner in given.values() if isinstance(given, dict) else given if isinstance(given, list) else ():
+    for inner in settings.values() if isinstance(settings, dict) else settings if isinstance(settings, list) else ():
         _refuse_non_text_keys(inner)

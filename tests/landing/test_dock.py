@@ -12,14 +12,14 @@ NOBODY: Any = None
 
 
 def test_one_that_is_closed_while_work_waits_lands_it_and_lets_go() -> None:
-    dock = LandingQueue(NOBODY, NOBODY, NOBODY, print)
+    queue = LandingQueue(NOBODY, NOBODY, NOBODY, print)
     waits, landed = [LandingItem("run-1", "0" * 40, "one"), LandingItem("run-2", "1" * 40, "two")], []
-    for parcel in waits:
-        dock._sent.put(parcel)
-    dock._sent.put(None)
+    for item in waits:
+        queue._items.put(item)
+    queue._items.put(None)
 
     def work() -> None:
-        while batch := dock._batch():
+        while batch := queue._next_batch():
             landed.extend(batch)
 
     thread = threading.Thread(target=work, daemon=True)

@@ -129,7 +129,7 @@ def _print_outcome(args: Namespace, project: Project, record: RaceRecord, outcom
         print_json("race", _race_json(record, outcome, args.dry_run))
         return outcome.exit_code
     lines = [_result_line(one, record) for one in outcome.results]
-    lines = lines or [f"{one.label}  would race" for one in record.entrants]
+    lines = lines or [f"{one.label}  would race" for one in record.entries]
     if not args.dry_run:
         lines.append(_verdict_line(record, outcome.results, outcome.winner, outcome.branch))
     print_lines(*(collapse_lines(sanitize(project.mask(line))) for line in lines))
@@ -140,7 +140,7 @@ def _result_line(one: RaceResult, record: RaceRecord) -> str:
     facts = [one.why, format_duration(one.seconds), _total_cost((one,))]
     facts += [f"{format_count(one.lines, 'line')} changed"] if one.lines is not None else []
     facts += [f"{one.judged} criteria met"] if JUDGE in record.criteria else []
-    return f"{one.entrant.label}  {', '.join(facts)}; run {one.run}"
+    return f"{one.entry.label}  {', '.join(facts)}; run {one.run}"
 
 
 def _verdict_line(record: RaceRecord, results: tuple[RaceResult, ...], winner: RaceResult | None, branch: str) -> str:
@@ -149,7 +149,7 @@ def _verdict_line(record: RaceRecord, results: tuple[RaceResult, ...], winner: R
         return f"Race {record.id}: nobody winner; {spent}"
     how = f"best by {', '.join(record.criteria)}" if record.criteria else "the first that was verified"
     where = f"its work is on branch {branch}; take it: git merge {branch}" if branch else f"run {winner.run}"
-    return f"Race {record.id}: {winner.entrant.label} winner, {how}; {where}; {spent}"
+    return f"Race {record.id}: {winner.entry.label} winner, {how}; {where}; {spent}"
 
 
 def _total_cost(results: tuple[RaceResult, ...]) -> str:
@@ -160,7 +160,7 @@ def _total_cost(results: tuple[RaceResult, ...]) -> str:
 def _race_json(record: RaceRecord, outcome: RaceOutcome, dry_run: bool) -> dict[str, Json]:
     results, winner = outcome.results, outcome.winner
     entrants: list[Json] = [
-        {"number": one.number, "agent": one.agent or None, "model": one.model or None} for one in record.entrants
+        {"number": one.number, "agent": one.agent or None, "model": one.model or None} for one in record.entries
     ]
     unknown = any(one.micro_usd is None for one in results)
     spent = sum(one.micro_usd or 0 for one in results) / 1_000_000
@@ -174,7 +174,7 @@ def _race_json(record: RaceRecord, outcome: RaceOutcome, dry_run: bool) -> dict[
 
 def _result_json(one: RaceResult) -> Json:
     return {
-        "number": one.entrant.number, "run": one.run, "verified": one.verified, "end": one.why, JUDGE: one.judged,
+        "number": one.entry.number, "run": one.run, "verified": one.verified, "end": one.why, JUDGE: one.judged,
         DIFF: one.lines, f"{COST}USD": None if one.micro_usd is None else one.micro_usd / 1_000_000,
         "seconds": round(one.seconds, 3),
     }  # fmt: skip

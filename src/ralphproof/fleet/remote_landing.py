@@ -24,7 +24,6 @@ from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, USER_GIT_TIMEOUT_
 from ralphproof.workspace.secret_files import secret_reason
 
 if TYPE_CHECKING:
-
     from ralphproof.base.value import Json
     from ralphproof.engine.records import Record
     from ralphproof.fleet.mirror import Mirror
@@ -35,15 +34,15 @@ if TYPE_CHECKING:
     from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
-# A completed loop's work onto a branch of the remote: merged by plumbing, checked as merged, moved in one step.
+# Landing on a branch of the remote: merge without a work tree, check the merged tree, move the branch atomically.
 
 
-LANDING_TRIES, MAX_RETRY_WAIT_S = 12, 20.0  # others may land all the time; each try is on top of what they landed
+LANDING_TRIES, MAX_RETRY_WAIT_S = 12, 20.0  # others may land meanwhile; each attempt merges onto their work
 
 
 @value
 class FleetLandingResult:
-    """What became of a loop's work: the commit that brought it to its target, or why there is none."""
+    """Result of landing a loop's work: the commit that the target has now, or the reason why there is none."""
 
     commit: str = ""
     why: str = ""
@@ -64,10 +63,10 @@ class IsolatedRemote:
         self._env = mirror.env | {"GIT_OBJECT_DIRECTORY": os.path.join(clone.folders.common, "objects")}
         self.run("init", "-q", "--bare")
         if head := clone.resolve_commit("HEAD"):
-            self.run("update-ref", "refs/have", head)  # so that not all of it is fetched
+            self.run("update-ref", "refs/have", head)  # so that only what is missing is fetched
 
     def run(self, *args: str, good: tuple[int, ...] = (0,), timeout_s: float = USER_GIT_TIMEOUT_S) -> ProgramResult:
-        """The result of a git command; raises Refused where it ends with another code than a good one."""
+        """The result of a git command; raises Refused if its exit code is not among the accepted ones."""
         argv = [self._git, "--git-dir", self._folder, *NO_HOOKS_OPTIONS, *args]
         result = run_program(argv, self._env, timeout_s=timeout_s)
         if result.code not in good:
@@ -76,9 +75,9 @@ class IsolatedRemote:
 
 
 def land_on_remote(spec: LoopSpec, project: Project, mirror: Mirror, clock: RunClock) -> FleetLandingResult:
-    """Land the loop's work on its target. Asked twice, it lands once: what the target has already is not merged again.
+    """Land the loop's work on its target branch. Idempotent: work that the target already has is not merged again.
 
-    Raises KeyboardInterrupt where somebody wants it to end, and HarnessFailed where the target could not be had.
+    Raises KeyboardInterrupt if interrupted, HarnessFailed if the target could not be reached or updated.
     """
     ledger = project.ledger(read_only=False)
     try:
@@ -105,10 +104,13 @@ def _land_item(
     item = build_landing_item(project, ledger, row, os.environ)
     target = RemoteBranch(clone, spec.repo, spec.target, remote.run)
     _create_target(target, spec, clone, remote)
-    with MergedCheckRunner(project, os.environ, clock, _log_line, sandbox=item.sandbox or None) as examiner:
+    with MergedCheckRunner(project, os.environ, clock, _log_line, sandbox=item.sandbox or None) as run_checks:
         for left in range(LANDING_TRIES - 1, -1, -1):
             try:
-                lander = Lander(project, ledger, target, examiner, _log_line, environ=os.environ, heed=examiner.heed)
+                lander = Lander(
+                    project, ledger, target, run_checks, _log_line, environ=os.environ,
+                    raise_if_stopped=run_checks.raise_if_stopped,
+                )  # fmt: skip
                 (end,) = lander.land((item,))
                 return (
                     FleetLandingResult(end.commit)
@@ -119,13 +121,13 @@ def _land_item(
                 if not left:
                     raise HarnessFailed(f"{spec.target} could not be moved: {error}") from error
                 _log_line(str(error))
-                examiner.heed()
-                time.sleep(random.uniform(0.1, 1.0) * MAX_RETRY_WAIT_S / (left + 1))  # noqa: S311 (so that two do not meet again)
-    raise AssertionError("it landed, or it was told why not")
+                run_checks.raise_if_stopped()
+                time.sleep(random.uniform(0.1, 1.0) * MAX_RETRY_WAIT_S / (left + 1))  # noqa: S311 (jitter)
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _create_target(target: RemoteBranch, spec: LoopSpec, clone: UserGit, remote: IsolatedRemote) -> None:
-    """Create the target branch on the remote where it is missing, at the commit where the loop begins."""
+    """Create the target branch on the remote if it is missing, at the loop's base commit."""
     if target.tip():
         return
     base = RemoteBranch(clone, spec.repo, spec.base, remote.run).tip() or clone.resolve_commit(spec.base)
@@ -138,19 +140,19 @@ def _log_line(line: str) -> None:
     print(f"landing: {line}", file=sys.stderr)
 
 
-# What comes of a loop that was completed, as a commit, and where on the remote it goes.
+# The result of a completed loop as a commit, and its refs on the remote.
 
 
 @value
 class LoopResult:
-    """The commit of a completed loop, and the files that it leaves out, in words."""
+    """The commit of a completed loop, and a description of the files that it leaves out."""
 
     commit: str
     left_out: tuple[str, ...] = ()
 
 
 def load_loop_result(project: Project, row: RunRow, records: tuple[Record, ...]) -> LoopResult | None:
-    """The result; None where the run is not over, or was not completed."""
+    """The result; None if the run has not ended or was not completed."""
     state = build_state(records)
     if not (isinstance(state.phase, RunOver) and isinstance(state.phase.outcome, Completed)):
         return None
@@ -165,8 +167,8 @@ def load_loop_result(project: Project, row: RunRow, records: tuple[Record, ...])
 
 
 def result_refs(spec: LoopSpec, result: LoopResult) -> tuple[tuple[str, str], ...]:
-    """Where the result goes: commits and refs of the remote, which are pushed in one piece with the last record.
+    """(commit, ref) pairs of the result, pushed atomically with the last record.
 
-    That is the loop's own branch: whatever becomes of it after that, the work is there.
+    The ref is the loop's own branch, so that the work is on the remote even if landing fails.
     """
     return ((result.commit, f"refs/heads/ralph/{spec.loop}"),)

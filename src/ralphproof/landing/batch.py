@@ -11,13 +11,10 @@ if TYPE_CHECKING:
 
     from ralphproof.store.landings import Landed, LandingItem, LandingResult, MergeConflict, MergedChecksFailed
 
-    Examine = Callable[[str, tuple[AttestedCheck, ...], tuple[str, ...]], tuple[Finding, ...]]
+    RunChecks = Callable[[str, tuple[AttestedCheck, ...], tuple[str, ...]], tuple[Finding, ...]]
 
 
-# Finished work on its way onto a branch: parcels, what became of each, and which are tried next.
-
-
-MAX_TARGET_MOVES = 5  # so often in a row a target may move while checks run
+MAX_TARGET_MOVES = 5  # consecutive times that the target may move while checks run
 
 
 class LandingTarget(Protocol):
@@ -26,18 +23,22 @@ class LandingTarget(Protocol):
     name: str
 
     def tip(self) -> str:
-        """The commit that it names, there to be read; empty where there is no such branch."""
+        """The commit that the branch names, fetched if it is remote; empty where there is no such branch."""
 
     def move(self, old: str, new: str) -> bool:
-        """Let it name `new` if it names `old`, in one step; whether it does. Raises Refused where it may not."""
+        """Atomically move the branch from `old` to `new`; False where it does not name `old`. Raises Refused where the
+        branch may not be moved.
+        """
 
 
-# What one trial came to
+# Results of trying one batch
 
 
 @value
 class MergeClash:
-    """A parcel that could not be merged; `alone` where only the target lay below it."""
+    """An item that could not be merged. With `alone` it conflicts with the target itself, otherwise maybe with an item
+    of the same batch.
+    """
 
     item: LandingItem
     conflict: MergeConflict
@@ -46,23 +47,23 @@ class MergeClash:
 
 @value
 class AlreadyLanded:
-    """The target has it already."""
+    """The target already contains an item of the batch."""
 
     landed: Landed
 
 
 @value
 class BatchPassed:
-    """All of the trial landed."""
+    """All items of the batch landed."""
 
     landed: tuple[Landed, ...]
 
 
 @value
 class BatchFailed:
-    """With all of the trial on top, checks fail."""
+    """Checks fail with all items of the batch merged."""
 
-    red: MergedChecksFailed
+    failure: MergedChecksFailed
 
 
 @value
@@ -72,75 +73,77 @@ class TargetMoved:
 
 @value
 class BatchPlan:
-    """Which parcels are tried together, in this order, and what became of those that were.
+    """Batches that are still to be tried, in this order, and the results so far.
 
-    A red trial is halved until the one that makes it red is alone. A parcel that clashes with others of its trial is
-    tried again when these have landed, or were turned away.
+    A batch that fails is halved until the item that makes it fail is alone. An item that conflicts with others of its
+    batch is tried again after these have landed or were rejected. `target_moves` counts how often in a row the target
+    moved meanwhile.
     """
 
-    trials: tuple[tuple[LandingItem, ...], ...] = ()
-    ended: tuple[LandingResult, ...] = ()
-    overtaken: int = 0
+    batches: tuple[tuple[LandingItem, ...], ...] = ()
+    results: tuple[LandingResult, ...] = ()
+    target_moves: int = 0
 
     @staticmethod
-    def of(parcels: Iterable[LandingItem]) -> BatchPlan:
-        """All at once, at first."""
-        return BatchPlan(_without_empty([tuple(parcels)]))
+    def of(items: Iterable[LandingItem]) -> BatchPlan:
+        """A plan that begins with all items in one batch."""
+        return BatchPlan(_without_empty([tuple(items)]))
 
     @property
-    def next_trial(self) -> tuple[LandingItem, ...]:
-        """What is to be tried now; nothing when all is decided."""
-        return self.trials[0] if self.trials else ()
+    def next_batch(self) -> tuple[LandingItem, ...]:
+        """The batch to try now; empty when all items are decided."""
+        return self.batches[0] if self.batches else ()
 
-    def after(self, came: MergeClash | AlreadyLanded | BatchPassed | BatchFailed | TargetMoved) -> BatchPlan:
-        """What follows."""
-        trial, rest = self.next_trial, self.trials[1:]
-        match came:
-            case MergeClash(parcel, conflict, alone):
-                left, end = _without_item(trial, parcel), LandingRejected(parcel, conflict)
+    def after(self, result: MergeClash | AlreadyLanded | BatchPassed | BatchFailed | TargetMoved) -> BatchPlan:
+        """The plan after this result of the next batch."""
+        batch, rest = self.next_batch, self.batches[1:]
+        match result:
+            case MergeClash(item, conflict, alone):
+                left, end = _without_item(batch, item), LandingRejected(item, conflict)
                 if alone:
-                    return replace(self, trials=_without_empty([left, *rest]), ended=(*self.ended, end))
-                return replace(self, trials=_without_empty([left, *rest, (parcel,)]))
+                    return replace(self, batches=_without_empty([left, *rest]), results=(*self.results, end))
+                return replace(self, batches=_without_empty([left, *rest, (item,)]))
             case AlreadyLanded(landed):
-                left = _without_item(trial, landed.item)
-                return replace(self, trials=_without_empty([left, *rest]), ended=(*self.ended, landed))
+                left = _without_item(batch, landed.item)
+                return replace(self, batches=_without_empty([left, *rest]), results=(*self.results, landed))
             case BatchPassed(landed):
-                return BatchPlan(rest, (*self.ended, *landed))
-            case BatchFailed(red):
-                if len(trial) == 1:
-                    return BatchPlan(rest, (*self.ended, LandingRejected(trial[0], red)))
-                half = len(trial) // 2
-                return replace(self, trials=(trial[:half], trial[half:], *rest))
+                return BatchPlan(rest, (*self.results, *landed))
+            case BatchFailed(failure):
+                if len(batch) == 1:
+                    return BatchPlan(rest, (*self.results, LandingRejected(batch[0], failure)))
+                half = len(batch) // 2
+                return replace(self, batches=(batch[:half], batch[half:], *rest))
             case TargetMoved():
-                return replace(self, overtaken=self.overtaken + 1)
+                return replace(self, target_moves=self.target_moves + 1)
             case _:
-                assert_never(came)
+                assert_never(result)
 
 
 def combined_checks(
-    parcels: Iterable[LandingItem], standing: Iterable[AttestedCheck] = ()
+    items: Iterable[LandingItem], target_checks: Iterable[AttestedCheck] = ()
 ) -> tuple[AttestedCheck, ...]:
-    """The checks of all parcels and those that stand, each command by one rule once."""
-    every = (*(check for parcel in parcels for check in parcel.asked), *(one for one in standing if one.runs_again))
-    found: dict[object, AttestedCheck] = {}
-    for check in every:
-        found.setdefault(check_identity(check), check)
-    return tuple(found.values())
+    """The checks of all items and of the target, without duplicates."""
+    own = (check for item in items for check in item.rerunnable_checks)
+    inherited = (check for check in target_checks if check.runs_again)
+    by_identity: dict[object, AttestedCheck] = {}
+    for check in (*own, *inherited):
+        by_identity.setdefault(check_identity(check), check)
+    return tuple(by_identity.values())
 
 
 def check_identity(check: AttestedCheck) -> tuple[object, ...]:
-    """Two checks with the same way ask the same of the same tree."""
+    """Equal for checks that give the same answer on the same tree: same command, same rule."""
     return check.command, replace(check.rule, clean=False)
 
 
-def combined_setup(parcels: Iterable[LandingItem], standing: Iterable[str] = ()) -> tuple[str, ...]:
-    """What prepares a checkout for all of them, each command once."""
-    return tuple(dict.fromkeys([*standing, *(command for parcel in parcels for command in parcel.setup)]))
+def combined_setup(items: Iterable[LandingItem], target_checks: Iterable[str] = ()) -> tuple[str, ...]:
+    """The setup commands of the target and of all items, each once."""
+    return tuple(dict.fromkeys([*target_checks, *(command for item in items for command in item.setup)]))
 
 
-def _without_item(trial: tuple[LandingItem, ...], parcel: LandingItem) -> tuple[LandingItem, ...]:
-    return tuple(one for one in trial if one.key != parcel.key)
+def _without_item(batch: tuple[LandingItem, ...], item: LandingItem) -> tuple[LandingItem, ...]:
+    return tuple(one for one in batch if one.key != item.key)
 
 
-def _without_empty(trials: Iterable[tuple[LandingItem, ...]]) -> tuple[tuple[LandingItem, ...], ...]:
-    return tuple(trial for trial in trials if trial)
+def _without_empty(batches: Iterable[tuple[LandingItem, ...]]) -> tuple[tuple[LandingItem, ...], ...]:
+    return tuple(batch for batch in batches if batch)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.engine.check import Finding
     from ralphproof.engine.records import Record
-    from ralphproof.landing.batch import Examine, LandingTarget
+    from ralphproof.landing.batch import LandingTarget, RunChecks
     from ralphproof.landing.tree_merge import MergeStack
     from ralphproof.process.signals import SignalRouter
     from ralphproof.proof.rerun import StopRequests
@@ -66,168 +66,173 @@ if TYPE_CHECKING:
     from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
-# Folders in the store for a landing's throw-away files. Their names tell whose they are, so the dead leave none.
+# Scratch folders in the store. Their names hold the process id and start time, so that those of dead processes can be
+# removed.
 
 
 SCRATCH_FOLDER = "rooms"
 
 
 def new_scratch_folder(store: str) -> str:
-    """A folder of this process alone; whoever has it removes it. Those of processes that died are gone then."""
-    place, pid = os.path.join(store, FOLDER, SCRATCH_FOLDER), os.getpid()
-    _remove_abandoned(place)
-    room = os.path.join(place, f"{pid}-{start_time(pid)}-{os.urandom(4).hex()}")
+    """A new folder for this process; the caller removes it. Folders of processes that died are removed first."""
+    parent, pid = os.path.join(store, FOLDER, SCRATCH_FOLDER), os.getpid()
+    _remove_abandoned(parent)
+    folder = os.path.join(parent, f"{pid}-{start_time(pid)}-{os.urandom(4).hex()}")
     try:
-        os.makedirs(room, mode=0o700)
+        os.makedirs(folder, mode=0o700)
     except OSError as error:
         raise wrap_os_error(error) from error
-    return room
+    return folder
 
 
-def _remove_abandoned(place: str) -> None:
-    for name in os.listdir(place) if os.path.isdir(place) else ():
+def _remove_abandoned(parent: str) -> None:
+    for name in os.listdir(parent) if os.path.isdir(parent) else ():
         pid, _, rest = name.partition("-")
         start = rest.partition("-")[0]
         if pid.isdigit() and start.isdigit() and not is_alive(int(pid), int(start)):
-            remove_tree(os.path.join(place, name))
+            remove_tree(os.path.join(parent, name))
 
 
-# Landing: parcels merged, checked and moved onto a target, each step on record before the next one.
-
-
-ITEM_REF = "parcel"  # the name of ours that keeps a parcel's commit from being pruned
+ITEM_REF = "parcel"  # last part of the ref that keeps an item's commit from being pruned
 SHORT_HASH_CHARS = 12
 
 
 class Lander:
-    """Lands parcels on one target. One object belongs to the thread that opened its ledger, which must be writable.
+    """Lands items on one target. Not thread-safe: it belongs to the thread that opened its ledger, which must be
+    writable.
 
-    Nothing is moved that is not green by the checks of all that moves and of all that stands. A parcel that is turned
-    away keeps its work. Whatever dies on the way, the next one that lands on this target goes on from the record.
+    The target is moved only when the checks of all items in the batch and of everything that landed before pass on
+    the merged tree. The work of a rejected item is kept. Every step is recorded before the next one, so after a
+    crash the next Lander for this target continues from the record.
     """
 
     def __init__(
-        self, project: Project, ledger: SqliteLedger, target: LandingTarget, examine: Examine,
-        told: Callable[[str], None], *,
-        environ: Mapping[str, str], standing: Iterable[AttestedCheck] = (), setup: Iterable[str] = (), base: str = "",
-        rebase: bool = False, unverified: bool = False, heed: Callable[[], None] = lambda: None,
+        self, project: Project, ledger: SqliteLedger, target: LandingTarget, run_checks: RunChecks,
+        notify: Callable[[str], None], *,
+        environ: Mapping[str, str], target_checks: Iterable[AttestedCheck] = (), target_setup: Iterable[str] = (),
+        base: str = "", rebase: bool = False, unverified: bool = False,
+        raise_if_stopped: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """`standing` are checks that hold for the target already, `setup` what prepares a checkout for them.
+        """`target_checks` already hold for the target; `target_setup` prepares a checkout for them.
 
-        Those of all that landed on the target before stand too, but for what a commit `base` has: the user merged it.
-        `heed` raises KeyboardInterrupt where all of it should end. With `unverified` work may land that no check shows.
+        The checks of items that landed on the target earlier are added, except of those that commit `base` contains:
+        the user has merged them. `raise_if_stopped` raises KeyboardInterrupt to stop the landing. With `unverified`,
+        work may land that no check verified.
         """
-        self.target, self.standing, self._setup = target, tuple(standing), tuple(setup)
-        self._landings, self._examine, self._told, self._heed = ledger.landings, examine, told, heed
+        self.target, self.target_checks, self._target_setup = target, tuple(target_checks), tuple(target_setup)
+        self._landings, self._run_checks = ledger.landings, run_checks
+        self._notify, self._raise_if_stopped = notify, raise_if_stopped
         self._store, self._environ = project.store, environ
-        self._users = UserGit(project.root, environ)
+        self._user_git = UserGit(project.root, environ)
         self._base, self._rebase, self._unverified = base, rebase, unverified
-        self._known: dict[object, tuple[Finding, ...]] = {}  # what was asked of a tree already
+        self._findings: dict[object, tuple[Finding, ...]] = {}  # by tree, checks and setup
 
-    def land(self, parcels: Iterable[LandingItem]) -> tuple[LandingResult, ...]:
-        """Land these, in this order; what became of each. What others left half done on the target is settled too."""
-        wanted = _distinct_items(parcels)
-        self._keep(wanted)
-        self._announce(wanted)
+    def land(self, items: Iterable[LandingItem]) -> tuple[LandingResult, ...]:
+        """Land these items in this order, and return the result of each. Interrupted landings on the target are
+        finished first.
+        """
+        wanted = _distinct_items(items)
+        self._create_refs(wanted)
+        self._queue_new(wanted)
         lock = TargetLock(self._store, self.target.name)
-        lock.heed = self._heed
-        self._known.clear()  # a check that is not always of one mind may be asked again
+        lock.raise_if_stopped = self._raise_if_stopped
+        self._findings.clear()  # a flaky check may be run again
         with lock:
-            rows = self.settle()
-            there = self._there(rows)
-            self._stand(self._unmerged(there.values()))
-            new, ended = self._new(wanted, there)
+            rows = self.finish_interrupted()
+            there = self._landed_by_run(rows)
+            self._add_target_checks(self._not_merged_by_user(there.values()))
+            new, results = self._select_new(wanted, there)
             waiting = {row.item.key for row in rows if isinstance(row.step, LandingQueued)}
             self._landings.queue(self.target.name, [one for one in new if one.key not in waiting])
-            return (*ended, *self._decided(new)) if new else tuple(ended)
+            return (*results, *self._land_batches(new)) if new else tuple(results)
 
-    def _decided(self, parcels: list[LandingItem]) -> tuple[LandingResult, ...]:
-        """What became of each, one trial after the other."""
-        docket, room = BatchPlan.of(parcels), new_scratch_folder(self._store)
+    def _land_batches(self, items: list[LandingItem]) -> tuple[LandingResult, ...]:
+        """Try one batch after the other until every item has a result."""
+        plan, scratch = BatchPlan.of(items), new_scratch_folder(self._store)
         try:
-            with TreeMerger(self._users, self._environ, room, self._rebase) as merging:
-                while docket.next_trial:
-                    docket = self._tried(docket, merging)
+            with TreeMerger(self._user_git, self._environ, scratch, self._rebase) as merger:
+                while plan.next_batch:
+                    plan = self._try_batch(plan, merger)
         finally:
-            remove_tree(room)
-        return docket.ended
+            remove_tree(scratch)
+        return plan.results
 
-    def _keep(self, parcels: list[LandingItem]) -> None:
-        """Let refs of ours name their commits, so that git prunes none of them."""
-        for one in parcels:
+    def _create_refs(self, items: list[LandingItem]) -> None:
+        """Create refs for the commits, so that git does not prune them."""
+        for one in items:
             if not is_object_id(one.commit):
                 raise Refused(f"{one.commit!r} is no commit; a parcel names one by its whole id")
-        lines = [f"update {run_ref_name(one.run, ITEM_REF)} {one.commit}\n" for one in parcels if one.run]
+        lines = [f"update {run_ref_name(one.run, ITEM_REF)} {one.commit}\n" for one in items if one.run]
         if lines:
-            self._users.run("update-ref", "--stdin", stdin="".join(lines).encode())
+            self._user_git.run("update-ref", "--stdin", stdin="".join(lines).encode())
 
-    def _announce(self, parcels: list[LandingItem]) -> None:
-        """Have new ones on record before anything is waited for."""
+    def _queue_new(self, items: list[LandingItem]) -> None:
+        """Record new items before waiting for the lock."""
         known = {row.item.key for row in self._landings.rows(self.target.name)}
-        self._landings.queue(self.target.name, [one for one in parcels if one.key not in known])
+        self._landings.queue(self.target.name, [one for one in items if one.key not in known])
 
-    def settle(self) -> tuple[LandingRow, ...]:
-        """Bring what was cut off to its end, by what the target names now; all rows of it. For who has the lock.
+    def finish_interrupted(self) -> tuple[LandingRow, ...]:
+        """Finish moves that were interrupted, and return all rows of the target. The caller holds the target's lock.
 
-        Where the target names what it did before the move, all checks had passed for that move: it is made now.
+        A recorded move had passed all checks, so it is made now if the target still names the old commit.
         """
         name = self.target.name
         moving = [(row.item, row.step) for row in self._landings.rows(name) if isinstance(row.step, LandingMoving)]
         if moving:
             tip = self._tip()
             for old, new in dict.fromkeys((step.old, step.new) for _, step in moving):
-                if tip == old and self._users.resolve_commit(new) and self.target.move(old, new):
-                    self._told(f"{name} moved to {new[:SHORT_HASH_CHARS]}: this was cut off")
-            self._settle(moving)
+                if tip == old and self._user_git.resolve_commit(new) and self.target.move(old, new):
+                    self._notify(f"{name} moved to {new[:SHORT_HASH_CHARS]}: this was cut off")
+            self._record_interrupted(moving)
         return self._landings.rows(name)
 
-    def _settle(self, moving: list[tuple[LandingItem, LandingMoving]]) -> None:
+    def _record_interrupted(self, moving: list[tuple[LandingItem, LandingMoving]]) -> None:
         tip = self._tip()
-        known = [(parcel, step, bool(self._users.resolve_commit(step.commit))) for parcel, step in moving]
-        there = [(parcel, step) for parcel, step, found in known if found and self._users.contains(tip, step.commit)]
-        done = [(parcel, Landed(parcel, step.commit, self.target.name, step.asked)) for parcel, step in there]
-        keys = {parcel.key for parcel, _ in done}
+        known = [(item, step, bool(self._user_git.resolve_commit(step.commit))) for item, step in moving]
+        there = [(item, step) for item, step, found in known if found and self._user_git.contains(tip, step.commit)]
+        done = [(item, Landed(item, step.commit, self.target.name, step.checks_passed)) for item, step in there]
+        keys = {item.key for item, _ in done}
         self._landings.note(
             self.target.name, [*done, *((one, LandingQueued()) for one, _ in moving if one.key not in keys)]
         )
 
-    def _there(self, rows: Iterable[LandingRow]) -> dict[str, Landed]:
-        """What landed and the target still has, by run: somebody may have moved it back, or begun it anew."""
+    def _landed_by_run(self, rows: Iterable[LandingRow]) -> dict[str, Landed]:
+        """Landed items that the target still contains, by run. It may have been moved back or recreated."""
         landed = [row.step for row in rows if isinstance(row.step, Landed)]
-        known = self._history() if landed else set()
+        known = self._target_commits() if landed else set()
         return {one.item.run: one for one in landed if one.commit in known}
 
-    def _unmerged(self, landed: Iterable[Landed]) -> list[LandingItem]:
-        """Of what landed here before that which the user has not merged yet."""
+    def _not_merged_by_user(self, landed: Iterable[Landed]) -> list[LandingItem]:
+        """Landed items that the user has not merged into their branch yet."""
         every = tuple(landed)
-        known = self._history(f"^{self._base}") if every and self._base else set()
+        known = self._target_commits(f"^{self._base}") if every and self._base else set()
         return [one.item for one in every if not self._base or one.commit in known]
 
-    def _history(self, *without: str) -> set[str]:
-        """All commits that the target has."""
-        return set(self._users.run("rev-list", self._tip(), *without, "--").out.decode("ascii", "replace").split())
+    def _target_commits(self, *without: str) -> set[str]:
+        """All commits that the target contains."""
+        return set(self._user_git.run("rev-list", self._tip(), *without, "--").out.decode("ascii", "replace").split())
 
-    def _new(
+    def _select_new(
         self, wanted: list[LandingItem], landed: dict[str, Landed]
     ) -> tuple[list[LandingItem], list[LandingResult]]:
-        """What is to be tried, and what is decided without that: it landed before, or nothing could show it."""
+        """The items to try, and results of the others: they landed before, or no check can verify them."""
         new: list[LandingItem] = []
-        ended: list[LandingResult] = []
-        for parcel in wanted:
-            if parcel.run in landed:
-                ended.append(landed[parcel.run])
-            elif self._shown(parcel):
-                new.append(parcel)
+        results: list[LandingResult] = []
+        for item in wanted:
+            if item.run in landed:
+                results.append(landed[item.run])
+            elif self._may_land(item):
+                new.append(item)
             else:
-                end = LandingRejected(parcel, NotVerified(parcel.proof))
-                self._landings.note(self.target.name, [(parcel, end)])
-                ended.append(end)
-        return new, ended
+                end = LandingRejected(item, NotVerified(item.proof))
+                self._landings.note(self.target.name, [(item, end)])
+                results.append(end)
+        return new, results
 
-    def _shown(self, parcel: LandingItem) -> bool:
-        """Whether some check is there for it, or nobody asks for one. What the user committed is their own."""
-        fine = self._unverified or not parcel.run or (parcel.proof == VERIFIED and parcel.asked)
-        return bool(fine or combined_checks((), self.standing))
+    def _may_land(self, item: LandingItem) -> bool:
+        """Whether some check verifies the item or none is required. Commits of the user need no verification."""
+        fine = self._unverified or not item.run or (item.proof == VERIFIED and item.rerunnable_checks)
+        return bool(fine or combined_checks((), self.target_checks))
 
     def _tip(self) -> str:
         tip = self.target.tip()
@@ -235,98 +240,99 @@ class Lander:
             raise Refused(f"there is no branch {self.target.name}; nothing can land on it")
         return tip
 
-    def _tried(self, docket: BatchPlan, merging: TreeMerger) -> BatchPlan:
-        """One trial: merged, checked, moved."""
-        self._heed()
-        pile = merging.pile(self._tip(), docket.next_trial)
-        for parcel in pile.there:
-            landed = Landed(parcel, parcel.commit, self.target.name)
-            self._landings.note(self.target.name, [(parcel, landed)])
-            docket = docket.after(AlreadyLanded(landed))
-        for clash in pile.clashes:
+    def _try_batch(self, plan: BatchPlan, merger: TreeMerger) -> BatchPlan:
+        """Merge, check and move the next batch."""
+        self._raise_if_stopped()
+        stack = merger.stack(self._tip(), plan.next_batch)
+        for item in stack.already_merged:
+            landed = Landed(item, item.commit, self.target.name)
+            self._landings.note(self.target.name, [(item, landed)])
+            plan = plan.after(AlreadyLanded(landed))
+        for clash in stack.clashes:
             if clash.alone:
                 self._landings.note(self.target.name, [(clash.item, LandingRejected(clash.item, clash.conflict))])
-            docket = docket.after(clash)
-        return self._checked(docket, pile) if pile.laid else docket
+            plan = plan.after(clash)
+        return self._check_stack(plan, stack) if stack.merged else plan
 
-    def _checked(self, docket: BatchPlan, pile: MergeStack) -> BatchPlan:
-        parcels = tuple(one.item for one in pile.laid)
-        checks, setup = combined_checks(parcels, self.standing), combined_setup(parcels, self._setup)
-        findings = self._asked(pile, checks, setup)
-        self._heed()
+    def _check_stack(self, plan: BatchPlan, stack: MergeStack) -> BatchPlan:
+        items = tuple(one.item for one in stack.merged)
+        checks, setup = combined_checks(items, self.target_checks), combined_setup(items, self._target_setup)
+        findings = self._cached_findings(stack, checks, setup)
+        self._raise_if_stopped()
         if all(finding.passed for finding in findings):
-            return self._moved(docket, pile, len(checks))
-        red = MergedChecksFailed(findings, pile.base, pile.tree)
-        if len(parcels) == 1:
-            self._landings.note(self.target.name, [(parcels[0], LandingRejected(parcels[0], red))])
+            return self._move_target(plan, stack, len(checks))
+        failure = MergedChecksFailed(findings, stack.base, stack.tree)
+        if len(items) == 1:
+            self._landings.note(self.target.name, [(items[0], LandingRejected(items[0], failure))])
         else:
-            self._told(f"{len(parcels)} together are red; a part of them is tried")
-        return docket.after(BatchFailed(red))
+            self._notify(f"{len(items)} together are red; a part of them is tried")
+        return plan.after(BatchFailed(failure))
 
-    def _asked(
-        self, pile: MergeStack, checks: tuple[AttestedCheck, ...], setup: tuple[str, ...]
+    def _cached_findings(
+        self, stack: MergeStack, checks: tuple[AttestedCheck, ...], setup: tuple[str, ...]
     ) -> tuple[Finding, ...]:
-        """What the checks answer; of a tree that was asked the same before, what they answered then."""
-        key = (pile.tree, frozenset(map(check_identity, checks)), setup)
-        if checks and key not in self._known:
-            titles = ", ".join(one.item.run or one.item.title for one in pile.laid)
-            self._told(f"on {pile.base[:SHORT_HASH_CHARS]}: {titles}")
-            self._known[key] = self._examine(pile.top, checks, setup)
-        return self._known.get(key, ())
+        """Findings of the checks on the merged tree; checks do not run twice on the same tree."""
+        key = (stack.tree, frozenset(map(check_identity, checks)), setup)
+        if checks and key not in self._findings:
+            titles = ", ".join(one.item.run or one.item.title for one in stack.merged)
+            self._notify(f"on {stack.base[:SHORT_HASH_CHARS]}: {titles}")
+            self._findings[key] = self._run_checks(stack.top, checks, setup)
+        return self._findings.get(key, ())
 
-    def _moved(self, docket: BatchPlan, pile: MergeStack, asked: int) -> BatchPlan:
-        """Move the target, all at once; durable before and after."""
-        name, laid = self.target.name, pile.laid
-        self._landings.note(name, [(one.item, LandingMoving(pile.base, pile.top, one.commit, asked)) for one in laid])
+    def _move_target(self, plan: BatchPlan, stack: MergeStack, checks_passed: int) -> BatchPlan:
+        """Move the target to the merged commit; recorded before and after."""
+        name, merged = self.target.name, stack.merged
+        self._landings.note(
+            name, [(one.item, LandingMoving(stack.base, stack.top, one.commit, checks_passed)) for one in merged]
+        )
         try:
-            moved = self.target.move(pile.base, pile.top)
+            moved = self.target.move(stack.base, stack.top)
         except Refused:
-            self._landings.note(name, [(one.item, LandingQueued()) for one in laid])
+            self._landings.note(name, [(one.item, LandingQueued()) for one in merged])
             raise
         if not moved:
-            self._landings.note(name, [(one.item, LandingQueued()) for one in laid])
-            self._told(f"{name} was moved by somebody else meanwhile; all of it again, on top of that")
-            after = docket.after(TargetMoved())
-            if after.overtaken >= MAX_TARGET_MOVES:
-                raise Refused(f"{name} moved {after.overtaken} times while checks ran; nothing is lost: ralph land")
+            self._landings.note(name, [(one.item, LandingQueued()) for one in merged])
+            self._notify(f"{name} was moved by somebody else meanwhile; all of it again, on top of that")
+            after = plan.after(TargetMoved())
+            if after.target_moves >= MAX_TARGET_MOVES:
+                raise Refused(f"{name} moved {after.target_moves} times while checks ran; nothing is lost: ralph land")
             return after
-        landed = tuple(Landed(one.item, one.commit, name, asked) for one in laid)
+        landed = tuple(Landed(one.item, one.commit, name, checks_passed) for one in merged)
         self._landings.note(name, [(one.item, one) for one in landed])
-        self._stand(one.item for one in laid)
-        return docket.after(BatchPassed(landed))
+        self._add_target_checks(one.item for one in merged)
+        return plan.after(BatchPassed(landed))
 
-    def _stand(self, parcels: Iterable[LandingItem]) -> None:
-        """What has landed has to hold from now on."""
-        every = tuple(parcels)
-        self.standing, self._setup = combined_checks(every, self.standing), combined_setup(every, self._setup)
-
-
-def _distinct_items(parcels: Iterable[LandingItem]) -> list[LandingItem]:
-    return list({parcel.key: parcel for parcel in parcels}.values())
+    def _add_target_checks(self, items: Iterable[LandingItem]) -> None:
+        """Require the checks of landed items from every later batch."""
+        landed = tuple(items)
+        self.target_checks = combined_checks(landed, self.target_checks)
+        self._target_setup = combined_setup(landed, self._target_setup)
 
 
-# The checks of parcels asked on a merged commit, each in a fresh checkout that is thrown away.
+def _distinct_items(items: Iterable[LandingItem]) -> list[LandingItem]:
+    return list({item.key: item for item in items}.values())
 
 
 NO_TESTS_REPORTED = "it told of no test"
 
 
 class MergedCheckRunner:
-    """What a landing asks about a commit. One place and one keeper for all of it, made when it is first asked.
+    """Runs checks on merged commits. All share one disposable checkout folder and one keeper, created by the first
+    call.
 
-    Where `wishes` tell that it should end, what runs is ended with its tree and KeyboardInterrupt is raised. `told`
-    hears what is run, from the thread that asks.
+    When `stop_requests` has a reason to stop, running commands are ended with their process trees and
+    KeyboardInterrupt is raised. `notify` is called with progress, in the caller's thread.
     """
 
     def __init__(
-        self, project: Project, environ: Mapping[str, str], wishes: StopRequests,
-    told: Callable[[str], None], *,
+        self, project: Project, environ: Mapping[str, str], stop_requests: StopRequests,
+        notify: Callable[[str], None], *,
         sandbox: str | None = None,
     ) -> None:  # fmt: skip
-        """`sandbox` is the kind that commands run in; None is none."""
-        self._project, self._environ, self._wishes, self._told = project, environ, wishes, told
-        self._sandbox, self._own = sandbox, ""
-        self._room: DisposableCheckout | None = None
+        """`sandbox` is the kind of sandbox that commands run in; None runs them without one."""
+        self._project, self._environ, self._stop_requests, self._notify = project, environ, stop_requests, notify
+        self._sandbox, self._scratch = sandbox, ""
+        self._checkout: DisposableCheckout | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -334,188 +340,191 @@ class MergedCheckRunner:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        room, self._room = self._room, None
-        if room is not None:
-            room.__exit__(kind, error, trace)
-            remove_tree(self._own)
+        checkout, self._checkout = self._checkout, None
+        if checkout is not None:
+            checkout.__exit__(kind, error, trace)
+            remove_tree(self._scratch)
 
     def __call__(self, commit: str, checks: tuple[AttestedCheck, ...], setup: tuple[str, ...]) -> tuple[Finding, ...]:
-        """What each of the checks answers there."""
-        room = self._room or self._entered()
-        room.commit = commit
-        return tuple(self._asked(room, check, setup) for check in checks)
+        """The findings of the checks on this commit."""
+        checkout = self._checkout or self._open_checkout()
+        checkout.commit = commit
+        return tuple(self._run_check(checkout, check, setup) for check in checks)
 
-    def heed(self) -> None:
-        """Raise KeyboardInterrupt where somebody wants it to end."""
-        if self._wishes.stop_reason():
+    def raise_if_stopped(self) -> None:
+        """Raise KeyboardInterrupt if a stop was requested."""
+        if self._stop_requests.stop_reason():
             raise KeyboardInterrupt
 
-    def _entered(self) -> DisposableCheckout:
-        self._own = new_scratch_folder(self._project.store)
+    def _open_checkout(self) -> DisposableCheckout:
+        self._scratch = new_scratch_folder(self._project.store)
         project = self._project
-        room = DisposableCheckout(
-            project.root, "", self._environ, project.secrets, self._sandbox, self._wishes, self._own, keeps=True
+        checkout = DisposableCheckout(
+            project.root,
+            "",
+            self._environ,
+            project.secrets,
+            self._sandbox,
+            self._stop_requests,
+            self._scratch,
+            keeps=True,
         )
-        self._room = room.__enter__()
-        return self._room
+        self._checkout = checkout.__enter__()
+        return self._checkout
 
-    def _asked(self, room: DisposableCheckout, check: AttestedCheck, setup: tuple[str, ...]) -> Finding:
-        found = room.ask(check, setup, lambda command: self._told(f"runs {command}"))
-        found = replace(found, hidden=check.hidden, log="")  # its log goes with the checkout
-        if found.passed and found.mute and check.tests_passed:
-            found = replace(
-                found, passed=False, why=NO_TESTS_REPORTED
-            )  # a merge that switches tests off is no green one
-        self._told(f"{check.name} {'passed' if found.passed else 'failed'}")
-        return found
-
-
-# Parcels landed on a branch of this repository as every verb does it: after what the user committed meanwhile.
+    def _run_check(self, checkout: DisposableCheckout, check: AttestedCheck, setup: tuple[str, ...]) -> Finding:
+        finding = checkout.ask(check, setup, lambda command: self._notify(f"runs {command}"))
+        finding = replace(finding, hidden=check.hidden, log="")  # its log is removed with the checkout
+        if finding.passed and finding.mute and check.tests_passed:
+            # A merge that switches tests off has not passed.
+            finding = replace(finding, passed=False, why=NO_TESTS_REPORTED)
+        self._notify(f"{check.name} {'passed' if finding.passed else 'failed'}")
+        return finding
 
 
 def land_items(
-    project: Project, ledger: SqliteLedger, parcels: tuple[LandingItem, ...], wishes: StopRequests,
-    told: Callable[[str], None], *,
+    project: Project, ledger: SqliteLedger, items: tuple[LandingItem, ...], stop_requests: StopRequests,
+    notify: Callable[[str], None], *,
     environ: Mapping[str, str], onto: str = "", rebase: bool = False, unverified: bool = False,
     sandbox: str | None = None,
 ) -> tuple[LandingResult, ...]:  # fmt: skip
-    """Land these on `onto`, else on the branch of its own that the current one has; what became of each.
+    """Land items on branch `onto`, by default on the landing branch of the current branch; the result of each.
 
-    What the user committed meanwhile lands first, and is told like the rest, without a run. The ledger must be
-    writable, and opened by this thread. Where `wishes` tell that it should end, KeyboardInterrupt is raised, nothing
-    moved. Checks run in the kind of sandbox that the runs had, or in the one that is named.
+    What the user committed meanwhile lands first; its result is an item without a run. The ledger must be writable and
+    opened by this thread. On a stop request KeyboardInterrupt is raised and the target is not moved. Checks run in the
+    kind of sandbox that the runs had, or in `sandbox`.
     """
-    users = UserGit(project.root, environ)
-    target, theirs = landing_target(users, onto)
-    base = "" if onto else users.branch_commit(current_branch(users))
-    box = sandbox or next((one.sandbox for one in parcels if one.sandbox), None)
-    with MergedCheckRunner(project, environ, wishes, told, sandbox=box) as examine:
+    user_git = UserGit(project.root, environ)
+    target, user_commits = landing_target(user_git, onto)
+    base = "" if onto else user_git.branch_commit(current_branch(user_git))
+    kind = sandbox or next((one.sandbox for one in items if one.sandbox), None)
+    with MergedCheckRunner(project, environ, stop_requests, notify, sandbox=kind) as run_checks:
         lander = Lander(
-            project, ledger, target, examine, told, environ=environ, base=base, rebase=rebase, unverified=unverified,
-            heed=examine.heed, standing=load_project_checks(project, target, parcels, environ),
+            project, ledger, target, run_checks, notify, environ=environ, base=base, rebase=rebase,
+            unverified=unverified, raise_if_stopped=run_checks.raise_if_stopped,
+            target_checks=load_project_checks(project, target, items, environ),
         )  # fmt: skip
-        return lander.land((*((theirs,) if theirs else ()), *parcels))
+        return lander.land((*((user_commits,) if user_commits else ()), *items))
 
 
 def load_project_checks(
-    project: Project, target: LandingTarget, parcels: tuple[LandingItem, ...], environ: Mapping[str, str]
+    project: Project, target: LandingTarget, items: tuple[LandingItem, ...], environ: Mapping[str, str]
 ) -> tuple[AttestedCheck, ...]:
-    """The checks of the project's settings on the target, where something lands that no check verified."""
+    """The checks of the target's project settings; empty if all items are verified by checks of their own."""
     from ralphproof.engine.check import PassRule
     from ralphproof.proof.source import read_allowed_commands
     from ralphproof.store.landings import AttestedCheck
 
-    if all(one.proof == VERIFIED for one in parcels):
+    if all(one.proof == VERIFIED for one in items):
         return ()
-    ways = read_allowed_commands(project.root, target.tip(), environ).rules
-    rules = [(command, PassRule(folder, code, has, lacks)) for command, folder, code, has, lacks in ways]
+    rules = read_allowed_commands(project.root, target.tip(), environ).rules
     return tuple(
-        AttestedCheck(command, command, "", rule, True, False, True, 0, "exit", None, "") for command, rule in rules
-    )
-
-
-# Where finished work waits to be landed while other work goes on: one thread, one batch after the other.
+        AttestedCheck(
+            command, command, "", PassRule(folder, code, has, lacks), required=True, judged=False, passed=True, code=0,
+            why="exit", tests=None, output="",
+        )
+        for command, folder, code, has, lacks in rules
+    )  # fmt: skip
 
 
 THREAD_NAME = "landing"
 
 
 class LandingQueue:
-    """Lands what it is sent on one target, all that waits at a time as one batch. Whatever happens is in `ended`."""
+    """Lands items on one target in a thread. All items that wait at the same time are one batch."""
 
     def __init__(
-        self, project: Project, target: LandingTarget, conductor: SignalRouter, told: Callable[[str], None], *,
+        self, project: Project, target: LandingTarget, signals: SignalRouter, notify: Callable[[str], None], *,
         rebase: bool = False, unverified: bool = False, base: str = "",
     ) -> None:  # fmt: skip
         from queue import SimpleQueue
 
-        self._project, self._target, self._conductor, self._told = project, target, conductor, told
+        self._project, self._target, self._signals, self._notify = project, target, signals, notify
         self._rebase, self._unverified, self._base = rebase, unverified, base
-        self._sent: SimpleQueue[LandingItem | None] = SimpleQueue()
-        self._ended: SimpleQueue[LandingResult | BaseException] = SimpleQueue()
+        self._items: SimpleQueue[LandingItem | None] = SimpleQueue()
+        self._results: SimpleQueue[LandingResult | BaseException] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self.waiting: set[str] = set()  # the runs whose work is on its way
+        self.waiting: set[str] = set()  # runs whose work has not landed yet
 
-    def send(self, parcel: LandingItem) -> None:
-        """Have it landed."""
-        self.waiting.add(parcel.run)
-        self._sent.put(parcel)
+    def send(self, item: LandingItem) -> None:
+        """Queue an item for landing."""
+        self.waiting.add(item.run)
+        self._items.put(item)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name=THREAD_NAME, daemon=True)
+            self._thread = threading.Thread(target=self._run_thread, name=THREAD_NAME, daemon=True)
             self._thread.start()
 
     def next(self) -> LandingResult | None:
-        """What became of a parcel; None where there is no news. Raises what went wrong with all of it."""
-        if self._ended.empty():
+        """The next result; None if there is none yet. Raises the error that stopped the thread, after which nothing
+        waits.
+        """
+        if self._results.empty():
             return None
-        found = self._ended.get()
-        if isinstance(found, BaseException):
+        result = self._results.get()
+        if isinstance(result, BaseException):
             self.waiting.clear()
             self._thread = None
-            raise found
-        self.waiting.discard(found.item.run)
-        return found
+            raise result
+        self.waiting.discard(result.item.run)
+        return result
 
     def close(self) -> None:
-        """Let the thread go when it has done what it is at."""
+        """End the thread after the items that it has."""
         if self._thread is not None:
-            self._sent.put(None)
+            self._items.put(None)
             self._thread.join()
             self._thread = None
 
-    def _work(self) -> None:
+    def _run_thread(self) -> None:
         try:
-            self._landing()
+            self._land_batches()
         except BaseException as error:  # noqa: BLE001 (it is raised where somebody waits for it)
-            self._ended.put(error)
+            self._results.put(error)
 
-    def _landing(self) -> None:
-        present = RunClock()
-        self._conductor.register(THREAD_NAME, present)
+    def _land_batches(self) -> None:
+        clock = RunClock()
+        self._signals.register(THREAD_NAME, clock)
         ledger = self._project.ledger(read_only=False)
         try:
-            while batch := self._batch():
-                for end in self._land(batch, ledger, present):
-                    self._ended.put(end)
+            while batch := self._next_batch():
+                for result in self._land(batch, ledger, clock):
+                    self._results.put(result)
         finally:
             ledger.close()
-            self._conductor.unregister(THREAD_NAME)
-            present.close()
+            self._signals.unregister(THREAD_NAME)
+            clock.close()
 
-    def _land(self, batch: list[LandingItem], ledger: SqliteLedger, present: RunClock) -> tuple[LandingResult, ...]:
+    def _land(self, batch: list[LandingItem], ledger: SqliteLedger, clock: RunClock) -> tuple[LandingResult, ...]:
         """Land a batch; its checks run in the kind of sandbox that its runs had."""
-        kind = next((parcel.sandbox for parcel in batch if parcel.sandbox), None)
-        with MergedCheckRunner(self._project, os.environ, present, self._told, sandbox=kind) as examiner:
+        kind = next((item.sandbox for item in batch if item.sandbox), None)
+        with MergedCheckRunner(self._project, os.environ, clock, self._notify, sandbox=kind) as run_checks:
             lander = Lander(
-                self._project, ledger, self._target, examiner, self._told, environ=os.environ, base=self._base,
-                rebase=self._rebase, unverified=self._unverified, heed=examiner.heed,
-                standing=load_project_checks(self._project, self._target, tuple(batch), os.environ),
+                self._project, ledger, self._target, run_checks, self._notify, environ=os.environ, base=self._base,
+                rebase=self._rebase, unverified=self._unverified, raise_if_stopped=run_checks.raise_if_stopped,
+                target_checks=load_project_checks(self._project, self._target, tuple(batch), os.environ),
             )  # fmt: skip
             return lander.land(batch)
 
-    def _batch(self) -> list[LandingItem]:
-        """All that waits by now, once something does; nothing where no more will come."""
+    def _next_batch(self) -> list[LandingItem]:
+        """All items that wait, at least one; empty after `close`."""
         batch: list[LandingItem] = []
-        while not batch or not self._sent.empty():
-            parcel = self._sent.get()
-            if parcel is None:
+        while not batch or not self._items.empty():
+            item = self._items.get()
+            if item is None:
                 if batch:
-                    self._sent.put(None)  # to be heard once more when these have landed
+                    self._items.put(None)  # ends the thread after this batch
                 return batch
-            batch.append(parcel)
+            batch.append(item)
         return batch
-
-
-# The parcel of a completed run: its work as one commit, and the checks that it was completed by.
 
 
 MAX_PATHS_LISTED = 20
 
 
 def build_landing_item(project: Project, ledger: SqliteLedger, row: RunRow, environ: Mapping[str, str]) -> LandingItem:
-    """What a completed run has to land; raises Refused for any other run. Asked twice it is the same commit.
+    """The landing item of a completed run; raises Refused for any other run. Called again it gives the same commit.
 
-    Files that stay out of it (too large, or secret by their looks) are named in its remarks.
+    Files that are left out (too large, or they look like secrets) are named in its remarks.
     """
     from ralphproof.proof.builder import build_run_proof
 
@@ -529,12 +538,12 @@ def build_landing_item(project: Project, ledger: SqliteLedger, row: RunRow, envi
         )
     number = max((number for number, one in snapshots_by_iteration(records).items() if one.tree is not None), default=0)
     work, proof = load_saved_work(project, row, records, number), build_run_proof(project, row, ledger)
-    commit, told = _commit_of_work(project, work, records, proof, environ, ledger.last_written_at(row.id) or 0.0)
-    box = get_object(proof, "sandbox")
+    commit, remarks = _commit_of_work(project, work, records, proof, environ, ledger.last_written_at(row.id) or 0.0)
+    sandbox = get_object(proof, "sandbox")
     return LandingItem(
         row.id, commit, work.title, parse_checks(proof), parse_setup(proof), ledger.tasks.task_of_run(row.id) or "",
-        end.outcome.proof, "" if box.get("strength") == "none" else str(box.get("name") or ""),
-        tuple(map(project.mask, told)),
+        end.outcome.proof, "" if sandbox.get("strength") == "none" else str(sandbox.get("name") or ""),
+        tuple(map(project.mask, remarks)),
     )  # fmt: skip
 
 
@@ -542,28 +551,28 @@ def _commit_of_work(
     project: Project, work: SavedWork, records: Iterable[Record], proof: dict[str, Json], environ: Mapping[str, str],
     at: float,
 ) -> tuple[str, tuple[str, ...]]:  # fmt: skip
-    """The commit that has the work, made if there is none yet, and what a reader must know of it."""
+    """The commit with the run's work, created if there is none yet, and remarks for the user."""
     from ralphproof.workspace.commit_builder import CommitBuilder
 
     subject = get_object(proof, "subject")
-    with CommitBuilder(_work_tree_of_run(project, work.row), environ) as landable:
-        users = landable.user_git
-        if subject.get("kind") == "commit" and (commit := users.resolve_commit(str(subject.get("commit")))):
+    with CommitBuilder(_work_tree_of_run(project, work.row), environ) as builder:
+        user_git = builder.user_git
+        if subject.get("kind") == "commit" and (commit := user_git.resolve_commit(str(subject.get("commit")))):
             return commit, verification_remarks(proof)
-        landing = landable.plan(work.snapshot, secret_reason)
-        told = [f"left out: {one.path}: {one.reason}" for one in landing.excluded]
-        if landing.empty and landing.parent:
-            return landing.parent, tuple(told)
+        plan = builder.plan(work.snapshot, secret_reason)
+        remarks = [f"left out: {one.path}: {one.reason}" for one in plan.excluded]
+        if plan.empty and plan.parent:
+            return plan.parent, tuple(remarks)
         began = next((one.snapshot for one in records if isinstance(one, RunBegan)), None)
-        before = landable.plan(began, secret_reason).changes if began and began.tree else ()
-        changed = {path for _, path in landing.changes}
-        if theirs := [path for _, path in before if path in changed]:
-            told.append(f"has what you had not committed when the run began: {_list_paths(theirs)}")
-        return users.commit(landing.tree, landing.parent, work.message, at), tuple(told)
+        before = builder.plan(began, secret_reason).changes if began and began.tree else ()
+        changed = {path for _, path in plan.changes}
+        if user_changes := [path for _, path in before if path in changed]:
+            remarks.append(f"has what you had not committed when the run began: {_list_paths(user_changes)}")
+        return user_git.commit(plan.tree, plan.parent, work.message, at), tuple(remarks)
 
 
 def _work_tree_of_run(project: Project, row: RunRow) -> str:
-    """The work tree of the run, where it is still one of this repository; else the project."""
+    """The run's worktree if it still belongs to this repository, else the project's root."""
     there, here = git_folders(row.directory), git_folders(project.root)
     return row.directory if there and here and there.common == here.common else project.root
 

@@ -52,7 +52,9 @@ class ParallelOptions:
 
 
 class ParallelScheduler:
-    """Works on several tasks at a time. A task is done when its work has landed: what depends on it begins there."""
+    """Works on several tasks at a time. A task is done when its work has landed; tasks that depend on it begin from
+    there.
+    """
 
     def __init__(
         self,
@@ -106,7 +108,7 @@ class ParallelScheduler:
         return self._report.result(self._queue, self._target.name, self._target.tip(), bool(self._landed))
 
     def _work_and_land(self) -> AllDone | Blocked | None:
-        """Until nothing runs or lands and nothing can be begun; what is left then."""
+        """Run and land tasks until nothing runs, lands or can begin; what is left then."""
         while True:
             left = self._begin_tasks()
             if not (self._pool.open or self._landing.waiting):
@@ -135,10 +137,10 @@ class ParallelScheduler:
 
     def _land_finished(self) -> None:
         """Work that an earlier call finished and could not land, because it died or the work was rejected."""
-        known = self._worktrees.known()
+        known = self._worktrees.names()
         for view in (self._queue.views[task] for task in self._queue.wanted):
             # A run that was resumed outside this scheduler has removed its worktree.
-            unlanded = view.status == FAILED and self._worktrees.had(view.run)
+            unlanded = view.status == FAILED and self._worktrees.used_worktree(view.run)
             if not (unlanded or task_worktree_name(view.id) in known) or not self._is_completed(view):
                 continue
             self._notify(f"Task {view.id} was done before, and has not landed yet: {view.title}")
@@ -181,12 +183,12 @@ class ParallelScheduler:
         """The run of one task in its own worktree; called in that run's thread."""
         request = self._build_request(view.id)
         if rework is not None:
-            worktree = self._worktrees.of(view.id)
+            worktree = self._worktrees.find(view.id)
             if worktree is None:
                 raise TaskWrong(f"the work tree of task {view.id} is gone; its work is on run {view.run}")
             return prepare_spec(prepare_rework(request, worktree, rework)), FRESH_RUN
         if view.goes_on:
-            worktree = self._worktrees.of(view.id)
+            worktree = self._worktrees.find(view.id)
             root = worktree.path if worktree else self._project.root
             try:
                 row, saved = load_resumed_request(replace(self._project, root=root), view.run, request)
@@ -205,14 +207,14 @@ class ParallelScheduler:
         outcome = ended.outcome
         assert outcome is not None
         self._queue.refresh(task)
-        if isinstance(outcome, Completed) and self._worktrees.had(ended.run):
+        if isinstance(outcome, Completed) and self._worktrees.used_worktree(ended.run):
             return self._land(task, ended.run)
         self._report.add(task, outcome_text(outcome), outcome.exit_code)
         self._halted = self._halted or stops_all_tasks(outcome)
 
     def _run_refused(self, task: str, error: RalphError) -> None:
         invalid = isinstance(error, TaskWrong)
-        self._worktrees.forsake(task)
+        self._worktrees.discard_unused(task)
         if not invalid and not self._report.ends and not self._pool.open and not self._landing.waiting:
             raise error
         self._report.add(task, f"{'not valid' if invalid else 'not begun'}: {error}", error.exit_code)
@@ -231,10 +233,10 @@ class ParallelScheduler:
         item = landing_item_of_run(self._project, run)
         if left := files_with_conflict_markers(self._git, item.commit, self._target.tip()):
             return self._report.add(task, f"not landed: conflict markers are left in {', '.join(left)}", 1)
-        # Without a worktree the work still lands: it is in refs of the run, which the agent cannot ruin.
-        if (worktree := self._worktrees.of(task)) is not None:
+        # Without a worktree the work still lands: it is in refs of the run, which the agent cannot change.
+        if (worktree := self._worktrees.find(task)) is not None:
             update_worktree_branch(worktree, item)
-        for remark in item.remarks if task not in self._reworked else ():  # in a rework the merge was ours
+        for remark in item.remarks if task not in self._reworked else ():  # in a rework the merge was made by ralph
             self._notify(f"task {task}: {remark}")
         self._runs[task] = run
         self._landing.send(item)
@@ -249,7 +251,7 @@ class ParallelScheduler:
             self._landing_stopped(str(error), error.exit_code)
 
     def _landing_stopped(self, why: str, code: int) -> None:
-        """Nothing that waits can land. Runs that are going on finish; none is begun."""
+        """Landing failed for all items that wait. Running tasks finish; no new one begins."""
         self._notify(f"nothing can land: {why}")
         over = {*self._report.ends, *self._rejected, *self._pool.open}
         for task in [task for task, run in self._runs.items() if task not in over and run not in self._landed]:
@@ -263,13 +265,13 @@ class ParallelScheduler:
             self._landed.add(end.item.run)
             self._report.add(task, f"done, {end.item.proof}; landed on {end.target}", 0)
             self._notify(f"task {task} landed on {end.target} as {end.commit[:12]}")
-            if why := self._worktrees.clear(task, end.item.run):
+            if why := self._worktrees.remove_landed(task, end.item.run):
                 self._notify(f"the work tree of task {task} stays, {why}")
             return
         reason = rejection_reason(end.why)
         self._notify(f"task {task} is turned away: {reason}")
         rework = Rework.of(end, self._target.name)
-        final = task in self._reworked or self._pool.signals.signals or self._worktrees.of(task) is None
+        final = task in self._reworked or self._pool.signals.signals or self._worktrees.find(task) is None
         if rework is None or final:
             self._report.add(task, f"not landed: {reason}; its work is on its branch", 1)
         else:

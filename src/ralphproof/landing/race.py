@@ -1,4 +1,4 @@
-"""Races: several agents at one task in worktrees of their own, and the choice of a winner."""
+"""Races: several agents work on one task in separate worktrees, and one wins."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
     from ralphproof.workspace.worktrees import RunWorktree
 
 
-# Several runs at the same task: who enters, and who has won.
+# Entries and the choice of the winner
 
 
 CHECKS, JUDGE, DIFF, COST, TIME = "checks", "judge", "diff", "cost", "time"
 CRITERIA = (CHECKS, JUDGE, DIFF, COST, TIME)
 DEFAULT_CRITERIA = (CHECKS, JUDGE, DIFF, COST)
-UNKNOWN_RANK = 1 << 62  # what is not known is not good
+UNKNOWN_RANK = 1 << 62  # unknown values rank last
 
 
 @value
 class RaceEntry:
-    """One of those who race: its number, and the agent and model that it has; empty: the settings' own."""
+    """A participant of a race: its number, agent and model. Empty agent or model: as in the settings."""
 
     number: int
     agent: str = ""
@@ -60,22 +60,22 @@ class RaceEntry:
 
     @property
     def label(self) -> str:
-        """How people tell it from the others."""
-        said = " ".join(filter(None, (self.agent, self.model)))
-        return f"#{self.number} {said}" if said else f"#{self.number}"
+        """Name of the entry in messages."""
+        details = " ".join(filter(None, (self.agent, self.model)))
+        return f"#{self.number} {details}" if details else f"#{self.number}"
 
 
 @value
 class RaceResult:
-    """How one of them ended. `judged` counts the criteria that a model found met, `lines` those that were changed.
+    """How one entry ended. `judged` counts the criteria that a model found met, `lines` the changed lines.
 
-    `place` counts those that ended before it; `why` says how it ended in words.
+    `finish_order` counts the entries that ended before it; `why` is a sentence about the end.
     """
 
-    entrant: RaceEntry
+    entry: RaceEntry
     run: str
     verified: bool = False
-    place: int = 0
+    finish_order: int = 0
     judged: int = 0
     lines: int | None = None
     micro_usd: int | None = None
@@ -83,19 +83,19 @@ class RaceResult:
     why: str = ""
 
     def score(self, criteria: tuple[str, ...]) -> tuple[float, ...]:
-        """Smaller is better, from the first criterion to the last, then who was first."""
-        worth = {
+        """Sort key by the criteria in order of weight, ties broken by finish order. Smaller is better."""
+        values = {
             CHECKS: 0 if self.verified else 1,
             JUDGE: -self.judged,
             DIFF: UNKNOWN_RANK if self.lines is None else self.lines,
             COST: UNKNOWN_RANK if self.micro_usd is None else self.micro_usd,
             TIME: self.seconds,
         }
-        return (*(float(worth[name]) for name in criteria), float(self.place))
+        return (*(float(values[name]) for name in criteria), float(self.finish_order))
 
 
 def make_entries(count: int, agents: tuple[str, ...], models: tuple[str, ...]) -> tuple[RaceEntry, ...]:
-    """Those who race: agents and models in turn. Raises Refused where it is not clear which belong together."""
+    """Assign agents and models to entries in turn. Raises Refused where agents and models cannot be paired."""
     if len(agents) > 1 and len(models) > 1 and len(agents) != len(models):
         raise Refused(
             f"{len(agents)} agents and {len(models)} models: give one --model for each --agent, one for all, or none"
@@ -103,37 +103,37 @@ def make_entries(count: int, agents: tuple[str, ...], models: tuple[str, ...]) -
     most = max(len(agents), len(models))
     if most > count:
         raise Refused(f"{most} agents or models, and only {count} may race; ralph race {most} lets all of them")
-    turns = [(agents or ("",), models or ("",))] * count
+    rows = [(agents or ("",), models or ("",))] * count
     return tuple(
-        RaceEntry(number + 1, some[number % len(some)], others[number % len(others)])
-        for number, (some, others) in enumerate(turns)
+        RaceEntry(number + 1, agent_turns[number % len(agent_turns)], model_turns[number % len(model_turns)])
+        for number, (agent_turns, model_turns) in enumerate(rows)
     )
 
 
-def first_verified(arrivals: tuple[RaceResult, ...]) -> RaceResult | None:
-    """Who was verified first; None where nobody was."""
-    return min((one for one in arrivals if one.verified), key=lambda one: one.place, default=None)
+def first_verified(results: tuple[RaceResult, ...]) -> RaceResult | None:
+    """The first result that is verified; None if none is."""
+    return min((one for one in results if one.verified), key=lambda one: one.finish_order, default=None)
 
 
-def best_result(arrivals: tuple[RaceResult, ...], criteria: tuple[str, ...]) -> RaceResult | None:
-    """Who is best of those that were verified: nobody wins whose work the checks refuse, whatever it costs."""
-    return min((one for one in arrivals if one.verified), key=lambda one: one.score(criteria), default=None)
+def best_result(results: tuple[RaceResult, ...], criteria: tuple[str, ...]) -> RaceResult | None:
+    """The best verified result by the criteria; None if none is verified, even if an unverified one is cheaper."""
+    return min((one for one in results if one.verified), key=lambda one: one.score(criteria), default=None)
 
 
 def parse_race_criteria(text: str) -> tuple[str, ...]:
-    """The criteria in a list with commas, from the weightiest on; raises Refused for one that there is not."""
-    found = tuple(word.strip().lower() for word in text.split(",") if word.strip())
-    for word in found:
+    """Parse a comma-separated list of criteria, the most important first; raises Refused for an unknown one."""
+    criteria = tuple(word.strip().lower() for word in text.split(",") if word.strip())
+    for word in criteria:
         if word not in CRITERIA:
             raise Refused(f"{word!r} is no criterion of a race; there are {', '.join(CRITERIA)}")
-    if not found or len(set(found)) != len(found):
+    if not criteria or len(set(criteria)) != len(criteria):
         raise Refused(
             f"--by wants criteria in the order of their weight, each once, such as {','.join(DEFAULT_CRITERIA)}"
         )
-    return found
+    return criteria
 
 
-# What is written down of a race, before anybody begins: who takes it up again reads it there.
+# Record of a race, saved before its runs begin, so that it can be resumed
 
 
 RACE_FOLDER, RACE_FILE_SUFFIX, LATEST_RACE = "races", ".json", "latest"
@@ -141,31 +141,31 @@ RACE_FOLDER, RACE_FILE_SUFFIX, LATEST_RACE = "races", ".json", "latest"
 
 @value
 class RaceRecord:
-    """A race: its name, who takes part as which run, what decides, and what all may spend together.
+    """The saved description of a race: its entries, the run of each, the criteria, and the shared budget.
 
-    `criteria` is empty where the first one wins.
+    `criteria` is empty where the first verified entry wins.
     """
 
     id: str
-    entrants: tuple[RaceEntry, ...]
+    entries: tuple[RaceEntry, ...]
     runs: tuple[str, ...]
     criteria: tuple[str, ...] = ()
     total_micro_usd: int | None = None
     parallel: int = 0
 
-    def place(self, entrant: RaceEntry) -> str:
-        """The name of its work tree."""
-        return f"{self.id}-{entrant.number}"
+    def worktree_name(self, entry: RaceEntry) -> str:
+        """The name of an entry's worktree."""
+        return f"{self.id}-{entry.number}"
 
 
-def save_race(project: Project, note: RaceRecord) -> None:
-    """Write it down, durably."""
+def save_race(project: Project, record: RaceRecord) -> None:
+    """Store the record durably."""
     folder = os.path.join(project.store, RACE_FOLDER)
     try:
         make_private_folder(folder)
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            write_atomically(opened, note.id + RACE_FILE_SUFFIX, json.dumps(pack(note)).encode() + b"\n")
+            write_atomically(opened, record.id + RACE_FILE_SUFFIX, json.dumps(pack(record)).encode() + b"\n")
         finally:
             os.close(opened)
     except OSError as error:
@@ -173,39 +173,43 @@ def save_race(project: Project, note: RaceRecord) -> None:
 
 
 def load_race(project: Project, name: str) -> RaceRecord:
-    """The race of this name, or whose name begins so; raises Refused where there is none."""
+    """The race with this name or unique prefix, or the latest; raises Refused where there is none."""
     folder = os.path.join(project.store, RACE_FOLDER)
     known = sorted(
         file.removesuffix(RACE_FILE_SUFFIX) for file in (os.listdir(folder) if os.path.isdir(folder) else ())
     )
-    found = known[-1:] if name == LATEST_RACE else [one for one in known if one.startswith(name)]
-    if len(found) != 1:
-        raise Refused(f"{'several races begin with' if found else 'there is no race'} {name}; see ralph runs")
+    matches = known[-1:] if name == LATEST_RACE else [one for one in known if one.startswith(name)]
+    if len(matches) != 1:
+        raise Refused(f"{'several races begin with' if matches else 'there is no race'} {name}; see ralph runs")
     try:
-        note = unpack(json.loads(read_file(os.path.join(folder, found[0] + RACE_FILE_SUFFIX)) or b""))
+        record = unpack(json.loads(read_file(os.path.join(folder, matches[0] + RACE_FILE_SUFFIX)) or b""))
     except (ValueError, TypeError):
-        note = None
-    if not isinstance(note, RaceRecord):
-        raise Refused(f"what race {found[0]} was about cannot be read; begin a new one")
-    return note
+        record = None
+    if not isinstance(record, RaceRecord):
+        raise Refused(f"what race {matches[0]} was about cannot be read; begin a new one")
+    return record
 
 
-# How a race ended: what each of them came to, and what is said of it.
+# Results of the entries
 
 
-def race_result_of_run(project: Project, entrant: RaceEntry, run: str, place: int, ended: PooledRunEnded) -> RaceResult:
-    """What one of them came to, by its record; without one, by why it could not begin."""
+def race_result_of_run(
+    project: Project, entry: RaceEntry, run: str, finish_order: int, ended: PooledRunEnded
+) -> RaceResult:
+    """The result of an entry from its run's record; without a record, from the error that kept it from beginning."""
     ledger = project.ledger()
     try:
         end, records = ledger.run_end(run), ledger.records(run)
     finally:
         ledger.close()
     if not isinstance(end, RunEnded):
-        return RaceResult(entrant, run, place=place, why=f"ERROR: {ended.error}" if ended.error else "cut off")
+        return RaceResult(
+            entry, run, finish_order=finish_order, why=f"ERROR: {ended.error}" if ended.error else "cut off"
+        )
     outcome, state = end.outcome, build_state(records)
     verified = isinstance(outcome, Completed) and outcome.verified
     return RaceResult(
-        entrant, run, verified, place, _criteria_met(state), _changed_lines(project, state),
+        entry, run, verified, finish_order, _criteria_met(state), _changed_lines(project, state),
         _known_cost(outcome.spend), outcome.seconds,
         _outcome_text(outcome),
     )  # fmt: skip
@@ -228,14 +232,14 @@ def _known_cost(spend: Spend) -> int | None:
 
 
 def _criteria_met(state: State) -> int:
-    """How many criteria a model found met at last."""
+    """How many criteria a model found met in the last iteration."""
     if not state.history.iterations:
         return 0
     return sum(finding.judged and finding.passed for finding in state.history.latest.report.findings)
 
 
 def _changed_lines(project: Project, state: State) -> int | None:
-    """The lines that a run changed in all, added and removed; None where nobody can tell."""
+    """Lines that a run added and removed; None if its trees are not known."""
     began, last = state.run_start.tree, state.current_tree.tree
     if began is None or last is None:
         return None
@@ -248,7 +252,7 @@ def _changed_lines(project: Project, state: State) -> int | None:
     return sum(int(number) for pair in numbers for number in pair if number.isdigit())
 
 
-# One race from its beginning to its end: runs side by side, and one of them wins.
+# Execution
 
 
 NO_CHECK_MESSAGE = "a race is decided by checks, and none is configured; add one with --check"
@@ -266,7 +270,7 @@ class RaceOutcome:
 
 @value
 class RaceOptions:
-    """What is asked of a race. `criteria` is empty where the first verified one wins."""
+    """Options of a race. `criteria` is empty where the first verified entry wins."""
 
     count: int
     agents: tuple[str, ...] = ()
@@ -282,29 +286,29 @@ def prepare_race(
     """A new race and the specs of its runs; raises Refused for whatever would refuse one of them later."""
     if os.environ.get(RUN_ID_VARIABLE):
         raise Refused("ralph race is not for agents inside a run")
-    entrants = make_entries(options.count, options.agents, options.models)
-    specs = [prepare_spec(build_request(entrant.agent, entrant.model)) for entrant in entrants]
+    entries = make_entries(options.count, options.agents, options.models)
+    specs = [prepare_spec(build_request(entry.agent, entry.model)) for entry in entries]
     if not all(spec.stage_plan and spec.stage_plan.has_machine_check for spec in specs):
         raise Refused(NO_CHECK_MESSAGE)
     now = time.time()
-    runs = tuple(new_run_id(now, os.urandom(3)) for _ in entrants)
+    runs = tuple(new_run_id(now, os.urandom(3)) for _ in entries)
     name = f"race-{new_run_id(now, os.urandom(3))}"
-    return RaceRecord(name, entrants, runs, options.criteria, options.total_micro_usd, options.parallel), specs
+    return RaceRecord(name, entries, runs, options.criteria, options.total_micro_usd, options.parallel), specs
 
 
 class Race:
-    """Runs of one task side by side, each with a record of its own."""
+    """Executes a race: runs of one task side by side, each with its own record."""
 
     def __init__(self, project: Project, record: RaceRecord, pool: RunPool, notify: Callable[[str], None]) -> None:
         self._project, self._record, self._pool, self._notify = project, record, pool, notify
-        self._waiting = list(record.entrants)
+        self._waiting = list(record.entries)
         self._results: list[RaceResult] = []
-        self._by_name = {f"#{entrant.number}": entrant for entrant in record.entrants}
+        self._by_name = {f"#{entry.number}": entry for entry in record.entries}
 
     def run(self) -> RaceOutcome:
-        """Run until one has won, or none can."""
+        """Run until an entry has won or none can."""
         self._pool.signals.listen()
-        self._notify(f"Race {self._record.id}: {', '.join(one.label for one in self._record.entrants)}")
+        self._notify(f"Race {self._record.id}: {', '.join(one.label for one in self._record.entries)}")
         try:
             while self._pool.open or self._waiting:
                 self._begin_runs()
@@ -321,35 +325,37 @@ class Race:
 
     def create_worktrees(self, specs: list[RunSpec]) -> None:
         """Create every worktree and save every request, so that an interrupted race can be resumed as a whole."""
-        laid: list[RunWorktree] = []
+        created: list[RunWorktree] = []
         try:
-            for entrant, run, spec in zip(self._record.entrants, self._record.runs, specs, strict=True):
-                request, made, remarks = move_to_worktree(spec.request, self._project, self._record.place(entrant))
-                laid.append(made)
-                for line in remarks if entrant.number == 1 else ():
+            for entry, run, spec in zip(self._record.entries, self._record.runs, specs, strict=True):
+                request, worktree, remarks = move_to_worktree(
+                    spec.request, self._project, self._record.worktree_name(entry)
+                )
+                created.append(worktree)
+                for line in remarks if entry.number == 1 else ():
                     self._notify(line)
-                save_request(RunFolder(made.path, run, self._project.store), request, self._project.mask)
+                save_request(RunFolder(worktree.path, run, self._project.store), request, self._project.mask)
             save_race(self._project, self._record)
         except BaseException:
-            for made in laid:
-                remove_worktree(self._project, made, (), branch=True)  # nothing was begun in it
+            for worktree in created:
+                remove_worktree(self._project, worktree, (), branch=True)  # no run has begun in it
             raise
 
     def _begin_runs(self) -> None:
-        most = self._record.parallel or len(self._record.entrants)
+        most = self._record.parallel or len(self._record.entries)
         while self._waiting and len(self._pool.open) < most and not self._pool.signals.signals:
-            entrant = self._waiting.pop(0)
-            self._pool.begin(f"#{entrant.number}", lambda entrant=entrant: self._prepare(entrant))  # type: ignore[misc]
+            entry = self._waiting.pop(0)
+            self._pool.begin(f"#{entry.number}", lambda entry=entry: self._prepare(entry))  # type: ignore[misc]
         if self._pool.signals.signals:
             self._waiting = []
 
-    def _prepare(self, entrant: RaceEntry) -> tuple[RunSpec, RunTarget]:
-        """The run of one entrant, by its saved request; a run that is on record is resumed."""
+    def _prepare(self, entry: RaceEntry) -> tuple[RunSpec, RunTarget]:
+        """The run of one entry, by its saved request; a run that is on record is resumed."""
         from ralphproof.runs.request import EMPTY_REQUEST
         from ralphproof.runs.resume import load_resumed_request
 
-        run = self._run_of(entrant)
-        worktree = self._worktree(entrant)
+        run = self._run_of(entry)
+        worktree = self._worktree(entry)
         there = replace(self._project, root=worktree.path) if worktree else self._project
         ledger = self._project.ledger()
         try:
@@ -361,30 +367,30 @@ class Race:
             return prepare_spec(request), RunTarget(row=row)
         saved = load_request(RunFolder(there.root, run, self._project.store))
         if saved is None or worktree is None:
-            raise Refused(f"what {entrant.label} was to do is not on record")
+            raise Refused(f"what {entry.label} was to do is not on record")
         return prepare_spec(saved[0]), RunTarget(run)
 
     def _run_ended(self, ended: PooledRunEnded) -> None:
-        entrant = self._by_name[ended.name]
-        result = race_result_of_run(self._project, entrant, self._run_of(entrant), len(self._results), ended)
+        entry = self._by_name[ended.name]
+        result = race_result_of_run(self._project, entry, self._run_of(entry), len(self._results), ended)
         self._results.append(result)
-        self._notify(f"{entrant.label}: {result.why}")
+        self._notify(f"{entry.label}: {result.why}")
         if result.verified and not self._record.criteria:
             self._waiting = []
             for name in self._pool.open:
                 self._pool.cancel(name)
 
     def _settle(self, winner: RaceResult | None) -> str:
-        """Put the winner's work on its branch, and remove worktrees whose work is saved elsewhere; that branch.
+        """Put the winner's work on its branch, remove worktrees whose work is saved elsewhere, and return that branch.
 
         Without a winner all worktrees stay: runs that a limit stopped can be resumed there.
         """
         branch = ""
-        for entrant in self._record.entrants:
-            run, worktree = self._run_of(entrant), self._worktree(entrant)
+        for entry in self._record.entries:
+            run, worktree = self._run_of(entry), self._worktree(entry)
             if worktree is None:
                 continue
-            if winner is not None and winner.entrant == entrant:
+            if winner is not None and winner.entry == entry:
                 branch = self._deliver(worktree, run)
             elif winner is not None:
                 self._clear(worktree, run, branch=True)
@@ -409,8 +415,8 @@ class Race:
         if why:
             self._notify(f"a work tree stays, {why}: {worktree.path}")
 
-    def _worktree(self, entrant: RaceEntry) -> RunWorktree | None:
-        return open_worktrees(self._project).find(self._record.place(entrant))
+    def _worktree(self, entry: RaceEntry) -> RunWorktree | None:
+        return open_worktrees(self._project).find(self._record.worktree_name(entry))
 
-    def _run_of(self, entrant: RaceEntry) -> str:
-        return self._record.runs[entrant.number - 1]
+    def _run_of(self, entry: RaceEntry) -> str:
+        return self._record.runs[entry.number - 1]

@@ -14,28 +14,24 @@ if TYPE_CHECKING:
     from ralphproof.store.project import Project
 
 
-# What landing came to, for people and for programs.
-
-
 MAX_OUTPUT_CHARS, MAX_OUTPUT_LINES, MAX_LISTED, SHORT_HASH_CHARS = 5000, 20, 10, 12
 
 
 def landing_result_lines(end: LandingResult) -> list[str]:
-    """One parcel's end: a line, and what a reader must know besides."""
-    parcel = end.item
-    who = f"run {parcel.run}" if parcel.run else "what you committed"
-    notes = [f"  note: {line}" for line in parcel.remarks]
+    """One line for the result of an item, then output of failed checks and notes."""
+    item = end.item
+    who = f"run {item.run}" if item.run else "what you committed"
+    notes = [f"  note: {line}" for line in item.remarks]
     match end:
-        case Landed(_, commit, target, asked):
+        case Landed(_, commit, target, checks):
             return [
-                f"landed: {who} on {target} as {commit[:SHORT_HASH_CHARS]}, "
-                f"{_checks_text(parcel, asked)}: {parcel.title}",
+                f"landed: {who} on {target} as {commit[:SHORT_HASH_CHARS]}, {_checks_text(item, checks)}: {item.title}",
                 *notes,
             ]
         case LandingRejected(_, why):
-            kept = f"; its work is kept as {parcel.commit[:SHORT_HASH_CHARS]}"
+            saved = f"; its work is kept as {item.commit[:SHORT_HASH_CHARS]}"
             return [
-                f"turned away: {who}, {rejection_reason(why)}{kept}: {parcel.title}",
+                f"turned away: {who}, {rejection_reason(why)}{saved}: {item.title}",
                 *_failed_output_lines(why),
                 *notes,
             ]
@@ -44,7 +40,7 @@ def landing_result_lines(end: LandingResult) -> list[str]:
 
 
 def rejection_reason(why: MergeConflict | MergedChecksFailed | NotVerified) -> str:
-    """Why a parcel was turned away, in a few words."""
+    """Why an item was rejected, in a few words."""
     match why:
         case MergeConflict(paths, _, onto, said):
             return f"it conflicts with {onto[:SHORT_HASH_CHARS]}: {said or _list_paths(paths)}"
@@ -59,9 +55,9 @@ def rejection_reason(why: MergeConflict | MergedChecksFailed | NotVerified) -> s
             assert_never(why)
 
 
-def _checks_text(parcel: LandingItem, asked: int) -> str:
-    merged = f"{format_count(asked, 'check')} passed on the merged tree" if asked else "no check ran"
-    return merged if not parcel.run or parcel.proof == VERIFIED else f"{parcel.proof} and not verified, {merged}"
+def _checks_text(item: LandingItem, checks: int) -> str:
+    merged = f"{format_count(checks, 'check')} passed on the merged tree" if checks else "no check ran"
+    return merged if not item.run or item.proof == VERIFIED else f"{item.proof} and not verified, {merged}"
 
 
 def _list_paths(paths: tuple[str, ...]) -> str:
@@ -80,15 +76,15 @@ def _failed_output_lines(why: MergeConflict | MergedChecksFailed | NotVerified) 
 
 
 def landing_result_json(project: Project, end: LandingResult) -> dict[str, Json]:
-    parcel = end.item
+    item = end.item
     facts: dict[str, Json] = {
-        "run": parcel.run or None, "task": parcel.task or None, "title": project.mask(parcel.title),
-        "work": parcel.commit, "proof": parcel.proof if parcel.run else None,
-        "notes": [project.mask(line) for line in parcel.remarks],
+        "run": item.run or None, "task": item.task or None, "title": project.mask(item.title),
+        "work": item.commit, "proof": item.proof if item.run else None,
+        "notes": [project.mask(line) for line in item.remarks],
     }  # fmt: skip
     match end:
-        case Landed(_, commit, _, asked):
-            return facts | {"landed": True, "commit": commit, "checks": asked}
+        case Landed(_, commit, _, checks):
+            return facts | {"landed": True, "commit": commit, "checks": checks}
         case LandingRejected(_, why):
             return facts | {"landed": False, "why": project.mask(rejection_reason(why))} | _rejection_json(project, why)
         case _:
@@ -100,8 +96,8 @@ def _rejection_json(project: Project, why: MergeConflict | MergedChecksFailed | 
         case MergeConflict(paths, tree, onto, _):
             return {"conflict": {"paths": [*paths], "onto": onto, "tree": tree or None}}
         case MergedChecksFailed(findings, onto, tree):
-            asked: list[Json] = [_finding_json(project, one) for one in findings]
-            return {"red": {"onto": onto, "tree": tree, "checks": asked}}
+            checks: list[Json] = [_finding_json(project, one) for one in findings]
+            return {"red": {"onto": onto, "tree": tree, "checks": checks}}
         case NotVerified():
             return {}
         case _:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STAGES = ("coder", "reviewer", "tester", "qa")
 MAX_LISTED, MAX_OUTPUT_CHARS = 20, 4000
-CONFLICT_MARKER_PATTERN = "^(<<<<<<<|>>>>>>>) "  # a line of seven equal signs alone may be a headline
+CONFLICT_MARKER_PATTERN = "^(<<<<<<<|>>>>>>>) "  # a line of seven equal signs may underline a headline
 
 
 @value
@@ -65,7 +65,7 @@ def _rework_prompt(why: MergeConflict | MergedChecksFailed) -> str:
 
 
 def prepare_rework(request: RunRequest, worktree: RunWorktree, rework: Rework) -> RunRequest:
-    """Check the merged files out in the worktree, and return the request for one more iteration git.
+    """Check the merged files out in the worktree, and return the request for one more iteration.
 
     The work as it was stays in the refs of its run. The worktree's branch is moved to the target's commit, so that all
     that differs from it belongs to this task.

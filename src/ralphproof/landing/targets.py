@@ -20,56 +20,53 @@ if TYPE_CHECKING:
     RunGit = Callable[..., ProgramResult]
 
 
-# Branches that finished work lands on: of this repository, or of a remote. They move in one step, or not at all.
-
-
 DURABLE_OPTIONS = ("-c", "core.fsync=committed,loose-object", "-c", "core.filesRefLockTimeout=2000")
-# A remote's address is a setting of the repository: one that would start a program is not followed.
+# A remote's URL comes from the repository's config: ext:: URLs would start a program.
 REMOTE_OPTIONS = ("-c", "protocol.ext.allow=never")
 NETWORK_TIMEOUT_S = 600.0
 REFLOG_MESSAGE = "ralph land"
-REBASE_FOLDERS = ("rebase-merge", "rebase-apply")  # where git notes whose branch it rebases, with HEAD on none
+REBASE_FOLDERS = ("rebase-merge", "rebase-apply")  # hold the branch that git rebases while HEAD is detached
 MOVE_TRIES = 3
 
 
 class LocalBranch:
-    """A branch of this repository that nobody has checked out. Nothing but the branch changes."""
+    """A branch of this repository that no worktree has checked out. Only the ref changes."""
 
-    def __init__(self, users: UserGit, branch: str) -> None:
-        users.check_branch_name(branch)
-        self._users, self.name = users, branch
+    def __init__(self, user_git: UserGit, branch: str) -> None:
+        user_git.check_branch_name(branch)
+        self._user_git, self.name = user_git, branch
 
     @property
     def _ref(self) -> str:
         return f"refs/heads/{self.name}"
 
     def tip(self) -> str:
-        return self._users.branch_commit(self.name)
+        return self._user_git.branch_commit(self.name)
 
     def move(self, old: str, new: str) -> bool:
-        """Raises Refused where a work tree has the branch: its files and its index would no longer be those of HEAD."""
+        """Raises Refused where a worktree has the branch: its files and index would no longer match HEAD."""
         self.refuse_checked_out()
         if not self._swap(old, new):
             return False
-        place = self._in_use()
-        if place and self._shows(place, old) and self._swap(new, old):
-            raise Refused(_checked_out_message(self.name, place))  # it was checked out at this very moment
+        place = self._place_in_use()
+        if place and self._index_matches(place, old) and self._swap(new, old):
+            raise Refused(_checked_out_message(self.name, place))  # it was checked out during the move
         return True
 
     def refuse_checked_out(self) -> None:
-        """Raise Refused where a work tree has the branch."""
-        if place := self._in_use():
+        """Raise Refused where a worktree has checked the branch out."""
+        if place := self._place_in_use():
             raise Refused(_checked_out_message(self.name, place))
 
-    def _in_use(self) -> str:
-        """Where somebody works on it: it is checked out there, or is being rebased."""
-        common = self._users.folders.common
+    def _place_in_use(self) -> str:
+        """The folder in which the branch is checked out or being rebased; empty if there is none."""
+        common = self._user_git.folders.common
         above = os.path.join(common, "worktrees")
         others = [os.path.join(above, name) for name in (os.listdir(above) if os.path.isdir(above) else ())]
-        found = (one for one in (common, *others) if self._rebased(one))
-        return self._users.find_checkout(self.name) or next(found, "")
+        found = (one for one in (common, *others) if self._is_rebased(one))
+        return self._user_git.find_checkout(self.name) or next(found, "")
 
-    def _rebased(self, git_dir: str) -> bool:
+    def _is_rebased(self, git_dir: str) -> bool:
         for kind in REBASE_FOLDERS:
             try:
                 if (
@@ -84,17 +81,17 @@ class LocalBranch:
     def _swap(self, old: str, new: str) -> bool:
         before = old or "0" * len(new)
         argv = ("update-ref", "-m", REFLOG_MESSAGE, "--create-reflog", self._ref, new, before)
-        reply = self._users.run(*DURABLE_OPTIONS, *argv, good=(0, 1, 128))
+        reply = self._user_git.run(*DURABLE_OPTIONS, *argv, good=(0, 1, 128))
         if reply.code == 0:
             return True
         if self.tip() == old:
             raise Refused(f"branch {self.name} cannot be moved: {reply.said}")
         return False
 
-    def _shows(self, place: str, commit: str) -> bool:
-        """Whether the index of a work tree is that of a commit."""
-        argv = (self._users.git, "-C", place, *NO_HOOKS_OPTIONS, "diff-index", "--cached", "--quiet", commit, "--")
-        return run_program(argv, self._users.env).code == 0
+    def _index_matches(self, place: str, commit: str) -> bool:
+        """Whether the index of a worktree equals the tree of a commit."""
+        argv = (self._user_git.git, "-C", place, *NO_HOOKS_OPTIONS, "diff-index", "--cached", "--quiet", commit, "--")
+        return run_program(argv, self._user_git.env).code == 0
 
 
 def _checked_out_message(branch: str, place: str) -> str:
@@ -105,14 +102,15 @@ def _checked_out_message(branch: str, place: str) -> str:
 
 
 class RemoteBranch:
-    """A branch of a remote. What it names is fetched, and no ref of this repository changes."""
+    """A branch of a remote. Its commits are fetched; no ref of this repository changes."""
 
-    def __init__(self, users: UserGit, remote: str, branch: str, run_remote: RunGit | None = None) -> None:
+    def __init__(self, user_git: UserGit, remote: str, branch: str, run_remote: RunGit | None = None) -> None:
         """`run_remote` runs the git commands that talk to the remote; by default in the repository itself."""
-        users.check_branch_name(branch)
+        user_git.check_branch_name(branch)
         if remote.startswith("-") or "\0" in remote or not remote:
             raise Refused(f"{remote!r} cannot be the name of a remote")
-        self._users, self._remote, self._branch, self._run_remote = users, remote, branch, run_remote or users.run
+        self._user_git, self._run_remote = user_git, run_remote or user_git.run
+        self._remote, self._branch = remote, branch
         self.name = f"{remote}:{branch}"
 
     @property
@@ -121,82 +119,82 @@ class RemoteBranch:
 
     def tip(self) -> str:
         for _ in range(MOVE_TRIES):
-            found = self._named()
-            if not found or self._users.resolve_commit(found):
+            found = self._remote_commit()
+            if not found or self._user_git.resolve_commit(found):
                 return found
             quiet = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
-            self._ask("fetch", *quiet, self._remote, self._ref)
+            self._run("fetch", *quiet, self._remote, self._ref)
         raise Refused(f"{self.name} is moved by somebody else again and again; try again")
 
-    def _named(self) -> str:
-        told = self._ask("ls-remote", "--quiet", self._remote, self._ref).decode("utf-8", "replace")
-        rows = (line.split("\t") for line in told.splitlines())
+    def _remote_commit(self) -> str:
+        output = self._run("ls-remote", "--quiet", self._remote, self._ref).decode("utf-8", "replace")
+        rows = (line.split("\t") for line in output.splitlines())
         return next((id for id, *ref in rows if ref == [self._ref] and is_object_id(id)), "")
 
-    def _ask(self, *args: str) -> bytes:
+    def _run(self, *args: str) -> bytes:
         return self._run_remote(*REMOTE_OPTIONS, *args, timeout_s=NETWORK_TIMEOUT_S).out
 
     def move(self, old: str, new: str) -> bool:
-        """The remote itself compares: what others pushed meanwhile stays."""
+        """The remote compares and swaps (--force-with-lease), so commits that others pushed meanwhile are not lost."""
         lease = f"--force-with-lease={self._ref}:{old}"
         argv = ("push", "--quiet", "--no-verify", "--atomic", lease, self._remote, f"{new}:{self._ref}")
         reply = self._run_remote(*REMOTE_OPTIONS, *argv, good=(0, 1, 128), timeout_s=NETWORK_TIMEOUT_S)
         if reply.code == 0:
             return True
-        now = self._named()  # an answer that was lost on its way tells nothing of what was done
+        now = self._remote_commit()  # the push may have succeeded although its answer was lost
         if now == old:
             raise Refused(f"{self._remote} does not take {self._branch}: {reply.said}")
         return now == new
 
 
-# The branch that work of a branch lands on: one of its own, which the user merges when they like it.
+# The landing branch of a user's branch, which the user merges when they like it
 
 
 LANDING_BRANCH_PREFIX = "ralph/"
 FOLLOW_TRIES = 5
 
 
-def current_branch(users: UserGit) -> str:
-    """The branch that is checked out here; raises Refused where none is."""
-    here = users.run_line("symbolic-ref", "-q", "HEAD")
+def current_branch(user_git: UserGit) -> str:
+    """The branch that is checked out; raises Refused on a detached HEAD."""
+    here = user_git.run_line("symbolic-ref", "-q", "HEAD")
     if not here.startswith("refs/heads/"):
         raise Refused("no branch is checked out here, so there is none that work could land for; say --onto BRANCH")
     return here.removeprefix("refs/heads/")
 
 
-def landing_target(users: UserGit, onto: str = "") -> tuple[LocalBranch, LandingItem | None]:
-    """The branch to land on, and what the user committed on theirs since: it has to land first.
+def landing_target(user_git: UserGit, onto: str = "") -> tuple[LocalBranch, LandingItem | None]:
+    """The branch to land on, and commits on the user's branch that it lacks, which have to land first.
 
-    Without a name it is `ralph/BRANCH` for the current one, made at its tip where it is not there. Where the user has
-    merged it, it is moved up to theirs. A branch that is named must be there, and nobody's commits are brought to it.
-    Raises Refused where a work tree has it.
+    By default it is `ralph/BRANCH` for the current BRANCH, created at its tip if missing, and fast-forwarded where the
+    user has merged it. A branch named by `onto` must exist, and no commits of the user are added to it. Raises Refused
+    where a worktree has it checked out.
     """
     if onto := onto.removeprefix("refs/heads/"):
-        target = LocalBranch(users, onto)
+        target = LocalBranch(user_git, onto)
         target.refuse_checked_out()
         if not target.tip():
             raise Refused(f"there is no branch {onto}; make it: git branch {onto}")
         return target, None
-    here = current_branch(users)
+    here = current_branch(user_git)
     if here.startswith(LANDING_BRANCH_PREFIX):
         raise Refused(
             f"{here} is checked out, and work lands on such branches while nobody works on them; "
             "git switch to your own branch, or say --onto BRANCH"
         )
-    return _follow_current_branch(users, here)
+    return _follow_current_branch(user_git, here)
 
 
-def _follow_current_branch(users: UserGit, here: str) -> tuple[LocalBranch, LandingItem | None]:
-    target = LocalBranch(users, LANDING_BRANCH_PREFIX + here)
+def _follow_current_branch(user_git: UserGit, here: str) -> tuple[LocalBranch, LandingItem | None]:
+    target = LocalBranch(user_git, LANDING_BRANCH_PREFIX + here)
     target.refuse_checked_out()
     for _ in range(FOLLOW_TRIES):
-        theirs, tip = users.branch_commit(here), target.tip()
-        if not theirs:
+        user_commit, tip = user_git.branch_commit(here), target.tip()
+        if not user_commit:
             raise Refused(f"branch {here} has no commit yet, so nothing can land on it; commit first")
-        if tip == theirs or (tip and users.contains(tip, theirs)):
+        if tip == user_commit or (tip and user_git.contains(tip, user_commit)):
             return target, None
-        if tip and not users.contains(theirs, tip):
-            return target, LandingItem("", theirs, f"Merge branch '{here}'")
-        if target.move(tip, theirs):
+        if tip and not user_git.contains(user_commit, tip):
+            return target, LandingItem("", user_commit, f"Merge branch '{here}'")
+        if target.move(tip, user_commit):
             return target, None
     raise Refused(f"branch {target.name} is moved by somebody else again and again; try again")

@@ -23,9 +23,9 @@ CHANGED_STATUS = "changed"
 class TaskQueue:
     """The state of all tasks; `refresh` reads it again after a run.
 
-    `names` are the tasks that the user named; none: all. Tasks that are created later are `new`, and are not worked
-    on. `changed` has tasks that were edited since, each with the run that was at work then: the user who started this
-    call has not seen what they say now, so they are neither worked on nor done.
+    `names` are the tasks that the user named; none: all. Tasks that are created later are `new`, and are not worked on.
+    `changed` maps tasks that were edited since to the run during which this happened. The user who started this call
+    has not seen the edit, so they are neither worked on nor counted as done.
     """
 
     def __init__(self, project: Project, names: Iterable[str]) -> None:
@@ -44,7 +44,7 @@ class TaskQueue:
         return [id for id in self._first if not self._names or id in self._names]
 
     def next(self, over: Iterable[str], busy: Iterable[str] = ()) -> Task | AllDone | Blocked:
-        """The task to work on next, besides those that are `over` or `busy`; a busy one is not done."""
+        """The task to work on next, except those that are `over` or `busy`; a busy one does not count as done."""
         working = dict.fromkeys(busy, WORKING)
         items = tuple(replace(one, status=working.get(id, one.status)) for id, one in self._items.items())
         return next_task(items, self._names, frozenset((*over, *self.new, *self.changed)))

@@ -52,12 +52,12 @@ class WorkReport:
         self._codes: list[int] = []
 
     def add(self, task: str, how: str, code: int) -> None:
-        """A task ended, or had no turn."""
+        """Record how a task ended or why it was not worked on."""
         self.ends[task] = how
         self._codes.append(code)
 
     def add_blocked(self, left: AllDone | Blocked) -> None:
-        """Tasks that wait for others which cannot be worked on."""
+        """Record tasks that wait for others which cannot be worked on."""
         if isinstance(left, Blocked):
             self._codes.append(1)
             self.ends |= dict.fromkeys(left.tasks, "BLOCKED")
@@ -67,9 +67,9 @@ class WorkReport:
         self._codes.append(130)
 
     def result(self, queue: TaskQueue, target: str = "", tip: str = "", landed: bool = False) -> WorkResult:
-        """The result of the call, with the tasks that had no turn.
+        """The result of the call, including tasks that were not worked on.
 
-        The exit code of a signal beats that of a fault, a fault a stop, a stop a wait.
+        Precedence of exit codes: signal, fault, refusal, stop, wait.
         """
         idle = "" if self.ends else _idle_text(queue)
         self._add_left(queue)
@@ -80,7 +80,7 @@ class WorkReport:
         return WorkResult(self.ends, titles, self.stages, tuple(queue.new), idle, code, target, tip, landed)
 
     def _add_left(self, queue: TaskQueue) -> None:
-        """Name what had no turn and is not done; in a dry run only where nothing would be worked on."""
+        """Add tasks that were not worked on and are not done; in a dry run only where nothing would be worked on."""
         if self.stages:
             return
         for task in queue.wanted:
@@ -88,7 +88,7 @@ class WorkReport:
                 self.add(task, *left)
 
     def _left(self, queue: TaskQueue, view: TaskView) -> tuple[str, int] | None:
-        """Why a task had no turn, and the exit code for it; None where it needs none."""
+        """Why a task was not worked on, and the exit code for it; None where it is over."""
         if run := queue.changed.get(view.id):
             self._notify(
                 f"task {view.id} was changed while run {run} was at work; look at it: ralph task show {view.id}; "
@@ -125,14 +125,14 @@ def refuse_unknown_tasks(queue: TaskQueue, names: Iterable[str]) -> None:
 
 
 def stops_all_tasks(outcome: Outcome) -> bool:
-    """Whether the run of another task would end so too. A check that cannot be run may be the one task's own."""
+    """Whether runs of other tasks would end the same way. A check that cannot be run may belong to this task only."""
     if isinstance(outcome, Failed):
         return not outcome.check
     return isinstance(outcome, Aborted) and outcome.reason in STOPS_ALL_TASKS
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """How the run of a task ended."""
+    """How the run of a task ended, in words."""
     match outcome:
         case Completed():
             return f"done, {outcome.proof}"

@@ -1,4 +1,4 @@
-"""Runs in a worktree of their own: made before the run, cleared away when all of its work is on its branch."""
+"""Runs in separate worktrees: created before the run, removed when all of its work is on its branch."""
 
 from __future__ import annotations
 
@@ -37,15 +37,12 @@ if TYPE_CHECKING:
     from ralphproof.workspace.worktrees import RunWorktree
 
 
-# A run in a work tree of its own: laid before it begins, and cleared away when all of its work is on its branch.
-
-
 RUN_ID_VARIABLE = "RALPH_RUN_ID"
-ASIDE_REF = "aside"  # the name of ours for what an agent left on its branch beside its work
+ASIDE_REF = "aside"  # last part of the ref for commits that an agent left on its branch besides its work
 
 
 def open_worktrees(project: Project) -> RunWorktrees:
-    """The work trees that runs of this repository have for themselves; raises Refused where there is no git."""
+    """The worktrees of this repository's runs; raises Refused where there is no git repository."""
     if not os.path.lexists(os.path.join(project.root, ".git")):
         raise Refused(f"{project.root} has no git repository at its top, and a worktree needs one; run git init")
     return RunWorktrees(project.root, os.path.join(project.store, WORKTREES_FOLDER), os.environ)
@@ -54,55 +51,55 @@ def open_worktrees(project: Project) -> RunWorktrees:
 def move_to_worktree(
     request: RunRequest, project: Project, name: str, base: str = "HEAD"
 ) -> tuple[RunRequest, RunWorktree, list[str]]:
-    """The wish for a work tree of its own, which is made, and what there is to say of that."""
+    """Create a worktree; the request for a run in it, the worktree, and remarks on what it lacks."""
     if os.environ.get(RUN_ID_VARIABLE):
         raise Refused("--worktree is not for runs inside another one; leave it away")
-    made = open_worktrees(project).create(name, base)
+    worktree = open_worktrees(project).create(name, base)
     git = UserGit(project.root, os.environ)
-    told = [f"{path} is not committed as it is here; the worktree has what is committed" for path in
-            differing_settings(project.root, made.path)]  # fmt: skip
+    remarks = [f"{path} is not committed as it is here; the worktree has what is committed" for path in
+            differing_settings(project.root, worktree.path)]  # fmt: skip
     if base == "HEAD" and git.run_line("status", "--porcelain", "--untracked-files=no"):
-        told.append("what is not committed here is not in the worktree")
-    return replace(request, project_dir=made.path, in_worktree=True), made, told
+        remarks.append("what is not committed here is not in the worktree")
+    return replace(request, project_dir=worktree.path, in_worktree=True), worktree, remarks
 
 
 def begin_in_worktree(spec: RunSpec) -> tuple[RunSpec, RunTarget]:
-    """The order of a new run, once more in a work tree of its own; and which run that is: the tree has its name."""
+    """The spec of a new run, prepared again in a worktree that is named like the run, and the run to begin."""
     from ralphproof.runs.spec import prepare_spec
     from ralphproof.runs.target import RunTarget
 
     run = new_run_id(time.time(), os.urandom(3))
-    request, made, told = move_to_worktree(spec.request, spec.project, run)
+    request, worktree, remarks = move_to_worktree(spec.request, spec.project, run)
     try:
         there = prepare_spec(request)
     except BaseException:
-        remove_worktree(spec.project, made, (), branch=True)  # nothing was begun in it
+        remove_worktree(spec.project, worktree, (), branch=True)  # no run has begun in it
         raise
-    where = f"works in {made.path}, on branch {made.branch}"
-    return replace(there, remarks=(where, *told, *there.remarks)), RunTarget(run)
+    where = f"works in {worktree.path}, on branch {worktree.branch}"
+    return replace(there, remarks=(where, *remarks, *there.remarks)), RunTarget(run)
 
 
 def discard_unused_worktree(project: Project) -> None:
-    """Nothing was begun in this work tree after all: it goes, unless somebody began something there."""
-    offshoot = find_worktree_at(project, project.root)
+    """Remove the worktree at the project's root, unless a run has begun in it."""
+    worktree = find_worktree_at(project, project.root)
     ledger = project.ledger()
     try:
-        begun = ledger.queries.newest_run_in(project.root)
+        newest = ledger.queries.newest_run_in(project.root)
     finally:
         ledger.close()
-    if offshoot is not None and begun is None:
-        remove_worktree(replace(project, root=offshoot.source), offshoot, (), branch=True)
+    if worktree is not None and newest is None:
+        remove_worktree(replace(project, root=worktree.source), worktree, (), branch=True)
 
 
 def find_worktree_at(project: Project, place: str) -> RunWorktree | None:
-    """The offshoot whose files lie there; None where it is none of ours."""
+    """The run worktree in this folder; None if the folder is not one."""
     name = os.path.basename(place)
     found = open_worktrees(project).find(name)
     return found if found and os.path.realpath(found.path) == os.path.realpath(place) else None
 
 
 def landing_item_of_run(project: Project, run: str) -> LandingItem:
-    """What a completed run has to land; raises Refused for any other."""
+    """The landing item of a completed run; raises Refused for any other."""
     from ralphproof.landing.merge_queue import build_landing_item
 
     ledger = project.ledger()
@@ -112,94 +109,94 @@ def landing_item_of_run(project: Project, run: str) -> LandingItem:
         ledger.close()
 
 
-def update_worktree_branch(offshoot: RunWorktree, parcel: LandingItem) -> None:
-    """Let the branch of a work tree name the commit of its run's work. Its files are as they were.
+def update_worktree_branch(worktree: RunWorktree, item: LandingItem) -> None:
+    """Move the branch of a worktree to the commit of its run's work. The files are not touched.
 
-    An agent may have worked on another branch at last: what it left on this one keeps a name among the run's refs.
+    The agent may have switched to another branch: commits that it left on this one are kept by a ref of the run.
     """
-    there = UserGit(offshoot.path, os.environ)
-    old = there.branch_commit(offshoot.branch)
-    if old == parcel.commit:
+    there = UserGit(worktree.path, os.environ)
+    old = there.branch_commit(worktree.branch)
+    if old == item.commit:
         return
-    if old and not there.contains(parcel.commit, old):
-        there.run("update-ref", run_ref_name(parcel.run, ASIDE_REF), old)
-    there.run("update-ref", "-m", f"ralph: the work of run {parcel.run}", f"refs/heads/{offshoot.branch}",
-              parcel.commit, *([old] if old else []))  # fmt: skip
-    there.run("read-tree", "--reset", "-i", parcel.commit)  # what a sparse checkout leaves out stays marked as such
+    if old and not there.contains(item.commit, old):
+        there.run("update-ref", run_ref_name(item.run, ASIDE_REF), old)
+    there.run("update-ref", "-m", f"ralph: the work of run {item.run}", f"refs/heads/{worktree.branch}",
+              item.commit, *([old] if old else []))  # fmt: skip
+    there.run("read-tree", "--reset", "-i", item.commit)  # keeps the skip-worktree bits of a sparse checkout
 
 
-def remove_worktree(project: Project, offshoot: RunWorktree, runs: tuple[str, ...], branch: bool = False) -> None:
-    """Remove a work tree whose work is elsewhere. What its runs left for people goes to the user's own checkout."""
+def remove_worktree(project: Project, worktree: RunWorktree, runs: tuple[str, ...], branch: bool = False) -> None:
+    """Remove a worktree whose work is saved elsewhere. The run folders in it are copied to the user's checkout."""
     for run in runs:
-        _copy_run_folder_home(offshoot, run, project)
-    RunWorktrees(offshoot.source, os.path.join(project.store, WORKTREES_FOLDER), os.environ).remove(offshoot, branch)
+        _copy_run_folder_home(worktree, run, project)
+    RunWorktrees(worktree.source, os.path.join(project.store, WORKTREES_FOLDER), os.environ).remove(worktree, branch)
 
 
-def reason_to_keep_worktree(project: Project, offshoot: RunWorktree, run: str, branch: bool = False) -> str:
-    """Why the work tree of a run that is over has to stay: something in it is nowhere else; empty where nothing is.
+def reason_to_keep_worktree(project: Project, worktree: RunWorktree, run: str, branch: bool = False) -> str:
+    """Why the worktree of a run that has ended cannot be removed without losing something; empty if it can.
 
-    With `branch` its branch is to go too.
+    With `branch` its branch would be deleted too.
     """
     if not is_fully_saved(project, run):
         return "not all of it could be saved"
-    if has_unshared_commits(offshoot, os.environ, branch):
+    if has_unshared_commits(worktree, os.environ, branch):
         return "it has commits that nothing else names"
-    if inner := find_unshared_repositories(offshoot.path, offshoot.base, os.environ):
+    if inner := find_unshared_repositories(worktree.path, worktree.base, os.environ):
         return f"repositories in it have commits that are nowhere else ({', '.join(inner)})"
     return ""
 
 
-def _copy_run_folder_home(offshoot: RunWorktree, run: str, project: Project) -> None:
-    source = os.path.join(offshoot.path, ".ralph", "runs", run)
-    target = os.path.join(offshoot.source, ".ralph", "runs", run)
-    if not os.path.isdir(source) or os.path.islink(source) or not os.path.isdir(offshoot.source):
+def _copy_run_folder_home(worktree: RunWorktree, run: str, project: Project) -> None:
+    source = os.path.join(worktree.path, ".ralph", "runs", run)
+    target = os.path.join(worktree.source, ".ralph", "runs", run)
+    if not os.path.isdir(source) or os.path.islink(source) or not os.path.isdir(worktree.source):
         return
     ledger = project.ledger()
     try:
         latest = ledger.find(LATEST) == run
     finally:
         ledger.close()
-    RunFolder(offshoot.source, run, project.store, project.mask, latest=latest).begin()
+    RunFolder(worktree.source, run, project.store, project.mask, latest=latest).begin()
     try:
         shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=_special_files)
     except shutil.Error:
-        return  # what can be read is there; the whole lies in the state folder
+        return  # what could be read was copied; the state folder has all of it
     except OSError as error:
         raise wrap_os_error(error) from error
 
 
 def _special_files(folder: str, names: list[str]) -> set[str]:
-    """What is neither a file, a folder nor a link: an agent may leave pipes and sockets in its task folder."""
+    """Names that are neither file, folder nor link: an agent may leave pipes and sockets in its task folder."""
     paths = {name: os.path.join(folder, name) for name in names}
     return {name for name, path in paths.items() if not (os.path.islink(path) or os.path.isfile(path) or
                                                          os.path.isdir(path))}  # fmt: skip
 
 
 def finish_worktree_run(project: Project, run: str, completed: bool) -> list[str]:
-    """See to the work tree of a run that has ended; what there is to say of it.
+    """Handle the worktree of a run that has ended; lines for the user.
 
-    A completed run's work goes to its branch, and if all of it is there the tree is cleared away. Any other run is
-    taken up there, so it stays.
+    A completed run's work goes to its branch, and the worktree is removed if nothing would be lost. That of any other
+    run stays, because the run is resumed in it.
     """
     if not os.path.lexists(os.path.join(project.root, ".git")):
         there = f"{project.root} has no .git any more, so no branch has the work of run {run}; its refs have it: "
         return [there + (f"ralph land {run}" if completed else f"ralph branch {run}")]
-    offshoot = find_worktree_at(project, project.root)
-    if offshoot is None:
+    worktree = find_worktree_at(project, project.root)
+    if worktree is None:
         return []
     if not completed:
-        return [f"its work tree stays: {offshoot.path} (branch {offshoot.branch})"]
-    parcel = landing_item_of_run(project, run)
-    update_worktree_branch(offshoot, parcel)
-    take = f"git merge {offshoot.branch}, or with its checks once more: ralph land {run}"
-    told = [*parcel.remarks, f"the work is on branch {offshoot.branch}; take it: {take}"]
-    if why := reason_to_keep_worktree(project, offshoot, run):
-        return [*told, f"its work tree stays, {why}: {offshoot.path}"]
-    remove_worktree(replace(project, root=offshoot.source), offshoot, (run,))
-    return told
+        return [f"its work tree stays: {worktree.path} (branch {worktree.branch})"]
+    item = landing_item_of_run(project, run)
+    update_worktree_branch(worktree, item)
+    take = f"git merge {worktree.branch}, or with its checks once more: ralph land {run}"
+    remarks = [*item.remarks, f"the work is on branch {worktree.branch}; take it: {take}"]
+    if why := reason_to_keep_worktree(project, worktree, run):
+        return [*remarks, f"its work tree stays, {why}: {worktree.path}"]
+    remove_worktree(replace(project, root=worktree.source), worktree, (run,))
+    return remarks
 
 
-# The work trees that tasks have for themselves, by the names of their tasks.
+# Worktrees of tasks
 
 
 PARALLEL_WORK_LOCK = "work.lock"
@@ -207,21 +204,23 @@ PLAIN_WORKTREE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 
 
 class TaskWorktrees:
-    """Those of one repository. A task has one from its first run until its work has landed."""
+    """The worktrees of tasks. A task has one from its first run until its work has landed."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
 
-    def known(self) -> set[str]:
-        """The names of all that are there; those of races and of single runs are among them."""
-        return {offshoot.name for offshoot in open_worktrees(self._project).list_all()}
+    def names(self) -> set[str]:
+        """The names of all worktrees, including those of races and single runs."""
+        return {worktree.name for worktree in open_worktrees(self._project).list_all()}
 
-    def of(self, task: str) -> RunWorktree | None:
-        """The one of this task; None where it has none."""
+    def find(self, task: str) -> RunWorktree | None:
+        """The worktree of this task; None if it has none."""
         return open_worktrees(self._project).find(task_worktree_name(task))
 
-    def had(self, run: str) -> bool:
-        """Whether a run had one; a task that was begun without --parallel goes on in the user's own files."""
+    def used_worktree(self, run: str) -> bool:
+        """Whether a run worked in a worktree; a task that was begun without --parallel continues in the user's
+        checkout.
+        """
         ledger = self._project.ledger()
         try:
             row = ledger.row(run)
@@ -229,26 +228,28 @@ class TaskWorktrees:
             ledger.close()
         return row is not None and is_run_worktree(row.directory, self._project.store)
 
-    def clear(self, task: str, run: str) -> str:
-        """Remove the one of a task whose work, by this run, has landed; why it stays, where it does."""
-        offshoot = self.of(task)
-        if offshoot is None:
+    def remove_landed(self, task: str, run: str) -> str:
+        """Remove the worktree of a task whose work landed by this run; the reason if it has to stay, else empty."""
+        worktree = self.find(task)
+        if worktree is None:
             return ""
-        if why := reason_to_keep_worktree(self._project, offshoot, run, branch=True):
-            return f"{why}: {offshoot.path}"
+        if why := reason_to_keep_worktree(self._project, worktree, run, branch=True):
+            return f"{why}: {worktree.path}"
         try:
-            remove_worktree(self._project, offshoot, self._attempts(task), branch=True)
+            remove_worktree(self._project, worktree, self._runs_of(task), branch=True)
         except RalphError as error:
             return str(error)
         return ""
 
-    def forsake(self, task: str) -> None:
-        """Remove the one of a task whose run was refused, unless one had begun there: what refused it may be mended."""
-        if offshoot := self.of(task):
-            with suppress(RalphError):  # why the run was refused is what is told
-                discard_unused_worktree(replace(self._project, root=offshoot.path))
+    def discard_unused(self, task: str) -> None:
+        """Remove the worktree of a task whose run was refused, unless a run has begun in it, so that a retry starts
+        afresh.
+        """
+        if worktree := self.find(task):
+            with suppress(RalphError):  # the refusal of the run is reported instead
+                discard_unused_worktree(replace(self._project, root=worktree.path))
 
-    def _attempts(self, task: str) -> tuple[str, ...]:
+    def _runs_of(self, task: str) -> tuple[str, ...]:
         ledger = self._project.ledger()
         try:
             return tuple(ledger.tasks.attempts(task))
@@ -257,16 +258,16 @@ class TaskWorktrees:
 
 
 class ParallelWorkLock:
-    """The right to work on tasks of a repository side by side. It ends with the process, however that ends.
+    """Lock for `ralph work --parallel` on a repository; the kernel releases it when the process ends.
 
-    Two at once would take up the same tasks, and one would reset a work tree in which an agent of the other works.
+    Two calls at once would work on the same tasks, and one would reset a worktree in which an agent of the other works.
     """
 
     def __init__(self, store: str) -> None:
         self._path = os.path.join(store, PARALLEL_WORK_LOCK)
 
     def __enter__(self) -> None:
-        """Raises Busy where somebody else has it."""
+        """Raises Busy where another process holds it."""
         try:
             make_private_folder(os.path.dirname(self._path))
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -281,12 +282,12 @@ class ParallelWorkLock:
             raise Busy("another ralph work --parallel is at work on these tasks; wait until it has ended") from error
 
     def __exit__(self, *_: object) -> None:
-        fcntl.flock(self._file, fcntl.LOCK_UN)  # a program that we are just starting may still have a copy of it
+        fcntl.flock(self._file, fcntl.LOCK_UN)  # a child that is being started may still hold a copy of the descriptor
         os.close(self._file)
 
 
 def task_worktree_name(task: str) -> str:
-    """The name of a task's work tree: its id, or one made of it where no folder or branch could be called so."""
+    """The name of a task's worktree: its id, or a slug with a hash where the id cannot name a folder or branch."""
     if PLAIN_WORKTREE_NAME.fullmatch(task) and task.lower() not in ("lock", "head"):
         return task
     return f"{slugify(task) or 'task'}-{hashlib.sha256(task.encode('utf-8', 'surrogateescape')).hexdigest()[:6]}"

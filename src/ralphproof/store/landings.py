@@ -82,7 +82,7 @@ class LandingItem:
         return self.run, self.commit
 
     @property
-    def asked(self) -> tuple[AttestedCheck, ...]:
+    def rerunnable_checks(self) -> tuple[AttestedCheck, ...]:
         """Its checks that can be run again."""
         return tuple(check for check in self.checks if check.runs_again)
 
@@ -126,12 +126,12 @@ class NotVerified:
 
 @value
 class Landed:
-    """The target has it: `commit` is the one that brought it. `asked` checks passed on the merged tree."""
+    """The target has it: `commit` is the one that brought it. `checks_passed` counts the checks."""
 
     item: LandingItem
     commit: str
     target: str
-    asked: int = 0
+    checks_passed: int = 0
 
 
 @value
@@ -157,7 +157,7 @@ class LandingMoving:
     old: str
     new: str
     commit: str
-    asked: int = 0
+    checks_passed: int = 0
 
 
 LandingStep = LandingQueued | LandingMoving | Landed | LandingRejected
@@ -167,7 +167,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.replace("\0", " ").split())
 
 
-# Parcels on their way onto a branch, as the ledger keeps them: every step is added, none is ever changed.
+# The table of landing steps. Rows are only added, never changed.
 
 
 FOLDER = "landing"  # in the store: locks, and throw-away checkouts
@@ -289,7 +289,7 @@ class TargetLock:
 
         name = hashlib.sha256(target.encode("utf-8", "surrogateescape")).hexdigest()[:16]
         self._path, self._file = os.path.join(store, FOLDER, f"{name}.lock"), -1
-        self.heed: Callable[[], None] = _go_on
+        self.raise_if_stopped: Callable[[], None] = _go_on
 
     def __enter__(self) -> Self:
         """Wait until it is free."""
@@ -297,7 +297,7 @@ class TargetLock:
             make_private_folder(os.path.dirname(self._path))
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             while not self._taken():
-                self.heed()
+                self.raise_if_stopped()
                 time.sleep(LOOK_S)
         except OSError as error:
             self._leave()
