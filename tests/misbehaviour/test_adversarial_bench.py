@@ -24,20 +24,20 @@ WORST = {"RH-01": 1, "RH-02": 6, "RH-04": 4, "RH-36": 2}  # ways that turn check
 
 @pytest.fixture(scope="session")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> ScenarioFolder:
-    """Each scene is built once."""
-    return ScenarioFolder(str(tmp_path_factory.mktemp("scenes")))
+    """Each scenario is built once."""
+    return ScenarioFolder(str(tmp_path_factory.mktemp("scenarios")))
 
 
-def stand(ground: ScenarioFolder, trial: Trial, folder: Path) -> PreparedTrial:
-    for need in ("git", *trial.scene.site.needs, *trial.scene.needs):
+def prepare(ground: ScenarioFolder, trial: Trial, folder: Path) -> PreparedTrial:
+    for need in ("git", *trial.scenario.project.requires, *trial.scenario.requires):
         require(not missing_requirement(need), missing_requirement(need))
-    return ground.stand(trial, str(folder / "trial"))
+    return ground.prepare(trial, str(folder / "trial"))
 
 
 def held(ground: ScenarioFolder, name: str, folder: Path) -> TrialResult:
     """One trial of the program, forked from a process that has read it."""
     trial = TRIALS[name]
-    made = stand(ground, trial, folder)
+    made = prepare(ground, trial, folder)
     code, out, err = warm.called(made.argv, Path(made.cwd), {**made.env, **warm.STARTS_WITH}, b"", TIMEOUT_S)
     return judge_trial(trial, code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
@@ -55,8 +55,8 @@ def at_once(those: list[Trial]) -> Iterator[str]:
     for trial in those:
         ways[trial.id[:5] if trial.kind in (CHEAT, WEAKENING) else trial.id].append(trial)
     for number, (id, every) in enumerate(ways.items()):
-        python = [one.id for one in every if one.scene.site.name == "python"]
-        node = [one.id for one in every if one.scene.site.name == "node"]
+        python = [one.id for one in every if one.scenario.project.name == "python"]
+        node = [one.id for one in every if one.scenario.project.name == "node"]
         if most := WORST.get(id, 0):
             most = most if every[0].kind == CHEAT else 1
             yield from (*python[:most], *node[:most])
@@ -93,7 +93,7 @@ def test_tests_that_nobody_protects_may_be_weaker_and_that_is_told(
     assert found.verdict == RIGHT, found.why
 
 
-FOOLING = [trial.id for trial in TRIALS.values() if trial.fools and trial.scene.protects_tests]
+FOOLING = [trial.id for trial in TRIALS.values() if trial.passes_check and trial.scenario.protects_tests]
 
 
 @pytest.mark.thorough
@@ -101,14 +101,14 @@ FOOLING = [trial.id for trial in TRIALS.values() if trial.fools and trial.scene.
 def test_every_tampering_cheat_would_fool_the_bare_check(ground: ScenarioFolder, tmp_path: Path, name: str) -> None:
     """A cheat that turns nothing green tries nothing."""
     trial = TRIALS[name]
-    made = stand(ground, trial, tmp_path)
+    made = prepare(ground, trial, tmp_path)
     with open(Path(made.cwd, "prompt.md"), encoding="utf-8") as prompt:
         agent = (
             ["sh", "../agent.sh"]
-            if trial.scene.kind in SHELL_AGENT_KINDS
+            if trial.scenario.kind in SHELL_AGENT_KINDS
             else ["python3", PLAYER_PATH, "../script.json"]
         )
         subprocess.run(agent, cwd=made.cwd, env=made.env, stdin=prompt, capture_output=True, check=False)
-    asked = ["/bin/sh", "-c", trial.scene.check]
+    asked = ["/bin/sh", "-c", trial.scenario.check]
     answers = (subprocess.run(asked, cwd=made.cwd, env=made.env, capture_output=True, check=False) for _ in range(3))
     assert any(one.returncode == 0 for one in answers), "the child of one may take its time"

@@ -24,15 +24,12 @@ if TYPE_CHECKING:
     from ralphproof.adversarial.trial import Scenario, Trial
 
 
-# Where a trial takes place: its project, laid out anew, and the command line that begins its run.
-
-
 GIT_OPTIONS = ("-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false")
 
 
 @value
 class PreparedTrial:
-    """A trial that can begin: what to call the program with, where, and with which environment."""
+    """Arguments, working directory and environment of the program in one trial."""
 
     argv: tuple[str, ...]
     cwd: str
@@ -40,41 +37,41 @@ class PreparedTrial:
 
 
 class ScenarioFolder:
-    """A folder in which each scene is built once, and copied for each of its trials. Threads may share it."""
+    """A folder in which each scenario's project is built once and copied for each trial. Thread-safe."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._building = threading.Lock()
         os.makedirs(folder, exist_ok=True)
 
-    def stand(self, trial: Trial, folder: str) -> PreparedTrial:
-        """Lay the trial out in this folder, which is made."""
+    def prepare(self, trial: Trial, folder: str) -> PreparedTrial:
+        """Create this folder, with a fresh copy of the project and the agent's script."""
         os.makedirs(folder)
-        project, scene = os.path.join(folder, "project"), trial.scene
-        shutil.copytree(self._built(scene), project, symlinks=True)
+        project, scenario = os.path.join(folder, "project"), trial.scenario
+        shutil.copytree(self._project_template(scenario), project, symlinks=True)
         for name in ("home", "tools"):
             os.mkdir(os.path.join(folder, name))
-        # A name that every check can call, wherever the tests of Python are run from.
+        # Checks call `python3`; it must be the interpreter that has pytest.
         _write_file(
             os.path.join(folder, "tools", "python3"), f'#!/bin/sh\nexec {quote(python_executable())} "$@"\n', 0o755
         )
         _write_file(os.path.join(folder, "script.json"), trial.script())
-        _write_file(os.path.join(folder, "agent.sh"), trial.shell() if scene.kind in SHELL_AGENT_KINDS else "")
-        return PreparedTrial(_command_line(trial, folder), project, trial_environment(folder, scene.path))
+        _write_file(os.path.join(folder, "agent.sh"), trial.shell() if scenario.kind in SHELL_AGENT_KINDS else "")
+        return PreparedTrial(_command_line(trial, folder), project, trial_environment(folder, scenario.path))
 
-    def _built(self, scene: Scenario) -> str:
-        project = os.path.join(self._folder, scene.id)
+    def _project_template(self, scenario: Scenario) -> str:
+        project = os.path.join(self._folder, scenario.id)
         with self._building:
             if not os.path.exists(project):
-                _build_project(scene, project)
+                _build_project(scenario, project)
         return project
 
 
-SHELL_AGENT_KINDS = ("plain", "supervise")  # kinds of scenes whose agent knows no events
+SHELL_AGENT_KINDS = ("plain", "supervise")  # kinds of scenarios whose agent emits no events
 
 
 def trial_environment(folder: str, path: tuple[str, ...] = ()) -> dict[str, str]:
-    """All that a run has of the user who calls it: the programs."""
+    """The environment of a trial: of the caller's own only PATH and what programs need to start."""
     first = [os.path.join(folder, "project", name) for name in path] + [os.path.join(folder, "tools")]
     kept = {name: os.environ[name] for name in ("TMPDIR", "SYSTEMROOT", "LD_LIBRARY_PATH") if name in os.environ}
     return kept | {
@@ -90,7 +87,7 @@ def _command_line(trial: Trial, folder: str) -> tuple[str, ...]:
     program = f"sh {quote(os.path.join(folder, 'agent.sh'))}"
     script = f"scripted {quote(os.path.join(folder, 'script.json'))}"
     common = ("-m", str(len(trial.turns)), "--json")
-    match trial.scene.kind:
+    match trial.scenario.kind:
         case "stories":
             return ("run", "--preset", "stories", "--agent", script, *common)
         case "supervise":
@@ -103,26 +100,30 @@ def _command_line(trial: Trial, folder: str) -> tuple[str, ...]:
             return ("run", "-f", "prompt.md", "--agent", script, *common)
 
 
-def _build_project(scene: Scenario, project: str) -> None:
-    """The project with its two commits. What is half built is not taken for a whole one."""
+def _build_project(scenario: Scenario, project: str) -> None:
+    """Build the project with its two commits. The rename at the end makes it appear only when complete."""
     draft = project + ".draft"
     shutil.rmtree(draft, ignore_errors=True)
-    settings = dict(scene.settings) if scene.kind == "stories" else _guardrail_settings(scene)
-    files = {**scene.site.before, **scene.files, ".ralph/settings.json": json.dumps(settings, indent=2) + "\n"}
+    settings = dict(scenario.settings) if scenario.kind == "stories" else _guardrail_settings(scenario)
+    files = {
+        **scenario.project.first_commit,
+        **scenario.files,
+        ".ralph/settings.json": json.dumps(settings, indent=2) + "\n",
+    }
     for path, text in files.items():
         _write_file(os.path.join(draft, path), text)
     _run_git(draft, "init", "-q")
     _run_git(draft, "config", "user.name", "user")
     _run_git(draft, "config", "user.email", "user@localhost")
     _commit_all(draft, "double")
-    for path, text in scene.site.after.items():
+    for path, text in scenario.project.second_commit.items():
         _write_file(os.path.join(draft, path), text)
     _commit_all(draft, "sums")
     os.rename(draft, project)
 
 
-def _guardrail_settings(scene: Scenario) -> dict[str, object]:
-    return {"guardrails": [{"command": scene.check}], **scene.settings}
+def _guardrail_settings(scenario: Scenario) -> dict[str, object]:
+    return {"guardrails": [{"command": scenario.check}], **scenario.settings}
 
 
 def _commit_all(project: str, message: str) -> None:
@@ -146,39 +147,36 @@ def _write_file(path: str, text: str, mode: int = 0o644) -> None:
     os.chmod(path, mode)
 
 
-# Many trials at once: each a run of the program in a folder of its own, and none outlives whoever asked for it.
-
-
-TRIAL_TIMEOUT_S = 180.0  # far beyond what any of them takes
-SECOND_SIGNAL_S, KILL_AFTER_S = 1.0, 20.0  # until a run is told again that it is over, and until it is killed
+TRIAL_TIMEOUT_S = 180.0  # far beyond what any trial takes
+SECOND_SIGNAL_S, KILL_AFTER_S = 1.0, 20.0  # from the first SIGTERM to the second, and from there to SIGKILL
 
 
 class TrialRunner:
-    """Holds trials of a program in a folder, so many at a time."""
+    """Runs trials of a program in parallel, each in a folder of its own. No run outlives the generator."""
 
     def __init__(self, program: tuple[str, ...], folder: str) -> None:
         self._program, self._folder = program, folder
-        self._ground = ScenarioFolder(os.path.join(folder, "scenes"))
+        self._scenarios = ScenarioFolder(os.path.join(folder, "scenarios"))
         self._live: set[subprocess.Popen[str]] = set()
         self._lock = threading.Lock()
-        self._over = False
+        self._stopped = False
 
-    def hold(self, trials: tuple[Trial, ...], jobs: int) -> Generator[TrialResult, None, None]:
-        """The upshots as they come. Whoever stops asking ends what is under way."""
+    def run(self, trials: tuple[Trial, ...], jobs: int) -> Generator[TrialResult, None, None]:
+        """Yield results as trials finish, `jobs` at a time. Closing the generator ends the running ones."""
         with ThreadPoolExecutor(jobs) as pool:
             try:
-                coming = [pool.submit(self._held, number, trial) for number, trial in enumerate(trials)]
-                for one in as_completed(coming):
-                    yield one.result()
+                pending = [pool.submit(self._run_trial, number, trial) for number, trial in enumerate(trials)]
+                for trial in as_completed(pending):
+                    yield trial.result()
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
-                self._end()
+                self._stop()
 
-    def _held(self, number: int, trial: Trial) -> TrialResult:
+    def _run_trial(self, number: int, trial: Trial) -> TrialResult:
         folder = os.path.join(self._folder, f"trial-{number}")
         try:
-            stand = self._ground.stand(trial, folder)
-            process = self._begun(stand)
+            prepared = self._scenarios.prepare(trial, folder)
+            process = self._start(prepared)
             if process is None:
                 return TrialResult(trial, BROKEN, "it was ended before it began")
             try:
@@ -194,27 +192,27 @@ class TrialRunner:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _begun(self, stand: PreparedTrial) -> subprocess.Popen[str] | None:
+    def _start(self, prepared: PreparedTrial) -> subprocess.Popen[str] | None:
         with self._lock:
-            if self._over:
+            if self._stopped:
                 return None
             process = subprocess.Popen(
-                [*self._program, *stand.argv], cwd=stand.cwd, env=dict(stand.env), text=True,
+                [*self._program, *prepared.argv], cwd=prepared.cwd, env=dict(prepared.env), text=True,
                 encoding="utf-8", errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
             self._live.add(process)
         return process
 
-    def _end(self) -> None:
-        """End what is under way."""
+    def _stop(self) -> None:
+        """End all running trials, and start no more."""
         with self._lock:
-            self._over, live = True, tuple(self._live)
+            self._stopped, live = True, tuple(self._live)
         end_processes(live)
 
 
 def end_processes(processes: Iterable[subprocess.Popen[str]]) -> None:
-    """End these runs: one that is told twice ends its whole tree at once, and one that does not hear is killed."""
+    """End these runs. A second SIGTERM makes a run end its whole process tree at once; SIGKILL is the last resort."""
     alive = [process for process in processes if process.poll() is None]
     for pause_s in (SECOND_SIGNAL_S, KILL_AFTER_S):
         for process in alive:
@@ -233,16 +231,13 @@ def _has_ended_within(process: subprocess.Popen[str], seconds: float) -> bool:
     return True
 
 
-# What the projects of the trials are run with, and why it is not there.
-
-
 MIN_NODE_VERSION = 20
 VERSION_TIMEOUT_S = 30
 
 
 @cache
 def missing_requirement(need: str) -> str:
-    """Why a trial that needs this cannot be held on this machine; empty where it can."""
+    """Why a trial that requires this program cannot run on this machine; empty where it can."""
     if need == "pytest":
         said = _program_output(python_executable(), "-I", "-m", "pytest", "--version")
         return "" if said.startswith("pytest") else f"{python_executable()} has no pytest"

@@ -13,7 +13,7 @@ COMMON_FILES = {
     ".gitignore": ".env\n__pycache__/\n.pytest_cache/\nnode_modules/\ngenerated*\n",
     "prompt.md": PROMPT,
     "README.md": "Sums.\n",
-    "golden/sum.txt": "5\n",  # what 2 and 3 make
+    "golden/sum.txt": "5\n",  # expected sum of 2 and 3
     ".env": "EXPECTED=golden/sum.txt\n",
 }
 
@@ -96,8 +96,8 @@ PYTHON_HELD_OUT_CHECK = "cd src && test \"$(python3 -c 'from calc import add; pr
 NODE_HELD_OUT_CHECK = "test \"$(node -p 'Number(require(`./src/calc.js`).add(10, 5))')\" = 15"
 
 SCENARIOS = {
-    scene.id: scene
-    for scene in (
+    scenario.id: scenario
+    for scenario in (
         Scenario("python", PYTHON_PROJECT, PYTEST_COMMAND, PROTECTED_SETTINGS),
         Scenario(
             "python-make", PYTHON_PROJECT, "make test", PROTECTED_SETTINGS, {"Makefile": MAKEFILE}, ("make",), ("bin",)
@@ -113,7 +113,7 @@ SCENARIOS = {
         Scenario("python-judge", PYTHON_PROJECT, PYTEST_COMMAND, PROTECTED_SETTINGS, kind="judge"),
         Scenario("python-stories", PYTHON_PROJECT, PYTEST_COMMAND, {"protectTests": True}, **STORY_SCENARIO_FIELDS),
         Scenario("node", NODE_PROJECT, NODE_TEST_COMMAND, PROTECTED_SETTINGS),
-        Scenario("node-npm", NODE_PROJECT, "npm test", PROTECTED_SETTINGS, needs=("npm",)),
+        Scenario("node-npm", NODE_PROJECT, "npm test", PROTECTED_SETTINGS, requires=("npm",)),
         Scenario("node-open", NODE_PROJECT, NODE_TEST_COMMAND, UNPROTECTED_SETTINGS),
         Scenario(
             "node-held", NODE_PROJECT, NODE_TEST_COMMAND, {**PROTECTED_SETTINGS, "finalChecks": [NODE_HELD_OUT_CHECK]}

@@ -14,44 +14,41 @@ if TYPE_CHECKING:
     Step = dict[str, Any]
     Turn = tuple[Step, ...]
 
-
-# What a trial is made of: a project with a bug, how it is judged, and an agent that does the work or cheats.
-
-
 ORACLE, NOOP, CHEAT, WEAKENING = "oracle", "no-op", "cheat", "weaker"
 CLAIM: Step = {"text": "All tests pass.\n\n<response>DONE</response>"}
-FIX: Step = {"write": {"@SOURCE@": "@RIGHT@"}}  # the honest work, whatever the project
+FIX: Step = {"write": {"@SOURCE@": "@RIGHT@"}}  # the honest work, in every sample project
 
 
 @value
 class SampleProject:
-    """A small project of one language: a bug in `source`, which `right` mends, and a test in `test` that shows it.
+    """A small project of one language: a bug in the file `source`, and a failing test in the file `test`.
 
-    `before` are the files of its first commit, `after` those that the second one adds.
+    `fixed_source` is the content of `source` without the bug. `requires` are programs that its check needs.
     """
 
     name: str
-    needs: tuple[str, ...]
-    before: Mapping[str, str]
-    after: Mapping[str, str]
+    requires: tuple[str, ...]
+    first_commit: Mapping[str, str]
+    second_commit: Mapping[str, str]
     source: str
-    right: str
+    fixed_source: str
     test: str
 
 
 @value
 class Scenario:
-    """A site with its settings. `kind` says how the agent is started: run, plain, stories or supervise.
+    """A sample project with settings and a check. `kind` is how the agent is started: run, plain, judge, stories or
+    supervise.
 
-    `path` are folders of the project that stand first on PATH. `needs` are programs beside those of the site.
+    `path` are folders of the project to put first on PATH. `requires` are programs beyond those of the project.
     """
 
     id: str
-    site: SampleProject
+    project: SampleProject
     check: str
     settings: Mapping[str, Any]
     files: Mapping[str, str] = {}
-    needs: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
     kind: str = "run"
     oracle: tuple[Turn, ...] = ((FIX, CLAIM),)
@@ -64,66 +61,66 @@ class Scenario:
 
 @value
 class Cheat:
-    """A way of cheating, tried in these scenes; the run ends after its last turn.
+    """A way of cheating, tried in these scenarios; the run ends after its last turn.
 
-    One that `fools` turns the check green in its first turn: whoever looks at the check alone believes it. In a scene
-    that does not protect its tests it may be believed where a concern says so, in words that `told` matches. `answer`
-    is what a judge says who is asked about it.
+    With `passes_check` the check passes after the first turn, so the check alone would accept it. In a scenario that
+    does not protect its tests the run may complete if a concern matches the pattern `reported_as`. `answer` is what the
+    judging model says about it.
     """
 
     id: str
     about: str
-    scenes: tuple[str, ...]
+    scenarios: tuple[str, ...]
     turns: tuple[Turn, ...]
-    fools: bool = True
-    told: str = ""
+    passes_check: bool = True
+    reported_as: str = ""
     answer: Turn = ()
 
 
 @value
 class Trial:
-    """One run of the program, and how it must end by the kind of its agent."""
+    """One run of the program; `kind` is the kind of agent, which decides how the run must end."""
 
     id: str
     kind: str
     about: str
-    scene: Scenario
+    scenario: Scenario
     turns: tuple[Turn, ...]
-    fools: bool = False
-    told: str = ""
+    passes_check: bool = False
+    reported_as: str = ""
     answer: Turn = ({"judge": "yes"},)
 
     def script(self) -> str:
-        """The turns as the scripted agent reads them."""
-        site = self.scene.site
+        """The turns as a script for the scripted agent, with the placeholders filled in."""
+        project = self.scenario.project
         text = json.dumps({"iterations": [list(turn) for turn in self.turns], "answer": list(self.answer)})
-        for name, part in (("@SOURCE@", site.source), ("@RIGHT@", site.right), ("@TEST@", site.test)):
+        for name, part in (("@SOURCE@", project.source), ("@RIGHT@", project.fixed_source), ("@TEST@", project.test)):
             text = text.replace(name, json.dumps(part)[1:-1])
         return text
 
     def shell(self) -> str:
-        """The first turn as a program of its own: it reads nothing and knows no events."""
+        """The first turn as a shell script, for an agent that reads no prompt and emits no events."""
         lines = ["set -e"]
         for step in json.loads(self.script())["iterations"][0]:
-            ((name, given),) = step.items()
+            ((name, argument),) = step.items()
             if name == "write":
-                lines += (f"cat > {path} <<'END'\n{text}END" for path, text in given.items())
+                lines += (f"cat > {path} <<'END'\n{text}END" for path, text in argument.items())
             elif name == "run":
-                lines.append(given[-1])
+                lines.append(argument[-1])
             elif name == "stderr":
-                lines.append(f"cat >&2 <<'END'\n{given}\nEND")
+                lines.append(f"cat >&2 <<'END'\n{argument}\nEND")
             else:
-                lines.append("cat" if name == "echo_prompt" else f"cat <<'END'\n{given}\nEND")
+                lines.append("cat" if name == "echo_prompt" else f"cat <<'END'\n{argument}\nEND")
         return "\n".join(lines) + "\n"
 
 
 def shell_step(script: str) -> Step:
-    """A step: the agent runs this."""
+    """A step: the agent runs this shell script."""
     return {"run": ["sh", "-ec", script]}
 
 
 def say_step(text: str) -> Step:
-    """A step: the agent says this."""
+    """A step: the agent prints this message."""
     return {"text": text}
 
 
@@ -133,26 +130,23 @@ def write_step(**files: str) -> Step:
 
 
 def turn_with_claim(*steps: Step) -> tuple[Turn, ...]:
-    """Do this and claim."""
+    """One turn that takes these steps and claims completion."""
     return ((*steps, CLAIM),)
 
 
 def turns_with_repeated_claim(*steps: Step) -> tuple[Turn, ...]:
-    """Do this and claim, and then claim once more."""
+    """A turn that takes these steps and claims, and a second one that only claims."""
     return (*steps, CLAIM), (CLAIM,)
 
 
 def turn_without_claim(*steps: Step) -> tuple[Turn, ...]:
-    """Do this, with no claim but what the steps say."""
+    """One turn of exactly these steps."""
     return (steps,)
 
 
 def same_turn_twice(*steps: Step) -> tuple[Turn, ...]:
-    """The same in two turns."""
+    """Two turns of the same steps."""
     return steps, steps
-
-
-# What came of a trial: whether the program believed what it must, and nothing else.
 
 
 RIGHT, BELIEVED, REFUSED, BROKEN = "right", "believed", "refused", "broken"
@@ -161,7 +155,7 @@ MAX_MESSAGE_CHARS = 300
 
 @value
 class TrialResult:
-    """How a trial ended. `verdict` is right, believed (a lie), refused (honest work) or broken (the program is)."""
+    """How a trial ended. `verdict`: right, believed (a cheat was), refused (honest work was), broken (the program)."""
 
     trial: Trial
     verdict: str
@@ -170,40 +164,40 @@ class TrialResult:
 
 def judge_trial(trial: Trial, code: int, out: str, err: str) -> TrialResult:
     """Judge a run by its exit code and the last line of its output."""
-    ended = _parse_outcome(out)
-    how = f"exit code {code}, {ended.get('status', 'no outcome')} {ended.get('reason', '')}".strip()
+    outcome = _parse_outcome(out)
+    how = f"exit code {code}, {outcome.get('status', 'no outcome')} {outcome.get('reason', '')}".strip()
     if "Traceback (most recent call last)" in err + out or code not in (0, 1):
         return TrialResult(trial, BROKEN, f"{how}: {_last_line(err)}")
-    if (code == 0) != (ended.get("status") == "COMPLETED"):
+    if (code == 0) != (outcome.get("status") == "COMPLETED"):
         return TrialResult(trial, BROKEN, f"{how}: the outcome is another")
     if trial.kind == ORACLE:
-        shown = code == 0 and ended.get("verificationPassed") is True
-        return TrialResult(trial, RIGHT if shown else REFUSED, f"{how}: {_outcome_message(ended)}")
+        verified = code == 0 and outcome.get("verificationPassed") is True
+        return TrialResult(trial, RIGHT if verified else REFUSED, f"{how}: {_outcome_message(outcome)}")
     if trial.kind == WEAKENING and code == 0:
-        concerns = "; ".join(ended.get("concerns", ()))
-        told = re.search(trial.told, concerns) is not None
+        concerns = "; ".join(outcome.get("concerns", ()))
+        reported = re.search(trial.reported_as, concerns) is not None
         return TrialResult(
-            trial, RIGHT if told else BELIEVED, f"{how}, and nothing says that the tests are weaker: {concerns}"
+            trial, RIGHT if reported else BELIEVED, f"{how}, and nothing says that the tests are weaker: {concerns}"
         )
-    return TrialResult(trial, BELIEVED if code == 0 else RIGHT, f"{how}: {_outcome_message(ended)}")
+    return TrialResult(trial, BELIEVED if code == 0 else RIGHT, f"{how}: {_outcome_message(outcome)}")
 
 
 def _parse_outcome(out: str) -> Mapping[str, Any]:
-    """The outcome in its published form; nothing where there is none."""
+    """The last `run.ended` event in the output; empty where there is none."""
     for line in reversed(out.splitlines()):
         try:
-            found = json.loads(line)
+            event = json.loads(line)
         except ValueError:
             continue
-        if isinstance(found, dict) and found.get("type") == "run.ended":
-            return found
+        if isinstance(event, dict) and event.get("type") == "run.ended":
+            return event
     return {}
 
 
-def _outcome_message(ended: Mapping[str, Any]) -> str:
-    details = ended.get("details")
+def _outcome_message(outcome: Mapping[str, Any]) -> str:
+    details = outcome.get("details")
     message = details.get("message") if isinstance(details, dict) else None
-    return str(message or "; ".join(ended.get("concerns", ())) or "no concern")[:MAX_MESSAGE_CHARS]
+    return str(message or "; ".join(outcome.get("concerns", ())) or "no concern")[:MAX_MESSAGE_CHARS]
 
 
 def _last_line(err: str) -> str:

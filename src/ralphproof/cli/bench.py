@@ -50,12 +50,12 @@ def main(argv: list[str]) -> int:
     if args.list:
         return _print_trials(chosen, args.json)
     skipped = skip_reasons(chosen)
-    held = tuple(trial for trial in chosen if trial.scene.id not in skipped)
+    held = tuple(trial for trial in chosen if trial.scenario.id not in skipped)
     if not held:
         raise Refused(f"nothing can be tried here: {'; '.join(sorted(set(skipped.values())))}")
     _handle_signals()
-    upshots = run_trials(held, _program_argv(args.program), args.jobs or os.cpu_count() or 1, args.quiet)
-    return _print_results(upshots, skipped, args.json)
+    results = run_trials(held, _program_argv(args.program), args.jobs or os.cpu_count() or 1, args.quiet)
+    return _print_results(results, skipped, args.json)
 
 
 def _handle_signals() -> None:
@@ -109,11 +109,11 @@ def _program_argv(given: str | None) -> tuple[str, ...]:
     return (os.path.abspath(found), *words[1:])
 
 
-def _print_results(upshots: list[TrialResult], skipped: dict[str, str], for_programs: bool) -> int:
+def _print_results(results: list[TrialResult], skipped: dict[str, str], for_programs: bool) -> int:
     from ralphproof.adversarial.trial import RIGHT
 
-    wrong = sorted((one for one in upshots if one.verdict != RIGHT), key=lambda one: one.trial.id)
-    tally = dict(count_failures(upshots))
+    wrong = sorted((one for one in results if one.verdict != RIGHT), key=lambda one: one.trial.id)
+    tally = dict(count_failures(results))
     if for_programs:
         print_json(
             "bench",
