@@ -15,7 +15,7 @@ from ralphproof.engine.iteration import History, Iteration, count_alternating
 from ralphproof.engine.plan import Job, Stage, Task
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.workspace import Change, Snapshot
-from tests.engine.small_world import CRASHING, EDITED, JOB, NOTHING, WORKING, found
+from tests.engine.fake_environment import CRASHING, EDITED, JOB, NOTHING, WORKING, make_finding
 
 UNASKED = CheckReport()
 UNKNOWN = Change(known=False)
@@ -70,7 +70,7 @@ def test_going_on_to_another_stage_or_task_is_progress() -> None:
 
 
 def red(mark: str) -> Iteration:
-    return made(report=CheckReport((found(False, fingerprint=mark),)))
+    return made(report=CheckReport((make_finding(False, fingerprint=mark),)))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""One step of a loop on a machine: until the next iteration, a wait, or the end."""
+"""One step of a loop on a worker: until the next iteration, a wait, or the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from ralphproof.engine.actions import (
     WaitForService,
     Warn,
 )
-from ralphproof.engine.budget import RemainingBudget
 from ralphproof.engine.events import Spent
 from ralphproof.engine.loop import Loop
 from ralphproof.engine.outcome import Completed
@@ -45,8 +44,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ralphproof.base.value import Json
+    from ralphproof.engine.actions import RunRules
     from ralphproof.engine.events import Event as events_Event
-    from ralphproof.engine.limits import Limits
     from ralphproof.engine.records import Record
     from ralphproof.engine.state import State
     from ralphproof.fleet.folders import LoopFolder
@@ -59,63 +58,48 @@ if TYPE_CHECKING:
     from ralphproof.runs.spec import RunSpec
     from ralphproof.store.project import Project
 
-    Then = Callable[[tuple[Record, ...]], None]
     Tell = Callable[[dict[str, Json]], None]
 
 
-# One step of a run that many machines may take: until the next iteration, a wait, or the end.
+# The run, one step at a time
 
 
-RESTED_STATUS = "rested"  # the note of how many records there were when a step came to its end
+RESTED_STATUS = "rested"  # note with the number of records when a step ended normally
 
 
-class ReplicatedLedger(SqliteLedger):
-    """A ledger whose records are told to somebody before anything follows from them."""
+class LoopStepper:
+    """Drives a loop to where it rests next: the next iteration, a wait, or the end.
 
-    then: Then = staticmethod(lambda _: None)
-
-    def append(self, run: str, records: tuple[Record, ...]) -> None:
-        super().append(run, records)
-        self.then(records)
-
-
-class SteppingLoop(Loop):
-    """A loop that rests. `allot` is what one step may spend at most, beside what the run's own limits say.
-
-    `before` is what the run had spent when that was allotted. What an earlier try of the same step has spent since
-    then is reported before anything else is begun.
+    `spent_before` is what the run had spent when the step was allotted. What an earlier try of the same step has spent
+    since then is reported before anything else begins.
     """
 
-    allot: int | None = None
-    before = 0
-    finish = False
-    halted: Callable[[], bool] = staticmethod(lambda: False)
-    _worked = False
+    def __init__(self, loop: Loop, spent_before: int, finish: bool, is_halted: Callable[[], bool]) -> None:
+        self._loop, self._spent_before, self._finish, self._is_halted = loop, spent_before, finish, is_halted
+        self._worked = False
 
     def step(self) -> tuple[Action, float | None]:
-        """Go on until the next iteration, a wait or the end comes: that, not done, and until when it waits.
+        """The action before which the loop rests, and until when it waits. A wait is recorded; nobody waits here."""
+        action = self._loop.until(self._rests_before)
+        if isinstance(action, WaitForService | HoldPaused | AwaitChildRuns):
+            self._loop.perform(replace(action, seconds=0.0))
+            self._loop.flush()
+        return action, self._wait_until(action)
 
-        What is to be told of a wait is told; nobody waits here.
-        """
-        step = self.until(self._rests)
-        if isinstance(step, WaitForService | HoldPaused | AwaitChildRuns):
-            self._do(replace(step, seconds=0.0))
-            self._flush()
-        return step, self._wait_until(step)
-
-    def _rests(self, step: Action) -> bool:
-        match step:
+    def _rests_before(self, action: Action) -> bool:
+        state = self._loop.state
+        match action:
             case WaitForService() | HoldPaused() | AwaitChildRuns():
                 return True
             case EndRun():
-                return not (self.finish or self.environment.clock.stop_reason())
+                return not (self._finish or self._loop.environment.clock.stop_reason())
             case SaveWork():
                 return False
-            case TakeTurn() if self.state.turn_running:
+            case TakeTurn() if state.turn_running:
                 return False
-            case _ if self.halted():
+            case _ if self._is_halted():
                 return True
-            case PickNextJob() if self._worked or self.state.spend.micro_usd > self.before:
+            case PickNextJob() if self._worked or state.spend.micro_usd > self._spent_before:
                 return True
             case SaveUserChanges() | Warn():
                 return False
@@ -123,29 +107,19 @@ class SteppingLoop(Loop):
                 self._worked = True
                 return False
 
-    @property
-    def _ending(self) -> bool:
-        return super()._ending or self.halted()
-
-    def _wait_until(self, step: Action) -> float | None:
-        match step:
+    def _wait_until(self, action: Action) -> float | None:
+        state = self._loop.state
+        match action:
             case WaitForService():
-                return self.state.services.ready_at(self.rules.agent_order(self.state, self.state.job))
+                return state.services.ready_at(self._loop.rules.agent_order(state, state.job))
             case AwaitChildRuns(seconds=seconds):
-                return self.environment.clock.epoch() + seconds
+                return self._loop.environment.clock.epoch() + seconds
             case _:
                 return None
 
-    def _left(self, call: str) -> RemainingBudget:
-        left = super()._left(call)
-        if self.allot is None:
-            return left
-        own = self.allot - (self.state.spend.micro_usd - self.before)
-        return replace(left, micro_usd=own if left.micro_usd is None else min(own, left.micro_usd))
-
 
 class StepRun:
-    """A run that is begun, or resumed, and goes on to where it rests next."""
+    """A new or resumed run that is carried on until its next stop."""
 
     def __init__(self, context: RunContext, resumed: bool) -> None:
         self.context, self._resumed = context, resumed
@@ -153,59 +127,47 @@ class StepRun:
     def step(
         self, allot: int | None, finish: bool, halted: Callable[[], bool], spent: int | None = None
     ) -> tuple[Action, float | None]:
-        """Go on to where the run rests next: the action that is not done yet, and until when it waits."""
-        loop = self._resume() if self._resumed else begin_run(self.context, SteppingLoop)
-        assert isinstance(loop, SteppingLoop)
-        loop.allot, loop.finish, loop.halted = allot, finish, halted
-        loop.before = loop.state.spend.micro_usd if spent is None else min(spent, loop.state.spend.micro_usd)
-        if allot == 0:  # no turn will be paid any more: the run ends as one does that has used up its own limit
-            loop.rules = replace(loop.rules, limits=_limits_with_allotment(loop, 0))
+        """Continue until the next stop: the action that is not carried out yet, and until when it waits."""
+        loop = self._resume() if self._resumed else begin_run(self.context)
+        spent_before = loop.state.spend.micro_usd if spent is None else min(spent, loop.state.spend.micro_usd)
+        most = None if allot is None else spent_before + allot
+        loop.limit_step(most, halted)
+        if allot == 0:  # nothing is left for turns: the run ends as if its own limit were used up
+            loop.rules = _rules_with_limit(loop.rules, spent_before)
         if self._resumed:
             take_over(self.context, loop)
-        self._save_allotment(loop, allot)
-        rest = loop.step()
+        if most is not None:  # for the monitor that watches the turn if this process dies
+            rules = _rules_with_limit(loop.rules, most)
+            save_constraints(self.context.folder, rules, self.context.spec, self.context.sandbox.name)
+        rest = LoopStepper(loop, spent_before, finish, halted).step()
         self.context.folder.note(RESTED_STATUS, len(self.context.ledger.records(self.context.run)))
         return rest
 
     def _resume(self) -> Loop:
-        """The loop of a run that goes on. After a step that came to its end, only new remarks are worth a notice."""
-        resumed = resume_run(self.context, SteppingLoop)
+        """The loop of a resumed run. After a step that ended normally, only new remarks are issued, not the summary."""
+        resumed = resume_run(self.context)
         rested = self.context.folder.noted(RESTED_STATUS) == resumed.records
         for line in (*(() if rested else (resumed.summary,)), *resumed.remarks):
             resumed.loop.notice(line)
         return resumed.loop
 
-    def _save_allotment(self, loop: SteppingLoop, allot: int | None) -> None:
-        """Let the monitor that watches the turn if this process dies hold it to its allotment too."""
-        if allot is None:
-            return
-        rules = replace(loop.rules, limits=_limits_with_allotment(loop, allot))
-        save_constraints(self.context.folder, rules, self.context.spec, self.context.sandbox.name)
+
+def _rules_with_limit(rules: RunRules, max_micro_usd: int) -> RunRules:
+    """The rules, with no more money than this."""
+    budget = rules.limits.budget
+    least = max_micro_usd if budget.micro_usd is None else min(max_micro_usd, budget.micro_usd)
+    return replace(rules, limits=replace(rules.limits, budget=replace(budget, micro_usd=least)))
 
 
-def _limits_with_allotment(loop: SteppingLoop, allot: int) -> Limits:
-    """The run's limits, with no more money than was allotted."""
-    budget, most = loop.rules.limits.budget, loop.before + allot
-    least = most if budget.micro_usd is None else min(most, budget.micro_usd)
-    return replace(loop.rules.limits, budget=replace(budget, micro_usd=least))
-
-
-def _open_ledger(project: Project, then: Then) -> SqliteLedger:
-    ledger = ReplicatedLedger.open(project.store, project.mask)
-    assert isinstance(ledger, ReplicatedLedger)
-    ledger.then = then
-    return ledger
-
-
-# What goes on beside a step: logs are copied as they grow, and the remote is asked whether somebody else has it.
+# In the background of a step: copy growing logs, and check whether another worker has taken the loop.
 
 
 LOG_COPY_S, LEASE_CHECK_S, TICK_S = 10.0, 15.0, 0.5
-FINAL_COPY_TIMEOUT_S = 60.0  # so long the last copies are waited for
+FINAL_COPY_TIMEOUT_S = 60.0  # for the last copies after a step
 
 
 class BackgroundSync:
-    """A thread of its own, so that neither a slow store nor a slow remote holds anything up."""
+    """A thread that copies logs and polls the lease, so that a slow store or remote does not delay the step."""
 
     def __init__(self, spec: LoopSpec, lease: LoopLease, store: str, root: str, moved: Callable[[], None]) -> None:
         self._spec, self._lease, self._on_moved = spec, lease, moved
@@ -220,16 +182,14 @@ class BackgroundSync:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """The step is over; the last copies are made now."""
+        """Signal the end of the step; the thread then makes the last copies."""
         self._finished.set()
 
     def finish(self) -> None:
-        """Wait for them, not for long."""
+        """Wait for the last copies, up to FINAL_COPY_TIMEOUT_S."""
         self._thread.join(FINAL_COPY_TIMEOUT_S)
         if self._thread.is_alive():
-            self._tell(
-                f"the artifacts are not all copied after {FINAL_COPY_TIMEOUT_S:g} seconds; the loop goes on without them"
-            )
+            self._tell(f"not all are copied after {FINAL_COPY_TIMEOUT_S:g} seconds; the loop goes on without them")
 
     def _run_thread(self) -> None:
         artifacts = self._open_artifacts()
@@ -256,26 +216,26 @@ class BackgroundSync:
             return None
 
     def _tell(self, trouble: str) -> None:
-        """Once each: a store that does not answer now does not in ten seconds either."""
+        """Print an error unless it repeats the last one: a store that is down stays so for many attempts."""
         if trouble and trouble != self._told:
             self._told = trouble
             print(f"artifacts: {trouble}", file=sys.stderr, flush=True)
 
 
-# What one step of a loop does on a machine, from the remote's word to the remote's.
+# The whole step: take over from the remote, run, publish to the remote.
 
 
 SPEND_REPORT_S = 1.0
 
 
 class SpendReporter:
-    """Tells what the turn at work costs, at most once a second."""
+    """Reports the cost of the running turn, at most once a second."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell, self._at, self._last = tell, 0.0, Spent(0)
 
     def on_record(self, record: Record) -> None:
-        """Records go another way."""
+        """Ignored: records are sent with the final report."""
 
     def on_events(self, events: list[events_Event]) -> None:
         for event in events:
@@ -291,7 +251,7 @@ class SpendReporter:
 
 
 class Step:
-    """One step. Words that come meanwhile reach what is at work."""
+    """One step. Commands that arrive meanwhile are passed to the running turn or landing."""
 
     def __init__(self, request: StepRequest, folder: LoopFolder, lease: LoopLease, tell: Tell) -> None:
         self._request, self._folder, self._lease, self._tell = request, folder, lease, tell
@@ -302,7 +262,7 @@ class Step:
         self._commands: set[str] = set()
 
     def handle_command(self, word: str) -> None:
-        """Do as somebody says: now, or as soon as there is something at work."""
+        """Carry out a command of the worker now, or as soon as a run or landing is active."""
         self._commands.add(word)
         if self._landing is not None:
             self._landing.interrupt()
@@ -314,12 +274,12 @@ class Step:
             self._run.context.clock.end_command(now=word == step_process.KILL_STEP)
 
     def run(self, keeper: Keeper) -> dict[str, Json]:
-        """Have the loop, take the step, and leave all of it on the remote; what to report."""
+        """Take the loop, take the step, and push everything to the remote; returns the report."""
         self._takeover.take()
         records = self._records()
         self._refuse_unknown(len(records))
         state = build_state(records)
-        # What an earlier step could not push comes first: nothing may follow from it before.
+        # First push what an earlier step could not push: the run must not continue before.
         self._publish(over=isinstance(state.phase, RunOver))
         step, until = self._take_step(keeper, state)
         self._publish(over=isinstance(step, Finish))
@@ -329,7 +289,7 @@ class Step:
         return report | self._land(step)
 
     def _land(self, step: Action) -> dict[str, Json]:
-        """Where the run is completed, and its work is to land somewhere: what became of that."""
+        """Land a completed run that has a target branch; the landing part of the report."""
         if not self._spec.target or not (isinstance(step, Finish) and isinstance(step.outcome, Completed)):
             return {}
         from ralphproof.fleet.remote_landing import land_on_remote
@@ -353,7 +313,7 @@ class Step:
             raise Refused(f"loop {loop} has {there} records, and {known} are said to be known")
 
     def give_up(self) -> tuple[str, ...]:
-        """Somebody else has the loop: end what is at work here, and put what they lack under lost/."""
+        """Another worker has the loop: end our processes, and save what that worker lacks under lost/."""
         return self._takeover.put_aside()
 
     def _take_step(self, keeper: Keeper, state: State) -> tuple[Action, float | None]:
@@ -395,7 +355,9 @@ class Step:
             return (SpendReporter(self._tell),)
 
         def open_ledger(project: Project) -> SqliteLedger:
-            return _open_ledger(project, self._on_records)
+            ledger = SqliteLedger.open(project.store, project.mask)
+            ledger.on_append = self._on_records  # published before the run continues
+            return ledger
 
         return RunContext(spec, keeper, create_observers, ignore_signals, run, parent, open_ledger)
 
@@ -410,7 +372,9 @@ class Step:
         return replace(request, task_folder="")
 
     def _on_records(self, records: tuple[Record, ...]) -> None:
-        """What must be on the remote before anything follows: that a turn begins, and the work of one that ended."""
+        """Publish records that must be on the remote before the run continues: a turn's start, and the work of an ended
+        turn.
+        """
         if any(isinstance(record, TurnBegan | Saved) for record in records):
             self._publish()
         for record in records:
@@ -418,7 +382,7 @@ class Step:
                 self._tell(step_process.turn_begun_report(record.iteration, record.turn, record.agent))
 
     def _publish(self, over: bool = False) -> None:
-        """Make all that is on record here durable on the remote; where the run is over, with what came of it."""
+        """Push all local records to the remote; if the run is over, together with its result."""
         rows = self._takeover.rows()
         if not rows:
             return
@@ -428,7 +392,7 @@ class Step:
         self._lease.publish(rows, self._takeover.notes(), trees, also, result.commit if result else "")
 
     def _result(self) -> LoopResult | None:
-        """What came of the run, unless the remote has it."""
+        """The run's result, unless the remote has it."""
         if self._lease.record and self._lease.record.meta.result:
             return None
         project = self._takeover.project()
@@ -450,11 +414,11 @@ class Step:
         return bool(self._commands & {step_process.STOP_STEP, step_process.KILL_STEP})
 
     def _on_moved(self) -> None:
-        """Somebody else has the loop: what is at work here works for nobody."""
+        """Another worker has the loop: end the agent, because its work would be discarded."""
         self.handle_command(step_process.KILL_STEP)
 
     def _ensure_task(self, ledger: SqliteLedger) -> str:
-        """Put the order's task into a ledger that lacks it; its id, empty where the loop spec has none."""
+        """Add the loop spec's task to a ledger that lacks it; returns the task's id, empty if the spec has none."""
         if self._spec.task is None:
             return ""
         from ralphproof.tasks.draft import TaskDraft

@@ -107,17 +107,17 @@ def _error_before_first_turn(context: RunContext, outcome: Outcome) -> str:
     return outcome.error if failed and not context.turns.begun and isinstance(outcome, Failed) else ""
 
 
-def begin_run(context: RunContext, loop_type: type[Loop] = Loop) -> Loop:
+def begin_run(context: RunContext) -> Loop:
     """Put a new run on record and return its loop, which has done nothing yet."""
     remarks = (
         close_dead_runs(context.ledger, context.project, context.run, context.parent)
         if isinstance(context.ledger, SqliteLedger)
         else []
     )
-    return _begin(context, run_rules(context), remarks, loop_type)
+    return _begin(context, run_rules(context), remarks)
 
 
-def _begin(context: RunContext, rules: RunRules, remarks: list[str], loop_type: type[Loop]) -> Loop:
+def _begin(context: RunContext, rules: RunRules, remarks: list[str]) -> Loop:
     scm = open_run_scm(context)
     context.folder.begin()
     remarks += _clear_stale_markers(context)
@@ -135,7 +135,7 @@ def _begin(context: RunContext, rules: RunRules, remarks: list[str], loop_type: 
     if request.message and isinstance(context.ledger, SqliteLedger):
         context.ledger.add_user_message(context.run, request.message)
     context.clock.follow(context.ledger, context.run)
-    loop = build_loop(context, rules, environment, loop_type=loop_type)
+    loop = build_loop(context, rules, environment)
     reclaimed = "" if remarks else context.lock.reclaimed  # else a remark says so already
     more = (reclaimed, *context.lock_remarks, context.ledger.repaired, _estimate(context))
     for remark in (*context.spec.remarks, *remarks, *filter(None, more)):
@@ -143,18 +143,12 @@ def _begin(context: RunContext, rules: RunRules, remarks: list[str], loop_type: 
     return loop
 
 
-def build_loop(
-    context: RunContext,
-    rules: RunRules,
-    environment: LoopEnvironment,
-    state: State = NEW_STATE,
-    loop_type: type[Loop] = Loop,
-) -> Loop:
+def build_loop(context: RunContext, rules: RunRules, environment: LoopEnvironment, state: State = NEW_STATE) -> Loop:
     """The loop of a run, in this state."""
     facts = build_run_facts(
         context.spec, context.sandbox, context.workspace.kind, context.folder.task_folder, context.parent
     )
-    return loop_type(context.run, rules, environment, facts, state)
+    return Loop(context.run, rules, environment, facts, state)
 
 
 def run_rules(context: RunContext) -> RunRules:
@@ -218,7 +212,7 @@ def _execute_single_pass(
             _refuse_beside_orphaned_agent(spec.project)
             rules = run_rules(context)
             rules = replace(rules, baseline=False, custom_limits=(*rules.custom_limits, _refuse_second_attempt))
-            outcome = _begin(context, rules, [], Loop).run()
+            outcome = _begin(context, rules, []).run()
             on_end(context, outcome)
             return outcome
 

@@ -9,6 +9,7 @@ from ralphproof.base.git_layout import git_folders
 from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.budget import format_usd
+from ralphproof.engine.check_runner import judge_call_id, judging_call_id
 from ralphproof.engine.claim import ParsedClaim
 from ralphproof.engine.events import Spent, Usage
 from ralphproof.engine.iteration import turn_file_name
@@ -37,7 +38,6 @@ from ralphproof.engine.state import (
     build_state,
     count_begun_iterations,
 )
-from ralphproof.engine.turn_io import judge_call_id, judging_call_id
 from ralphproof.process import cleanup, turn_journal
 from ralphproof.proof.publish import publish_metrics
 from ralphproof.runs.assembly import PROTECTED_COPIES_FOLDER, build_tripwires
@@ -65,30 +65,27 @@ if TYPE_CHECKING:
     from ralphproof.workspace.tripwires import FileTripwires
 
 
-# What runs left behind that did not end: found by their records and marks, never by a program's name.
-
-
-# What a run reads before it looks for dead ones.
+# Files that a run reads before it closes dead runs.
 PATHS_READ_BEFORE_RECOVERY = (".ralph/settings", ".ralph/skills/", ".ralph/templates/", ".claude/skills/")
 RECENT_RUNS = 200  # a run that did not end is closed by the next one in its directory, so it is among the last
 NEWEST_ENDED_RUNS = 5  # ended runs of a directory of which a turn may still be at work: none begins beside it
 
 
-def close_dead_runs(ledger: SqliteLedger, project: Project, ours: str, parent: str = "") -> list[str]:
-    """Close the runs of this directory whose harness died, and say so. The caller holds the directory's lock.
+def close_dead_runs(ledger: SqliteLedger, project: Project, own_run: str, parent: str = "") -> list[str]:
+    """Close the runs of this directory whose harness died; remarks about them. The caller holds the directory's lock.
 
-    A turn that still runs under its keeper is nobody's leftover: then we may not begin, unless we are part of it. Runs
-    that share the directory with their parent live.
+    Raises Refused where a keeper still runs a turn here, unless this run is a child of that run. Live runs that share
+    the directory with their parent are left alone.
     """
-    told: list[str] = []
+    messages: list[str] = []
     rows = ledger.runs(RECENT_RUNS)
-    above = _run_and_ancestors(rows, parent)
-    _finish_cleanup(ledger, project, rows, ours)
-    _refuse_beside_live_turn(project, [row for row in rows if row.ended and row.directory == project.root], ours)
-    if last := next((row for row in rows if row.ended and row.directory == project.root and row.id != ours), None):
+    ancestors = _run_and_ancestors(rows, parent)
+    _finish_cleanup(ledger, project, rows, own_run)
+    _refuse_beside_live_turn(project, [row for row in rows if row.ended and row.directory == project.root], own_run)
+    if last := next((row for row in rows if row.ended and row.directory == project.root and row.id != own_run), None):
         refuse_unjudged_stories(ledger, project, last)
     for row in rows:
-        if row.ended or row.directory != project.root or row.id == ours or row.id in above or row.process.alive:
+        if row.ended or row.directory != project.root or row.id == own_run or row.id in ancestors or row.process.alive:
             continue
         if find_live_turn(project, row.id):
             raise Refused(
@@ -97,17 +94,17 @@ def close_dead_runs(ledger: SqliteLedger, project: Project, ours: str, parent: s
             )
         stories = watch_stories_file(ledger, row)
         remarks = close_dead_run(ledger, project, row, _crash_outcome)
-        told.append("; ".join([f"run {row.id} crashed and is closed", *remarks]))
+        messages.append("; ".join([f"run {row.id} crashed and is closed", *remarks]))
         tampered = [path for path in restored_paths(ledger, row.id) if path.startswith(PATHS_READ_BEFORE_RECOVERY)]
         if tampered := tampered + stories.changed():
-            raise StaleRead(f"{told[-1]}; {', '.join(tampered)} had been changed by its agent, and was put back")
-    return told
+            raise StaleRead(f"{messages[-1]}; {', '.join(tampered)} had been changed by its agent, and was put back")
+    return messages
 
 
 def recover_folder(folder: str | None) -> list[str]:
-    """Close the dead runs of a directory whose settings or stories cannot be read; what there is to say of it.
+    """Close the dead runs of a directory whose settings or stories cannot be read; remarks about them.
 
-    Their agents may have left them so; then they are put back now.
+    Their agents may have damaged these files; closing the runs restores them.
     """
     from ralphproof.store.locks import DirectoryLock
 
@@ -123,21 +120,23 @@ def recover_folder(folder: str | None) -> list[str]:
         ledger.close()
 
 
-def _refuse_beside_live_turn(project: Project, rows: list[RunRow], ours: str) -> None:
-    """A harness may have had to give a run up that it could not end."""
+def _refuse_beside_live_turn(project: Project, rows: list[RunRow], own_run: str) -> None:
+    """Raise Refused where a turn of an ended run is alive: a harness may have ended a run without being able to end its
+    turn.
+    """
     for row in rows[:NEWEST_ENDED_RUNS]:
-        if row.id != ours and find_live_turn(project, row.id):
+        if row.id != own_run and find_live_turn(project, row.id):
             raise Refused(
                 f"run {row.id} is over, and its agent is still at work here; end it: ralph cancel {row.id}; "
                 f"where it can be taken up: ralph run --resume {row.id}"
             )
 
 
-def _finish_cleanup(ledger: SqliteLedger, project: Project, rows: tuple[RunRow, ...], ours: str) -> None:
-    """Clear away what the last run here kept for its own time: its harness died when its end was on record."""
-    row = next((row for row in rows if row.directory == project.root and row.id != ours), None)
-    vault = os.path.join(project.store, "runs", row.id, PROTECTED_COPIES_FOLDER) if row and row.ended else ""
-    if row is None or not os.path.isdir(vault) or not os.listdir(vault):
+def _finish_cleanup(ledger: SqliteLedger, project: Project, rows: tuple[RunRow, ...], own_run: str) -> None:
+    """Discard the protected copies of the last run here, where its harness died after the run's end was recorded."""
+    row = next((row for row in rows if row.directory == project.root and row.id != own_run), None)
+    copies = os.path.join(project.store, "runs", row.id, PROTECTED_COPIES_FOLDER) if row and row.ended else ""
+    if row is None or not os.path.isdir(copies) or not os.listdir(copies):
         return
     records = ledger.records(row.id)
     state, began = build_state(records), next((record for record in records if isinstance(record, RunBegan)), None)
@@ -146,28 +145,32 @@ def _finish_cleanup(ledger: SqliteLedger, project: Project, rows: tuple[RunRow, 
         return  # what was watched is still asked for by whoever takes it up
     if _describe_missing_repository(project, row, began):
         return
-    with SavedWorkspace(project, row, str(began.facts.get("workspace")), own_folder=False) as kept:
-        _run_tripwires(project, row, began, kept.workspace).discard()
+    with SavedWorkspace(project, row, str(began.facts.get("workspace")), own_folder=False) as stored:
+        _run_tripwires(project, row, began, stored.workspace).discard()
 
 
 def _describe_missing_repository(project: Project, row: RunRow, began: RunBegan) -> str:
-    """What to say where a run's repository is not there any more; its work lies in the files as it was left."""
+    """The message for a run whose git repository is gone, so that its work cannot be saved; empty where it is there."""
     if began.facts.get("workspace") != "git" or not os.path.isdir(row.directory) or git_folders(row.directory):
         return ""
     from ralphproof.views.snapshots import list_stored_backups
 
-    kept = any(copy.start.run == row.id for copy in list_stored_backups(project))
-    way = f"put it back: ralph restore {row.id}" if kept else "no copy of it was kept; look for it where you pushed to"
-    return f"the repository of {row.directory} is gone, so its work could not be saved; {way}"
+    has_copy = any(copy.start.run == row.id for copy in list_stored_backups(project))
+    advice = (
+        f"put it back: ralph restore {row.id}"
+        if has_copy
+        else "no copy of it was kept; look for it where you pushed to"
+    )
+    return f"the repository of {row.directory} is gone, so its work could not be saved; {advice}"
 
 
 def _run_and_ancestors(rows: tuple[RunRow, ...], run: str) -> set[str]:
-    """A run and all that it is part of."""
-    parents, found = {row.id: row.parent for row in rows}, set[str]()
-    while run and run not in found:
-        found.add(run)
+    """A run and all of its ancestors."""
+    parents, runs = {row.id: row.parent for row in rows}, set[str]()
+    while run and run not in runs:
+        runs.add(run)
         run = parents.get(run, "")
-    return found
+    return runs
 
 
 def _crash_outcome(state: State) -> Outcome:
@@ -178,23 +181,23 @@ def _crash_outcome(state: State) -> Outcome:
 def close_dead_run(
     ledger: SqliteLedger, project: Project, row: RunRow, ending: Callable[[State], Outcome]
 ) -> list[str]:
-    """End what a dead harness left, save its agent's work, and write down how the run ended; what there is to say."""
+    """End the processes of a run whose harness died, save its agent's work, and record how the run ended; remarks."""
     remarks = [*end_leftover_processes(row.id), *cancel_descendants(project, ledger, row.id)]
     remove_sandbox_leftovers(project.store, row.directory, row.id)
     records = ledger.records(row.id)
     state = build_state(records)
     began = next((record for record in records if isinstance(record, RunBegan)), None)
-    if began and (gone := _describe_missing_repository(project, row, began)):
-        remarks += [gone, *restore_stories(project, row, began.facts, state)]
+    if began and (missing := _describe_missing_repository(project, row, began)):
+        remarks += [missing, *restore_stories(project, row, began.facts, state)]
     elif began and os.path.isdir(row.directory):
-        with SavedWorkspace(project, row, str(began.facts.get("workspace")), own_folder=False) as kept:
-            wires = _run_tripwires(project, row, began, kept.workspace)
-            if saved := _save_unsaved_turn(project, row, state, kept.workspace, wires, _read_marker_claim(began)):
+        with SavedWorkspace(project, row, str(began.facts.get("workspace")), own_folder=False) as stored:
+            tripwires = _run_tripwires(project, row, began, stored.workspace)
+            if saved := _save_unsaved_turn(project, row, state, stored.workspace, tripwires, _read_marker_claim(began)):
                 ledger.append(row.id, saved)
                 remarks += [f"the work of its iteration {state.iteration} is saved", *_describe_records(saved)]
                 state = build_state((*records, *saved))
-            remarks += wires.final_warnings()
-            wires.discard()
+            remarks += tripwires.final_warnings()
+            tripwires.discard()
         remarks += restore_stories(project, row, began.facts, state)
     ended_s = ledger.last_written_at(row.id) or row.began_at
     if stopped := _stopped_check_records(project, state, ledger.records(row.id)):
@@ -216,7 +219,9 @@ def close_dead_run(
 
 
 def _publish_logs(project: Project, row: RunRow, folder: RunFolder) -> None:
-    """Copy the logs of the last iteration, of which several commands may have run at once; others have been copied."""
+    """Publish the logs of the last iteration; those of earlier ones were published. Several commands may have run at
+    once.
+    """
     logs = list_command_logs(project, row.id)
     for log in logs:
         if log.iteration == logs[-1].iteration:
@@ -224,23 +229,25 @@ def _publish_logs(project: Project, row: RunRow, folder: RunFolder) -> None:
 
 
 def _stopped_check_records(project: Project, state: State, records: tuple[Record, ...]) -> tuple[CheckStopped, ...]:
-    """The records that judges lack who were asked when the harness died: they have cost something.
+    """Records for the judges that were running when the harness died, because they cost something.
 
-    What was last told of it is that of all of them, so the first one has it.
+    The last reported cost is the total of all of them, so the first record has it.
     """
     if not isinstance(state.phase, Checking):
         return ()
-    place, session = (state.iteration, state.turn), state.session
-    asked = (check for check in state.open_steps if check in state.job.stage.judges)
-    found = [CheckStopped(*place, check, Spent(None), session) for check in asked]
-    lacking = [one for one in found if not any(record_key(one) == record_key(known) for known in records)]
-    if lacking:
-        lacking[0] = replace(lacking[0], spent=_last_reported_cost(project, state.run, judging_call_id(state.run)))
-    return tuple(lacking)
+    position, session = (state.iteration, state.turn), state.session
+    judges = (check for check in state.open_steps if check in state.job.stage.judges)
+    stopped = [CheckStopped(*position, check, Spent(None), session) for check in judges]
+    missing = [
+        record for record in stopped if not any(record_key(record) == record_key(existing) for existing in records)
+    ]
+    if missing:
+        missing[0] = replace(missing[0], spent=_last_reported_cost(project, state.run, judging_call_id(state.run)))
+    return tuple(missing)
 
 
 def _book_missing_spend(project: Project, state: State, records: tuple[Record, ...], at: float) -> None:
-    """Count what was spent and not booked when the harness died. What is in the book already keeps its day."""
+    """Book what was spent and not booked when the harness died. What is booked already keeps its date."""
     run, spend = state.run, SpendStore.open(project.state_dir)
     try:
         if SCM_STEP in state.open_steps:
@@ -262,7 +269,7 @@ def _book_missing_spend(project: Project, state: State, records: tuple[Record, .
 
 
 def _read_marker_claim(began: RunBegan) -> ParsedClaim:
-    """What a marker claims: the next run in the same task folder must know that it is none of its own."""
+    """The claim in a marker file: recorded, so that the next run in this task folder does not take it for its own."""
     folder = began.facts.get("taskFolder")
     try:
         return ParsedClaim(SignalFiles(folder).look()) if isinstance(folder, str) and folder else ParsedClaim()
@@ -271,7 +278,7 @@ def _read_marker_claim(began: RunBegan) -> ParsedClaim:
 
 
 def _interrupted_turn(project: Project, run: str, iteration: int, turn: int) -> Turn:
-    """A turn whose end nobody heard, with what was last told of its cost."""
+    """A turn whose end was not observed, with its last reported cost."""
     spent = _last_reported_cost(project, run, f"{run}/{turn_file_name(f'agent_{iteration:03d}', turn)}")
     return Turn(
         Exit(None, why="interrupted"), usage=spent.usage, micro_usd=spent.micro_usd, at_least=spent.at_least,
@@ -280,18 +287,18 @@ def _interrupted_turn(project: Project, run: str, iteration: int, turn: int) -> 
 
 
 def _last_reported_cost(project: Project, run: str, call: str) -> Spent:
-    """What was last told of a call that nobody saw end."""
-    told = last_reported_spend(project.state_dir, run, call)
-    if told is None:
+    """The last reported cost of a call whose end was not observed."""
+    reported = last_reported_spend(project.state_dir, run, call)
+    if reported is None:
         return Spent(None)
-    usage = Usage(told.tokens) if told.tokens else None
-    return Spent(told.micro_usd, usage, at_least=True, notional=bool(told.notional))
+    usage = Usage(reported.tokens) if reported.tokens else None
+    return Spent(reported.micro_usd, usage, at_least=True, notional=bool(reported.notional))
 
 
 def _save_unsaved_turn(
-    project: Project, row: RunRow, state: State, workspace: Workspace, wires: Tripwires, heard: ParsedClaim
+    project: Project, row: RunRow, state: State, workspace: Workspace, tripwires: Tripwires, claim: ParsedClaim
 ) -> tuple[Record, ...]:
-    """The records that a turn lacks whose harness died before its work was saved."""
+    """The missing records of a turn whose harness died before its work was saved."""
     if not (state.turn_running or isinstance(state.phase, TurnFinished)):
         return ()
     iteration, turn = state.iteration, state.turn
@@ -300,94 +307,104 @@ def _save_unsaved_turn(
         ended = (TurnEnded(iteration, turn, _interrupted_turn(project, row.id, iteration, turn)),)
     name = turn_file_name(str(iteration), turn, ".")
     snapshot = workspace.save(row.id, name)
-    sprung = wires.check_and_restore(turn_file_name(f"agent_{iteration:03d}", turn))
+    sprung = tripwires.check_and_restore(turn_file_name(f"agent_{iteration:03d}", turn))
     if sprung.touched:
         snapshot = workspace.save(row.id, f"{name}-put-back")
     change = workspace.change(state.current_tree, snapshot)
     if change.rewritten or snapshot.id is None:
-        change = replace(change, kept=wires.history_backup())
-    return (*ended, Saved(iteration, turn, snapshot, change, heard, sprung))
+        change = replace(change, kept=tripwires.history_backup())
+    return (*ended, Saved(iteration, turn, snapshot, change, claim, sprung))
 
 
 def _describe_records(records: tuple[Record, ...]) -> list[str]:
-    """What there is to say of these records' turn: its cost, where nobody heard it, and its tripwires."""
-    told = [_describe_cost("its last turn", records[0].reply.spent)] if isinstance(records[0], TurnEnded) else []
+    """Remarks about the turn of these records: its cost, if it was interrupted, and what its tripwires restored."""
+    remarks = [_describe_cost("its last turn", records[0].reply.spent)] if isinstance(records[0], TurnEnded) else []
     for sprung in (record.sprung for record in records if isinstance(record, Saved)):
-        if back := [one.path for one in sprung.touched if not one.trouble]:
-            told.append(f"put back, because no agent may change it: {', '.join(back)}")
-        told += [f"{one.path} could not be put back: {one.trouble}" for one in sprung.touched if one.trouble]
-        told += [f"the attempt is kept in {sprung.patch}"] if sprung.patch else []
-        told += sprung.remarks
-    return told
+        if restored := [path_change.path for path_change in sprung.touched if not path_change.trouble]:
+            remarks.append(f"put back, because no agent may change it: {', '.join(restored)}")
+        remarks += [
+            f"{path_change.path} could not be put back: {path_change.trouble}"
+            for path_change in sprung.touched
+            if path_change.trouble
+        ]
+        remarks += [f"the attempt is kept in {sprung.patch}"] if sprung.patch else []
+        remarks += sprung.remarks
+    return remarks
 
 
-def _describe_cost(what: str, spent: Spent) -> str:
+def _describe_cost(subject: str, spent: Spent) -> str:
     if spent.micro_usd is None:
-        return f"what {what} cost is not known"
-    return f"{what} cost at least {format_usd(spent.micro_usd)}"
+        return f"what {subject} cost is not known"
+    return f"{subject} cost at least {format_usd(spent.micro_usd)}"
 
 
 def _run_tripwires(project: Project, row: RunRow, began: RunBegan, workspace: Workspace) -> Tripwires:
-    """The tripwires that the run had set."""
+    """The tripwires of the run."""
     listed = began.facts.get("protectedPaths")
     protected = tuple(map(str, listed)) if isinstance(listed, list | tuple) else ()
     folder = RunFolder(row.directory, row.id, project.store, project.mask)
-    manner = story_workflow_in(began.facts)
-    return build_tripwires(protected, workspace, folder, manner.fixed if manner else {})
+    workflow = story_workflow_in(began.facts)
+    return build_tripwires(protected, workspace, folder, workflow.fixed if workflow else {})
 
 
 def restored_paths(ledger: SqliteLedger, run: str) -> tuple[str, ...]:
-    """What the last turn of a run changed, may not change, and was put back."""
+    """Protected paths that the last turn of a run changed, and that were restored."""
     saved = [record for record in ledger.records(run) if isinstance(record, Saved)]
     return tuple(one.path for one in saved[-1].sprung.touched) if saved else ()
 
 
 def find_live_turn(project: Project, run: str) -> turn_journal.TurnHistory | None:
-    """The turn of a run that a keeper still owns."""
+    """The turn of a run that a keeper still runs."""
     owned = (path for path in list_turn_files(project, run) if turn_journal.is_turn_locked(path))
     return next(map(turn_journal.read_turn_file, owned), None)
 
 
 def end_leftover_processes(run: str) -> list[str]:
-    """End every process that carries the mark of this run; what there is to say of it."""
-    ended, still = cleanup.end_turn_processes(f"{run}/")
-    told = [f"{len(ended)} processes of it were ended"] if ended else []
-    return told + ([f"these could not be ended: {', '.join(map(str, still))}"] if still else [])
+    """End every process that is marked with this run; remarks about them."""
+    ended, survivors = cleanup.end_turn_processes(f"{run}/")
+    remarks = [f"{len(ended)} processes of it were ended"] if ended else []
+    return remarks + ([f"these could not be ended: {', '.join(map(str, survivors))}"] if survivors else [])
 
 
-# Settings that we read when a run is taken up, and that its agent may have changed: no tripwire was asked yet.
+# Tampered settings: a resumed run reads its settings before the tripwires of the interrupted turn are checked.
 
 
 @value
 class UnjudgedWork:
-    """Work whose tripwires are asked by this `name` later on. `over_ns` is when it ended, 0 where nobody can tell."""
+    """Work of an agent whose tripwires have not been checked yet; they are checked under `name`.
+
+    `ended_ns` is when it ended, 0 where that is unknown.
+    """
 
     name: str
-    over_ns: int = 0
+    ended_ns: int = 0
     at_work: bool = False
 
 
 def state_when_resumed(state: State) -> State:
-    """Where a run stands as soon as it is taken up."""
+    """The state of a run right after it is resumed."""
     return state.after(Resumed(state.session + 1, state.began_s, state.elapsed_s))
 
 
 def find_unjudged_work(
     project: Project, ledger: SqliteLedger, run: str, state: State, custom: bool
 ) -> UnjudgedWork | None:
-    """What was open of a run that stands there; None where all was judged, or never began.
+    """The unchecked work of a run in this state; None where all was checked, or none began.
 
-    An agent that is `brought` along is a function, and leaves no trace of its beginning.
+    With a `custom` agent, which is a function and leaves no trace of its start, a turn counts as begun.
     """
-    agent, alive = turn_file_name(f"agent_{state.iteration:03d}", state.turn), find_live_turn(project, run) is not None
+    turn_name, alive = (
+        turn_file_name(f"agent_{state.iteration:03d}", state.turn),
+        find_live_turn(project, run) is not None,
+    )
     match state.phase:
         case TurnRunning() | TurnFinished():
-            name = agent
+            name = turn_name
         case Checking() if state.children_awaited_s is not None:
-            below = ledger.descendants(run)
-            busy = alive or any(is_run_alive(project, row) for row in below)
-            over_ns = 0 if busy else idle_since_ns(project, (run, *(row.id for row in below)))
-            return UnjudgedWork(f"{agent}_joined", over_ns, busy)
+            descendants = ledger.descendants(run)
+            busy = alive or any(is_run_alive(project, row) for row in descendants)
+            over_ns = 0 if busy else idle_since_ns(project, (run, *(row.id for row in descendants)))
+            return UnjudgedWork(f"{turn_name}_joined", over_ns, busy)
         case _ if SCM_STEP in state.open_steps:
             name = f"scm_{state.iteration:03d}"
         case _:
@@ -396,41 +413,43 @@ def find_unjudged_work(
     return UnjudgedWork(name, turn_end_ns(project, run, state), alive) if began or custom else None
 
 
-def refuse_tampered_settings(spec: RunSpec, run: str, work: UnjudgedWork, wires: FileTripwires) -> None:
-    """Raise Refused where what this process read of the project is not the user's. What is over is put back then."""
-    wires.ignore_changes_after(work.over_ns)
-    tampered = wires.changed_files(work.name, PATHS_READ_BEFORE_RECOVERY, _settings_digests(spec)) or _changed_skills(
-        spec
-    )
+def refuse_tampered_settings(spec: RunSpec, run: str, work: UnjudgedWork, tripwires: FileTripwires) -> None:
+    """Raise Refused where this process has read settings or skills that an agent changed. If the work has ended, they
+    are restored first.
+    """
+    tripwires.ignore_changes_after(work.ended_ns)
+    tampered = tripwires.changed_files(
+        work.name, PATHS_READ_BEFORE_RECOVERY, _settings_digests(spec)
+    ) or _changed_skills(spec)
     if not tampered:
         return
-    named = ", ".join(tampered)
+    listed = ", ".join(tampered)
     if work.at_work:
         raise Refused(
-            f"{named} had been changed when this was begun, and run {run} still has somebody at work here who may have "
-            f"done it; resume it when that is over, or end it: ralph cancel {run}"
+            f"{listed} had been changed when this was begun, and run {run} still has somebody at work here who may "
+            f"have done it; resume it when that is over, or end it: ralph cancel {run}"
         )
-    stays = [
-        f"{one.path} could not be put back: {one.trouble}"
-        for one in wires.check_and_restore(work.name).touched
-        if one.trouble
+    failures = [
+        f"{path_change.path} could not be put back: {path_change.trouble}"
+        for path_change in tripwires.check_and_restore(work.name).touched
+        if path_change.trouble
     ]
     raise Refused(
-        f"{named} had been changed by the agent of run {run}, and this run had read that already: "
-        f"{'; '.join([*stays, 'start it again'])}"
+        f"{listed} had been changed by the agent of run {run}, and this run had read that already: "
+        f"{'; '.join([*failures, 'start it again'])}"
     )
 
 
 def _settings_digests(spec: RunSpec) -> dict[str, str]:
-    """The settings files of the project, with their digests as they were read."""
-    named = ((os.path.relpath(path, spec.project.root), digest) for path, digest in spec.loaded.files)
-    return {path: digest for path, digest in named if path.startswith(PATHS_READ_BEFORE_RECOVERY)}
+    """The settings files of the project, with the digests of what was read."""
+    relative = ((os.path.relpath(path, spec.project.root), digest) for path, digest in spec.loaded.files)
+    return {path: digest for path, digest in relative if path.startswith(PATHS_READ_BEFORE_RECOVERY)}
 
 
 def _changed_skills(spec: RunSpec) -> tuple[str, ...]:
-    """Skills that are not the ones that were read. The files are as they were when the turn began."""
-    known = [skill for skill in (spec.skill, spec.debugging_skill) if skill is not None]
-    return tuple(sorted({skill.source for skill in known if _current_skill(spec.project.root, skill.name) != skill}))
+    """Skills whose files differ from what was read."""
+    skills = [skill for skill in (spec.skill, spec.debugging_skill) if skill is not None]
+    return tuple(sorted({skill.source for skill in skills if _current_skill(spec.project.root, skill.name) != skill}))
 
 
 def _current_skill(root: str, name: str) -> Skill | None:

@@ -57,8 +57,8 @@ HOW_TO_RAISE_LIMIT = {
 }
 
 
-def load_resumed_request(project: Project, name: str, given: RunRequest) -> tuple[RunRow, RunRequest]:
-    """The run that is to be taken up, and what it was asked to do, with what is asked for anew."""
+def load_resumed_request(project: Project, name: str, overrides: RunRequest) -> tuple[RunRow, RunRequest]:
+    """The run to resume, and its saved request with the overrides."""
     ledger = project.ledger()
     try:
         if not ledger.runs(1):
@@ -71,34 +71,38 @@ def load_resumed_request(project: Project, name: str, given: RunRequest) -> tupl
         _refuse_changed_task(ledger, row)
     finally:
         ledger.close()
-    kept = load_request(RunFolder(row.directory, row.id, project.store))
-    if kept is None:
+    saved = load_request(RunFolder(row.directory, row.id, project.store))
+    if saved is None:
         raise Refused(f"what run {row.id} was asked to do is not on record; begin a new run")
-    request, custom = kept
-    if custom and given.custom == request.custom:
+    request, custom = saved
+    if custom and overrides.custom == request.custom:
         if again := find_planning_command(project.store, row.id):
             raise Refused(f"run {row.id} was begun by ralph plan; plan again: {again}")
         raise Refused(f"run {row.id} was begun by a program, with functions of its own; resume it there")
-    return row, replace(override_request(_keep_sandbox(request, given, row, project), given), project_dir=row.directory)
+    return row, replace(
+        override_request(_keep_sandbox(request, overrides, row, project), overrides), project_dir=row.directory
+    )
 
 
-def _keep_sandbox(request: RunRequest, given: RunRequest, row: RunRow, project: Project) -> RunRequest:
-    """The wish with the very sandbox that the run had, whatever the settings say by now; a flag may change it."""
-    bounds = load_constraints(RunFolder(row.directory, row.id, project.store))
-    if bounds is None or not (request.guarded and given.guarded):
+def _keep_sandbox(request: RunRequest, overrides: RunRequest, row: RunRow, project: Project) -> RunRequest:
+    """The request with the sandbox that the run had, whatever the settings say now; a flag may change it."""
+    constraints = load_constraints(RunFolder(row.directory, row.id, project.store))
+    if constraints is None or not (request.guarded and overrides.guarded):
         return request
-    return replace(request, allow_hosts=(), flags={**request.flags, "sandbox": sandbox_as_settings(bounds.sandbox)})
+    return replace(
+        request, allow_hosts=(), flags={**request.flags, "sandbox": sandbox_as_settings(constraints.sandbox)}
+    )
 
 
 def _refuse_changed_task(ledger: SqliteLedger, row: RunRow) -> None:
-    """What a run has passed says nothing of a task that was changed since: raise Refused for such a one."""
+    """Raise Refused where the task was changed since the run began: what passed says nothing about it then."""
     task = ledger.tasks.row(ledger.tasks.task_of_run(row.id) or "")
     if task is not None and task.updated_at > row.began_at:
         raise Refused(f"task {task.id} was changed since run {row.id} began; begin it anew: ralph work {task.id}")
 
 
-def _refuse_unresumable(where: str, row: RunRow, project: Project) -> None:
-    if where == RUNNING:
+def _refuse_unresumable(status: str, row: RunRow, project: Project) -> None:
+    if status == RUNNING:
         raise Refused(f"run {row.id} is running (pid {row.pid}); look on: ralph attach {row.id}")
     if not os.path.isdir(row.directory):
         raise Refused(f"run {row.id} worked in {row.directory}, which is gone; its saved work is in its branch or refs")
@@ -136,7 +140,7 @@ def execute_resumed(context: RunContext) -> Outcome:
     return outcome
 
 
-def resume_run(context: RunContext, loop_type: type[Loop] = Loop) -> ResumedLoop:
+def resume_run(context: RunContext) -> ResumedLoop:
     """The loop at the point where the records say that the run stands. Nothing that ended is done again."""
     assert isinstance(context.ledger, SqliteLedger)
     project, run, ledger = context.project, context.run, context.ledger
@@ -159,12 +163,12 @@ def resume_run(context: RunContext, loop_type: type[Loop] = Loop) -> ResumedLoop
     if rules.step_after is not None:
         rules = replace(rules, step_after=resumed.history.turn_count)
     environment = build_environment(context, scm, tripwires, tuple(record for _, record in stamped))
-    loop = build_loop(context, rules, environment, state, loop_type)
+    loop = build_loop(context, rules, environment, state)
     summary = f"run {run}: {describe_takeover(project, run, state)}"
     if state.run:
-        family = (run, *(row.id for row in ledger.descendants(run)))
+        runs = (run, *(row.id for row in ledger.descendants(run)))
         age_s = active_seconds(project, run, stamped, time.time())
-        loop.resume(age_s, turn_end_ns(project, run, resumed), idle_since_ns(project, family))
+        loop.resume(age_s, turn_end_ns(project, run, resumed), idle_since_ns(project, runs))
         refuse_unraised_limit(loop, state)
     remarks += [f"a wish to wait was put away as {name}" for name in _clear_answered_marker(context, state)]
     return ResumedLoop(loop, summary, tuple(remarks), len(stamped))
@@ -229,7 +233,7 @@ def find_planning_command(store: str, run: str) -> str:
 
 
 def read_planning_notes(store: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every planning's folder and what it says of itself, the newest first."""
+    """The folder and note of every planning, the newest first."""
     import json
 
     top = plannings_folder(store)

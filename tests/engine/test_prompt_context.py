@@ -9,7 +9,7 @@ from ralphproof.base.value import replace
 from ralphproof.engine.check import CheckReport, Finding, SuiteResult
 from ralphproof.engine.claim import ClaimRule, parse_claim
 from ralphproof.engine.prompt import Feedback, PreviousIteration, compose_prompt, context_block
-from tests.engine.small_world import JOB
+from tests.engine.fake_environment import JOB
 
 RULE = ClaimRule("COMPLETE", "promise")
 RED = Finding(

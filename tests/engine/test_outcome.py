@@ -27,13 +27,13 @@ from ralphproof.engine.outcome import (
 )
 from ralphproof.engine.prompt import Feedback
 from ralphproof.engine.workspace import Change, TouchedPath, TripwireReport
-from tests.engine.small_world import CRASHING, STAGE, found
+from tests.engine.fake_environment import CRASHING, STAGE, make_finding
 from tests.engine.test_iteration import made, of
 
 if TYPE_CHECKING:
     from ralphproof.base.value import Json
 
-GREEN, RED = CheckReport((found(True),)), CheckReport((found(False),))
+GREEN, RED = CheckReport((make_finding(True),)), CheckReport((make_finding(False),))
 DONE = Claim("done")
 NOT_YET = Claim("CONTINUE")
 HOLD = Claim("needs a password", waiting=True, source="marker")
@@ -114,9 +114,9 @@ def test_a_novel_instead_of_a_word_is_quoted_in_short() -> None:
 
 def test_feedback_holds_only_what_is_required_and_failed() -> None:
     optional = Finding("lint", False, required=False)
-    assert feedback_of(made(report=CheckReport((found(True, "a"), optional, found(False, "b"))))).findings == (
-        found(False, "b"),
-    )
+    assert feedback_of(
+        made(report=CheckReport((make_finding(True, "a"), optional, make_finding(False, "b"))))
+    ).findings == (make_finding(False, "b"),)
 
 
 SPEND = Spend(1_230_000, 5)

@@ -14,87 +14,97 @@ from ralphproof.engine.plan import Pipeline
 from ralphproof.engine.records import BaselineSaved, CheckEnded, Escalated, TurnBegan, Warned
 from ralphproof.engine.retry import AgentRotation
 from ralphproof.engine.workspace import Snapshot, TouchedPath
-from tests.engine.small_world import CLAIMING, EDITED, NOTHING, RULES, STAGE, WORKING, SmallWorld, Step, limited_to
+from tests.engine.fake_environment import (
+    CLAIMING,
+    EDITED,
+    NOTHING,
+    RULES,
+    STAGE,
+    WORKING,
+    FakeEnvironment,
+    Step,
+    with_limits,
+)
 
 LOOKING = replace(RULES, baseline=True)
 IDLE = Step(WORKING, NOTHING)
 
 
-def told(world: SmallWorld, kind: type) -> list[object]:
-    return [record for record in world.ledger.kept if isinstance(record, kind)]
+def told(env: FakeEnvironment, kind: type) -> list[object]:
+    return [record for record in env.ledger.appended if isinstance(record, kind)]
 
 
 def test_all_checks_are_asked_once_before_the_first_turn() -> None:
     stages = (replace(STAGE, checks=("tests", "lint")), replace(STAGE, name="review", checks=("lint", "types")))
-    world = SmallWorld(Step(CLAIMING), rules=replace(LOOKING, pipeline=Pipeline(stages)))
-    assert isinstance(world.run(), Completed)
-    assert world.asked[:3] == [(0, "tests"), (0, "lint"), (0, "types")]
-    assert all(iteration > 0 for iteration, _ in world.asked[3:])
-    kinds = [type(record) for record in world.ledger.kept]
+    env = FakeEnvironment(Step(CLAIMING), rules=replace(LOOKING, pipeline=Pipeline(stages)))
+    assert isinstance(env.run(), Completed)
+    assert env.asked[:3] == [(0, "tests"), (0, "lint"), (0, "types")]
+    assert all(iteration > 0 for iteration, _ in env.asked[3:])
+    kinds = [type(record) for record in env.ledger.appended]
     assert kinds.index(CheckEnded) < kinds.index(BaselineSaved) < kinds.index(TurnBegan)
 
 
 def test_a_run_without_checks_has_no_first_look() -> None:
-    world = SmallWorld(Step(CLAIMING), rules=replace(LOOKING, pipeline=Pipeline((replace(STAGE, checks=()),))))
-    world.run()
-    assert not told(world, BaselineSaved)
+    env = FakeEnvironment(Step(CLAIMING), rules=replace(LOOKING, pipeline=Pipeline((replace(STAGE, checks=()),))))
+    env.run()
+    assert not told(env, BaselineSaved)
 
 
 def test_what_the_checks_wrote_before_the_first_turn_is_not_the_agents_work() -> None:
-    world = SmallWorld(Step(CLAIMING), rules=LOOKING)
-    world.run()
-    assert [before.id for before, _ in world.between] == ["began", "saved 0-checked"]
-    assert told(world, BaselineSaved) == [BaselineSaved(Snapshot("saved 0-checked", "tree 0"), EDITED.paths)]
+    env = FakeEnvironment(Step(CLAIMING), rules=LOOKING)
+    env.run()
+    assert [before.id for before, _ in env.between] == ["began", "saved 0-checked"]
+    assert told(env, BaselineSaved) == [BaselineSaved(Snapshot("saved 0-checked", "tree 0"), EDITED.paths)]
 
 
 def test_checks_that_leave_a_tree_that_cannot_be_saved_let_no_agent_begin() -> None:
-    world = SmallWorld(Step(CLAIMING), rules=LOOKING)
-    world.unsaved = "no object store"
-    outcome = world.run()
+    env = FakeEnvironment(Step(CLAIMING), rules=LOOKING)
+    env.unsaved = "no object store"
+    outcome = env.run()
     assert isinstance(outcome, Failed)
-    assert (outcome.exit_code, world.briefs) == (2, [])
+    assert (outcome.exit_code, env.turn_inputs) == (2, [])
     assert "no object store" in outcome.error
 
 
 def test_a_budget_that_is_used_up_at_the_start_lets_nothing_begin() -> None:
     rules = replace(LOOKING, limits=Limits(Budget(daily_micro_usd=1_000)))
-    world = SmallWorld(Step(CLAIMING), rules=rules)
-    world.purse.book("another run", "agent_001", Spent(1_000), world.clock.now)
-    outcome = world.run()
+    env = FakeEnvironment(Step(CLAIMING), rules=rules)
+    env.daily_spend.book("another run", "agent_001", Spent(1_000), env.clock.now)
+    outcome = env.run()
     assert isinstance(outcome, Aborted)
     assert (outcome.reason, outcome.exit_code, outcome.iterations) == ("DAILY_COST_LIMIT", 1, 0)
-    assert (world.briefs, world.asked) == ([], [])
+    assert (env.turn_inputs, env.checks_run) == ([], [])
 
 
 def test_a_run_spends_what_is_left_of_the_day_and_no_turn_more() -> None:
-    world = SmallWorld(Step(WORKING), rules=limited_to(Limits(Budget(50, daily_micro_usd=3_500), None, None)))
-    outcome = world.run()
+    env = FakeEnvironment(Step(WORKING), rules=with_limits(Limits(Budget(50, daily_micro_usd=3_500), None, None)))
+    outcome = env.run()
     assert isinstance(outcome, Aborted)
     assert (outcome.reason, outcome.iterations) == ("DAILY_COST_LIMIT", 4)
-    assert world.purse.day_spend(world.clock.now).micro_usd == 4_000
+    assert env.daily_spend.day_spend(env.clock.now).micro_usd == 4_000
 
 
 def test_a_call_for_a_commit_message_is_booked_too() -> None:
-    world = SmallWorld(Step(CLAIMING), rules=replace(RULES, scm=True))
-    assert isinstance(world.run(), Completed)
-    assert world.purse.day_spend(world.clock.now).micro_usd == 2_000
+    env = FakeEnvironment(Step(CLAIMING), rules=replace(RULES, scm=True))
+    assert isinstance(env.run(), Completed)
+    assert env.daily_spend.day_spend(env.clock.now).micro_usd == 2_000
 
 
 def test_each_limit_is_warned_of_once() -> None:
-    world = SmallWorld(Step(WORKING), rules=limited_to(Limits(Budget(10, 10_500), None, None)))
-    world.run()
-    warned = [(record.iteration, record.what) for record in world.ledger.kept if isinstance(record, Warned)]
+    env = FakeEnvironment(Step(WORKING), rules=with_limits(Limits(Budget(10, 10_500), None, None)))
+    env.run()
+    warned = [(record.iteration, record.what) for record in env.ledger.appended if isinstance(record, Warned)]
     assert warned == [(9, "iterations"), (9, "cost")]
 
 
 def test_a_limit_that_is_passed_at_once_is_not_warned_of() -> None:
-    world = SmallWorld(Step(WORKING), rules=limited_to(Limits(Budget(micro_usd=999))))
-    world.run()
-    assert not told(world, Warned)
+    env = FakeEnvironment(Step(WORKING), rules=with_limits(Limits(Budget(micro_usd=999))))
+    env.run()
+    assert not told(env, Warned)
 
 
-def prompts(world: SmallWorld) -> list[str]:
-    return [text for name, text in world.folder.prompts.items() if name.startswith("prompt_")]
+def prompts(env: FakeEnvironment) -> list[str]:
+    return [text for name, text in env.run_files.prompts.items() if name.startswith("prompt_")]
 
 
 DEEP = "Find the root cause first."
@@ -102,47 +112,47 @@ DEEP = "Find the root cause first."
 
 def test_after_a_stall_one_prompt_tells_how_to_debug_and_the_next_stall_ends_the_run() -> None:
     rules = replace(RULES, limits=Limits(Budget(20), stall=2), debug_advice=DEEP)
-    world = SmallWorld(IDLE, rules=rules)
-    outcome = world.run()
+    env = FakeEnvironment(IDLE, rules=rules)
+    outcome = env.run()
     assert isinstance(outcome, Aborted)
     assert (outcome.reason, outcome.iterations) == ("STALL", 4)
-    assert [DEEP in prompt for prompt in prompts(world)] == [False, False, True, False]
-    assert told(world, Escalated) == [Escalated(3, 0, True, "2 iterations in a row changed no file")]
+    assert [DEEP in prompt for prompt in prompts(env)] == [False, False, True, False]
+    assert told(env, Escalated) == [Escalated(3, 0, True, "2 iterations in a row changed no file")]
 
 
 def test_a_repeated_error_is_not_answered_with_a_debugging_prompt() -> None:
     rules = replace(RULES, limits=Limits(Budget(20), same_error=2), debug_advice=DEEP)
-    world = SmallWorld(Step(replace(WORKING, error="boom")), rules=rules)
-    outcome = world.run()
+    env = FakeEnvironment(Step(replace(WORKING, error="boom")), rules=rules)
+    outcome = env.run()
     assert isinstance(outcome, Aborted)
     assert outcome.breach == Breach(
         "SAME_ERROR_5X", "2 iterations in a row failed in the same way (the agent itself failed)", error="boom"
     )
-    assert not told(world, Escalated)
+    assert not told(env, Escalated)
 
 
 def test_a_ladder_is_climbed_at_each_stall_and_the_last_one_ends_the_run() -> None:
     rules = replace(RULES, limits=Limits(Budget(20), stall=2), agent_rotation=AgentRotation(rungs=3))
-    world = SmallWorld(IDLE, rules=rules)
-    outcome = world.run()
+    env = FakeEnvironment(IDLE, rules=rules)
+    outcome = env.run()
     assert isinstance(outcome, Aborted)
     assert (outcome.reason, outcome.iterations) == ("STALL", 6)
-    assert [record.place for record in world.ledger.kept if isinstance(record, TurnBegan)] == [0, 0, 1, 1, 2, 2]
+    assert [record.place for record in env.ledger.appended if isinstance(record, TurnBegan)] == [0, 0, 1, 1, 2, 2]
 
 
 def test_a_ladder_comes_before_the_debugging_prompt() -> None:
     rules = replace(RULES, limits=Limits(Budget(20), stall=1), agent_rotation=AgentRotation(rungs=2), debug_advice=DEEP)
-    world = SmallWorld(IDLE, rules=rules)
-    world.run()
-    steps = [(record.rung, record.deep) for record in world.ledger.kept if isinstance(record, Escalated)]
+    env = FakeEnvironment(IDLE, rules=rules)
+    env.run()
+    steps = [(record.rung, record.deep) for record in env.ledger.appended if isinstance(record, Escalated)]
     assert steps == [(1, False), (1, True)]
 
 
 def test_agents_take_turns() -> None:
     rules = replace(RULES, limits=Limits(Budget(4)), agent_rotation=AgentRotation(rotating=3))
-    world = SmallWorld(Step(WORKING), rules=rules)
-    world.run()
-    assert [record.place for record in world.ledger.kept if isinstance(record, TurnBegan)] == [0, 1, 2, 0]
+    env = FakeEnvironment(Step(WORKING), rules=rules)
+    env.run()
+    assert [record.place for record in env.ledger.appended if isinstance(record, TurnBegan)] == [0, 1, 2, 0]
 
 
 @pytest.mark.parametrize(
@@ -161,35 +171,35 @@ def test_who_is_asked_in_which_order(crew: AgentRotation, iteration: int, rung: 
 
 def test_files_that_were_put_back_make_a_retry_that_names_the_rule() -> None:
     touched = (TouchedPath(".mcp.json", "tools of the agent's"),)
-    world = SmallWorld(Step(CLAIMING, touched=touched), Step(CLAIMING))
-    outcome = world.run()
+    env = FakeEnvironment(Step(CLAIMING, touched=touched), Step(CLAIMING))
+    outcome = env.run()
     assert isinstance(outcome, Completed)
     assert outcome.iterations == 2
-    assert "- .mcp.json (tools of the agent's)" in prompts(world)[1]
+    assert "- .mcp.json (tools of the agent's)" in prompts(env)[1]
 
 
 def test_after_a_tripwire_no_check_is_run() -> None:
-    world = SmallWorld(Step(CLAIMING, touched=(TouchedPath("src/auth/a", "protectedPaths: src/auth/", stops=True),)))
-    outcome = world.run()
+    env = FakeEnvironment(Step(CLAIMING, touched=(TouchedPath("src/auth/a", "protectedPaths: src/auth/", stops=True),)))
+    outcome = env.run()
     assert isinstance(outcome, Aborted)
-    assert (outcome.reason, world.asked) == ("PROHIBITED_PATH", [])
+    assert (outcome.reason, env.checks_run) == ("PROHIBITED_PATH", [])
 
 
 def test_a_limit_of_the_callers_own_ends_the_run() -> None:
     rules: RunRules = replace(
         RULES, custom_limits=(lambda state: Breach("LIMIT", "enough") if state.iteration > 2 else None,)
     )
-    world = SmallWorld(Step(WORKING), rules=rules)
-    outcome = world.run()
+    env = FakeEnvironment(Step(WORKING), rules=rules)
+    outcome = env.run()
     assert isinstance(outcome, Aborted)
     assert (outcome.breach, outcome.iterations) == (Breach("LIMIT", "enough"), 2)
 
 
 def test_old_failures_are_told_from_new_ones() -> None:
-    world = SmallWorld(Step(WORKING, EDITED, ("tests",)), rules=replace(LOOKING, limits=Limits(Budget(2))))
-    world.run()
-    assert '"make test" failed in the same way before' not in prompts(world)[1]  # each failure here is another one
-    green = SmallWorld(
+    env = FakeEnvironment(Step(WORKING, EDITED, ("tests",)), rules=replace(LOOKING, limits=Limits(Budget(2))))
+    env.run()
+    assert '"make test" failed in the same way before' not in prompts(env)[1]  # each failure here is another one
+    green = FakeEnvironment(
         Step(WORKING), Step(WORKING, EDITED, ("tests",)), rules=replace(LOOKING, limits=Limits(Budget(3)))
     )
     green.run()
@@ -199,22 +209,22 @@ def test_old_failures_are_told_from_new_ones() -> None:
 def test_a_cost_that_stays_unknown_under_a_limit_of_the_users_is_warned_of_once() -> None:
     unknown = replace(WORKING, micro_usd=None)
     rules = replace(RULES, limits=Limits(Budget(3, 1_000_000)), warn_unknown_cost=True)
-    world = SmallWorld(Step(unknown), rules=rules)
-    world.run()
-    warned = [record.message for record in world.ledger.kept if isinstance(record, Warned)]
+    env = FakeEnvironment(Step(unknown), rules=rules)
+    env.run()
+    warned = [record.message for record in env.ledger.appended if isinstance(record, Warned)]
     assert warned[0] == "[Ralph] What iteration 1 cost is not known: the limit on cost can no longer be held"
     assert len([message for message in warned if "not known" in message]) == 1
-    quiet = SmallWorld(Step(unknown), rules=replace(rules, warn_unknown_cost=False))
+    quiet = FakeEnvironment(Step(unknown), rules=replace(rules, warn_unknown_cost=False))
     quiet.run()
-    assert all("not known" not in record.message for record in quiet.ledger.kept if isinstance(record, Warned))
+    assert all("not known" not in record.message for record in quiet.ledger.appended if isinstance(record, Warned))
 
 
 def test_green_work_is_not_lost_to_the_price_of_a_commit_message() -> None:
-    world = SmallWorld(Step(CLAIMING), rules=replace(RULES, limits=Limits(Budget(micro_usd=1_000)), scm=True))
-    outcome = world.run()
+    env = FakeEnvironment(Step(CLAIMING), rules=replace(RULES, limits=Limits(Budget(micro_usd=1_000)), scm=True))
+    outcome = env.run()
     assert isinstance(outcome, Completed)
     assert outcome.concerns == ("scm: no money is left to ask for a commit message; the work is saved, not committed",)
-    assert (len(world.briefs), world.commits) == (1, [])
+    assert (len(env.turn_inputs), env.commits) == (1, [])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A world in memory. What the agent replies, what then differs and what the checks find is a list of steps."""
+"""An environment of the loop in memory: agent replies, changes and check results are a list of steps."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ralphproof.base.value import replace, value
 from ralphproof.engine.actions import RunRules
 from ralphproof.engine.agent import Turn, TurnInput, TurnWatcher
 from ralphproof.engine.budget import ChildRunsStatus
-from ralphproof.engine.check import AlteredCheckInput, Check, Finding, Inspection
+from ralphproof.engine.check import AlteredCheckInput, Check, CheckWatcher, Finding, Inspection
 from ralphproof.engine.claim import Claim, ClaimRule
-from ralphproof.engine.environment import LoopEnvironment
+from ralphproof.engine.environment import LoopEnvironment, run_checks_in_sequence
 from ralphproof.engine.events import Limited, Spent, Usage
 from ralphproof.engine.limits import Limits
 from ralphproof.engine.loop import Loop
@@ -21,7 +21,9 @@ from ralphproof.engine.records import Noticed, Record, Resumed, TurnBegan, UserC
 from ralphproof.engine.sandbox import CONTINUE, Command, CommandWatcher, Exit, Sandbox
 from ralphproof.engine.state import State, build_state
 from ralphproof.engine.workspace import Change, CommitRequest, CommitResult, Snapshot, TouchedPath, TripwireReport
-from tests.pocket import Pocket
+from tests.in_memory_spend import InMemorySpend
+
+RunChecks = Callable[[tuple[Check, ...], Inspection, CheckWatcher], tuple[Finding, ...]]
 
 if TYPE_CHECKING:
     from ralphproof.base.value import Json
@@ -44,7 +46,7 @@ EDITED = Change(("src/a.py",))
 NOTHING = Change()
 
 
-def found(passed: bool, check: str = "tests", fingerprint: str = "boom") -> Finding:
+def make_finding(passed: bool, check: str = "tests", fingerprint: str = "boom") -> Finding:
     return Finding(check, passed, "make test", 0 if passed else 2, fingerprint="" if passed else fingerprint)
 
 
@@ -57,77 +59,77 @@ class Step:
     failing: tuple[str, ...] = ()
     touched: tuple[TouchedPath, ...] = ()
     stopped: bool = False  # the checks say that they were stopped
-    wish_at: str = ""  # the first of "turn", "save", "check", "scm" during which somebody asks the run to end
+    stop_during: str = ""  # the first of "turn", "save", "check", "scm" during which somebody asks the run to end
 
 
 class Crash(BaseException):
     """The harness is gone, as by SIGKILL."""
 
 
-class SmallClock:
+class FakeClock:
     def __init__(self) -> None:
-        self.now, self.asked, self.rests = 1_000.0, "", list[float]()
-        self.resting = 0  # so often it is asked whether the run is to rest, it is
+        self.now, self.requested_stop, self.sleeps = 1_000.0, "", list[float]()
+        self.paused_polls = 0  # so often it is asked whether the run is to rest, it is
         self.set_back_s = 0.0  # the time of day, once somebody has rested
 
     def monotonic(self) -> float:
         return self.now
 
     def epoch(self) -> float:
-        return self.now - (self.set_back_s if self.rests else 0.0)
+        return self.now - (self.set_back_s if self.sleeps else 0.0)
 
     def stop_reason(self) -> str:
-        return self.asked
+        return self.requested_stop
 
     def paused(self) -> bool:
-        self.resting -= self.resting > 0
-        return self.resting > 0
+        self.paused_polls -= self.paused_polls > 0
+        return self.paused_polls > 0
 
     def stop_level(self) -> int:
         return CONTINUE
 
     def sleep(self, seconds: float) -> None:
-        self.rests.append(seconds)
+        self.sleeps.append(seconds)
         self.now += seconds
 
 
-class SmallLedger:
+class FakeLedger:
     """Refuses a second record of one key.
 
     Crashes once: at the append of this number, before or after writing it, or after writing a record of this kind.
     """
 
     def __init__(self) -> None:
-        self.kept, self.appends, self.crash_at, self.crash_after = list[Record](), 0, -1, False
+        self.appended, self.appends, self.crash_at, self.crash_after = list[Record](), 0, -1, False
         self.crash_on: type[Record] | None = None
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def append(self, run: str, records: tuple[Record, ...]) -> None:
         self.appends += 1
         crash = self.appends - 1 == self.crash_at
         if crash and not self.crash_after:
             raise Crash
-        taken = {record_key(record) for record in self.kept}
+        taken = {record_key(record) for record in self.appended}
         for record in records:
             assert record_key(record) not in taken, f"{record_key(record)} was recorded twice"
             taken.add(record_key(record))
-        self.kept += records
+        self.appended += records
         if self.crash_on is not None and isinstance(records[-1], self.crash_on):
             self.crash_on, crash = None, True
         if crash:
             raise Crash
 
     def records(self, run: str) -> tuple[Record, ...]:
-        return tuple(self.kept)
+        return tuple(self.appended)
 
     def requested_control(self, run: str) -> str:
         return ""
 
     def user_messages(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
-        return tuple((number, text) for number, text in enumerate(self.said, 1) if number > after)
+        return tuple((number, text) for number, text in enumerate(self.messages, 1) if number > after)
 
 
-class SmallFolder:
+class FakeRunFiles:
     run = "r1"
 
     def __init__(self) -> None:
@@ -168,14 +170,14 @@ class NoSandbox:
     name, strength = "none", "none"
 
     def run(self, command: Command, watch: CommandWatcher) -> Exit:
-        raise AssertionError("nothing is run in this world")
+        raise AssertionError("the fake environment runs no command")
 
 
-class SmallPins:
+class FakeCheckPins:
     """Says what it is told to say."""
 
-    def __init__(self, world: SmallWorld) -> None:
-        self._world = world
+    def __init__(self, env: FakeEnvironment) -> None:
+        self._env = env
 
     def begin(self) -> None:
         """Nothing to remember."""
@@ -184,10 +186,10 @@ class SmallPins:
         """Nothing was remembered."""
 
     def find_altered(self, began: Snapshot, now: Snapshot, theirs: frozenset[str]) -> tuple[AlteredCheckInput, ...]:
-        return tuple(one for one in self._world.pinned if one.path not in theirs)
+        return tuple(one for one in self._env.altered_check_inputs if one.path not in theirs)
 
 
-class SmallWorld:
+class FakeEnvironment:
     """Plays the steps; the last one repeats. A turn file that is known already is the turn that is taken up."""
 
     root, kind = "/project", "git"
@@ -197,43 +199,50 @@ class SmallWorld:
         self,
         *steps: Step,
         rules: RunRules = RULES,
-        tasks: Callable[[SmallWorld], tuple[Task, ...]] = lambda world: (TASK,),
+        tasks: Callable[[FakeEnvironment], tuple[Task, ...]] = lambda env: (TASK,),
         message: str = "Fix it",
     ) -> None:
         self.steps, self.rules, self.tasks, self.message = steps or (Step(),), rules, tasks, message
-        self.clock, self.ledger, self.folder, self.purse = SmallClock(), SmallLedger(), SmallFolder(), Pocket()
-        self.briefs: list[TurnInput] = []
+        self.clock, self.ledger, self.run_files, self.daily_spend = (
+            FakeClock(),
+            FakeLedger(),
+            FakeRunFiles(),
+            InMemorySpend(),
+        )
+        self.turn_inputs: list[TurnInput] = []
         self.turns: dict[str, Step] = {}
         self.commits: list[str] = []
-        self.asked: list[tuple[int, str]] = []
+        self.checks_run: list[tuple[int, str]] = []
         self.saves, self.unsaved = 0, ""
         self.between: list[tuple[Snapshot, Snapshot]] = []
         self.claims: list[Claim | None] = []  # what a file says each time somebody looks; the last one stays
         self.children: list[ChildRunsStatus] = []  # the same for runs of its own
-        self.dismissed = 0
-        self.stirs = False
-        self.wired: list[str] = []  # what was done with the tripwires
+        self.stop_all_calls = 0
+        self.active = False
+        self.tripwire_calls: list[str] = []  # what was done with the tripwires
         self.compared: list[Snapshot] = []  # with what was found after an absence
         self.never_started = False
         self.heads: dict[str, str] = {}  # by the save that found another one
         self.restored: list[tuple[Snapshot, Snapshot]] = []
-        self.pinned: tuple[AlteredCheckInput, ...] = ()  # what decides over the checks, and is not as it was
-        self.theirs: tuple[str, ...] = ()  # what somebody else changed while nobody of ours was there
+        self.altered_check_inputs: tuple[
+            AlteredCheckInput, ...
+        ] = ()  # what decides over the checks, and is not as it was
+        self.user_changes: tuple[str, ...] = ()  # what somebody else changed while nobody of ours was there
 
     @property
     def step(self) -> Step:
         return list(self.turns.values())[-1] if self.turns else self.steps[0]
 
-    def loop(self) -> Loop:
+    def loop(self, run_checks: RunChecks = run_checks_in_sequence) -> Loop:
         names = {check for stage in self.rules.pipeline.stages for check in (*stage.checks, *stage.judges)}
-        checks: dict[str, Check] = {name: SmallCheck(self, name) for name in names}
-        world = LoopEnvironment(
-            self, (self,) * 9, NoSandbox(), self, checks, self.ledger, self.folder, self.clock, self.purse, scm=self,
-            tripwires=self, check_pins=SmallPins(self), find_claim=lambda _: _next(self.claims, None), child_runs=self,
-            was_started=lambda _: not self.never_started,
+        checks: dict[str, Check] = {name: FakeCheck(self, name) for name in names}
+        env = LoopEnvironment(
+            self, (self,) * 9, NoSandbox(), self, checks, self.ledger, self.run_files, self.clock, self.daily_spend, scm=self,
+            tripwires=self, check_pins=FakeCheckPins(self), find_claim=lambda _: _next(self.claims, None), child_runs=self,
+            was_started=lambda _: not self.never_started, run_checks=run_checks,
         )  # fmt: skip
         state = self.rebuilt()
-        loop = Loop("r1", self.rules, world, state=state)
+        loop = Loop("r1", self.rules, env, state=state)
         if state.run:
             loop.resume(state.elapsed_s)
         return loop
@@ -242,18 +251,18 @@ class SmallWorld:
         return _next(self.children, ChildRunsStatus())
 
     def stop_all(self) -> tuple[str, ...]:
-        self.dismissed += 1
+        self.stop_all_calls += 1
         return ()
 
     def run(self) -> Outcome:
         return self.loop().run()
 
     def rebuilt(self) -> State:
-        return build_state(self.ledger.kept)
+        return build_state(self.ledger.appended)
 
-    def wish(self, at: str) -> None:
-        if self.turns and self.step.wish_at == at:
-            self.clock.asked = "INTERRUPTED"
+    def request_stop(self, at: str) -> None:
+        if self.turns and self.step.stop_during == at:
+            self.clock.requested_stop = "INTERRUPTED"
 
     def read(self) -> Plan:
         return Plan(self.tasks(self))
@@ -262,16 +271,16 @@ class SmallWorld:
         return ("fake", brief.prompt_file)
 
     def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
-        self.briefs.append(brief)
+        self.turn_inputs.append(brief)
         if not brief.stream:
-            self.wish("scm")
+            self.request_stop("scm")
             return replace(WORKING, text=self.message)
         absent = (Resumed, UserChangesSaved, Noticed)
         last = [record for record in self.ledger.kept if not isinstance(record, absent)][-1]
         assert isinstance(last, TurnBegan), "the turn's beginning is durable before the agent starts"
         if brief.turn_file not in self.turns:
             self.turns[brief.turn_file] = self.steps[min(len(self.turns), len(self.steps) - 1)]
-        self.wish("turn")
+        self.request_stop("turn")
         return self.turns[brief.turn_file].reply
 
     def begin(self, run: str) -> Snapshot:
@@ -279,7 +288,7 @@ class SmallWorld:
 
     def save(self, run: str, name: str) -> Snapshot:
         self.saves += 1
-        self.wish("save")
+        self.request_stop("save")
         if self.unsaved:
             return Snapshot(None, None, problem=self.unsaved)
         return Snapshot(f"saved {name}", f"tree {len(self.turns)}", head=self.heads.get(f"saved {name}"))
@@ -288,7 +297,7 @@ class SmallWorld:
         pass
 
     def has_activity(self) -> bool:
-        return self.stirs
+        return self.active
 
     def changed_since(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
         return ()
@@ -299,7 +308,7 @@ class SmallWorld:
     def change(self, before: Snapshot, after: Snapshot) -> Change:
         if "theirs" in str(after.id):
             self.compared.append(before)
-            return Change(self.theirs)
+            return Change(self.user_changes)
         if "put-back" in str(after.id) or "judged" in str(after.id):
             return Change()
         self.between.append((before, after))
@@ -319,7 +328,7 @@ class SmallWorld:
         return ("abc1234 Begin",)
 
     def start_watching(self) -> tuple[str, ...]:
-        self.wired.append("armed")
+        self.tripwire_calls.append("armed")
         return ()
 
     def history_backup(self) -> str:
@@ -332,7 +341,7 @@ class SmallWorld:
         return ()
 
     def check_and_restore(self, name: str) -> TripwireReport:
-        self.wired.append(name)
+        self.tripwire_calls.append(name)
         return TripwireReport(self.step.touched)
 
     def discard(self) -> None:
@@ -346,17 +355,17 @@ class SmallWorld:
         return CommitResult(f"commit {len(self.commits)}")
 
 
-class SmallCheck:
-    def __init__(self, world: SmallWorld, name: str) -> None:
-        self.world, self.name = world, name
+class FakeCheck:
+    def __init__(self, env: FakeEnvironment, name: str) -> None:
+        self.env, self.name = env, name
 
     def run(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
-        self.world.asked.append((inspection.iteration, self.name))
-        self.world.wish("check")
-        step = self.world.step
+        self.env.checks_run.append((inspection.iteration, self.name))
+        self.env.request_stop("check")
+        step = self.env.step
         if step.stopped:
-            return replace(found(False, self.name), why="stopped")
-        answer = found(self.name not in step.failing, self.name, f"{self.name} {inspection.iteration}")
+            return replace(make_finding(False, self.name), why="stopped")
+        answer = make_finding(self.name not in step.failing, self.name, f"{self.name} {inspection.iteration}")
         if not self.name.startswith("judge"):
             return answer
         erred = f"{self.name} errs" in step.failing
@@ -370,5 +379,5 @@ def _next(items: list[T], otherwise: T) -> T:
     return items.pop(0) if len(items) > 1 else items[0]
 
 
-def limited_to(limits: Limits, rules: RunRules = RULES) -> RunRules:
+def with_limits(limits: Limits, rules: RunRules = RULES) -> RunRules:
     return replace(rules, limits=limits)

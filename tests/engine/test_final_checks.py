@@ -12,7 +12,7 @@ from ralphproof.engine.iteration import History
 from ralphproof.engine.limits import CHECKS_WEAKENED, Limits, find_tripwire_breach
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Passed, Stopped, judge_iteration
 from ralphproof.engine.plan import Job, Pipeline, Plan, Stage, Task, choose_next_job
-from tests.engine.small_world import CLAIMING, RULES, STAGE, SmallWorld, Step
+from tests.engine.fake_environment import CLAIMING, RULES, STAGE, FakeEnvironment, Step
 from tests.engine.test_iteration import made
 
 GREEN, BROKEN = Finding("tests", True), Finding("tests", False)
@@ -87,15 +87,15 @@ def test_many_changes_are_counted_and_a_few_named() -> None:
 
 
 def test_a_run_that_must_see_red_is_refused_where_all_is_green() -> None:
-    world = SmallWorld(Step(CLAIMING), rules=replace(RULES, baseline=True, must_fail_first=True))
-    outcome = world.run()
+    env = FakeEnvironment(Step(CLAIMING), rules=replace(RULES, baseline=True, must_fail_first=True))
+    outcome = env.run()
     assert isinstance(outcome, Failed)
-    assert (outcome.exit_code, world.briefs) == (2, [])
+    assert (outcome.exit_code, env.turn_inputs) == (2, [])
     assert "mustFailFirst" in outcome.error
 
 
 def test_without_that_rule_green_checks_let_a_run_begin() -> None:
-    assert isinstance(SmallWorld(Step(CLAIMING), rules=replace(RULES, baseline=True)).run(), Completed)
+    assert isinstance(FakeEnvironment(Step(CLAIMING), rules=replace(RULES, baseline=True)).run(), Completed)
 
 
 def test_a_check_that_runs_no_test_any_more_is_no_pass() -> None:
@@ -118,17 +118,17 @@ def test_a_check_that_runs_no_test_any_more_is_no_pass() -> None:
 
 
 def test_a_weakened_check_ends_a_run_with_exit_code_1() -> None:
-    world = SmallWorld(Step(CLAIMING))
-    world.pinned = (AlteredCheckInput("Makefile", "target test was changed", True),)
-    outcome = world.run()
+    env = FakeEnvironment(Step(CLAIMING))
+    env.altered_check_inputs = (AlteredCheckInput("Makefile", "target test was changed", True),)
+    outcome = env.run()
     assert isinstance(outcome, Aborted)
     assert (outcome.reason, outcome.exit_code) == (CHECKS_WEAKENED, 1)
-    assert world.asked == [], "nothing that it left behind is run"
+    assert env.checks_run == [], "nothing that it left behind is run"
 
 
 def test_what_is_no_stop_is_a_concern_of_the_completed_run() -> None:
-    world = SmallWorld(Step(CLAIMING))
-    world.pinned = (AlteredCheckInput("tests/conftest.py", "new; it only defines fixtures"),)
-    outcome = world.run()
+    env = FakeEnvironment(Step(CLAIMING))
+    env.altered_check_inputs = (AlteredCheckInput("tests/conftest.py", "new; it only defines fixtures"),)
+    outcome = env.run()
     assert isinstance(outcome, Completed)
     assert outcome.concerns == ("tests/conftest.py: new; it only defines fixtures",)

@@ -22,7 +22,7 @@ from ralphproof.engine.retry import AgentRotation
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.state import BetweenIterations, IterationJudged, RunOver, State, build_state
 from ralphproof.engine.workspace import Change, TouchedPath
-from tests.engine.small_world import (
+from tests.engine.fake_environment import (
     CLAIMING,
     CRASHING,
     EDITED,
@@ -34,7 +34,7 @@ from tests.engine.small_world import (
     UNSTARTABLE,
     WORKING,
     Crash,
-    SmallWorld,
+    FakeEnvironment,
     Step,
 )
 
@@ -92,7 +92,7 @@ PLANS = (
     (Task("t1", "x", done=True),),
 )
 WORLDS = st.builds(
-    lambda steps, rules, plan: SmallWorld(*steps, rules=rules, tasks=lambda world: plan),
+    lambda steps, rules, plan: FakeEnvironment(*steps, rules=rules, tasks=lambda env: plan),
     st.lists(STEPS, min_size=1, max_size=7),
     RULE_SETS,
     st.sampled_from(PLANS[:1] * 3 + PLANS),
@@ -100,15 +100,15 @@ WORLDS = st.builds(
 LAW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def ended(world: SmallWorld) -> tuple[Outcome, State, list[Record]]:
-    loop = world.loop()
-    return loop.run(), loop.state, world.ledger.kept
+def ended(env: FakeEnvironment) -> tuple[Outcome, State, list[Record]]:
+    loop = env.loop()
+    return loop.run(), loop.state, env.ledger.appended
 
 
 @given(WORLDS)
 @LAW
-def test_the_state_rebuilt_from_records_is_the_state_that_the_loop_had(world: SmallWorld) -> None:
-    outcome, state, records = ended(world)
+def test_the_state_rebuilt_from_records_is_the_state_that_the_loop_had(env: FakeEnvironment) -> None:
+    outcome, state, records = ended(env)
     assert build_state(records) == state
     assert state.phase == RunOver(outcome)
     assert build_state([unpack(json.loads(json.dumps(pack(record)))) for record in records]) == state
@@ -116,9 +116,9 @@ def test_the_state_rebuilt_from_records_is_the_state_that_the_loop_had(world: Sm
 
 @given(WORLDS)
 @LAW
-def test_no_turn_is_taken_past_the_iteration_limit(world: SmallWorld) -> None:
-    outcome, state, records = ended(world)
-    most = world.rules.limits.budget.iterations
+def test_no_turn_is_taken_past_the_iteration_limit(env: FakeEnvironment) -> None:
+    outcome, state, records = ended(env)
+    most = env.rules.limits.budget.iterations
     assert most is not None
     assert max((record.iteration for record in records if isinstance(record, told.TurnBegan)), default=0) <= most
     assert len(state.history.iterations) <= outcome.iterations <= most
@@ -126,8 +126,8 @@ def test_no_turn_is_taken_past_the_iteration_limit(world: SmallWorld) -> None:
 
 @given(WORLDS)
 @LAW
-def test_work_is_saved_before_anything_else_is_recorded(world: SmallWorld) -> None:
-    _, _, records = ended(world)
+def test_work_is_saved_before_anything_else_is_recorded(env: FakeEnvironment) -> None:
+    _, _, records = ended(env)
     for one, following in pairwise(records):
         if isinstance(one, told.TurnBegan):
             assert isinstance(following, told.TurnEnded)
@@ -138,14 +138,14 @@ def test_work_is_saved_before_anything_else_is_recorded(world: SmallWorld) -> No
 
 @given(WORLDS)
 @LAW
-def test_exit_code_0_comes_only_of_passed_verdicts_or_of_a_plan_that_is_done(world: SmallWorld) -> None:
-    outcome, _, records = ended(world)
+def test_exit_code_0_comes_only_of_passed_verdicts_or_of_a_plan_that_is_done(env: FakeEnvironment) -> None:
+    outcome, _, records = ended(env)
     if outcome.exit_code != 0:
         return
     assert isinstance(outcome, Completed)
     assert any(isinstance(record, told.Picked) and record.choice == AllDone() for record in records)
     verdicts = [record.verdict for record in records if isinstance(record, told.Judged)]
-    if not all(task.done for task in world.read().tasks):
+    if not all(task.done for task in env.read().tasks):
         assert isinstance(verdicts[-1], Passed)
     proved = [verdict.report.verified for verdict in verdicts if isinstance(verdict, Passed)]
     assert outcome.verified == (bool(proved) and all(proved))
@@ -153,8 +153,8 @@ def test_exit_code_0_comes_only_of_passed_verdicts_or_of_a_plan_that_is_done(wor
 
 @given(WORLDS)
 @LAW
-def test_a_pass_never_has_a_red_check_a_protected_path_or_a_missing_claim(world: SmallWorld) -> None:
-    _, state, _ = ended(world)
+def test_a_pass_never_has_a_red_check_a_protected_path_or_a_missing_claim(env: FakeEnvironment) -> None:
+    _, state, _ = ended(env)
     passed = [facts for facts in state.history.iterations if facts.job.key in state.passed]
     for key in state.passed:
         last = [facts for facts in passed if facts.job.key == key][-1]
@@ -166,8 +166,8 @@ def test_a_pass_never_has_a_red_check_a_protected_path_or_a_missing_claim(world:
 
 @given(WORLDS)
 @LAW
-def test_everything_spent_is_counted_once(world: SmallWorld) -> None:
-    outcome, state, records = ended(world)
+def test_everything_spent_is_counted_once(env: FakeEnvironment) -> None:
+    outcome, state, records = ended(env)
     spend = Spend()
     for record in records:
         if isinstance(record, told.TurnEnded) or (isinstance(record, told.ScmEnded) and record.reply):
@@ -180,8 +180,8 @@ def test_everything_spent_is_counted_once(world: SmallWorld) -> None:
 
 @given(WORLDS)
 @LAW
-def test_nothing_is_recorded_twice_and_the_last_record_is_the_outcome(world: SmallWorld) -> None:
-    outcome, _, records = ended(world)
+def test_nothing_is_recorded_twice_and_the_last_record_is_the_outcome(env: FakeEnvironment) -> None:
+    outcome, _, records = ended(env)
     keys = [record_key(record) for record in records]
     assert len(set(keys)) == len(keys)
     assert isinstance(records[0], told.RunBegan)
@@ -191,23 +191,23 @@ def test_nothing_is_recorded_twice_and_the_last_record_is_the_outcome(world: Sma
 
 @given(WORLDS, st.integers(0, 30), st.booleans())
 @LAW
-def test_a_run_that_is_killed_at_any_append_goes_on_to_the_same_end(world: SmallWorld, at: int, after: bool) -> None:
-    world.steps = tuple(replace(step, wish_at="") for step in world.steps)
-    whole = SmallWorld(*world.steps, rules=world.rules, tasks=world.tasks)
+def test_a_run_that_is_killed_at_any_append_goes_on_to_the_same_end(env: FakeEnvironment, at: int, after: bool) -> None:
+    env.steps = tuple(replace(step, stop_during="") for step in env.steps)
+    whole = FakeEnvironment(*env.steps, rules=env.rules, tasks=env.tasks)
     expected = whole.run()
-    world.ledger.crash_at, world.ledger.crash_after = at, after
+    env.ledger.crash_at, env.ledger.crash_after = at, after
     try:
-        outcome = world.run()
+        outcome = env.run()
     except Crash:
-        phase = world.rebuilt().phase
-        outcome = phase.outcome if isinstance(phase, RunOver) else world.run()
+        phase = env.rebuilt().phase
+        outcome = phase.outcome if isinstance(phase, RunOver) else env.run()
     assert (type(outcome), outcome.exit_code, outcome.iterations) == (
         type(expected),
         expected.exit_code,
         expected.iterations,
     )
-    assert list(world.turns) == list(whole.turns)
-    assert steps(world.ledger.kept) == steps(whole.ledger.kept)
+    assert list(env.turns) == list(whole.turns)
+    assert steps(env.ledger.appended) == steps(whole.ledger.appended)
 
 
 def steps(records: list[Record]) -> list[tuple[int, int, str]]:
@@ -217,43 +217,43 @@ def steps(records: list[Record]) -> list[tuple[int, int, str]]:
 
 
 def test_a_check_that_a_crash_interrupted_is_asked_again_and_begun_once() -> None:
-    world = SmallWorld(Step(CLAIMING))
-    world.ledger.crash_on = told.CheckBegan
+    env = FakeEnvironment(Step(CLAIMING))
+    env.ledger.crash_on = told.CheckBegan
     with pytest.raises(Crash):
-        world.run()
-    assert isinstance(world.ledger.kept[-1], told.CheckBegan)
-    assert isinstance(world.run(), Completed)
+        env.run()
+    assert isinstance(env.ledger.kept[-1], told.CheckBegan)
+    assert isinstance(env.run(), Completed)
 
 
 def test_a_commit_that_a_crash_interrupted_is_taken_up_and_begun_once() -> None:
-    world = SmallWorld(Step(CLAIMING), rules=replace(RunRules(Pipeline((STAGE,)), pause_s=0.0), scm=True))
-    world.ledger.crash_on = told.ScmBegan
+    env = FakeEnvironment(Step(CLAIMING), rules=replace(RunRules(Pipeline((STAGE,)), pause_s=0.0), scm=True))
+    env.ledger.crash_on = told.ScmBegan
     with pytest.raises(Crash):
-        world.run()
-    assert isinstance(world.ledger.kept[-1], told.ScmBegan)
-    assert isinstance(world.run(), Completed)
-    assert world.commits == ["Fix it"]
+        env.run()
+    assert isinstance(env.ledger.kept[-1], told.ScmBegan)
+    assert isinstance(env.run(), Completed)
+    assert env.commits == ["Fix it"]
 
 
 @pytest.mark.parametrize("again", [EMPTY, LIMITED], ids=["empty", "service"])
 def test_every_change_after_our_commit_is_measured_from_behind_it(again: Turn) -> None:
     rules = replace(RunRules(Pipeline((STAGE,)), pause_s=0.0), scm=True)
-    world = SmallWorld(Step(), Step(again, NOTHING), Step(again, NOTHING), Step(CLAIMING, NOTHING), rules=rules)
-    assert isinstance(world.run(), Completed)
-    assert [before.head for before, _ in world.between] == [None, "commit 1", "commit 1", "commit 1"]
+    env = FakeEnvironment(Step(), Step(again, NOTHING), Step(again, NOTHING), Step(CLAIMING, NOTHING), rules=rules)
+    assert isinstance(env.run(), Completed)
+    assert [before.head for before, _ in env.between] == [None, "commit 1", "commit 1", "commit 1"]
 
 
 def test_a_new_iteration_forgets_empty_replies_sessions_and_turns_but_not_what_was_spent() -> None:
-    world = SmallWorld(
+    env = FakeEnvironment(
         Step(EMPTY, NOTHING),
         Step(replace(LIMITED, session="s", tools=1), NOTHING),
         Step(failing=("tests",)),
         Step(CLAIMING),
     )
-    world.run()
-    keys = [record_key(record) for record in world.ledger.kept]
+    env.run()
+    keys = [record_key(record) for record in env.ledger.appended]
     at = keys.index((2, 0, "Picked"))
-    before, state = build_state(world.ledger.kept[:at]), build_state(world.ledger.kept[: at + 1])
+    before, state = build_state(env.ledger.kept[:at]), build_state(env.ledger.kept[: at + 1])
     assert (before.empty_replies, before.agent_session, before.turn) == (1, "s", 3)
     assert (state.empty_replies, state.agent_session, state.turn, state.iteration) == (0, None, 1, 2)
     assert state.spend == before.spend == Spend(1_000, 15, 1)
@@ -261,10 +261,10 @@ def test_a_new_iteration_forgets_empty_replies_sessions_and_turns_but_not_what_w
 
 
 def test_records_of_prompts_hold_no_text_only_the_files_do() -> None:
-    world = SmallWorld(Step(CLAIMING))
-    world.run()
-    assert "Make it so." not in json.dumps([pack(record) for record in world.ledger.kept])
-    assert world.folder.prompts["prompt_001"].startswith("Make it so.")
+    env = FakeEnvironment(Step(CLAIMING))
+    env.run()
+    assert "Make it so." not in json.dumps([pack(record) for record in env.ledger.appended])
+    assert env.folder.prompts["prompt_001"].startswith("Make it so.")
 
 
 def test_a_notice_changes_nothing_but_its_number() -> None:

@@ -1,4 +1,4 @@
-"""The one next step, from every place where a run can stand; and whole runs in a world in memory."""
+"""The next action in every phase of a run, and whole runs in a fake environment."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from ralphproof.engine.retry import BACK_OFF_S, MAX_FAILURES, AgentRotation
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.state import State, build_state
 from ralphproof.engine.workspace import Change, CommitResult, Snapshot, TouchedPath
-from tests.engine.small_world import (
+from tests.engine.fake_environment import (
     CLAIMING,
     CRASHING,
     EDITED,
@@ -61,17 +61,17 @@ from tests.engine.small_world import (
     TASK,
     UNSTARTABLE,
     WORKING,
-    SmallWorld,
+    FakeEnvironment,
     Step,
-    found,
-    limited_to,
+    make_finding,
+    with_limits,
 )
 
 NOW = RunConditions(7.0, 1_000.0)
 BEGAN = RunBegan("r1", Snapshot("began", "t0"), {})
 DONE = ParsedClaim(Claim("DONE"))
 SILENT = ParsedClaim()
-GREEN, RED = CheckReport((found(True),)), CheckReport((found(False),))
+GREEN, RED = CheckReport((make_finding(True),)), CheckReport((make_finding(False),))
 
 
 def picked(*before: Record) -> list[Record]:
@@ -87,7 +87,7 @@ def saved(reply: Turn = WORKING, change: Change = EDITED, heard: ParsedClaim = S
 
 
 def asked(passed: bool, heard: ParsedClaim = DONE, change: Change = EDITED) -> list[Record]:
-    return [*saved(CLAIMING, change, heard), CheckEnded(1, 1, found(passed))]
+    return [*saved(CLAIMING, change, heard), CheckEnded(1, 1, make_finding(passed))]
 
 
 def judged(verdict: Verdict, passed: bool = True, change: Change = EDITED) -> list[Record]:
@@ -127,10 +127,10 @@ def test_all_checks_are_asked_in_order_the_red_ones_too() -> None:
     begun: list[Record] = [BEGAN, Picked(1, job), TurnBegan(1, 1, ""), TurnEnded(1, 1, WORKING)]
     begun.append(Saved(1, 1, Snapshot("s", "t"), EDITED, ParsedClaim()))
     assert step(begun, rules) == RunChecks("a")
-    begun.append(CheckEnded(1, 1, found(False, "a")))
+    begun.append(CheckEnded(1, 1, make_finding(False, "a")))
     assert step(begun, rules) == RunChecks("b")
-    begun.append(CheckEnded(1, 1, found(True, "b")))
-    assert step(begun, rules) == Conclude(Retry(Feedback((found(False, "a"),))))
+    begun.append(CheckEnded(1, 1, make_finding(True, "b")))
+    assert step(begun, rules) == Conclude(Retry(Feedback((make_finding(False, "a"),))))
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,9 @@ def test_a_turn_with_any_trace_of_work_is_an_iteration(reply: Turn, change: Chan
 
 def test_a_silent_turn_that_left_a_marker_is_no_empty_reply() -> None:
     assert step(saved(EMPTY, NOTHING, ParsedClaim(Claim("DONE", source="marker")))) == RunChecks("tests")
-    waiting = step([*saved(EMPTY, NOTHING, ParsedClaim(Claim("later", True, "marker"))), CheckEnded(1, 1, found(True))])
+    waiting = step(
+        [*saved(EMPTY, NOTHING, ParsedClaim(Claim("later", True, "marker"))), CheckEnded(1, 1, make_finding(True))]
+    )
     assert waiting == Conclude(Waiting("later"))
 
 
@@ -300,7 +302,7 @@ def test_a_run_that_is_gone_on_with_has_given_up_the_same_services() -> None:
 
 
 def test_a_reset_after_the_end_of_the_run_is_not_waited_for() -> None:
-    rules = limited_to(Limits(Budget(seconds=60.0)))
+    rules = with_limits(Limits(Budget(seconds=60.0)))
     assert isinstance(step(limits(1, 1_040.0), rules), RetryTurn)
     outcome = ended(limits(1, 1_600.0), rules)
     assert outcome.breach.reason == "TIME_LIMIT"
@@ -357,7 +359,7 @@ def test_a_blocked_plan_ends_the_run_naming_its_tasks(choice: Blocked, breach: B
 
 
 def test_a_plan_that_is_done_beats_every_limit() -> None:
-    rules = limited_to(Limits(Budget(iterations=1, micro_usd=0, seconds=0.0)))
+    rules = with_limits(Limits(Budget(iterations=1, micro_usd=0, seconds=0.0)))
     action = step([*judged(Passed(GREEN)), Picked(2, AllDone())], rules)
     assert isinstance(action, EndRun)
     assert isinstance(action.outcome, Completed)
@@ -407,7 +409,7 @@ def believed() -> list[Record]:
 def passed_by_checks(number: int, job: Job) -> list[Record]:
     return [
         Picked(number, job), TurnBegan(number, 1, ""), TurnEnded(number, 1, CLAIMING),
-        Saved(number, 1, Snapshot("s", "t"), EDITED, DONE), CheckEnded(number, 1, found(True)),
+        Saved(number, 1, Snapshot("s", "t"), EDITED, DONE), CheckEnded(number, 1, make_finding(True)),
         Judged(number, 1, Passed(GREEN), 6.0),
     ]  # fmt: skip
 
@@ -431,7 +433,7 @@ def completion(records: list[Record]) -> Completed:
 )
 def test_a_limit_is_looked_at_before_the_next_turn(limits: Limits, reason: str) -> None:
     records = [*judged(Retry(Feedback()), passed=False), Picked(2, JOB)]
-    outcome = ended(records, limited_to(limits))
+    outcome = ended(records, with_limits(limits))
     assert outcome.breach.reason == reason
     assert (outcome.iterations, outcome.output) == (1, CLAIMING.text)
     assert step(records) == TakeTurn(JOB)
@@ -488,7 +490,7 @@ def test_a_message_that_cost_too_much_ends_the_run_though_its_work_is_green() ->
         ScmEnded(1, CommitResult("c"), replace(WORKING, micro_usd=9_000_000)),
     ]
     assert step(records, WITH_SCM) == PickNextJob(2)
-    outcome = ended(records, limited_to(Limits(Budget(micro_usd=1_000_000)), WITH_SCM))
+    outcome = ended(records, with_limits(Limits(Budget(micro_usd=1_000_000)), WITH_SCM))
     assert (outcome.breach.reason, outcome.checks_passed) == ("COST_LIMIT", True)
 
 
@@ -518,100 +520,104 @@ def test_what_is_not_where_the_user_keeps_their_work_is_a_concern(
 
 
 def test_the_last_allowed_iteration_may_win() -> None:
-    world = SmallWorld(Step(failing=("tests",)), Step(CLAIMING), rules=limited_to(Limits(Budget(iterations=2))))
-    outcome = world.run()
+    env = FakeEnvironment(Step(failing=("tests",)), Step(CLAIMING), rules=with_limits(Limits(Budget(iterations=2))))
+    outcome = env.run()
     assert isinstance(outcome, Completed)
     assert (outcome.iterations, outcome.verified) == (2, True)
-    assert world.folder.result["status"] == "COMPLETED"
+    assert env.folder.result["status"] == "COMPLETED"
 
 
 def test_a_liar_never_completes_and_reads_the_failure_in_its_next_prompt() -> None:
-    world = SmallWorld(Step(CLAIMING, failing=("tests",)), rules=limited_to(Limits(Budget(iterations=3))))
-    outcome = world.run()
+    env = FakeEnvironment(Step(CLAIMING, failing=("tests",)), rules=with_limits(Limits(Budget(iterations=3))))
+    outcome = env.run()
     assert isinstance(outcome, Aborted)
     assert (outcome.breach.reason, outcome.iterations, outcome.exit_code) == ("MAX_ITERATIONS", 3, 1)
-    assert 'Guardrail "make test" failed' not in world.folder.prompts["prompt_001"]
-    assert 'Guardrail "make test" failed with exit code 2.' in world.folder.prompts["prompt_002"]
-    assert 'The checks say that it is not: "tests".' in world.folder.prompts["prompt_003"]
+    assert 'Guardrail "make test" failed' not in env.folder.prompts["prompt_001"]
+    assert 'Guardrail "make test" failed with exit code 2.' in env.folder.prompts["prompt_002"]
+    assert 'The checks say that it is not: "tests".' in env.folder.prompts["prompt_003"]
 
 
 def test_without_any_check_a_claim_ends_the_run_and_the_outcome_says_claimed() -> None:
-    outcome = SmallWorld(Step(CLAIMING), rules=replace(RULES, pipeline=Pipeline((replace(STAGE, checks=()),)))).run()
+    outcome = FakeEnvironment(
+        Step(CLAIMING), rules=replace(RULES, pipeline=Pipeline((replace(STAGE, checks=()),)))
+    ).run()
     assert isinstance(outcome, Completed)
     assert outcome.verified is False
 
 
 def test_a_claim_in_an_errored_turn_does_not_count_and_is_named() -> None:
-    world = SmallWorld(Step(replace(CLAIMING, exit=Exit(1))), Step(CLAIMING))
-    outcome = world.run()
+    env = FakeEnvironment(Step(replace(CLAIMING, exit=Exit(1))), Step(CLAIMING))
+    outcome = env.run()
     assert isinstance(outcome, Completed)
     assert outcome.iterations == 2
-    assert "'DONE' was said in a turn that failed" in world.folder.prompts["prompt_002"]
+    assert "'DONE' was said in a turn that failed" in env.folder.prompts["prompt_002"]
 
 
 def test_an_echo_of_the_prompt_is_no_claim_in_a_run() -> None:
-    world = SmallWorld(Step(), rules=limited_to(Limits(Budget(iterations=1))))
-    world.run()
-    echo = world.folder.prompts["prompt_001"] + "\nworking"
-    again = SmallWorld(Step(replace(WORKING, text=echo)), rules=limited_to(Limits(Budget(iterations=2))))
+    env = FakeEnvironment(Step(), rules=with_limits(Limits(Budget(iterations=1))))
+    env.run()
+    echo = env.folder.prompts["prompt_001"] + "\nworking"
+    again = FakeEnvironment(Step(replace(WORKING, text=echo)), rules=with_limits(Limits(Budget(iterations=2))))
     outcome = again.run()
     assert isinstance(outcome, Aborted)
     assert outcome.breach.reason == "MAX_ITERATIONS"
 
 
 def test_money_beats_a_pass_and_says_that_the_work_is_green() -> None:
-    outcome = SmallWorld(Step(CLAIMING), rules=limited_to(Limits(Budget(micro_usd=999)))).run()
+    outcome = FakeEnvironment(Step(CLAIMING), rules=with_limits(Limits(Budget(micro_usd=999)))).run()
     assert isinstance(outcome, Aborted)
     assert (outcome.breach.reason, outcome.checks_passed, outcome.exit_code) == ("COST_LIMIT", True, 1)
 
 
 def test_a_tripwire_beats_success() -> None:
-    outcome = SmallWorld(Step(CLAIMING, touched=(TouchedPath("src/a.py", "protectedPaths: src", stops=True),))).run()
+    outcome = FakeEnvironment(
+        Step(CLAIMING, touched=(TouchedPath("src/a.py", "protectedPaths: src", stops=True),))
+    ).run()
     assert isinstance(outcome, Aborted)
     assert (outcome.breach.reason, outcome.breach.paths) == ("PROHIBITED_PATH", ("src/a.py",))
 
 
 def test_what_an_iteration_changed_is_counted_from_its_beginning_however_many_turns_it_took() -> None:
-    world = SmallWorld(Step(LIMITED), Step(EMPTY, NOTHING), Step(CLAIMING))
-    outcome = world.run()
+    env = FakeEnvironment(Step(LIMITED), Step(EMPTY, NOTHING), Step(CLAIMING))
+    outcome = env.run()
     assert isinstance(outcome, Completed)
     assert outcome.iterations == 1
-    assert {before.id for before, _ in world.between} == {"began"}
+    assert {before.id for before, _ in env.between} == {"began"}
 
 
 def test_a_wait_is_rested_and_burns_no_iteration() -> None:
     limited = replace(LIMITED, limited=Limited("limit", 1_060.0))
-    world = SmallWorld(Step(limited, NOTHING), Step(CLAIMING), rules=limited_to(Limits(Budget(iterations=1))))
-    assert isinstance(world.run(), Completed)
-    assert sum(world.clock.rests) == 61.0
-    assert [brief.log_base for brief in world.briefs] == world.folder.published == ["agent_001", "agent_001_2"]
+    env = FakeEnvironment(Step(limited, NOTHING), Step(CLAIMING), rules=with_limits(Limits(Budget(iterations=1))))
+    assert isinstance(env.run(), Completed)
+    assert sum(env.clock.sleeps) == 61.0
+    assert [brief.log_base for brief in env.turn_inputs] == env.run_files.published == ["agent_001", "agent_001_2"]
 
 
 def test_work_that_a_service_broke_off_goes_on_in_its_own_session_and_is_billed_once() -> None:
     broken = replace(LIMITED, session="s1", tools=3, micro_usd=20, usage=Usage(10))
     again = replace(broken, micro_usd=5, usage=Usage(1))
-    world = SmallWorld(Step(broken), Step(again), Step(CLAIMING))
-    assert isinstance(world.run(), Completed)
-    told = [(brief.session, brief.session_spent) for brief in world.briefs]
+    env = FakeEnvironment(Step(broken), Step(again), Step(CLAIMING))
+    assert isinstance(env.run(), Completed)
+    told = [(brief.session, brief.session_spent) for brief in env.turn_inputs]
     assert told == [(None, None), ("s1", Spent(20, Usage(10))), ("s1", Spent(25, Usage(11)))]
 
 
 @pytest.mark.parametrize("reply", [replace(LIMITED, session="s1"), replace(LIMITED, tools=3)])
 def test_a_session_without_work_is_not_gone_on_with(reply: Turn) -> None:
-    world = SmallWorld(Step(reply), Step(CLAIMING))
-    assert isinstance(world.run(), Completed)
-    assert [brief.session for brief in world.briefs] == [None, None]
+    env = FakeEnvironment(Step(reply), Step(CLAIMING))
+    assert isinstance(env.run(), Completed)
+    assert [brief.session for brief in env.turn_inputs] == [None, None]
 
 
 def test_another_agent_cannot_go_on_with_a_session() -> None:
-    world = SmallWorld(
+    env = FakeEnvironment(
         Step(replace(LIMITED, session="s1", tools=3)),
         Step(CLAIMING),
         rules=replace(RULES, agent_rotation=AgentRotation(fallbacks=1)),
     )
-    assert isinstance(world.run(), Completed)
-    assert [brief.session for brief in world.briefs] == [None, None]
-    assert [record.place for record in world.ledger.kept if isinstance(record, TurnBegan)] == [0, 1]
+    assert isinstance(env.run(), Completed)
+    assert [brief.session for brief in env.turn_inputs] == [None, None]
+    assert [record.place for record in env.ledger.appended if isinstance(record, TurnBegan)] == [0, 1]
 
 
 FOUR = tuple(
@@ -624,35 +630,35 @@ def saying(*words: str) -> tuple[Step, ...]:
     return tuple(Step(replace(WORKING, text=f"<promise>{word}</promise>")) for word in words)
 
 
-def stages_of(world: SmallWorld) -> list[str]:
-    return [iteration.job.stage.name for iteration in world.rebuilt().history.iterations]
+def stages_of(env: FakeEnvironment) -> list[str]:
+    return [iteration.job.stage.name for iteration in env.rebuilt().history.iterations]
 
 
 def test_a_pipeline_walks_its_stages_in_order_each_with_its_own_checks_word_and_counter() -> None:
     steps = saying("CODER", "CODER", "REVIEWER", "TESTER", "QA")  # the reviewer first says the coder's word
-    world = SmallWorld(*steps, rules=replace(RULES, pipeline=Pipeline(FOUR)))
-    outcome = world.run()
+    env = FakeEnvironment(*steps, rules=replace(RULES, pipeline=Pipeline(FOUR)))
+    outcome = env.run()
     assert isinstance(outcome, Completed)
-    assert stages_of(world) == ["coder", "reviewer", "reviewer", "tester", "qa"]
-    assert [check for _, check in world.asked] == [f"check {name}" for name in stages_of(world)]
-    history = world.rebuilt().history
+    assert stages_of(env) == ["coder", "reviewer", "reviewer", "tester", "qa"]
+    assert [check for _, check in env.checks_run] == [f"check {name}" for name in stages_of(env)]
+    history = env.rebuilt().history
     assert [history.attempts(Job(TASK, stage)) for stage in FOUR] == [1, 2, 1, 1]
-    assert "completion is claimed with <response>REVIEWER</response>" in world.folder.prompts["prompt_003"]
+    assert "completion is claimed with <response>REVIEWER</response>" in env.folder.prompts["prompt_003"]
 
 
 def test_a_stage_that_has_used_its_own_limit_ends_the_run() -> None:
-    world = SmallWorld(*saying("CODER", "CODER"), rules=replace(RULES, pipeline=Pipeline(FOUR)))
-    outcome = world.run()
+    env = FakeEnvironment(*saying("CODER", "CODER"), rules=replace(RULES, pipeline=Pipeline(FOUR)))
+    outcome = env.run()
     assert isinstance(outcome, Aborted)
     assert outcome.breach == Breach("MAX_ITERATIONS", "stage reviewer of t1 was tried 2 times")
-    assert stages_of(world) == ["coder", "reviewer", "reviewer"]
+    assert stages_of(env) == ["coder", "reviewer", "reviewer"]
 
 
 def test_stage_first_reviews_before_it_begins_new_work() -> None:
     review, write = Stage("review", ClaimRule("OK")), Stage("write", ClaimRule("OK"))
 
-    def tasks(world: SmallWorld) -> tuple[Task, ...]:
-        written = len(world.turns)
+    def tasks(env: FakeEnvironment) -> tuple[Task, ...]:
+        written = len(env.turns)
         moves = [("write", "write"), ("review", "write"), ("done", "write"), ("done", "review"), ("done", "done")]
         return tuple(
             Task(name, "x", done=at == "done", stage=None if at == "done" else at)
@@ -660,9 +666,9 @@ def test_stage_first_reviews_before_it_begins_new_work() -> None:
         )
 
     pipeline = Pipeline((review, write), stage_first=True)
-    world = SmallWorld(*saying("OK"), rules=replace(RULES, pipeline=pipeline), tasks=tasks)
-    assert isinstance(world.run(), Completed)
-    jobs = [iteration.job.key for iteration in world.rebuilt().history.iterations]
+    env = FakeEnvironment(*saying("OK"), rules=replace(RULES, pipeline=pipeline), tasks=tasks)
+    assert isinstance(env.run(), Completed)
+    jobs = [iteration.job.key for iteration in env.rebuilt().history.iterations]
     assert jobs == [("a", "write"), ("a", "review"), ("b", "write"), ("b", "review")]
 
 
@@ -670,57 +676,57 @@ def test_stages_that_pass_without_a_change_are_progress_and_no_stall() -> None:
     names = "abcdefgh"
     stages = tuple(Stage(name, ClaimRule("OK")) for name in names)
     step = replace(saying("OK")[0], change=NOTHING)
-    world = SmallWorld(step, rules=replace(RULES, pipeline=Pipeline(stages)))
-    assert isinstance(world.run(), Completed)
-    assert stages_of(world) == list(names)
+    env = FakeEnvironment(step, rules=replace(RULES, pipeline=Pipeline(stages)))
+    assert isinstance(env.run(), Completed)
+    assert stages_of(env) == list(names)
 
 
 def test_five_idle_iterations_are_a_stall() -> None:
-    outcome = SmallWorld(Step(change=NOTHING)).run()
+    outcome = FakeEnvironment(Step(change=NOTHING)).run()
     assert isinstance(outcome, Aborted)
     assert (outcome.breach.reason, outcome.iterations) == ("STALL", 5)
 
 
 def test_passed_work_goes_to_the_scm_under_the_agents_message_and_the_calls_cost_counts() -> None:
-    world = SmallWorld(Step(), Step(failing=("tests",)), Step(CLAIMING), rules=WITH_SCM)
-    outcome = world.run()
+    env = FakeEnvironment(Step(), Step(failing=("tests",)), Step(CLAIMING), rules=WITH_SCM)
+    outcome = env.run()
     assert isinstance(outcome, Completed)
-    assert world.commits == ["Fix it", "Fix it"]
+    assert env.commits == ["Fix it", "Fix it"]
     assert outcome.iterations == 3
     assert outcome.spend.micro_usd == 5_000
-    assert [name for name in world.folder.prompts if "scm" in name] == ["scm_001_prompt", "scm_003_prompt"]
-    assert world.folder.published == ["agent_001", "scm_001", "agent_002", "agent_003", "scm_003"]
+    assert [name for name in env.run_files.prompts if "scm" in name] == ["scm_001_prompt", "scm_003_prompt"]
+    assert env.run_files.published == ["agent_001", "scm_001", "agent_002", "agent_003", "scm_003"]
 
 
 def test_without_a_message_nothing_is_committed_and_the_run_goes_on() -> None:
-    world = SmallWorld(Step(CLAIMING), rules=WITH_SCM, message=" ")
-    assert isinstance(world.run(), Completed)
-    assert world.commits == []
+    env = FakeEnvironment(Step(CLAIMING), rules=WITH_SCM, message=" ")
+    assert isinstance(env.run(), Completed)
+    assert env.commits == []
 
 
 @pytest.mark.parametrize("at", ["turn", "save", "check", "scm"])
 def test_a_wish_in_the_middle_of_something_ends_the_run_after_its_work_is_saved(at: str) -> None:
-    world = SmallWorld(Step(wish_at=at), rules=WITH_SCM)
-    outcome = world.run()
+    env = FakeEnvironment(Step(stop_during=at), rules=WITH_SCM)
+    outcome = env.run()
     assert isinstance(outcome, Aborted)
     assert (outcome.breach.reason, outcome.iterations) == ("INTERRUPTED", 1)
-    assert world.saves >= 1
-    assert len(world.turns) == 1
+    assert env.saves >= 1
+    assert len(env.turns) == 1
 
 
 def test_a_wish_before_anything_began_starts_nothing() -> None:
-    world = SmallWorld()
-    world.clock.asked = "CANCELLED"
-    outcome = world.run()
+    env = FakeEnvironment()
+    env.clock.requested_stop = "CANCELLED"
+    outcome = env.run()
     assert isinstance(outcome, Aborted)
-    assert (outcome.breach.reason, outcome.iterations, world.briefs) == ("CANCELLED", 0, [])
+    assert (outcome.breach.reason, outcome.iterations, env.turn_inputs) == ("CANCELLED", 0, [])
 
 
 def test_every_turn_is_told_the_time_that_is_left() -> None:
-    rules = replace(limited_to(Limits(Budget(seconds=90.0))), agent_timeout_s=60.0, pause_s=50.0)
-    world = SmallWorld(Step(), rules=rules)
-    world.run()
-    assert [brief.timeout_s for brief in world.briefs][:2] == [60.0, 40.0]
+    rules = replace(with_limits(Limits(Budget(seconds=90.0))), agent_timeout_s=60.0, pause_s=50.0)
+    env = FakeEnvironment(Step(), rules=rules)
+    env.run()
+    assert [brief.timeout_s for brief in env.briefs][:2] == [60.0, 40.0]
 
 
 def test_the_state_of_a_run_that_was_never_begun_has_no_job_no_reply_and_no_facts() -> None:

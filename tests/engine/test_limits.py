@@ -16,7 +16,7 @@ from ralphproof.engine.iteration import History, Iteration
 from ralphproof.engine.limits import Breach, Limits, describe_last_error, find_tripwire_breach
 from ralphproof.engine.plan import Job, Stage, Task
 from ralphproof.engine.workspace import Change, TouchedPath, TripwireReport
-from tests.engine.small_world import EDITED, NOTHING, found
+from tests.engine.fake_environment import EDITED, NOTHING, make_finding
 from tests.engine.test_iteration import made, of, red
 
 FRESH = Spend()
@@ -160,7 +160,7 @@ def test_a_run_of_one_iteration_is_not_warned_of_it() -> None:
 
 
 def test_the_same_error_is_told_by_its_tests_where_they_can_be_read() -> None:
-    failing = replace(found(False), tests=SuiteResult("pytest", ("a.py::x", "b.py::y"), 2), output="E   boom\n")
+    failing = replace(make_finding(False), tests=SuiteResult("pytest", ("a.py::x", "b.py::y"), 2), output="E   boom\n")
     breach = Limits(same_error=2).find_repetition(of(*[made(report=CheckReport((failing,)))] * 2))
     assert breach == Breach(
         "SAME_ERROR_5X",
@@ -213,4 +213,4 @@ def test_the_iteration_limit_is_exact(most: int, done: int) -> None:
 )
 def test_the_last_error_is_the_message_that_a_runner_printed(recorded: str, message: str) -> None:
     output = (Path(__file__).parents[1] / f"checks/recorded/{recorded}.txt").read_text(encoding="utf-8")
-    assert describe_last_error(made(report=CheckReport((replace(found(False), output=output),)))) == message
+    assert describe_last_error(made(report=CheckReport((replace(make_finding(False), output=output),)))) == message
