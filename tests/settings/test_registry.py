@@ -64,7 +64,10 @@ def test_a_name_is_known_by_the_table_or_by_an_entry_point_of_its_group() -> Non
 
 
 def test_a_name_that_nobody_declares_is_unknown_without_a_slow_look_around() -> None:
-    code = "import sys; from ralphproof.settings.registry import is_registered; assert not is_registered('agents', 'x'); print(*sys.modules)"
+    code = (
+        "import sys; from ralphproof.settings.registry import is_registered; "
+        "assert not is_registered('agents', 'x'); print(*sys.modules)"
+    )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "ralphproof.settings.registry" in loaded
     assert "importlib.metadata" not in loaded

@@ -36,7 +36,8 @@ def stage(name: str, template: str = "", rule: ClaimRule | None = None) -> Stage
     refusal = None if name == "coder" else REFUSAL
     return Stage(
         name, rule or ClaimRule(f"{name.upper()}_DONE", "promise", refusal=refusal), max_iterations=5,
-        template=template or load_stage_template("/nowhere", name), describes=f"The {name} is satisfied", method="external",
+        template=template or load_stage_template("/nowhere", name), describes=f"The {name} is satisfied",
+        method="external",
     )  # fmt: skip
 
 

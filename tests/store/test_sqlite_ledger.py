@@ -264,8 +264,14 @@ def test_another_schema_version_is_refused_and_not_one_byte_changes(
         (sqlite_ledger.SELECT_RUNS, (9,), ["SEARCH record USING COVERING INDEX record_of_run (run=?)"]),
         (sqlite_ledger.SELECT_CHILDREN, ("r",), ["SEARCH run USING INDEX run_of_parent (parent=?)"]),
         (sqlite_ledger.SELECT_DESCENDANTS, ("r",), ["SEARCH run USING INDEX run_of_parent (parent=?)", "run_1 (id=?)"]),
-        (sqlite_ledger.SELECT_USER_MESSAGES, ("r", 1), ["SEARCH user_message USING INDEX user_message_of_run (run=? AND rowid>?)"]),
-        (sqlite_ledger.SELECT_CONTROL_REQUEST, ("r",), ["SEARCH control_request USING INDEX control_request_of_run (run=?)"]),
+        (
+            sqlite_ledger.SELECT_USER_MESSAGES, ("r", 1),
+            ["SEARCH user_message USING INDEX user_message_of_run (run=? AND rowid>?)"],
+        ),
+        (
+            sqlite_ledger.SELECT_CONTROL_REQUEST, ("r",),
+            ["SEARCH control_request USING INDEX control_request_of_run (run=?)"],
+        ),
     ],
 )  # fmt: skip
 def test_no_question_reads_all_rows(

@@ -258,7 +258,10 @@ def test_of_the_last_runs_the_completed_ones_are_told_newest_first(ledger: Sqlit
 @pytest.mark.parametrize(
     ("question", "values", "plan"),
     [
-        (kept._PERCENTILE.format(what="micro_usd", index="run_stats_by_cost"), (1, 2, 3), "COVERING INDEX run_stats_by_cost"),
+        (
+            kept._PERCENTILE.format(what="micro_usd", index="run_stats_by_cost"), (1, 2, 3),
+            "COVERING INDEX run_stats_by_cost",
+        ),
         (
             kept._PERCENTILE.format(what="iterations", index="run_stats_by_iterations"), (1, 2, 3),
             "COVERING INDEX run_stats_by_iterations",

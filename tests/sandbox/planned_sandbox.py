@@ -1,4 +1,4 @@
-"""A project on a machine of its own, and the boxes that are planned for it."""
+"""A project with a home folder full of secrets, and the sandboxes that are planned for it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ralphproof.sandbox.planner import SandboxConfig, SandboxPlanner
 from tests.sandbox.sight import SECRETS, Home, can_read, can_write, place_of, seen_at
 
 
-class Plain:
-    """A kind of sandbox that is only planned for."""
+class PlannedBackend:
+    """A sandbox back end for plans that are never entered."""
 
     name, strength = "plain", "strong"
     weaknesses: tuple[str, ...] = ()
@@ -26,18 +26,18 @@ class Plain:
     def problem(self) -> BackendProblem | None:
         return None
 
-    def entry(self, box: SandboxPlan) -> SandboxEntry:
+    def entry(self, plan: SandboxPlan) -> SandboxEntry:
         return SandboxEntry((), "itself")
 
-    def prepare(self, box: SandboxPlan, command: Command) -> str:
+    def prepare(self, plan: SandboxPlan, command: Command) -> str:
         return ""
 
-    def clean_up(self, box: SandboxPlan) -> None:
-        """Nothing is left of it."""
+    def clean_up(self, plan: SandboxPlan) -> None:
+        """Nothing to remove."""
 
 
-class Ground:
-    """A home with secrets, a state folder in it, and a project beside; all real."""
+class SandboxProject:
+    """Real folders: a home with secrets and the state folder, and a project beside it."""
 
     def __init__(self, folder: Path) -> None:
         self.home = Home(folder / "home")
@@ -60,40 +60,40 @@ class Ground:
         self.git("init", "-q", "-b", "main")
         self.git("commit", "-q", "--allow-empty", "-m", "first")
 
-    def terrain(self, environ: dict[str, str] | None = None, **more: Any) -> SandboxConfig:
+    def config(self, environ: dict[str, str] | None = None, **more: Any) -> SandboxConfig:
         given = {"root": str(self.root), "store": str(self.store), "task": ""} | more
         return SandboxConfig(environ=tuple((environ or self.home.environ()).items()), **given)
 
     def view(
-        self, environ: dict[str, str] | None = None, kind: Plain | None = None, agent: str = "",
+        self, environ: dict[str, str] | None = None, backend: PlannedBackend | None = None, agent: str = "",
         reads: Sequence[str] = (), turn: str = "1", cwd: str = "", **more: Any,
-    ) -> View:  # fmt: skip
-        terrain = self.terrain(environ, **more)
+    ) -> PlannedSandbox:  # fmt: skip
+        config = self.config(environ, **more)
         base = self.store / "runs" / turn
         base.parent.mkdir(exist_ok=True)
         command = Command(
             ("x",),
-            cwd or terrain.root,
-            terrain.environ,
+            cwd or config.root,
+            config.environ,
             f"{base}.log",
             f"{base}.turn",
             "m",
             agent=agent,
             reads=tuple(reads),
         )
-        return View(self, SandboxPlanner(terrain, kind or Plain()).plan(command))
+        return PlannedSandbox(self, SandboxPlanner(config, backend or PlannedBackend()).plan(command))
 
 
-class View:
-    """What one box shows; names are told from the project, or from the home (`~/`)."""
+class PlannedSandbox:
+    """What a planned sandbox shows; names are relative to the project, or to the home (`~/`)."""
 
-    def __init__(self, ground: Ground, box: SandboxPlan) -> None:
-        self.ground, self.plan = ground, box
+    def __init__(self, project: SandboxProject, plan: SandboxPlan) -> None:
+        self.project, self.plan = project, plan
 
     def place(self, name: str) -> str:
         if name.startswith("~"):
-            return name.replace("~", str(self.ground.home), 1)
-        return os.path.normpath(os.path.join(self.ground.root, name))
+            return name.replace("~", str(self.project.home), 1)
+        return os.path.normpath(os.path.join(self.project.root, name))
 
     def read(self, name: str) -> bool:
         return can_read(self.plan.mounts, self.place(name))
@@ -108,12 +108,12 @@ class View:
         return seen_at(self.plan.mounts, self.place(name))
 
     def covers(self, mount: Mount) -> bool:
-        """Whether it is there only to hide something."""
+        """Whether a mount only hides something."""
         return mount.source == DEV_NULL or mount.source.endswith("/empty")
 
     @property
     def secrets(self) -> list[str]:
-        """Those that can be seen: none."""
+        """The secrets that are visible; should be none."""
         return [secret for secret in SECRETS if self.seen_at(f"~/{secret}")]
 
     @property
@@ -121,7 +121,7 @@ class View:
         return dict(self.plan.variables)
 
     def placeholders(self) -> set[str]:
-        return {os.path.relpath(path, self.ground.root) for path in self.plan.placeholders}
+        return {os.path.relpath(path, self.project.root) for path in self.plan.placeholders}
 
 
 CLAUDE = AgentRequirements(
@@ -132,4 +132,4 @@ GEMINI = AgentRequirements(
     "~/.gemini", "", ("oauth_creds.json",), ("generativelanguage.googleapis.com",), (), (), (".gemini/",)
 )
 AMP = AgentRequirements("~/.local/share/amp", "", ("secrets.json", "~/.config/amp/settings.json"), ("ampcode.com",))
-LODGINGS = (("claude", CLAUDE), ("gemini", GEMINI), ("amp", AMP))
+AGENTS = (("claude", CLAUDE), ("gemini", GEMINI), ("amp", AMP))

@@ -25,7 +25,7 @@ from ralphproof.sandbox.selection import (
 from ralphproof.settings.registry import BUILTIN
 from tests.needs import require
 from tests.sandbox.fake_docker import FakeDocker
-from tests.settings.boxing import Plain
+from tests.sandbox.planned_sandbox import PlannedBackend
 
 Order = Callable[..., None]
 # Answers what the trial's program would: that all is well, or that something was open.
@@ -33,7 +33,7 @@ HOLDS = "import json; print(json.dumps({'open': [], 'closed': []}))"
 LEAKS = "import json; print(json.dumps({'open': ['files outside the project can be read'], 'closed': []}))"
 
 
-class Entered(Plain):
+class Entered(PlannedBackend):
     """One that is entered by a program of the test's own, in place of what it is given."""
 
     program = HOLDS
