@@ -19,8 +19,8 @@ ENVIRON = {
     "HTTPS_PROXY": "http://me:password-in-a-url@proxy:3128",
     "HOME": "/home/me",
 }
-WISH: Json = {
-    "wish": {"prompt": ["use canary-1234-abcd", None], "plain": ["curl", "-u", "password-in-a-url"]},
+REQUEST: Json = {
+    "request": {"prompt": ["use canary-1234-abcd", None], "plain": ["curl", "-u", "password-in-a-url"]},
     "flags": {"agent": {"command": "tool --key canary-1234-abcd --home /home/me"}, "maximumIterations": 3},
 }
 
@@ -30,10 +30,10 @@ def masked(text: str) -> str:
 
 
 def test_secrets_come_back_and_are_never_written() -> None:
-    kept = json.dumps(replace_secrets(WISH, ENVIRON, masked))
+    kept = json.dumps(replace_secrets(REQUEST, ENVIRON, masked))
     assert "canary" not in kept
     assert "password-in" not in kept
-    assert resolve_secrets(json.loads(kept), ENVIRON) == WISH
+    assert resolve_secrets(json.loads(kept), ENVIRON) == REQUEST
 
 
 def test_a_key_that_changed_since_is_taken_as_it_now_is() -> None:

@@ -69,14 +69,14 @@ def cancel_run(ledger: SqliteLedger, project: Project, row: RunRow, args: Namesp
     cancellation = Cancellation(ledger, project, row)
     if state_before == ENDED:
         end_live_turn(row.id, project)  # its harness may have died and left it
-    cancellation.close_lost()
+    cancellation.close_dead()
     if not args.no_wait:
         cancellation.wait()
     extra: dict[str, Json] = {"task": task} if task else {}
     if not ledger.run_end(row.id):
         return _print_requested(row.id, args, extra)
     _print_result(recorded_outcome(ledger, row.id), state_before == ENDED, cancellation, args.json, extra)
-    return 1 if cancellation.left() and not args.no_wait else 0
+    return 1 if cancellation.unfinished() and not args.no_wait else 0
 
 
 def _print_requested(run: str, args: Namespace, extra: dict[str, Json]) -> int:
@@ -92,8 +92,8 @@ def _print_requested(run: str, args: Namespace, extra: dict[str, Json]) -> int:
 def _print_result(
     outcome: Outcome, already_ended: bool, cancellation: Cancellation, for_programs: bool, extra: dict[str, Json]
 ) -> None:
-    run, left = cancellation.run, [row.id for row in cancellation.left()]
-    descendants = [name for name in cancellation.asked if name != run]
+    run, left = cancellation.run, [row.id for row in cancellation.unfinished()]
+    descendants = [name for name in cancellation.requested if name != run]
     if for_programs:
         children: list[Json] = [{"run": name, "ended": name not in left} for name in descendants]
         facts: dict[str, Json] = {"ended": True, "alreadyEnded": already_ended, "outcome": outcome_json(outcome)}

@@ -83,7 +83,7 @@ def main(argv: list[str]) -> int:
     plan = plan_gc(project, args)
     if not args.json:
         _print_plan(plan, args, dry=False)
-    if not plan.going and not plan.leftovers:
+    if not plan.removed and not plan.leftovers:
         if args.json:
             _print_result(plan, [], [], args)
         return 0
@@ -97,16 +97,16 @@ def _execute_plan(project: Project, args: Namespace, shown: GcPlan) -> int:
     """Delete what was shown and still qualifies: the plan is made again while no run can start."""
     from ralphproof.workspace.pruning import remove_folder
 
-    wanted = {decision.row.id for decision in shown.going}
-    with FolderLocks(project, {decision.row.directory for decision in shown.going}) as locks:
+    wanted = {decision.row.id for decision in shown.removed}
+    with FolderLocks(project, {decision.row.directory for decision in shown.removed}) as locks:
         plan = plan_gc(project, args)
         removable = [
             decision
-            for decision in plan.going
+            for decision in plan.removed
             if decision.row.id in wanted and decision.row.directory not in locks.busy
         ]
         removed_ids = {decision.row.id for decision in removable}
-        remaining = [decision.row for decision in plan.fates if decision.row.id not in removed_ids]
+        remaining = [decision.row for decision in plan.decisions if decision.row.id not in removed_ids]
         removals = [
             each for each in record_removals(project, _without_earlier_notes(removable)) if each.run in removed_ids
         ]
@@ -132,37 +132,37 @@ def _execute_plan(project: Project, args: Namespace, shown: GcPlan) -> int:
 
 def _without_earlier_notes(removable: list[RetentionDecision]) -> list[RetentionDecision]:
     """Without runs for which an interrupted gc already recorded the removal."""
-    return [decision for decision in removable if decision.what == REMOVED]
+    return [decision for decision in removable if decision.reason == REMOVED]
 
 
 def _print_plan(plan: GcPlan, args: Namespace, dry: bool) -> None:
     if args.json:
         _print_result(plan, [], [], args)
         return
-    if plan.going:
-        in_git = ", and what git holds of them" if _any_in_git(plan.going) else ""
-        print_lines(f"{format_count(len(plan.going), 'run')} would go, {_format_size(plan.bytes)} in files{in_git}:")
+    if plan.removed:
+        in_git = ", and what git holds of them" if _any_in_git(plan.removed) else ""
+        print_lines(f"{format_count(len(plan.removed), 'run')} would go, {_format_size(plan.bytes)} in files{in_git}:")
         print_lines(
-            *(_fate_line(fate, plan.sizes[fate.row.id]) for fate in plan.going[:MAX_LISTED]),
-            *_more_lines(plan.going),
+            *(_decision_line(decision, plan.sizes[decision.row.id]) for decision in plan.removed[:MAX_LISTED]),
+            *_more_lines(plan.removed),
         )
     print_lines(*(f"leftover: {path}  {_format_size(plan.sizes[path])}" for path in plan.leftovers[:MAX_LISTED]))
     print_lines(*_unsaved_work_lines(plan))
     note = "kept: the copy of .git from run {}, because the repository lost some of it; ralph restore {}"
     print_lines(*(note.format(run, run) for run in plan.only_copies))
-    if not plan.going and not plan.leftovers:
-        print_lines(f"Nothing is to be removed; {format_count(len(plan.fates), 'run')} kept.")
+    if not plan.removed and not plan.leftovers:
+        print_lines(f"Nothing is to be removed; {format_count(len(plan.decisions), 'run')} kept.")
     elif dry:
         print_lines("Nothing was removed.")
 
 
-def _fate_line(fate: RetentionDecision, size: int) -> str:
-    why = ", an earlier gc was cut off" if fate.what == REMOVAL_UNFINISHED else ""
-    return f"  {fate.row.id}  {format_date(fate.row.began_at)}  {fate.ended}  {_format_size(size)}{why}"
+def _decision_line(decision: RetentionDecision, size: int) -> str:
+    why = ", an earlier gc was cut off" if decision.reason == REMOVAL_UNFINISHED else ""
+    return f"  {decision.row.id}  {format_date(decision.row.began_at)}  {decision.outcome}  {_format_size(size)}{why}"
 
 
-def _more_lines(fates: list[RetentionDecision]) -> list[str]:
-    return [f"  ... and {len(fates) - MAX_LISTED} more"] if len(fates) > MAX_LISTED else []
+def _more_lines(decisions: list[RetentionDecision]) -> list[str]:
+    return [f"  ... and {len(decisions) - MAX_LISTED} more"] if len(decisions) > MAX_LISTED else []
 
 
 def _unsaved_work_lines(plan: GcPlan) -> list[str]:
@@ -176,20 +176,22 @@ def _unsaved_work_lines(plan: GcPlan) -> list[str]:
     return [head, *map(_keep_hint, plan.unlanded[:MAX_LISTED]), *_more_lines(plan.unlanded)]
 
 
-def _keep_hint(fate: RetentionDecision) -> str:
+def _keep_hint(decision: RetentionDecision) -> str:
     """A run that stays, and the commands that turn its snapshots into a branch or files."""
-    verbs = [(name, "branch" if name.isdigit() and fate.kind == "git" else "rewind") for name in fate.only]
-    ways = [f"ralph {verb} {fate.row.id} {name}" for name, verb in verbs]
-    return f"  {fate.row.id}  have it: {'; '.join(ways)}"
+    verbs = [
+        (name, "branch" if name.isdigit() and decision.kind == "git" else "rewind") for name in decision.unique_saves
+    ]
+    ways = [f"ralph {verb} {decision.row.id} {name}" for name, verb in verbs]
+    return f"  {decision.row.id}  have it: {'; '.join(ways)}"
 
 
-def _any_in_git(fates: list[RetentionDecision]) -> bool:
-    return any(fate.kind == "git" for fate in fates)
+def _any_in_git(decisions: list[RetentionDecision]) -> bool:
+    return any(decision.kind == "git" for decision in decisions)
 
 
 def _print_result(plan: GcPlan, failed: list[tuple[str, str]], busy: list[tuple[str, str]], args: Namespace) -> None:
     if args.json:
-        runs: list[Json] = [{"run": one.row.id, "bytes": plan.sizes.get(one.row.id, 0)} for one in plan.going]
+        runs: list[Json] = [{"run": one.row.id, "bytes": plan.sizes.get(one.row.id, 0)} for one in plan.removed]
         kept: list[Json] = [_unlanded_json(one) for one in plan.unlanded]
         wrong: list[Json] = [{"what": what, "why": why} for what, why in (*failed, *busy)]
         print_json(
@@ -199,14 +201,14 @@ def _print_result(plan: GcPlan, failed: list[tuple[str, str]], busy: list[tuple[
         )
         return
     print_lines(*(f"{what} stays for now: {why}" for what, why in (*failed, *busy)))
-    told = f"{format_count(len(plan.going), 'run')} and {format_count(len(plan.leftovers), 'leftover')} removed"
-    print_lines(f"{told}, {_format_size(plan.bytes)} in files.")
-    if _any_in_git(plan.going):
+    summary = f"{format_count(len(plan.removed), 'run')} and {format_count(len(plan.leftovers), 'leftover')} removed"
+    print_lines(f"{summary}, {_format_size(plan.bytes)} in files.")
+    if _any_in_git(plan.removed):
         print_lines("What git held of them is freed by: git gc --prune=now")
 
 
-def _unlanded_json(fate: RetentionDecision) -> Json:
-    return {"run": fate.row.id, "iteration": fate.number, "saves": [*fate.only]}
+def _unlanded_json(decision: RetentionDecision) -> Json:
+    return {"run": decision.row.id, "iteration": decision.last_iteration, "saves": [*decision.unique_saves]}
 
 
 def _format_size(size: int) -> str:

@@ -71,7 +71,12 @@ def _print_result(args: Namespace, result: RestoreResult) -> None:
             "dryRun": args.dry_run,
             "lost": result.lost,
         }
-        facts |= {"aside": result.aside or None, "earlierAsides": [*result.before], "refs": result.refs, "newer": newer}
+        facts |= {
+            "aside": result.moved_aside or None,
+            "earlierAsides": [*result.before],
+            "refs": result.refs,
+            "newer": newer,
+        }
         files: Json = None if result.differing is None else [*result.differing]
         print_json(
             "restore",
@@ -113,7 +118,11 @@ def _print_result(args: Namespace, result: RestoreResult) -> None:
 
 
 def _aside_lines(result: RestoreResult) -> list[str]:
-    now = [f"The previous .git is now {result.aside}; delete it when you do not need it."] if result.aside else []
+    now = (
+        [f"The previous .git is now {result.moved_aside}; delete it when you do not need it."]
+        if result.moved_aside
+        else []
+    )
     return [*now, *(f"Moved aside earlier: {one}" for one in result.before)]
 
 

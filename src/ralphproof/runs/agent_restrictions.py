@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
-# What only the user may do: it speaks with the user's word, decides over finished work, or changes what work is
-# measured by. Whatever is part of a run's turn is refused (`in_turn`): an agent, a check, and all that they start.
+# Commands for the user only: they speak for the user, decide about finished work, or change what it is measured by.
+# Every process of a turn is refused: the agent, checks, and all that they start.
 USER_ONLY_COMMANDS = frozenset((
     "accept", "archive", "cancel TASK", "fleet cancel", "fleet submit", "fleet worker", "gc", "land", "plan",
     "plugin install", "plugin uninstall", "pr", "restore", "rewind", "say", "serve --control", "task edit",
     "task import --update", "work",
 ))  # fmt: skip
-# And this, except of runs that the turn's own run began.
+# Also refused, except for runs that the turn's own run began.
 CHILD_RUN_COMMANDS = frozenset(("cancel", "pause", "resume", "run --resume"))
 
 
-# Whether this process is part of a run's turn, and what such a process may not do.
+# Detection of an enclosing turn.
 #
 # Agents, checks and all that they start run below a keeper, which is a subreaper: a double fork does not leave it. So
-# ancestry tells, and not the environment, which an agent can clear. A keeper counts where its records lie in the state
-# directory that this command uses: whoever tests this program inside a turn has another one.
+# ancestry decides, and not the environment, which an agent can clear. Only keepers with records in the present state
+# directory count: tests of this program inside a turn use another one.
 
 
 HOOK_FILE_PREFIX = (
@@ -36,14 +36,14 @@ HOOK_FILE_PREFIX = (
 
 
 def refuse_in_turn(what: str) -> None:
-    """Raise Refused inside a turn for something of `USERS_OWN`."""
+    """Raise Refused inside a turn for a command of `USER_ONLY_COMMANDS`."""
     assert what in USER_ONLY_COMMANDS, what
     if run := _find_enclosing_run():
         raise Refused(f"ralph {what} is not for agents: {run} is at work, and this is part of its turn")
 
 
 def refuse_unrelated_run_in_turn(what: str, ledger: SqliteLedger, row: RunRow) -> None:
-    """Raise Refused inside a turn for something of `OWN_CHILDREN`, unless the turn's own run began this one."""
+    """Raise Refused inside a turn for a command of `CHILD_RUN_COMMANDS`, unless the turn's own run began this one."""
     assert what in CHILD_RUN_COMMANDS or what in USER_ONLY_COMMANDS, what
     run = _find_enclosing_run()
     if not run or (
@@ -59,19 +59,19 @@ def _run_label(run: str) -> str:
 
 
 def _ancestor_runs(ledger: SqliteLedger, row: RunRow) -> list[str]:
-    """The runs that a run belongs to, the nearest first."""
-    found: list[str] = []
-    while row.parent and row.parent not in found:
-        found.append(row.parent)
+    """The ancestors of a run, the nearest first."""
+    ancestors: list[str] = []
+    while row.parent and row.parent not in ancestors:
+        ancestors.append(row.parent)
         parent = ledger.row(row.parent)
         if parent is None:
             break
         row = parent
-    return found
+    return ancestors
 
 
 def _find_enclosing_run() -> str:
-    """What to call the run whose turn we are part of; empty where there is none."""
+    """The name of the run whose turn this process is part of; empty where there is none."""
     from ralphproof.process.tree import LINUX, TURN_VARIABLE, enclosing_turn_files
 
     if not LINUX:  # there are no ancestors to be seen, and no subreaper
@@ -87,7 +87,7 @@ def _find_enclosing_run() -> str:
 
 
 def _real_state_dir() -> str:
-    """The state directory as the kernel names it; impossible to match where there is none."""
+    """The state directory without links; a string that matches nothing where there is none."""
     from ralphproof.store.state_dir import find_state_dir
 
     try:

@@ -17,11 +17,8 @@ if TYPE_CHECKING:
     from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
-# What an agent says beside its words: marker files in its task folder, and messages on the bus.
-
-
 def signal_files(task_folder: str) -> tuple[str, ...]:
-    """The files of a task folder by which an agent and we talk to each other."""
+    """The files of a task folder that agent and harness exchange."""
     from ralphproof.store.message_bus import SPOOL_FILE, TAKEN_SPOOL_FILE
 
     return tuple(
@@ -30,7 +27,7 @@ def signal_files(task_folder: str) -> tuple[str, ...]:
 
 
 class AgentSignals:
-    """The task folder of one run. Called with an iteration: what it claims; with 0, what files alone claim."""
+    """The signals in the task folder of one run. Called with an iteration: its claim; with 0: that of files alone."""
 
     def __init__(self, run: str, task_folder: str, root: str, mask: Callable[[str], str]) -> None:
         self._run, self._folder, self._markers = run, task_folder, SignalFiles(task_folder)
@@ -40,38 +37,35 @@ class AgentSignals:
         claim = self._markers.look()
         if not iteration or (claim is not None and claim.waiting):
             return claim
-        why = find_wait_reason(self.task_bus, self._run, iteration)
-        return claim if why is None else Claim(why, waiting=True, source="bus")
+        reason = find_wait_reason(self.task_bus, self._run, iteration)
+        return claim if reason is None else Claim(reason, waiting=True, source="bus")
 
     def refuse(self, stamp: str) -> tuple[str, ...]:
-        """Put the marker with this stamp away: its claim was refused. Its new name, if it was there still."""
+        """Rename the marker with this stamp, because its claim was refused; its new name, if it was still there."""
         now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         return self._markers.put_away(frozenset((stamp,)), now, "refused")
 
     def remarks(self) -> tuple[str, ...]:
-        """What is worth telling after a turn. What it left for the project's bus is passed on."""
+        """Remarks after a turn. Messages that it left for the project's bus are passed on."""
         from ralphproof.store.message_bus import drain_spool
 
-        trouble = drain_spool(self._folder, self.project_bus, self._run).problem
-        return (*self._markers.remarks(), *([trouble] if trouble else []))
-
-
-# Marker files that an earlier run has already seen.
+        problem = drain_spool(self._folder, self.project_bus, self._run).problem
+        return (*self._markers.remarks(), *([problem] if problem else []))
 
 
 RECENT_RUNS = 50  # runs that are looked at
 
 
-def put_away_stale_markers(ledger: SqliteLedger, task_folder: str, ours: str) -> list[str]:
-    """Rename the markers in a task folder that a run before this one has judged; what there is to say of it."""
+def put_away_stale_markers(ledger: SqliteLedger, task_folder: str, own_run: str) -> list[str]:
+    """Rename the markers in a task folder that an earlier run has judged; remarks about them."""
     markers = SignalFiles(task_folder)
     if markers.look() is None:
         return []
-    known: set[str] = set()
+    judged: set[str] = set()
     for row in ledger.runs(RECENT_RUNS):
-        if row.id != ours:
-            known |= _judged_stamps(ledger, row.id, task_folder)
-    names = markers.put_away(frozenset(known), time.strftime("%Y%m%d-%H%M%S", time.gmtime()))
+        if row.id != own_run:
+            judged |= _judged_stamps(ledger, row.id, task_folder)
+    names = markers.put_away(frozenset(judged), time.strftime("%Y%m%d-%H%M%S", time.gmtime()))
     return [f"a marker of an earlier run was put away as {name}" for name in names]
 
 

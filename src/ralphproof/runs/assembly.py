@@ -36,26 +36,27 @@ if TYPE_CHECKING:
     from ralphproof.sandbox.runner import ProcessOwner, SandboxedRunner
 
 
-# What a run's work is asked: every check of its course, made with what the run holds.
-
-
 def build_checks(
-    spec: RunSpec, folder: RunFolder, sandbox: Sandbox, workspace: Workspace, room: CheckoutProvider | None = None
+    spec: RunSpec, folder: RunFolder, sandbox: Sandbox, workspace: Workspace, checkouts: CheckoutProvider | None = None
 ) -> dict[str, Check]:
-    """Every check of the run's course, by its name; those that want a clean checkout get it in the `room`."""
+    """Every check of the run's stages, by name. Those that need a clean checkout get it from `checkouts`."""
     if spec.stage_plan is None:
         return {}
     settings, task = spec.loaded.settings, spec.stage_plan.task or NO_TASK
-    means = CheckDependencies(
+    dependencies = CheckDependencies(
         spec.project.root, spec.check_env, folder, sandbox, workspace.diff, spec.agent_env,
         {name: one.agent for name, one in spec.stage_plan.judges.items()}, task,
         settings.output_truncate_chars, settings.output_truncate_mode,
-        create_clean_check=None if room is None else lambda question: _build_clean_check(question, room, spec, folder),
+        create_clean_check=(
+            None if checkouts is None else lambda check: _build_clean_check(check, checkouts, spec, folder)
+        ),
     )  # fmt: skip
-    return create_checks(spec.stage_plan.leaves.values(), means)
+    return create_checks(spec.stage_plan.leaves.values(), dependencies)
 
 
-def _build_clean_check(question: CommandCheckSpec, room: CheckoutProvider, spec: RunSpec, folder: RunFolder) -> Check:
+def _build_clean_check(
+    check_spec: CommandCheckSpec, checkouts: CheckoutProvider, spec: RunSpec, folder: RunFolder
+) -> Check:
     from ralphproof.checks.clean_checkout import CleanCheckoutCheck
 
     env = dict(spec.check_env)
@@ -63,16 +64,13 @@ def _build_clean_check(question: CommandCheckSpec, room: CheckoutProvider, spec:
         from ralphproof.settings.verification_templates import task_environment
 
         env |= task_environment(spec.stage_plan.task)
-    return CleanCheckoutCheck(question, room, folder, spec.project.root, tuple(env.items()))
-
-
-# The sandbox of a run: chosen, tried out, and built around its project; or none.
+    return CleanCheckoutCheck(check_spec, checkouts, folder, spec.project.root, tuple(env.items()))
 
 
 def build_run_sandbox(
     spec: RunSpec, owner: ProcessOwner, folder: RunFolder, fixed: Mapping[str, str], parent: str
 ) -> DirectRunner | SandboxedRunner:
-    """What runs the commands of a run; raises Refused where the sandbox that it is to have does not hold here.
+    """The runner for the commands of a run; raises Refused where its sandbox does not work here.
 
     `fixed` are files of the run that nobody may change.
     """
@@ -82,38 +80,36 @@ def build_run_sandbox(
     from ralphproof.sandbox.selection import choose_backend
 
     backend = choose_backend(name, os.environ, spec.project.root)
-    config = run_terrain(spec, folder, fixed, parent)
+    config = build_sandbox_config(spec, folder, fixed, parent)
     if (serve := getattr(backend, "serve", None)) and config.agents:  # one that is made for an agent
         serve(config.agents[0][0], os.path.join(config.store, "agents", config.agents[0][0]))
     return wrap_in_sandbox(owner, backend, config)
 
 
-def run_terrain(spec: RunSpec, folder: RunFolder, fixed: Mapping[str, str], parent: str) -> SandboxConfig:
-    """Where a run takes place."""
+def build_sandbox_config(spec: RunSpec, folder: RunFolder, fixed: Mapping[str, str], parent: str) -> SandboxConfig:
+    """The paths, hosts and variables of a run's sandbox."""
     from ralphproof.sandbox.planner import SandboxConfig
     from ralphproof.workspace.protected_paths import RESERVED_PATHS, reserved_paths
 
     settings, root = spec.loaded.settings, spec.project.root
-    box, own = settings.sandbox, reserved_paths(root, fixed)
+    sandbox, reserved = settings.sandbox, reserved_paths(root, fixed)
     return SandboxConfig(
         root, spec.project.store,
         os.path.normpath(os.path.join(root, spec.request.task_folder or folder.published_path("task"))),
-        spec.agent_env, tuple(settings.protected_paths), tuple(one.path for one in own if one not in RESERVED_PATHS),
-        box.allow_hosts, box.allow_local_ports, tuple(map(os.path.expanduser, box.read_paths)),
-        tuple(_agent_lodgings(spec)), tuple(name for name, _ in settings.agent.env),
-        # What an agent asked for may not name a service of its own: that would be a way out.
+        spec.agent_env, tuple(settings.protected_paths),
+        tuple(one.path for one in reserved if one not in RESERVED_PATHS),
+        sandbox.allow_hosts, sandbox.allow_local_ports, tuple(map(os.path.expanduser, sandbox.read_paths)),
+        tuple(_agent_requirements(spec)), tuple(name for name, _ in settings.agent.env),
+        # The services of a child run come from our environment: an agent that could name one would have a way out.
         tuple((os.environ if parent else dict(spec.agent_env)).items()),
     )  # fmt: skip
 
 
-def _agent_lodgings(spec: RunSpec) -> Iterator[tuple[str, AgentRequirements]]:
+def _agent_requirements(spec: RunSpec) -> Iterator[tuple[str, AgentRequirements]]:
     judges = tuple(one.agent for one in spec.stage_plan.judges.values()) if spec.stage_plan else ()
     for agent in (*spec.agents, *judges):
-        if (lodging := getattr(agent, "requirements", None)) is not None:
-            yield agent.name, lodging
-
-
-# From settings to the parts of a run: which agent, which checks, which limits.
+        if (requirements := getattr(agent, "requirements", None)) is not None:
+            yield agent.name, requirements
 
 
 SCM_START_NOTE = "scm-start"  # the note of what a commit would have run when the run began
@@ -130,18 +126,18 @@ def build_rules(
     allow_unknown_cost: bool = False,
     pipeline: Pipeline | None = None,
 ) -> RunRules:
-    """The decisions' part of the settings. `debugging` is the skill that the prompt after a stall tells.
+    """The rules that follow from the settings. `debugging` is the skill that is added to the prompt after a stall.
 
-    The `pipeline` is the preset's own where none is given.
+    Without a `pipeline` the preset's own is used.
     """
-    limits, word = settings.limits, settings.completion_response
-    template = skill_template(skill, word) if skill else "{prompt}"
-    own = tuple(check.name for check in custom.checks)
+    limits, completion_word = settings.limits, settings.completion_response
+    template = skill_template(skill, completion_word) if skill else "{prompt}"
+    custom_checks = tuple(check.name for check in custom.checks)
     preset, supervise = read_preset(settings.preset), settings.supervise
     restarts = preset.get("restarts", False)  # the agent is a program that is kept alive: silence is no fault of it
     delay_s = supervise.restart_delay_s
     return RunRules(
-        pipeline or build_preset_pipeline(preset, settings, template, own),
+        pipeline or build_preset_pipeline(preset, settings, template, custom_checks),
         build_limits(settings, restarts),
         scm=settings.scm is not None,
         checks_when=settings.checks_when,
@@ -159,7 +155,7 @@ def build_rules(
         ),
         baseline=True,
         show_previous=settings.context_injection,
-        debug_advice=skill_advice(debugging, word) if debugging else "",
+        debug_advice=skill_advice(debugging, completion_word) if debugging else "",
         custom_limits=custom.limits,
         must_fail_first=settings.must_fail_first,
         hooks=settings.on.by_name,
@@ -169,7 +165,7 @@ def build_rules(
 
 
 def build_limits(settings: Settings, restarts: bool) -> Limits:
-    """What may not be exceeded, repeated or touched."""
+    """The limits that follow from the settings."""
     limits = settings.limits
     budget = Budget(
         settings.maximum_iterations, settings.cost_limit_micro_usd, limits.max_tokens, limits.max_seconds,
@@ -178,26 +174,26 @@ def build_limits(settings: Settings, restarts: bool) -> Limits:
     return Limits(budget, limits.stall_iterations, limits.same_error_iterations, restarts, settings.protect_tests)
 
 
-def open_workspace(root: str, private: str, environ: Mapping[str, str], signs: tuple[str, ...] = ()) -> Workspace:
-    """Git where the project is the top of a work tree and git is installed; else plain folders.
+def open_workspace(root: str, private: str, environ: Mapping[str, str], signals: tuple[str, ...] = ()) -> Workspace:
+    """A git workspace where the project is the top of a work tree and git is installed; else plain folders.
 
-    `signs` are files by which an agent and we talk to each other: where they lie in the project, they are no work.
+    `signals` are files that agent and harness exchange: inside the project they do not count as work.
     """
-    own = (
+    ignored = (
         *find_redirected_output(root),
-        *(os.path.relpath(path, root) for path in signs if path.startswith(root + "/")),
+        *(os.path.relpath(path, root) for path in signals if path.startswith(root + "/")),
     )
     if _is_git_repository(root) and not is_git_missing(root, environ):
         from ralphproof.workspace.git_workspace import GitWorkspace
 
-        return GitWorkspace(root, private, environ, own)
+        return GitWorkspace(root, private, environ, ignored)
     from ralphproof.workspace.plain_workspace import PlainWorkspace
 
-    return PlainWorkspace(root, private, own)
+    return PlainWorkspace(root, private, ignored)
 
 
 def find_redirected_output(root: str) -> tuple[str, ...]:
-    """Files of the project that our own output goes to, as with `ralph run > log` or nohup: they are no one's work."""
+    """Project files that receive our own output, as with `ralph run > log` or nohup: they do not count as work."""
     paths: list[str] = []
     for number in (1, 2):
         try:
@@ -210,7 +206,7 @@ def find_redirected_output(root: str) -> tuple[str, ...]:
 
 
 def is_git_missing(root: str, environ: Mapping[str, str]) -> bool:
-    """The project is a git repository, and git is not installed."""
+    """Whether the project is a git repository and git is not installed."""
     return _is_git_repository(root) and find_program("git", environ.get("PATH", os.defpath), outside=root) is None
 
 
@@ -219,9 +215,9 @@ def _is_git_repository(root: str) -> bool:
 
 
 def open_scm(settings: Settings, root: str, direct: DirectRunner, folder: RunFolder, sandbox: Sandbox) -> Scm | None:
-    """Where passed work is kept; built at the start, so that it knows the user's hooks as they were.
+    """The SCM for passed work. Opened at the start, because it remembers the user's hooks as they were.
 
-    A run that is taken up knows them as they were when it began. Where there is a `sandbox`, hooks run in it.
+    A resumed run uses those of its start. Where there is a `sandbox`, hooks run in it.
     """
     if settings.scm is None:
         return None
@@ -229,65 +225,67 @@ def open_scm(settings: Settings, root: str, direct: DirectRunner, folder: RunFol
 
     command, tasks = settings.scm.command, settings.scm.tasks
     programs = TurnProgramRunner(direct, folder, root)
-    inside = TurnProgramRunner(sandbox, folder, root) if not isinstance(sandbox, DirectRunner) else None
+    sandboxed = TurnProgramRunner(sandbox, folder, root) if not isinstance(sandbox, DirectRunner) else None
     from ralphproof.workspace.scm import GitScm, ScmBaseline
 
     noted = folder.noted(SCM_START_NOTE)
-    known = unpack(noted) if noted is not None else None
-    start = known if isinstance(known, ScmBaseline) else None
-    made: GitScm | CommandScm
+    saved = unpack(noted) if noted is not None else None
+    baseline = saved if isinstance(saved, ScmBaseline) else None
+    scm: GitScm | CommandScm
     if os.path.basename(command) == "git":
-        made = GitScm(root, tasks, programs, start, sandboxed=inside)
+        scm = GitScm(root, tasks, programs, baseline, sandboxed=sandboxed)
     else:
         from ralphproof.workspace.scm import CommandScm
 
-        made = CommandScm(command, tasks, root, inside or programs, baseline=start)
-    if known is None:
-        folder.note(SCM_START_NOTE, pack(made.baseline))
-    return made
+        scm = CommandScm(command, tasks, root, sandboxed or programs, baseline=baseline)
+    if saved is None:
+        folder.note(SCM_START_NOTE, pack(scm.baseline))
+    return scm
 
 
 def build_tripwires(
-    protected: tuple[str, ...], workspace: Workspace, folder: RunFiles, more: Mapping[str, str]
+    protected: tuple[str, ...], workspace: Workspace, folder: RunFiles, run_files: Mapping[str, str]
 ) -> Tripwires:
-    """What no agent may change: the user's own list, and what only the harness and the user change.
+    """Tripwires for what no agent may change: the user's list, and what only the harness and the user change.
 
-    `more` are files of this run, and what each is.
+    `run_files` are files of this run, with a description of each.
     """
     from ralphproof.workspace.git_workspace import GitWorkspace
     from ralphproof.workspace.protected_paths import reserved_paths
     from ralphproof.workspace.tripwires import FileTripwires
 
     root, git = workspace.root, workspace if isinstance(workspace, GitWorkspace) else None
-    vault = folder.log_base(PROTECTED_COPIES_FOLDER)
-    store = os.path.dirname(os.path.dirname(os.path.dirname(vault)))  # of the repository; the vault is in runs/RUN/
+    copies = folder.log_base(PROTECTED_COPIES_FOLDER)
+    store = os.path.dirname(os.path.dirname(os.path.dirname(copies)))  # of the repository; the vault is in runs/RUN/
     return FileTripwires(
-        root, vault, folder.run, protected, reserved_paths(root, more), git, folder.log_base,
+        root, copies, folder.run, protected, reserved_paths(root, run_files), git, folder.log_base,
         lambda name: os.path.relpath(folder.published_path(name), root), os.path.join(store, BACKUP_FOLDER),
     )  # fmt: skip
 
 
 def uncommitted_at_start(workspace: Workspace, run: str) -> tuple[str, ...]:
-    """What was not committed before the first turn of a run."""
+    """Paths that were uncommitted before the first turn of a run."""
     from ralphproof.workspace.git_workspace import GitWorkspace
 
-    began = workspace.find_snapshot(run, "0-checked") or workspace.find_snapshot(run, "0")
-    return workspace.uncommitted_paths(began) if began and isinstance(workspace, GitWorkspace) else ()
+    start = workspace.find_snapshot(run, "0-checked") or workspace.find_snapshot(run, "0")
+    return workspace.uncommitted_paths(start) if start and isinstance(workspace, GitWorkspace) else ()
 
 
 class SettingsChangeDetector:
-    """Sees when somebody edits the settings during a run. They are told; the settings of the start stay in force."""
+    """Detects edits of the settings during a run. They are reported; the settings of the start stay in force."""
 
     def __init__(self, files: tuple[tuple[str, str], ...]) -> None:
         self._known = dict(files)
 
     def __call__(self) -> tuple[str, ...]:
-        """A sentence for every settings file that changed since it was last asked."""
-        seen: list[str] = []
+        """A sentence for every settings file that changed since the last call."""
+        notices: list[str] = []
         for path, digest in self._known.items():
             now = settings_file_digest(path)
             if now != digest:
-                what = "was written" if not digest else "was removed" if not now else "was changed"
-                seen.append(f"{os.path.basename(path)} {what} during the run; the settings of the start stay in force")
+                change = "was written" if not digest else "was removed" if not now else "was changed"
+                notices.append(
+                    f"{os.path.basename(path)} {change} during the run; the settings of the start stay in force"
+                )
                 self._known[path] = now
-        return tuple(seen)
+        return tuple(notices)

@@ -39,12 +39,12 @@ def load_run_spec(project: Project, run: str, directory: str) -> RunSpec | None:
 
     What only matters to a run that begins is left out, so that it cannot be refused.
     """
-    kept = load_request(RunFolder(directory, run, project.store))
-    if kept is None or kept[1]:
+    saved = load_request(RunFolder(directory, run, project.store))
+    if saved is None or saved[1]:
         return None
-    text = "." if kept[0].verify_commands is None else ""  # stories have none
+    text = "." if saved[0].verify_commands is None else ""  # stories have none
     request = replace(
-        kept[0], prompt=(text, None), checks=("true",), skill="", task_type="", risk="", verbose=False, explain=False,
+        saved[0], prompt=(text, None), checks=("true",), skill="", task_type="", risk="", verbose=False, explain=False,
         allow_unknown_cost=True, project_dir=directory,
     )  # fmt: skip
     try:

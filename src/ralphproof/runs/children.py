@@ -1,4 +1,4 @@
-"""Child runs that the agent of a run began: which are at work, what they cost, and how they are ended."""
+"""Child runs, which the agent of a run started: their requests, status, cost and cancellation."""
 
 from __future__ import annotations
 
@@ -31,122 +31,124 @@ if TYPE_CHECKING:
     from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
-# Runs that the agent of a run began: those that it asked for, those that are at work, and what they cost.
-
-
-CHILD_GRACE_S = 20.0  # for children that are asked to end: longer than an agent's grace
+CHILD_GRACE_S = 20.0  # for cancelled children; longer than an agent's grace
 POLL_S = 0.1
-REQUESTS_FOLDER = "children"  # in the task folder; the note of what is about to begin has the same name
+REQUESTS_FOLDER = "children"  # in the task folder; also the name of the note with starting runs
 
 
 def is_run_alive(project: Project, row: RunRow) -> bool:
-    """Whether anything of a run still lives."""
+    """Whether a run has not ended, and its harness or a turn of it is alive."""
     return not row.ended and (row.process.alive or find_live_turn(project, row.id) is not None)
 
 
 def remaining_budget(
     budget: Budget, spend: Spend, run: str, ledger: SqliteLedger, spend_store: SpendStore, call: str
 ) -> RemainingBudget:
-    """What a call of a run may spend that has spent this, beside what its children have, and all of today's runs."""
+    """What a call of a run may still spend, given its spend, that of its children, and today's total."""
     spend = spend.plus(spend_store.spend_of(tuple(row.id for row in ledger.descendants(run))))
     return RemainingBudget.of(budget, spend, spend_store.day_spend(time.time(), call))
 
 
 def cancel_descendants(project: Project, ledger: SqliteLedger, run: str) -> list[str]:
-    """Ask the runs below one that was lost to end, as far as they are at work; what there is to say of it."""
-    left = [row.id for row in ledger.descendants(run) if is_run_alive(project, row)]
-    for one in left:
-        ledger.request_control(one, "cancel")
-    return [f"run {one} of it goes on, and is asked to end" for one in left]
+    """Cancel the live descendants of a run whose harness died; remarks about them."""
+    active = [row.id for row in ledger.descendants(run) if is_run_alive(project, row)]
+    for descendant in active:
+        ledger.request_control(descendant, "cancel")
+    return [f"run {descendant} of it goes on, and is asked to end" for descendant in active]
 
 
 class LedgerChildRuns:
-    """The children of one run, theirs too, as the ledger of its repository knows them.
+    """The descendants of one run, as recorded in its repository's ledger.
 
-    One that was begun for the agent and is not on record yet is among them, also where it was begun before this
-    process took the run up.
+    A run that was spawned for the agent and is not recorded yet counts too, also when an earlier process of this run
+    spawned it.
     """
 
     def __init__(
         self, folder: RunFolder, project: Project, ledger: SqliteLedger, spend_store: SpendStore, env: Mapping[str, str]
     ) -> None:
-        """`env` is what the agent of the run is started with."""
+        """`env` is the environment of the run's agent."""
         self._folder, self._project, self._ledger, self._spend = folder, project, ledger, spend_store
         self._run, self._env = folder.run, env
-        self._place = os.path.join(folder.task_folder, REQUESTS_FOLDER)
-        self._asked: ChildRequests | None = None
-        self._fresh = True
-        self._seen: dict[str, float | None] | None = None
-        self._worked = False
+        self._requests_folder = os.path.join(folder.task_folder, REQUESTS_FOLDER)
+        self._child_requests: ChildRequests | None = None
+        self._first_look = True
+        self._last_writes: dict[str, float | None] | None = None
+        self._was_active = False
 
     def status(self) -> ChildRunsStatus:
-        """Those that are not over, and what all of them have cost. Those that were asked for are begun first."""
+        """Spawn the requested runs; then the runs that have not ended, and the cost of all."""
         if requests := self._requests():
             requests.begin()
         active, rows = self._active()
         return ChildRunsStatus(active, self._spend.spend_of(tuple(row.id for row in rows)) if rows else Spend())
 
     def remarks(self) -> tuple[str, ...]:
-        """What there is to say of requests since this was last asked."""
+        """Remarks about requests since the last call."""
         self.status()
-        return self._asked.remarks() if self._asked else ()
+        return self._child_requests.remarks() if self._child_requests else ()
 
     def stop_all(self) -> tuple[str, ...]:
-        """Begin nothing more, ask those that are at work to end, and wait until they have."""
+        """Spawn nothing more, cancel the active runs, and wait until they end; remarks."""
         requests = self._requests()
         if requests:
             requests.drop()
-        deadline, asked = time.monotonic() + CHILD_GRACE_S, dict[str, None]()
+        deadline, cancelled = time.monotonic() + CHILD_GRACE_S, dict[str, None]()
         while True:
-            left, rows = self._active()
-            for run in [row.id for row in rows if row.id in left and row.id not in asked]:
+            active, rows = self._active()
+            for run in [row.id for row in rows if row.id in active and row.id not in cancelled]:
                 self._ledger.request_control(run, "cancel")
-                asked[run] = None
-            if not left or time.monotonic() >= deadline:
+                cancelled[run] = None
+            if not active or time.monotonic() >= deadline:
                 break
             time.sleep(POLL_S)
-        told = [*(requests.remarks() if requests else ())]
-        told += [f"runs of its own were asked to end: {', '.join(asked)}"] if asked else []
-        return (*told, *([f"not over yet: {', '.join(left)}"] if left else []))
+        remarks = [*(requests.remarks() if requests else ())]
+        remarks += [f"runs of its own were asked to end: {', '.join(cancelled)}"] if cancelled else []
+        return (*remarks, *([f"not over yet: {', '.join(active)}"] if active else []))
 
     def has_activity(self) -> bool:
-        """Whether one of them was at work since this was last asked; at first, since the last turn was seen to."""
+        """Whether one of them was active since the last call; at the first call: since the last turn was handled."""
         rows = self._ledger.descendants(self._run)
         if not rows:
             return False
-        before, self._seen = self._seen, {row.id: self._ledger.last_written_at(row.id) for row in rows}
-        worked, self._worked = self._worked, any(is_run_alive(self._project, row) for row in rows)
+        before, self._last_writes = self._last_writes, {row.id: self._ledger.last_written_at(row.id) for row in rows}
+        was_active, self._was_active = self._was_active, any(is_run_alive(self._project, row) for row in rows)
         if before is not None:
-            return worked or self._worked or before != self._seen
-        since = self._turn_seen_to()
-        return self._worked or any(at is not None and at > since for at in self._seen.values())
+            return was_active or self._was_active or before != self._last_writes
+        since = self._last_turn_handled_at()
+        return self._was_active or any(at is not None and at > since for at in self._last_writes.values())
 
-    def _turn_seen_to(self) -> float:
-        marks = (at for at, record in self._ledger.timed_records(self._run) if isinstance(record, TurnBegan | Saved))
-        return max(marks, default=0.0)
+    def _last_turn_handled_at(self) -> float:
+        times = (at for at, record in self._ledger.timed_records(self._run) if isinstance(record, TurnBegan | Saved))
+        return max(times, default=0.0)
 
     def _active(self) -> tuple[tuple[str, ...], tuple[RunRow, ...]]:
-        """Those that are not over, and the rows of all. One that begins at this moment is in the one or the other."""
-        coming = self._asked.coming() if self._asked else ()
+        """The ids of runs that have not ended, and the rows of all runs. A run that is just starting is in one of the
+        two.
+        """
+        starting = self._child_requests.starting() if self._child_requests else ()
         rows = self._ledger.descendants(self._run)
-        known = {row.id for row in rows}
+        recorded = {row.id for row in rows}
         working = (row.id for row in rows if is_run_alive(self._project, row))
-        return (*working, *(run for run in coming if run not in known)), rows
+        return (*working, *(run for run in starting if run not in recorded)), rows
 
     def _requests(self) -> ChildRequests | None:
-        """None as long as nothing was ever asked for, which is most often."""
-        fresh, self._fresh = self._fresh, False
-        if self._asked is None and (os.path.isdir(self._place) or (fresh and self._folder.noted(REQUESTS_FOLDER))):
-            self._asked = ChildRequests(self._folder, self._project, self._ledger, self._env)
-        return self._asked
+        """None until something was requested, which is the usual case."""
+        first_look, self._first_look = self._first_look, False
+        if self._child_requests is None and (
+            os.path.isdir(self._requests_folder) or (first_look and self._folder.noted(REQUESTS_FOLDER))
+        ):
+            self._child_requests = ChildRequests(self._folder, self._project, self._ledger, self._env)
+        return self._child_requests
 
 
-# What an agent in a sandbox may ask for: nothing that the harness would read, load or start outside of it.
+# Validation of requests from a sandboxed agent: the harness must not read, load or start anything for them that is
+# outside of the sandbox.
 
 
 MAX_PROMPT_BYTES = 16 << 20
 _OPEN_NO_FOLLOW = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# Settings that say what is asked and how often, and start nothing but what runs inside.
+# Settings that only affect what runs inside the sandbox.
 REQUESTABLE_SETTINGS = frozenset((
     "preset", "maximumIterations", "completionResponse", "outputTruncateChars", "outputTruncateMode",
     "streamAgentOutput", "includeIterationCountInPrompt", "contextInjection", "checksWhen", "requireProof", "limits",
@@ -157,7 +159,10 @@ REQUESTABLE_CHECK_SETTINGS = frozenset(("command", "failAction", "hint", "name",
 
 
 def find_request_problem(request: RunRequest, root: str, task_folder: str) -> str:
-    """Why a wish may not leave the sandbox, in one clause; empty where it may. `sandbox` settings are ours anyway."""
+    """Why a request would let the agent out of its sandbox, in one clause; empty where it would not.
+
+    `sandbox` settings of a request are not checked: the parent's replace them.
+    """
     for name, path in (("its prompt", request.prompt[1]), ("its task folder", request.task_folder)):
         if path and not _is_within(os.path.join(root, path), (root, task_folder)):
             return f"{name} lies outside of the sandbox"
@@ -166,26 +171,28 @@ def find_request_problem(request: RunRequest, root: str, task_folder: str) -> st
         return f"its task folder lies in {RALPH_FOLDER}, which is held"
     if not _is_within(os.path.join(root, request.project_dir or ""), (root,)):
         return "its project lies outside of the sandbox"
-    closed = sorted(set(request.flags) - REQUESTABLE_SETTINGS)
-    closed += [
+    forbidden = sorted(set(request.flags) - REQUESTABLE_SETTINGS)
+    forbidden += [
         f"agent.{name}" for name in sorted(set(_as_dict(request.flags.get("agent"))) - REQUESTABLE_AGENT_SETTINGS)
     ]
     checks = request.flags.get("guardrails")
     for check in checks if isinstance(checks, list) else ():
-        closed += [f"guardrails.{name}" for name in sorted(set(_as_dict(check)) - REQUESTABLE_CHECK_SETTINGS)]
-    if closed:
-        return f"{closed[0]} is for the user to set"
+        forbidden += [f"guardrails.{name}" for name in sorted(set(_as_dict(check)) - REQUESTABLE_CHECK_SETTINGS)]
+    if forbidden:
+        return f"{forbidden[0]} is for the user to set"
     return _find_agent_problem(_as_dict(request.flags.get("agent")).get("command"))
 
 
 def embed_prompt_file(request: RunRequest, root: str, task_folder: str) -> RunRequest:
-    """The same with what its prompt's file says now: whoever asks is still at work, and may put a link there later."""
+    """The request with the present text of its prompt file: the agent is still running, and could replace the file by a
+    link.
+    """
     if not request.prompt[1]:
         return request
     real = os.path.realpath(os.path.join(root, request.prompt[1]))
-    tops = [top for top in map(os.path.realpath, (root, task_folder)) if real.startswith(top + "/")]
+    allowed = [folder for folder in map(os.path.realpath, (root, task_folder)) if real.startswith(folder + "/")]
     try:
-        text = _read_prompt_file(tops[0], os.path.relpath(real, tops[0]).split("/")) if tops else None
+        text = _read_prompt_file(allowed[0], os.path.relpath(real, allowed[0]).split("/")) if allowed else None
     except OSError:
         text = None
     if text is None:
@@ -193,21 +200,21 @@ def embed_prompt_file(request: RunRequest, root: str, task_folder: str) -> RunRe
     return replace(request, prompt=(text.decode("utf-8", "replace"), None))
 
 
-def _read_prompt_file(top: str, names: list[str]) -> bytes | None:
-    """What a plain file says that no link leads to; None where it is none."""
-    place = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _read_prompt_file(folder: str, names: list[str]) -> bytes | None:
+    """The content of a regular file, opened without following links; None where it is not one."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for name in names:
-        above = place
+        parent = descriptor
         try:
-            place = os.open(name, _OPEN_NO_FOLLOW, dir_fd=above)
+            descriptor = os.open(name, _OPEN_NO_FOLLOW, dir_fd=parent)
         finally:
-            os.close(above)
-    with open(place, "rb") as file:
-        return file.read(MAX_PROMPT_BYTES) if stat.S_ISREG(os.fstat(place).st_mode) else None
+            os.close(parent)
+    with open(descriptor, "rb") as file:
+        return file.read(MAX_PROMPT_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
 
 
 def _find_agent_problem(command: object) -> str:
-    """An agent that is a function would be loaded into the harness."""
+    """Refuses an agent that is a Python function: it would be imported into the harness."""
     try:
         program = split_command(command, ())[0] if isinstance(command, str) and command.strip() else ""
     except RalphError:
@@ -224,19 +231,20 @@ def _is_within(path: str, folders: tuple[str, ...]) -> bool:
     return any((real + "/").startswith(os.path.realpath(folder) + "/") for folder in folders)
 
 
-# Runs that an agent asks for from inside its turn: begun by the harness, so that they outlive the turn.
+# Requests for child runs.
 #
-# Whatever an agent starts itself ends with its turn. `ralph run --detach` inside one leaves its wish in the task folder
-# instead. That is the agent's own file: it says what should be run, and nothing of how it is held.
+# Every process that an agent starts ends with its turn. So `ralph run --detach` inside a turn writes a request into the
+# task folder, and the harness spawns the run. The agent can write anything into that file: it says what to run, and
+# never how the run is constrained.
 
 
-MAX_REQUESTS = 20  # that are looked at at a time
+MAX_REQUESTS = 20  # handled at a time
 MAX_REQUEST_BYTES = 16 << 20
 REQUEST_SUFFIX = ".json"
 
 
 def submit_child_request(task_folder: str, run: str, request: RunRequest, mask: Callable[[str], str]) -> None:
-    """Ask the harness of the turn that we are in to begin a run of this id."""
+    """Ask the harness of the enclosing turn to start a run with this id."""
     from ralphproof.base.files import write_atomically
     from ralphproof.runs.request import serialize_request
 
@@ -250,85 +258,89 @@ def submit_child_request(task_folder: str, run: str, request: RunRequest, mask: 
 
 
 class ChildRequests:
-    """The requests of one run's agent, and those of them that are about to be runs.
+    """The requests that one run's agent left, and the requested runs that are starting.
 
-    No request can hurt the run: what is wrong with one is said in `remarks`.
+    A bad request never fails the run: it becomes a remark.
     """
 
     def __init__(self, folder: RunFolder, project: Project, ledger: SqliteLedger, env: Mapping[str, str]) -> None:
-        """`env` is what the agent was started with: what it could not know, its request cannot hold."""
-        self._files, self._project, self._ledger = folder, project, ledger
-        self._place = os.path.join(folder.task_folder, REQUESTS_FOLDER)
+        """`env` is the environment of the agent: references to other variables are not resolved in its requests."""
+        self._folder, self._project, self._ledger = folder, project, ledger
+        self._requests_folder = os.path.join(folder.task_folder, REQUESTS_FOLDER)
         self._env = {name: text for name, text in env.items() if os.environ.get(name) == text}
         noted = folder.noted(REQUESTS_FOLDER)
-        known = noted.items() if isinstance(noted, dict) else ()
-        self._coming = {run: float(at) for run, at in known if isinstance(at, int | float)}
+        saved = noted.items() if isinstance(noted, dict) else ()
+        self._starting = {run: float(at) for run, at in saved if isinstance(at, int | float)}
         self._pids: dict[str, int] = {}
-        self._told: set[str] = set()
-        self._untold: list[str] = []
+        self._reported: set[str] = set()
+        self._pending_remarks: list[str] = []
 
     def remarks(self) -> tuple[str, ...]:
-        """What there is to say since this was last asked."""
-        untold, self._untold = self._untold, []
-        return tuple(untold)
+        """Remarks since the last call."""
+        pending, self._pending_remarks = self._pending_remarks, []
+        return tuple(pending)
 
     def begin(self) -> None:
-        """Begin what was asked for. Each request is removed before its run is begun: it is begun once."""
-        for folder, name in self._all(MAX_REQUESTS):
+        """Spawn the requested runs. A request is removed before its run is spawned, so that it is spawned only once."""
+        for folder, name in self._list_requests(MAX_REQUESTS):
             run = name.removesuffix(REQUEST_SUFFIX)
-            request = self._understood(folder, name)
-            if self._removed(folder, name) and request is not None:
+            request = self._accept(folder, name)
+            if self._remove(folder, name) and request is not None:
                 self._spawn(run, request.project_dir or self._project.root)
             elif request is not None:
-                del self._coming[run]
+                del self._starting[run]
 
     def drop(self) -> None:
-        """Remove what was asked for and is not begun."""
-        for folder, name in self._all(None):
-            if self._removed(folder, name):
-                self._say(f"this run ends, so one that it asked for is not begun: {name.removesuffix(REQUEST_SUFFIX)}")
+        """Remove the requests whose runs were not spawned."""
+        for folder, name in self._list_requests(None):
+            if self._remove(folder, name):
+                self._add_remark(
+                    f"this run ends, so one that it asked for is not begun: {name.removesuffix(REQUEST_SUFFIX)}"
+                )
 
-    def coming(self) -> tuple[str, ...]:
-        """Those that were begun, have not said so yet, and still may."""
+    def starting(self) -> tuple[str, ...]:
+        """Runs that were spawned, are not recorded yet, and still may be."""
         reap_spawned_runs()
-        return tuple([run for run in list(self._coming) if self._may_come(run)])
+        return tuple([run for run in list(self._starting) if self._is_starting(run)])
 
-    def _all(self, most: int | None) -> Iterator[tuple[int, str]]:
-        """The folder and the name of each request."""
+    def _list_requests(self, limit: int | None) -> Iterator[tuple[int, str]]:
+        """Each request as the descriptor of its folder and its file name."""
         try:
-            opened = os.open(self._place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            opened = os.open(self._requests_folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return
         try:
-            for name in sorted(name for name in os.listdir(opened) if name.endswith(REQUEST_SUFFIX))[:most]:
+            for name in sorted(name for name in os.listdir(opened) if name.endswith(REQUEST_SUFFIX))[:limit]:
                 yield opened, name
         finally:
             os.close(opened)
 
-    def _understood(self, folder: int, name: str) -> RunRequest | None:
-        """What a request asks for, when that is durable and the run is noted; None, and a remark, where it is none."""
+    def _accept(self, folder: int, name: str) -> RunRequest | None:
+        """The request in a file, once it is saved durably and its run is noted as starting; None, and a remark, for a
+        bad one.
+        """
         run = name.removesuffix(REQUEST_SUFFIX)
         try:
-            request = self._sensible(run, _read_request(folder, name))
+            request = self._validate(run, _read_request(folder, name))
             files = RunFolder(request.project_dir or "", run, self._project.store)
-            save_request(files, request, self._project.mask, self._files.run)
-            self._note(run)
+            save_request(files, request, self._project.mask, self._folder.run)
+            self._record_start(run)
         except (OSError, ValueError, RecursionError, RalphError) as error:
-            self._say(f"a run that the agent asked for is not begun: {name!r}: {error}")
+            self._add_remark(f"a run that the agent asked for is not begun: {name!r}: {error}")
             return None
         return request
 
-    def _sensible(self, run: str, text: bytes) -> RunRequest:
-        """The wish of a request; raises Refused where nothing can come of it."""
+    def _validate(self, run: str, text: bytes) -> RunRequest:
+        """The parsed request; raises Refused where it cannot or may not be run."""
         request = parse_request(text, self._env) if is_run_id(run) else None
         if request is None:
             raise Refused("the request cannot be understood")
         if request.task_id:
             raise Refused("a task is taken up by ralph work alone")
-        if self._boxed():
-            if why := find_request_problem(request, self._project.root, self._files.task_folder):
+        if self._is_sandboxed():
+            if why := find_request_problem(request, self._project.root, self._folder.task_folder):
                 raise Refused(why)
-            request = embed_prompt_file(request, self._project.root, self._files.task_folder)
+            request = embed_prompt_file(request, self._project.root, self._folder.task_folder)
         if run in self._pids or self._ledger.row(run) is not None:
             raise Refused("there is such a run already")
         root = resolve_project_root(os.path.join(self._project.root, request.project_dir or ""))
@@ -336,53 +348,59 @@ class ChildRequests:
             raise Refused(f"{root} is no folder of this repository")
         return replace(request, project_dir=root)
 
-    def _boxed(self) -> bool:
-        """Whether our agent is in a sandbox: then what it asks for must not lead out of it."""
-        bounds = load_constraints(self._files)
-        return bounds is None or bounds.sandbox is not None
+    def _is_sandboxed(self) -> bool:
+        """Whether the agent is in a sandbox, which its requests must not lead out of."""
+        constraints = load_constraints(self._folder)
+        return constraints is None or constraints.sandbox is not None
 
-    def _note(self, run: str) -> None:
-        """Say durably, before its process is started, that a run may come: who takes ours up waits for it too."""
+    def _record_start(self, run: str) -> None:
+        """Record durably, before the process is spawned, that a run is starting: a harness that resumes ours waits for
+        it too.
+        """
         now_s = time.time()
-        self._coming[run] = now_s
-        self._files.note(REQUESTS_FOLDER, {one: at for one, at in self._coming.items() if now_s - at < START_TIMEOUT_S})
+        self._starting[run] = now_s
+        self._folder.note(
+            REQUESTS_FOLDER, {child: at for child, at in self._starting.items() if now_s - at < START_TIMEOUT_S}
+        )
 
-    def _removed(self, folder: int, name: str) -> bool:
+    def _remove(self, folder: int, name: str) -> bool:
         try:
             os.unlink(name, dir_fd=folder)
         except OSError as error:
-            self._say(f"a request of the agent's could not be removed, so it counts for nothing: {name!r}: {error}")
+            self._add_remark(
+                f"a request of the agent's could not be removed, so it counts for nothing: {name!r}: {error}"
+            )
             return False
         return True
 
     def _spawn(self, run: str, root: str) -> None:
         try:
-            environ = {**os.environ, "RALPH_RUN_ID": self._files.run}
+            environ = {**os.environ, "RALPH_RUN_ID": self._folder.run}
             self._pids[run] = spawn_run(run, root, self._project.store, environ)
         except OSError as error:
-            del self._coming[run]
-            self._say(f"a run that the agent asked for could not be begun: {run}: {error}")
+            del self._starting[run]
+            self._add_remark(f"a run that the agent asked for could not be begun: {run}: {error}")
 
-    def _may_come(self, run: str) -> bool:
-        pid = self._pids.get(run)  # an earlier harness of this run left none: then time must tell
-        waiting = is_unreaped(pid) if pid is not None else 0 <= time.time() - self._coming[run] < START_TIMEOUT_S
-        if self._ledger.row(run) is None:  # looked up after that: it may have begun and ended since
+    def _is_starting(self, run: str) -> bool:
+        pid = self._pids.get(run)  # unknown if an earlier harness spawned it: then by time
+        waiting = is_unreaped(pid) if pid is not None else 0 <= time.time() - self._starting[run] < START_TIMEOUT_S
+        if self._ledger.row(run) is None:  # read after `waiting`: it may have begun and ended since
             if waiting:
                 return True
             last = read_harness_log_tail(self._project.store, run).strip().rpartition("\n")[2]
-            self._say(f"run {run} was asked for, and has not begun" + (f": {last}" if last else ""))
-        del self._coming[run]
+            self._add_remark(f"run {run} was asked for, and has not begun" + (f": {last}" if last else ""))
+        del self._starting[run]
         return False
 
-    def _say(self, remark: str) -> None:
-        """Say it once: a request that cannot be removed is seen again and again."""
-        if remark not in self._told:
-            self._told.add(remark)
-            self._untold.append(remark)
+    def _add_remark(self, remark: str) -> None:
+        """Add a remark once: a request that cannot be removed is read again and again."""
+        if remark not in self._reported:
+            self._reported.add(remark)
+            self._pending_remarks.append(remark)
 
 
 def _read_request(folder: int, name: str) -> bytes:
-    """What a request says; nothing where it is no plain file."""
+    """The content of a request file; empty where it is not a regular file."""
     try:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:

@@ -26,142 +26,148 @@ if TYPE_CHECKING:
 
 @value
 class RunConstraints:
-    """What a run is held to since it was last begun or taken up. Those that its agent begins are held no less."""
+    """The constraints of a run since it was last begun or resumed. They hold for its child runs too."""
 
     budget: Budget
     protected: tuple[str, ...] = ()
     guarded: bool = True
     allow_unknown_cost: bool = False
     force: bool = False
-    cost_matters: bool = False  # the user set a limit on cost, and wants it to hold
-    sandbox: SandboxSettings | None = None  # with the kind that it really has
+    cost_limited: bool = False  # the user set a cost limit that must be enforced
+    sandbox: SandboxSettings | None = None  # with the kind that was chosen for `auto`
 
 
-def save_constraints(folder: RunFolder, rules: RunRules, spec: RunSpec, held_by: str) -> None:
-    """Write down, durably, what a run may use, all told, and what else holds for it; `held_by` names its sandbox."""
-    request, settings, lax = spec.request, spec.loaded.settings, spec.request.allow_unknown_cost
+def save_constraints(folder: RunFolder, rules: RunRules, spec: RunSpec, sandbox_name: str) -> None:
+    """Save the constraints of a run durably; `sandbox_name` is the kind of sandbox that it got."""
+    request, settings, allow_unknown_cost = spec.request, spec.loaded.settings, spec.request.allow_unknown_cost
     kind = request.sandbox_kind(settings)
-    box = replace(settings.sandbox, backend=held_by if kind == "auto" else kind) if kind else None
-    bounds = RunConstraints(
-        rules.limits.budget, settings.protected_paths, request.guarded, lax, request.force, rules.warn_unknown_cost, box
+    sandbox = replace(settings.sandbox, backend=sandbox_name if kind == "auto" else kind) if kind else None
+    constraints = RunConstraints(
+        rules.limits.budget,
+        settings.protected_paths,
+        request.guarded,
+        allow_unknown_cost,
+        request.force,
+        rules.warn_unknown_cost,
+        sandbox,
     )
-    folder.note(CONSTRAINTS_NOTE, pack(bounds))
+    folder.note(CONSTRAINTS_NOTE, pack(constraints))
 
 
-def sandbox_as_settings(box: SandboxSettings | None) -> dict[str, Any]:
-    """The sandbox of a run as settings for another one, or for itself later."""
-    if box is None:
+def sandbox_as_settings(sandbox: SandboxSettings | None) -> dict[str, Any]:
+    """The sandbox of a run as settings for a child run, or for resuming it."""
+    if sandbox is None:
         return {"backend": None}
     return {
-        "backend": box.backend,
-        "allowHosts": list(box.allow_hosts),
-        "allowLocalPorts": list(box.allow_local_ports),
-        "readPaths": list(box.read_paths),
+        "backend": sandbox.backend,
+        "allowHosts": list(sandbox.allow_hosts),
+        "allowLocalPorts": list(sandbox.allow_local_ports),
+        "readPaths": list(sandbox.read_paths),
     }
 
 
 def load_constraints(folder: RunFolder) -> RunConstraints | None:
-    """What a run is held to; None where that is not written down."""
-    noted = folder.noted(CONSTRAINTS_NOTE)
+    """The saved constraints of a run; None where there are none."""
+    saved = folder.noted(CONSTRAINTS_NOTE)
     try:
-        bounds = unpack(noted)
+        constraints = unpack(saved)
     except TypeError:
         return None
-    return bounds if isinstance(bounds, RunConstraints) and isinstance(bounds.budget, Budget) else None
+    return constraints if isinstance(constraints, RunConstraints) and isinstance(constraints.budget, Budget) else None
 
 
 def load_budget(folder: RunFolder) -> Budget | None:
-    """What a run may use, all told; None where that is not written down."""
-    bounds = load_constraints(folder)
-    return bounds.budget if bounds else None
+    """The saved budget of a run; None where there is none."""
+    constraints = load_constraints(folder)
+    return constraints.budget if constraints else None
 
 
-# How a run is held that is part of another one: no looser than that, and with no more than that has left.
+# Child runs: never less constrained than their ancestors, and with no more than these have left.
 
 
 UNKNOWN_CONSTRAINTS = RunConstraints(Budget())
-MIN_TIME_LEFT_S = 0.1  # no time left at all would read as no limit
+MIN_TIME_LEFT_S = 0.1  # 0 would mean no limit
 
 
 def apply_parent_constraints(spec: RunSpec, parent: str) -> RunSpec:
-    """The same order as a part of this run: guarded as that is, with its protected paths, without what it lacked.
+    """The spec as a child of this run: with its sandbox and protected paths, and without permissions that it lacks.
 
-    Raises Refused where nothing that may begin is left of it.
+    Raises Refused where such a run may not begin.
     """
     ledger = spec.project.ledger()
     try:
-        bounds = [one for _, one in _ancestor_constraints(parent, spec.project, ledger)]
+        constraints = [one for _, one in _ancestor_constraints(parent, spec.project, ledger)]
     finally:
         ledger.close()
-    tight = _tighten_request(spec.request, bounds)
-    if tight != spec.request:
-        denied = _describe_denied_flags(spec.request, tight, parent)
-        spec = prepare_spec(tight)
+    tightened = _tighten_request(spec.request, constraints)
+    if tightened != spec.request:
+        denied = _describe_denied_flags(spec.request, tightened, parent)
+        spec = prepare_spec(tightened)
         spec = replace(spec, remarks=(*denied, *spec.remarks))
-    _refuse_unknown_cost_under_limit(spec, bounds)
+    _refuse_unknown_cost_under_limit(spec, constraints)
     return spec
 
 
-def _tighten_request(request: RunRequest, bounds: list[RunConstraints]) -> RunRequest:
-    box = next((one.sandbox for one in bounds if one.sandbox), None)
+def _tighten_request(request: RunRequest, constraints: list[RunConstraints]) -> RunRequest:
+    sandbox = next((one.sandbox for one in constraints if one.sandbox), None)
     return replace(
         request
-        if box is None
-        else replace(request, allow_hosts=(), flags={**request.flags, "sandbox": sandbox_as_settings(box)}),
-        protect=tuple(dict.fromkeys((*request.protect, *(path for one in bounds for path in one.protected)))),
-        guarded=request.guarded or any(one.guarded for one in bounds),
-        allow_unknown_cost=request.allow_unknown_cost and all(one.allow_unknown_cost for one in bounds),
-        force=request.force and all(one.force for one in bounds),
+        if sandbox is None
+        else replace(request, allow_hosts=(), flags={**request.flags, "sandbox": sandbox_as_settings(sandbox)}),
+        protect=tuple(dict.fromkeys((*request.protect, *(path for one in constraints for path in one.protected)))),
+        guarded=request.guarded or any(one.guarded for one in constraints),
+        allow_unknown_cost=request.allow_unknown_cost and all(one.allow_unknown_cost for one in constraints),
+        force=request.force and all(one.force for one in constraints),
         may_change=(),
     )
 
 
-def _describe_denied_flags(request: RunRequest, tight: RunRequest, parent: str) -> list[str]:
-    """What is not granted, in sentences."""
+def _describe_denied_flags(request: RunRequest, tightened: RunRequest, parent: str) -> list[str]:
+    """A sentence for each flag that the parent does not permit."""
     flags = {
-        "--no-sandbox": tight.guarded != request.guarded,
-        "--allow-unknown-cost": tight.allow_unknown_cost != request.allow_unknown_cost,
-        "--force": tight.force != request.force,
-        "--may-change": tight.may_change != request.may_change,
-        "--allow-host of its own": tight.allow_hosts != request.allow_hosts,
+        "--no-sandbox": tightened.guarded != request.guarded,
+        "--allow-unknown-cost": tightened.allow_unknown_cost != request.allow_unknown_cost,
+        "--force": tightened.force != request.force,
+        "--may-change": tightened.may_change != request.may_change,
+        "--allow-host of its own": tightened.allow_hosts != request.allow_hosts,
     }
-    part = f"run {parent}, which this one is part of"
-    return [f"{part}, has no {flag}, so this one has none" for flag, denied in flags.items() if denied]
+    parent_phrase = f"run {parent}, which this one is part of"
+    return [f"{parent_phrase}, has no {flag}, so this one has none" for flag, denied in flags.items() if denied]
 
 
-def _refuse_unknown_cost_under_limit(spec: RunSpec, bounds: list[RunConstraints]) -> None:
-    """A limit on cost that the user set for a run holds for its parts: they must be able to tell theirs."""
-    most = next((one.budget.micro_usd for one in bounds if one.cost_matters), None)
+def _refuse_unknown_cost_under_limit(spec: RunSpec, constraints: list[RunConstraints]) -> None:
+    """A cost limit of the user holds for child runs too: raise Refused where a child cannot report its cost."""
+    cost_limit = next((one.budget.micro_usd for one in constraints if one.cost_limited), None)
     settings = spec.loaded.settings
-    if most is not None and settings.limits.max_cost_micro_usd is None:
-        settings = replace(settings, limits=replace(settings.limits, max_cost_micro_usd=most))
+    if cost_limit is not None and settings.limits.max_cost_micro_usd is None:
+        settings = replace(settings, limits=replace(settings.limits, max_cost_micro_usd=cost_limit))
         refuse_unknown_cost(settings, spec.selected_agents, spec.allow_unknown_cost)
 
 
 def cap_budget_by_ancestors(
     budget: Budget, run: str, project: Project, ledger: SqliteLedger, spend_store: SpendStore, parent: str
 ) -> Budget:
-    """The budget of a run, with no more than each run above it has left. What the run has used itself is its own."""
+    """The budget of a run, capped by what each ancestor has left. What the run itself spent is not counted twice."""
     own = _total_spend(run, ledger, spend_store)
-    for name, bounds in _ancestor_constraints(parent, project, ledger):
-        most, spend = bounds.budget, _total_spend(name, ledger, spend_store)
-        seconds = None if most.seconds is None else most.seconds - _run_age_s(name, project, ledger)
+    for ancestor, constraints in _ancestor_constraints(parent, project, ledger):
+        limits, spend = constraints.budget, _total_spend(ancestor, ledger, spend_store)
+        seconds_left = None if limits.seconds is None else limits.seconds - _run_age_s(ancestor, project, ledger)
         budget = replace(
             budget,
-            micro_usd=_tighter_limit(budget.micro_usd, most.micro_usd, own.micro_usd - spend.micro_usd),
-            tokens=_tighter_limit(budget.tokens, most.tokens, own.tokens - spend.tokens),
-            daily_micro_usd=_tighter_limit(budget.daily_micro_usd, most.daily_micro_usd, 0),
+            micro_usd=_tighter_limit(budget.micro_usd, limits.micro_usd, own.micro_usd - spend.micro_usd),
+            tokens=_tighter_limit(budget.tokens, limits.tokens, own.tokens - spend.tokens),
+            daily_micro_usd=_tighter_limit(budget.daily_micro_usd, limits.daily_micro_usd, 0),
         )
-        if seconds is not None:
-            left_s = _run_age_s(run, project, ledger) + max(MIN_TIME_LEFT_S, seconds)
+        if seconds_left is not None:
+            left_s = _run_age_s(run, project, ledger) + max(MIN_TIME_LEFT_S, seconds_left)
             budget = replace(budget, seconds=left_s if budget.seconds is None else min(budget.seconds, left_s))
     return budget
 
 
-def _tighter_limit(own: int | None, most: int | None, change: int) -> int | None:
-    if most is None:
+def _tighter_limit(own: int | None, inherited: int | None, offset: int) -> int | None:
+    if inherited is None:
         return own
-    left = max(1, most + change)
+    left = max(1, inherited + offset)
     return left if own is None else min(own, left)
 
 
@@ -176,10 +182,10 @@ def _run_age_s(run: str, project: Project, ledger: SqliteLedger) -> float:
 
 
 def _ancestor_constraints(run: str, project: Project, ledger: SqliteLedger) -> Iterator[tuple[str, RunConstraints]]:
-    """A run and those that it is part of, each with what it is held to; where that is lost, it is held tightly."""
-    passed = {""}
-    while run not in passed:
-        passed.add(run)
+    """A run and its ancestors, each with its constraints; the strictest ones where they are lost."""
+    seen = {""}
+    while run not in seen:
+        seen.add(run)
         yield run, load_constraints(RunFolder(project.root, run, project.store)) or UNKNOWN_CONSTRAINTS
         row = ledger.row(run)
         run = row.parent if row else ""

@@ -177,11 +177,11 @@ class RunContext:
         """Put a message of the agent's on the bus of its task."""
         from ralphproof.store.message_bus import open_task_bus, parse_message_type, unknown_type_message
 
-        if not (known := parse_message_type(kind)):
+        if not (message_type := parse_message_type(kind)):
             raise Refused(unknown_type_message(kind))
         request = self.spec.request
         bus = open_task_bus(self.folder.task_folder, self.project.mask)
-        bus.post(known, text, run=self.run, iteration=iteration, project=request.project, task=request.task)
+        bus.post(message_type, text, run=self.run, iteration=iteration, project=request.project, task=request.task)
 
     def _trees_folder(self) -> str:
         """The folder for snapshots; a child run has one of its own, also when it is resumed without its parent."""

@@ -29,50 +29,50 @@ if TYPE_CHECKING:
 
 CANCEL_TIMEOUT_S = 20.0
 CANCEL_POLL_S = 0.05
-KILL_AFTER_S = 10.0  # after so long a turn that was asked to end is killed
+KILL_AFTER_S = 10.0  # a turn that was asked to end is killed after this
 
 
 class Cancellation:
-    """A run and those that its agent began, as far as they had not ended when they were first looked at."""
+    """Cancels a run and its descendants that have not ended."""
 
     def __init__(self, ledger: SqliteLedger, project: Project, row: RunRow) -> None:
-        """Whoever is not over is asked to end: the run first, then those below it."""
+        """Requests the cancellation: of the run first, then of its descendants."""
         self._ledger, self._project, self.run = ledger, project, row.id
-        self.asked: dict[str, RunRow] = {}
-        self.ask()
+        self.requested: dict[str, RunRow] = {}
+        self.request_all()
 
-    def ask(self) -> None:
-        """Ask those too that began meanwhile."""
+    def request_all(self) -> None:
+        """Request the cancellation of every run that has not been requested yet, such as one that began meanwhile."""
         for row in (self._ledger.row(self.run), *self._ledger.descendants(self.run)):
-            if row is not None and row.id not in self.asked and self._ledger.run_end(row.id) is None:
+            if row is not None and row.id not in self.requested and self._ledger.run_end(row.id) is None:
                 self._ledger.request_control(row.id, CANCEL)
-                self.asked[row.id] = row
+                self.requested[row.id] = row
 
-    def left(self) -> list[RunRow]:
-        """Those whose record does not say how they ended."""
-        return [row for run, row in self.asked.items() if self._ledger.run_end(run) is None]
+    def unfinished(self) -> list[RunRow]:
+        """The requested runs whose end is not recorded."""
+        return [row for run, row in self.requested.items() if self._ledger.run_end(run) is None]
 
-    def close_lost(self) -> None:
-        """Close those whose harness died, the innermost first: a run is over when those below it are."""
-        for asked in reversed(self.left()):
-            row = self._ledger.row(asked.id) or asked  # somebody may have taken it up
+    def close_dead(self) -> None:
+        """Close the runs whose harness died, the innermost first: a run ends after its descendants."""
+        for requested in reversed(self.unfinished()):
+            row = self._ledger.row(requested.id) or requested  # it may have been resumed
             if not row.process.alive and self._ledger.run_end(row.id) is None:  # it may have ended just before it died
                 _close_cancelled_run(self._ledger, row, self._project)
 
     def wait(self) -> None:
-        """Wait until all have ended, in good order or not; not for long."""
+        """Wait until all have ended, for a limited time."""
         deadline = time.monotonic() + CANCEL_TIMEOUT_S
-        while self.left() and time.monotonic() < deadline:
+        while self.unfinished() and time.monotonic() < deadline:
             time.sleep(CANCEL_POLL_S)
-            self.ask()
-            self.close_lost()
+            self.request_all()
+            self.close_dead()
 
 
 def _close_cancelled_run(ledger: SqliteLedger, row: RunRow, project: Project) -> None:
-    """End what a dead harness left, and write down that the run is over.
+    """End what a dead harness left, and record that the run is over.
 
-    The lock keeps a new run from doing the same at this moment. Whoever has it closes this run, or takes it up and then
-    hears that it is to end.
+    The lock keeps a new run from closing this one at the same time. Whoever holds it closes this run, or resumes it and
+    then sees the request to cancel.
     """
     lock = DirectoryLock(project.state_dir, row.directory, row.id, row.parent)
     try:
@@ -81,33 +81,33 @@ def _close_cancelled_run(ledger: SqliteLedger, row: RunRow, project: Project) ->
         return
     try:
         if ledger.run_end(row.id) is not None:
-            return  # a new run was first
+            return  # a new run has closed it
         end_live_turn(row.id, project)
         from ralphproof.base.escaping import collapse_lines, sanitize
         from ralphproof.runs.recovery import close_dead_run
 
-        there = replace(project, root=row.directory) if row.directory else project
-        for remark in close_dead_run(ledger, there, row, _cancelled_outcome):
+        run_project = replace(project, root=row.directory) if row.directory else project
+        for remark in close_dead_run(ledger, run_project, row, _cancelled_outcome):
             print(collapse_lines(sanitize(project.mask(f"note: {remark}"))), file=sys.stderr)
     finally:
         lock.release()
 
 
 def end_live_turn(run: str, project: Project) -> None:
-    """Ask the keeper of a turn that still goes on to end it, and wait until it has."""
+    """Ask the keeper of a live turn to end it, and wait until it has; raises Refused where it does not end in time."""
     from ralphproof.engine.sandbox import CONTINUE, KILL, STOP
     from ralphproof.process.cleanup import signal_keeper
     from ralphproof.runs.recovery import find_live_turn
 
-    began, urged = time.monotonic(), CONTINUE
-    while past := find_live_turn(project, run):
+    began, requested = time.monotonic(), CONTINUE
+    while turn := find_live_turn(project, run):
         waited_s = time.monotonic() - began
-        wanted = KILL if waited_s > KILL_AFTER_S else STOP
-        if wanted > urged:
-            signal_keeper(past, wanted)
-            urged = wanted
+        level = KILL if waited_s > KILL_AFTER_S else STOP
+        if level > requested:
+            signal_keeper(turn, level)
+            requested = level
         if waited_s > CANCEL_TIMEOUT_S:
-            raise Refused(f"what run {run} started does not end; its keeper has pid {past.keeper[0]}")
+            raise Refused(f"what run {run} started does not end; its keeper has pid {turn.keeper[0]}")
         time.sleep(CANCEL_POLL_S)
 
 
@@ -121,16 +121,16 @@ def _cancelled_outcome(state: State) -> Outcome:
 
 
 def recorded_outcome(ledger: SqliteLedger, run: str) -> Outcome:
-    """How a run ended."""
+    """The outcome of a run that has ended."""
     end = ledger.run_end(run)
     assert isinstance(end, RunEnded), "the run is over"
     return end.outcome
 
 
-def request_pause(trail: RecordTail, ledger: SqliteLedger, project: Project) -> bool:
-    """Want a run to rest; whether somebody did already. Raises Refused where there is nobody who could."""
-    run = trail.row.id
-    refuse_without_harness(project, trail.row, trail.state, trail.standing(project))
+def request_pause(tail: RecordTail, ledger: SqliteLedger, project: Project) -> bool:
+    """Request that a run pauses; whether that was requested already. Raises Refused where no harness could do it."""
+    run = tail.row.id
+    refuse_without_harness(project, tail.row, tail.state, tail.standing(project))
     if ledger.requested_control(run) == CANCEL:
         raise Refused(f"run {run} is asked to end; ralph status {run} says whether it has")
     already = ledger.requested_control(run) == PAUSE
@@ -140,12 +140,12 @@ def request_pause(trail: RecordTail, ledger: SqliteLedger, project: Project) -> 
 
 
 def unpause_run(ledger: SqliteLedger, row: RunRow) -> tuple[bool, bool, str]:
-    """Un-pause a run whose harness lives: whether it was asked to rest, whether it rested, and what to say of it."""
-    asked, rested = ledger.requested_control(row.id) == PAUSE, build_state(ledger.records(row.id)).paused
-    if not asked:
-        return asked, rested, f"run {row.id} was not paused; it is at work, ralph attach {row.id} looks on"
+    """Resume a paused run whose harness lives: whether a pause was requested, whether it had paused, and a message."""
+    was_requested, was_paused = ledger.requested_control(row.id) == PAUSE, build_state(ledger.records(row.id)).paused
+    if not was_requested:
+        return was_requested, was_paused, f"run {row.id} was not paused; it is at work, ralph attach {row.id} looks on"
     ledger.request_control(row.id, RESUME)
-    return asked, rested, f"run {row.id} goes on" + ("" if rested else "; it had not rested yet")
+    return was_requested, was_paused, f"run {row.id} goes on" + ("" if was_paused else "; it had not rested yet")
 
 
 MAX_MESSAGE_BYTES = 64 * 1024
@@ -153,20 +153,20 @@ MESSAGE_TOO_LONG = f"that is more than {MAX_MESSAGE_BYTES // 1024} KiB; put it i
 
 
 def leave_message(ledger: SqliteLedger, row: RunRow, text: str, project: Project) -> tuple[int, str, str]:
-    """Keep what is said to a run: its number, how the run stands, and what becomes of it in a sentence.
+    """Store a message for a run: its number, the state of the run, and a sentence about its delivery.
 
-    Raises Refused where the run is over for good.
+    Raises Refused where the run can never be resumed.
     """
     refuse_final_run(ledger, row)
     number = ledger.add_user_message(row.id, text)
     row = ledger.row(row.id) or row
     refuse_final_run(ledger, row)  # it may have ended meanwhile
-    where = run_state(ledger, row, project)
-    return number, where, _describe_delivery(row.id, where)
+    run_status = run_state(ledger, row, project)
+    return number, run_status, _describe_delivery(row.id, run_status)
 
 
 def refuse_final_run(ledger: SqliteLedger, row: RunRow) -> None:
-    """Raise Refused where a run is over for good: nobody would ever read it."""
+    """Raise Refused where a run has ended and cannot be resumed: no prompt would carry the message."""
     from ralphproof.views.run_status import refuse_finished_run
 
     if row.ended:
@@ -176,7 +176,7 @@ def refuse_final_run(ledger: SqliteLedger, row: RunRow) -> None:
 
 
 def parse_message(data: bytes) -> str:
-    """The same for text that came in any other way."""
+    """The message in these bytes; raises Refused where it is empty, too long, or holds a NUL."""
     if len(data) > MAX_MESSAGE_BYTES:
         raise Refused(MESSAGE_TOO_LONG)
     text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip()
@@ -187,40 +187,40 @@ def parse_message(data: bytes) -> str:
     return text
 
 
-def _describe_delivery(run: str, where: str) -> str:
-    if where == RUNNING:
+def _describe_delivery(run: str, run_status: str) -> str:
+    if run_status == RUNNING:
         return f"run {run} reads it in its next prompt"
-    if where == ENDED:
+    if run_status == ENDED:
         return f"kept; run {run} reads it when it goes on: ralph run --resume {run}"
     return f"kept; run {run} lost its harness, and reads it when it is taken up; {resume_hint(run)}"
 
 
-# Steering runs through another door than the verbs: the same wishes, under the same rules.
+# Run control for the web page and the terminal interface: the same requests under the same rules as the commands.
 
 
 class LedgerRunControl:
-    """Writes wishes into the ledger. Any thread may call it."""
+    """RunControl that writes requests into the ledger. Any thread may call it."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
 
     def pause(self, run: str) -> str:
-        return self._with(run, "pause", self._pause)
+        return self._with_run(run, "pause", self._pause)
 
     def resume(self, run: str) -> str:
-        return self._with(run, "resume", self._resume)
+        return self._with_run(run, "resume", self._resume)
 
     def cancel(self, run: str) -> str:
-        return self._with(run, "cancel", self._cancel)
+        return self._with_run(run, "cancel", self._cancel)
 
     def say(self, run: str, text: str) -> str:
-        said = parse_message(text.encode("utf-8", "replace"))
-        return self._with(run, "say", lambda ledger, row: leave_message(ledger, row, said, self._project)[2])
+        message = parse_message(text.encode("utf-8", "replace"))
+        return self._with_run(run, "say", lambda ledger, row: leave_message(ledger, row, message, self._project)[2])
 
     def _pause(self, ledger: SqliteLedger, row: RunRow) -> str:
-        trail = RecordTail(ledger, row)
-        request_pause(trail, ledger, self._project)
-        return f"run {row.id} " + ("rests" if trail.state.paused else "will rest before its next turn")
+        tail = RecordTail(ledger, row)
+        request_pause(tail, ledger, self._project)
+        return f"run {row.id} " + ("rests" if tail.state.paused else "will rest before its next turn")
 
     def _resume(self, ledger: SqliteLedger, row: RunRow) -> str:
         if run_state(ledger, row, self._project) != RUNNING:
@@ -232,11 +232,11 @@ class LedgerRunControl:
             raise Refused(
                 f"run {row.id} has ended already: {phrases.describe_outcome(recorded_outcome(ledger, row.id))[-1]}"
             )
-        family = Cancellation(ledger, self._project, row)
-        family.close_lost()
+        cancellation = Cancellation(ledger, self._project, row)
+        cancellation.close_dead()
         return f"run {row.id} is over" if ledger.run_end(row.id) else f"run {row.id} is asked to end"
 
-    def _with(self, run: str, verb: str, work: Callable[[SqliteLedger, RunRow], str]) -> str:
+    def _with_run(self, run: str, verb: str, work: Callable[[SqliteLedger, RunRow], str]) -> str:
         ledger = self._project.ledger(read_only=False)
         try:
             row = ledger.row(run)
@@ -248,20 +248,19 @@ class LedgerRunControl:
             ledger.close()
 
 
-# What an onlooker may ask of a run, whatever door they look through.
-
-
 class RunControl(Protocol):
-    """Steers runs. Each method returns one sentence for people, or raises Refused with why not and the way on."""
+    """Controls runs. Each method returns one sentence for people, or raises Refused with the reason and what to do
+    instead.
+    """
 
     def pause(self, run: str) -> str:
-        """Let it rest before its next turn."""
+        """Pause it before its next turn."""
 
     def resume(self, run: str) -> str:
-        """Let one that rests go on."""
+        """Let a paused run go on."""
 
     def cancel(self, run: str) -> str:
-        """End it in good order, and the runs that it began; does not wait until they have."""
+        """End it in good order, with its child runs; does not wait until they have ended."""
 
     def say(self, run: str, text: str) -> str:
-        """Leave words for its next prompt."""
+        """Leave a message for its next prompt."""

@@ -28,10 +28,10 @@ BEGIN_FLAG, RESUME_FLAG = "--begin", "--resume"
 _started_pids: list[int] = []  # and not yet waited for
 
 
-def spawn_run(run: str, root: str, store: str, environ: Mapping[str, str], how: str = BEGIN_FLAG) -> int:
-    """Start the process that begins, or resumes, a run whose wish is kept; its pid. Its log lies beside the run's."""
+def spawn_run(run: str, root: str, store: str, environ: Mapping[str, str], flag: str = BEGIN_FLAG) -> int:
+    """Start the process that begins or resumes a run with a saved request; its pid. Its log is in the run's folder."""
     log = os.path.join(store, "runs", run, HARNESS_LOG)
-    argv = interpreter.ralph_command("run", how, run, "--project-dir", root)
+    argv = interpreter.ralph_command("run", flag, run, "--project-dir", root)
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     pid = os.posix_spawn(
         argv[0],
@@ -46,7 +46,7 @@ def spawn_run(run: str, root: str, store: str, environ: Mapping[str, str], how: 
         setsigmask=(),
         setsigdef=(_signal.SIGCHLD,),
     )
-    KEEPER_PIDS.add(pid)  # it is nobody's leftover
+    KEEPER_PIDS.add(pid)  # so that cleanup does not end it
     _started_pids.append(pid)
     return pid
 
@@ -65,9 +65,9 @@ def is_unreaped(pid: int) -> bool:
 
 
 def wait_until_begun(project: Project, run: str, pid: int = 0) -> int | None:
-    """Wait until a run has begun. None once it has; the exit code of its process where that ended before.
+    """Wait until a run has begun: None once it has, or the exit code of its process where that ended first.
 
-    Without a `pid` somebody else begins it: then this only looks, and a run that has not begun in time is none.
+    Without a `pid` another process begins it; 1 where it has not begun in time.
     """
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
@@ -80,7 +80,7 @@ def wait_until_begun(project: Project, run: str, pid: int = 0) -> int | None:
 
 
 def _is_recorded(project: Project, run: str, pid: int) -> bool:
-    """Whether this process has the run. Looked up anew each time: the first run of a repository makes the ledger."""
+    """Whether this process has recorded the run. Opens the ledger each time: a repository's first run creates it."""
     ledger = project.ledger()
     try:
         row = ledger.row(run)
@@ -91,14 +91,14 @@ def _is_recorded(project: Project, run: str, pid: int) -> bool:
 
 def _exit_code(pid: int) -> int | None:
     try:
-        found, status = os.waitpid(pid, os.WNOHANG)
+        ended, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
-        return 1  # somebody else waited for it
-    return os.waitstatus_to_exitcode(status) if found else None
+        return 1  # it was reaped elsewhere
+    return os.waitstatus_to_exitcode(status) if ended else None
 
 
 def read_harness_log_tail(store: str, run: str) -> str:
-    """The end of what the process of a run said."""
+    """The end of the log of a run's process."""
     try:
         with open(os.path.join(store, "runs", run, HARNESS_LOG), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_TAIL_BYTES))

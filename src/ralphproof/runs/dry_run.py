@@ -31,23 +31,30 @@ def print_dry_run(spec: RunSpec, as_json: bool) -> int:
     """Print the first prompt, the argument lists of all agents and the checks."""
     settings = spec.loaded.settings
     rules = spec.rules
-    job, most = choose_next_job(spec.plan.read(), rules.pipeline, frozenset()), rules.limits.budget.iterations
+    job, limit = choose_next_job(spec.plan.read(), rules.pipeline, frozenset()), rules.limits.budget.iterations
     if isinstance(job, Blocked):
         raise Refused(f"nothing can be worked on: {job.why}")
     assert isinstance(job, Job)
-    exports = {"RALPH_ITERATION": "1", **({"RALPH_MAX_ITERATIONS": str(most)} if most is not None else {})}
-    prompt = compose_prompt(job, Feedback(), IterationCount(1, most) if rules.show_count else None, exports=exports)
+    exports = {"RALPH_ITERATION": "1", **({"RALPH_MAX_ITERATIONS": str(limit)} if limit is not None else {})}
+    prompt = compose_prompt(job, Feedback(), IterationCount(1, limit) if rules.show_count else None, exports=exports)
     masked = spec.project.mask(prompt)
-    brief = TurnInput(prompt, "<prompt file>", spec.project.root, (), "", "", "", 0.0)
-    argv, *fallbacks = ([spec.project.mask(part) for part in agent.argv(brief)] for agent in spec.agents)
+    turn_input = TurnInput(prompt, "<prompt file>", spec.project.root, (), "", "", "", 0.0)
+    argv, *fallbacks = ([spec.project.mask(part) for part in agent.argv(turn_input)] for agent in spec.agents)
     checks = [spec.project.mask(check) for check in spec.stage_plan.check_labels] if spec.stage_plan else []
-    box = spec.request.sandbox_kind(settings)
+    sandbox = spec.request.sandbox_kind(settings)
     hooks = {hook: [spec.project.mask(one) for one in commands] for hook, commands in settings.on.by_name}
     if as_json:
         import json
 
-        known = {"prompt": masked, "argv": argv, "fallbacks": fallbacks, "checks": checks, "sandbox": box, "on": hooks}
-        print(json.dumps({"v": 1, "type": "dry-run", **known}))
+        data = {
+            "prompt": masked,
+            "argv": argv,
+            "fallbacks": fallbacks,
+            "checks": checks,
+            "sandbox": sandbox,
+            "on": hooks,
+        }
+        print(json.dumps({"v": 1, "type": "dry-run", **data}))
         return 0
     for remark in spec.remarks:
         print(sanitize(spec.project.mask(remark)), file=sys.stderr)
@@ -56,7 +63,7 @@ def print_dry_run(spec: RunSpec, as_json: bool) -> int:
         *_agent_lines(argv, fallbacks),
         *_check_lines(checks),
         *_hook_lines(hooks),
-        f"Sandbox: {SANDBOX_NAMES.get(box, box)}",
+        f"Sandbox: {SANDBOX_NAMES.get(sandbox, sandbox)}",
     ):
         print(sanitize(line))
     print(f"Prompt of iteration 1 of {settings.maximum_iterations}:\n{sanitize(masked)}")
@@ -73,15 +80,21 @@ def stages_json(spec: RunSpec) -> list[Json]:
 
 
 def print_stages(spec: RunSpec) -> None:
-    """Print the stages that a task would go through, what claims and what verifies each, and how often it is tried."""
+    """Print the stages that a task would go through: the claim, the checks and the number of attempts of each."""
     task = spec.plan.read().tasks[0]
     for remark in spec.remarks:
         print(sanitize(spec.project.mask(remark)), file=sys.stderr)
     print(sanitize(f"{task.id}: {task.title}"))
-    for one in spec.rules.pipeline.stages:
-        asked = ", ".join((*one.checks, *(f"{judge} (judged)" for judge in one.judges))) or "nothing; its word counts"
-        claim = f"says {one.claim.word}" if one.claim.word else "single pass"
-        print(sanitize(spec.project.mask(f"  {one.name}: at most {one.max_iterations}, {claim}; verified by {asked}")))
+    for stage in spec.rules.pipeline.stages:
+        verified_by = (
+            ", ".join((*stage.checks, *(f"{judge} (judged)" for judge in stage.judges))) or "nothing; its word counts"
+        )
+        claim = f"says {stage.claim.word}" if stage.claim.word else "single pass"
+        print(
+            sanitize(
+                spec.project.mask(f"  {stage.name}: at most {stage.max_iterations}, {claim}; verified by {verified_by}")
+            )
+        )
     for line in _hook_lines(dict(spec.loaded.settings.on.by_name)):
         print(sanitize(spec.project.mask(f"  {line}")))
 
@@ -115,7 +128,7 @@ REMEDIES = {
 
 
 def print_fitness(fitness: Fitness, skill: Skill | None, as_json: bool) -> int:
-    """Say each condition, the verdict and what to do; 0 where the work is fit for a loop, else 1."""
+    """Print each condition, the verdict and the remedies; 0 where the work is fit for a loop, else 1."""
     unmet = [condition for condition in fitness.conditions if not condition.met]
     if as_json:
         print_json("explain", _fitness_json(fitness, skill))
@@ -126,7 +139,7 @@ def print_fitness(fitness: Fitness, skill: Skill | None, as_json: bool) -> int:
 
 
 def fitness_verdict(unmet: list[FitnessCondition]) -> str:
-    """The answer in one line."""
+    """The verdict in one line."""
     if not unmet:
         return "fit for a loop"
     return f"not fit for a loop: {', '.join(condition.name for condition in unmet)}"
@@ -136,5 +149,5 @@ def _fitness_json(fitness: Fitness, skill: Skill | None) -> dict[str, Json]:
     conditions: list[Json] = [
         {"name": condition.name, "met": condition.met, "reason": condition.reason} for condition in fitness.conditions
     ]
-    told: dict[str, Json] = {"fit": fitness.fit, "taskType": fitness.type, "risk": fitness.risk}
-    return told | {"skill": skill.name if skill else None, "conditions": conditions}
+    data: dict[str, Json] = {"fit": fitness.fit, "taskType": fitness.type, "risk": fitness.risk}
+    return data | {"skill": skill.name if skill else None, "conditions": conditions}

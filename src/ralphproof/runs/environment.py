@@ -22,7 +22,7 @@ from ralphproof.runs.assembly import (
     uncommitted_at_start,
 )
 from ralphproof.runs.children import LedgerChildRuns
-from ralphproof.runs.pins import pins_of
+from ralphproof.runs.pins import create_check_pins
 from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.sandbox.selection import SANDBOX_VARIABLE
 from ralphproof.store.bus_observer import BusObserver
@@ -73,7 +73,7 @@ def build_environment(
         set_aside_claim=signals.refuse, editable_plan=story_plan or FixedPlan(), child_runs=children,
         was_started=lambda name: _was_started(context, name), tripwires=tripwires,
         shared_budget=spec.custom.shared_budget,
-        check_pins=pins_of(spec, folder, context.workspace, context.ledger),
+        check_pins=create_check_pins(spec, folder, context.workspace, context.ledger),
         model_savings=savings_calculator(context.settings, spec.selected_agents),
         extra_notices=(SettingsChangeDetector(spec.loaded.files), signals.remarks, *child_remarks),
         run_checks=run_checks_in_parallel, task_base=_task_origin(context),

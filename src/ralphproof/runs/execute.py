@@ -78,9 +78,9 @@ def _execute_once(
     context = None
     try:
         parent = find_parent_run(spec.project, target)
-        held = apply_parent_constraints(spec, parent) if parent else spec
+        constrained = apply_parent_constraints(spec, parent) if parent else spec
         run = target.row.id if target.row else target.run
-        with RunContext(held, keeper, create_observers, listen, run, parent) as context:
+        with RunContext(constrained, keeper, create_observers, listen, run, parent) as context:
             outcome = begin_run(context).run() if target.row is None else _resume(context)
             broken = _error_before_first_turn(context, outcome)
             if not (broken and fall_back):

@@ -20,24 +20,24 @@ MAX_TITLE_CHARS = 120
 
 
 def build_run_facts(spec: RunSpec, sandbox: Sandbox, workspace: str, task_folder: str, parent: str) -> dict[str, Json]:
-    """The facts of a run of this order."""
+    """The facts of a run with this spec."""
     settings = spec.loaded.settings
-    usual, places = spec.selected_agents[0], len(spec.selected_agents) - len(settings.agent.fallbacks)
-    fallbacks = [_agent_facts(one) for one in spec.selected_agents[places:]]
+    agent, fallback_index = spec.selected_agents[0], len(spec.selected_agents) - len(settings.agent.fallbacks)
+    fallbacks = [_agent_facts(fallback) for fallback in spec.selected_agents[fallback_index:]]
     return {
         "title": _prompt_title(spec.request.prompt[0] or _shell_text(spec.request.program)),
         "version": __version__,
         "python": ".".join(map(str, sys.version_info[:3])),
         "system": " ".join(os.uname()[::2]) if hasattr(os, "uname") else sys.platform,
         "preset": settings.preset,
-        **_agent_facts(usual),
-        "model": usual.model or "",
+        **_agent_facts(agent),
+        "model": agent.model or "",
         "ladder": list(settings.agent.ladder),
         "rotate": list(settings.agent.rotate),
         "fallbacks": [*fallbacks],
         "checks": [
             *(spec.stage_plan.check_labels if spec.stage_plan else ()),
-            *(own.name for own in spec.custom.checks),
+            *(check.name for check in spec.custom.checks),
         ],
         "skill": spec.skill.name if spec.skill else "",
         "taskType": spec.fitness.type if spec.fitness else "",
@@ -68,7 +68,7 @@ def build_run_facts(spec: RunSpec, sandbox: Sandbox, workspace: str, task_folder
 
 
 def _shell_text(words: tuple[str, ...]) -> str:
-    """A program that is restarted, as somebody would type it; empty where it is none."""
+    """A supervised program as a shell command; empty where there is none."""
     if not words:
         return ""
     import shlex
@@ -77,53 +77,53 @@ def _shell_text(words: tuple[str, ...]) -> str:
 
 
 def _prompt_title(prompt: str) -> str:
-    """A prompt in one line, for lists; empty where it is a file's, or a task's."""
+    """The first line of a prompt, for lists; empty where the prompt is in a file or a task."""
     first = next((line.strip() for line in prompt.splitlines() if line.strip()), "")
     return first if len(first) <= MAX_TITLE_CHARS else first[: MAX_TITLE_CHARS - 1] + "…"
 
 
 def _sandbox_facts(sandbox: Sandbox, spec: RunSpec) -> dict[str, Json]:
-    """What the record says of the sandbox: which, how strong, what it does not hold, and what it lets be reached."""
-    told: dict[str, Json] = {"name": sandbox.name, "strength": sandbox.strength}
+    """The sandbox: kind, strength, weaknesses, and what can be reached from it."""
+    facts: dict[str, Json] = {"name": sandbox.name, "strength": sandbox.strength}
     if sandbox.strength == "none":
-        return told
-    box = spec.loaded.settings.sandbox
-    weak, limits = getattr(sandbox, "weaknesses", ()), getattr(sandbox, "limits", "")
-    return told | {
-        "weak": list(weak), "limits": limits, "allowHosts": list(box.allow_hosts),
-        "allowLocalPorts": list(box.allow_local_ports), "readPaths": list(box.read_paths),
+        return facts
+    settings = spec.loaded.settings.sandbox
+    weaknesses, limits = getattr(sandbox, "weaknesses", ()), getattr(sandbox, "limits", "")
+    return facts | {
+        "weak": list(weaknesses), "limits": limits, "allowHosts": list(settings.allow_hosts),
+        "allowLocalPorts": list(settings.allow_local_ports), "readPaths": list(settings.read_paths),
     }  # fmt: skip
 
 
 def _stage_facts(spec: RunSpec) -> list[Json]:
-    """What the record says of the stages, where there are several."""
+    """The stages, where there are several."""
     stages = spec.stage_plan.pipeline.stages if spec.stage_plan else ()
     return [
         {
-            "name": one.name,
-            "agent": spec.agents[one.place or 0].name,
-            "maxIterations": one.max_iterations,
-            "promise": one.claim.word,
-            "verification": one.method,
+            "name": stage.name,
+            "agent": spec.agents[stage.place or 0].name,
+            "maxIterations": stage.max_iterations,
+            "promise": stage.claim.word,
+            "verification": stage.method,
         }
-        for one in (stages if len(stages) > 1 else ())
+        for stage in (stages if len(stages) > 1 else ())
     ]
 
 
-def _story_facts(manner: StoryWorkflow) -> dict[str, Json]:
-    """How stories are gone through, for whoever has to put them in order when the run is dead."""
+def _story_facts(workflow: StoryWorkflow) -> dict[str, Json]:
+    """The story workflow, which recovery needs after a crash."""
     return {
-        "folder": manner.folder,
-        "cap": manner.cap,
-        "skipReview": manner.skip_review,
-        "capIsFailure": manner.cap_is_failure,
+        "folder": workflow.folder,
+        "cap": workflow.cap,
+        "skipReview": workflow.skip_review,
+        "capIsFailure": workflow.cap_is_failure,
     }
 
 
-def _agent_facts(one: SelectedAgent) -> dict[str, Json]:
-    """What the record says of an agent."""
+def _agent_facts(selected: SelectedAgent) -> dict[str, Json]:
+    """An agent, its version and its permissions."""
     return {
-        "agent": one.agent.name,
-        "agentVersion": installed_version(one.program) if one.program else None,
-        "permissions": one.permissions,
+        "agent": selected.agent.name,
+        "agentVersion": installed_version(selected.program) if selected.program else None,
+        "permissions": selected.permissions,
     }

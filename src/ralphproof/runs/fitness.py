@@ -1,6 +1,7 @@
 """Whether work is fit for an unattended loop: four conditions, each with its reason.
 
-What the user did not say is guessed from the English words of the prompt. A guess names them, and how to overrule it.
+What the user did not say is guessed from English words of the prompt. A guess names these words, and the flag that
+overrides it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ RISK_LEVELS = ("low", "medium", "high", "critical")
 SUITABLE, ACCEPTABLE = WORK_TYPES[:3], RISK_LEVELS[:2]
 MAX_SHOWN = 3  # commands, or words, in one sentence
 
-# Of these the first in the text tells the type; whole words all of them.
+# The first match in the text decides the type; all are whole words.
 _TYPE = (
     r"\b(?:(?P<other>(?:re)?design(?:s|ing)?|architect(?:ure|ural|ing)?|ux|user experience|look and feel|brainstorm"
     r"|(?:investigat|debug|diagnos)[a-z]*(?: [a-z]+){0,4} production|production (?:incident|outage|problem|issue)s?)"
@@ -26,7 +27,7 @@ _TYPE = (
     r"|lint(?:s|ed|ing|er|ers)?|simplif(?:y|ies|ied|ying)|deduplicat(?:e|es|ed|ing)|restructur(?:e|es|ed|ing))"
     r"|(?P<feature>add(?:s|ed|ing)?|implement(?:s|ed|ing)?|support(?:s|ed|ing)?|creat(?:e|es|ed|ing)))\b"
 )
-# Where none of them stands in it: other words for a change.
+# Used where none of these matches: other words for a change.
 _CHANGE = (
     r"\b(?:write|build|make|let|allow|enable|provide|extend|expose|introduce|accept|show|handle|improve|update|upgrade"
     r"|change|replace|convert|port|edit|move|remove|migrate)\b"
@@ -39,8 +40,7 @@ _RISKY = (
     r"|(?:(?:delet|eras|purg|wip)(?:e|es|ed|ing)|drop(?:s|ped|ping)?|destroy(?:s|ed|ing)?)(?: [a-z]+){0,3}"
     r" (?:data|databases?|tables?|records|rows|accounts?|backups?))\b"
 )
-# What the checks themselves define is specific enough. Beyond that something must be left that is neither an order
-# nor a word for everything.
+# A prompt is specific if it mentions what checks define, or has a word besides orders and these general words.
 _DEFINED = r"\b(?:tests?|lint(?:s|ed|ing|er|ers)?|warnings?)\b"
 _EVERYTHING = """
     a about all also an and any anything app application architecture as at be best better big build can change
@@ -56,7 +56,7 @@ _EVERYTHING = """
 
 @value
 class WorkIntent:
-    """What somebody wants done. An empty `type` or `risk` was not said. `checks` are all commands that will decide."""
+    """The work to be assessed. Empty `type` or `risk`: the user did not say. `checks` are all commands that decide."""
 
     prompt: str
     type: str = ""
@@ -67,7 +67,7 @@ class WorkIntent:
 
 @value
 class FitnessCondition:
-    """One thing that must be so, whether it is, and why."""
+    """A condition, whether it is met, and why."""
 
     name: str
     met: bool
@@ -76,16 +76,16 @@ class FitnessCondition:
 
 @value
 class WorkEstimate:
-    """What the work is taken for, and how that is known."""
+    """The type or risk of the work, and how it was determined."""
 
     word: str
-    told: str
+    reason: str
     guessed: bool = False
 
 
 @value
 class Fitness:
-    """The conditions in their order, and what the work was taken for."""
+    """The conditions in order, with the type and risk of the work."""
 
     conditions: tuple[FitnessCondition, ...]
     type: str
@@ -98,12 +98,12 @@ class Fitness:
 
     @property
     def risky(self) -> bool:
-        """Whether somebody should watch, whatever else is true."""
+        """Whether a person should watch, whatever else is true."""
         return self.risk not in ACCEPTABLE
 
 
 def assess_fitness(intent: WorkIntent, skill: Skill | None) -> Fitness:
-    """Whether this work may be left to a loop."""
+    """Assess whether this work may be left to a loop."""
     text, named = _normalize_prompt(intent.prompt), _protected(intent)
     kind, risk = _type(intent.type, text), _risk(intent.risk, text, bool(named))
     conditions = (
@@ -116,7 +116,7 @@ def assess_fitness(intent: WorkIntent, skill: Skill | None) -> Fitness:
 
 
 def _normalize_prompt(prompt: str) -> str:
-    """The prompt in small letters, one space between words, names of code taken apart."""
+    """The prompt in lower case, with single spaces and split identifiers."""
     apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", prompt)
     return " ".join(apart.replace("_", " ").lower().split())
 
@@ -127,17 +127,17 @@ def _verification(checks: tuple[str, ...]) -> FitnessCondition:
     return FitnessCondition("verification", True, f"decided by {_first_few(checks)}")
 
 
-def _type(said: str, text: str) -> WorkEstimate:
-    if given := said.strip().lower():
-        return WorkEstimate(given, f"{given}, as you say")
-    if found := re.search(_TYPE, text) or re.search(_CHANGE, text):
-        kind = found.lastgroup or FEATURE
-        return WorkEstimate(kind, f'{kind}, guessed from "{found[0].strip()}"', True)
+def _type(given: str, text: str) -> WorkEstimate:
+    if named := given.strip().lower():
+        return WorkEstimate(named, f"{named}, as you say")
+    if match := re.search(_TYPE, text) or re.search(_CHANGE, text):
+        kind = match.lastgroup or FEATURE
+        return WorkEstimate(kind, f'{kind}, guessed from "{match[0].strip()}"', True)
     return WorkEstimate(OTHER, "no word of the prompt tells which type of work it is", True)
 
 
 def _scope(kind: WorkEstimate, text: str) -> FitnessCondition:
-    reasons = [kind.told]
+    reasons = [kind.reason]
     if kind.word not in SUITABLE:
         reasons.append(f"a loop is for a {', '.join(SUITABLE)}; anything else needs a person's judgement")
     if vague := not _specific(text):
@@ -152,19 +152,19 @@ def _specific(text: str) -> bool:
     return bool(re.search(_DEFINED, text)) or not rest <= set(_EVERYTHING.split())
 
 
-def _risk(said: str, text: str, protected: bool) -> WorkEstimate:
-    if given := said.strip().lower():
-        return WorkEstimate(given, f"{given}, as you say")
-    found = {match[0]: bool(match["live"]) for match in re.finditer(_RISKY, text)}
-    if not found and not protected:
+def _risk(given: str, text: str, protected: bool) -> WorkEstimate:
+    if named := given.strip().lower():
+        return WorkEstimate(named, f"{named}, as you say")
+    risky_words = {match[0]: bool(match["live"]) for match in re.finditer(_RISKY, text)}
+    if not risky_words and not protected:
         return WorkEstimate("low", "low, since the prompt has no risky word", True)
-    risk = "critical" if any(found.values()) and (protected or len(found) > 1) else "high"
-    words = _first_few(tuple(f'"{word}"' for word in found))
+    risk = "critical" if any(risky_words.values()) and (protected or len(risky_words) > 1) else "high"
+    words = _first_few(tuple(f'"{word}"' for word in risky_words))
     return WorkEstimate(risk, f"{risk}, guessed{words and f' from {words}'}", True)
 
 
 def _risk_condition(risk: WorkEstimate, named: tuple[str, ...]) -> FitnessCondition:
-    reasons = [risk.told]
+    reasons = [risk.reason]
     if named:
         reasons.append(f"the prompt names {_first_few(named)}, and a change to what is protected ends the run")
     if risk.word not in ACCEPTABLE:
@@ -175,7 +175,7 @@ def _risk_condition(risk: WorkEstimate, named: tuple[str, ...]) -> FitnessCondit
 
 
 def _protected(intent: WorkIntent) -> tuple[str, ...]:
-    """The protected paths that the prompt speaks of."""
+    """The protected paths that the prompt mentions."""
     mentioned = [word.removeprefix("./").rstrip("./") for word in re.findall(r"[\w./-]+", intent.prompt)]
     return tuple(
         path
@@ -186,7 +186,7 @@ def _protected(intent: WorkIntent) -> tuple[str, ...]:
 
 
 def _readiness(skill: Skill | None, intent: WorkIntent) -> FitnessCondition:
-    """A skill that names no verification makes do with the checks that there are."""
+    """A skill without verification of its own uses the configured checks."""
     if skill is None:
         return FitnessCondition("skill", True, "no skill: the loop runs the prompt as it is")
     lacks = missing_skill_parts(skill if skill.verification else replace(skill, verification=intent.checks))

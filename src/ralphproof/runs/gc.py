@@ -1,4 +1,4 @@
-"""Garbage collection: which runs keep what they have, and removing what the others kept."""
+"""Garbage collection: which runs keep their files, and removing the files of the others."""
 
 from __future__ import annotations
 
@@ -42,18 +42,20 @@ if TYPE_CHECKING:
 REWIND_BACKUP_PREFIX = "before-rewind-"
 
 
-# Which runs keep what they have, and which may go.
+# Retention.
 
 
 DAY_S = 86_400.0
-REMOVAL_UNFINISHED = "unfinished"  # an earlier gc was cut off: it goes whatever the policy says now
+REMOVAL_UNFINISHED = "unfinished"  # an earlier gc was interrupted: removed whatever the policy says now
 REMOVED, KEPT_UNLANDED, KEPT_NEWEST, KEPT_RECENT, KEPT_OPEN = "goes", "unlanded", "new", "young", "open"
 
 
 @value
 class RetentionPolicy:
-    """Never the `keep` newest, never one that ended less than `days` ago. `unlanded` lets go of work that is nowhere
-    else too."""
+    """Keeps the `keep` newest runs, and those that ended less than `days` ago.
+
+    With `unlanded`, runs that hold the only copy of some work are removed too.
+    """
 
     days: float
     keep: int
@@ -62,116 +64,126 @@ class RetentionPolicy:
 
 @value
 class RetentionDecision:
-    """What is to become of a run: it goes, or `what` keeps it. `number` is its last saved iteration.
+    """Whether the files of a run are removed or kept, and the `reason`.
 
-    `only` names the saves that hold what is nowhere else: iterations, and what a rewind saved.
+    `unique_saves` names the snapshots that hold the only copy of something: iterations, and those saved before a
+    rewind.
     """
 
     row: RunRow
     kind: str
-    what: str
-    ended: str = ""
-    number: int = 0
-    only: tuple[str, ...] = ()
+    reason: str
+    outcome: str = ""
+    last_iteration: int = 0
+    unique_saves: tuple[str, ...] = ()
 
     @property
-    def goes(self) -> bool:
-        return self.what in (REMOVED, REMOVAL_UNFINISHED)
+    def is_removed(self) -> bool:
+        return self.reason in (REMOVED, REMOVAL_UNFINISHED)
 
 
 class RetentionReview:
-    """The runs of a repository, judged one by one. To be closed: history is looked through with git's help."""
+    """Decides for each run of a repository. A context manager: it searches the history with git."""
 
     def __init__(self, project: Project, ledger: SqliteLedger, policy: RetentionPolicy, now: float) -> None:
         self._project, self._ledger, self._policy, self._now = project, ledger, policy, now
-        self._landable: CommitBuilder | None = None
-        self._works: set[str] | None = None
+        self._builder: CommitBuilder | None = None
+        self._digests: set[str] | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._landable is not None:
-            self._landable.__exit__()
+        if self._builder is not None:
+            self._builder.__exit__()
 
-    def all(self) -> list[RetentionDecision]:
-        """Every run that still has something, the newest first."""
-        found = (self._fate(place, row) for place, row in enumerate(self._ledger.runs()))
-        return [fate for fate in found if fate is not None]
+    def decide_all(self) -> list[RetentionDecision]:
+        """A decision for every run that still has files, the newest first."""
+        decisions = (self._decide(position, row) for position, row in enumerate(self._ledger.runs()))
+        return [decision for decision in decisions if decision is not None]
 
-    def _fate(self, place: int, row: RunRow) -> RetentionDecision | None:
-        known = read_gc_note(self._project, row.id)
-        if known and known.done:
+    def _decide(self, position: int, row: RunRow) -> RetentionDecision | None:
+        note = read_gc_note(self._project, row.id)
+        if note and note.done:
             return None
-        what = REMOVAL_UNFINISHED if known else self._kept_by(place, row)
-        if what and not known:
-            return RetentionDecision(row, "", what)
+        reason = REMOVAL_UNFINISHED if note else self._keep_reason(position, row)
+        if reason and not note:
+            return RetentionDecision(row, "", reason)
         records, end = self._ledger.records(row.id), self._ledger.run_end(row.id)
         snapshots = {number: one for number, one in snapshots_by_iteration(records).items() if one.tree is not None}
-        only: tuple[str, ...] = ()
-        if not what:
-            only = () if self._policy.unlanded else self._only_here(row, records, snapshots)
-            what = KEPT_UNLANDED if only else REMOVED
-        told = end.outcome.status if isinstance(end, RunEnded) else ""
-        return RetentionDecision(row, workspace_kind(records), what, told, max(snapshots, default=0), only)
+        unique_saves: tuple[str, ...] = ()
+        if not reason:
+            unique_saves = () if self._policy.unlanded else self._unique_saves(row, records, snapshots)
+            reason = KEPT_UNLANDED if unique_saves else REMOVED
+        outcome = end.outcome.status if isinstance(end, RunEnded) else ""
+        return RetentionDecision(row, workspace_kind(records), reason, outcome, max(snapshots, default=0), unique_saves)
 
-    def _kept_by(self, place: int, row: RunRow) -> str:
-        """What keeps a run, whatever it did; empty where nothing does. First match wins."""
-        if self._open(row):
+    def _keep_reason(self, position: int, row: RunRow) -> str:
+        """Why a run is kept, whatever its work is; empty where nothing keeps it. First match wins."""
+        if self._is_open(row):
             return KEPT_OPEN
-        if place < self._policy.keep:
+        if position < self._policy.keep:
             return KEPT_NEWEST
         ended_s = self._ledger.last_written_at(row.id) or row.began_at
         return KEPT_RECENT if self._now - ended_s < self._policy.days * DAY_S else ""
 
-    def _open(self, row: RunRow) -> bool:
-        """Whether anybody is at work on it, or may take it up: it lost its harness, or waits for an answer."""
+    def _is_open(self, row: RunRow) -> bool:
+        """Whether a run is active or may be resumed: it lost its harness, or waits for an answer."""
         end = self._ledger.run_end(row.id)
         if end is None or run_state(self._ledger, row, self._project) != ENDED:
             return True
         return display_state(ENDED, State().after(end)) == STOPPED or find_live_turn(self._project, row.id) is not None
 
-    def _only_here(self, row: RunRow, records: tuple[Record, ...], snapshots: dict[int, Snapshot]) -> tuple[str, ...]:
-        """The saves of a run that hold what is nowhere else: its last, its start, and those before a rewind."""
-        began = {one.snapshot.tree for one in records if isinstance(one, BaselineSaved)}
-        began |= {snapshots[0].tree} if 0 in snapshots else set()
+    def _unique_saves(
+        self, row: RunRow, records: tuple[Record, ...], snapshots: dict[int, Snapshot]
+    ) -> tuple[str, ...]:
+        """The snapshots of a run that hold the only copy of something: the last one, the start, and those before a
+        rewind.
+        """
+        start_trees = {record.snapshot.tree for record in records if isinstance(record, BaselineSaved)}
+        start_trees |= {snapshots[0].tree} if 0 in snapshots else set()
         number = max(snapshots, default=0)
         last = snapshots.get(number)
-        unchanged = last is None or last.tree in began
+        unchanged = last is None or last.tree in start_trees
         if workspace_kind(records) != "git":
-            known = began | ({last.tree} if last else set())
-            saves = [name for name, tree in self._copies(row) if tree not in known]
+            known_trees = start_trees | ({last.tree} if last else set())
+            saves = [name for name, tree in self._rewind_copies(row) if tree not in known_trees]
             return (*(() if unchanged else (str(number),)), *saves)
         if git_folders(self._project.root) is None:
             return () if unchanged else (str(number),)
         landed = self._landed_trees(records, None if unchanged else last)
-        found = [] if landed or unchanged else [str(number)]
-        others = {"0": snapshots[0]} if 0 in snapshots and "0" not in found else {}
-        others |= self._before_rewinds(row)
-        return (*found, *(name for name, one in others.items() if not self._elsewhere(one, landed, row.directory)))
+        unique = [] if landed or unchanged else [str(number)]
+        others = {"0": snapshots[0]} if 0 in snapshots and "0" not in unique else {}
+        others |= self._rewind_snapshots(row)
+        return (
+            *unique,
+            *(name for name, record in others.items() if not self._is_redundant(record, landed, row.directory)),
+        )
 
     def _landed_trees(self, records: tuple[Record, ...], last: Snapshot | None) -> list[str]:
-        """The trees by which history has what the run came to; empty where it has not."""
+        """The trees with the run's result that are in the history; empty where it did not land."""
         from ralphproof.workspace.pruning import is_reachable
 
-        landable = self._opened()
-        commits = [one.committed.commit for one in records if isinstance(one, ScmEnded) and one.committed.commit]
-        own = commits[-1] if commits and is_reachable(landable.user_git, commits[-1]) else ""
-        trees = [landable.commits.header(own, b"tree ")[0]] if own else []
-        return [*trees, *filter(None, [self._in_history(last) if last else ""])]
+        builder = self._commit_builder()
+        commits = [
+            record.committed.commit for record in records if isinstance(record, ScmEnded) and record.committed.commit
+        ]
+        commit = commits[-1] if commits and is_reachable(builder.user_git, commits[-1]) else ""
+        trees = [builder.commits.header(commit, b"tree ")[0]] if commit else []
+        return [*trees, *filter(None, [self._landed_tree(last) if last else ""])]
 
-    def _before_rewinds(self, row: RunRow) -> dict[str, Snapshot]:
+    def _rewind_snapshots(self, row: RunRow) -> dict[str, Snapshot]:
         from ralphproof.workspace.pruning import list_run_refs
 
-        names = list_run_refs(self._opened().user_git, row.id)
+        names = list_run_refs(self._commit_builder().user_git, row.id)
         return {
-            name: self._opened().snapshot_of(names[name])
+            name: self._commit_builder().snapshot_of(names[name])
             for name in sorted(names)
             if name.startswith(REWIND_BACKUP_PREFIX)
         }
 
-    def _copies(self, row: RunRow) -> Iterator[tuple[str, str | None]]:
-        """The same of a run without git: names and trees."""
+    def _rewind_copies(self, row: RunRow) -> Iterator[tuple[str, str | None]]:
+        """The snapshots before rewinds of a run without git: names and trees."""
         from ralphproof.workspace.pruning import list_run_copies
 
         names = [
@@ -181,72 +193,72 @@ class RetentionReview:
         ]
         if not names:
             return
-        with SavedWorkspace(self._project, row, "plain", own_folder=True) as kept:
+        with SavedWorkspace(self._project, row, "plain", own_folder=True) as stored:
             for name in names:
-                saved = kept.workspace.find_snapshot(row.id, name)
+                saved = stored.workspace.find_snapshot(row.id, name)
                 yield name, saved.tree if saved else None
 
-    def _elsewhere(self, saved: Snapshot, landed: list[str], folder: str) -> bool:
-        """Whether history, or the folder as it is now, has every content of a save."""
+    def _is_redundant(self, saved: Snapshot, landed: list[str], folder: str) -> bool:
+        """Whether the history, or the folder as it is now, has all contents of a snapshot."""
         from ralphproof.workspace.pruning import is_reachable
 
-        landable = self._opened()
-        if saved.id is None or not landable.commits.has(saved.id):
+        builder = self._commit_builder()
+        if saved.id is None or not builder.commits.has(saved.id):
             return True
         try:
-            landing = landable.plan(saved, secret_reason)
+            landing = builder.plan(saved, secret_reason)
         except Refused:
             return False
-        if not landing.excluded and landable.content_digest(landing.tree) in self._history():
+        if not landing.excluded and builder.content_digest(landing.tree) in self._history_digests():
             return True
-        if landing.parent and not is_reachable(landable.user_git, landing.parent):
+        if landing.parent and not is_reachable(builder.user_git, landing.parent):
             return False
-        head = landable.user_git.run_line("rev-parse", "-q", "--verify", "HEAD^{tree}")
-        return not landable.files_only_in(saved, landing, [*landed, *filter(None, [head])], folder)
+        head = builder.user_git.run_line("rev-parse", "-q", "--verify", "HEAD^{tree}")
+        return not builder.files_only_in(saved, landing, [*landed, *filter(None, [head])], folder)
 
-    def _in_history(self, last: Snapshot) -> str:
-        """The tree by which history has a save; empty where it has not."""
+    def _landed_tree(self, last: Snapshot) -> str:
+        """The tree in the history that holds a snapshot's work; empty where there is none."""
         from ralphproof.workspace.pruning import is_reachable
 
-        if last.id is None or not self._opened().commits.has(last.id):
-            return str(last.tree)  # what it saved was pruned: there is nothing left to lose
+        if last.id is None or not self._commit_builder().commits.has(last.id):
+            return str(last.tree)  # the snapshot was pruned already: nothing is lost
         try:
-            landing = self._opened().plan(last, secret_reason)
+            landing = self._commit_builder().plan(last, secret_reason)
         except Refused:
-            return ""  # git cannot tell, so nobody knows
+            return ""  # git cannot tell: assume that it is not there
         if landing.empty and landing.parent:
-            return landing.tree if is_reachable(self._opened().user_git, landing.parent) else ""
-        return landing.tree if self._opened().content_digest(landing.tree) in self._history() else ""
+            return landing.tree if is_reachable(self._commit_builder().user_git, landing.parent) else ""
+        return landing.tree if self._commit_builder().content_digest(landing.tree) in self._history_digests() else ""
 
-    def _history(self) -> set[str]:
-        """The work in all commits since the first run began: no earlier one can have that of a run."""
+    def _history_digests(self) -> set[str]:
+        """Content digests of all commits since the first run began: no earlier commit can hold the work of a run."""
         from ralphproof.workspace.pruning import list_trees_since
 
-        if self._works is None:
-            first, landable = min(row.began_at for row in self._ledger.runs()), self._opened()
-            self._works = {landable.content_digest(tree) for tree in list_trees_since(landable.user_git, first - DAY_S)}
-        return self._works
+        if self._digests is None:
+            first, builder = min(row.began_at for row in self._ledger.runs()), self._commit_builder()
+            self._digests = {builder.content_digest(tree) for tree in list_trees_since(builder.user_git, first - DAY_S)}
+        return self._digests
 
-    def _opened(self) -> CommitBuilder:
+    def _commit_builder(self) -> CommitBuilder:
         from ralphproof.workspace.commit_builder import CommitBuilder
 
-        if self._landable is None:
-            self._landable = CommitBuilder(self._project.root, os.environ, store=False)
-        return self._landable
+        if self._builder is None:
+            self._builder = CommitBuilder(self._project.root, os.environ, store=False)
+        return self._builder
 
 
-# Removing what a run kept. Whoever is killed over it leaves a whole run, or one that the next gc finishes.
+# Removal. If it is killed, a run is either complete, or noted as being removed, and the next gc finishes that.
 
 
 GC_LOCK = "gc"
 SCRATCH_PREFIXES = (
     "ralph-look-", "ralph-branch-", "ralph-trial-", "ralph-single-pass-", "ralph-doctor-", "ralph-verify-", "ralph-pr-",
 )  # fmt: skip
-SCRATCH_AGE_S = 86_400.0  # nobody of ours works so long in a temporary folder
+SCRATCH_AGE_S = 86_400.0  # no command of ours uses a temporary folder for longer
 
 
 class FolderLocks:
-    """The directories of these runs, so that none begins or is taken up there. `busy` says where somebody works."""
+    """Locks on the directories of these runs, so that no run begins or resumes there. `busy` has those in use."""
 
     def __init__(self, project: Project, directories: Iterable[str]) -> None:
         self._project = project
@@ -255,13 +267,13 @@ class FolderLocks:
         self.busy: dict[str, str] = {}
 
     def __enter__(self) -> Self:
-        """Raises Busy where a run is at work in the project itself."""
+        """Raises Busy where a run is active in the project itself."""
         self._take(self._project.root)
         for directory in self._others:
             try:
                 self._take(directory)
-            except Busy as busy:
-                self.busy[directory] = str(busy)
+            except Busy as error:
+                self.busy[directory] = str(error)
         return self
 
     def _take(self, directory: str) -> None:
@@ -274,56 +286,58 @@ class FolderLocks:
             lock.release()
 
 
-def record_removals(project: Project, fates: Iterable[RetentionDecision]) -> list[GcNote]:
-    """Write down that these runs go, before anything of them does; with those that an earlier gc did not finish."""
+def record_removals(project: Project, decisions: Iterable[RetentionDecision]) -> list[GcNote]:
+    """Record the removal of these runs before anything is removed; all open removals, also those that an earlier gc did
+    not finish.
+    """
     at = time.time()
-    for fate in fates:
-        row = fate.row
+    for decision in decisions:
+        row = decision.row
         trees = os.path.basename(workspace_folder_of(project, row))
-        write_gc_note(project, GcNote(row.id, row.directory, trees, fate.kind, at))
-    return [one for one in list_gc_notes(project) if not one.done]
+        write_gc_note(project, GcNote(row.id, row.directory, trees, decision.kind, at))
+    return [note for note in list_gc_notes(project) if not note.done]
 
 
-def remove_runs(project: Project, going: Iterable[GcNote], stay: Iterable[RunRow]) -> list[tuple[str, str]]:
-    """Remove everything of these runs; those of which something could not be removed, and why."""
+def remove_runs(project: Project, notes: Iterable[GcNote], remaining: Iterable[RunRow]) -> list[tuple[str, str]]:
+    """Remove all files of these runs; the runs for which that failed, and why."""
     failed: list[tuple[str, str]] = []
-    used = {os.path.basename(workspace_folder_of(project, row)) for row in stay}
-    for one in going:
+    used = {os.path.basename(workspace_folder_of(project, row)) for row in remaining}
+    for note in notes:
         try:
-            _remove_run(project, one)
-            _remove_trees(project, one, used)
-            write_gc_note(project, replace(one, done=True))
+            _remove_run(project, note)
+            _remove_trees(project, note, used)
+            write_gc_note(project, replace(note, done=True))
         except (OSError, RalphError) as error:
-            failed.append((one.run, str(error)))
+            failed.append((note.run, str(error)))
     return failed
 
 
-def _remove_run(project: Project, one: GcNote) -> None:
+def _remove_run(project: Project, note: GcNote) -> None:
     from ralphproof.workspace.git_command import UserGit
     from ralphproof.workspace.pruning import delete_run_copies, delete_run_refs, remove_folder
 
-    if one.kind != "git":
-        delete_run_copies(os.path.join(project.store, "trees", one.trees), one.run)
+    if note.kind != "git":
+        delete_run_copies(os.path.join(project.store, "trees", note.trees), note.run)
     elif git_folders(project.root):
-        delete_run_refs(UserGit(project.root, os.environ), one.run)
-    for root in {one.directory, project.root}:
-        _remove_published_files(root, one.run)
-    remove_folder(os.path.join(project.store, "runs", one.run))
+        delete_run_refs(UserGit(project.root, os.environ), note.run)
+    for root in {note.directory, project.root}:
+        _remove_published_files(root, note.run)
+    remove_folder(os.path.join(project.store, "runs", note.run))
 
 
-def _remove_trees(project: Project, one: GcNote, used: set[str]) -> None:
-    """The folder of its trees, where no run that stays has it too; else what in it nobody names."""
+def _remove_trees(project: Project, note: GcNote, used: set[str]) -> None:
+    """Remove the folder of its trees, unless a remaining run uses it too; then only what no run refers to."""
     from ralphproof.workspace.pruning import prune_copies, remove_folder
 
-    place = os.path.join(project.store, "trees", one.trees)
-    if one.trees and one.trees not in used:
-        remove_folder(place)
-    elif one.kind != "git":
-        prune_copies(place)
+    folder = os.path.join(project.store, "trees", note.trees)
+    if note.trees and note.trees not in used:
+        remove_folder(folder)
+    elif note.kind != "git":
+        prune_copies(folder)
 
 
 def _remove_published_files(root: str, run: str) -> None:
-    """The copies for people, never through a link: an agent could have made one."""
+    """Remove the published copies, never through a link: an agent could have made one."""
     import shutil
 
     from ralphproof.workspace.pruning import make_writable
@@ -352,22 +366,22 @@ def _link_target(name: str, folder: int) -> str:
 
 
 def find_leftover_folders(project: Project, days: float, open_runs: bool) -> list[str]:
-    """Folders that nobody uses any more: temporary ones of ours, and checkouts of runs that are long over."""
+    """Unused folders: our temporary folders, and checkouts of runs that ended long ago."""
     import tempfile
 
-    now, found = time.time(), []
+    now, leftovers = time.time(), []
     for path, state in _list_folders(tempfile.gettempdir()):
         ours = os.path.basename(path).startswith(SCRATCH_PREFIXES) and state.st_uid == os.geteuid()
         if ours and now - state.st_mtime > SCRATCH_AGE_S:
-            found.append(path)
+            leftovers.append(path)
     if not open_runs:
-        places = _list_folders(os.path.join(project.store, "clean"))
-        found += [path for path, state in places if now - state.st_mtime > max(days * 86_400, SCRATCH_AGE_S)]
-    return found
+        checkouts = _list_folders(os.path.join(project.store, "clean"))
+        leftovers += [path for path, state in checkouts if now - state.st_mtime > max(days * 86_400, SCRATCH_AGE_S)]
+    return leftovers
 
 
 def find_repository_copies(project: Project) -> tuple[list[str], list[str]]:
-    """The files of copies that the repository provably has all of, and the runs whose copy alone has something."""
+    """Files of repository copies whose whole content the repository has, and the runs whose copy has something more."""
     from ralphproof.views.snapshots import is_backup_of, is_backup_unused, list_stored_backups
     from ralphproof.workspace.backup import LAST_SUFFIX, START_SUFFIX
     from ralphproof.workspace.repository_restore import RepositoryRestore
@@ -385,26 +399,26 @@ def find_repository_copies(project: Project) -> tuple[list[str], list[str]]:
     return unneeded, needed
 
 
-def _list_folders(place: str) -> Iterator[tuple[str, os.stat_result]]:
+def _list_folders(folder: str) -> Iterator[tuple[str, os.stat_result]]:
     try:
-        with os.scandir(place) as listed:
-            found = sorted((entry.path, entry) for entry in listed if entry.is_dir(follow_symlinks=False))
+        with os.scandir(folder) as listed:
+            folders = sorted((entry.path, entry) for entry in listed if entry.is_dir(follow_symlinks=False))
     except OSError:
         return
-    for path, entry in found:
+    for path, entry in folders:
         try:
             yield path, entry.stat(follow_symlinks=False)
         except OSError:
             continue
 
 
-def disk_usage(*places: str) -> int:
-    """How many bytes the files below these folders have."""
+def disk_usage(*paths: str) -> int:
+    """The size of all files below these paths, in bytes."""
     size = 0
-    for place in places:
-        if os.path.isfile(place):
-            size += os.lstat(place).st_size
-        for folder, _, names in os.walk(place):
+    for path in paths:
+        if os.path.isfile(path):
+            size += os.lstat(path).st_size
+        for folder, _, names in os.walk(path):
             for name in names:
                 try:
                     size += os.lstat(os.path.join(folder, name)).st_size
@@ -415,20 +429,20 @@ def disk_usage(*places: str) -> int:
 
 @value
 class GcPlan:
-    """What gc would do: the runs and what is to become of them, folders that nobody uses, and the bytes of each run."""
+    """What gc would do: a decision for each run, unused folders, and the bytes of each."""
 
-    fates: list[RetentionDecision]
+    decisions: list[RetentionDecision]
     leftovers: list[str]
     sizes: dict[str, int]
-    only_copies: list[str]  # runs whose copy of the repository alone has something
+    only_copies: list[str]  # runs whose repository copy holds what is nowhere else
 
     @property
-    def going(self) -> list[RetentionDecision]:
-        return [fate for fate in self.fates if fate.goes]
+    def removed(self) -> list[RetentionDecision]:
+        return [decision for decision in self.decisions if decision.is_removed]
 
     @property
     def unlanded(self) -> list[RetentionDecision]:
-        return [fate for fate in self.fates if fate.what == KEPT_UNLANDED]
+        return [decision for decision in self.decisions if decision.reason == KEPT_UNLANDED]
 
     @property
     def bytes(self) -> int:
@@ -438,22 +452,26 @@ class GcPlan:
 def plan_gc(project: Project, args: Namespace) -> GcPlan:
     ledger = project.ledger()
     try:
-        fates = _decide_retention(project, ledger, args)
+        decisions = _decide_retention(project, ledger, args)
     finally:
         ledger.close()
-    live = any(fate.what == KEPT_OPEN for fate in fates)
+    has_open_runs = any(decision.reason == KEPT_OPEN for decision in decisions)
     unneeded, needed = find_repository_copies(project)
-    found = [*find_leftover_folders(project, args.days, live), *unneeded]
-    sizes = {fate.row.id: disk_usage(*run_folders(project, fate)) for fate in fates if fate.goes}
-    return GcPlan(fates, found, sizes | {path: disk_usage(path) for path in found}, needed)
+    leftovers = [*find_leftover_folders(project, args.days, has_open_runs), *unneeded]
+    sizes = {
+        decision.row.id: disk_usage(*run_folders(project, decision)) for decision in decisions if decision.is_removed
+    }
+    return GcPlan(decisions, leftovers, sizes | {path: disk_usage(path) for path in leftovers}, needed)
 
 
 def _decide_retention(project: Project, ledger: SqliteLedger, args: Namespace) -> list[RetentionDecision]:
     policy = RetentionPolicy(args.days, args.keep, args.unlanded)
-    with RetentionReview(project, ledger, policy, time.time()) as fates:
-        return fates.all()
+    with RetentionReview(project, ledger, policy, time.time()) as review:
+        return review.decide_all()
 
 
-def run_folders(project: Project, fate: RetentionDecision) -> list[str]:
-    shown = {os.path.join(root, ".ralph", "runs", fate.row.id) for root in (project.root, fate.row.directory)}
-    return [os.path.join(project.store, "runs", fate.row.id), *sorted(shown)]
+def run_folders(project: Project, decision: RetentionDecision) -> list[str]:
+    published = {
+        os.path.join(root, ".ralph", "runs", decision.row.id) for root in (project.root, decision.row.directory)
+    }
+    return [os.path.join(project.store, "runs", decision.row.id), *sorted(published)]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def execute_observed(spec: RunSpec, keeper: Keeper, args: Namespace, target: RunTarget) -> Outcome:
-    """Run it to its end, before the eyes that the flags ask for."""
+    """Run the loop to its end, with the displays that the flags ask for."""
     from ralphproof.runs.execute import execute
 
     return execute(
@@ -38,41 +38,38 @@ def execute_observed(spec: RunSpec, keeper: Keeper, args: Namespace, target: Run
     )
 
 
-def _report_outcome(begun: RunContext, outcome: Outcome, spec: RunSpec, args: Namespace) -> None:
-    """Say how it ended, here and elsewhere."""
+def _report_outcome(context: RunContext, outcome: Outcome, spec: RunSpec, args: Namespace) -> None:
+    """Print the outcome, and deliver notifications."""
     from ralphproof.base.escaping import sanitize
 
     mask = spec.project.mask
-    print_outcome(begun.run if begun.recorded else "", outcome, args, mask)
-    for trouble in begun.notifiers.deliver(outcome):
+    print_outcome(context.run if context.recorded else "", outcome, args, mask)
+    for trouble in context.notifiers.deliver(outcome):
         print(sanitize(mask(trouble)), file=sys.stderr)
-
-
-# Who looks on while a run goes: people at a terminal, a log, or a program that reads JSON.
 
 
 def create_observers(
     folder: RunFolder, args: Namespace, settings: Settings, mask: Callable[[str], str]
 ) -> tuple[Observer, ...]:
     """The observers that the flags ask for."""
-    people = _create_console(stream_style(sys.stderr, args, settings), settings, mask)
-    atexit.register(people.flush)  # however the program ends, what the agent said last is shown
-    chosen: list[Observer] = [people]
+    console = _create_console(stream_style(sys.stderr, args, settings), settings, mask)
+    atexit.register(console.flush)  # however the program ends, what the agent said last is shown
+    observers: list[Observer] = [console]
     if args.json:
         from ralphproof.display.ndjson import NdjsonObserver
 
-        chosen.append(NdjsonObserver(sys.stdout, folder.run, args.verbose, mask))
+        observers.append(NdjsonObserver(sys.stdout, folder.run, args.verbose, mask))
     if args.verbose:
         from ralphproof.display.verbose import VerboseContext, VerboseObserver
 
         commands = {guardrail.name: guardrail.shown for guardrail in settings.guardrails}
         conditions = VerboseContext(settings.maximum_iterations, settings.completion_response, commands)
-        chosen.append(VerboseObserver(sys.stderr, conditions, lambda *turn: _read_prompt_start(folder, *turn), mask))
-    return tuple(chosen)
+        observers.append(VerboseObserver(sys.stderr, conditions, lambda *turn: _read_prompt_start(folder, *turn), mask))
+    return tuple(observers)
 
 
 class PoolDisplay:
-    """Displays of runs side by side: lines with the name of their run in front."""
+    """Displays of parallel runs: lines prefixed with the name of their run."""
 
     def __init__(self, args: Namespace) -> None:
         self._args = args
@@ -97,7 +94,7 @@ class PoolDisplay:
 
 
 def _create_console(style: Style, settings: Settings, mask: Callable[[str], str]) -> ConsoleObserver:
-    """Restarts are told as a log, other loops by their iterations."""
+    """The console: a log of attempts for supervised programs, else iterations."""
     if settings.preset != "supervise":
         return ConsoleObserver(sys.stderr, style, mask)
     from ralphproof.display.attempt_log import create_attempt_log
@@ -106,7 +103,7 @@ def _create_console(style: Style, settings: Settings, mask: Callable[[str], str]
 
 
 def _read_prompt_start(folder: RunFolder, iteration: int, turn: int) -> str:
-    """The beginning of a prompt, from the file that was written for it."""
+    """The start of a prompt, from its published file."""
     from ralphproof.engine.iteration import turn_file_name
     from ralphproof.views.logs import read_finished_log
 
@@ -115,7 +112,7 @@ def _read_prompt_start(folder: RunFolder, iteration: int, turn: int) -> str:
 
 
 def _next_steps(run: str, outcome: Outcome) -> str:
-    """What can be done now."""
+    """Commands that make sense after this outcome."""
     reason = outcome.reason if isinstance(outcome, Aborted) else ""
     if reason == WAITING:
         return f"run {run} waits; answer with ralph say {run} TEXT, and go on: ralph run --resume {run}"
@@ -128,7 +125,9 @@ def _next_steps(run: str, outcome: Outcome) -> str:
 
 
 def print_outcome(run: str, outcome: Outcome, args: Namespace, mask: Callable[[str], str]) -> None:
-    """The last lines of a run, whose id is empty where it has no record. Nobody may read them: the exit code tells."""
+    """Print the last lines of a run; `run` is empty where it has no record. A closed output is ignored: the exit code
+    tells.
+    """
     from ralphproof.base.escaping import collapse_lines, sanitize
     from ralphproof.display import phrases
 

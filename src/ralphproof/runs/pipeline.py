@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 
 def build_preset_pipeline(
-    preset: dict[str, Any], settings: Settings, template: str = "{prompt}", own: tuple[str, ...] = ()
+    preset: dict[str, Any], settings: Settings, template: str = "{prompt}", custom_checks: tuple[str, ...] = ()
 ) -> Pipeline:
-    """The stages of a preset, with the user's own word and guardrails in them, and the checks that a caller brings."""
-    rails = plan_guardrails(settings)
-    final = tuple(leaf.name for leaf in plan_final_checks(settings, rails.specs))
+    """The stages of a preset, with the user's completion word and guardrails, and the checks of the caller."""
+    guardrails = plan_guardrails(settings)
+    final = tuple(leaf.name for leaf in plan_final_checks(settings, guardrails.specs))
     stages = (
         Stage(
             name=stage["name"],
             claim=_preset_claim(stage.get("claim"), settings.completion_response),
-            checks=(*rails.checks, *own),
+            checks=(*guardrails.checks, *custom_checks),
             template=template,
             max_iterations=stage.get("maxIterations"),
             edits=stage.get("edits", True),
-            judges=rails.judges,
-            together=rails.parallel_groups,
-            trusts=not (rails.has_mechanical or own or final),
+            judges=guardrails.judges,
+            together=guardrails.parallel_groups,
+            trusts=not (guardrails.has_mechanical or custom_checks or final),
             back=tuple(stage.get("back", ())),
             commit=stage.get("commit", ""),
             fills=preset.get("stories", False),
@@ -55,7 +55,7 @@ def build_preset_pipeline(
 
 
 def _preset_claim(data: dict[str, str] | None, response: str) -> ClaimRule:
-    """A stage without a claim needs none; one that names no word of its own takes the user's."""
+    """The claim rule of a stage: none where it names none; the user's completion word where it names no word."""
     if data is None:
         return ClaimRule()
     marker = data.get("marker")
@@ -63,18 +63,15 @@ def _preset_claim(data: dict[str, str] | None, response: str) -> ClaimRule:
     return ClaimRule(word, data.get("element", "response"), marker, data.get("refusal"), data.get("made", ""))
 
 
-# How a run goes: its stages, every check of theirs, and the agents that are a stage's own.
-
-
 NO_PROMPT = 'no prompt; say what should become true: ralph run -p "make the tests pass"'
 
 
 @value
 class StagePlan:
-    """The stages of a run, its checks by their names, and who answers them.
+    """The stages of a run, its checks by name, and the agents for them.
 
-    `crew` are the agents that are a stage's own; they stand behind the run's. `judges` has who is asked by each check
-    that a model answers. `task` is the one that is worked on by its criteria.
+    `agents` are those of single stages; they are numbered after the run's own. `judges` has the agent of each check
+    that a model answers. `task` is the task whose criteria are checked.
     """
 
     pipeline: Pipeline
@@ -86,11 +83,11 @@ class StagePlan:
 
     @property
     def has_machine_check(self) -> bool:
-        """Whether a machine is asked for something that must be so."""
+        """Whether a required check is mechanical, and not judged by a model."""
         return any(leaf.is_mechanical and leaf.required for leaf in self.leaves.values())
 
     def judge_in(self, call: str) -> str:
-        """The agent that a call of this name asks, where that is a judge's; else nothing."""
+        """The name of the agent that a judge's call uses; empty for other calls."""
         if not self.judges or not call.startswith("judge_"):
             return ""
         from ralphproof.checks.judge import judge_of_call
@@ -100,13 +97,13 @@ class StagePlan:
 
     @property
     def check_labels(self) -> list[str]:
-        """Its checks for lists: a command by itself, others by their names."""
-        asked = (leaf for leaf in self.leaves.values() if not (leaf.hidden or leaf.clean))
-        return [getattr(leaf.verification, "command", "") or leaf.name for leaf in asked]
+        """The checks for lists: a command, or the name of a check without one."""
+        shown = (leaf for leaf in self.leaves.values() if not (leaf.hidden or leaf.clean))
+        return [getattr(leaf.verification, "command", "") or leaf.name for leaf in shown]
 
 
 def open_plan(request: RunRequest, project: Project, remarks: list[str]) -> PlanSource:
-    """What is to be done: a task of the ledger, else the prompt."""
+    """The plan of a run: a task of the ledger, or the prompt."""
     if not request.task_id:
         if request.prompt == (None, None):
             raise Refused(NO_PROMPT)
@@ -119,9 +116,9 @@ def open_plan(request: RunRequest, project: Project, remarks: list[str]) -> Plan
 
 
 def _load_task(project: Project, name: str, remarks: list[str]) -> Task:
-    """A task of the ledger; raises TaskWrong with all that is wrong with it.
+    """A task of the ledger; raises TaskWrong with everything that is wrong with it.
 
-    One of an older version, which says nothing of when it is done, is worked on by the word of its stages.
+    A task of an older version without completion criteria is done when its stages claim so.
     """
     from ralphproof.tasks.draft import task_from_draft, task_from_unusable_draft, validate_draft
     from ralphproof.tasks.store import draft_from_row, is_known_method
@@ -138,15 +135,15 @@ def _load_task(project: Project, name: str, remarks: list[str]) -> Task:
         task, warning = task_from_unusable_draft(draft)
         remarks.append(f"task {name}: {unreadable}" if unreadable else warning)
         return task
-    if wrong := validate_draft(draft, is_known_method):
-        raise TaskWrong("; ".join(wrong))
+    if problems := validate_draft(draft, is_known_method):
+        raise TaskWrong("; ".join(problems))
     return task_from_draft(draft)
 
 
 def build_stage_plan(
-    request: RunRequest, plan: PlanSource, loaded: LoadedSettings, skill: Skill | None, root: str, usual: int
+    request: RunRequest, plan: PlanSource, loaded: LoadedSettings, skill: Skill | None, root: str, agent_count: int
 ) -> StagePlan:
-    """How a run of this plan goes. `usual` is how many agents the run has beside those of its stages."""
+    """The stage plan of a run. `agent_count` is the number of the run's own agents, which precede those of stages."""
     settings = loaded.settings
     if not read_preset(settings.preset).get("tasks"):
         return _assign_judges(_preset_stage_plan(request, settings, skill), request, settings, root)
@@ -154,7 +151,7 @@ def build_stage_plan(
         plan.titled = True
     try:
         return _assign_judges(
-            _task_stage_plan(request, plan.read().tasks[0], settings, root, usual), request, settings, root
+            _task_stage_plan(request, plan.read().tasks[0], settings, root, agent_count), request, settings, root
         )
     except TaskWrong:
         raise
@@ -164,38 +161,40 @@ def build_stage_plan(
 
 def _preset_stage_plan(request: RunRequest, settings: Settings, skill: Skill | None) -> StagePlan:
     template = skill_template(skill, settings.completion_response) if skill else PROMPT_PLACEHOLDER
-    own = tuple(check.name for check in request.custom.checks)
-    pipeline = build_preset_pipeline(read_preset(settings.preset), settings, template, own)
-    rails = plan_guardrails(settings).specs
-    return StagePlan(pipeline, {leaf.name: leaf for leaf in (*rails, *plan_final_checks(settings, rails))})
+    custom_checks = tuple(check.name for check in request.custom.checks)
+    pipeline = build_preset_pipeline(read_preset(settings.preset), settings, template, custom_checks)
+    guardrails = plan_guardrails(settings).specs
+    return StagePlan(pipeline, {leaf.name: leaf for leaf in (*guardrails, *plan_final_checks(settings, guardrails))})
 
 
-def _task_stage_plan(request: RunRequest, task: Task, settings: Settings, root: str, usual: int) -> StagePlan:
+def _task_stage_plan(request: RunRequest, task: Task, settings: Settings, root: str, agent_count: int) -> StagePlan:
     from ralphproof.agents.selection import select_stage_agents
     from ralphproof.tasks.pipeline import build_task_pipeline
     from ralphproof.tasks.stage_prompts import load_stage_templates, warn_about_templates
 
-    boxed = request.sandbox_kind(settings) is not None
-    known = (
-        select_stage_agents(settings, root, os.environ, request.guarded, boxed) if request.custom.agent is None else ()
+    sandboxed = request.sandbox_kind(settings) is not None
+    stage_agents = (
+        select_stage_agents(settings, root, os.environ, request.guarded, sandboxed)
+        if request.custom.agent is None
+        else ()
     )
-    own = [one for one in known if one[0] not in request.skip_stages]
-    places = {name: usual + number for number, (name, _) in enumerate(own)}
-    custom = tuple(check.name for check in request.custom.checks)
+    used = [entry for entry in stage_agents if entry[0] not in request.skip_stages]
+    agent_indexes = {name: agent_count + number for number, (name, _) in enumerate(used)}
+    custom_checks = tuple(check.name for check in request.custom.checks)
     pipeline, leaves = build_task_pipeline(
-        task, settings, load_stage_templates(root), places, request.skip_stages, custom
+        task, settings, load_stage_templates(root), agent_indexes, request.skip_stages, custom_checks
     )
-    crew = tuple(chosen for _, chosen in own)
-    return StagePlan(pipeline, leaves, crew, task=task, remarks=warn_about_templates(root))
+    agents = tuple(agent for _, agent in used)
+    return StagePlan(pipeline, leaves, agents, task=task, remarks=warn_about_templates(root))
 
 
 def _assign_judges(stage_plan: StagePlan, request: RunRequest, settings: Settings, root: str) -> StagePlan:
-    """The same with somebody to ask for every judgement: who is named, else who works."""
-    found: dict[str, SelectedAgent] = {}
+    """The plan with an agent for every judged check: the one that the check names, or the run's own."""
+    judges: dict[str, SelectedAgent] = {}
     for name, leaf in stage_plan.leaves.items():
         if isinstance(leaf.verification, SemanticVerification) and leaf.verification.check_for:
-            found[name] = _select_judge(leaf.verification, leaf, request, settings, root)
-    return replace(stage_plan, judges=found) if found else stage_plan
+            judges[name] = _select_judge(leaf.verification, leaf, request, settings, root)
+    return replace(stage_plan, judges=judges) if judges else stage_plan
 
 
 def _select_judge(

@@ -79,14 +79,14 @@ class RunPool:
         from queue import Empty
 
         try:
-            found = self._ended.get(timeout=POLL_S)
+            ended = self._ended.get(timeout=POLL_S)
         except Empty:
             return None
-        if isinstance(found, tuple):
-            self.open.pop(found[0]).join()
-            raise found[1]
-        self.open.pop(found.name).join()
-        return found
+        if isinstance(ended, tuple):
+            self.open.pop(ended[0]).join()
+            raise ended[1]
+        self.open.pop(ended.name).join()
+        return ended
 
     def cancel(self, name: str) -> None:
         """End a run as `ralph cancel` would."""

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from ralphproof.settings.skills import Skill
 
 
-# What there is to say, or to refuse, before a run begins: of its agents, their cost, and where its work is kept.
-
-
 UNKNOWN_COST_ADVICE = "add --allow-unknown-cost, and limit the run with --max-iterations and --max-minutes"
 COST_UNREPORTED = f"cannot report its cost, nor its tokens, so {{limit}} could not be held; {UNKNOWN_COST_ADVICE}"
 TOKENS_UNREPORTED = f"tells no tokens, so maxTokens could not be held; {UNKNOWN_COST_ADVICE}"
@@ -42,15 +39,16 @@ MODEL_UNPRICED = (
 )
 
 
-def refuse_unknown_cost(settings: Settings, crew: tuple[SelectedAgent, ...], allowed: bool) -> None:
-    """Raise Refused where the user set a limit on cost or tokens that an agent's silence would make a lie.
+def refuse_unknown_cost(settings: Settings, agents: tuple[SelectedAgent, ...], allowed: bool) -> None:
+    """Raise Refused where the user set a limit on cost or tokens that cannot be enforced, because an agent does not
+    report them.
 
-    Caps alone only warn. A limit on tokens stands in for one on cost, for an agent that tells its tokens.
+    Caps alone only warn. A token limit is enough where an agent reports tokens.
     """
     limits = settings.limits
-    chosen = (("maxCostUsd", limits.max_cost_micro_usd), ("dailyCostUsd", limits.daily_cost_micro_usd))
-    limit = next((name for name, most in chosen if most is not None), None)
-    for one in () if allowed else crew:
+    cost_limits = (("maxCostUsd", limits.max_cost_micro_usd), ("dailyCostUsd", limits.daily_cost_micro_usd))
+    limit = next((name for name, amount in cost_limits if amount is not None), None)
+    for one in () if allowed else agents:
         if limit is not None and not one.agent.reports_cost and (limits.max_tokens is None or not one.reports_tokens):
             why = (
                 COST_UNREPORTED
@@ -64,32 +62,33 @@ def refuse_unknown_cost(settings: Settings, crew: tuple[SelectedAgent, ...], all
             raise Refused(f"agent {one.agent.name} {TOKENS_UNREPORTED}")
 
 
-def warn_about_agents(settings: Settings, crew: tuple[SelectedAgent, ...], cost_allowed: bool) -> list[str]:
-    """What to say of agents that may do anything, or cost anything."""
-    remarks = [_guard_warning(one) for one in crew if one.permissions == UNGUARDED]
+def warn_about_agents(settings: Settings, agents: tuple[SelectedAgent, ...], cost_allowed: bool) -> list[str]:
+    """Warnings about agents without restrictions or with unknown cost."""
+    remarks = [_guard_warning(one) for one in agents if one.permissions == UNGUARDED]
     remarks += [
         f"agent {one.agent.name}: its own flags decide what it may do ({one.deciding_flag})"
-        for one in crew
+        for one in agents
         if one.deciding_flag
     ]
     if not cost_allowed:
-        chosen = settings.limits.max_cost_micro_usd is not None
-        limit = f"{'limits.maxCostUsd' if chosen else 'caps.costUsd'} ({settings.cost_limit_micro_usd / 1_000_000:g})"
-        remarks += [doubt for one in crew if (doubt := _cost_warning(one, limit))]
+        has_own_limit = settings.limits.max_cost_micro_usd is not None
+        name = "limits.maxCostUsd" if has_own_limit else "caps.costUsd"
+        limit = f"{name} ({settings.cost_limit_micro_usd / 1_000_000:g})"
+        remarks += [warning for one in agents if (warning := _cost_warning(one, limit))]
     if settings.limits.max_tokens is not None:
-        untold = (one.agent.name for one in crew if not one.reports_tokens)
-        remarks += [f"agent {name} tells no tokens, so maxTokens cannot be held" for name in untold]
+        silent = (one.agent.name for one in agents if not one.reports_tokens)
+        remarks += [f"agent {name} tells no tokens, so maxTokens cannot be held" for name in silent]
     return list(dict.fromkeys(remarks))
 
 
-def warn_about_missing_sandbox(crew: tuple[SelectedAgent, ...], origin: str) -> list[str]:
-    """What to say where a sandbox is the usual thing, and the settings want none: how each agent is held instead."""
-    guarded = {one.agent.name: one.permissions for one in crew if one.permissions.startswith("guarded")}
-    return [f"no sandbox, as {origin} says: {name} runs {how} instead" for name, how in guarded.items()]
+def warn_about_missing_sandbox(agents: tuple[SelectedAgent, ...], origin: str) -> list[str]:
+    """Warnings where the preset has a sandbox and the settings turn it off: how each agent is restricted instead."""
+    guarded = {one.agent.name: one.permissions for one in agents if one.permissions.startswith("guarded")}
+    return [f"no sandbox, as {origin} says: {name} runs {permissions} instead" for name, permissions in guarded.items()]
 
 
 def _guard_warning(one: SelectedAgent) -> str:
-    """What holds an agent that may do anything."""
+    """What restricts an agent without a sandbox."""
     name = one.agent.name
     if name in HOOKED_AGENTS:
         return f"agent {name} runs as --no-sandbox says: the command guard refuses accidents, but is no boundary"
@@ -97,7 +96,7 @@ def _guard_warning(one: SelectedAgent) -> str:
 
 
 def _cost_warning(one: SelectedAgent, limit: str) -> str:
-    """Why its cost may stay unknown, as far as that can be told without the list of prices, which takes its time."""
+    """Why the cost of an agent may stay unknown, as far as can be told without the price list, which loads slowly."""
     if one.cost == COST_UNKNOWN:
         return f"agent {one.agent.name} cannot report its cost, so {limit} cannot be held"
     if one.cost == COST_COMPUTED and one.model is None:
@@ -109,14 +108,14 @@ def _cost_warning(one: SelectedAgent, limit: str) -> str:
 
 
 def warn_about_install_location(root: str) -> list[str]:
-    """What to say where this program is installed in the project: a sandbox holds that place read-only."""
+    """A warning where this program is installed in the project: sandboxes mount that folder read-only."""
     from ralphproof.base.interpreter import installation_folders
 
     inside = os.path.join(os.path.realpath(root), "")
-    found = next((place for place in installation_folders() if place.startswith(inside)), "")
-    if not found:
+    folder = next((installed for installed in installation_folders() if installed.startswith(inside)), "")
+    if not folder:
         return []
-    name = os.path.relpath(found, inside)
+    name = os.path.relpath(folder, inside)
     return [
         f"ralph is installed in the project ({name}), so agents and checks cannot write there in a sandbox; to let "
         "them, install it elsewhere: uv tool install ralphproof"
@@ -124,23 +123,23 @@ def warn_about_install_location(root: str) -> list[str]:
 
 
 def warn_about_git(root: str, settings: Settings) -> list[str]:
-    """What to say where work cannot be kept in git; raises Refused where the user wants it committed all the same."""
+    """A warning where snapshots cannot be kept in git; raises Refused where the user wants commits."""
     if assembly.is_git_missing(root, os.environ):
         return ["git was not found on PATH; what changes is seen by comparing files, and history is not watched"]
-    around = enclosing_repository(root)
-    if around is None:
+    repository = enclosing_repository(root)
+    if repository is None:
         return []
-    plain = (
-        f"{root} is a folder of the repository at {around}: work is saved by comparing files, in the state folder, "
+    message = (
+        f"{root} is a folder of the repository at {repository}: work is saved by comparing files, in the state folder, "
         "and not under refs; .ralph/ at the top of the repository changes that"
     )
     if settings.scm is not None and os.path.basename(settings.scm.command) == "git":
-        raise Refused(f"scm git: {plain}")
-    return [plain]
+        raise Refused(f"scm git: {message}")
+    return [message]
 
 
 def refuse_unavailable_features(request: RunRequest, settings: Settings, stage_plan: StagePlan, root: str) -> None:
-    """Settings that ask for what cannot be had here."""
+    """Raise Refused for settings that cannot work here."""
     if settings.must_fail_first and not any(leaf.required and not leaf.late for leaf in stage_plan.leaves.values()):
         raise Refused("mustFailFirst is set and there is no check that could fail first; add one with --check")
     if settings.verify_in == CLEAN_CHECKOUT and not os.path.lexists(os.path.join(root, ".git")):
@@ -155,14 +154,14 @@ def refuse_unavailable_features(request: RunRequest, settings: Settings, stage_p
 
 
 def refuse_unknown_risk_or_type(request: RunRequest) -> None:
-    """The command line knows its own words; from Python anything may come."""
+    """Raise Refused for an unknown risk or type, which only callers from Python can pass."""
     if not (request.risk or request.task_type):
         return
     from ralphproof.runs.fitness import RISK_LEVELS, WORK_TYPES
 
-    for what, said, known in (("risk", request.risk, RISK_LEVELS), ("type", request.task_type, WORK_TYPES)):
-        if said and said not in known:
-            raise Refused(f"the {what} of a task is one of {', '.join(known)}, not {said!r}")
+    for name, word, known in (("risk", request.risk, RISK_LEVELS), ("type", request.task_type, WORK_TYPES)):
+        if word and word not in known:
+            raise Refused(f"the {name} of a task is one of {', '.join(known)}, not {word!r}")
 
 
 def refuse_hosts_without_sandbox(request: RunRequest, settings: Settings) -> None:
@@ -171,7 +170,7 @@ def refuse_hosts_without_sandbox(request: RunRequest, settings: Settings) -> Non
 
 
 def assess_request_fitness(request: RunRequest, prompt: str, settings: Settings, skill: Skill | None) -> Fitness | None:
-    """Whether this is work for a loop, where somebody asks; to guess it takes its time."""
+    """Whether this is work for a loop; None where nobody asks, because guessing takes time."""
     if not (request.skill or request.risk or request.task_type or request.explain):
         return None
     from ralphproof.runs.fitness import WorkIntent, assess_fitness
@@ -180,11 +179,11 @@ def assess_request_fitness(request: RunRequest, prompt: str, settings: Settings,
     return assess_fitness(WorkIntent(prompt, request.task_type, request.risk, checks, settings.protected_paths), skill)
 
 
-def refuse_risky_task(request: RunRequest, fit: Fitness | None, remarks: list[str]) -> None:
-    """Work that needs a person's eyes is not begun without a person's word."""
-    if fit is None or not fit.risky:
+def refuse_risky_task(request: RunRequest, fitness: Fitness | None, remarks: list[str]) -> None:
+    """Raise Refused for risky work, unless the user forces it."""
+    if fitness is None or not fitness.risky:
         return
-    why = next(condition.reason for condition in fit.conditions if condition.name == "risk")
+    reason = next(condition.reason for condition in fitness.conditions if condition.name == "risk")
     if not request.force:
-        raise Refused(f"this is no work for a loop: {why}; --explain says more, --force runs it all the same")
-    remarks.append(f"run all the same, as --force says: {why}")
+        raise Refused(f"this is no work for a loop: {reason}; --explain says more, --force runs it all the same")
+    remarks.append(f"run all the same, as --force says: {reason}")

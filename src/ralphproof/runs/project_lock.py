@@ -57,6 +57,6 @@ def refuse_active_marker(root: str, remedy: str = "wait for it, or end it", ours
 
     That takes no lock of ours; its marker is all that tells of it.
     """
-    found = read_marker(root)
-    if found is not None and (ours or "run" not in found) and is_marker_alive(found):
-        raise Refused(f"{MARKER} says that a loop is at work here (pid {found.get('pid')}); {remedy}")
+    marker = read_marker(root)
+    if marker is not None and (ours or "run" not in marker) and is_marker_alive(marker):
+        raise Refused(f"{MARKER} says that a loop is at work here (pid {marker.get('pid')}); {remedy}")

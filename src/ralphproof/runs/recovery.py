@@ -67,8 +67,8 @@ if TYPE_CHECKING:
 
 # Files that a run reads before it closes dead runs.
 PATHS_READ_BEFORE_RECOVERY = (".ralph/settings", ".ralph/skills/", ".ralph/templates/", ".claude/skills/")
-RECENT_RUNS = 200  # a run that did not end is closed by the next one in its directory, so it is among the last
-NEWEST_ENDED_RUNS = 5  # ended runs of a directory of which a turn may still be at work: none begins beside it
+RECENT_RUNS = 200  # an unfinished run is closed by the next one in its directory, so it is a recent one
+NEWEST_ENDED_RUNS = 5  # ended runs of a directory that may still have a live turn; no run begins beside one
 
 
 def close_dead_runs(ledger: SqliteLedger, project: Project, own_run: str, parent: str = "") -> list[str]:
@@ -142,7 +142,7 @@ def _finish_cleanup(ledger: SqliteLedger, project: Project, rows: tuple[RunRow, 
     state, began = build_state(records), next((record for record in records if isinstance(record, RunBegan)), None)
     in_turn = isinstance(state.phase_before_end, TurnRunning | TurnFinished)
     if began is None or not isinstance(state.phase, RunOver) or in_turn:
-        return  # what was watched is still asked for by whoever takes it up
+        return  # a resumed run still needs these copies
     if _describe_missing_repository(project, row, began):
         return
     with SavedWorkspace(project, row, str(began.facts.get("workspace")), own_folder=False) as stored:
@@ -274,7 +274,7 @@ def _read_marker_claim(began: RunBegan) -> ParsedClaim:
     try:
         return ParsedClaim(SignalFiles(folder).look()) if isinstance(folder, str) and folder else ParsedClaim()
     except RalphError:
-        return ParsedClaim()  # it cannot be read, and that is said when a run needs it
+        return ParsedClaim()  # unreadable, which is reported when a run needs it
 
 
 def _interrupted_turn(project: Project, run: str, iteration: int, turn: int) -> Turn:

@@ -1,4 +1,4 @@
-"""A request for a run (RunRequest), and its saved form beside the run's logs."""
+"""RunRequest: what a caller asks for, and its stored form beside the run's logs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,11 @@ if TYPE_CHECKING:
     from ralphproof.store.run_folder import RunFolder
 
 
-# Parts of a run that its caller brings along, beside those that settings name.
-
-
 @value
 class CustomComponents:
-    """An agent in place of the settings' own; checks, limits and observers beside theirs.
+    """An agent that replaces the one of the settings; checks, limits and observers in addition to theirs.
 
-    `kitty` is a budget that it shares with other runs.
+    `shared_budget` is a budget that several runs share.
     """
 
     agent: Agent | None = None
@@ -47,19 +44,18 @@ NO_CUSTOM_COMPONENTS = CustomComponents()
 
 @value
 class RunRequest:
-    """What somebody asks for. `flags` are settings that beat all files; `checks` may hold the word `auto`.
+    """A requested run. `flags` are settings that override all files; `checks` may hold the word `auto`.
 
-    `type` and `risk` are what the user says of the task; empty: they are guessed where it matters. `flags_from` is
-    how messages name the place that the flags come from. `plain` is an argument list that is the agent, as it stands,
-    and needs no prompt. `project` and `task` are names for others who read the bus. `work` is the task of the ledger
-    that is to be worked on, without the stages that are to be skipped. `judge` has criteria for a model to judge.
-    `stories` is the folder of the stories, from the project's root (empty: `ralph`), and `verify` their commands as
-    they were when the run began; None: it begins now. One that is not `guarded` has no sandbox either; `hosts` may be
-    reached from one. `may_change` is what decides over the checks and the work may change all the same. One that is
-    `apart` has a work tree for itself, which is prepared first. `words` are told to the agent with its first prompt.
-    With `step` it stops after one iteration; that is no part of what is kept of a wish.
-    With `find_checks` it takes those that the project's files name, where nobody named any; with `allow_missing_check`
-    one that cannot be run is the agent's to bring.
+    `task_type` and `risk` are what the user says about the task; empty: they are guessed where needed. `flags_source`
+    names the origin of the flags in messages. `program` is an argument list that is run as the agent, without a prompt.
+    `project` and `task` are names that the message bus shows. `task_id` is the task of the ledger to work on, without
+    `skip_stages`. `judge` has criteria for a model to judge. `story_folder` is relative to the project's root (empty:
+    `ralph`); `verify_commands` are those of the stories when the run began, None for a new run. A run that is not
+    `guarded` has no sandbox; `allow_hosts` may be reached from one. `may_change` are files that decide the checks'
+    results, and that the work may change all the same. With `in_worktree` the run has a worktree of its own, which is
+    prepared first. `message` is added to the first prompt. With `step` the run stops after one iteration; this is not
+    stored. With `find_checks` the checks that the project's files name are used where none is configured; with
+    `allow_missing_check` a check that cannot be run yet is left to the agent to add.
     """
 
     prompt: tuple[str | None, str | None]  # a text, or the path of a file
@@ -95,68 +91,68 @@ class RunRequest:
     allow_missing_check: bool = False
 
     def sandbox_kind(self, settings: Settings) -> str | None:
-        """The kind of sandbox that the run is to have; None for none."""
+        """The kind of sandbox for the run; None for none."""
         return settings.sandbox.backend if self.guarded else None
 
 
 EMPTY_REQUEST = RunRequest(("", None), {})
 
 
-# What a run was asked to do, kept beside its logs: whoever begins or resumes it later reads it there.
+# Storage, for the process that begins or resumes the run.
 
 
-REQUEST_NOTE, CONSTRAINTS_NOTE = "wish", "limits"
+REQUEST_NOTE, CONSTRAINTS_NOTE = "request", "limits"
 
 
-def save_request(folder: RunFolder, request: RunRequest, mask: Callable[[str], str], parent: str = "") -> None:
-    """Write a wish down, durably, for the user's eyes alone. What a program brought along cannot be written.
+def save_request(folder: RunFolder, request: RunRequest, mask: Callable[[str], str], requesting_run: str = "") -> None:
+    """Store a request durably, readable for the user only. Custom components cannot be stored.
 
-    `parent` is the run whose agent asked for this one.
+    `requesting_run` is the run whose agent asked for this one.
     """
-    folder.note(REQUEST_NOTE, _request_json(request, mask) | ({"parent": parent} if parent else {}))
+    folder.note(REQUEST_NOTE, _request_json(request, mask) | ({"parent": requesting_run} if requesting_run else {}))
 
 
 def load_requesting_run(folder: RunFolder) -> str:
     """The run whose agent asked for this one; empty where none did."""
-    noted = folder.noted(REQUEST_NOTE)
-    parent = noted.get("parent") if isinstance(noted, dict) else None
+    saved = folder.noted(REQUEST_NOTE)
+    parent = saved.get("parent") if isinstance(saved, dict) else None
     return parent if isinstance(parent, str) else ""
 
 
 def load_request(folder: RunFolder) -> tuple[RunRequest, bool] | None:
-    """The wish of a run, and whether a program had brought parts of it along; None where there is none to read."""
+    """The stored request of a run, and whether it had custom components, which are lost; None where there is none."""
 
-    noted = resolve_secrets(folder.noted(REQUEST_NOTE), os.environ)
-    if not isinstance(noted, dict) or not isinstance(flags := noted.get("flags"), dict):
+    saved = resolve_secrets(folder.noted(REQUEST_NOTE), os.environ)
+    if not isinstance(saved, dict) or not isinstance(flags := saved.get("flags"), dict):
         return None
-    request = unpack(noted.get("wish"))
-    return (replace(request, flags=flags), bool(noted.get("brought"))) if isinstance(request, RunRequest) else None
+    request = unpack(saved.get("request"))
+    return (replace(request, flags=flags), bool(saved.get("custom"))) if isinstance(request, RunRequest) else None
 
 
 def serialize_request(request: RunRequest, mask: Callable[[str], str]) -> bytes:
-    """A wish in words, for a file that somebody else reads."""
+    """A request as JSON, for a file that another process reads."""
     import json
 
     return json.dumps(_request_json(request, mask)).encode()
 
 
 def _request_json(request: RunRequest, mask: Callable[[str], str]) -> dict[str, Json]:
-    bare = replace(request, flags={}, custom=NO_CUSTOM_COMPONENTS, explain=False, step=False)
-    noted: dict[str, Json] = {"wish": pack(bare), "flags": pack(request.flags)}
-    hide = {name: replace_secrets(item, os.environ, mask) for name, item in noted.items()}
-    return hide | {"brought": request.custom != NO_CUSTOM_COMPONENTS}
+    storable = replace(request, flags={}, custom=NO_CUSTOM_COMPONENTS, explain=False, step=False)
+    data: dict[str, Json] = {"request": pack(storable), "flags": pack(request.flags)}
+    masked = {name: replace_secrets(item, os.environ, mask) for name, item in data.items()}
+    return masked | {"custom": request.custom != NO_CUSTOM_COMPONENTS}
 
 
 def parse_request(text: bytes, environ: Mapping[str, str]) -> RunRequest | None:
-    """The wish in a file that anybody may have written; None where it holds none.
+    """The request in an untrusted file; None where it holds none.
 
-    `environ` is what its writer knows of variables: no other one is put in the place of its name.
+    References to variables are resolved from `environ` only, which has what the writer of the file could know.
     """
     import json
 
     try:
-        said: Any = resolve_secrets(map_strings(json.loads(text), _reject_nul), environ)
-        request, flags = unpack(said["wish"]), said["flags"]
+        data: Any = resolve_secrets(map_strings(json.loads(text), _reject_nul), environ)
+        request, flags = unpack(data["request"]), data["flags"]
         paths = unpack(flags.pop("protectedPaths", []))  # they only join those of the settings, as flags' do
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, Refused):
         return None
@@ -174,16 +170,16 @@ def parse_request(text: bytes, environ: Mapping[str, str]) -> RunRequest | None:
 
 
 def _reject_nul(text: str) -> str:
-    """The text; raises ValueError for one that no argument list and no path can hold."""
+    """The text; raises ValueError for a NUL, which no argument list and no path can hold."""
     if "\0" in text:
         raise ValueError("NUL in a text")
     return text
 
 
 def _has_valid_types(request: RunRequest) -> bool:
-    """Whether every field is of the kind that it should be."""
+    """Whether every field has the declared type."""
     text, file = request.prompt if isinstance(request.prompt, tuple) and len(request.prompt) == 2 else (0, 0)
-    lists = (
+    text_tuples = (
         request.checks,
         request.protect,
         request.program,
@@ -192,7 +188,7 @@ def _has_valid_types(request: RunRequest) -> bool:
         request.allow_hosts,
         request.may_change,
     )
-    bools = (
+    flags = (
         request.guarded,
         request.allow_unknown_cost,
         request.force,
@@ -200,7 +196,7 @@ def _has_valid_types(request: RunRequest) -> bool:
         request.find_checks,
         request.allow_missing_check,
     )
-    words = (
+    texts = (
         request.skill,
         request.task_type,
         request.risk,
@@ -212,9 +208,9 @@ def _has_valid_types(request: RunRequest) -> bool:
     )
     return (
         all(part is None or isinstance(part, str) for part in (text, file, request.project_dir))
-        and all(map(_is_text_tuple, lists))
-        and all(isinstance(word, str) for word in (*words, request.message))
-        and all(isinstance(said, bool) for said in bools)
+        and all(map(_is_text_tuple, text_tuples))
+        and all(isinstance(text, str) for text in (*texts, request.message))
+        and all(isinstance(flag, bool) for flag in flags)
     )
 
 
@@ -222,49 +218,51 @@ def _is_text_tuple(item: object) -> bool:
     return isinstance(item, tuple) and all(isinstance(word, str) for word in item)
 
 
-def override_request(kept: RunRequest, given: RunRequest) -> RunRequest:
-    """The kept wish with what was given anew. Prompt, task folder and names stay those of the run."""
+def override_request(saved: RunRequest, overrides: RunRequest) -> RunRequest:
+    """The saved request with new flags. Prompt, task folder and names stay those of the run."""
     return replace(
-        kept,
-        flags=_sync_restart_limit(_merge_settings(kept.flags, given.flags), given.flags),
-        checks=given.checks or (() if given.flags.get("guardrails") == [] else kept.checks),
-        judge=given.judge or kept.judge,
-        protect=tuple(dict.fromkeys((*kept.protect, *given.protect))),
-        may_change=tuple(dict.fromkeys((*kept.may_change, *given.may_change))),
-        guarded=(kept.guarded and given.guarded) or "sandbox" in given.flags,
-        allow_hosts=tuple(dict.fromkeys((*kept.allow_hosts, *given.allow_hosts))),
-        allow_unknown_cost=kept.allow_unknown_cost or given.allow_unknown_cost,
-        allow_missing_check=kept.allow_missing_check or given.allow_missing_check,
-        verbose=given.verbose,
-        force=kept.force or given.force,
-        custom=given.custom,
-        flags_source=given.flags_source,
-        step=given.step,
+        saved,
+        flags=_sync_restart_limit(_merge_settings(saved.flags, overrides.flags), overrides.flags),
+        checks=overrides.checks or (() if overrides.flags.get("guardrails") == [] else saved.checks),
+        judge=overrides.judge or saved.judge,
+        protect=tuple(dict.fromkeys((*saved.protect, *overrides.protect))),
+        may_change=tuple(dict.fromkeys((*saved.may_change, *overrides.may_change))),
+        guarded=(saved.guarded and overrides.guarded) or "sandbox" in overrides.flags,
+        allow_hosts=tuple(dict.fromkeys((*saved.allow_hosts, *overrides.allow_hosts))),
+        allow_unknown_cost=saved.allow_unknown_cost or overrides.allow_unknown_cost,
+        allow_missing_check=saved.allow_missing_check or overrides.allow_missing_check,
+        verbose=overrides.verbose,
+        force=saved.force or overrides.force,
+        custom=overrides.custom,
+        flags_source=overrides.flags_source,
+        step=overrides.step,
     )
 
 
-def _sync_restart_limit(flags: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """A new total holds under both of its names where the run had it under both."""
-    group = flags.get("supervise", {})
-    if "maximumIterations" not in given or "maxRestarts" not in group:
+def _sync_restart_limit(flags: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """Set a new total under both of its names, where the run had it under both."""
+    supervise = flags.get("supervise", {})
+    if "maximumIterations" not in overrides or "maxRestarts" not in supervise:
         return flags
-    return {**flags, "supervise": {**group, "maxRestarts": given["maximumIterations"]}}
+    return {**flags, "supervise": {**supervise, "maxRestarts": overrides["maximumIterations"]}}
 
 
 def _merge_settings(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Both; groups are merged, anything else in `new` wins."""
+    """Both merged: groups recursively, else the value of `new` wins."""
     merged = dict(old)
-    for name, item in new.items():
+    for name, setting in new.items():
         before = merged.get(name)
-        merged[name] = _merge_settings(before, item) if isinstance(before, dict) and isinstance(item, dict) else item
+        merged[name] = (
+            _merge_settings(before, setting) if isinstance(before, dict) and isinstance(setting, dict) else setting
+        )
     return merged
 
 
-def resolve_task_folder(given: str) -> str:
-    """The full path of a task folder; raises Refused where it can be none."""
-    if not given:
+def resolve_task_folder(name: str) -> str:
+    """The absolute path of a task folder; raises Refused where it cannot be one."""
+    if not name:
         raise Refused("the task folder has an empty name; name a folder, or leave it out")
-    path = os.path.abspath(given)
+    path = os.path.abspath(name)
     if os.path.lexists(path) and not os.path.isdir(path):
         raise Refused(f"the task folder {path} is not a directory; name another one")
     return path

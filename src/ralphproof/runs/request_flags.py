@@ -46,8 +46,8 @@ def settings_from_flags(args: Namespace) -> dict[str, Any]:
 
 def drop_unset(settings: dict[str, Any]) -> dict[str, Any]:
     """Those settings that hold something."""
-    kept = {name: drop_unset(item) if isinstance(item, dict) else item for name, item in settings.items()}
-    return {name: item for name, item in kept.items() if item is not None and item != {}}
+    nested = {name: drop_unset(item) if isinstance(item, dict) else item for name, item in settings.items()}
+    return {name: item for name, item in nested.items() if item is not None and item != {}}
 
 
 def _completion_word(response: str | None, promise: str | None) -> str | None:

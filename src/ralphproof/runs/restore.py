@@ -1,4 +1,4 @@
-"""Restoring of a destroyed repository from the copy that a run kept."""
+"""Restoring a destroyed repository from the copy that a run kept."""
 
 from __future__ import annotations
 
@@ -22,52 +22,54 @@ LATEST_COPY = "latest"
 
 @value
 class RestoreResult:
-    """What came of it. `lost` says what the repository lacked; empty where it had all, and nothing was done."""
+    """The result of a restore. `lost` says what the repository lacked; empty where it lacked nothing and nothing was
+    done.
+    """
 
     run: str
     lost: str
     restored: bool
-    aside: str = ""
+    moved_aside: str = ""
     before: tuple[str, ...] = ()  # what was moved aside in earlier attempts
     refs: int = 0
     head: str = ""
     latest: bool = False  # as of the latest turn, not of the run's start
     newer: tuple[NewerRef, ...] = ()
-    named: tuple[str, ...] = ()  # refs that hold what came after the state that is put back
-    differing: tuple[str, ...] | None = None  # None: it could not be told
+    named: tuple[str, ...] = ()  # refs for what is newer than the restored state
+    differing: tuple[str, ...] | None = None  # None: unknown
 
 
 def find_repository_copy(project: Project, name: str | None) -> StoredBackup:
-    """The copy that the user means; raises Refused where there is none, or it belongs elsewhere."""
+    """The copy that the user named; raises Refused where there is none, or where it belongs elsewhere."""
     from ralphproof.views.snapshots import is_backup_of, list_stored_backups
 
-    known = list_stored_backups(project)
-    here = [copy for copy in known if is_backup_of(copy, project.root)]
+    copies = list_stored_backups(project)
+    local = [copy for copy in copies if is_backup_of(copy, project.root)]
     if name in (None, LATEST_COPY):
-        if here:
-            return here[0]
+        if local:
+            return local[0]
         _refuse_linked_worktree(project.root)
         raise Refused(
             f"no copy of a repository in {project.root} is kept: a run keeps its own until it ends, and longer only "
             "where the repository lost something. Was it elsewhere? Name it with -d"
         )
-    found = [copy for copy in known if copy.start.run.startswith(str(name))]
-    if not found:
+    matches = [copy for copy in copies if copy.start.run.startswith(str(name))]
+    if not matches:
         raise Refused(
             f"no copy of run {name} is kept: it had none, or the repository had all of it when the run ended; "
-            f"kept are: {', '.join(copy.start.run for copy in here[:5]) or 'none'}"
+            f"kept are: {', '.join(copy.start.run for copy in local[:5]) or 'none'}"
         )
-    if len(found) > 1:
-        raise Refused(f"{name} is the beginning of several runs: {', '.join(copy.start.run for copy in found[:5])}")
-    if not is_backup_of(found[0], project.root):
+    if len(matches) > 1:
+        raise Refused(f"{name} is the beginning of several runs: {', '.join(copy.start.run for copy in matches[:5])}")
+    if not is_backup_of(matches[0], project.root):
         _refuse_linked_worktree(project.root)
-        root = found[0].start.root
-        raise Refused(f"the repository of run {found[0].start.run} was in {root}; restore it there: -d {root}")
-    return found[0]
+        root = matches[0].start.root
+        raise Refused(f"the repository of run {matches[0].start.run} was in {root}; restore it there: -d {root}")
+    return matches[0]
 
 
 def _refuse_linked_worktree(root: str) -> None:
-    """The repository of a linked worktree is elsewhere: its `.git` is a file that says where."""
+    """Raise Refused in a linked worktree: its repository is elsewhere, as its `.git` file says."""
     entry = os.path.join(root, ".git")
     if not os.path.isfile(entry):
         return
@@ -77,16 +79,16 @@ def _refuse_linked_worktree(root: str) -> None:
         os.fsdecode(read_regular_file(os.fsencode(entry), 1 << 16)).removeprefix("gitdir:").partition("/worktrees/")
     )
     if linked:
-        place = os.path.dirname(home.strip())
-        raise Refused(f"{root} is a linked worktree; restore where its repository is: -d {place}")
+        repository = os.path.dirname(home.strip())
+        raise Refused(f"{root} is a linked worktree; restore where its repository is: -d {repository}")
 
 
 def refuse_live_runs(project: Project) -> None:
-    """Nobody may be at work in the repository, in whichever of its worktrees."""
+    """Raise Refused while a run is active in any worktree of the repository."""
     try:
         ledger = project.ledger()
     except RalphError:
-        return  # a record that cannot be read must not keep anybody from their history
+        return  # an unreadable ledger must not prevent a restore
     try:
         for row in ledger.runs():
             if run_state(ledger, row, project) != ENDED and (row.process.alive or find_live_turn(project, row.id)):
@@ -106,11 +108,11 @@ def restore_repository(copy: StoredBackup, args: Namespace) -> RestoreResult:
         restoring.build()
         newer = tuple(restoring.newer_refs())
         if newer and not (args.force or args.dry_run):
-            named = ", ".join(
-                f"{one.ref.removeprefix('refs/heads/')} ({one.commit[:SHORT_HASH_CHARS]})" for one in newer[:5]
+            listed = ", ".join(
+                f"{ref.ref.removeprefix('refs/heads/')} ({ref.commit[:SHORT_HASH_CHARS]})" for ref in newer[:5]
             )
             raise Refused(
-                f"the present repository has commits that the copy does not have: {named}; to put the copy back and "
+                f"the present repository has commits that the copy does not have: {listed}; to put the copy back and "
                 f"move them aside with it: ralph restore {run} --force"
             )
         facts = _restore_facts(restoring, run, lost, newer)
@@ -119,9 +121,9 @@ def restore_repository(copy: StoredBackup, args: Namespace) -> RestoreResult:
         aside = restoring.install()
     finally:
         restoring.remove_build()
-    before = tuple(one for one in restoring.list_moved_aside() if one != aside)
+    earlier = tuple(ref for ref in restoring.list_moved_aside() if ref != aside)
     return replace(
-        facts, restored=True, aside=aside, before=before, differing=_files_differing_from_head(copy.start.root)
+        facts, restored=True, moved_aside=aside, before=earlier, differing=_files_differing_from_head(copy.start.root)
     )
 
 
@@ -141,7 +143,7 @@ def _restore_facts(restoring: RepositoryRestore, run: str, lost: str, newer: tup
 
 
 def _files_differing_from_head(root: str) -> tuple[str, ...] | None:
-    """The files that differ from the restored commit, by their contents; nothing that the repository names is run."""
+    """Files whose contents differ from the restored commit; no program that the repository configures is run."""
     import tempfile
 
     from ralphproof.workspace.git_workspace import GitWorkspace

@@ -1,4 +1,4 @@
-"""The user's own commands around a run and its iterations."""
+"""Hooks of a run: the user's own commands around the run and its iterations."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from ralphproof.engine.sandbox import CommandWatcher, Sandbox
 
 HOOK_TIMEOUT_S = 600.0
-TAIL_BYTES = 4096  # of the log's end are looked at
-MAX_TAIL_CHARS = 500  # of it are told
+TAIL_BYTES = 4096  # read from the end of a log
+MAX_TAIL_CHARS = 500  # of them are shown
 
 
 class CommandHooks:
-    """Runs commands in the project with the environment of the run's start; the whole output is in a log.
+    """Runs hooks in the project with the environment of the run's start; the whole output is in a log.
 
-    `grace_s` is how long a command may take after somebody wanted the run to end.
+    `grace_s` is how long a hook may take after the run was asked to end.
     """
 
     def __init__(
@@ -36,7 +36,9 @@ class CommandHooks:
     def run(
         self, name: str, command: str, exports: Mapping[str, str], watch: CheckWatcher, ending: bool = False
     ) -> HookResult:
-        """Run it, or tell how the one of this name ended; one that a crash or an earlier stop cut off is run again."""
+        """Run a hook, or return the result of the one of this name; one that a crash or an earlier stop interrupted
+        runs again.
+        """
         if ending and watch.tick() >= KILL:
             return HookResult(command, False, why="no run: the run was to end at once")
         times, result = 1, self._once(name, command, exports, watch, ending)
@@ -62,12 +64,12 @@ class CommandHooks:
         self._folder.publish(name)
         passed = end.why == "exit" and end.code == 0 and not end.survivors
         why = "" if passed else _failure_reason(end, timeout_s)
-        said = "" if passed else _log_tail(log)
-        return HookResult(command, passed, end.code, why, end.seconds, os.path.relpath(shown, self._root), said)
+        tail = "" if passed else _log_tail(log)
+        return HookResult(command, passed, end.code, why, end.seconds, os.path.relpath(shown, self._root), tail)
 
 
 class _KillOnlyWatch:
-    """Lets a command finish although the run was asked to end; who asks twice wants it gone."""
+    """Lets a hook finish although the run was asked to end; only a second request kills it."""
 
     def __init__(self, watch: CommandWatcher) -> None:
         self._watch = watch
@@ -80,7 +82,7 @@ class _KillOnlyWatch:
 
 
 def _failure_reason(end: Exit, timeout_s: float) -> str:
-    """What ended it, or was left of it, in the words that follow "failed with"."""
+    """Why a hook failed, in the words that follow "failed with"."""
     if end.survivors:
         return f"processes that could not be ended: {', '.join(map(str, end.survivors))}"
     match end.why:

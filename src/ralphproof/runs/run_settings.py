@@ -26,10 +26,7 @@ if TYPE_CHECKING:
     from ralphproof.settings.skills import Skill
 
 
-# The settings of one run: those of all files, with what its flags and its skill say, and the checks that are found.
-
-
-# Settings must name an agent; where one is brought along, theirs is not asked, and none of their models is.
+# Settings must name an agent; with a custom agent these values stand in, and are not used.
 UNUSED_AGENT_SETTINGS: dict[str, Any] = {
     "command": "scripted -",
     "model": None,
@@ -50,8 +47,10 @@ EMPTY_GUARDRAILS = (
 
 @value
 class RunSettings:
-    """The settings of one run. `wish` has the checks that were found by their commands: what a later search finds may
-    be an agent's doing. `hint` is what to say where nothing verifies the work.
+    """The settings of one run. `request` has the discovered checks by their commands: a later search may find what an
+    agent wrote.
+
+    `hint` is the remark for a run that no check verifies.
     """
 
     request: RunRequest
@@ -60,21 +59,21 @@ class RunSettings:
 
 
 def load_run_settings(request: RunRequest, skill: Skill | None, root: str, remarks: list[str]) -> RunSettings:
-    """The settings that hold for what is asked for. What there is to say of them joins the remarks."""
-    wanted = _load_settings(request, root, _flag_settings(request, skill, root, remarks), remarks)
+    """The settings for a request; notes about them are added to `remarks`."""
+    run_settings = _load_settings(request, root, _flag_settings(request, skill, root, remarks), remarks)
     if not request.task_id:
-        return wanted
+        return run_settings
     from ralphproof.tasks.pipeline import max_task_iterations
 
-    settings = replace(wanted.loaded.settings, maximum_iterations=max_task_iterations(wanted.loaded))
-    return replace(wanted, loaded=replace(wanted.loaded, settings=settings))
+    settings = replace(run_settings.loaded.settings, maximum_iterations=max_task_iterations(run_settings.loaded))
+    return replace(run_settings, loaded=replace(run_settings.loaded, settings=settings))
 
 
 def _flag_settings(request: RunRequest, skill: Skill | None, root: str, remarks: list[str]) -> dict[str, Any]:
-    """The settings of this run alone: flags, and what a skill says where they are silent."""
+    """The settings of this run alone: flags, and those of the skill where no flag is given."""
     flags = dict(request.flags)
-    if request.custom.agent is not None and isinstance(given := flags.get("agent", {}), dict):
-        flags["agent"] = {**given, **UNUSED_AGENT_SETTINGS}
+    if request.custom.agent is not None and isinstance(agent := flags.get("agent", {}), dict):
+        flags["agent"] = {**agent, **UNUSED_AGENT_SETTINGS}
     if request.program:
         flags["agent"] = {**flags.get("agent", {}), **UNUSED_AGENT_SETTINGS}
     if skill is not None and skill.promise:
@@ -91,31 +90,31 @@ def _flag_settings(request: RunRequest, skill: Skill | None, root: str, remarks:
 def _add_skill_checks(
     skill: Skill, loaded: LoadedSettings, request: RunRequest, root: str, remarks: list[str]
 ) -> dict[str, Any]:
-    """The settings' own checks, and those that a skill needs beside them."""
+    """The settings' own checks, and those that the skill needs."""
     from ralphproof.checks.discovery import resolve_skill_checks
 
     own = tuple(guardrail.command for guardrail in loaded.settings.guardrails)
-    wanted = resolve_skill_checks(skill, root, own)
-    if wanted.missing and not request.explain and not request.custom.checks:
-        raise Refused("; ".join(wanted.missing))
-    more = [command for command in wanted.commands if command not in own]
-    remarks += [f"check of skill {skill.name}: {command}" for command in more]
-    return {"guardrails": [*loaded.raw["guardrails"], *({"command": command} for command in more)]} if more else {}
+    resolved = resolve_skill_checks(skill, root, own)
+    if resolved.missing and not request.explain and not request.custom.checks:
+        raise Refused("; ".join(resolved.missing))
+    added = [command for command in resolved.commands if command not in own]
+    remarks += [f"check of skill {skill.name}: {command}" for command in added]
+    return {"guardrails": [*loaded.raw["guardrails"], *({"command": command} for command in added)]} if added else {}
 
 
-def _check_settings(root: str, given: tuple[str, ...], remarks: list[str]) -> list[dict[str, str]]:
+def _check_settings(root: str, checks: tuple[str, ...], remarks: list[str]) -> list[dict[str, str]]:
     """Checks by their commands; `auto` stands for those that the project's files name."""
-    commands = [command for command in given if command != AUTO_CHECKS]
-    if AUTO_CHECKS in given:
-        found = _discover_checks(root, remarks)
-        if not found:
+    commands = [command for command in checks if command != AUTO_CHECKS]
+    if AUTO_CHECKS in checks:
+        discovered = _discover_checks(root, remarks)
+        if not discovered:
             raise Refused("--check auto found no check in the project's top folder; name one: --check CMD")
-        commands += found
+        commands += discovered
     return [{"command": command} for command in dict.fromkeys(commands)]
 
 
 def _discover_checks(root: str, remarks: list[str]) -> list[str]:
-    """The checks that the project's files name; said in one line."""
+    """The checks that the project's files name; a remark lists them."""
     from ralphproof.checks.discovery import propose_checks
 
     proposals = propose_checks(root)
@@ -128,7 +127,7 @@ def _discover_checks(root: str, remarks: list[str]) -> list[str]:
 def _default_checks(
     request: RunRequest, loaded: LoadedSettings, root: str, remarks: list[str]
 ) -> tuple[list[str], str]:
-    """The checks to take where nobody named any; else a hint that nothing verifies the work."""
+    """The discovered checks where none is configured; else a hint that nothing verifies the work."""
     if not request.find_checks or request.custom.checks or "guardrails" in request.flags:
         return [], ""
     preset = read_preset(loaded.settings.preset)
@@ -137,60 +136,64 @@ def _default_checks(
     ):  # these say themselves how they are checked
         return [], ""
     if not loaded.chosen("guardrails"):
-        return (found, "") if (found := _discover_checks(root, remarks)) else ([], NO_CHECK_FOUND)
+        return (discovered, "") if (discovered := _discover_checks(root, remarks)) else ([], NO_CHECK_FOUND)
     return [], "" if loaded.settings.guardrails else EMPTY_GUARDRAILS.format(loaded.origins["guardrails"])
 
 
 def _load_settings(request: RunRequest, root: str, flags: dict[str, Any], remarks: list[str]) -> RunSettings:
-    """The settings; an agent that nobody named is looked for on PATH, paths to protect join those of the settings."""
+    """The settings. An agent that is not configured is searched on PATH; paths to protect are added to the settings'
+    own.
+    """
     if request.verbose:
         _print_verbose(*(f"Loading settings from {name}" for name in list_settings_files(root, os.environ)))
     loaded = load_settings(root, os.environ, flags, request.flags_source)
-    more: dict[str, Any] = {}
-    if loaded.settings.agent.command is None and (found := find_installed_agent(os.environ, root)):
-        remarks.append(f"agent found on PATH: {found}")
-        more["agent"] = {**flags.get("agent", {}), "command": found}
+    additions: dict[str, Any] = {}
+    if loaded.settings.agent.command is None and (agent := find_installed_agent(os.environ, root)):
+        remarks.append(f"agent found on PATH: {agent}")
+        additions["agent"] = {**flags.get("agent", {}), "command": agent}
     if request.protect:
-        more["protectedPaths"] = list(dict.fromkeys((*loaded.settings.protected_paths, *request.protect)))
-    if box := _sandbox_settings(request, loaded, root, flags, remarks):
-        more["sandbox"] = {**flags.get("sandbox", {}), **box}
+        additions["protectedPaths"] = list(dict.fromkeys((*loaded.settings.protected_paths, *request.protect)))
+    if sandbox := _sandbox_settings(request, loaded, root, flags, remarks):
+        additions["sandbox"] = {**flags.get("sandbox", {}), **sandbox}
     checks, hint = _default_checks(request, loaded, root, remarks)
-    rails = [{"command": command} for command in checks] or loaded.raw["guardrails"]
+    guardrails = [{"command": command} for command in checks] or loaded.raw["guardrails"]
     judged = (
         [{"name": JUDGED_CHECK, "method": SEMANTIC, "config": {"check_for": list(request.judge)}}]
         if request.judge
         else []
     )
     if checks or judged:
-        more["guardrails"] = [*rails, *judged]
-    if more:
-        loaded = load_settings(root, os.environ, flags | more, request.flags_source)
+        additions["guardrails"] = [*guardrails, *judged]
+    if additions:
+        loaded = load_settings(root, os.environ, flags | additions, request.flags_source)
     if request.verbose:
         _print_verbose(f"Settings: {_compact_json(loaded.raw)}")
     if AUTO_CHECKS in request.checks:
-        checks = [rail["command"] for rail in flags["guardrails"]]
+        checks = [guardrail["command"] for guardrail in flags["guardrails"]]
     return RunSettings(replace(request, checks=tuple(checks) or request.checks, find_checks=False), loaded, hint)
 
 
 def _sandbox_settings(
     request: RunRequest, loaded: LoadedSettings, root: str, flags: dict[str, Any], remarks: list[str]
 ) -> dict[str, Any]:
-    """What holds of the sandbox in the place of the settings: nothing opens it that may not, hosts join the list."""
+    """Sandbox settings that override the files: without what a repository may not allow, and with the hosts of the
+    flags.
+    """
     if not request.guarded:
         return {}
     if request.custom.agent is not None and loaded.settings.sandbox.backend:
         return _disable_sandbox(loaded)
 
-    box = override_committed_sandbox(loaded, root, os.environ, flags)
-    remarks += describe_sandbox_overrides(loaded, box)
+    sandbox = override_committed_sandbox(loaded, root, os.environ, flags)
+    remarks += describe_sandbox_overrides(loaded, sandbox)
     if request.allow_hosts:
-        own = box.get("allowHosts", loaded.settings.sandbox.allow_hosts)
-        box["allowHosts"] = list(dict.fromkeys((*own, *request.allow_hosts)))
-    return box
+        own = sandbox.get("allowHosts", loaded.settings.sandbox.allow_hosts)
+        sandbox["allowHosts"] = list(dict.fromkeys((*own, *request.allow_hosts)))
+    return sandbox
 
 
 def _disable_sandbox(loaded: LoadedSettings) -> dict[str, Any]:
-    """No sandbox: an agent that is a function runs in this process. Raises Refused where somebody asked for one."""
+    """No sandbox, because a function agent runs in this process. Raises Refused where the user asked for one."""
     if not loaded.origins.get("sandbox.backend", "").startswith("preset "):
         raise Refused("an agent that is a function runs in this process, where no sandbox can hold it; name a program")
     return {"backend": None}
@@ -211,7 +214,7 @@ def _compact_json(raw: dict[str, Any]) -> str:
     return json.dumps(mask_settings(raw), ensure_ascii=False)
 
 
-# What a repository may not do to a sandbox that its user asked for: turn it off, or open it.
+# A repository may not turn off or open a sandbox that its user asked for.
 
 
 COMMITTED_SETTINGS, LOCAL_SETTINGS = ".ralph/settings.json", ".ralph/settings.local.json"
@@ -225,18 +228,18 @@ SANDBOX_ALLOW_LISTS = {
 def override_committed_sandbox(
     loaded: LoadedSettings, root: str, environ: Mapping[str, str], flags: dict[str, Any]
 ) -> dict[str, Any]:
-    """Settings of the sandbox that hold in the place of those that are committed; nothing where all of them hold.
+    """Sandbox settings that replace the committed ones; empty where all of these hold.
 
-    Whoever asks for a sandbox, by a flag or in settings of their own, gets it as they say it: only where the repository
-    itself asks for one is it the repository's to say what can be reached from it.
+    Users who ask for a sandbox, by a flag or in their own settings, get it as they configure it. Only a sandbox that
+    the repository itself asks for is configured by the repository.
     """
-    own, by = _user_sandbox_settings(root, environ), loaded.origins.get("sandbox.backend", "")
-    by_variable = by.startswith(ENVIRONMENT_PREFIX) and loaded.settings.sandbox.backend
+    own, backend_origin = _user_sandbox_settings(root, environ), loaded.origins.get("sandbox.backend", "")
+    by_variable = backend_origin.startswith(ENVIRONMENT_PREFIX) and loaded.settings.sandbox.backend
     if not (flags.get("sandbox", {}).get("backend") or own.get("backend") or by_variable):
         return {}
-    named = (*(["backend"] if own.get("backend") else []), *SANDBOX_ALLOW_LISTS)
-    origins = {name: loaded.origins.get(f"sandbox.{name}", "") for name in named}
-    theirs = {
+    names = (*(["backend"] if own.get("backend") else []), *SANDBOX_ALLOW_LISTS)
+    origins = {name: loaded.origins.get(f"sandbox.{name}", "") for name in names}
+    repository_files = {
         COMMITTED_SETTINGS,
         *(
             [LOCAL_SETTINGS]
@@ -244,34 +247,34 @@ def override_committed_sandbox(
             else []
         ),
     }
-    return {name: own.get(name, []) for name, origin in origins.items() if origin in theirs}
+    return {name: own.get(name, []) for name, origin in origins.items() if origin in repository_files}
 
 
-def describe_sandbox_overrides(loaded: LoadedSettings, instead: dict[str, Any]) -> list[str]:
-    """What to say of that, in sentences."""
-    said = loaded.raw["sandbox"]
+def describe_sandbox_overrides(loaded: LoadedSettings, overrides: dict[str, Any]) -> list[str]:
+    """The overrides in sentences."""
+    committed = loaded.raw["sandbox"]
     lines: list[str] = []
-    for name, here in instead.items():
-        if said[name] == here:
+    for name, override in overrides.items():
+        if committed[name] == override:
             continue
         if name == "backend":
             lines.append(
-                f"{COMMITTED_SETTINGS} asks for sandbox {said[name] or 'none'}; "
-                f"your own settings say {here}, which holds"
+                f"{COMMITTED_SETTINGS} asks for sandbox {committed[name] or 'none'}; "
+                f"your own settings say {override}, which holds"
             )
         else:
-            entries, file = ", ".join(map(str, said[name])), loaded.origins[f"sandbox.{name}"]
-            way = (
+            entries, file = ", ".join(map(str, committed[name])), loaded.origins[f"sandbox.{name}"]
+            alternative = (
                 f"{SANDBOX_ALLOW_LISTS[name]} can"
                 if file == LOCAL_SETTINGS
                 else f"{SANDBOX_ALLOW_LISTS[name]} or {LOCAL_SETTINGS} can"
             )
-            lines.append(f"{file} may not open a sandbox that you asked for ({name}: {entries}); {way}")
+            lines.append(f"{file} may not open a sandbox that you asked for ({name}: {entries}); {alternative}")
     return lines
 
 
 def _is_tracked(path: str, root: str, environ: Mapping[str, str]) -> bool:
-    """Whether a repository brings a file that should be its user's own."""
+    """Whether the repository tracks a file that should be the user's own."""
     from ralphproof.base.run_program import find_program, run_program
     from ralphproof.workspace.git_command import user_git_environment
 
@@ -281,7 +284,7 @@ def _is_tracked(path: str, root: str, environ: Mapping[str, str]) -> bool:
 
 
 def _user_sandbox_settings(root: str, environ: Mapping[str, str]) -> dict[str, Any]:
-    """What the user's own file says of sandboxes."""
+    """The sandbox settings of the user's own file."""
     data = read_settings_files(root, environ)[0].data
-    found = data.get("sandbox") if isinstance(data, dict) else None
-    return found if isinstance(found, dict) else {}
+    sandbox = data.get("sandbox") if isinstance(data, dict) else None
+    return sandbox if isinstance(sandbox, dict) else {}

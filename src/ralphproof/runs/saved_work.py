@@ -68,13 +68,13 @@ def run_title(project: Project, row: RunRow, records: tuple[Record, ...]) -> str
     return first_line(project.mask(title[:10_000])) or f"work of run {row.id}"
 
 
-def first_line(text: str, most: int = MAX_TITLE_CHARS) -> str:
+def first_line(text: str, limit: int = MAX_TITLE_CHARS) -> str:
     """The first line that is not blank, sanitized, of at most so many characters."""
     from ralphproof.base.escaping import sanitize
 
     lines = (" ".join(line.split()) for line in sanitize(text).splitlines())
-    found = next(filter(None, lines), "")
-    return found if len(found) <= most else f"{found[: most - 1].rstrip()}…"
+    line = next(filter(None, lines), "")
+    return line if len(line) <= limit else f"{line[: limit - 1].rstrip()}…"
 
 
 def excluded_file_lines(landing: CommitPlan) -> list[str]:

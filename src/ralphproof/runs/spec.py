@@ -43,17 +43,15 @@ if TYPE_CHECKING:
     from ralphproof.stories.workflow import StoryWorkflow
 
 
-# From a wish to an order: what somebody asks for, by flags or from Python, checked until a run of it may begin.
-
-
 DEBUGGING_SKILL = "systematic-debugging"  # the skill that the prompt after a stall tells
 
 
 @value
 class RunSpec:
-    """A run that may begin: everything is known, nothing has been touched. `crew` has the usual agent first.
+    """A run that may begin: everything is known, nothing has been touched.
 
-    `asked` is the wish as it came; `wish` has what was found for it.
+    `selected_agents` has the default agent first. `original_request` is the request as it came; `request` has the
+    discovered checks too.
     """
 
     project: Project
@@ -76,7 +74,7 @@ class RunSpec:
 
     @property
     def agents(self) -> tuple[Agent, ...]:
-        """The run's own, then those of its stages."""
+        """The run's own agents, then those of its stages."""
         return tuple(one.agent for one in (*self.selected_agents, *(self.stage_plan.agents if self.stage_plan else ())))
 
     @property
@@ -98,20 +96,20 @@ class RunSpec:
 def prepare_spec(request: RunRequest) -> RunSpec:
     """Read and check everything that a run needs; raises Refused with what is wrong."""
     refuse_unknown_risk_or_type(request)
-    asked = request
+    original = request
     project = open_project(request.project_dir, os.environ)
     remarks: list[str] = []
     skill = _load_skill(request.skill, project.root)
-    wanted = load_run_settings(request, skill, project.root, remarks)
-    request, loaded = wanted.request, wanted.loaded
-    plan, manner, loaded = _load_plan(request, project, loaded, remarks)
+    run_settings = load_run_settings(request, skill, project.root, remarks)
+    request, loaded = run_settings.request, run_settings.loaded
+    plan, workflow, loaded = _load_plan(request, project, loaded, remarks)
     settings = loaded.settings
-    fit = None if manner else assess_request_fitness(request, plan.read().tasks[0].prompt, settings, skill)
+    fitness = None if workflow else assess_request_fitness(request, plan.read().tasks[0].prompt, settings, skill)
     if request.explain:
-        return RunSpec(project, loaded, plan, (), (), (), (), fit, skill)
-    refuse_risky_task(request, fit, remarks)
-    crew, custom = _select_agents(request, settings, project.root), _uniquify_check_names(request.custom, settings)
-    stage_plan = build_stage_plan(replace(request, custom=custom), plan, loaded, skill, project.root, len(crew))
+        return RunSpec(project, loaded, plan, (), (), (), (), fitness, skill)
+    refuse_risky_task(request, fitness, remarks)
+    selected, custom = _select_agents(request, settings, project.root), _uniquify_check_names(request.custom, settings)
+    stage_plan = build_stage_plan(replace(request, custom=custom), plan, loaded, skill, project.root, len(selected))
     remarks += stage_plan.remarks
     if settings.require_proof and not (stage_plan.has_machine_check or request.custom.checks):
         kind = TaskWrong if request.task_id else Refused
@@ -120,49 +118,51 @@ def prepare_spec(request: RunRequest) -> RunSpec:
         raise Refused(
             "requireProof is set, and a check that the agent brings proves nothing; omit --allow-missing-check"
         )
-    if wanted.hint and not (stage_plan.has_machine_check or stage_plan.judges):
-        remarks.append(wanted.hint)
+    if run_settings.hint and not (stage_plan.has_machine_check or stage_plan.judges):
+        remarks.append(run_settings.hint)
     refuse_unavailable_features(request, settings, stage_plan, project.root)
-    everybody = (*crew, *stage_plan.agents, *stage_plan.judges.values())
-    refuse_unknown_cost(settings, everybody, request.allow_unknown_cost)
+    all_agents = (*selected, *stage_plan.agents, *stage_plan.judges.values())
+    refuse_unknown_cost(settings, all_agents, request.allow_unknown_cost)
     remarks += (
-        *warn_about_agents(settings, everybody, request.allow_unknown_cost),
+        *warn_about_agents(settings, all_agents, request.allow_unknown_cost),
         *warn_about_git(project.root, settings),
     )
     refuse_hosts_without_sandbox(request, settings)
     remarks += warn_about_install_location(project.root) if request.sandbox_kind(settings) is not None else []
-    if manner and request.guarded and settings.sandbox.backend is None:
-        remarks += warn_about_missing_sandbox(everybody, loaded.origins.get("sandbox.backend", ""))
+    if workflow and request.guarded and settings.sandbox.backend is None:
+        remarks += warn_about_missing_sandbox(all_agents, loaded.origins.get("sandbox.backend", ""))
     remarks += [NO_COMMIT_MESSAGE] if request.program and settings.scm is not None else []
     env, check_env = agent_environment(os.environ, settings), check_environment(os.environ)
-    own = {name: text for name, text in settings.agent.env if text is not None}
-    project = replace(project, secrets=(*project.secrets, *find_environment_secrets(own), *_secret_addresses(settings)))
+    agent_variables = {name: text for name, text in settings.agent.env if text is not None}
+    project = replace(
+        project, secrets=(*project.secrets, *find_environment_secrets(agent_variables), *_secret_addresses(settings))
+    )
     debugging = _load_skill(DEBUGGING_SKILL if settings.limits.escalate_to_deep_debug else "", project.root)
     return RunSpec(
-        project, loaded, plan, crew, env, check_env, (*loaded.warnings, *remarks), fit, skill,
-        custom, request.prompt[1], debugging, request.allow_unknown_cost, request, stage_plan, manner, asked,
+        project, loaded, plan, selected, env, check_env, (*loaded.warnings, *remarks), fitness, skill,
+        custom, request.prompt[1], debugging, request.allow_unknown_cost, request, stage_plan, workflow, original,
     )  # fmt: skip
 
 
 def _load_plan(
     request: RunRequest, project: Project, loaded: LoadedSettings, remarks: list[str]
 ) -> tuple[PlanSource, StoryWorkflow | None, LoadedSettings]:
-    """What is to be done; where that is by stories, how they are gone through, and the settings with their checks."""
+    """The plan; for a story run also its workflow, and the settings with its verify commands."""
     if not read_preset(loaded.settings.preset).get("stories") or request.task_id:
         if request.story_folder or ("review" in request.flags and request.flags_source == COMMAND_LINE):
             raise Refused("--skip-review, --review-cap and --ralph-dir are for runs by stories: --preset stories")
         return open_plan(request, project, remarks), None, loaded
     from ralphproof.runs.stories import prepare_workflow, read_story_plan, settings_with_verify_commands
 
-    manner = prepare_workflow(request, project, loaded.settings)
-    plan, manner = read_story_plan(request, project.root, manner, loaded.settings, remarks)
-    return plan, manner, settings_with_verify_commands(loaded, manner.verify, project.root)
+    workflow = prepare_workflow(request, project, loaded.settings)
+    plan, workflow = read_story_plan(request, project.root, workflow, loaded.settings, remarks)
+    return plan, workflow, settings_with_verify_commands(loaded, workflow.verify, project.root)
 
 
 def _uniquify_check_names(custom: CustomComponents, settings: Settings) -> CustomComponents:
-    """Every check with a name of its own, so that none stands in for another: functions get a number.
+    """Custom checks with unique names: functions with the same name get a number.
 
-    Other checks keep the names that they know themselves by, and are refused where one is taken.
+    Other checks cannot be renamed, and are refused where their name is taken.
     """
     if not custom.checks:
         return custom
@@ -174,11 +174,11 @@ def _uniquify_check_names(custom: CustomComponents, settings: Settings) -> Custo
             if check.name in taken:
                 raise Refused(f"two checks are called {check.name!r}; give one of them another name")
             taken.add(check.name)
-    made: list[Check] = []
+    renamed: list[Check] = []
     for check in custom.checks:
-        made.append(check.renamed(_free_name(check.name, taken)) if isinstance(check, FunctionCheck) else check)
-        taken.add(made[-1].name)
-    return replace(custom, checks=tuple(made))
+        renamed.append(check.renamed(_free_name(check.name, taken)) if isinstance(check, FunctionCheck) else check)
+        taken.add(renamed[-1].name)
+    return replace(custom, checks=tuple(renamed))
 
 
 def _free_name(name: str, taken: set[str]) -> str:
@@ -191,17 +191,17 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 
 def _secret_addresses(settings: Settings) -> tuple[str, ...]:
-    """Addresses that are told of the run: most hold a token."""
-    found: tuple[str, ...] = ()
+    """Addresses of notifications and telemetry: most contain a token."""
+    addresses: tuple[str, ...] = ()
     if settings.notify:
         from ralphproof.settings.validation import url_scheme
 
-        found = tuple(target for target in settings.notify if url_scheme(target))
+        addresses = tuple(target for target in settings.notify if url_scheme(target))
     if settings.otel:
         from ralphproof.reports.otel_exporter import otel_endpoint_secrets
 
-        found += otel_endpoint_secrets(settings.otel, os.environ)
-    return found
+        addresses += otel_endpoint_secrets(settings.otel, os.environ)
+    return addresses
 
 
 def _load_skill(name: str, root: str) -> Skill | None:

@@ -1,4 +1,4 @@
-"""Runs by stories: pre-flight checks of their files, the story plan of a run, and settings that follow from them."""
+"""Story runs: pre-flight checks of their files, the story plan of a run, and settings that follow from it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WORKSPACE_WRITE_ONLY = (
 
 
 class ReadOnlyStoryFiles:
-    """The file alone, before a run of it begins: nothing is remembered, nothing written."""
+    """Story files before a run begins: only the stories file is read, nothing is written."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -80,7 +80,7 @@ class ReadOnlyStoryFiles:
 
 
 def prepare_workflow(request: RunRequest, project: Project, settings: Settings) -> StoryWorkflow:
-    """How the stories are gone through; raises Refused where their files are not there."""
+    """The workflow of a story run; raises Refused where its files are missing."""
     if request.prompt[0]:
         raise Refused("the stories say what should become true; leave the prompt out, or take another preset")
     if request.skill:
@@ -95,69 +95,74 @@ def prepare_workflow(request: RunRequest, project: Project, settings: Settings) 
 
 
 def open_story_plan(spec: RunSpec, folder: RunFolder, dirty: Callable[[], tuple[str, ...]]) -> StoryPlan:
-    """The stories of a run, with what it remembers of them. `dirty` tells what was uncommitted before it."""
-    manner, most = spec.story_workflow or StoryWorkflow(), spec.loaded.settings.maximum_iterations
-    commits = all(one.permissions != WORKSPACE_WRITE_ONLY for one in spec.selected_agents)
+    """The story plan of a run, with its stored memory. `dirty` returns the paths uncommitted before the run."""
+    workflow, max_iterations = spec.story_workflow or StoryWorkflow(), spec.loaded.settings.maximum_iterations
+    agents_commit = all(one.permissions != WORKSPACE_WRITE_ONLY for one in spec.selected_agents)
     mode = "direct" if spec.request.sandbox_kind(spec.loaded.settings) is None else "sandbox"
-    facts = MarkerFacts(folder.run, most, manner.skip_review, manner.cap, manner.folder, commits, mode)
+    facts = MarkerFacts(
+        folder.run, max_iterations, workflow.skip_review, workflow.cap, workflow.folder, agents_commit, mode
+    )
 
     def others() -> tuple[str, ...]:
-        return tuple(path for path in dirty() if path not in manner.files)
+        return tuple(path for path in dirty() if path not in workflow.files)
 
     def template() -> str:
-        return _read_prompt_template(spec.project.root, manner.folder, spec.prompt_file)
+        return _read_prompt_template(spec.project.root, workflow.folder, spec.prompt_file)
 
-    shelf = StoryFiles(spec.project.root, facts, folder, others)
-    return StoryPlan(f"{manner.folder}/{STORIES_FILE}", manner, shelf, template)
+    files = StoryFiles(spec.project.root, facts, folder, others)
+    return StoryPlan(f"{workflow.folder}/{STORIES_FILE}", workflow, files, template)
 
 
 def read_story_plan(
-    request: RunRequest, root: str, manner: StoryWorkflow, settings: Settings, remarks: list[str]
+    request: RunRequest, root: str, workflow: StoryWorkflow, settings: Settings, remarks: list[str]
 ) -> tuple[StoryPlan, StoryWorkflow]:
-    """The stories as the files have them, with their verify commands.
+    """The story plan as the files have it, and the workflow with its verify commands.
 
-    A run that is taken up knows its own: its files may be half-written.
+    A resumed run uses its saved commands: the files may be half-written.
     """
-    path = f"{manner.folder}/{STORIES_FILE}"
-    peek = ReadOnlyStoryFiles(os.path.join(root, path))
-    book = StoryPlan(path, manner, peek)
+    path = f"{workflow.folder}/{STORIES_FILE}"
+    files = ReadOnlyStoryFiles(os.path.join(root, path))
+    plan = StoryPlan(path, workflow, files)
     if request.verify_commands is not None:
-        return book, replace(manner, verify=request.verify_commands)
+        return plan, replace(workflow, verify=request.verify_commands)
     refuse_active_marker(root, WORKTREE_HINT, ours=False)  # of our own the directory's lock tells
-    _refuse_unwritten(root, manner.folder, peek.read())
-    document = book.document
-    remarks += _estimate_iterations(document["userStories"], manner, settings)
-    return book, replace(manner, verify=tuple(document.get("verifyCommands", ())))
+    _refuse_unwritten(root, workflow.folder, files.read())
+    document = plan.document
+    remarks += _estimate_iterations(document["userStories"], workflow, settings)
+    return plan, replace(workflow, verify=tuple(document.get("verifyCommands", ())))
 
 
 def settings_with_verify_commands(loaded: LoadedSettings, commands: tuple[str, ...], root: str) -> LoadedSettings:
-    """The settings with these commands as guardrails beside their own.
+    """The settings with these commands added to the guardrails.
 
-    In a git repository what a turn leaves uncommitted is committed for it, unless the user chose another way.
+    In a git repository, uncommitted work of a turn is committed, unless the user chose another SCM setting.
     """
     from ralphproof.settings.model import ScmSettings, parse_guardrails
     from ralphproof.settings.validation import normalize_settings
 
-    known = {guardrail.command for guardrail in loaded.settings.guardrails}
-    more = {"guardrails": [{"command": command} for command in dict.fromkeys(commands) if command not in known]}
-    filled: Any = normalize_settings(more)
-    raw = [*loaded.raw["guardrails"], *filled["guardrails"]]
+    configured = {guardrail.command for guardrail in loaded.settings.guardrails}
+    additions = {
+        "guardrails": [{"command": command} for command in dict.fromkeys(commands) if command not in configured]
+    }
+    normalized: Any = normalize_settings(additions)
+    raw = [*loaded.raw["guardrails"], *normalized["guardrails"]]
     in_git = os.path.lexists(os.path.join(root, ".git"))
     scm = loaded.settings.scm or (ScmSettings("git", ("commit",)) if in_git else None)
     return replace(loaded, settings=replace(loaded.settings, guardrails=parse_guardrails(raw), scm=scm))
 
 
-def _estimate_iterations(stories: list[dict[str, Any]], manner: StoryWorkflow, settings: Settings) -> list[str]:
-    left = [one for one in stories if not manner.done(one)]
-    each = ITERATIONS_WITHOUT_REVIEW if manner.skip_review else ITERATIONS_PER_STORY
-    needed, most = len(left) * each, settings.maximum_iterations
-    about = f"{len(left)} of {len(stories)} stories to do × ~{each} iterations each = ~{needed} iterations needed"
-    short = f"; the limit is {most}: raise it with -m" if needed > most else ""
-    return [about + short]
+def _estimate_iterations(stories: list[dict[str, Any]], workflow: StoryWorkflow, settings: Settings) -> list[str]:
+    open_stories = [story for story in stories if not workflow.done(story)]
+    per_story = ITERATIONS_WITHOUT_REVIEW if workflow.skip_review else ITERATIONS_PER_STORY
+    needed, limit = len(open_stories) * per_story, settings.maximum_iterations
+    left = f"{len(open_stories)} of {len(stories)} stories to do"
+    estimate = f"{left} × ~{per_story} iterations each = ~{needed} iterations needed"
+    shortfall = f"; the limit is {limit}: raise it with -m" if needed > limit else ""
+    return [estimate + shortfall]
 
 
 def _refuse_unwritten(root: str, folder: str, data: bytes | None) -> None:
-    """Raise Refused where nobody has written stories yet, or an archive that was cut off has them."""
+    """Raise Refused where the stories are not written yet, or are in an archive that was interrupted."""
     if data is not None and not is_unedited_template(TASKS, data):
         return
     from ralphproof.stories.story_folder import unfinished_archives
@@ -168,28 +173,28 @@ def _refuse_unwritten(root: str, folder: str, data: bytes | None) -> None:
 
 
 def prepare_marker(root: str, run: str) -> list[str]:
-    """Take a dead run's marker away, and keep ours out of commits: agents say `git add -A`. What there is to say."""
+    """Remove a dead run's marker, and keep ours out of commits, because agents run `git add -A`; remarks."""
     return [*filter(None, (remove_stale_marker(root, run), _exclude_marker(root)))]
 
 
 def _exclude_marker(root: str) -> str:
-    """A line in git's own list of this clone, unless a rule ignores the marker already."""
+    """Add the marker to .git/info/exclude, unless it is ignored already; a remark."""
     from ralphproof.stories.story_folder import is_marker_ignored
 
     folders = git_folders(root)
     if folders is None or is_marker_ignored(root, os.environ):
         return ""
-    place = os.path.join(folders.common, "info", "exclude")
-    known = read_bounded_file(place)
-    before = known if isinstance(known, bytes) else b""
+    exclude_file = os.path.join(folders.common, "info", "exclude")
+    content = read_bounded_file(exclude_file)
+    before = content if isinstance(content, bytes) else b""
     try:
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        if os.path.islink(os.path.dirname(place)):
+        os.makedirs(os.path.dirname(exclude_file), exist_ok=True)
+        if os.path.islink(os.path.dirname(exclude_file)):
             raise OSError(errno.ELOOP, "a link stands in its place")
-        with open(place, "ab", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o644)) as file:
+        with open(exclude_file, "ab", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o644)) as file:
             file.write((b"" if not before or before.endswith(b"\n") else b"\n") + f"/{MARKER}\n".encode())
     except OSError as error:
-        return f"{MARKER} may get into commits; {place} cannot be written: {error.strerror}"
+        return f"{MARKER} may get into commits; {exclude_file} cannot be written: {error.strerror}"
     return f"{MARKER} is kept out of commits by .git/info/exclude; in .gitignore it would be so for everybody"
 
 
