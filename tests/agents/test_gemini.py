@@ -24,7 +24,7 @@ from ralphproof.engine.events import (
     Usage,
 )
 from ralphproof.engine.sandbox import Exit
-from tests.agents.meaning import DONE, HALF, Case, means, price
+from tests.agents.expected_turn import DONE, HALF, Case, means, price
 from tests.agents.replay import NOW_S, Recording, brief_in, play, recorded
 
 OK = Exit(0)

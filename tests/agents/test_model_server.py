@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents import stage
+from tests.agents import isolated_network
 from tests.agents.model.heard import CLIENTS, Answer, heard, post
 from tests.agents.model.script import Json
 from tests.agents.model_server import ModelServer, shown
@@ -248,12 +248,16 @@ def test_as_a_program_it_tells_its_port_and_logs_requests(tmp_path: Path) -> Non
     script, port_file, log = tmp_path / "script.json", tmp_path / "port", tmp_path / "log"
     script.write_text(json.dumps({"turns": [{"text": "x"}]}))
     words = ["--script", str(script), "--port-file", str(port_file), "--log", str(log)]
-    with subprocess.Popen([sys.executable, "-m", "tests.agents.model_server", *words], cwd=stage.ROOT) as server:
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.agents.model_server", *words], cwd=isolated_network.ROOT
+    ) as server:
         until(port_file.exists, "the port")
         CLIENTS["chat"].ask(int(port_file.read_text()))
         server.send_signal(signal.SIGTERM)
     assert server.returncode == 0
-    assert [(request["path"], request["turn"]) for request in stage.requests_in(log)] == [("/v1/chat/completions", 0)]
+    assert [(request["path"], request["turn"]) for request in isolated_network.requests_in(log)] == [
+        ("/v1/chat/completions", 0)
+    ]
 
 
 CLAUDE = ("-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions")
@@ -267,7 +271,7 @@ def perform(tmp_path: Path, name: str, words: tuple[str, ...], *turns: Json, **v
     (tmp_path / "project").mkdir()
     script, log = tmp_path / "script.json", tmp_path / "requests.jsonl"
     script.write_text(json.dumps({"turns": turns}))
-    argv = [*stage.via(script, log, [name], tmp_path / "home", **via), str(found), *words]
+    argv = [*isolated_network.via(script, log, [name], tmp_path / "home", **via), str(found), *words]
     done = subprocess.run(
         argv, cwd=tmp_path / "project", input="the prompt", capture_output=True, text=True, timeout=120, check=False
     )
@@ -283,13 +287,15 @@ def test_a_real_agent_does_what_the_script_says_and_reaches_loopback_only(
     code, events, errors = perform(tmp_path, name, words, *turns)
     assert (code, (tmp_path / "project/hello.txt").read_text()) == (0, "written\n")
     assert any("All is done." in json.dumps(event) for event in events)
-    main = [request for request in stage.requests_in(tmp_path / "requests.jsonl") if request["turn"] is not None]
+    main = [
+        request for request in isolated_network.requests_in(tmp_path / "requests.jsonl") if request["turn"] is not None
+    ]
     assert [request["turn"] for request in main] == [0, 1, 2]
     assert "the prompt" in shown(main[0])
     seen = shown(main[2])
     assert "written" in seen
-    if stage.NOT_PRIVATE in errors:
-        assert f"proxy={stage.NOWHERE}" in seen
+    if isolated_network.NOT_PRIVATE in errors:
+        assert f"proxy={isolated_network.NOWHERE}" in seen
     else:
         assert re.findall(r"^ *(\w+):(?: +\d+){16}$", seen, re.MULTILINE) == ["lo"]
 

@@ -24,7 +24,7 @@ from ralphproof.engine.events import (
     Usage,
 )
 from ralphproof.engine.sandbox import Exit
-from tests.agents.meaning import DONE, Case, means, price, todos
+from tests.agents.expected_turn import DONE, Case, means, price, todos
 from tests.agents.replay import NOW_S, Recording, brief_in, play, recorded
 
 OK, FAILED = Exit(0), Exit(1)

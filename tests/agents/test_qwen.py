@@ -13,7 +13,7 @@ from ralphproof.agents.qwen import Qwen
 from ralphproof.engine.agent import AgentFault, ConfigFault, ServiceFault, Turn
 from ralphproof.engine.events import THE_CONFIGURATION, Ended, Progress, Spent, Unparsed, Usage
 from ralphproof.engine.sandbox import Exit
-from tests.agents.meaning import DONE, HALF, Case, means, price
+from tests.agents.expected_turn import DONE, HALF, Case, means, price
 from tests.agents.replay import Recording, brief_in, play, recorded
 
 OK, FAILED = Exit(0), Exit(1)

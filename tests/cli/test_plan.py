@@ -19,7 +19,7 @@ from ralphproof.planning.result import Onward
 from ralphproof.planning.validation import is_scaffold, prd_remarks, progress_in, story_faults, story_remarks
 from ralphproof.process import cleanup
 from ralphproof.stories.story_folder import read_template
-from tests.agents import real_clis, stage
+from tests.agents import isolated_network, real_clis
 from tests.agents.model_server import shown
 from tests.cli.steering import let, reached, waits_for
 from tests.cli.terminal import Terminal
@@ -419,7 +419,7 @@ def test_claude_code_is_sent_back_into_its_own_conversation(ralph: Ralph) -> Non
     settled = {"hasCompletedOnboarding": True, "theme": "dark", "customApiKeyResponses": keys, "projects": known}
     (ralph.home / ".claude.json").write_text(json.dumps(settled))
     program = str(real_clis.program("claude"))
-    at = Terminal(ralph, "plan", "--agent", program, via=stage.via(model, asked, ["claude"], ralph.home))
+    at = Terminal(ralph, "plan", "--agent", program, via=isolated_network.via(model, asked, ["claude"], ralph.home))
     for word in ("WRITTEN", "MENDED"):
         at.expect(word)
         at.type("\x03")
@@ -428,7 +428,7 @@ def test_claude_code_is_sent_back_into_its_own_conversation(ralph: Ralph) -> Non
     at.expect("then begin: ralph run\n")
     assert at.end() == 0
     assert tasks_of(ralph) == GOOD
-    last = [request for request in stage.requests_in(asked) if request["turn"] is not None][-1]
+    last = [request for request in isolated_network.requests_in(asked) if request["turn"] is not None][-1]
     assert "Mode: **task derivation**" in shown(last)
     assert "WRITTEN" in shown(last)
     assert "dependsOn goes in a circle: US-001 -> US-002 -> US-001" in shown(last)

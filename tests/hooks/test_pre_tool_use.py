@@ -1,4 +1,4 @@
-"""Before every tool call the command guard is asked. It is silent where it has no objection; whatever fails, denies."""
+"""The PreToolUse hook asks the command guard: no output allows a call, and every failure denies it."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.hooks.session import CLAUDE, Json, Session
-from tests.hooks.test_monitor import WINDOW, used
+from tests.hooks.test_post_tool_use import WINDOW, used
 from tests.stories.story_documents import document, story, submitted
 
 SLOW = {

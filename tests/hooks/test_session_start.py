@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.hooks.session import CLAUDE, CODEX, Session, module, verb
-from tests.hooks.test_monitor import WINDOW, after, used
+from tests.hooks.test_post_tool_use import WINDOW, after, used
 
 
 @pytest.fixture

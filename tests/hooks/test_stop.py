@@ -1,4 +1,4 @@
-"""An agent that wants to stop is sent back while what it leaves behind breaks the rules of its run."""
+"""The Stop hook sends an agent back while its work breaks the rules of its run."""
 
 from __future__ import annotations
 

@@ -329,7 +329,10 @@ def test_a_turn_belongs_to_the_day_in_which_it_ended() -> None:
     world.daily_spend.book("another", "call", Spent(COST), MIDNIGHT - 3600)
     outcome = world.run()
     assert (outcome.status, outcome.iterations) == ("COMPLETED", 3)
-    assert (world.daily_spend.day_spend(MIDNIGHT - 1), world.daily_spend.day_spend(MIDNIGHT)) == (DaySpend(2 * COST), DaySpend(2 * COST))
+    assert (world.daily_spend.day_spend(MIDNIGHT - 1), world.daily_spend.day_spend(MIDNIGHT)) == (
+        DaySpend(2 * COST),
+        DaySpend(2 * COST),
+    )
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -16,7 +16,7 @@ from ralphproof.engine.records import CheckEnded
 from tests.misbehaviour.agents import case
 from tests.misbehaviour.crashing import booked
 from tests.misbehaviour.machine import recorded, there, word
-from tests.misbehaviour.meddling import sh
+from tests.misbehaviour.protected_project import sh
 from tests.misbehaviour.tasks import (
     YES,
     Way,

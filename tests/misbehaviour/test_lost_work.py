@@ -8,7 +8,7 @@ from ralphproof.engine.records import Saved
 from tests.misbehaviour.agents import case
 from tests.misbehaviour.invariants import hold, no_traceback
 from tests.misbehaviour.machine import recorded
-from tests.misbehaviour.meddling import (
+from tests.misbehaviour.protected_project import (
     ASKED,
     CHECK,
     checked,

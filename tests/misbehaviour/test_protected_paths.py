@@ -15,7 +15,7 @@ from tests.engine.fake_environment import CLAIMING, NOTHING, FakeEnvironment, St
 from tests.misbehaviour.agents import case, facts
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import recorded
-from tests.misbehaviour.meddling import (
+from tests.misbehaviour.protected_project import (
     ASKED,
     CHECK,
     FILES,

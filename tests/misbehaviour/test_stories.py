@@ -16,7 +16,7 @@ from ralphproof.stories.workflow import INSTRUCTION_WITHOUT_REVIEW
 from tests.misbehaviour.agents import case, prompt
 from tests.misbehaviour.crashing import ended_alone
 from tests.misbehaviour.invariants import hold, no_traceback
-from tests.misbehaviour.meddling import files, sh, touched
+from tests.misbehaviour.protected_project import files, sh, touched
 from tests.misbehaviour.stories import (
     BLANK,
     FIND,

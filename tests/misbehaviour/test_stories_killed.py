@@ -20,7 +20,7 @@ from tests.conftest import COUNTED, SAID
 from tests.misbehaviour import invariants
 from tests.misbehaviour.crashing import count, nothing_left, quiet, resume, walk
 from tests.misbehaviour.machine import recorded
-from tests.misbehaviour.meddling import sh
+from tests.misbehaviour.protected_project import sh
 from tests.misbehaviour.stories import (
     FIND,
     MARKER,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.misbehaviour.machine import there
-from tests.misbehaviour.meddling import sh
+from tests.misbehaviour.protected_project import sh
 from tests.misbehaviour.stories import (
     APPROVED,
     BLANK,

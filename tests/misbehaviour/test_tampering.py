@@ -11,7 +11,7 @@ from ralphproof.engine.records import Saved
 from tests.misbehaviour.agents import case, facts, prompt
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import recorded, there
-from tests.misbehaviour.meddling import (
+from tests.misbehaviour.protected_project import (
     ASKED,
     CHECK,
     checked,

@@ -18,7 +18,7 @@ from ralphproof.store.tasks import TaskRow
 from tests.cli.tasking import Command, command_line, opened
 from tests.misbehaviour.agents import case, prompt
 from tests.misbehaviour.machine import there, word
-from tests.misbehaviour.meddling import sh
+from tests.misbehaviour.protected_project import sh
 from tests.misbehaviour.tasks import (
     Way,
     completion,

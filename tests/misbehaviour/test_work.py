@@ -10,7 +10,7 @@ import pytest
 from ralphproof.engine.records import Noticed
 from tests.misbehaviour.agents import case, heard, plain, prompt
 from tests.misbehaviour.machine import recorded
-from tests.misbehaviour.meddling import sh, touched
+from tests.misbehaviour.protected_project import sh, touched
 from tests.misbehaviour.tasks import (
     BACK,
     STAGES,

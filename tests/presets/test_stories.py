@@ -1,4 +1,4 @@
-"""`ralph run --preset stories`, as a user runs it: from the first turn on a story to the last word about all."""
+"""`ralph run --preset stories` from the first turn to the outcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.misbehaviour.agents import case, prompt
 from tests.misbehaviour.crashing import ended_alone, kill, kill_both, resume
 from tests.misbehaviour.invariants import hold, no_traceback
 from tests.misbehaviour.machine import recorded
-from tests.misbehaviour.meddling import sh
+from tests.misbehaviour.protected_project import sh
 from tests.misbehaviour.stories import (
     APPROVED,
     BLANK,
@@ -110,7 +110,7 @@ def test_fixes_come_before_reviews_and_reviews_before_new_work(ralph: Ralph) -> 
     ]
 
 
-def test_the_lowest_number_begins_and_nobody_before_those_it_depends_on(ralph: Ralph) -> None:
+def test_stories_begin_by_priority_after_their_dependencies(ralph: Ralph) -> None:
     ralph.write({"done": ""})
     late: dict[str, Any] = {"priority": 3}
     soon: dict[str, Any] = {"priority": 1.5}
@@ -138,7 +138,7 @@ def test_a_story_that_is_too_large_is_cut_up(ralph: Ralph) -> None:
     assert illegal(ralph)[:2] == [(), ()]
 
 
-def test_a_file_that_is_only_laid_out_anew_is_as_good(ralph: Ralph) -> None:
+def test_a_reformatted_stories_file_is_accepted(ralph: Ralph) -> None:
     ralph.write({"done": ""})
     lay(ralph, story())
     backwards = dict(reversed(document(story()).items()))
@@ -246,7 +246,7 @@ def test_without_reviews_a_story_passes_by_its_checks(ralph: Ralph) -> None:
     assert "2 of 2 stories to do × ~1 iterations each = ~2 iterations needed" in ended.err
 
 
-def test_stories_may_lie_elsewhere(ralph: Ralph) -> None:
+def test_stories_may_be_in_another_folder(ralph: Ralph) -> None:
     ralph.write({"done": ""})
     lay(ralph, story(), folder="plans/hello")
     at = "plans/hello/tasks.json"
@@ -325,7 +325,7 @@ def test_hooks_run_around_stories_and_cannot_approve_them(ralph: Ralph) -> None:
     assert "ralph/tasks.json was changed before its iteration was judged, and was put back" in ended.err
 
 
-def test_without_verify_commands_a_review_is_the_only_word(ralph: Ralph) -> None:
+def test_without_verify_commands_only_reviews_decide(ralph: Ralph) -> None:
     lay(ralph, story(), verifyCommands=[])
     top: dict[str, Any] = {"verifyCommands": []}
     ended = loop(ralph, turn(submitted(), top=top), turn(approved(), top=top))
@@ -411,7 +411,7 @@ def test_stories_that_are_malformed_at_the_start_are_refused_in_one_line(
         case("no-cap", ("--review-cap", "0"), "--review-cap"),
     ],
 )
-def test_what_makes_no_sense_with_stories_is_refused(ralph: Ralph, flags: tuple[str, ...], words: str) -> None:
+def test_flags_that_contradict_stories_are_refused(ralph: Ralph, flags: tuple[str, ...], words: str) -> None:
     lay(ralph, story())
     ended = ralph(*STORIES, "--agent", ralph.script([write(started="")]), *flags)
     hold(ralph, ended, refused=True)

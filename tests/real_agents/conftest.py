@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.agents import real_clis, stage
+from tests.agents import isolated_network, real_clis
 from tests.agents.model_server import shown
 from tests.misbehaviour.invariants import hold
 from tests.needs import require
@@ -108,11 +108,11 @@ class Real:
 
     def shown(self, turn: int) -> str:
         """What the model was shown when it gave this turn of the script for the first time."""
-        return next(shown(request) for request in stage.requests_in(self.asked) if request["turn"] == turn)
+        return next(shown(request) for request in isolated_network.requests_in(self.asked) if request["turn"] == turn)
 
     def answered(self) -> list[int]:
         """The turns that the model gave, in order."""
-        return [request["turn"] for request in stage.requests_in(self.asked) if request["turn"] is not None]
+        return [request["turn"] for request in isolated_network.requests_in(self.asked) if request["turn"] is not None]
 
     def recorded(self, kind: type[T]) -> list[T]:
         """The records of this kind of the latest run, oldest first."""
@@ -126,7 +126,7 @@ class Real:
     def _via(self, turns: Sequence[Json], script: Mapping[str, Any]) -> list[str]:
         path = self.ralph.folder / "model.json"
         path.write_text(json.dumps({"turns": list(turns), **script}), encoding="utf-8")
-        return stage.via(path, self.asked, self.names, self.ralph.home, self.env, self.hosts, self.tls)
+        return isolated_network.via(path, self.asked, self.names, self.ralph.home, self.env, self.hosts, self.tls)
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from tests.agents import stage
+from tests.agents import isolated_network
 from tests.agents.model_server import shown
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.stories import MARKER, TASKS, Story, lay, text
@@ -64,7 +64,7 @@ def edits(old: str, new: str) -> Json:
 
 def request(real: Real, turn: int) -> Json:
     """What the model was asked when it gave this turn of the script."""
-    return next(one for one in stage.requests_in(real.asked) if one["turn"] == turn)
+    return next(one for one in isolated_network.requests_in(real.asked) if one["turn"] == turn)
 
 
 def marker(real: Real, turn: int) -> Json:

@@ -16,7 +16,7 @@ import pytest
 from ralphproof.base.value import unpack
 from ralphproof.engine.check import Finding
 from ralphproof.engine.events import Spent
-from tests.agents import real_clis, stage
+from tests.agents import isolated_network, real_clis
 from tests.agents.model_server import shown
 from tests.needs import require
 from tests.ralph import Ralph
@@ -104,7 +104,9 @@ class Bench:
 
     @property
     def requests(self) -> list[Json]:
-        return [one for one in stage.requests_in(self.ralph.folder / "requests.jsonl") if one["method"] == "POST"]
+        return [
+            one for one in isolated_network.requests_in(self.ralph.folder / "requests.jsonl") if one["method"] == "POST"
+        ]
 
     def says(self, said: Json | str, **more: Any) -> Json:
         """A script in which the model answers with this, by the tool for it where there is one."""
@@ -123,7 +125,7 @@ class Bench:
         }  # fmt: skip
         path = self.ralph.folder / "model.json"
         path.write_text(json.dumps(script))
-        via = stage.via(path, self.ralph.folder / "requests.jsonl", (self.agent,), self.ralph.home)
+        via = isolated_network.via(path, self.ralph.folder / "requests.jsonl", (self.agent,), self.ralph.home)
         env = {**self.ralph.env, "SEEN": str(self.ralph.folder / "seen"), "PROGRAM": str(real_clis.program(self.agent))}
         argv = [*via, sys.executable, "-c", COURT, json.dumps(told)]
         done = subprocess.run(

@@ -22,7 +22,7 @@ import pytest
 
 from ralphproof import __version__
 from ralphproof.setup.plugin_hosts import PLUGIN, PLUGIN_FOLDER
-from tests.agents import real_clis, stage
+from tests.agents import isolated_network, real_clis
 from tests.agents.model_server import shown
 from tests.needs import require
 from tests.ralph import SOURCE, Ended, Ralph
@@ -75,7 +75,7 @@ class Session:
         script = self.ralph.folder / "model.json"
         script.write_text(json.dumps({"turns": list(turns)}), "utf-8")
         self.asked.unlink(missing_ok=True)
-        via = stage.via(script, self.asked, [self.agent], self.ralph.home, self.env | (env or {}))
+        via = isolated_network.via(script, self.asked, [self.agent], self.ralph.home, self.env | (env or {}))
         ran = subprocess.run(
             [*via, *argv], cwd=self.ralph.root, env=self.ralph.env, stdin=subprocess.DEVNULL, capture_output=True,
             text=True, timeout=120, check=False,
@@ -113,7 +113,7 @@ class Session:
 
     def shown(self) -> list[str]:
         """What the model was shown, for each turn that it gave."""
-        return [shown(request) for request in stage.requests_in(self.asked) if request["turn"] is not None]
+        return [shown(request) for request in isolated_network.requests_in(self.asked) if request["turn"] is not None]
 
     def older(self) -> Path:
         """Have the program take an older plugin from elsewhere."""

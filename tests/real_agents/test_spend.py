@@ -11,7 +11,7 @@ from ralphproof.engine.budget import utc_day
 from ralphproof.engine.events import Spent, Usage
 from ralphproof.engine.records import Escalated, Saved, TurnEnded, Warned
 from ralphproof.store.spend import SpendStore
-from tests.agents import stage
+from tests.agents import isolated_network
 from tests.misbehaviour.machine import there
 from tests.ralph import Ended
 from tests.real_agents.conftest import DONE, Json, Real, runs, says, writes
@@ -62,7 +62,7 @@ def stopped(real: Real, ended: Ended, reason: str, before: int = 0) -> int:
     assert reply.micro_usd >= told(real, f"agent_{outcome['iterations']:03d}") > 0
     assert len(real.answered()) - before < MANY / 2, "it was ended long before its script was"
     asked = int((real.ralph.folder / "asked").read_text())
-    assert asked == len(stage.requests_in(real.asked)), "nothing was asked after it was ended"
+    assert asked == len(isolated_network.requests_in(real.asked)), "nothing was asked after it was ended"
     assert there(length(real)) == []
     *_, kept = [record.snapshot for record in real.recorded(Saved)]
     assert real.ralph.git("show", f"{kept.ref}:half.txt") == "half\n"
@@ -111,7 +111,7 @@ def test_after_a_stall_the_next_model_of_the_ladder_is_asked(real: Real) -> None
     real.ralph.settings(agent={"ladder": [CHEAP, DEAR]}, limits={"stallIterations": 1})
     ended = real.run([says("I see nothing to do."), *DONE])
     assert (ended.code, real.ralph.outcome()["iterations"]) == (0, 2), ended
-    asked = [one["body"]["model"] for one in stage.requests_in(real.asked) if one["turn"] is not None]
+    asked = [one["body"]["model"] for one in isolated_network.requests_in(real.asked) if one["turn"] is not None]
     assert asked == [CHEAP, DEAR, DEAR], "a turn of one answer, and one of two"
     (step,) = real.recorded(Escalated)
     assert (step.iteration, step.rung, step.deep) == (2, 1, False)

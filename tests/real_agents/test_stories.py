@@ -13,7 +13,7 @@ import pytest
 from ralphproof.engine.outcome import Passed, Retry
 from ralphproof.engine.records import Judged
 from ralphproof.hooks.stop import HOST_REFUSAL_CAP, MAX_SAME_REASON
-from tests.agents import stage
+from tests.agents import isolated_network
 from tests.agents.model_server import shown
 from tests.misbehaviour.stories import (
     TASKS,
@@ -135,7 +135,7 @@ def test_without_hooks_the_loop_itself_puts_it_back(ralph: Ralph) -> None:
     turns = [does(MAKES, *tells(ITSELF), commits(FEAT)), says("<promise>COMPLETE</promise>")]
     loop(real, [*turns, does(*tells(submitted()), commits(FEAT)), says("I see.")], "-m", "2")
     assert real.answered() == [0, 1, 2, 3]
-    assert not any(STOPPED["claude"] in shown(one) for one in stage.requests_in(real.asked))
+    assert not any(STOPPED["claude"] in shown(one) for one in isolated_network.requests_in(real.asked))
     assert course(ralph) == [(US1, "implement", "Retry"), (US1, "implement", "Passed")]
     assert illegal(ralph)[0][:3] == RULES
     for rule in RULES:

@@ -18,7 +18,7 @@ from ralphproof.engine.check import Finding
 from ralphproof.engine.outcome import Passed, Retry, SentBack
 from ralphproof.engine.plan import Job
 from ralphproof.engine.records import CheckEnded, Judged, Picked, Resumed
-from tests.agents import stage
+from tests.agents import isolated_network
 from tests.agents.model.judging import nonce_in
 from tests.agents.model_server import shown
 from tests.misbehaviour.crashing import booked, ended_alone
@@ -126,7 +126,7 @@ def work(real: Real, turns: Sequence[Json], *argv: str) -> Ended:
 
 def requests(real: Real, judge: bool) -> list[Json]:
     """What the model was asked, by judges or by all others."""
-    return [one for one in stage.requests_in(real.asked) if bool(nonce_in(one["body"])) is judge]
+    return [one for one in isolated_network.requests_in(real.asked) if bool(nonce_in(one["body"])) is judge]
 
 
 def models(requests: list[Json]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Lines become events, events a turn; what nobody understands is kept as it came."""
+"""Lines become events, events become a turn; lines that are not understood are kept as they came."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ MAY_RUN = ("git commit:*", "make test")
 
 
 def call(folder: Path, *flags: str, guarded: bool = True, **more: Any) -> AgentInvocation:
-    return AgentInvocation(brief_in(folder, **{"hooks": HOOKS, "allowed_commands": MAY_RUN, **more}), flags, None, guarded)
+    brief = brief_in(folder, **{"hooks": HOOKS, "allowed_commands": MAY_RUN, **more})
+    return AgentInvocation(brief, flags, None, guarded)
 
 
 def settings(made: AgentInvocation) -> Any:

@@ -1,4 +1,4 @@
-"""What all agents with a dialect have in common: how they are started, and how a turn that went wrong is explained."""
+"""What all command-line agents have in common: how they are started, and how a failed turn is explained."""
 
 from __future__ import annotations
 

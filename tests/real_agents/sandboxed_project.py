@@ -17,12 +17,12 @@ from ralphproof.sandbox.selection import try_backends
 from tests.agents.tls import certified
 from tests.needs import require
 from tests.ralph import Ralph
-from tests.real_agents.beside import SOCKET, TCP, UDP
 from tests.real_agents.conftest import Json, Real, says
+from tests.real_agents.other_services import SOCKET, TCP, UDP
 
 HOST, OTHER = "model.test", "other.test"
 SECRET = "-----BEGIN OPENSSH PRIVATE KEY-----"
-BESIDE = Path(__file__).with_name("beside.py")
+BESIDE = Path(__file__).with_name("other_services.py")
 SENDS = f"""python3 -c '
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(2)

@@ -1,4 +1,4 @@
-"""Whatever is put in its way, the Stop hook neither hangs nor falls, traps nobody, and lets nothing pass unsaid."""
+"""The Stop hook under bad input, races and hostile files: it neither hangs nor crashes, and never loops for ever."""
 
 from __future__ import annotations
 

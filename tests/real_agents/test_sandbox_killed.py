@@ -14,8 +14,8 @@ from ralphproof.engine.records import Resumed, TurnBegan, TurnEnded
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import there
 from tests.ralph import Live, Ralph, until
-from tests.real_agents.boxed import HOST, Boxed, holds
 from tests.real_agents.conftest import DONE, RUN, runs, writes
+from tests.real_agents.sandboxed_project import HOST, Boxed, holds
 
 pytestmark = [pytest.mark.thorough, pytest.mark.parametrize("agent", ["claude"])]
 

@@ -1,4 +1,4 @@
-"""What an agent's own words say of why it failed, and what is only prose."""
+"""Faults recognised in the messages of agents, and prose that must not be taken for one."""
 
 from __future__ import annotations
 

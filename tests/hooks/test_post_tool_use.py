@@ -1,4 +1,4 @@
-"""After every tool call an agent is told how full its context is, once for each threshold."""
+"""The PostToolUse hook warns an agent about its context usage, once for each threshold."""
 
 from __future__ import annotations
 

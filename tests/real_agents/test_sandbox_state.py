@@ -12,11 +12,11 @@ from ralphproof.engine.records import TurnBegan, TurnEnded, TurnRetried
 from tests.agents.real_clis import CLAUDE_LOGGED_IN
 from tests.misbehaviour.stories import US1, course, fields, known, story, submitted
 from tests.ralph import Ralph
-from tests.real_agents.boxed import Boxed, holds
 from tests.real_agents.conftest import DONE, Json, runs, says, writes
+from tests.real_agents.sandboxed_project import Boxed, holds
 from tests.real_agents.story_cycle import FEAT, MAKES, STOPPED, commits, does, loop, project, tells
+from tests.real_agents.test_service_outage import soon
 from tests.real_agents.test_stories import ALERT, ITSELF, RULES
-from tests.real_agents.test_waiting import soon
 
 pytestmark = pytest.mark.thorough
 

@@ -7,8 +7,8 @@ import pytest
 from ralphproof.engine.outcome import Passed, Retry
 from ralphproof.engine.records import Judged, TurnBegan, TurnEnded
 from tests.ralph import Ralph
-from tests.real_agents.boxed import ATTEMPTS, BLOCKED, HOST, OTHER, SECRET, Boxed, edits, holds, refused
 from tests.real_agents.conftest import claims, runs, writes
+from tests.real_agents.sandboxed_project import ATTEMPTS, BLOCKED, HOST, OTHER, SECRET, Boxed, edits, holds, refused
 
 pytestmark = pytest.mark.thorough
 

@@ -19,8 +19,8 @@ from ralphproof.base.interpreter import LAUNCHER
 from ralphproof.engine.records import TurnEnded
 from tests.agents import real_clis
 from tests.ralph import Ended, Ralph
-from tests.real_agents.boxed import ATTEMPTS, BLOCKED, HOST, SECRET, Boxed, holds, refused
 from tests.real_agents.conftest import DONE, Json, runs
+from tests.real_agents.sandboxed_project import ATTEMPTS, BLOCKED, HOST, SECRET, Boxed, holds, refused
 from tests.sandbox.fenced import Person, stranger
 
 pytestmark = pytest.mark.thorough

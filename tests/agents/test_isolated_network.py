@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents import real_clis, stage
+from tests.agents import isolated_network, real_clis
 from tests.agents.tls import certified
 from tests.needs import require
 from tests.ralph import until
@@ -39,7 +39,7 @@ def on_stage(tmp_path: Path) -> list[str]:
     """Words that put a command on a stage."""
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"turns": [{"text": "x"}]}))
-    return stage.via(script, tmp_path / "requests.jsonl")
+    return isolated_network.via(script, tmp_path / "requests.jsonl")
 
 
 def run(argv: list[str], **more: str) -> subprocess.CompletedProcess[str]:
@@ -50,7 +50,7 @@ def run(argv: list[str], **more: str) -> subprocess.CompletedProcess[str]:
 def test_the_network_is_private_where_the_machine_allows_it(on_stage: list[str]) -> None:
     allowed = run(["unshare", "--user", "--map-root-user", "--net", "true"]).returncode == 0
     done = run([*on_stage, "cat", "/proc/net/dev"])
-    assert (stage.NOT_PRIVATE in done.stderr) is not allowed
+    assert (isolated_network.NOT_PRIVATE in done.stderr) is not allowed
     assert not allowed or re.findall(r"\w+(?=:)", done.stdout) == ["lo"]
 
 
@@ -71,7 +71,7 @@ def test_without_namespaces_the_command_runs_with_a_proxy_to_nowhere(on_stage: l
     done = run([*refusing, *on_stage, "sh", "-c", f'"{PYTHON}" -c "$0" {{port}}; echo $HTTPS_PROXY $NO_PROXY', REACH])
     assert done.stdout.split()[0] == "reached"
     assert done.stdout.split("\n")[-2] == "http://127.0.0.1:9 127.0.0.1,localhost"
-    assert done.stderr.strip() == stage.NOT_PRIVATE
+    assert done.stderr.strip() == isolated_network.NOT_PRIVATE
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,9 @@ def test_what_the_command_left_behind_is_left_alone(on_stage: list[str], tmp_pat
 def test_an_agent_on_the_stage_gets_a_home_that_knows_the_port(tmp_path: Path) -> None:
     script, home = tmp_path / "script.json", tmp_path / "home"
     script.write_text('{"turns": []}')
-    words = stage.via(script, tmp_path / "requests.jsonl", ["claude", "codex"], home, env={"FAKE_KEY": "mine"})
+    words = isolated_network.via(
+        script, tmp_path / "requests.jsonl", ["claude", "codex"], home, env={"FAKE_KEY": "mine"}
+    )
     done = run([*words, "sh", "-c", "echo $ANTHROPIC_BASE_URL {port} $HOME $TMPDIR $FAKE_KEY"])
     url, port, at, temporary, key = done.stdout.split()
     assert (url, at, key) == (f"http://127.0.0.1:{port}", str(home), "mine")
@@ -134,11 +136,13 @@ def test_the_model_can_have_a_name_and_a_certificate(tmp_path: Path, scheme: str
     script.write_text('{"turns": []}')
     trusted = str(certified("model.test", tls)) if tls else ""
     log = tmp_path / "requests.jsonl"
-    words = stage.via(script, log, ["claude"], tmp_path / "home", hosts=["model.test", "other.test"], tls=tls)
+    words = isolated_network.via(
+        script, log, ["claude"], tmp_path / "home", hosts=["model.test", "other.test"], tls=tls
+    )
     asks = ["sh", "-c", f'exec "$0" -c \'{ASK}\' "$ANTHROPIC_BASE_URL"', PYTHON]
     done = run([*words, *asks], SSL_CERT_FILE=trusted)
     assert done.stdout.split() == ["127.0.0.1", "200"], done.stderr
-    (request,) = stage.requests_in(log)
+    (request,) = isolated_network.requests_in(log)
     assert request["path"] == "/v1/models"
     assert run(["getent", "hosts", "other.test"]).returncode != 0, "nobody else knows the name"
 
@@ -182,5 +186,5 @@ def test_a_failed_install_leaves_nothing(agents: Path, monkeypatch: pytest.Monke
 def test_a_machine_without_npm_is_told_so_in_one_line(agents: Path) -> None:
     words = [PYTHON, "-m", "tests.agents.real_clis", "install", "pi"]
     env = {**os.environ, "PATH": ""}
-    done = subprocess.run(words, env=env, cwd=stage.ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, env=env, cwd=isolated_network.ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "pi: npm is not on PATH; install Node.js 20 or newer\n")

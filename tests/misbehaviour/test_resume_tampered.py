@@ -1,4 +1,4 @@
-"""What an agent, a killer or a hasty user leaves behind, so that a run that is taken up again would be misled."""
+"""Leftovers of an agent, a crash or a user that must not mislead a resumed run."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ def test_a_wish_to_wait_that_nobody_has_judged_is_judged_before_it_is_answered(r
     hold(ralph, ended)
     assert (ended.code, count(ralph, "starts"), ralph.outcome()["reason"]) == (4, 1, "WAITING"), ended
     ended = resume(ralph)
-    assert "a wish to wait was put away as WAIT_WITHOUT_RESTART.answered" in ended.err
+    assert "the marker that asked to wait was put away as WAIT_WITHOUT_RESTART.answered" in ended.err
     assert (len(turns(ralph)), (ralph.folder / "task/WAIT_WITHOUT_RESTART").exists()) == (2, False), ended
 
 

@@ -1,12 +1,13 @@
 """Runs a command where the only network is a scripted model on loopback.
 
-    python -m tests.agents.stage [--agent NAME --home DIR] [--host NAME ... [--tls DIR]] SCRIPT REQUESTS -- ARGV...
+    python -m tests.agents.isolated_network [--agent NAME --home DIR] [--host NAME ... [--tls DIR]] \\
+        SCRIPT REQUESTS -- ARGV...
 
 `{port}` in ARGV and in values of the environment becomes the model's port. `--agent` (more than once if need be) gives
 the command a home and an environment in which that agent asks the model. With `--host` it asks for it by that name;
 the command's own `/etc/hosts` knows it, and the others that are named. With `--tls` it asks over TLS, and the model has
-the certificate in that folder. The stage ends as its command ends, by exit code or by signal; it passes signals on, and
-it ends nothing but its own server.
+the certificate in that folder. It ends as its command ends, by exit code or by signal; it passes signals on, and ends
+nothing but its own server.
 
 Where the machine allows no private network, the command runs on the machine's loopback with a proxy that leads nowhere,
 and standard error says so.
@@ -47,11 +48,14 @@ def via(
     script: Path, requests: Path, agents: Sequence[str] = (), home: Path | None = None,
     env: Mapping[str, str] | None = None, hosts: Sequence[str] = (), tls: Path | None = None,
 ) -> list[str]:  # fmt: skip
-    """The words that put a command on the stage when they stand before it, from any current directory.
+    """The argument prefix that runs a command in this network, from any current directory.
 
-    `env` has the last word over what the agents are given.
+    `env` overrides what the agents are given.
     """
-    start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.agents.stage import main; main(sys.argv[1:])"
+    start = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
+        "from tests.agents.isolated_network import main; main(sys.argv[1:])"
+    )
     settings = [word for name in agents for word in ("--agent", name)] + (["--home", str(home)] if home else [])
     settings += [*(f"--host={host}" for host in hosts), *(["--tls", str(tls)] if tls else [])]
     last = ["env", *(f"{name}={value}" for name, value in env.items())] if env else []
@@ -195,7 +199,7 @@ def main(words: Sequence[str]) -> None:
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace:
     split = list(words).index("--")
-    known = argparse.ArgumentParser(prog="stage", description="A command whose only network is a scripted model.")
+    known = argparse.ArgumentParser("isolated_network", description="A command whose only network is a scripted model.")
     known.add_argument("--agent", action="append", default=[], choices=list(PINS))
     known.add_argument("--home", type=Path)
     known.add_argument("--host", action="append", default=[])

@@ -1,4 +1,4 @@
-"""What a turn has cost so far, and in the end."""
+"""The cost of a turn, while it runs and when it has ended."""
 
 from __future__ import annotations
 

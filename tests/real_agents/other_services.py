@@ -1,6 +1,6 @@
-"""Something else on the machine, which a sandbox must not reach: `python beside.py FOLDER PROGRAM [ARGUMENT ...]`.
+"""Services on the machine that a sandbox must not reach: `python other_services.py FOLDER PROGRAM [ARGUMENT ...]`.
 
-It answers on a port, by UDP and at FOLDER/docker.sock for as long as the program runs, and ends as that does.
+They answer on a port, by UDP and at FOLDER/docker.sock for as long as the program runs; the exit code is its own.
 """
 
 from __future__ import annotations

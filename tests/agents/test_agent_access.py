@@ -1,4 +1,4 @@
-"""What each agent is lent of the machine: its own service, its own login, and nothing of anybody else's."""
+"""What each agent gets in a sandbox: its own service and its own login, and nothing of another agent."""
 
 from __future__ import annotations
 
@@ -166,7 +166,8 @@ def test_the_docs_tell_the_same_of_each() -> None:
 
 TOML = '[model_providers.{name}]\nbase_url = "{url}"\nenv_key = "LAN_KEY"\n'
 OWN = {
-    "codex": (".codex/config.toml", TOML.format(name="lan", url="http://models.lan:8080/v1") + TOML.format(name="here", url="http://localhost:1234/v1")),
+    "codex": (".codex/config.toml", TOML.format(name="lan", url="http://models.lan:8080/v1")
+              + TOML.format(name="here", url="http://localhost:1234/v1")),
     "pi": (".pi/agent/models.json", json.dumps({"providers": {
         "lan": {"baseUrl": "http://models.lan:8080/v1", "apiKey": "LAN_KEY"},
         "here": {"baseUrl": "http://localhost:1234/v1", "apiKey": "not-a-name"},

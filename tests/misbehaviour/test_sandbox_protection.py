@@ -1,4 +1,4 @@
-"""Protected paths and our own files in a sandbox: the attempt fails inside and the run goes on; what gets past is seen.
+"""Protected paths and our own files in a sandbox: the attempt fails inside, the run goes on, and the rest is detected.
 
 The same attempts without a sandbox end the run, or are put back: `test_protected_paths.py`, `test_tampering.py`.
 """
@@ -13,7 +13,7 @@ from tests.misbehaviour import stories
 from tests.misbehaviour.agents import case
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import recorded
-from tests.misbehaviour.meddling import FILES, files, guarded, protect, sprung
+from tests.misbehaviour.protected_project import FILES, files, guarded, protect, sprung
 from tests.ralph import Ended, Ralph, done, write
 
 pytestmark = pytest.mark.thorough
