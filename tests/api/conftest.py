@@ -1,4 +1,4 @@
-"""A project, and settings and state of each test alone."""
+"""A project with its own settings and state for each test."""
 
 from __future__ import annotations
 

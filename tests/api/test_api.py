@@ -47,7 +47,7 @@ def test_functions_make_a_whole_loop(project: Path) -> None:
     assert (end.iterations, end.micro_usd, end.claimed, end.verified) == (2, 500_000, True, True)
 
 
-def test_a_liar_is_not_believed(project: Path) -> None:
+def test_a_false_claim_does_not_complete_the_run(project: Path) -> None:
     outcome = ralphproof.run(
         "Work.", agent=lambda prompt: "<promise>DONE</promise>", checks=[lambda inspection: False], project_dir=project,
         max_iterations=2,
@@ -59,7 +59,7 @@ def test_a_liar_is_not_believed(project: Path) -> None:
     assert outcome.cost_usd is None
 
 
-def test_a_limit_of_ones_own_ends_the_run(project: Path) -> None:
+def test_a_limit_function_ends_the_run(project: Path) -> None:
     outcome = ralphproof.run(
         "Work.", agent=lambda prompt: "on it", limits=[lambda state: "it is late" if state.iteration > 1 else None],
         project_dir=project,
@@ -68,7 +68,7 @@ def test_a_limit_of_ones_own_ends_the_run(project: Path) -> None:
     assert outcome.breach == Breach("LIMIT", "it is late")
 
 
-def test_a_limit_that_cannot_be_asked_lets_nothing_go_on(project: Path) -> None:
+def test_a_limit_function_that_raises_fails_the_run(project: Path) -> None:
     def broken(state: object) -> str:
         raise RuntimeError("no clock")
 
@@ -78,7 +78,7 @@ def test_a_limit_that_cannot_be_asked_lets_nothing_go_on(project: Path) -> None:
     assert (outcome.exit_code, outcome.iterations) == (3, 0)
 
 
-def test_what_a_function_raises_is_a_value(project: Path) -> None:
+def test_exceptions_of_functions_become_results(project: Path) -> None:
     def agent(prompt: str) -> str:
         raise ValueError("out of ideas")
 
@@ -91,7 +91,7 @@ def test_what_a_function_raises_is_a_value(project: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", [None, "yes", 1, (True,), object()])
-def test_a_check_that_says_neither_yes_nor_no_has_failed(project: Path, answer: object) -> None:
+def test_a_check_function_with_another_result_has_failed(project: Path, answer: object) -> None:
     outcome = ralphproof.run(
         "Work.", agent=lambda prompt: "<promise>DONE</promise>", checks=[lambda inspection: answer],
         project_dir=project, max_iterations=1,
@@ -99,7 +99,7 @@ def test_a_check_that_says_neither_yes_nor_no_has_failed(project: Path, answer: 
     assert isinstance(outcome, Aborted)
 
 
-def test_a_whole_finding_is_an_answer(project: Path) -> None:
+def test_a_check_function_may_return_a_finding(project: Path) -> None:
     outcome = ralphproof.run(
         "Work.", agent=lambda prompt: "<promise>DONE</promise>", checks=[lambda inspection: Finding("mine", True)],
         project_dir=project,
@@ -117,7 +117,7 @@ def test_an_asynchronous_function_is_awaited(project: Path) -> None:
 
 
 @pytest.mark.parametrize("cost", [float("nan"), float("inf"), -1.0, True, "0.5"])
-def test_a_cost_that_is_no_figure_is_unknown(project: Path, cost: object) -> None:
+def test_a_cost_that_is_not_a_number_is_unknown(project: Path, cost: object) -> None:
     outcome = ralphproof.run(
         "Work.", agent=lambda prompt: AgentReply("<promise>DONE</promise>", cost_usd=cost),  # type: ignore[arg-type]
         checks=["true"], project_dir=project, max_cost_usd=1.0,
@@ -146,7 +146,7 @@ def test_a_command_line_and_shell_commands_work_as_well(project: Path) -> None:
     assert outcome.verified
 
 
-def test_money_is_warned_of_and_limited(project: Path) -> None:
+def test_costs_are_warned_of_and_limited(project: Path) -> None:
     seen: list[Record] = []
     outcome = ralphproof.run(
         "Work.", agent=lambda prompt: AgentReply("on it", cost_usd=0.45), observers=[seen.append], project_dir=project,
@@ -178,13 +178,13 @@ def test_bad_input_is_refused_with_what_is_wrong(project: Path, options: dict[st
         ralphproof.Loop("Work.", **given)  # type: ignore[arg-type]
 
 
-def test_signals_belong_to_the_caller_again_afterwards(project: Path) -> None:
+def test_signal_handlers_of_the_caller_are_restored(project: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
     ralphproof.run("Work.", agent=lambda prompt: "<promise>DONE</promise>", project_dir=project)
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_run_inside_another_one_gives_its_signals_back_to_it(project: Path, tmp_path: Path) -> None:
+def test_a_nested_run_restores_the_signal_listener_of_the_outer_one(project: Path, tmp_path: Path) -> None:
     inner: list[str] = []
 
     def check(inspection: Inspection) -> bool:
@@ -219,7 +219,7 @@ def test_two_runs_in_one_project_are_refused(project: Path) -> None:
     assert isinstance(ralphproof.run("Work.", agent=nested, project_dir=project), Completed)
 
 
-def test_a_program_that_ignores_how_its_children_end_is_refused_and_its_signal_left_alone(project: Path) -> None:
+def test_a_program_that_ignores_sigchld_is_refused(project: Path) -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         with pytest.raises(Refused, match="ignores SIGCHLD"):

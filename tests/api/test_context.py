@@ -1,4 +1,4 @@
-"""What agent functions are handed beside the prompt, and what is left of one that fails."""
+"""The context of agent functions, and the traces of one that fails."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Listener:
         pass
 
 
-def test_a_context_says_where_the_turn_stands_and_what_it_says_is_heard_at_once(project: Path) -> None:
+def test_the_context_has_the_turns_facts_and_its_events_arrive_at_once(project: Path) -> None:
     listener, contexts, live = Listener(), list[AgentContext](), list[bool]()
 
     def agent(prompt: str, context: AgentContext) -> None:
@@ -130,7 +130,7 @@ def test_a_context_says_where_the_turn_stands_and_what_it_says_is_heard_at_once(
         context.run = "another"  # type: ignore[misc]
 
 
-def test_what_a_function_raises_is_in_the_outcome_the_record_and_the_log(project: Path) -> None:
+def test_exceptions_are_in_the_outcome_the_record_and_the_log(project: Path) -> None:
     listener = Listener()
 
     def agent(prompt: str) -> str:
@@ -180,7 +180,7 @@ def by_program(context: AgentContext) -> None:
 
 
 @pytest.mark.parametrize("wait", [by_post, by_program])
-def test_a_wish_to_wait_on_the_bus_is_seen(project: Path, wait: Callable[[AgentContext], None]) -> None:
+def test_a_wait_request_on_the_message_bus_is_honoured(project: Path, wait: Callable[[AgentContext], None]) -> None:
     def run_root(context: AgentContext, attempt: int) -> None:
         wait(context)
 
@@ -189,16 +189,14 @@ def test_a_wish_to_wait_on_the_bus_is_seen(project: Path, wait: Callable[[AgentC
     assert (outcome.reason, outcome.details["message"], outcome.iterations) == ("WAITING", "for the review", 1)
 
 
-def test_a_context_can_be_made_by_hand_to_try_a_function(tmp_path: Path) -> None:
+def test_a_context_can_be_constructed_to_test_a_function(tmp_path: Path) -> None:
     context = AgentContext(str(tmp_path))
     context.say("nobody hears it")
     context.post("INFO", "nor reads it")
     assert (context.cancelled(), context.iteration, dict(context.env)) == (False, 1, {})
 
 
-def test_a_secret_in_what_a_function_says_or_raises_is_masked_in_its_log(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_in_output_and_exceptions_are_masked_in_the_log(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVICE_TOKEN", "ghs-hunter2hunter2hunter2")
 
     def agent(prompt: str, context: AgentContext) -> AgentReply:

@@ -1,4 +1,4 @@
-"""The examples of the page about Python, as they stand there."""
+"""The examples in the documentation of the Python API."""
 
 from __future__ import annotations
 

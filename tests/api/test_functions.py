@@ -1,4 +1,4 @@
-"""What functions may return, raise and be called, and that none of it makes a run end as done that is not."""
+"""Return values, exceptions and names of functions; none completes a run by mistake."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def asked(seen: list[Record]) -> list[tuple[str, bool]]:
         ([called("mine", True), Own("mine", False)], [("mine (2)", True), ("mine", False)]),
     ],
 )  # fmt: skip
-def test_checks_of_one_name_are_all_asked(
+def test_checks_with_the_same_name_all_run(
     project: Path, checks: list[Callable[[Inspection], object]], told: list[tuple[str, bool]]
 ) -> None:
     seen: list[Record] = []
@@ -83,7 +83,7 @@ def test_checks_of_one_name_are_all_asked(
 
 
 @pytest.mark.parametrize("checks", [[Own("true"), "true"], [Own("mine"), Own("mine")]])
-def test_a_check_of_ones_own_with_a_name_that_is_taken_is_refused(project: Path, checks: list[Own | str]) -> None:
+def test_a_check_object_with_a_duplicate_name_is_refused(project: Path, checks: list[Own | str]) -> None:
     name = checks[0].name if isinstance(checks[0], Own) else ""
     with pytest.raises(Refused, match=f"two checks are called '{name}'"):
         ralphproof.Loop("Work.", agent=claims, checks=checks, project_dir=project)
@@ -92,7 +92,7 @@ def test_a_check_of_ones_own_with_a_name_that_is_taken_is_refused(project: Path,
 @pytest.mark.parametrize(
     "named", [{"ladder": ["small", "large"]}, {"rotate": ["one", "two"]}, {"fallbacks": ["cat"], "model": "large"}]
 )
-def test_an_agent_from_python_has_no_models_of_the_settings(project: Path, named: dict[str, object]) -> None:
+def test_models_of_the_settings_do_not_apply_to_a_function_agent(project: Path, named: dict[str, object]) -> None:
     (project / ".ralph").mkdir()
     (project / ".ralph" / "settings.json").write_text(json.dumps({"agent": {"command": "claude", **named}}))
     seen: list[Record] = []
@@ -104,7 +104,7 @@ def test_an_agent_from_python_has_no_models_of_the_settings(project: Path, named
     assert [facts[name] for name in ("agent", "model", "ladder", "rotate", "fallbacks")] == ["claims", "", [], [], []]
 
 
-def test_other_settings_of_the_agent_still_hold_for_a_function(project: Path) -> None:
+def test_other_agent_settings_apply_to_a_function(project: Path) -> None:
     replies = iter(["", "<promise>DONE</promise>"])
     outcome = ralphproof.run(
         "Work.", agent=lambda prompt: next(replies), project_dir=project, settings={"agent": {"retries": 0}}
@@ -113,7 +113,7 @@ def test_other_settings_of_the_agent_still_hold_for_a_function(project: Path) ->
     assert outcome.reason == "EMPTY_REPLIES"
 
 
-def test_a_function_that_wants_to_exit_ends_its_turn_alone(project: Path) -> None:
+def test_sys_exit_in_a_function_ends_only_its_turn(project: Path) -> None:
     seen: list[Record] = []
 
     def agent(prompt: str) -> str:
@@ -143,7 +143,7 @@ def test_a_function_that_wants_to_exit_ends_its_turn_alone(project: Path) -> Non
         (AgentReply("x", error=7), "x", "7"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_text_in_a_reply_becomes_one(project: Path, reply: AgentReply, text: str, error: str | None) -> None:
+def test_reply_fields_are_converted_to_text(project: Path, reply: AgentReply, text: str, error: str | None) -> None:
     seen: list[Record] = []
     ralphproof.run("Work.", agent=lambda prompt: reply, observers=seen.append, project_dir=project, max_iterations=1)
     turn = next(one for one in seen if isinstance(one, TurnEnded)).reply
@@ -151,7 +151,7 @@ def test_what_is_no_text_in_a_reply_becomes_one(project: Path, reply: AgentReply
 
 
 @pytest.mark.parametrize("said", [False, True, 0, "", " ", ["late"]])
-def test_a_limit_that_says_neither_nothing_nor_a_sentence_does_not_hold(project: Path, said: object) -> None:
+def test_a_limit_function_with_another_result_fails_the_run(project: Path, said: object) -> None:
     def odd(state: object) -> object:
         return said
 
@@ -162,7 +162,7 @@ def test_a_limit_that_says_neither_nothing_nor_a_sentence_does_not_hold(project:
     assert outcome.duration_seconds >= 0
 
 
-def test_a_limit_that_wants_to_exit_cannot_be_asked(project: Path) -> None:
+def test_sys_exit_in_a_limit_function_fails_the_run(project: Path) -> None:
     def leave(state: object) -> None:
         raise SystemExit(1)
 
@@ -172,7 +172,7 @@ def test_a_limit_that_wants_to_exit_cannot_be_asked(project: Path) -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_coroutine_functions_are_awaited_also_where_a_loop_runs_already(project: Path, inside: bool) -> None:
+def test_coroutine_functions_are_awaited_inside_and_outside_an_event_loop(project: Path, inside: bool) -> None:
     seen: list[Record] = []
 
     async def agent(prompt: str) -> str:
@@ -200,7 +200,7 @@ def test_coroutine_functions_are_awaited_also_where_a_loop_runs_already(project:
     assert asked(seen) == [("check", True)]
 
 
-def test_what_a_coroutine_raises_inside_a_loop_is_the_turns_error(project: Path) -> None:
+def test_exceptions_of_coroutines_are_the_turns_error(project: Path) -> None:
     seen: list[Record] = []
 
     async def agent(prompt: str) -> str:

@@ -1,4 +1,4 @@
-"""What options may be, and how one that may not is refused."""
+"""Accepted and refused values of options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def claims(prompt: str) -> str:
     return "<promise>DONE</promise>"
 
 
-def test_one_alone_may_stand_where_several_may(project: Path) -> None:
+def test_a_single_item_is_accepted_where_several_are(project: Path) -> None:
     seen: list[Record] = []
     outcome = ralphproof.run(
         "Work.", agent=claims, checks="test 1 = 1", limits=lambda state: None, observers=seen.append, protect="src",
@@ -29,7 +29,7 @@ def test_one_alone_may_stand_where_several_may(project: Path) -> None:
     assert (facts["checks"], facts["protectedPaths"]) == (["test 1 = 1"], ["src"])
 
 
-def test_a_lone_function_is_a_check_and_a_lone_limit_holds(project: Path) -> None:
+def test_a_single_check_function_and_a_single_limit_apply(project: Path) -> None:
     def never(inspection: Inspection) -> bool:
         return False
 
@@ -66,7 +66,7 @@ def test_a_lone_function_is_a_check_and_a_lone_limit_holds(project: Path) -> Non
         ({"max_iterations": 0}, "max_iterations must be"),
     ],
 )
-def test_an_option_that_may_not_be_is_refused(project: Path, options: dict[str, object], problem: str) -> None:
+def test_invalid_options_are_refused(project: Path, options: dict[str, object], problem: str) -> None:
     given = {"agent": claims, "project_dir": project} | options
     with pytest.raises(Refused) as refused:
         ralphproof.Loop("Work.", **given)  # type: ignore[arg-type]
@@ -95,9 +95,7 @@ NAMES_A_FLAG = re.compile(r"(?<!ralph run )(?<![\w-])--?[a-z]")
         ({"settings": {"maximumIterations": 0}}, "settings: maximumIterations must be"),
     ],
 )
-def test_what_is_refused_is_said_in_the_names_of_arguments(
-    project: Path, options: dict[str, object], said: str
-) -> None:
+def test_refusals_name_arguments_instead_of_flags(project: Path, options: dict[str, object], said: str) -> None:
     given = {"agent": claims, "project_dir": project} | options
     with pytest.raises(RalphError) as refused:
         ralphproof.Loop("Work.", **given)  # type: ignore[arg-type]
@@ -105,7 +103,7 @@ def test_what_is_refused_is_said_in_the_names_of_arguments(
     assert not NAMES_A_FLAG.search(str(refused.value))
 
 
-def test_a_run_that_cannot_go_on_says_so_in_the_names_of_arguments(project: Path) -> None:
+def test_failed_runs_name_arguments_instead_of_flags(project: Path) -> None:
     outcome = ralphproof.run("Work.", agent=claims, checks="no-such-program-anywhere", project_dir=project)
     assert 'checks="CMD", or run without checks (checks=()), or leave it' in outcome.error
     assert not NAMES_A_FLAG.search(outcome.error)
@@ -120,7 +118,7 @@ def test_a_nul_character_is_refused_with_the_name_of_the_argument(project: Path,
         ralphproof.supervise(lambda attempt: None, "a\0b", project_dir=project)
 
 
-def test_a_cap_that_lowers_what_was_asked_for_warns_where_it_was_asked_for(project: Path) -> None:
+def test_a_cap_warns_at_the_callers_line(project: Path) -> None:
     with pytest.warns(RalphWarning, match=r"^max_iterations is 500; caps.iterations allows 50, so 50 holds$") as told:
         ralphproof.Loop("Work.", agent=claims, project_dir=project, max_iterations=500)
     with pytest.warns(RalphWarning, match=r"^limits.maxCostUsd is 99; caps.costUsd allows 10") as also:
@@ -134,7 +132,7 @@ def test_a_prompt_is_text(project: Path, prompt: str) -> None:
         ralphproof.run(prompt, agent=claims, project_dir=project)
 
 
-def test_the_settings_that_were_given_stay_the_callers(project: Path) -> None:
+def test_given_settings_are_not_modified(project: Path) -> None:
     settings = {"limits": {"maxMinutes": 5}}
     ralphproof.Loop("Work.", agent=claims, project_dir=project, settings=settings, max_tokens=3)
     assert settings == {"limits": {"maxMinutes": 5}}

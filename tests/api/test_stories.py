@@ -1,4 +1,4 @@
-"""Runs by stories from Python."""
+"""The stories preset from Python."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def lay(root: Path) -> None:
     ],
     ids=["reviewed", "without reviews", "at the cap"],
 )
-def test_stories_are_gone_through(
+def test_stories_run_to_the_end(
     project: Path, options: dict[str, Any], objects: bool, modes: list[str], concerns: int
 ) -> None:
     lay(project)
@@ -64,7 +64,7 @@ def test_stories_are_gone_through(
     assert (worker.modes, len(outcome.concerns)) == (modes, concerns)
 
 
-def test_a_function_is_in_no_sandbox_and_none_is_told_of(project: Path) -> None:
+def test_a_function_agent_has_no_sandbox(project: Path) -> None:
     """Stories ask for one by default; who asks for one in so many words is refused: it would hold nothing."""
     lay(project)
     ralphproof.run(agent=Worker(project, False), preset="stories", ralph_dir="work/stories", project_dir=project)

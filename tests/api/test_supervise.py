@@ -1,4 +1,4 @@
-"""A function that is called again and again until it leaves DONE, and the checks agree."""
+"""`supervise`: a function is called repeatedly until it leaves DONE and the checks pass."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_done_before_a_start_is_checked_without_one(project: Path, task: Path) -
     assert (outcome.verified, attempts) == (True, [])
 
 
-def test_done_is_not_believed_while_the_checks_are_red(project: Path, task: Path) -> None:
+def test_done_does_not_complete_while_checks_fail(project: Path, task: Path) -> None:
     made: list[int] = []
 
     def run_root(context: AgentContext, attempt: int) -> None:
@@ -177,7 +177,9 @@ def returns(code: object) -> Root:
         (exits("out of ideas"), (1, None, "out of ideas")),
     ],
 )
-def test_what_it_returns_says_how_it_went(project: Path, run_root: Root, end: tuple[object, ...]) -> None:
+def test_return_values_decide_the_attempt(
+    project: Path, run_root: Root, end: tuple[object, ...]
+) -> None:
     seen: list[Record] = []
     supervise(run_root, project_dir=project, max_restarts=1, observers=seen.append)
     (reply,) = (record.reply for record in seen if isinstance(record, TurnEnded))
@@ -192,7 +194,7 @@ def test_a_reply_tells_what_it_cost(project: Path, task: Path) -> None:
     assert (outcome.reason, outcome.spend.micro_usd) == ("COST_LIMIT", 1_200_000)
 
 
-def test_42_waits_and_a_resume_goes_on_with_the_next_attempt(project: Path, task: Path) -> None:
+def test_exit_code_42_waits_and_resume_continues_with_the_next_attempt(project: Path, task: Path) -> None:
     attempts: list[int] = []
 
     def run_root(context: AgentContext, attempt: int) -> int:
@@ -414,7 +416,7 @@ def test_bad_input_is_refused_with_what_is_wrong(project: Path, options: dict[st
         supervise(**given)  # type: ignore[arg-type]
 
 
-def test_signals_belong_to_the_caller_again_afterwards(project: Path) -> None:
+def test_signal_handlers_of_the_caller_are_restored(project: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
     supervise(returns(None), project_dir=project, max_restarts=1)
     assert signal.getsignal(signal.SIGINT) is before

@@ -67,7 +67,7 @@ def test_a_criterion_is_judged_by_the_agent_that_works(project: Path, met: bool,
     assert "+made by the worker" in question
 
 
-def test_a_task_and_a_prompt_are_one_too_many(project: Path) -> None:
+def test_a_task_with_a_prompt_is_refused(project: Path) -> None:
     add(project, "T-1")
     with pytest.raises(Refused, match="leave the prompt out"):
         ralphproof.run("Make it.", task="T-1", agent=Worker(project), project_dir=project)

@@ -1,4 +1,4 @@
-"""The program on a throw-away project."""
+"""The `ralph` fixture: the program on a temporary project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ralph race`: the first that is verified wins, the others are gone, and nothing of theirs is lost."""
+"""`ralph race`: the first verified entry wins, the others are stopped, and their work is saved."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def project(ralph: Ralph) -> Ralph:
 
 def agents(ralph: Ralph, *scripts: list[list[Step]]) -> tuple[str, ...]:
     """The flags for one agent a script."""
-    made = [ralph.script(*script, name=f"script-{number}") for number, script in enumerate(scripts)]
-    return tuple(word for agent in made for word in ("--agent", agent))
+    commands = [ralph.script(*script, name=f"script-{number}") for number, script in enumerate(scripts)]
+    return tuple(word for agent in commands for word in ("--agent", agent))
 
 
 def slow(ralph: Ralph, **files: str) -> list[list[Step]]:
@@ -42,9 +42,9 @@ def quick(*more: Step) -> list[list[Step]]:
     return [[*more, write(done="yes"), {"cost": 0.25}, done()]]
 
 
-def trees(ralph: Ralph) -> list[str]:
-    told = ralph.git("worktree", "list", "--porcelain").splitlines()
-    return [Path(line.split(" ", 1)[1]).name for line in told if line.startswith("worktree ")][1:]
+def worktree_names(ralph: Ralph) -> list[str]:
+    output = ralph.git("worktree", "list", "--porcelain").splitlines()
+    return [Path(line.split(" ", 1)[1]).name for line in output if line.startswith("worktree ")][1:]
 
 
 def result(ended: Ended) -> dict[str, object]:
@@ -53,54 +53,54 @@ def result(ended: Ended) -> dict[str, object]:
     return found
 
 
-def test_the_first_that_is_verified_wins_and_the_others_are_gone(project: Ralph) -> None:
+def test_the_first_verified_entry_wins_and_the_others_are_stopped(project: Ralph) -> None:
     waits = [[{"until": f"{project.folder}/working"}, write(done="yes"), {"cost": 0.25}, done()]]
     ended = project(*RACE, *agents(project, slow(project, half="x"), waits), "--json")
-    told = result(ended)
+    output = result(ended)
     assert ended.code == 0, ended
-    lost, won = sorted(told["arrivals"], key=lambda one: bool(one["verified"]))  # type: ignore[call-overload]
-    assert told["winner"] == won["run"]
-    assert project.git("show", f"{told['branch']}:done") == "yes"
+    lost, won = sorted(output["arrivals"], key=lambda one: bool(one["verified"]))  # type: ignore[call-overload]
+    assert output["winner"] == won["run"]
+    assert project.git("show", f"{output['branch']}:done") == "yes"
     assert project.git("show", f"refs/ralph/{lost['run']}/1:half") == "x", "the loser's work is in its refs"
     assert project.outcome(lost["run"])["reason"] == "CANCELLED"
-    assert told["costUSD"] == 0.75, "who lost has cost something too"
+    assert output["costUSD"] == 0.75, "who lost has cost something too"
     nothing_left(project)
-    assert trees(project) == []
+    assert worktree_names(project) == []
     assert not (project.root / "done").exists()
 
 
-def test_the_best_of_the_verified_wins_when_all_are_waited_for(project: Ralph) -> None:
+def test_with_criteria_the_best_verified_entry_wins(project: Ralph) -> None:
     large = quick(write(more="x\n" * 50))
     ended = project(*RACE, *agents(project, large, quick()), "--best", "--by", "diff", "--json")
-    told = result(ended)
+    output = result(ended)
     assert ended.code == 0, ended
-    assert [one["verified"] for one in told["arrivals"]] == [True, True]  # type: ignore[attr-defined]
-    small = min(told["arrivals"], key=lambda one: one["diff"])  # type: ignore[call-overload]
-    assert told["winner"] == small["run"]
+    assert [one["verified"] for one in output["arrivals"]] == [True, True]  # type: ignore[attr-defined]
+    small = min(output["arrivals"], key=lambda one: one["diff"])  # type: ignore[call-overload]
+    assert output["winner"] == small["run"]
 
 
-def test_a_liar_wins_no_race(project: Ralph) -> None:
+def test_an_entry_that_fails_its_checks_cannot_win(project: Ralph) -> None:
     liar = [[say("all tests pass"), done()]]
     ended = project(*RACE, *agents(project, liar, liar), "-m", "1", "--json")
     assert ended.code == 1
     assert result(ended)["winner"] is None
-    assert len(trees(project)) == 2, "who was stopped by a limit can be taken up there"
+    assert len(worktree_names(project)) == 2, "who was stopped by a limit can be taken up there"
 
 
-def test_money_that_they_share_stops_all(project: Ralph) -> None:
+def test_the_shared_budget_stops_all_entries(project: Ralph) -> None:
     dear: list[list[Step]] = [[{"cost": 0.6}, write(x="x"), say("not yet")]]
     ended = project(*RACE, *agents(project, dear, dear), "--total-cost-usd", "2", "--json")
-    told = result(ended)
+    output = result(ended)
     assert ended.code == 1
-    assert all("COST_LIMIT" in one["end"] for one in told["arrivals"])  # type: ignore[attr-defined]
-    assert told["atLeastUSD"] <= 3.2  # type: ignore[operator]
+    assert all("COST_LIMIT" in one["end"] for one in output["arrivals"])  # type: ignore[attr-defined]
+    assert output["atLeastUSD"] <= 3.2  # type: ignore[operator]
 
 
 def spent_today(ralph: Ralph) -> int:
     return (spend_on_day(str(ralph.state_dir), utc_day(time.time())) or Spend()).micro_usd
 
 
-def test_money_that_they_share_stops_all_also_when_the_race_was_killed(project: Ralph) -> None:
+def test_the_shared_budget_still_counts_after_the_race_was_killed(project: Ralph) -> None:
     never: Step = {"until": str(project.folder / "never")}
     waits: list[list[Step]] = [[{"cost": 0.6}, never]]
     dear: list[list[Step]] = [[{"cost": 0.6}, {"until": str(project.folder / "go")}, {"cost": 1.5}, never]]
@@ -113,7 +113,7 @@ def test_money_that_they_share_stops_all_also_when_the_race_was_killed(project: 
     assert spent_today(project) == 2_100_000
 
 
-def test_a_race_that_was_killed_goes_on_with_who_was_at_work(project: Ralph) -> None:
+def test_a_killed_race_can_be_resumed(project: Ralph) -> None:
     flags = agents(project, slow(project, half="x"), slow(project, half="y"))
     live = project.start(*RACE, *flags)
     until((project.folder / "working").exists, "somebody works")
@@ -128,13 +128,13 @@ def test_a_race_that_was_killed_goes_on_with_who_was_at_work(project: Ralph) -> 
                 os.kill(pid, signal.SIGKILL)
     ended = project("race", "--resume", "latest", "--json")
     assert ended.code == 0, ended
-    told = result(ended)
+    output = result(ended)
     assert len(project.runs()) == 2, "nobody was begun anew"
-    assert project.git("show", f"{told['branch']}:done") == "yes"
+    assert project.git("show", f"{output['branch']}:done") == "yes"
     nothing_left(project)
 
 
-def test_ctrl_c_ends_all_and_nobody_wins(project: Ralph) -> None:
+def test_ctrl_c_ends_all_entries_without_a_winner(project: Ralph) -> None:
     live = project.start(*RACE, *agents(project, slow(project, half="x"), slow(project, half="y")))
     until((project.folder / "working").exists, "somebody works")
     os.kill(live.process.pid, signal.SIGINT)
@@ -142,7 +142,7 @@ def test_ctrl_c_ends_all_and_nobody_wins(project: Ralph) -> None:
     ended = live.end()
     assert ended.code == 130, ended
     nothing_left(project)
-    assert len(trees(project)) == 2
+    assert len(worktree_names(project)) == 2
 
 
 @pytest.mark.parametrize(
@@ -164,28 +164,28 @@ def test_bad_input_gets_one_clear_line(project: Ralph, words: tuple[str, ...], s
     assert ended.code == 2
     assert says in ended.err
     assert len(ended.err.strip().splitlines()) == 1, ended.err
-    assert trees(project) == []
+    assert worktree_names(project) == []
 
 
-def test_a_dry_run_says_who_would_race_and_starts_nothing(project: Ralph) -> None:
+def test_a_dry_run_lists_the_entries_and_starts_nothing(project: Ralph) -> None:
     ended = project(*RACE, *agents(project, quick(), quick()), "--dry-run", "--json")
     assert ended.code == 0
     assert len(result(ended)["entrants"]) == 2  # type: ignore[arg-type]
     assert project.runs() == ()
-    assert trees(project) == []
+    assert worktree_names(project) == []
 
 
-def test_a_race_that_cannot_be_laid_out_leaves_no_worktree(project: Ralph) -> None:
+def test_a_race_whose_worktrees_cannot_be_created_leaves_none(project: Ralph) -> None:
     hook = project.program("git", 'case "$*" in *"worktree add "*"-2 "*) exit 1;; esac; exec "$REAL" "$@"')
     project.env["REAL"] = shutil.which("git") or ""
     ended = project(*RACE, *agents(project, quick(), quick()))
     assert ended.code == 2, ended
     hook.unlink()
-    assert trees(project) == []
+    assert worktree_names(project) == []
     assert project.git("branch", "--list", "ralph/*") == ""
 
 
-def test_setup_prepares_the_tree_of_everybody_who_races(project: Ralph) -> None:
+def test_setup_runs_in_the_worktree_of_every_entry(project: Ralph) -> None:
     project.settings(setup=["echo ready > prepared"])
     project.commit()
     sees: list[list[Step]] = [[{"run": ["test", "-f", "prepared"]}, write(done="yes"), done()]]

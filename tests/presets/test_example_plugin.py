@@ -1,4 +1,4 @@
-"""The example of a package that brings a method: it is found, told of, and it verifies."""
+"""The example plug-in: it is found, listed, and verifies tasks."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_example_can_be_installed(ralph: Ralph) -> None:
     work(ralph)
 
 
-def test_the_example_is_told_of_where_methods_are(installed: Ralph) -> None:
+def test_the_example_is_listed_among_the_methods(installed: Ralph) -> None:
     code = (
         "from ralphproof.settings.verification import describe_methods; print(dict(describe_methods())['json_valid'])"
     )

@@ -1,4 +1,4 @@
-"""Tasks on real parts: a scripted agent, real commands, real judges; stages are drawn as `ralph work` draws them."""
+"""The pipeline preset with a scripted agent, real commands and real judges."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from ralphproof.store.run_folder import RunFolder
 from ralphproof.tasks.pipeline import build_task_pipeline
 from ralphproof.tasks.stage_prompts import load_stage_templates
 from ralphproof.workspace.plain_workspace import PlainWorkspace
-from tests.pocket import Pocket
+from tests.in_memory_spend import InMemorySpend
 
 Step = dict[str, Any]
 JUDGED = SemanticVerification(("the file is there",))
@@ -100,7 +100,7 @@ class Bench:
         checks = create_checks(leaves.values(), means)
         ledger.begin_run("run", str(self.root), 0.0, current_process())
         world = LoopEnvironment(
-            Given(what), (agent,), sandbox, workspace, checks, ledger, folder, RunClock(), Pocket(), env,
+            Given(what), (agent,), sandbox, workspace, checks, ledger, folder, RunClock(), InMemorySpend(), env,
             run_checks=run_checks_in_parallel,
         )  # fmt: skip
         outcome = Loop("run", RunRules(pipeline, Limits(Budget(iterations=most)), pause_s=0.0), world).run()
@@ -167,7 +167,7 @@ def test_a_promise_that_is_not_kept_is_asked_for_again_with_what_failed(bench: B
     assert "it is not there" in bench.prompt(2)
 
 
-def test_who_finds_a_fault_sends_the_task_back_and_is_asked_anew(bench: Bench) -> None:
+def test_a_reviewer_sends_the_task_back_and_reviews_again(bench: Bench) -> None:
     what = task(coder=ExternalVerification("test -f made"), reviewer=StringMatchVerification())
     faults = [{"text": f"made:1 is empty. Write a word.\n\n<promise>{BACK}</promise>"}]
     outcome, state = bench.work(
@@ -179,7 +179,7 @@ def test_who_finds_a_fault_sends_the_task_back_and_is_asked_anew(bench: Bench) -
     assert "made:1 is empty. Write a word." in bench.prompt(3)
 
 
-def test_what_a_later_stage_breaks_is_found_by_the_last_one(bench: Bench) -> None:
+def test_the_last_stage_finds_what_a_later_stage_broke(bench: Bench) -> None:
     what = task(
         coder=ExternalVerification("grep -q good made"),
         tester=ExternalVerification("test -f tested"),
@@ -277,7 +277,7 @@ def test_several_checks_are_asked_at_once_and_advice_only_warns(bench: Bench) ->
 ONLY_CODER = ("reviewer", "tester", "qa")
 
 
-def test_a_command_is_held_to_all_that_is_said_of_it(bench: Bench) -> None:
+def test_every_pass_rule_of_a_command_applies(bench: Bench) -> None:
     command = "cat ../said; exit 3"
     how = ExternalVerification(
         command, success_exit_code=3, output_contains="good", output_not_contains="bad", folder="sub"
@@ -392,6 +392,6 @@ def test_a_plug_in_that_cannot_be_made_is_refused_by_task_stage_and_method(
     assert why in said
 
 
-def test_what_a_plug_in_is_told_is_documented() -> None:
+def test_arguments_of_a_plug_in_are_documented() -> None:
     page = CheckContext.__doc__ or ""
     assert [name for name in CheckContext.__match_args__ if f"\n    {name} " not in page] == []

@@ -1,4 +1,4 @@
-"""`ralph supervise`: a program is started again and again until it leaves DONE, and the checks agree."""
+"""`ralph supervise`: a program is restarted until it leaves DONE and the checks pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.state import State
 from ralphproof.runs.assembly import build_rules
 from ralphproof.settings.loader import load_settings
-from tests.engine.small_world import JOB, NOTHING
+from tests.engine.fake_environment import JOB, NOTHING
 from tests.ralph import Ended, Ralph, until
 
 COUNT = "echo x >> ../starts; n=$(wc -l < ../starts)\n"  # the number of this start
@@ -160,7 +160,7 @@ def test_done_with_a_prompt_is_refused_with_the_checks_words_in_the_next_prompt(
     assert "<response>" not in second
 
 
-def test_a_word_that_claims_completes_nothing_and_the_way_to_claim_is_told(ralph: Ralph) -> None:
+def test_a_promise_completes_nothing_and_the_prompt_explains_the_marker(ralph: Ralph) -> None:
     agent = ralph.script([{"record": "../seen"}, {"text": "<promise>COMPLETE</promise>"}])
     ended = ralph("supervise", *FAST, "-m", "2", "-p", "make it so", "--", *agent.split())
     assert ended.code == 1, ended
@@ -299,7 +299,7 @@ def test_the_program_knows_its_task_and_is_told_nothing_else(ralph: Ralph) -> No
     assert "project=shop" in (folder / "TASK-MESSAGE-BUS.md").read_text()
 
 
-def test_arguments_are_what_they_are(ralph: Ralph) -> None:
+def test_arguments_are_passed_unchanged(ralph: Ralph) -> None:
     odd = ["--json", "-m", "{prompt}", "a  b", "", "--", "$HOME"]
     ralph.write({"agent.sh": 'for word; do echo "<$word>"; done > ../argv; touch "$TASK_FOLDER/DONE"'})
     ended = ralph("supervise", "--", "sh", "agent.sh", *odd)
@@ -331,7 +331,7 @@ def test_an_attempt_that_takes_too_long_is_killed_and_counts_as_failed(ralph: Ra
     assert ralph.processes(ralph.runs()[0].id) == []
 
 
-def test_signs_in_a_task_folder_inside_the_project_are_nobodys_work(ralph: Ralph) -> None:
+def test_signal_files_in_the_project_are_not_counted_as_work(ralph: Ralph) -> None:
     ralph.commit()
     ended = supervise(ralph, 'echo x > "$TASK_FOLDER/work"; touch "$TASK_FOLDER/DONE"', "--task-folder", "tasks/1")
     assert ended.code == 0, ended
@@ -423,20 +423,20 @@ def test_the_delay_doubles_while_the_program_dies_at_once_and_never_exceeds_a_mi
     [Turn(Exit(0, seconds=0.1)), Turn(Exit(1, seconds=6.0)), Turn(Exit(None, "timeout", seconds=60.0))],
     ids=["well", "late", "timeout"],
 )
-def test_an_attempt_that_lived_or_ended_well_makes_the_delay_short_again(ralph: Ralph, last: Turn) -> None:
+def test_a_long_or_successful_attempt_resets_the_delay(ralph: Ralph, last: Turn) -> None:
     death = Turn(Exit(1, seconds=0.1))
     assert pause_s(rules(ralph), death, death, death, last) == 1
     assert pause_s(rules(ralph), death, death, last, death) == 1
 
 
 @pytest.mark.parametrize("delay", [0, 1, 90])
-def test_a_delay_of_ones_own_stays_as_it_is(ralph: Ralph, delay: int) -> None:
+def test_a_configured_delay_does_not_grow(ralph: Ralph, delay: int) -> None:
     made = rules(ralph, supervise={"restartDelaySeconds": delay})
     death = Turn(Exit(1, seconds=0.1))
     assert [pause_s(made, *[death] * count) for count in (1, 2, 3)] == [delay] * 3
 
 
-def test_only_restarts_wait_longer_and_longer(ralph: Ralph) -> None:
+def test_only_restarts_have_a_growing_delay(ralph: Ralph) -> None:
     death = Turn(Exit(1, seconds=0.1))
     made = replace(rules(ralph), back_off=False)
     assert pause_s(made, death, death, death) == 1

@@ -1,4 +1,4 @@
-"""The program on a throw-away project, without the sandbox that stories ask for: tests of that name one."""
+"""The program on a temporary project without a sandbox; tests of sandboxes name one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks are asked once before the first iteration: what they say and write then is nobody's doing."""
+"""Checks run once before the first iteration; their failures and files then are not the agent's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ralphproof.engine.state import RunOver
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import recorded, there, word
 from tests.ralph import Live, Ralph, done, say, until, write
-from tests.scenarios.test_keeping_work import committed, prepared
+from tests.scenarios.test_scm_commits import committed, prepared
 
 WORKS = [write(**{"../started": "yes"}), say("working")]
 

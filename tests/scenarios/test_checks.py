@@ -1,4 +1,4 @@
-"""Every check is run, whatever its name looks like as a file."""
+"""Retries of checks and their logs."""
 
 from __future__ import annotations
 

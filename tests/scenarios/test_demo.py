@@ -1,4 +1,4 @@
-"""The demo shows a whole loop, and is no show: without the check runner it fails."""
+"""The demo runs a real loop: without the check runner it fails."""
 
 from __future__ import annotations
 

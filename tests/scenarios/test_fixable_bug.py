@@ -1,4 +1,4 @@
-"""A small project with a bug, from failing tests to passing ones: each iteration is told what the last one did."""
+"""A small project with a bug, from failing to passing tests; each prompt has the results of the last iteration."""
 
 from __future__ import annotations
 

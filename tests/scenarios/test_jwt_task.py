@@ -1,4 +1,4 @@
-"""The whole example of a task, from YAML to verified: its four stages, its own checks, the judges, and the way back."""
+"""The documented example of a task, from YAML to verified: four stages, checks, judges and a review that fails."""
 
 from __future__ import annotations
 

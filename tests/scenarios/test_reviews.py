@@ -1,4 +1,4 @@
-"""After a run by stories people and programs see what its reviews came to."""
+"""Review results of a stories run in text, JSON and reports."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def a_cycle(ralph: Ralph, title: str, *flags: str) -> Ended:
     )
 
 
-def test_a_run_tells_its_reviews_to_people_to_programs_and_in_the_report(ralph: Ralph) -> None:
+def test_reviews_are_in_text_json_and_report(ralph: Ralph) -> None:
     ralph.env["MY_API_KEY"] = SECRET
     title = "Say \x1b]0;owned\x07hello"
     ended = a_cycle(ralph, title, "--json")
@@ -117,7 +117,7 @@ def the_report_of_that(ralph: Ralph) -> None:
     assert {name: json.loads(line)[name] for name in figures} == figures
 
 
-def test_a_run_of_another_kind_tells_of_no_stories(ralph: Ralph) -> None:
+def test_other_runs_report_no_stories(ralph: Ralph) -> None:
     ended = ralph("run", "-p", "x", "--agent", ralph.script([say("<response>DONE</response>")]), "--json")
     assert "stories" not in ended.lines[-1]
     assert "Stories:" not in ended.err
@@ -142,7 +142,7 @@ def test_stories_that_take_two_runs_are_counted_once(ralph: Ralph) -> None:
     assert (told["avgReviewsPerStory"], told["reviewsPerStory"]["2"]) == (2.0, 1)
 
 
-def test_what_was_reviewed_is_told_in_mid_run_and_after_a_crash(ralph: Ralph) -> None:
+def test_reviews_are_reported_during_a_run_and_after_a_crash(ralph: Ralph) -> None:
     ralph.env["MY_API_KEY"] = SECRET
     lay(ralph, story("A"))
     agent = ralph.script(
@@ -169,7 +169,7 @@ def test_what_was_reviewed_is_told_in_mid_run_and_after_a_crash(ralph: Ralph) ->
     assert (end.metrics.reviews.reviews, end.metrics.reviews.stories) == (1, 0)
 
 
-def test_without_reviews_the_stories_are_told_all_the_same(ralph: Ralph) -> None:
+def test_stories_are_reported_without_reviews(ralph: Ralph) -> None:
     lay(ralph, story("A"))
     ended = loop(ralph, turn(story("A", passes=True), done="yes"), flags=("--skip-review",))
     assert ended.code == 0
@@ -178,7 +178,7 @@ def test_without_reviews_the_stories_are_told_all_the_same(ralph: Ralph) -> None
     assert "## Reviews\n- Stories done: 1 (1 without review)\n- Reviews: 0\n" in ralph("report").out
 
 
-def test_a_file_that_is_refused_has_no_stories_to_tell_of(ralph: Ralph) -> None:
+def test_a_refused_stories_file_reports_no_stories(ralph: Ralph) -> None:
     lay(ralph, story("A", priority="high"))
     assert loop(ralph, turn(story("A"))).code == 2
     assert ralph("report").code == 0

@@ -1,4 +1,4 @@
-"""A loop that breaks before it has asked any agent: it stops, or where the user prefers that, the agent runs once."""
+"""A loop that fails before its first turn: it stops, or by a setting the agent runs once without a loop."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_single_pass_says_so_and_asks_the_agent_once(ralph: Ralph, breaks: Bre
     assert "ralph status" not in ended.err, "there is no record that it could tell of"
 
 
-def test_what_it_did_is_left_where_people_look(ralph: Ralph) -> None:
+def test_the_run_folder_of_a_single_pass_is_complete(ralph: Ralph) -> None:
     ralph.commit()
     steps = [CALLED, write(made__txt="x"), say("hm")]
     ended = single(ralph, "--check", "echo red; false", *opening(ralph), steps=steps)
@@ -177,7 +177,7 @@ def test_a_failure_after_the_first_turn_never_falls_back(ralph: Ralph) -> None:
     assert "no such table: record" in ended.out
 
 
-def test_what_the_user_has_to_mend_is_refused_all_the_same(ralph: Ralph) -> None:
+def test_errors_of_the_user_are_still_refused(ralph: Ralph) -> None:
     _database(ledger_of(ralph), "PRAGMA user_version = 99")
     ended = single(ralph)
     assert (ended.code, calls(ralph), FALLING in ended.err) == (2, 0, False), ended
@@ -203,7 +203,7 @@ def fill(path: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", ["stop", "single-pass"])
-def test_a_run_that_could_not_begin_has_let_go_of_its_directory(ralph: Ralph, setting: str) -> None:
+def test_a_run_that_could_not_begin_releases_the_project_lock(ralph: Ralph, setting: str) -> None:
     opening(ralph)
     run(ralph, onInternalError=setting)
     ledger_of(ralph).unlink()
@@ -212,7 +212,7 @@ def test_a_run_that_could_not_begin_has_let_go_of_its_directory(ralph: Ralph, se
     assert "did not end properly" not in ended.err
 
 
-def test_it_begins_beside_no_agent_whose_harness_died(ralph: Ralph) -> None:
+def test_a_single_pass_does_not_begin_beside_an_orphaned_agent(ralph: Ralph) -> None:
     agent = ralph.script([{"write": {"../begun": ""}}, {"until": "../go"}])
     live = ralph.start("run", "-p", "make it so", "--agent", agent)
     until((ralph.folder / "begun").exists, "the agent works")
@@ -236,7 +236,7 @@ def single_beside(ralph: Ralph) -> Ended:
     return ralph("run", "-p", "make it so", "--agent", ralph.script(WORK, name="beside"))
 
 
-def test_programs_are_told_of_it_too(ralph: Ralph) -> None:
+def test_json_names_the_single_pass(ralph: Ralph) -> None:
     ended = single(ralph, "--json", *opening(ralph))
     assert ended.code == 0, ended
     assert ended.err.count(FALLING) == 1
@@ -247,7 +247,7 @@ def test_programs_are_told_of_it_too(ralph: Ralph) -> None:
     assert (last["type"], last["status"]) == ("run.ended", "COMPLETED"), ended.lines
 
 
-def test_those_who_are_notified_hear_the_end_of_a_single_pass(ralph: Ralph) -> None:
+def test_the_end_of_a_single_pass_is_notified(ralph: Ralph) -> None:
     (ralph.folder / "config").mkdir()
     settings = json.dumps({"notify": ["sh -c 'cat > ../told'"]})
     (ralph.folder / "config" / "settings.json").write_text(settings)
@@ -255,7 +255,7 @@ def test_those_who_are_notified_hear_the_end_of_a_single_pass(ralph: Ralph) -> N
     assert "COMPLETED" in (ralph.folder / "told").read_text()
 
 
-def test_a_secret_in_what_failed_is_not_told(ralph: Ralph) -> None:
+def test_secrets_in_the_failure_are_masked(ralph: Ralph) -> None:
     """The place of the ledger is in the message, and names may be anything."""
     ralph.env["RALPH_STATE_DIR"] = str(ralph.state_dir / "xyzzy-plugh-1234")
     ralph.env["DEPLOY_TOKEN"] = "xyzzy-plugh-1234"

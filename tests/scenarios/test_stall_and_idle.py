@@ -1,4 +1,4 @@
-"""What checks write is not the agent's work, and an agent that writes files in silence is at work."""
+"""Stall and idle detection: files of checks are not the agent's work, files of a silent agent are."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_an_agent_that_does_nothing_in_silence_is_ended(ralph: Ralph) -> None:
 
 
 @pytest.mark.parametrize("git", [True, False])
-def test_our_own_output_in_the_project_is_nobodys_work(ralph: Ralph, git: bool) -> None:
+def test_ralphs_own_files_are_not_counted_as_work(ralph: Ralph, git: bool) -> None:
     ralph.write({"kept.txt": "x"})
     if git:
         ralph.commit()

@@ -1,4 +1,4 @@
-"""`ralph work --parallel`: tasks side by side, landed one after the other on a branch that is always green."""
+"""`ralph work --parallel`: tasks run side by side and land on a branch whose checks always pass."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import signal
 
 import pytest
 
-from tests.landing.tasking import (
+from tests.landing.parallel_work import (
     TARGET,
-    flags,
-    green,
-    landed,
-    landed_or_nothing,
-    own_trees,
-    prepared,
-    starts,
-    tasks,
+    assert_every_commit_passes,
+    create_project,
+    create_tasks,
+    landed_tasks,
+    landed_tasks_if_any,
+    started_tasks,
     work,
+    work_arguments,
+    worktree_names,
 )
 from tests.misbehaviour.crashing import nothing_left
 from tests.misbehaviour.tasks import external, keep, skipped, status
@@ -27,26 +27,26 @@ from tests.ralph import Ralph, until
 
 @pytest.fixture
 def project(ralph: Ralph) -> Ralph:
-    return prepared(ralph)
+    return create_project(ralph)
 
 
-def test_eight_tasks_land_with_a_conflict_and_a_merge_that_is_red_together(project: Ralph) -> None:
+def test_eight_tasks_land_with_a_conflict_and_a_failing_merge(project: Ralph) -> None:
     names = ("conflict_1", "conflict_2", "alpha", "beta", "five", "six", "seven", "needs_five")
-    tasks(project, *names, after={"needs_five": ("five",)})
+    create_tasks(project, *names, after={"needs_five": ("five",)})
     project.write({"shared.txt": "mine, not committed\n"})
     index = (project.root / ".git/index").read_bytes()
     ended = work(project)
     assert ended.code == 0, ended.err
-    assert sorted(landed(project)) == sorted(names)
-    assert landed(project).index("five") < landed(project).index("needs_five")
-    green(project)
+    assert sorted(landed_tasks(project)) == sorted(names)
+    assert landed_tasks(project).index("five") < landed_tasks(project).index("needs_five")
+    assert_every_commit_passes(project)
     assert project.git("show", f"{TARGET}:shared.txt").split() in (
         ["conflict_1", "conflict_2"],
         ["conflict_2", "conflict_1"],
     ), "both changes are there"
-    again = [name for name in set(starts(project)) if starts(project).count(name) > 1]
+    again = [name for name in set(started_tasks(project)) if started_tasks(project).count(name) > 1]
     assert len(again) == 2, "one of each pair had one more iteration"
-    assert own_trees(project) == []
+    assert worktree_names(project) == []
     assert (project.root / "shared.txt").read_text(encoding="utf-8") == "mine, not committed\n"
     assert (project.root / ".git/index").read_bytes() == index
     assert project.git("rev-parse", "HEAD") == project.git("rev-parse", "main")
@@ -54,55 +54,55 @@ def test_eight_tasks_land_with_a_conflict_and_a_merge_that_is_red_together(proje
     nothing_left(project)
 
 
-def test_what_cannot_be_mended_stays_on_its_branch_and_is_no_success(project: Ralph) -> None:
-    tasks(project, "stubborn", "conflict_1")
-    live = project.start(*flags(project))
-    until(lambda: "conflict_1" in landed_or_nothing(project), "the other one has landed", 60)
+def test_work_that_rework_cannot_fix_stays_on_its_branch_and_fails(project: Ralph) -> None:
+    create_tasks(project, "stubborn", "conflict_1")
+    live = project.start(*work_arguments(project))
+    until(lambda: "conflict_1" in landed_tasks_if_any(project), "the other one has landed", 60)
     (project.folder / "go").touch()
     ended = live.end(120)
     assert ended.code == 1, ended
-    assert landed(project) == ["conflict_1"]
-    assert starts(project).count("stubborn") == 2, "one more iteration, and no more"
+    assert landed_tasks(project) == ["conflict_1"]
+    assert started_tasks(project).count("stubborn") == 2, "one more iteration, and no more"
     assert status(project, "stubborn")["status"] == "failed"
-    assert own_trees(project) == ["stubborn"]
+    assert worktree_names(project) == ["stubborn"]
     first = next(row.id for row in reversed(project.runs()) if row.directory.endswith("stubborn"))
     assert project.git("show", f"refs/ralph/{first}/1:shared.txt") == "stubborn\n", "what it had done is kept"
-    green(project)
+    assert_every_commit_passes(project)
 
 
-def test_a_liar_lands_nothing(project: Ralph) -> None:
-    tasks(project, "liar", check="test -f lib/liar")
+def test_a_false_claim_lands_nothing(project: Ralph) -> None:
+    create_tasks(project, "liar", check="test -f lib/liar")
     ended = work(project, "-m", "2")
     assert ended.code == 1
-    assert landed(project) == []
+    assert landed_tasks(project) == []
     assert status(project, "liar")["status"] == "failed"
-    assert own_trees(project) == ["liar"], "its work tree stays: it is not landed"
+    assert worktree_names(project) == ["liar"], "its work tree stays: it is not landed"
 
 
-def test_work_of_which_the_landing_was_cut_off_lands_with_the_next_call(project: Ralph) -> None:
-    tasks(project, "one", "two")
+def test_an_interrupted_landing_is_finished_by_the_next_call(project: Ralph) -> None:
+    create_tasks(project, "one", "two")
     landing = project.program("git", _dying_git())
-    first = project(*flags(project), via=("sh", "-c", 'exec "$@"', "sh"))
+    first = project(*work_arguments(project), via=("sh", "-c", 'exec "$@"', "sh"))
     assert first.code == -signal.SIGKILL, first
-    assert landed(project) == []
+    assert landed_tasks(project) == []
     landing.unlink()
     assert {status(project, name)["status"] for name in ("one", "two")} != {"done"}
     ended = work(project)
     assert ended.code == 0, ended.err
-    assert sorted(landed(project)) == ["one", "two"]
-    assert starts(project) == ["one", "two"], "no finished turn ran again"
-    green(project)
-    assert own_trees(project) == []
+    assert sorted(landed_tasks(project)) == ["one", "two"]
+    assert started_tasks(project) == ["one", "two"], "no finished turn ran again"
+    assert_every_commit_passes(project)
+    assert worktree_names(project) == []
 
 
 def _dying_git() -> str:
-    """A git that kills who called it before it moves the target; to make it is no move."""
+    """A git that kills its caller before it moves the target; creating the target is allowed."""
     real = shutil.which("git")
     at = '*0000000) ;; *"--create-reflog refs/heads/ralph/main"*) kill -9 $PPID; exit 1;;'
     return f'#!/bin/sh\ncase "$*" in {at} esac\nexec {real} "$@"\n'
 
 
-def test_money_that_tasks_share_stops_all_of_them(project: Ralph) -> None:
+def test_the_shared_budget_stops_all_tasks(project: Ralph) -> None:
     for name in ("one", "two", "three"):
         keep(project, name, coder=external("false"))
     agent = project.script([{"cost": 0.5}, {"write": {"x": "x"}}, {"text": "<promise>CODED</promise>"}])
@@ -120,33 +120,33 @@ def _cost(ralph: Ralph, run: str) -> float:
     return ralph.state(run).spend.micro_usd / 1_000_000
 
 
-def test_ctrl_c_ends_all_and_the_next_call_goes_on(project: Ralph) -> None:
-    tasks(project, "slow", "one")
-    live = project.start(*flags(project))
+def test_ctrl_c_ends_all_tasks_and_the_next_call_resumes(project: Ralph) -> None:
+    create_tasks(project, "slow", "one")
+    live = project.start(*work_arguments(project))
     until((project.folder / "working").exists, "slow is at work")
-    until(lambda: "one" in landed_or_nothing(project), "the other one has landed", 60)
+    until(lambda: "one" in landed_tasks_if_any(project), "the other one has landed", 60)
     os.kill(live.process.pid, signal.SIGINT)
     os.kill(live.process.pid, signal.SIGINT)
     ended = live.end()
     assert ended.code == 130, ended
     nothing_left(project)
-    assert own_trees(project) == ["slow"]
+    assert worktree_names(project) == ["slow"]
     (project.folder / "go").touch()
     again = work(project)
     assert again.code == 0, again.err
-    assert sorted(landed(project)) == ["one", "slow"]
+    assert sorted(landed_tasks(project)) == ["one", "slow"]
 
 
-def test_what_the_user_committed_meanwhile_is_below_new_work(project: Ralph) -> None:
-    tasks(project, "one")
+def test_commits_of_the_user_land_before_new_work(project: Ralph) -> None:
+    create_tasks(project, "one")
     assert work(project).code == 0
     project.write({"lib/mine": "x"})
     project.commit()
-    tasks(project, "needs_mine")
+    create_tasks(project, "needs_mine")
     ended = work(project)
     assert ended.code == 0, ended.err
     assert project.git("show", f"{TARGET}:lib/mine") == "x"
-    green(project)
+    assert_every_commit_passes(project)
 
 
 @pytest.mark.parametrize(
@@ -161,15 +161,15 @@ def test_what_the_user_committed_meanwhile_is_below_new_work(project: Ralph) -> 
     ],
 )
 def test_bad_flags_get_one_clear_line(project: Ralph, given: tuple[str, ...], says: str) -> None:
-    tasks(project, "one")
+    create_tasks(project, "one")
     ended = project("work", *given)
     assert ended.code == 2
     assert says in ended.err
     assert len(ended.err.strip().splitlines()) == 1, ended.err
 
 
-def test_programs_are_told_where_it_landed(project: Ralph) -> None:
-    tasks(project, "one")
+def test_json_names_the_target_and_its_tip(project: Ralph) -> None:
+    create_tasks(project, "one")
     ended = work(project, "--json")
     last = ended.lines[-1]
     assert (last["type"], last["exitCode"], last["target"]) == ("work", 0, TARGET)

@@ -1,4 +1,4 @@
-"""What happens to the tree while a run is down, and what that means for its checks and its commits."""
+"""Changes to the tree while a run is down, and their effect on checks and commits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def kill(ralph: Ralph, live: Live) -> None:
     until(lambda: ralph.processes(ralph.runs()[0].id) == [], "the check ends")
 
 
-def test_checks_judge_the_tree_that_is_there_and_that_is_the_one_on_record(ralph: Ralph) -> None:
+def test_after_a_crash_checks_run_on_the_present_tree_and_it_is_recorded(ralph: Ralph) -> None:
     agent = ralph.script([write(work="1"), done()])
     checks = ("--check", f"test ! -e work || {{ {WAITS}; }}", "--check", "test -e users-own")
     live = ralph.start("run", "-p", "x", "--agent", agent, *checks)
@@ -40,7 +40,7 @@ def test_checks_judge_the_tree_that_is_there_and_that_is_the_one_on_record(ralph
     assert [finding.passed for finding in latest.report.findings] == [True, True]
 
 
-def test_green_checks_of_another_tree_prove_nothing(ralph: Ralph) -> None:
+def test_passed_checks_of_another_tree_do_not_count(ralph: Ralph) -> None:
     agent = ralph.script([write(work="1"), {"cost": 1.5}, done()], [{"cost": 0.1}])
     stopped = ralph("run", "-p", "x", "--agent", agent, "--check", "test -e work", "--max-cost-usd", "1")
     assert "COST_LIMIT" in stopped.out
@@ -59,7 +59,7 @@ def interrupted_in_its_check(ralph: Ralph) -> Ended:
     return live.end()
 
 
-def test_a_check_that_ctrl_c_cut_short_is_asked_again(ralph: Ralph) -> None:
+def test_an_interrupted_check_runs_again(ralph: Ralph) -> None:
     assert interrupted_in_its_check(ralph).code == 130
     (ralph.folder / "go").touch()
     ended = ralph("run", "--resume")
@@ -67,7 +67,7 @@ def test_a_check_that_ctrl_c_cut_short_is_asked_again(ralph: Ralph) -> None:
     assert ralph.outcome()["iterations"] == 1
 
 
-def test_what_a_check_writes_stays_the_runs_own_over_a_crash(ralph: Ralph) -> None:
+def test_files_written_by_checks_still_belong_to_the_run_after_a_crash(ralph: Ralph) -> None:
     ralph.settings(scm={"command": "git", "tasks": ["commit"]})
     ralph.git("config", "user.name", "user")
     ralph.git("config", "user.email", "user@localhost")

@@ -1,4 +1,4 @@
-"""What a commit runs belongs to the run: its hooks are timed, stopped and ended with everything that they started."""
+"""Processes of a commit: hooks are timed, stopped and ended with everything that they started."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ralphproof.runs.recovery import find_live_turn
 from tests.misbehaviour.machine import there, word
 from tests.misbehaviour.test_crashes import ABOVE_AGENT
 from tests.ralph import Live, Ralph, Step, done, say, until, write
-from tests.scenarios.test_keeping_work import committed, hook, prepared
+from tests.scenarios.test_scm_commits import committed, hook, prepared
 
 WAITS = "touch ../hooked; while ! test -e ../go; do sleep 0.01; done"
 

@@ -1,4 +1,4 @@
-"""`ralph work` from task to task: who comes first, who wears which hat, what goes on after an end, what is told."""
+"""`ralph work`: order of tasks, stages, resuming and reports."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_tasks_come_by_priority_after_those_that_they_depend_on(ralph: Ralph) ->
     assert (again.code, again.out) == (0, "nothing to do: every task is done\n")
 
 
-def test_one_that_fails_holds_up_only_those_that_wait_for_it(ralph: Ralph) -> None:
+def test_a_failed_task_blocks_only_its_dependents(ralph: Ralph) -> None:
     ralph.commit()
     create(ralph, "BAD", check="test -f never")
     create(ralph, "AFTER", "--depends-on", "BAD")
@@ -171,7 +171,7 @@ def test_several_checks_of_one_stage_run_at_the_same_time(ralph: Ralph) -> None:
     assert "concern: stage qa: extra failed, and only warns" in ended.out
 
 
-def test_programs_are_told_each_run_and_then_all_tasks(ralph: Ralph) -> None:
+def test_json_has_each_run_and_then_all_tasks(ralph: Ralph) -> None:
     ralph.commit()
     create(ralph, "T")
     ended = ralph("work", "--json", "--agent", ralph.script(*straight(done="yes"), answer=YES))
@@ -218,7 +218,7 @@ def test_a_killed_work_goes_on_in_its_stage(ralph: Ralph, alive: bool) -> None:
     hold(ralph, ended)
 
 
-def test_what_was_cut_off_goes_on_before_anything_else_is_begun(ralph: Ralph) -> None:
+def test_an_interrupted_task_is_resumed_before_new_ones_begin(ralph: Ralph) -> None:
     ralph.commit()
     create(ralph, "CUT", "--priority", "9")
     agent = ralph.script([*held_up(ralph), say("On it.")], *straight(done="yes"), answer=YES)
@@ -349,7 +349,7 @@ UNMARKED = "env -u RALPH_RUN_ID -u RALPH_TURN"
 @pytest.mark.parametrize(
     "verb", [f"{UNMARKED} ralph task edit B --coder-verify-cmd true", f"{UNMARKED} ralph task edit B --status done"]
 )
-def test_an_agent_that_drops_its_marks_changes_no_task(ralph: Ralph, verb: str) -> None:
+def test_an_agent_without_its_run_variables_cannot_change_tasks(ralph: Ralph, verb: str) -> None:
     ralph.commit()
     tool(ralph)
     create(ralph, "A", "--priority", "1")
@@ -363,7 +363,7 @@ def test_an_agent_that_drops_its_marks_changes_no_task(ralph: Ralph, verb: str) 
     assert statuses(ralph) == {"A": "done", "B": "failed"}
 
 
-def test_only_tasks_that_may_stand_otherwise_are_looked_at_anew(ralph: Ralph) -> None:
+def test_only_tasks_whose_state_may_have_changed_are_read_again(ralph: Ralph) -> None:
     keep(ralph, *(TaskRow(id, title="t") for id in ("worked", "untouched", "edited")))
     failed(ralph, "over")
     board = TaskQueue(ralph.project, ())

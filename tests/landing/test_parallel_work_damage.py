@@ -1,4 +1,4 @@
-"""`ralph work --parallel` where an agent ruins what is its own: nobody else pays for it, and nothing is called done."""
+"""`ralph work --parallel` with agents that damage their worktree or branch: other tasks are not affected."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ import signal
 
 import pytest
 
-from tests.landing import tasking
-from tests.landing.tasking import flags, green, landed, own_trees, prepared, tasks, work
+from tests.landing import parallel_work
+from tests.landing.parallel_work import (
+    assert_every_commit_passes,
+    create_project,
+    create_tasks,
+    landed_tasks,
+    work,
+    work_arguments,
+    worktree_names,
+)
 from tests.misbehaviour.crashing import nothing_left
 from tests.misbehaviour.tasks import status
 from tests.ralph import Ralph, until
@@ -25,52 +33,52 @@ echo "<promise>CODED</promise>"
 
 @pytest.fixture
 def project(ralph: Ralph) -> Ralph:
-    prepared(ralph)
+    create_project(ralph)
     (ralph.folder / "agent.sh").write_text(AGENT, encoding="utf-8")
     return ralph
 
 
 def test_work_lands_from_its_refs_where_its_agent_removed_the_worktrees_git(project: Ralph) -> None:
-    tasks(project, "bare")
+    create_tasks(project, "bare")
     ended = work(project)
     assert ended.code == 0, ended
-    assert landed(project) == ["bare"]
+    assert landed_tasks(project) == ["bare"]
     assert status(project, "bare")["status"] == "done"
-    green(project)
+    assert_every_commit_passes(project)
 
 
 @pytest.mark.thorough
-def test_work_that_cannot_be_put_on_its_branch_is_one_tasks_failure_and_no_others(project: Ralph) -> None:
-    tasks(project, "taken", "other")
+def test_a_branch_that_cannot_be_updated_fails_only_its_task(project: Ralph) -> None:
+    create_tasks(project, "taken", "other")
     ended = work(project)
     assert ended.code == 1, ended
     assert "task taken cannot land" in ended.err
-    assert landed(project) == ["other"]
+    assert landed_tasks(project) == ["other"]
     assert status(project, "taken")["status"] == "failed"
     nothing_left(project)
     again = work(project)
     assert again.code == 1
-    assert "task taken cannot land" in again.err, "it is tried again, and in nobody's way"
+    assert "task taken cannot land" in again.err, "it is tried again and blocks no other task"
 
 
-def test_a_task_whose_setup_failed_begins_by_the_settings_that_were_mended(project: Ralph) -> None:
-    tasks(project, "one")
+def test_a_task_begins_after_its_failing_setup_was_fixed(project: Ralph) -> None:
+    create_tasks(project, "one")
     project.settings(setup=["exit 3"])
     refused = work(project)
     assert refused.code == 2
     assert "setup command" in refused.err
-    assert own_trees(project) == [], "nothing was begun there"
+    assert worktree_names(project) == [], "nothing was begun there"
     project.settings(setup=["true"])
     assert work(project, "--dry-run").code == 0
     ended = work(project)
     assert ended.code == 0, ended
-    assert landed(project) == ["one"]
+    assert landed_tasks(project) == ["one"]
 
 
-def test_a_second_call_at_the_same_time_is_refused_and_takes_nothing_from_the_first(project: Ralph) -> None:
-    (project.folder / "agent.sh").write_text(tasking.AGENT, encoding="utf-8")
-    tasks(project, "slow", "other")
-    live = project.start(*flags(project))
+def test_a_concurrent_call_is_refused_without_effect_on_the_first(project: Ralph) -> None:
+    (project.folder / "agent.sh").write_text(parallel_work.AGENT, encoding="utf-8")
+    create_tasks(project, "slow", "other")
+    live = project.start(*work_arguments(project))
     until((project.folder / "working").exists, "an agent works")
     second = work(project)
     assert second.code == 2, second
@@ -78,14 +86,14 @@ def test_a_second_call_at_the_same_time_is_refused_and_takes_nothing_from_the_fi
     (project.folder / "go").touch()
     ended = live.end(60)
     assert ended.code == 0, ended
-    assert sorted(landed(project)) == ["other", "slow"]
+    assert sorted(landed_tasks(project)) == ["other", "slow"]
 
 
 @pytest.mark.thorough
-def test_a_task_that_was_resumed_by_itself_lands_with_the_next_call(project: Ralph) -> None:
-    (project.folder / "agent.sh").write_text(tasking.AGENT, encoding="utf-8")
-    tasks(project, "slow")
-    live = project.start(*flags(project))
+def test_a_task_that_was_resumed_as_a_single_run_lands_with_the_next_call(project: Ralph) -> None:
+    (project.folder / "agent.sh").write_text(parallel_work.AGENT, encoding="utf-8")
+    create_tasks(project, "slow")
+    live = project.start(*work_arguments(project))
     until((project.folder / "working").exists, "an agent works")
     for _ in range(2):
         os.kill(live.process.pid, signal.SIGINT)
@@ -93,8 +101,8 @@ def test_a_task_that_was_resumed_by_itself_lands_with_the_next_call(project: Ral
     (project.folder / "go").touch()
     resumed = project("run", "--resume", project.runs()[0].id)
     assert resumed.code == 0, resumed
-    assert own_trees(project) == []
+    assert worktree_names(project) == []
     ended = work(project)
     assert ended.code == 0, ended
-    assert landed(project) == ["slow"]
+    assert landed_tasks(project) == ["slow"]
     assert status(project, "slow")["status"] == "done"

@@ -1,4 +1,4 @@
-"""Which parcels are tried next: whatever is red or clashes, all others land, and nothing is forgotten."""
+"""Batches of the landing queue: failing and conflicting items are found, all others land."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def items(count: int) -> list[LandingItem]:
 def land_all(
     plan: BatchPlan, bad: set[str], clashing: frozenset[tuple[str, str]] = frozenset()
 ) -> tuple[BatchPlan, int]:
-    """Land all of it where these are red, and the first of such a pair does not go on top of the second."""
+    """Play the plan to its end: items in `bad` fail, and the first of a clashing pair conflicts with the second."""
     batches, on_target = 0, set[str]()
     while batch := plan.next_batch:
         batches += 1
@@ -49,35 +49,35 @@ def land_all(
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])
-def test_every_red_one_is_found_and_every_other_one_lands(count: int) -> None:
+def test_failing_items_are_found_by_bisection_and_the_others_land(count: int) -> None:
     for reds in product((False, True), repeat=count):
-        bad = {f"r{number}" for number, fails in enumerate(reds) if fails}
+        bad = {f"r{number}" for number, failing in enumerate(reds) if failing}
         plan, batches = land_all(BatchPlan.of(items(count)), bad)
         assert {end.item.run for end in plan.results if isinstance(end, LandingRejected)} == bad
         assert sorted(end.item.run for end in plan.results) == [one.run for one in items(count)]
         assert batches <= (1 if not bad else 2 * count)
 
 
-def test_one_that_clashes_with_something_red_lands_and_with_something_green_does_not() -> None:
-    for fails, rejected in ((True, {"r0"}), (False, {"r1"})):
-        plan, _ = land_all(BatchPlan.of(items(3)), {"r0"} if fails else set(), frozenset({("r1", "r0")}))
+def test_an_item_that_conflicts_with_a_failing_item_lands_but_not_with_a_passing_one() -> None:
+    for failing, rejected in ((True, {"r0"}), (False, {"r1"})):
+        plan, _ = land_all(BatchPlan.of(items(3)), {"r0"} if failing else set(), frozenset({("r1", "r0")}))
         assert {end.item.run for end in plan.results if isinstance(end, LandingRejected)} == rejected
         assert len(plan.results) == 3
 
 
-def test_a_target_that_moved_changes_nothing_but_the_count_until_something_lands() -> None:
+def test_moves_of_the_target_are_counted_until_something_lands() -> None:
     plan = BatchPlan.of(items(2)).after(TargetMoved()).after(TargetMoved())
     assert (plan.target_moves, plan.next_batch) == (2, tuple(items(2)))
     assert plan.after(BatchPassed(())).target_moves == 0
 
 
-def test_what_the_target_has_already_is_landed_and_the_others_are_still_tried() -> None:
+def test_an_item_that_the_target_contains_counts_as_landed() -> None:
     first, second = items(2)
     plan = BatchPlan.of([first, second]).after(AlreadyLanded(Landed(first, first.commit, "t")))
     assert (plan.next_batch, len(plan.results)) == ((second,), 1)
 
 
-def test_a_command_is_asked_once_by_each_rule_wherever_it_ran() -> None:
+def test_a_command_runs_once_for_each_pass_rule() -> None:
     checks = [check("a"), check("a", clean=True), check("a", folder="sub"), check("b")]
     combined = combined_checks([LandingItem("r", "c", "t", tuple(checks[:3]))], checks)
     assert [(one.command, one.rule.folder) for one in combined] == [("a", "."), ("a", "sub"), ("b", ".")]

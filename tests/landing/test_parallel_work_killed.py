@@ -1,4 +1,4 @@
-"""`ralph work --parallel` that is killed again and again: all lands once, and no finished turn runs twice."""
+"""`ralph work --parallel` killed repeatedly: every task lands once, and no finished turn runs twice."""
 
 from __future__ import annotations
 
@@ -12,13 +12,22 @@ import pytest
 
 from ralphproof.engine.outcome import Completed
 from ralphproof.engine.records import TurnBegan
-from tests.landing.tasking import flags, green, landed, landed_or_nothing, own_trees, prepared, starts, tasks
+from tests.landing.parallel_work import (
+    assert_every_commit_passes,
+    create_project,
+    create_tasks,
+    landed_tasks,
+    landed_tasks_if_any,
+    started_tasks,
+    work_arguments,
+    worktree_names,
+)
 from tests.misbehaviour.crashing import nothing_left
 from tests.ralph import Ralph
 
 pytestmark = pytest.mark.thorough
 
-# Counts its calls; after the one that has the number it kills who called it.
+# Counts its calls; after the given number of calls it kills its caller.
 GIT = """#!/bin/sh
 case "$*" in *--batch*) exec {git} "$@";; esac
 {git} "$@"
@@ -36,9 +45,9 @@ def _completed(ralph: Ralph, run: str) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_killed_after_one_git_command_or_another_all_of_it_lands_once(ralph: Ralph, seed: int) -> None:
-    prepared(ralph)
-    tasks(ralph, *NAMES, after={"needs_five": ("five",)})
+def test_killed_after_random_git_commands_every_task_lands_once(ralph: Ralph, seed: int) -> None:
+    create_project(ralph)
+    create_tasks(ralph, *NAMES, after={"needs_five": ("five",)})
     log, number, kills = ralph.folder / "log", ralph.folder / "number", 0
     git = ralph.folder / "mortal" / "git"
     git.parent.mkdir()
@@ -49,18 +58,18 @@ def test_killed_after_one_git_command_or_another_all_of_it_lands_once(ralph: Ral
     while True:
         log.write_text("", encoding="utf-8")
         number.write_text(str(chance.randint(20, 120) if kills < MOST_KILLS else 10**6), encoding="utf-8")
-        ended = ralph(*flags(ralph), env=path, timeout_s=120)
-        if landed_or_nothing(ralph):
-            green(ralph)
+        ended = ralph(*work_arguments(ralph), env=path, timeout_s=120)
+        if landed_tasks_if_any(ralph):
+            assert_every_commit_passes(ralph)
         if ended.code != -signal.SIGKILL:
             break
         kills += 1
     assert ended.code == 0, ended
     assert kills > 5, "it was killed often enough to tell something"
-    assert sorted(landed(ralph)) == sorted(NAMES)
-    assert own_trees(ralph) == []
+    assert sorted(landed_tasks(ralph)) == sorted(NAMES)
+    assert worktree_names(ralph) == []
     begun = [record for row in ralph.runs() for record in ralph.records(row.id) if isinstance(record, TurnBegan)]
-    assert len(starts(ralph)) <= len(begun), "no turn was started twice"
+    assert len(started_tasks(ralph)) <= len(begun), "no turn was started twice"
     ended_well = Counter(row.directory for row in ralph.runs() if _completed(ralph, row.id))
-    assert all(times <= 2 for times in ended_well.values()), "a task is finished once, and mended at most once"
+    assert all(times <= 2 for times in ended_well.values()), "a task is finished once, and reworked at most once"
     nothing_left(ralph)

@@ -1,4 +1,4 @@
-"""Five documents, five presets, one loop: each is data, and one iteration of each runs on real parts."""
+"""One iteration of each preset with a scripted agent, a real workspace and real checks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ralphproof.settings.loader import load_settings, read_preset
 from ralphproof.store.memory_ledger import MemoryLedger
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.workspace.plain_workspace import PlainWorkspace
-from tests.pocket import Pocket
+from tests.in_memory_spend import InMemorySpend
 
 WORD = {"harness": "DONE", "wrapper": "COMPLETE", "pipeline": "IMPLEMENTATION_COMPLETE"}
 
@@ -62,19 +62,21 @@ def one_iteration(
     name = settings.guardrails[0].name
     check = CommandCheck(CommandCheckSpec("test -f made", "made", name), sandbox, run_folder, str(project), env)
     ledger.begin_run("run", str(project), 0.0, current_process())
-    world = LoopEnvironment(
-        Given(task), (ScriptedAgent(str(script)),), sandbox, PlainWorkspace(str(project), str(folder / "private")), {name: check},
-        ledger, run_folder, RunClock(), Pocket(), env, find_claim=lambda iteration: claim if iteration else None,
+    environment = LoopEnvironment(
+        Given(task), (ScriptedAgent(str(script)),), sandbox,
+        PlainWorkspace(str(project), str(folder / "private")), {name: check}, ledger,
+        run_folder, RunClock(), InMemorySpend(), env,
+        find_claim=lambda iteration: claim if iteration else None,
     )  # fmt: skip
     try:
-        outcome = Loop("run", RunRules(pipeline, Limits(Budget(iterations=1)), pause_s=0.0), world).run()
+        outcome = Loop("run", RunRules(pipeline, Limits(Budget(iterations=1)), pause_s=0.0), environment).run()
     finally:
         keeper.close()
     return outcome, build_state(ledger.records("run"))
 
 
 @pytest.mark.parametrize("preset", ["harness", "wrapper"])
-def test_a_preset_of_one_stage_completes_on_its_own_word_and_its_checks(preset: str, tmp_path: Path) -> None:
+def test_a_preset_of_one_stage_completes_on_its_promise_and_its_checks(preset: str, tmp_path: Path) -> None:
     outcome, state = one_iteration(preset, Task("t", "do it"), tmp_path, f"<promise>{WORD[preset]}</promise>")
     assert isinstance(outcome, Completed)
     assert outcome.verified
@@ -82,7 +84,7 @@ def test_a_preset_of_one_stage_completes_on_its_own_word_and_its_checks(preset: 
 
 
 @pytest.mark.parametrize("preset", ["harness", "wrapper", "pipeline"])
-def test_another_presets_word_completes_nothing(preset: str, tmp_path: Path) -> None:
+def test_the_promise_of_another_preset_completes_nothing(preset: str, tmp_path: Path) -> None:
     outcome, state = one_iteration(preset, Task("t", "do it"), tmp_path, "<promise>SOMETHING_ELSE</promise>")
     assert isinstance(outcome, Aborted)
     assert outcome.breach.reason == "MAX_ITERATIONS"
@@ -104,7 +106,7 @@ def test_a_story_is_worked_on_in_the_stage_that_its_plan_names(tmp_path: Path) -
     assert state.passed == {("US-1", "review")}
 
 
-def test_the_restart_manager_believes_no_word_but_its_marker(tmp_path: Path) -> None:
+def test_the_restart_manager_completes_on_no_promise(tmp_path: Path) -> None:
     outcome, state = one_iteration("supervise", Task("t", "do it"), tmp_path, "<promise>DONE</promise>")
     assert isinstance(outcome, Aborted)
     assert state.history.latest.report.verified  # the checks are green: only the marker is missing

@@ -1,4 +1,4 @@
-"""Where finished work waits to be landed."""
+"""The thread that lands finished work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ralphproof.store.landings import LandingItem
 NOBODY: Any = None
 
 
-def test_one_that_is_closed_while_work_waits_lands_it_and_lets_go() -> None:
+def test_closing_the_queue_lands_waiting_items_and_ends_the_thread() -> None:
     queue = LandingQueue(NOBODY, NOBODY, NOBODY, print)
     waits, landed = [LandingItem("run-1", "0" * 40, "one"), LandingItem("run-2", "1" * 40, "two")], []
     for item in waits:
@@ -25,5 +25,5 @@ def test_one_that_is_closed_while_work_waits_lands_it_and_lets_go() -> None:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(5)
-    assert not thread.is_alive(), "nobody waits for it in vain"
+    assert not thread.is_alive(), "the thread ends"
     assert landed == waits

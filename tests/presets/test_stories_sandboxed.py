@@ -1,4 +1,4 @@
-"""Stories in a sandbox: they ask for one by default; and whole runs on the recorded contract of Docker's sandboxes."""
+"""Stories in a sandbox, which is their default; whole runs against the recorded interface of Docker sandboxes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_two_stories_go_through_their_reviews_in_any_kind(ralph: Ralph, kind: st
     assert facts(ralph)["sandbox"]["name"] == kind
 
 
-def test_where_none_holds_stories_are_refused_with_both_ways_on(ralph: Ralph) -> None:
+def test_stories_without_a_usable_sandbox_are_refused_with_both_remedies(ralph: Ralph) -> None:
     """Never a silent fallback: the user says which."""
     del ralph.env["RALPH__SANDBOX__BACKEND"]
     lay(ralph, story())
@@ -102,7 +102,7 @@ def test_where_none_holds_stories_are_refused_with_both_ways_on(ralph: Ralph) ->
     assert not (ralph.root / "started").exists()
 
 
-def test_without_one_by_the_users_word_a_single_iteration_works(ralph: Ralph) -> None:
+def test_a_single_iteration_runs_without_a_sandbox_on_request(ralph: Ralph) -> None:
     del ralph.env["RALPH__SANDBOX__BACKEND"]
     lay(ralph, story())
     ended = ralph(*STORIES, "--agent", ralph.script(*cycle(US1)), "--no-sandbox", "-m", "1")
@@ -111,7 +111,7 @@ def test_without_one_by_the_users_word_a_single_iteration_works(ralph: Ralph) ->
     assert fields(known(ralph)[US1]) == (False, "needs_review", 0)
 
 
-def test_settings_that_want_none_are_said_with_what_holds_instead(ralph: Ralph) -> None:
+def test_settings_without_a_sandbox_are_reported_with_what_applies(ralph: Ralph) -> None:
     del ralph.env["RALPH__SANDBOX__BACKEND"]
     lay(ralph, story())
     ralph.settings(sandbox={"backend": None})
@@ -162,7 +162,7 @@ def docker(ralph: Ralph) -> Docker:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["docker", "sbx"])
-def test_stories_are_gone_through_to_the_end_in_a_machine_of_dockers(ralph: Ralph, kind: str) -> None:
+def test_stories_run_to_the_end_in_a_docker_sandbox(ralph: Ralph, kind: str) -> None:
     docker = Docker(ralph, kind)
     if kind == "sbx":
         docker.fake.options(policy={"allow": ["**"]})
@@ -178,7 +178,7 @@ def test_stories_are_gone_through_to_the_end_in_a_machine_of_dockers(ralph: Ralp
 
 
 @pytest.mark.thorough
-def test_a_single_iteration_is_one(docker: Docker) -> None:
+def test_a_single_iteration_runs_once(docker: Docker) -> None:
     docker.agent(*cycle(US1, US2))
     ended = docker.run("-m", "1")
     assert (ended.code, docker.ralph.outcome()["reason"]) == (1, "MAX_ITERATIONS")
@@ -203,7 +203,7 @@ def test_commits_inside_carry_the_users_name_and_the_state_outlives_the_machine(
 
 
 @pytest.mark.thorough
-def test_nothing_is_reached_but_the_agents_service_and_what_is_allowed(docker: Docker) -> None:
+def test_only_the_agents_service_and_allowed_hosts_are_reachable(docker: Docker) -> None:
     tried = ("api.anthropic.com", "a.test", "evil.test")
     calls = "".join(f"curl -sS https://{host}; echo {host} $? >> codes\n" for host in tried)
     docker.agent([{"run": ["sh", "-c", f"{calls} nc -z a.test 4444; echo nc $? >> codes"]}, say("x")])
@@ -237,7 +237,7 @@ def test_what_the_user_edits_while_the_run_rests_is_seen_inside(docker: Docker) 
     assert docker.asked("stop") != []
 
 
-def test_a_machine_that_cannot_be_made_is_told_and_nothing_runs_outside(docker: Docker) -> None:
+def test_a_docker_sandbox_that_cannot_be_created_is_reported_and_nothing_runs_outside(docker: Docker) -> None:
     docker.agent([{"write": {"started": "x"}}, say("x")])
     docker.fake.options(plain=True)
     ended = docker.run("-m", "1")

@@ -1,4 +1,4 @@
-"""Passed work goes to the user's SCM: exactly the run's, with the agent's message, and never at the user's cost."""
+"""Commits of passed work: exactly the run's changes, with the agent's message."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_without_a_sandbox_a_commit_hook_does_not_keep_a_push_back(ralph: Ralph)
     assert ralph.git("-C", "../remote.git", "log", "-1", "--format=%s", "main").strip() == "Add made.txt"
 
 
-def test_who_commits_may_be_said_in_the_environment_alone(ralph: Ralph) -> None:
+def test_the_committer_may_come_from_the_environment(ralph: Ralph) -> None:
     ralph.commit()
     ralph.settings(**GIT)
     roles = {"AUTHOR": "Ann", "COMMITTER": "Cem"}
@@ -145,7 +145,7 @@ def test_a_path_in_the_scm_command_is_relative_to_the_project(ralph: Ralph) -> N
     assert f"scm.command: {ralph.root}/tools/none is no program" in refused.err
 
 
-def test_our_own_commit_is_no_progress_of_the_agent(ralph: Ralph) -> None:
+def test_a_commit_by_ralph_is_not_progress(ralph: Ralph) -> None:
     prepared(ralph, limits={"stallIterations": 2, "pauseMilliseconds": 0})
     agent = ralph.script([write(made__txt="x"), say("working")], [say("idle")], message=[say("Add made.txt")])
     ended = ralph("run", "-p", "go", "--agent", agent, "--check", "true", "-m", "9")
@@ -167,7 +167,7 @@ def test_a_commit_that_failed_is_a_concern_wherever_the_outcome_is_told(ralph: R
     assert json.loads(told.out.splitlines()[-1])["concerns"] == [concern]
 
 
-def test_what_a_later_commit_mended_is_no_concern_any_more(ralph: Ralph) -> None:
+def test_a_later_successful_commit_clears_the_concern(ralph: Ralph) -> None:
     prepared(ralph)
     hook(ralph, "pre-commit", "test -e ../refused || { touch ../refused; exit 1; }")
     agent = ralph.script([write(made__txt="x"), say("working")], [done()], message=[say("Add made.txt")])
@@ -199,7 +199,7 @@ def test_an_agent_that_echoes_its_prompt_does_not_commit_under_it(ralph: Ralph, 
     assert ralph.git("log", "-1", "--format=%s").strip() == subject
 
 
-def test_an_empty_reply_after_our_commit_is_nothing_that_the_agent_did(ralph: Ralph) -> None:
+def test_an_empty_reply_after_a_commit_by_ralph_is_not_progress(ralph: Ralph) -> None:
     prepared(ralph)
     ralph.program(
         "silent",
@@ -214,7 +214,7 @@ def test_an_empty_reply_after_our_commit_is_nothing_that_the_agent_did(ralph: Ra
     assert [record.change.is_empty for record in saved] == [False, True, True, True]
 
 
-def test_a_commit_by_another_program_is_nothing_that_the_agent_did(ralph: Ralph) -> None:
+def test_a_commit_by_another_program_is_not_progress(ralph: Ralph) -> None:
     prepared(ralph, scm={"command": "saver -q", "tasks": ["commit"]})
     ralph.program("saver", 'git add -A . && git commit -q "$3" "$4"')
     agent = ralph.script([write(made__txt="x"), say("working")], [done()], message=[say("Add made.txt")])

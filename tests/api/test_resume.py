@@ -1,4 +1,4 @@
-"""Runs that a program begins, and goes on with later."""
+"""Runs that are resumed from Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.engine.outcome import Aborted, Completed
 
 
-def test_a_run_goes_on_with_functions_that_are_given_anew(project: Path) -> None:
+def test_a_run_is_resumed_with_new_functions(project: Path) -> None:
     prompts: list[str] = []
 
     def worker(prompt: str) -> str:

@@ -1,4 +1,4 @@
-"""A project whose work cannot be saved is not touched."""
+"""No run begins in a project whose work cannot be saved."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 from tests.ralph import Ralph, done, write
 
 
-def test_without_a_place_to_save_to_nothing_begins(ralph: Ralph) -> None:
+def test_a_run_without_a_place_for_snapshots_is_refused(ralph: Ralph) -> None:
     ralph.write({"kept.txt": "x"})
     ralph.commit()
     objects = ralph.root / ".git" / "objects"
@@ -20,7 +20,7 @@ def test_without_a_place_to_save_to_nothing_begins(ralph: Ralph) -> None:
     assert "Traceback" not in ended.err
 
 
-def test_a_command_of_the_users_own_that_takes_the_repository_away_ends_the_run_in_plain_words(ralph: Ralph) -> None:
+def test_a_user_command_that_removes_the_repository_ends_the_run(ralph: Ralph) -> None:
     ralph.settings(on={"afterIteration": "rm -rf .git"})
     ralph.commit()
     ended = ralph("run", "-p", "go", "--agent", ralph.script([write(made="x")]), "--check", "false")
