@@ -49,7 +49,7 @@ def built(
         name for name in PIPELINE_STAGES if name not in more.get("skip", ())
     ]
     for stage in pipeline.stages:
-        hold(stage, leaves, more.get("brought", ()))
+        hold(stage, leaves, more.get("extra_checks", ()))
     return {stage.name: stage for stage in pipeline.stages}, leaves
 
 
@@ -57,11 +57,11 @@ def settings(project: Project, flags: dict[str, Any] | None = None) -> Settings:
     return project.load({"preset": "pipeline", **(flags or {})}).settings
 
 
-def hold(stage: Stage, leaves: dict[str, CheckSpec], brought: tuple[str, ...]) -> None:
+def hold(stage: Stage, leaves: dict[str, CheckSpec], extra_checks: tuple[str, ...]) -> None:
     """What holds of every stage."""
     named = (*stage.checks, *stage.judges)
     assert len(set(named)) == len(named)
-    assert {*named} <= {*leaves, *brought}
+    assert {*named} <= {*leaves, *extra_checks}
     assert all(set(group) <= set(stage.checks) and len(group) > 1 for group in stage.together)
     assert not any(
         isinstance(leaves[name].verification, SemanticVerification) for name in stage.checks if name in leaves
@@ -373,7 +373,7 @@ def test_guardrails_of_other_methods_take_their_places(project: Project) -> None
 
 
 def test_checks_that_a_caller_brings_are_asked_as_guardrails_are(project: Project) -> None:
-    stages, leaves = built(project, task(qa=StringMatchVerification()), MAKE, brought=("mine",))
+    stages, leaves = built(project, task(qa=StringMatchVerification()), MAKE, extra_checks=("mine",))
     assert stages["coder"].checks == stages["qa"].checks == (*RAILS, "mine")
     assert "mine" not in leaves
     assert not stages["qa"].trusts

@@ -98,36 +98,40 @@ def _missing_records(proof: dict[str, Json], exhibits: Exhibits) -> list[str]:
     return [f"record {place + 1} of the chain is not shown" for place in sorted(wanted - there)]
 
 
-def _contradicted_fields(proof: dict[str, Json], found: dict[str, Json], partly: bool) -> Iterator[str]:
+def _contradicted_fields(proof: dict[str, Json], expected: dict[str, Json], partly: bool) -> Iterator[str]:
     """Contradicted fields. With withheld evidence, fields that need all of it cannot be compared."""
-    for name, said in found.items():
-        given = proof[name]
+    for name, expected_value in expected.items():
+        actual = proof[name]
         if partly and name in FIELDS_OF_ALL_RECORDS:
             continue
         if partly and name == "checks":
-            yield from _check_faults(get_objects(given), get_objects(said))
-        elif not (_includes(given, said) if name in PARTLY_RECORDED_FIELDS or partly else _equal_json(given, said)):
+            yield from _check_faults(get_objects(actual), get_objects(expected_value))
+        elif not (
+            _includes(actual, expected_value)
+            if name in PARTLY_RECORDED_FIELDS or partly
+            else _equal_json(actual, expected_value)
+        ):
             yield f"{name} is not what the records say"
 
 
-def _equal_json(given: Json, said: Json) -> bool:
+def _equal_json(actual: Json, expected: Json) -> bool:
     """Whether both have the same JSON text: true is not 1."""
     import json
 
-    return json.dumps(given, sort_keys=True) == json.dumps(said, sort_keys=True)
+    return json.dumps(actual, sort_keys=True) == json.dumps(expected, sort_keys=True)
 
 
-def _includes(given: Json, said: Json) -> bool:
+def _includes(actual: Json, expected: Json) -> bool:
     """Whether an object has all fields of the evidence, which need not have all of its."""
-    if isinstance(given, dict) and isinstance(said, dict):
-        return all(name in given and _equal_json(given[name], item) for name, item in said.items())
-    return _equal_json(given, said)
+    if isinstance(actual, dict) and isinstance(expected, dict):
+        return all(name in actual and _equal_json(actual[name], item) for name, item in expected.items())
+    return _equal_json(actual, expected)
 
 
-def _check_faults(given: list[dict[str, Json]], said: list[dict[str, Json]]) -> Iterator[str]:
+def _check_faults(actual: list[dict[str, Json]], expected: list[dict[str, Json]]) -> Iterator[str]:
     """A check without a shown record must be a withheld one."""
-    known = {str(check["name"]): check for check in said}
-    for check in given:
+    known = {str(check["name"]): check for check in expected}
+    for check in actual:
         name = str(check["name"])
         told_of_it = known.pop(name, None)
         if told_of_it is None and not check.get("withheld"):

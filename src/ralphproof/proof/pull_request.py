@@ -363,10 +363,10 @@ class PullRequestFacts:
     differs: tuple[str, ...] | None = None
 
 
-def pull_request_title(proof: Object, given: str) -> str:
+def pull_request_title(proof: Object, title: str) -> str:
     """The given title, else the task's; one line."""
     line = (
-        to_single_line(given)
+        to_single_line(title)
         or to_single_line(str(get_object(proof, "task")["title"]))
         or f"Work of run {proof['run']}"
     )
@@ -408,7 +408,7 @@ def _list(lines: Sequence[str]) -> list[str]:
 
 
 def _texts(data: Json, markup: ForgeMarkdown) -> list[str]:
-    return [markup.text(str(one)) for one in data] if isinstance(data, list) else []
+    return [markup.text(str(item)) for item in data] if isinstance(data, list) else []
 
 
 def _changes(pulled: PullRequestFacts, markup: ForgeMarkdown) -> Iterator[str]:

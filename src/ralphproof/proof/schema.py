@@ -176,18 +176,18 @@ def to_json_types(data: Json) -> Json:
 
 def get_object(data: dict[str, Json], name: str) -> dict[str, Json]:
     """A field that is an object; an empty one where it is none."""
-    found = data.get(name)
-    return found if isinstance(found, dict) else {}
+    item = data.get(name)
+    return item if isinstance(item, dict) else {}
 
 
 def get_objects(data: Json) -> list[dict[str, Json]]:
     """Those items of a list that are objects."""
-    return [one for one in data if isinstance(one, dict)] if isinstance(data, list) else []
+    return [item for item in data if isinstance(item, dict)] if isinstance(data, list) else []
 
 
 def get_integers(data: Json) -> list[int]:
     """Those items of a list that are whole numbers."""
-    return [one for one in data if isinstance(one, int)] if isinstance(data, list) else []
+    return [item for item in data if isinstance(item, int)] if isinstance(data, list) else []
 
 
 @value

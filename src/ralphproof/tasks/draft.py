@@ -56,7 +56,7 @@ class TaskDraft:
 
 
 def draft_to_dict(draft: TaskDraft) -> dict[str, Json]:
-    """A draft as the mapping that somebody would write for it, without what is empty."""
+    """A draft as a mapping for a task file, without empty fields."""
     return {
         "id": draft.id,
         **({"spec_id": draft.spec_id} if draft.spec_id else {}),
@@ -114,10 +114,10 @@ def _unknown_dependencies(draft: TaskDraft, edges: Mapping[str, tuple[str, ...]]
             yield f"{draft.id}: dependencies name {name}, which is no task{suggest_name(name, edges)}"
 
 
-def _format_cycle(circle: tuple[str, ...]) -> str:
-    if len(circle) > MAX_CYCLES:
-        return " -> ".join([*circle[:MAX_CYCLES], f"... ({len(circle) - MAX_CYCLES - 1} more)", circle[-1]])
-    return " -> ".join(circle)
+def _format_cycle(cycle: tuple[str, ...]) -> str:
+    if len(cycle) > MAX_CYCLES:
+        return " -> ".join([*cycle[:MAX_CYCLES], f"... ({len(cycle) - MAX_CYCLES - 1} more)", cycle[-1]])
+    return " -> ".join(cycle)
 
 
 # Validation of one task, and warnings.
@@ -153,19 +153,19 @@ TASK_RULES: dict[str, Rule] = {
 
 
 def no_plugin_methods(_: str) -> bool:
-    """Only the four methods are known."""
+    """A method test that knows only the four built-in methods."""
     return False
 
 
 def validate_draft(draft: TaskDraft, methods: Callable[[str], bool] = no_plugin_methods) -> tuple[str, ...]:
-    """Everything that is wrong with a task, each in one line; empty where it may be created and run."""
+    """All problems of a task, one line each; empty if it may be created and run."""
     data = draft_to_dict(draft)
-    found = (
+    problems = (
         *validate_mapping(data, "", TASK_RULES, ("id", "title")),
         *find_unserializable(data, ""),
         *validate_completion(draft.completion, task_without_criteria(draft), methods),
     )
-    return tuple(f"{task_label(draft.id)}: {line}" for line in dict.fromkeys(found))
+    return tuple(f"{task_label(draft.id)}: {line}" for line in dict.fromkeys(problems))
 
 
 def task_label(name: object, otherwise: str = "task") -> str:
@@ -177,8 +177,8 @@ def find_unserializable(data: object, path: str) -> Iterator[str]:
     """Values that neither JSON nor a file can hold, at any depth."""
     if isinstance(data, UnsupportedYaml):
         yield f"{path} is {data.what}: {data.text}; put it in quotes"
-    elif isinstance(data, str) and (found := unsafe_characters(data)):
-        yield f"{path} holds {found}"
+    elif isinstance(data, str) and (characters := unsafe_characters(data)):
+        yield f"{path} holds {characters}"
     elif isinstance(data, list):
         for place, inner in enumerate(data):
             yield from find_unserializable(inner, f"{path}[{place}]")
@@ -196,23 +196,23 @@ def find_unserializable(data: object, path: str) -> Iterator[str]:
 
 
 def draft_warnings(draft: TaskDraft) -> tuple[str, ...]:
-    """Warnings about what is allowed and possibly a mistake, each in one line."""
+    """Warnings about valid but probably mistaken content, one line each."""
     completion, outcome = draft.completion or {}, task_without_criteria(draft).outcome
-    found = []
+    warnings = []
     if outcome and (len(outcome.split()) < 3 or any(re.search(pattern, outcome) for pattern in _VAGUE)):
-        found.append(f"completion.outcome is hard to measure: {show_value(outcome)}; say what a machine could see")
+        warnings.append(f"completion.outcome is hard to measure: {show_value(outcome)}; say what a machine could see")
     for stage in PIPELINE_STAGES:
         block = completion.get(stage)
         if isinstance(block, dict) and block.get("verification_method") == STRING_MATCH:
-            found.append(f"completion.{stage} is verified by its promise alone, which is the agent's own word")
-    return tuple(f"{task_label(draft.id)}: {line}" for line in found)
+            warnings.append(f"completion.{stage} is verified by its promise alone, which is the agent's own word")
+    return tuple(f"{task_label(draft.id)}: {line}" for line in warnings)
 
 
 # Conversion to the task of a run.
 
 
 def task_from_draft(draft: TaskDraft) -> Task:
-    """The task of a draft that has no problems; fields are put in, templates filled."""
+    """The task of a valid draft, with placeholders substituted and templates expanded."""
     task, completion = task_without_criteria(draft), draft.completion or {}
     blocks = ((stage, block) for stage in PIPELINE_STAGES if isinstance(block := completion.get(stage), dict))
     return replace(task, criteria=tuple((stage, _parse_criteria(block, task)) for stage, block in blocks))
@@ -223,9 +223,9 @@ def task_from_unusable_draft(draft: TaskDraft) -> tuple[Task, str]:
 
     It has no criteria; outcome and acceptance criteria as far as they can be read.
     """
-    found = validate_draft(draft)
+    problems = validate_draft(draft)
     why = "it has no completion" if draft.completion is None else "its completion cannot be used"
-    more = f" ({found[0].partition(': ')[2]})" if found and draft.completion is not None else ""
+    more = f" ({problems[0].partition(': ')[2]})" if problems and draft.completion is not None else ""
     return task_without_criteria(draft), (
         f"{task_label(draft.id)}: {why}{more}, so the settings alone say how it is verified;"
         " give it an outcome and an acceptance criterion"

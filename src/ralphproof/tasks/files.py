@@ -91,14 +91,14 @@ def _task_from_story(story: dict[str, Any], document: dict[str, Any]) -> dict[st
     metadata = {name: story[name] for name in _REVIEW_FIELDS if story.get(name)}
     if document.get("branchName"):
         metadata["branchName"] = document["branchName"]
-    told = str(story.get("description") or "").strip()
+    description = str(story.get("description") or "").strip()
     return {
         "id": story["id"], "spec_id": document.get("project"), "title": story["title"],
         "description": story.get("description"), "priority": story.get("priority"),
         "dependencies": story.get("dependsOn"), "status": "done" if story.get("passes") else "todo",
         "metadata": metadata,
         "completion": {
-            "outcome": told if 0 < len(told) <= 2000 and not list(text(2000, lines=True)(told)) else story["title"],
+            "outcome": story["title"] if list(text(2000, lines=True)(description)) else description,
             "acceptance_criteria": story["acceptanceCriteria"],
             **_stages_from_commands(document.get("verifyCommands") or []),
         },
@@ -147,12 +147,12 @@ class ParsedTask:
 
 def parse_tasks(data: bytes, name: str) -> tuple[ParsedTask, ...]:
     """The tasks of a file, YAML or JSON; none where it is empty. Raises Refused where the text cannot be parsed."""
-    found: list[ParsedTask] = []
+    tasks: list[ParsedTask] = []
     for document in parse_yaml_documents(data, name):
-        for raw, wrong in _split_document(document):
-            place = name if raw is None and wrong else f"task {len(found) + 1}"
-            found.append(_parse_task(raw, wrong, place))
-    return tuple(found)
+        for raw, item_problems in _split_document(document):
+            place = name if raw is None and item_problems else f"task {len(tasks) + 1}"
+            tasks.append(_parse_task(raw, item_problems, place))
+    return tuple(tasks)
 
 
 def _split_document(document: object) -> Iterator[tuple[object, tuple[str, ...]]]:
@@ -182,26 +182,26 @@ def _unknown_keys(document: dict[str, object], key: str) -> Iterator[str]:
             yield f"unknown key {show_value(other)[1:-1]} beside {key}{suggest_name(other, (key,))}"
 
 
-def _parse_task(raw: object, wrong: tuple[str, ...], place: str) -> ParsedTask:
+def _parse_task(raw: object, earlier_problems: tuple[str, ...], place: str) -> ParsedTask:
     if not isinstance(raw, dict):
-        found = wrong or (f"must be a mapping with id, title and completion, not {show_value(raw)}",)
-        return ParsedTask(None, place, tuple(f"{place}: {line}" for line in found))
+        problems = earlier_problems or (f"must be a mapping with id, title and completion, not {show_value(raw)}",)
+        return ParsedTask(None, place, tuple(f"{place}: {line}" for line in problems))
     fields, doubled = _rename_fields(raw)
     name = task_label(fields.get("id"), place)
-    found = (
-        *wrong,
+    problems = (
+        *earlier_problems,
         *doubled,
         *validate_mapping(fields, "", TASK_RULES, ("id", "title")),
         *find_unserializable(fields, ""),
     )
-    if not found:
+    if not problems:
         return ParsedTask(_make_draft(fields), name)
     completion = fields.get("completion")
     if isinstance(completion, dict):  # all at once; which methods plug-ins bring is not known here
-        found += tuple(
+        problems += tuple(
             validate_completion(completion, task_without_criteria(TaskDraft("", completion=completion)), lambda _: True)
         )
-    return ParsedTask(None, name, tuple(f"{name}: {line}" for line in dict.fromkeys(found)))
+    return ParsedTask(None, name, tuple(f"{name}: {line}" for line in dict.fromkeys(problems)))
 
 
 def _rename_fields(raw: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -215,16 +215,16 @@ def _rename_fields(raw: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]
             wrong.append(f"{own} and {other} differ; give one")
         if fields.get(own) is None:
             fields[own] = inner
-    kept = {name: fields.pop(name) for name in _IGNORED_FIELDS if name in fields}
-    kept = {name: inner for name, inner in kept.items() if inner is not None}
-    if kept and isinstance(fields.get("metadata") or {}, dict):
-        fields["metadata"] = {**kept, **(fields.get("metadata") or {})}
+    ignored = {name: fields.pop(name) for name in _IGNORED_FIELDS if name in fields}
+    ignored = {name: inner for name, inner in ignored.items() if inner is not None}
+    if ignored and isinstance(fields.get("metadata") or {}, dict):
+        fields["metadata"] = {**ignored, **(fields.get("metadata") or {})}
     return fields, tuple(wrong)
 
 
 def _make_draft(fields: dict[str, Any]) -> TaskDraft:
-    given = {name: inner for name, inner in fields.items() if inner is not None}
-    return TaskDraft(**{**given, "dependencies": tuple(given.get("dependencies", ()))})
+    present = {name: inner for name, inner in fields.items() if inner is not None}
+    return TaskDraft(**{**present, "dependencies": tuple(present.get("dependencies", ()))})
 
 
 # Writing YAML that reads like written by hand: block scalars for lines, letters unescaped.
@@ -372,15 +372,15 @@ def _read_task_file(name: str) -> tuple[TaskFileEntry, ...]:
 
 
 def validate_entries(
-    found: tuple[TaskFileEntry, ...], known: Mapping[str, tuple[str, ...]], update: bool
+    entries: tuple[TaskFileEntry, ...], known: Mapping[str, tuple[str, ...]], update: bool
 ) -> ValidatedTasks:
     """Separate valid tasks from invalid ones. A task that depends on an invalid one is invalid. With `update` known
     tasks may come again.
     """
     problems: list[str] = []
     good: dict[str, TaskDraft] = {}
-    ids = _count_ids(found)
-    for entry in found:
+    ids = _count_ids(entries)
+    for entry in entries:
         draft, wrong = entry.reading.draft, list(entry.reading.problems)
         if draft:
             wrong += validate_draft_with_plugins(draft)
@@ -397,10 +397,10 @@ def validate_entries(
     return ValidatedTasks(tuple(good.values()), tuple(problems))
 
 
-def _count_ids(found: tuple[TaskFileEntry, ...]) -> dict[str, int]:
+def _count_ids(entries: tuple[TaskFileEntry, ...]) -> dict[str, int]:
     """How often each id is given."""
     counts: dict[str, int] = {}
-    for draft in (entry.reading.draft for entry in found):
+    for draft in (entry.reading.draft for entry in entries):
         if draft:
             counts[draft.id] = counts.get(draft.id, 0) + 1
     return counts

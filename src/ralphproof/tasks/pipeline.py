@@ -1,4 +1,4 @@
-"""The pipeline that a task goes through: its stages, how each is verified, and every check of them."""
+"""The pipeline of a task: its stages, how each is verified, and all of their checks."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class StageVerification:
 
 
 def resolve_stage_verification(task: Task, criteria: CompletionCriteria, own: StageSettings) -> StageVerification:
-    """How this stage of the task is verified; raises Refused where that cannot be.
+    """How this stage of the task is verified; raises Refused if its method or config is invalid.
 
-    A method that is told nothing has its usual meaning: `external` asks the guardrails, `semantic` judges the task's
-    acceptance criteria, `multi_stage` does both.
+    A method without a config has a default: `external` runs the guardrails, `semantic` judges the task's acceptance
+    criteria, `multi_stage` does both.
     """
     where = f"task {task.id}, stage {own.name}"
     how = criteria.how
@@ -78,13 +78,13 @@ def resolve_stage_verification(task: Task, criteria: CompletionCriteria, own: St
 
 
 def _default_verification(method: str, judge: SemanticVerification) -> StageVerification:
-    """What a method means that is told nothing; where there is nothing to judge either, the promise alone is left."""
+    """The default of a method without a config; without acceptance criteria to judge, only the promise remains."""
     judged = judge if judge.check_for and method in (SEMANTIC, MULTI_STAGE) else None
     return StageVerification(judged, method in (EXTERNAL, MULTI_STAGE))
 
 
 def _with_acceptance_criteria(how: Verification, task: Task, where: str) -> Verification:
-    """The same, where a judge that is told nothing goes by the acceptance criteria."""
+    """The verification, with the acceptance criteria for each judge that has no criteria of its own."""
     match how:
         case MultiStageVerification(parts):
             whole = (
@@ -117,7 +117,7 @@ class StageDraft:
     max_iterations: int
 
     def called(self, shared: frozenset[str]) -> Callable[[str], str]:
-        """How its checks are called: with its own name before those that others have too."""
+        """A function that prefixes the stage's name to check names that other stages use too."""
         return lambda name: f"{self.name}.{name}" if name in shared else name
 
 
@@ -127,54 +127,55 @@ def build_task_pipeline(
     templates: Mapping[str, str],
     places: Mapping[str, int] | None = None,
     skip: tuple[str, ...] = (),
-    brought: tuple[str, ...] = (),
+    extra_checks: tuple[str, ...] = (),
 ) -> tuple[Pipeline, dict[str, CheckSpec]]:
-    """The stages of one task, less those to skip, and every check that they name.
+    """The stages of a task without those to skip, and every check that they name.
 
-    `templates` has the prompt of each stage, `places` the place of its agent where it has its own. Checks that a caller
-    has `brought` along are asked as guardrails are, behind those. Raises Refused where the task, or the settings for
-    it, ask for what cannot be.
+    `templates` has the prompt of each stage, `places` the index of its agent if it has its own. `extra_checks` are a
+    caller's own checks, which run after the guardrails. Raises Refused if the task or its settings are inconsistent.
     """
     names = tuple(name for name in PIPELINE_STAGES if name not in skip)
     if not names:
         raise Refused(f"task {task.id}: every stage is skipped; nothing is left to do")
-    own = CheckPlan(tuple((CheckSpec(name, CustomVerification("")),) for name in brought))
-    rails = plan_guardrails(settings).then(own)
-    drawn = _qualify_check_names(tuple(_draft_stage(task, settings, name) for name in names), rails)
-    machine = rails.has_mechanical or bool(settings.final_checks) or any(one.own.has_mechanical for one in drawn)
+    extra_plan = CheckPlan(tuple((CheckSpec(name, CustomVerification("")),) for name in extra_checks))
+    guardrails = plan_guardrails(settings).then(extra_plan)
+    drafts = _qualify_check_names(tuple(_draft_stage(task, settings, name) for name in names), guardrails)
+    mechanical = any(draft.own.has_mechanical for draft in drafts)
+    machine = guardrails.has_mechanical or bool(settings.final_checks) or mechanical
     stages = []
-    for number, one in enumerate(drawn):
-        last = number == len(drawn) - 1
-        asked, back = _plan_stage_checks(one, rails, drawn[:number] if last else None), _stages_to_repeat(one, names)
-        template = _stage_template(one, task, templates[one.name], bool(back))
-        made = replace(_build_stage(one, asked, back), template=template, place=(places or {}).get(one.name))
-        stages.append(replace(made, trusts=not (last and machine)))
-    leaves = (*rails.specs, *(leaf for one in drawn for leaf in one.own.specs))
-    final = plan_final_checks(settings, leaves)
-    stages[-1] = replace(stages[-1], final=tuple(leaf.name for leaf in final))
-    leaves = (*leaves, *final)
-    return Pipeline(tuple(stages)), {leaf.name: leaf for leaf in leaves if leaf.name not in brought}
+    for number, draft in enumerate(drafts):
+        last = number == len(drafts) - 1
+        plan = _plan_stage_checks(draft, guardrails, drafts[:number] if last else None)
+        back = _stages_to_repeat(draft, names)
+        template = _stage_template(draft, task, templates[draft.name], bool(back))
+        stage = replace(_build_stage(draft, plan, back), template=template, place=(places or {}).get(draft.name))
+        stages.append(replace(stage, trusts=not (last and machine)))
+    specs = (*guardrails.specs, *(spec for draft in drafts for spec in draft.own.specs))
+    final = plan_final_checks(settings, specs)
+    stages[-1] = replace(stages[-1], final=tuple(spec.name for spec in final))
+    specs = (*specs, *final)
+    return Pipeline(tuple(stages)), {spec.name: spec for spec in specs if spec.name not in extra_checks}
 
 
-def _build_stage(one: StageDraft, asked: CheckPlan, back: tuple[str, ...]) -> Stage:
+def _build_stage(draft: StageDraft, plan: CheckPlan, back: tuple[str, ...]) -> Stage:
     return Stage(
-        name=one.name,
-        claim=_stage_claim(one, back),
-        checks=asked.checks,
-        max_iterations=one.max_iterations,
-        edits=one.name in EDITING_STAGES,
-        looks=one.name not in EDITING_STAGES,
-        judges=asked.judges,
-        together=asked.parallel_groups,
-        stops_early=one.own.checks if one.own.stops_early else (),
+        name=draft.name,
+        claim=_stage_claim(draft, back),
+        checks=plan.checks,
+        max_iterations=draft.max_iterations,
+        edits=draft.name in EDITING_STAGES,
+        looks=draft.name not in EDITING_STAGES,
+        judges=plan.judges,
+        together=plan.parallel_groups,
+        stops_early=draft.own.checks if draft.own.stops_early else (),
         back=back,
-        describes=one.criteria.description,
-        method=_stage_method(one, asked),
+        describes=draft.criteria.description,
+        method=_stage_method(draft, plan),
     )
 
 
 def max_task_iterations(loaded: LoadedSettings) -> int:
-    """How many iterations a task may use in all its stages: what somebody set, else what the user's caps allow."""
+    """Iteration limit of a task over all stages: the setting if it was set, else the user's cap."""
     settings = loaded.settings
     return settings.maximum_iterations if loaded.chosen("maximumIterations") else settings.caps.iterations
 
@@ -196,68 +197,68 @@ def _draft_stage(task: Task, settings: Settings, name: str) -> StageDraft:
 
 
 def _plan_own_checks(name: str, way: StageVerification, promise: str, loops: bool) -> CheckPlan:
-    """What a stage asks for itself. The promise alone is its claim, and no check; a single pass needs none at all."""
+    """The stage's own checks. A promise alone is a claim, not a check; a single-pass stage has no promise."""
     if way.how is None or isinstance(way.how, StringMatchVerification):
         return EMPTY_CHECK_PLAN
     rule = ClaimRule(promise, "promise")
-    asked = plan_checks(f"{name}.{verification_method(way.how)}", way.how).map(
+    plan = plan_checks(f"{name}.{verification_method(way.how)}", way.how).map(
         lambda leaf: replace(leaf, stage=name, claim_rule=rule)
     )
     return (
-        asked
+        plan
         if loops
-        else asked.keep_only(leaf for leaf in asked.specs if not isinstance(leaf.verification, StringMatchVerification))
+        else plan.keep_only(leaf for leaf in plan.specs if not isinstance(leaf.verification, StringMatchVerification))
     )
 
 
-def _qualify_check_names(drawn: tuple[StageDraft, ...], rails: CheckPlan) -> tuple[StageDraft, ...]:
-    """Every check with a name of its own in the whole run: `qa.unit_tests` where others have `unit_tests` too."""
-    given = [leaf.name for leaf in rails.specs]
-    every = [*given, *(name for one in drawn for name in {leaf.name for leaf in one.own.specs})]
+def _qualify_check_names(drafts: tuple[StageDraft, ...], guardrails: CheckPlan) -> tuple[StageDraft, ...]:
+    """The drafts with check names that are unique in the run: `qa.unit_tests` if others have `unit_tests` too."""
+    guardrail_names = [leaf.name for leaf in guardrails.specs]
+    every = [*guardrail_names, *(name for one in drafts for name in {leaf.name for leaf in one.own.specs})]
     shared = frozenset(name for name in every if every.count(name) > 1)
-    taken = set(given)
-    return tuple(replace(one, own=one.own.with_unique_names(taken, one.called(shared))) for one in drawn)
+    taken = set(guardrail_names)
+    return tuple(replace(one, own=one.own.with_unique_names(taken, one.called(shared))) for one in drafts)
 
 
-def _plan_stage_checks(one: StageDraft, rails: CheckPlan, earlier: tuple[StageDraft, ...] | None) -> CheckPlan:
-    """What a stage asks: guardrails where it goes by them, then its own.
+def _plan_stage_checks(draft: StageDraft, guardrails: CheckPlan, earlier: tuple[StageDraft, ...] | None) -> CheckPlan:
+    """All checks of a stage: the guardrails if it uses them, then its own.
 
-    The last one, which has `earlier` ones, asks the guardrails in any case, and whatever a machine can be asked of
-    those that must have passed before: later turns may have broken it, and done means that all of it holds at once.
+    The last stage (which gets `earlier`) always runs the guardrails, and repeats the required mechanical checks of
+    earlier stages: later turns may have broken them, and all must hold at the same time.
     """
     if earlier is None:
-        return rails.then(one.own) if one.way.guardrails else one.own
+        return guardrails.then(draft.own) if draft.way.guardrails else draft.own
     again = EMPTY_CHECK_PLAN
     for before in earlier:
         repeated = before.own.keep_only(leaf for leaf in before.own.specs if leaf.is_mechanical and leaf.required)
         again = again.then(repeated.map(lambda leaf: replace(leaf, late=False)))
-    return rails.then(again).then(one.own)
+    return guardrails.then(again).then(draft.own)
 
 
-def _stages_to_repeat(one: StageDraft, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The stages that are gone through again where this one finds a fault: from the one that mends it, to itself."""
-    earlier = names[: names.index(one.name)]
+def _stages_to_repeat(draft: StageDraft, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The stages that run again if this one finds a fault: from the one that fixes it up to this one."""
+    earlier = names[: names.index(draft.name)]
     mender = next((name for name in EDITING_STAGES if name in earlier), None)
-    return names[names.index(mender) : len(earlier) + 1] if one.loops and mender else ()
+    return names[names.index(mender) : len(earlier) + 1] if draft.loops and mender else ()
 
 
-def _stage_claim(one: StageDraft, back: tuple[str, ...]) -> ClaimRule:
+def _stage_claim(draft: StageDraft, back: tuple[str, ...]) -> ClaimRule:
     return (
-        ClaimRule(one.criteria.promise, "promise", refusal=CHANGES_REQUESTED if back else None)
-        if one.loops
+        ClaimRule(draft.criteria.promise, "promise", refusal=CHANGES_REQUESTED if back else None)
+        if draft.loops
         else ClaimRule()
     )
 
 
-def _stage_template(one: StageDraft, task: Task, template: str, goes_back: bool) -> str:
+def _stage_template(draft: StageDraft, task: Task, template: str, goes_back: bool) -> str:
     lacking = {"acceptance_criteria": bool(task.acceptance), "refusal": goes_back, "title": bool(task.title)}
     missing = frozenset(name for name, there in lacking.items() if not there)
-    return drop_empty_sections(template, missing) if one.loops else single_pass_template(template, missing)
+    return drop_empty_sections(template, missing) if draft.loops else single_pass_template(template, missing)
 
 
-def _stage_method(one: StageDraft, asked: CheckPlan) -> str:
-    """How the work is verified, in one word: by all that is asked about it."""
-    if isinstance(one.way.how, MultiStageVerification):
+def _stage_method(draft: StageDraft, plan: CheckPlan) -> str:
+    """The method that describes all checks of the stage in one word."""
+    if isinstance(draft.way.how, MultiStageVerification):
         return MULTI_STAGE
-    methods = {verification_method(leaf.verification) or EXTERNAL for leaf in asked.specs}
+    methods = {verification_method(leaf.verification) or EXTERNAL for leaf in plan.specs}
     return methods.pop() if len(methods) == 1 else MULTI_STAGE if methods else STRING_MATCH

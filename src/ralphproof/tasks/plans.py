@@ -16,9 +16,9 @@ TITLE_CHARS = 80
 
 
 class PromptPlan:
-    """A plan of one task. Give its text or the real path of a file, not both. A `wordless` one may be without text.
+    """A plan of one task, from a text or from the real path of a file, not both. A `wordless` one may have no text.
 
-    One that is `titled` has its first line for a title. `called` is how messages name it.
+    A `titled` one uses its first line as the title. `called` is its name in messages.
     """
 
     titled = False
@@ -30,7 +30,7 @@ class PromptPlan:
         self._called = called or ("the prompt" if file is None else f"prompt file {file}")
 
     def read(self) -> Plan:
-        """The task with its text as it now stands."""
+        """The task with the current text of the file."""
         what = self._called
         text = self._text if self._file is None else _read_prompt_file(self._file, what)
         if text is None or not (text.strip() or self._wordless):
@@ -42,14 +42,14 @@ class PromptPlan:
 
 
 def prompt_digest(text: str) -> str:
-    """What tells one text of a prompt file from another."""
+    """Digest of a prompt text, to notice changes of the file."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def refuse_symlink(path: str, what: str) -> None:
-    """Raise Refused where a link leads from this real path elsewhere.
+    """Raise Refused if a link leads from this real path elsewhere.
 
-    An agent may have put it there, to be shown in its prompt what its sandbox keeps it from reading.
+    An agent may have created the link to get a file into its prompt that its sandbox hides.
     """
     if (real := os.path.realpath(path)) != path:
         raise Refused(f"{what} leads to {real} now; put a file there again, or begin a new run with another one")

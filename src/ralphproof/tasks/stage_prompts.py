@@ -11,7 +11,7 @@ from ralphproof.settings.schema import PIPELINE_STAGES
 
 TEMPLATES_FOLDER = ".ralph/templates"  # of a project
 MAX_TEMPLATE_BYTES = 64 << 10
-# The places that a template may have; the prompt is made by filling them.
+# Placeholders that a template may contain.
 TEMPLATE_FIELDS = (
     "id", "spec", "title", "description", "outcome", "acceptance_criteria", "stage", "success_criteria",
     "verification_method", "promise", "refusal", "iteration", "max_iterations",
@@ -38,19 +38,19 @@ def load_stage_templates(root: str) -> dict[str, str]:
 
 
 def warn_about_templates(root: str) -> tuple[str, ...]:
-    """A line for each template of the project's own that leaves the agent without its task."""
-    made: list[str] = []
+    """A warning for each project template that lacks the placeholders of the task."""
+    warnings: list[str] = []
     for stage in PIPELINE_STAGES:
         own = _read_project_template(root, stage)
         lacking = [] if own is None else [name for name in REQUIRED_FIELDS if name not in find_placeholders(own)]
         if lacking:
             fields = " and ".join(f"{{{{{name}}}}}" for name in lacking)
-            made.append(f"{_template_path(stage)} has no {fields}: the {stage} is not told all of its task")
-    return tuple(made)
+            warnings.append(f"{_template_path(stage)} has no {fields}: the {stage} is not told all of its task")
+    return tuple(warnings)
 
 
 def find_placeholders(template: str) -> frozenset[str]:
-    """The fields that a template has a place for."""
+    """The field names of a template's placeholders."""
     return frozenset(re.findall(_PLACEHOLDER, template))
 
 
@@ -60,16 +60,16 @@ def drop_empty_sections(template: str, lacking: frozenset[str]) -> str:
     A section begins with `## `. One that also describes the task itself stays, with these fields left empty.
     """
     sections = re.split(r"(?m)^(?=## )", template)
-    kept = "".join(part for number, part in enumerate(sections) if number == 0 or not _is_empty_section(part, lacking))
+    text = "".join(part for number, part in enumerate(sections) if number == 0 or not _is_empty_section(part, lacking))
     for name in lacking:  # a heading of nothing else goes with its place
-        kept = re.sub(rf"(?m)^(?:#+ *)?\{{\{{ *{name} *\}}\}} *\n*|\{{\{{ *{name} *\}}\}}", "", kept)
-    return kept
+        text = re.sub(rf"(?m)^(?:#+ *)?\{{\{{ *{name} *\}}\}} *\n*|\{{\{{ *{name} *\}}\}}", "", text)
+    return text
 
 
 def single_pass_template(template: str, lacking: frozenset[str]) -> str:
     """The template of a single-pass stage: without promise and counters."""
-    told = drop_empty_sections(template, lacking | {"promise", "refusal", "iteration", "max_iterations"})
-    return f"{told.rstrip()}\n\n{_read_packaged_template('single_pass')}"
+    text = drop_empty_sections(template, lacking | {"promise", "refusal", "iteration", "max_iterations"})
+    return f"{text.rstrip()}\n\n{_read_packaged_template('single_pass')}"
 
 
 def _is_empty_section(section: str, lacking: frozenset[str]) -> bool:
@@ -100,7 +100,7 @@ def _read_project_template(root: str, stage: str) -> str | None:
 
 
 def _read_template_file(path: str, root: str) -> str | UnusableFile | None:
-    """What a file holds; one that a link leads out of the project to is not followed."""
+    """The text of a file; a link that leads out of the project is refused."""
     if not os.path.realpath(path).startswith(os.path.join(root, "")):
         return UnusableFile("is a link that leads out of the project, and was not followed")
     data = read_bounded_file(path)
@@ -117,12 +117,12 @@ def _read_template_file(path: str, root: str) -> str | UnusableFile | None:
 
 
 def _find_unknown_field(text: str) -> str:
-    """Why a place in it cannot be filled; empty where all can."""
-    for found in re.finditer(_BRACES, text):
-        if not re.fullmatch(_PLACEHOLDER, found[0]) or found[1].strip() not in TEMPLATE_FIELDS:
+    """Why a placeholder cannot be filled; empty if all can."""
+    for match in re.finditer(_BRACES, text):
+        if not re.fullmatch(_PLACEHOLDER, match[0]) or match[1].strip() not in TEMPLATE_FIELDS:
             from ralphproof.settings.field_rules import suggest_name
 
-            line = text.count("\n", 0, found.start()) + 1
-            known = suggest_name(found[1].strip(), TEMPLATE_FIELDS) or f"; there are: {', '.join(TEMPLATE_FIELDS)}"
-            return f"line {line}: {found[0]} is no field of a template{known}"
+            line = text.count("\n", 0, match.start()) + 1
+            known = suggest_name(match[1].strip(), TEMPLATE_FIELDS) or f"; there are: {', '.join(TEMPLATE_FIELDS)}"
+            return f"line {line}: {match[0]} is no field of a template{known}"
     return ""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def read_object(text: str | None) -> tuple[dict[str, Json] | None, str]:
-    """The object behind a JSON text, and why there is none where it cannot be read."""
+    """The object in a JSON text, and the problem if it cannot be read."""
     if text is None:
         return None, ""
     import json
@@ -40,7 +40,7 @@ def read_object(text: str | None) -> tuple[dict[str, Json] | None, str]:
 
 
 def draft_from_row(row: TaskRow) -> tuple[TaskDraft, str]:
-    """A task as it would be written, and why its completion spec cannot be read, where it cannot."""
+    """The draft of a ledger row, and the problem if its completion spec cannot be read."""
     completion, problem = read_object(row.completion)
     metadata, _ = read_object(row.metadata)
     made = TaskDraft(
@@ -51,7 +51,7 @@ def draft_from_row(row: TaskRow) -> tuple[TaskDraft, str]:
 
 
 def row_from_draft(draft: TaskDraft) -> TaskRow:
-    """A new task as it is kept."""
+    """The ledger row of a new task."""
     import json
 
     completion = None if draft.completion is None else json.dumps(draft.completion)
@@ -77,12 +77,12 @@ def require_task(ledger: SqliteLedger, id: str) -> TaskRow:
 
 
 def validate_draft_with_plugins(draft: TaskDraft) -> tuple[str, ...]:
-    """Everything that is wrong with a task, other tasks aside."""
+    """All problems of a task by itself; installed methods are known."""
     return validate_draft(draft, is_known_method)
 
 
 def add_tasks(ledger: SqliteLedger, drafts: tuple[TaskDraft, ...], found: Sequence[str]) -> None:
-    """Keep new tasks, all or none; raises Refused with what was found already and what is wrong between tasks."""
+    """Add tasks, all or none; raises Refused with the given problems and those between tasks."""
 
     def work() -> None:
         known = {row.id: row.dependencies for row in ledger.tasks.rows()}
@@ -97,14 +97,14 @@ def add_tasks(ledger: SqliteLedger, drafts: tuple[TaskDraft, ...], found: Sequen
 
 
 def is_known_method(name: str) -> bool:
-    """Whether an installed package brings a way to verify of this name."""
+    """Whether an installed package provides this verification method."""
     from ralphproof.settings.verification import is_plugin_method
 
     return is_plugin_method(name)
 
 
 def default_promises(root: str) -> Callable[[str], str]:
-    """The word that claims a stage where a task says none; the settings are read when the first one is asked for."""
+    """The default promise of each stage; settings are read on first use."""
     words: dict[str, str] = {}
 
     def promise(stage: str) -> str:
@@ -127,7 +127,7 @@ def refuse_active_task(ledger: SqliteLedger, project: Project, task: str) -> Non
 
 
 def secret_warnings(drafts: Iterable[TaskDraft], project: Project) -> list[str]:
-    """Which of these hold secrets: they are kept without them, so a command may not do what it should."""
+    """Warnings for texts that contain secrets: they are stored masked, so a command may not work."""
     import json
 
     held = [draft.id for draft in drafts if (text := json.dumps(_draft_texts(draft))) != project.mask(text)]
@@ -144,7 +144,7 @@ def _draft_texts(draft: TaskDraft) -> Json:
 
 
 def first_run_of_task(ledger: SqliteLedger, task: str, now: str) -> str:
-    """The earliest run of this task whose work the run of `now` goes on with; empty where that is the first."""
+    """The earliest run whose work on this task the run `now` continues; empty if it is the first."""
     rows = [row for run in ledger.tasks.attempts(task) if run != now and (row := ledger.row(run)) is not None]
     first = ""
     for row in sorted(rows, key=lambda row: (row.began_at, row.id)):

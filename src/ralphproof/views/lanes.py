@@ -45,18 +45,18 @@ class StoryWork:
 
 def work_by_story(ledger: SqliteLedger, project: Project, row: RunRow, followed: RunHistory) -> dict[str, StoryWork]:
     """The work on every story that is known, by its id."""
-    made = {story: StoryWork(criteria) for story, criteria in story_criteria(project, row).items()}
+    works = {story: StoryWork(criteria) for story, criteria in story_criteria(project, row).items()}
     for span in followed.timeline.spans.values():
         if span.job is not None:
             task = span.job.task
-            known = made.get(task.id) or StoryWork(tuple(map(project.mask, task.acceptance)))
+            known = works.get(task.id) or StoryWork(tuple(map(project.mask, task.acceptance)))
             spend = known.spend.plus(iteration_spend(span))
-            made[task.id] = replace(known, iterations=known.iterations + 1, spend=spend)
+            works[task.id] = replace(known, iterations=known.iterations + 1, spend=spend)
     for passage in list_task_iterations(ledger, (row.id,)):
-        if passage.task in made:
-            before = made[passage.task]
-            made[passage.task] = replace(before, history=(*before.history, passage))
-    return made
+        if passage.task in works:
+            before = works[passage.task]
+            works[passage.task] = replace(before, history=(*before.history, passage))
+    return works
 
 
 def iteration_spend(span: TimelineIteration) -> Spend:
@@ -105,8 +105,8 @@ def story_lanes(stories: tuple[StoryReview, ...], works: dict[str, StoryWork]) -
     ]
 
 
-def _story_json(one: StoryReview, lane: str, works: dict[str, StoryWork]) -> dict[str, Json]:
-    return works.get(one.story, StoryWork()).published() | {
-        "id": one.story, "title": one.title, "status": one.status, "reviews": one.reviews, "capped": one.capped,
-        "found": [*one.found], "lane": lane,
+def _story_json(story: StoryReview, lane: str, works: dict[str, StoryWork]) -> dict[str, Json]:
+    return works.get(story.story, StoryWork()).published() | {
+        "id": story.story, "title": story.title, "status": story.status, "reviews": story.reviews,
+        "capped": story.capped, "found": [*story.found], "lane": lane,
     }  # fmt: skip

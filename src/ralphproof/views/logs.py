@@ -199,15 +199,15 @@ def locate_log(path: str, live: bool, sizes: tuple[int, int, int] = LOG_SIZES) -
 def _locate_growing_log(path: str, size: int, sizes: tuple[int, int, int]) -> LogLayout:
     """A log that is longer than its head: the rest is in segments, the first of which may be gone."""
     head, each, _ = sizes
-    found = [LogSegment(0, head, path)]
+    segments = [LogSegment(0, head, path)]
     if size > head:
-        return LogLayout((*found,), coming=True)
+        return LogLayout((*segments,), coming=True)
     for number in list_segments(path):
         start, name = head + (number - 1) * each, segment_path(path, number)
-        if start > found[-1].end:
-            found.append(LogSegment(found[-1].end, start))
-        found.append(LogSegment(start, start + _file_size(name), name))
-    return LogLayout((*found,))
+        if start > segments[-1].end:
+            segments.append(LogSegment(segments[-1].end, start))
+        segments.append(LogSegment(start, start + _file_size(name), name))
+    return LogLayout((*segments,))
 
 
 def _file_size(path: str) -> int:

@@ -95,8 +95,8 @@ class ReadModel:
         from ralphproof.views.live_events import turn_activity
 
         agent = self._read(lambda ledger: self._agent_of(ledger, self._row(ledger, run).id, turn))
-        heard = turn_activity(self.project, run, turn, agent, most)
-        return {"run": run, "turn": turn, "dropped": heard.dropped, "events": [*heard.events]}
+        activity = turn_activity(self.project, run, turn, agent, most)
+        return {"run": run, "turn": turn, "dropped": activity.dropped, "events": [*activity.events]}
 
     def logs(self, run: str) -> dict[str, Json]:
         """The logs of a run with their sizes."""

@@ -65,22 +65,24 @@ def iteration_json(span: TimelineIteration) -> dict[str, Json]:
     }  # fmt: skip
 
 
-def check_json(asked: TimelineCheck) -> dict[str, Json]:
+def check_json(check: TimelineCheck) -> dict[str, Json]:
     """A check: its result, or that it runs."""
-    found = asked.finding
-    if found is None:
+    finding = check.finding
+    if finding is None:
         return {
-            "name": asked.check, "command": "", "state": "stopped" if asked.stopped else "running", "exitCode": None,
+            "name": check.check, "command": "", "state": "stopped" if check.stopped else "running", "exitCode": None,
             "why": "", "seconds": None, "log": "", "judged": False, "hidden": False, "flaky": 0, "failing": [],
-            "output": "", "beganAt": asked.began_s,
+            "output": "", "beganAt": check.began_s,
         }  # fmt: skip
-    state = "passed" if found.passed else "errored" if found.errored else "failed" if found.required else "advisory"
-    state = "stopped" if found.why == phrases.STOPPED else state
-    failing = found.tests.failing if found.tests else ()
+    state = (
+        "passed" if finding.passed else "errored" if finding.errored else "failed" if finding.required else "advisory"
+    )
+    state = "stopped" if finding.why == phrases.STOPPED else state
+    failing = finding.tests.failing if finding.tests else ()
     return {
-        "name": found.check, "command": found.command, "state": state, "exitCode": found.code, "why": found.why,
-        "seconds": found.seconds, "log": _log_name(found.log), "judged": found.judged, "hidden": found.hidden,
-        "flaky": found.flaky, "failing": [*failing[:MAX_TESTS]], "output": found.output, "beganAt": asked.began_s,
+        "name": finding.check, "command": finding.command, "state": state, "exitCode": finding.code, "why": finding.why,
+        "seconds": finding.seconds, "log": _log_name(finding.log), "judged": finding.judged, "hidden": finding.hidden,
+        "flaky": finding.flaky, "failing": [*failing[:MAX_TESTS]], "output": finding.output, "beganAt": check.began_s,
     }  # fmt: skip
 
 

@@ -59,11 +59,11 @@ def ended_run_line(ledger: SqliteLedger, row: RunRow, project: Project) -> dict[
     state = display_state(ENDED, _state_after_end(end))
     title = str(facts.get("title") or "") or _last_title(ledger, row.id)
     updated = ledger.last_written_at(row.id) or row.began_at
-    stood = RunLineState(
+    line = RunLineState(
         state, title, updated, end.outcome.iterations, _own_spend(ledger, row.id, end.outcome), end.outcome,
         _recorded_check_counts(ledger, row.id),
     )  # fmt: skip
-    return _run_line(ledger, row, _facts_with_sandbox(ledger, row.id, facts), stood, project)
+    return _run_line(ledger, row, _facts_with_sandbox(ledger, row.id, facts), line, project)
 
 
 def open_run_line(
@@ -152,14 +152,16 @@ def _last_check_counts(followed: RunHistory) -> tuple[int, int] | None:
 
 def _recorded_check_counts(ledger: SqliteLedger, run: str) -> tuple[int, int] | None:
     """The same from the checks' records alone. Results for an earlier tree do not count."""
-    asked = [record for record in ledger.queries.last_check_results(run) if isinstance(record, CheckEnded)]
-    last = [one.finding for one in asked if (one.turn, one.round) == (asked[-1].turn, asked[-1].round)]
+    results = [record for record in ledger.queries.last_check_results(run) if isinstance(record, CheckEnded)]
+    last = [
+        result.finding for result in results if (result.turn, result.round) == (results[-1].turn, results[-1].round)
+    ]
     return _count_findings(last) if last else None
 
 
-def _count_findings(found: list[Finding]) -> tuple[int, int]:
-    passed = sum(finding.passed for finding in found)
-    return passed, len(found) - passed
+def _count_findings(findings: list[Finding]) -> tuple[int, int]:
+    passed = sum(finding.passed for finding in findings)
+    return passed, len(findings) - passed
 
 
 # The list.
@@ -209,18 +211,18 @@ class RunList:
         row = ledger.row(run)
         if row is None:
             return None
-        where = run_state(ledger, row, self._project)
-        state = ENDED if where == ENDED else (where, ledger.requested_control(run), changes)
+        status = run_state(ledger, row, self._project)
+        state = ENDED if status == ENDED else (status, ledger.requested_control(run), changes)
         if depends != state:
             try:
-                made = (
+                new_line = (
                     ended_run_line(ledger, row, self._project)
-                    if where == ENDED
-                    else open_run_line(ledger, row, where, self._following(ledger, run), self._project)
+                    if status == ENDED
+                    else open_run_line(ledger, row, status, self._following(ledger, run), self._project)
                 )
             except RalphError:
                 return None
-            self._lines[run] = state, made
+            self._lines[run] = state, new_line
         return self._lines[run][1]
 
     def _catch_up(self, ledger: SqliteLedger) -> None:

@@ -35,16 +35,16 @@ TREES_NOTE = "trees"  # the note of a run beside its parent: which folder its tr
 
 def snapshots_by_iteration(records: Iterable[Record]) -> dict[int, Snapshot]:
     """The snapshot after each iteration; 0 is the start of the run."""
-    found: dict[int, Snapshot] = {}
+    snapshots: dict[int, Snapshot] = {}
     for record in records:
         match record:
             case RunBegan(_, snapshot):
-                found[0] = snapshot
+                snapshots[0] = snapshot
             case Saved(iteration, _, snapshot):
-                found[iteration] = snapshot
+                snapshots[iteration] = snapshot
             case _:
                 pass
-    return found
+    return snapshots
 
 
 def require_snapshot(snapshots: dict[int, Snapshot], number: int, run: str) -> Snapshot:
@@ -136,9 +136,9 @@ MASK_MARGIN_BYTES = 64 * 1024  # behind a cut, so that a secret in it is known a
 def diff_endpoints(records: tuple[Record, ...], number: int | None, run: str) -> tuple[Snapshot, Snapshot]:
     """The two snapshots that a patch compares."""
     snapshots = snapshots_by_iteration(records)
-    looked = next((record.snapshot for record in records if isinstance(record, BaselineSaved)), None)
-    if looked is not None and looked.tree is not None:
-        snapshots[0] = looked  # what the checks wrote before the first turn is no iteration's work
+    baseline = next((record.snapshot for record in records if isinstance(record, BaselineSaved)), None)
+    if baseline is not None and baseline.tree is not None:
+        snapshots[0] = baseline  # what the checks wrote before the first turn is no iteration's work
     if number is None:
         number, before = max(snapshots, default=0), 0
     else:
@@ -155,8 +155,8 @@ def workspace_kind(records: tuple[Record, ...]) -> str:
 def run_patch(project: Project, row: RunRow, records: tuple[Record, ...], number: int | None) -> bytes:
     """The patch of a run or iteration; raises Refused where one of its trees was not saved."""
     before, after = diff_endpoints(records, number, row.id)
-    with SavedWorkspace(project, row, workspace_kind(records), own_folder=True) as kept:
-        return kept.workspace.diff(before, after)
+    with SavedWorkspace(project, row, workspace_kind(records), own_folder=True) as saved:
+        return saved.workspace.diff(before, after)
 
 
 def diff_json(
@@ -197,13 +197,13 @@ def list_stored_backups(project: Project) -> list[StoredBackup]:
     """All backups of all repositories, the newest first."""
     stores = os.path.join(project.state_dir, "repos")
     names = sorted(os.listdir(stores)) if os.path.isdir(stores) else []
-    found = [
+    backups = [
         StoredBackup(store, kept)
         for store in (os.path.join(stores, name) for name in names)
         for kept in list_backups(os.path.join(store, BACKUP_FOLDER))
         if kept.path.endswith(START_SUFFIX)
     ]
-    return sorted(found, key=lambda one: one.start.created_at, reverse=True)
+    return sorted(backups, key=lambda one: one.start.created_at, reverse=True)
 
 
 def is_backup_of(copy: StoredBackup, root: str) -> bool:

@@ -73,12 +73,12 @@ def last_ruling(criterion: str, history: Iterable[TaskIteration]) -> CriterionRu
 
 def _parse_rulings(output: str, name: str) -> Iterator[tuple[bool, str]]:
     for line in output.split("\n"):
-        found = re.fullmatch(_RULING_PATTERN, line)
-        if found is None or not found[2].startswith(name):
+        match = re.fullmatch(_RULING_PATTERN, line)
+        if match is None or not match[2].startswith(name):
             continue
-        cut, why, reason = found[2][len(name) :].partition(_REASON_SEPARATOR)
+        cut, why, reason = match[2][len(name) :].partition(_REASON_SEPARATOR)
         if why and (not cut or len(name) == MAX_CRITERION_CHARS):
-            yield found[1] == "met", reason.partition(" | quoted: ")[0]
+            yield match[1] == "met", reason.partition(" | quoted: ")[0]
 
 
 def criteria_lines(completion: dict[str, Json], history: tuple[TaskIteration, ...]) -> Iterator[str]:
@@ -112,10 +112,10 @@ class CheckAnswer:
     @property
     def word(self) -> str:
         """passed, failed, errored, or advisory: it failed, and only warns."""
-        found = self.finding
-        if found.passed:
+        finding = self.finding
+        if finding.passed:
             return "passed"
-        return "errored" if found.errored else "failed" if found.required else "advisory"
+        return "errored" if finding.errored else "failed" if finding.required else "advisory"
 
     @property
     def by(self) -> str:
@@ -125,12 +125,12 @@ class CheckAnswer:
     @property
     def why(self) -> str:
         """The reason of the result."""
-        found = self.finding
-        if found.why != "exit":
-            return found.why
-        if found.judged or found.code is None:
-            return " ".join(found.output.split())[:MAX_REASON_CHARS]
-        return f"exit code {found.code}"
+        finding = self.finding
+        if finding.why != "exit":
+            return finding.why
+        if finding.judged or finding.code is None:
+            return " ".join(finding.output.split())[:MAX_REASON_CHARS]
+        return f"exit code {finding.code}"
 
     def published(self) -> dict[str, Json]:
         found = self.finding
@@ -197,9 +197,9 @@ def _iterations_of_run(ledger: SqliteLedger, run: str) -> Iterator[TaskIteration
                 continue
         times[iteration] = at
     for number in sorted(times):
-        told = tuple(answers.get(number, ()))
+        iteration_answers = tuple(answers.get(number, ()))
         stage, task = (jobs[number].stage.name, jobs[number].task.id) if number in jobs else ("", "")
-        yield TaskIteration(run, number, stage, told, verdicts.get(number), times[number], task)
+        yield TaskIteration(run, number, stage, iteration_answers, verdicts.get(number), times[number], task)
 
 
 # The details of a task.

@@ -233,14 +233,14 @@ def _update_check(
         case records.CheckStopped(check=name):
             last = replace(_find_check(before, name, at_s), stopped=True)
     known = [one.check for one in before]
-    asked = (
+    checks = (
         tuple(last if one.check == name else one for one in before) if name in known else (*before, last)
     )  # asked again, by a later session, it keeps its place
-    return replace(span, checks=asked, round=round)
+    return replace(span, checks=checks, round=round)
 
 
-def _find_check(asked: tuple[TimelineCheck, ...], name: str, at_s: float) -> TimelineCheck:
-    return next((one for one in asked if one.check == name), TimelineCheck(name, at_s))
+def _find_check(checks: tuple[TimelineCheck, ...], name: str, at_s: float) -> TimelineCheck:
+    return next((check for check in checks if check.check == name), TimelineCheck(name, at_s))
 
 
 def _excerpt(text: str) -> str:
@@ -249,6 +249,6 @@ def _excerpt(text: str) -> str:
 
 def close_iteration(span: TimelineIteration, at_s: float, seconds: float | None) -> TimelineIteration:
     """Close an iteration whose run ended or lost its harness at this time."""
-    asked = tuple(one if one.finding else replace(one, stopped=True) for one in span.checks)
+    checks = tuple(check if check.finding else replace(check, stopped=True) for check in span.checks)
     legs = tuple(leg if leg.ended_s is not None else replace(leg, ended_s=at_s) for leg in span.legs)
-    return replace(span, checks=asked, legs=legs, ended_s=at_s, seconds=seconds)
+    return replace(span, checks=checks, legs=legs, ended_s=at_s, seconds=seconds)
