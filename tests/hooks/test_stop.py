@@ -437,4 +437,4 @@ def test_where_git_cannot_tell_the_loop_looks_again(session: Session, broken: st
     (session.root / ".git").mkdir()
     answer = session.stops(env={"PATH": "/nonexistent"} if broken == "program" else {})
     assert answer.reason == ""
-    assert answer.err == "ralph hook: git did not tell what is uncommitted; the loop looks again\n"
+    assert answer.err == "ralph hook: git status failed; the loop checks for uncommitted files again\n"

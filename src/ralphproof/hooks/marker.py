@@ -1,4 +1,4 @@
-"""The marker `.ralph-active` of a run in its project: where it is, whose it is, what it says."""
+"""The marker file `.ralph-active` of a run in its project: finding it, reading it, and whether it is current."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ MAX_MARKER_BYTES = 32 << 20
 
 
 class MalformedMarker(Exception):
-    """The marker is there, and says nothing that can be understood."""
+    """The marker exists, but cannot be read or understood."""
 
 
 def current_run_id() -> str:
-    """The run whose turn this session is; empty where it is none."""
+    """The run that this session is a turn of; empty outside a run."""
     return os.environ.get("RALPH_RUN_ID", "")
 
 
-def find_project(given: dict[str, Any]) -> str:
-    """The folder that has the marker: the agent's project, else the nearest one around where it is; empty for none."""
-    for start in (os.environ.get("CLAUDE_PROJECT_DIR", ""), text_field(given, "cwd") or _current_folder()):
-        if os.path.isabs(start) and (found := _find_marker_above(start)):
-            return found
+def find_project(event: dict[str, Any]) -> str:
+    """The nearest folder with a marker, above the agent's project or above its working directory; empty for none."""
+    for start in (os.environ.get("CLAUDE_PROJECT_DIR", ""), text_field(event, "cwd") or _current_folder()):
+        if os.path.isabs(start) and (folder := _find_marker_above(start)):
+            return folder
     return ""
 
 
@@ -37,11 +37,11 @@ def _current_folder() -> str:
     try:
         return os.getcwd()
     except OSError:
-        return ""  # somebody removed it
+        return ""  # it was removed
 
 
 def _find_marker_above(start: str) -> str:
-    """The nearest folder with a marker, no further up than to the root of the repository."""
+    """The nearest folder with a marker, at most up to the root of the repository."""
     folder = os.path.realpath(start)
     while not os.path.lexists(os.path.join(folder, MARKER_NAME)):
         above = os.path.dirname(folder)
@@ -52,7 +52,7 @@ def _find_marker_above(start: str) -> str:
 
 
 def read_marker(project: str) -> dict[str, Any]:
-    """What the marker says; empty where it is gone, or somebody else's. Raises Malformed."""
+    """The marker's content; empty where it is gone or owned by another user. Raises MalformedMarker."""
     try:
         file = os.open(os.path.join(project, MARKER_NAME), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -63,20 +63,20 @@ def read_marker(project: str) -> dict[str, Any]:
         if _is_foreign(file, project):
             log_line(f"{MARKER_NAME} in {project} belongs to somebody else; nothing is checked")
             return {}
-        found = json.loads(_read_marker_file(file))
+        marker = json.loads(_read_marker_file(file))
     except (ValueError, RecursionError, MemoryError) as error:
         raise MalformedMarker(f"{MARKER_NAME} is not valid JSON: {error or 'it is too much'}") from error
     except OSError as error:
         raise MalformedMarker(f"{MARKER_NAME} cannot be read: {error.strerror}") from error
     finally:
         os.close(file)
-    if not isinstance(found, dict):
+    if not isinstance(marker, dict):
         raise MalformedMarker(f"{MARKER_NAME} holds no JSON object")
-    return found
+    return marker
 
 
 def _is_foreign(file: int, project: str) -> bool:
-    """In a folder that everybody may write to, a marker of another user than the folder's and ours orders nothing."""
+    """Whether the marker is owned by neither us nor the folder's owner: in a shared folder anybody may write one."""
     return os.fstat(file).st_uid not in (os.geteuid(), os.stat(project).st_uid)
 
 
@@ -93,7 +93,7 @@ def _read_marker_file(file: int) -> bytes:
 
 
 def is_for_this_session(marker: dict[str, Any]) -> bool:
-    """Whether this session belongs to the run of the marker. One that names no run has every session of the folder."""
+    """Whether this session belongs to the run of the marker. A marker that names no run applies to every session."""
     run = marker.get("run")
     return run is None or (isinstance(run, str) and current_run_id() == run)
 

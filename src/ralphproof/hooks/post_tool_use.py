@@ -13,14 +13,10 @@ from ralphproof.hooks import hook_input, marker, session_files
 if TYPE_CHECKING:
     from typing import Any
 
-
-# How full an agent's context is: its own figures where its transcript has them, else the size of that file.
-
-
-DEFAULT_WINDOW = 200_000  # tokens, where nobody says otherwise
-CHARS_PER_TOKEN = 4.0  # characters of a transcript that make a token, roughly
-MIN_TOKENS, MAX_TOKENS = 1, 10**9  # tokens, or characters of one: a figure beyond that is none
-# So much of a transcript's end is read, more where its last figures are not in that: a picture may stand behind them.
+DEFAULT_WINDOW = 200_000  # tokens, unless transcript, marker or environment say otherwise
+CHARS_PER_TOKEN = 4.0  # of a transcript, roughly
+MIN_TOKENS, MAX_TOKENS = 1, 10**9  # numbers outside of these bounds are ignored
+# Bytes read from the transcript's end; the second size if the first holds no usage, e.g. because an image follows it.
 TAIL_SIZES = (256 << 10, 16 << 20)
 WINDOW_KEY = b'"model_context_window"'
 
@@ -49,30 +45,30 @@ THRESHOLDS = {
 
 @value
 class ContextUsage:
-    """Tokens in the context, and how many go in, where the transcript says that."""
+    """Tokens in the context, and the size of the context window if the transcript has it."""
 
     tokens: float
     window: int | None = None
 
 
 def format_alert(percent: int, threshold: int) -> str:
-    severity, said = THRESHOLDS[threshold]
-    return f"[{severity}] Context usage: ~{percent}% (over {threshold}%). {said}"
+    severity, advice = THRESHOLDS[threshold]
+    return f"[{severity}] Context usage: ~{percent}% (over {threshold}%). {advice}"
 
 
 def read_context_usage(path: str, divisor: float) -> ContextUsage | None:
-    """How full the context is; None where the transcript tells nothing."""
+    """Context usage as the transcript records it, else estimated from its size; None if it is unreadable."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
         return None
     try:
-        state = os.fstat(file)
-        if not stat.S_ISREG(state.st_mode):
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
             return None
-        tails = (os.pread(file, most, max(0, state.st_size - most)) for most in TAIL_SIZES)
-        return next((fill for tail in tails if (fill := _last_usage(tail))), None) or ContextUsage(
-            state.st_size / divisor
+        tails = (os.pread(file, size, max(0, status.st_size - size)) for size in TAIL_SIZES)
+        return next((usage for tail in tails if (usage := _last_usage(tail))), None) or ContextUsage(
+            status.st_size / divisor
         )
     except OSError:
         return None
@@ -81,12 +77,12 @@ def read_context_usage(path: str, divisor: float) -> ContextUsage | None:
 
 
 def _last_usage(tail: bytes) -> ContextUsage | None:
-    """The last figures of the transcript's own."""
+    """The last usage that the transcript records."""
     lines = tail.split(b"\n")[::-1]
-    fill = next((fill for line in lines if (fill := _parse_usage_line(line))), None)
-    if fill is None or WINDOW_KEY not in tail:
-        return fill
-    return replace(fill, window=next(filter(None, map(_parse_window, lines)), None))
+    usage = next((usage for line in lines if (usage := _parse_usage_line(line))), None)
+    if usage is None or WINDOW_KEY not in tail:
+        return usage
+    return replace(usage, window=next(filter(None, map(_parse_window, lines)), None))
 
 
 def _parse_usage_line(line: bytes) -> ContextUsage | None:
@@ -101,7 +97,7 @@ def _parse_window(line: bytes) -> int:
 
 
 def _parse_entry(line: bytes) -> dict[str, Any]:
-    """What a line says; nothing where it is cut, as the first one may be, or half-written, as the last one may be."""
+    """A line's JSON object; empty for the cut first line and a half-written last one."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
@@ -120,7 +116,7 @@ def _claude_usage(entry: dict[str, Any]) -> ContextUsage | None:
 
 
 def _codex_usage(entry: dict[str, Any]) -> ContextUsage | None:
-    """A call's own record comes before its tools run, the count of all calls after that (0.166)."""
+    """Codex 0.166 writes a call's own record before its tools run, and the count of all calls afterwards."""
     payload = entry.get("payload")
     if not isinstance(payload, dict):
         return None
@@ -131,46 +127,46 @@ def _codex_usage(entry: dict[str, Any]) -> ContextUsage | None:
     return ContextUsage(tokens) if tokens else None
 
 
-def _token_count(given: object) -> int:
-    return given if isinstance(given, int) and not isinstance(given, bool) and MIN_TOKENS <= given <= MAX_TOKENS else 0
+def _token_count(count: object) -> int:
+    return count if isinstance(count, int) and not isinstance(count, bool) and MIN_TOKENS <= count <= MAX_TOKENS else 0
 
 
-def context_window(fill: ContextUsage, marker: dict[str, Any]) -> int:
-    """How many tokens go in: the agent's own word, else the user's, else the usual."""
-    said = fill.window or _token_count(marker.get("contextWindow"))
-    return said or int(_read_number("CLAUDE_CONTEXT_WINDOW")) or DEFAULT_WINDOW
+def context_window(usage: ContextUsage, marker: dict[str, Any]) -> int:
+    """Size of the context window in tokens: from the transcript, the marker, the environment, or the default."""
+    return (
+        usage.window
+        or _token_count(marker.get("contextWindow"))
+        or int(_read_number("CLAUDE_CONTEXT_WINDOW"))
+        or DEFAULT_WINDOW
+    )
 
 
 def chars_per_token() -> float:
-    """Characters of a transcript that make a token, as the user says or as usual."""
+    """Characters of a transcript for each token, from the environment or the default."""
     return _read_number("RALPH_CHARS_PER_TOKEN") or CHARS_PER_TOKEN
 
 
 def _read_number(name: str) -> float:
-    """A number from the environment; 0 where it is none, or none that makes sense."""
+    """A number from the environment; 0 where it is missing, invalid or out of bounds."""
     try:
-        found = float(os.environ.get(name, ""))
+        number = float(os.environ.get(name, ""))
     except ValueError:
         return 0
-    return found if MIN_TOKENS <= found <= MAX_TOKENS else 0
+    return number if MIN_TOKENS <= number <= MAX_TOKENS else 0
 
 
 def crossed_thresholds(percent: float) -> list[int]:
-    """The thresholds that this is over."""
     return [threshold for threshold in THRESHOLDS if percent >= threshold]
 
 
-# After every tool call, failed ones too: say when the context is getting full, once for each threshold.
-
-
 def main() -> int:
-    """Tell, or be silent. Whatever goes wrong here must not disturb the agent."""
+    """Print a warning or nothing; called after failed tool calls too. A failure here must not disturb the agent."""
     try:
         event = hook_input.read_event()
-        said = usage_warning(event)
-        if said:
+        warning = usage_warning(event)
+        if warning:
             name = hook_input.text_field(event, "hook_event_name") or "PostToolUse"
-            answer = {"hookSpecificOutput": {"hookEventName": name, "additionalContext": said}}
+            answer = {"hookSpecificOutput": {"hookEventName": name, "additionalContext": warning}}
             print(json.dumps(answer), flush=True)
     except Exception as error:  # noqa: BLE001
         hook_input.log_line(f"the context monitor failed: {error!r}")
@@ -178,36 +174,36 @@ def main() -> int:
 
 
 def usage_warning(event: dict[str, Any]) -> str:
-    """What the agent is told now; empty for nothing."""
+    """The warning that is due now; empty for none."""
     path, session = hook_input.text_field(event, "transcript_path"), hook_input.text_field(event, "session_id")
-    fill = read_context_usage(path, chars_per_token()) if path and session else None
-    if fill is None:
+    usage = read_context_usage(path, chars_per_token()) if path and session else None
+    if usage is None:
         return ""
-    percent = 100 * fill.tokens / context_window(fill, _session_marker(event))
-    over = crossed_thresholds(percent)
-    if not over:
+    percent = 100 * usage.tokens / context_window(usage, _session_marker(event))
+    crossed = crossed_thresholds(percent)
+    if not crossed:
         return ""
     new: list[int] = []
 
-    def note(before: str) -> str:
-        words = before.split()
-        new.extend(one for one in over if str(one) not in words)
-        return "".join(f"{one}\n" for one in THRESHOLDS if one in over or str(one) in words)
+    def add_crossed(content: str) -> str:
+        known = content.split()
+        new.extend(threshold for threshold in crossed if str(threshold) not in known)
+        return "".join(f"{one}\n" for one in THRESHOLDS if one in crossed or str(one) in known)
 
-    # What cannot be noted is not told: it would be told again and again.
-    noted = session_files.update_session_file(
-        session_files.session_file_path(session_files.ALERTS_PREFIX, session), note
+    # Without a record of the warning there is none: it would be repeated after every call.
+    recorded = session_files.update_session_file(
+        session_files.session_file_path(session_files.ALERTS_PREFIX, session), add_crossed
     )
-    return format_alert(int(percent), max(new)) if noted and new else ""
+    return format_alert(int(percent), max(new)) if recorded and new else ""
 
 
 def _session_marker(event: dict[str, Any]) -> dict[str, Any]:
     project = marker.find_project(event)
     try:
-        found = marker.read_marker(project) if project else {}
+        content = marker.read_marker(project) if project else {}
     except marker.MalformedMarker:
         return {}
-    return found if marker.is_for_this_session(found) else {}
+    return content if marker.is_for_this_session(content) else {}
 
 
 if __name__ == "__main__":

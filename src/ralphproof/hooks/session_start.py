@@ -1,4 +1,4 @@
-"""SessionStart hook: forgets what an earlier session of the same name was told."""
+"""SessionStart hook: removes the alert and refusal counts of an earlier session of the same id."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import sys
 
 from ralphproof.hooks import hook_input, session_files
 
-# A session that is gone on with has its context still, and was told. One whose context was compacted has room again,
-# and may still be in the middle of an end that is refused (Claude Code 2.1.325 names it as before).
+# A resumed session still has its context and its alerts. One whose context was compacted has room again, and may still
+# be in a turn whose end was refused (Claude Code 2.1.325 keeps its id).
 FILES_TO_FORGET: dict[str, tuple[str, ...]] = {"resume": (), "compact": (session_files.ALERTS_PREFIX,)}
 
 
 def main() -> int:
-    """Forget. Whatever goes wrong here must not disturb the agent."""
+    """Remove the files. A failure here must not disturb the agent."""
     try:
         event = hook_input.read_event()
         session = hook_input.text_field(event, "session_id")
