@@ -53,7 +53,7 @@ class AgentSignals:
         return (*self._markers.remarks(), *([problem] if problem else []))
 
 
-RECENT_RUNS = 50  # runs that are looked at
+RECENT_RUNS = 50  # searched for judged markers
 
 
 def put_away_stale_markers(ledger: SqliteLedger, task_folder: str, own_run: str) -> list[str]:

@@ -81,7 +81,7 @@ def build_run_sandbox(
 
     backend = choose_backend(name, os.environ, spec.project.root)
     config = build_sandbox_config(spec, folder, fixed, parent)
-    if (serve := getattr(backend, "serve", None)) and config.agents:  # one that is made for an agent
+    if (serve := getattr(backend, "serve", None)) and config.agents:  # a backend that is set up for one agent
         serve(config.agents[0][0], os.path.join(config.store, "agents", config.agents[0][0]))
     return wrap_in_sandbox(owner, backend, config)
 
@@ -112,10 +112,10 @@ def _agent_requirements(spec: RunSpec) -> Iterator[tuple[str, AgentRequirements]
             yield agent.name, requirements
 
 
-SCM_START_NOTE = "scm-start"  # the note of what a commit would have run when the run began
+SCM_START_NOTE = "scm-start"  # a note with the ScmBaseline of the run's start
 BACKUP_FOLDER = "backup"  # copies of the repository, shared by its runs
-FIRST_RESTART_DELAY_S = 1.0  # before a restart, where the user gave none
-PROTECTED_COPIES_FOLDER = "vault"  # the copies of what is watched, beside the logs of a run
+FIRST_RESTART_DELAY_S = 1.0  # default
+PROTECTED_COPIES_FOLDER = "vault"  # copies of protected files, beside the logs of a run
 
 
 def build_rules(
@@ -134,7 +134,7 @@ def build_rules(
     template = skill_template(skill, completion_word) if skill else "{prompt}"
     custom_checks = tuple(check.name for check in custom.checks)
     preset, supervise = read_preset(settings.preset), settings.supervise
-    restarts = preset.get("restarts", False)  # the agent is a program that is kept alive: silence is no fault of it
+    restarts = preset.get("restarts", False)  # the agent is a supervised program, which may be silent
     delay_s = supervise.restart_delay_s
     return RunRules(
         pipeline or build_preset_pipeline(preset, settings, template, custom_checks),

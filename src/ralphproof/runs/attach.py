@@ -42,7 +42,7 @@ def load_run_spec(project: Project, run: str, directory: str) -> RunSpec | None:
     saved = load_request(RunFolder(directory, run, project.store))
     if saved is None or saved[1]:
         return None
-    text = "." if saved[0].verify_commands is None else ""  # stories have none
+    text = "." if saved[0].verify_commands is None else ""  # a story run has no prompt
     request = replace(
         saved[0], prompt=(text, None), checks=("true",), skill="", task_type="", risk="", verbose=False, explain=False,
         allow_unknown_cost=True, project_dir=directory,

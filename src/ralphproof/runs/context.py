@@ -262,4 +262,4 @@ class RunNotifiers:
             pressed = self._clock.stop_reason() == INTERRUPTED
             return 0.0 if self._clock.stop_level() == KILL else NOTIFY_HURRY_S if pressed else NOTIFY_PATIENCE_S
         except RalphError:
-            return NOTIFY_PATIENCE_S  # the ledger is broken, and is not read again at once: then signals are seen
+            return NOTIFY_PATIENCE_S  # the ledger is broken; the next call sees signals

@@ -131,7 +131,7 @@ def _open_story_plan(context: RunContext) -> StoryPlan | None:
     from ralphproof.runs.stories import open_story_plan
 
     plan = open_story_plan(context.spec, context.folder, lambda: uncommitted_at_start(context.workspace, context.run))
-    context.cleanup.callback(plan.close)  # however the run ends, no turn is going on then
+    context.cleanup.callback(plan.close)  # however the run ends, no turn is open then
     return plan
 
 

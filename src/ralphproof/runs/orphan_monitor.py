@@ -103,7 +103,7 @@ class OrphanBudgetMonitor:
         for event in events:
             if type(event) is Spent:
                 self._spent, self._ended = event, False
-            elif type(event) is Ended:  # it spends no more
+            elif type(event) is Ended:  # it spends nothing more
                 self._ended = True
 
     def tick(self) -> int:

@@ -72,7 +72,7 @@ def _matches(pattern: str, path: str, protects: Callable[[str, str], bool]) -> b
 # Files that an earlier run weakened and that are still so: the next run must not take them for the user's own.
 
 
-MAX_RUNS = 20  # that are looked at
+MAX_RUNS = 20  # earlier runs that are searched
 
 
 @value
@@ -97,7 +97,9 @@ def find_weakened_files(ledger: SqliteLedger, workspace: Workspace, root: str, r
             start = workspace.find_snapshot(row.id, "0-checked") or workspace.find_snapshot(row.id, "0")
             paths = outcome.breach.paths if start else ()
             weakened += (WeakenedFile(row.id, path, workspace.content(start, path)) for path in paths if start)
-    return tuple({file.path: file for file in weakened}.values())  # of each the first run: it knew the file before
+    return tuple(
+        {file.path: file for file in weakened}.values()
+    )  # for each path the earliest run, which saw the original
 
 
 class PinsWithWeakenedFiles:

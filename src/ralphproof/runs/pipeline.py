@@ -112,7 +112,7 @@ def open_plan(request: RunRequest, project: Project, remarks: list[str]) -> Plan
 
     return FixedPlan(
         replace(_load_task(project, request.task_id, remarks), depends_on=())
-    )  # it is taken up when those are done
+    )  # a task is started when those are done
 
 
 def _load_task(project: Project, name: str, remarks: list[str]) -> Task:

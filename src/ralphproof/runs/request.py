@@ -153,7 +153,7 @@ def parse_request(text: bytes, environ: Mapping[str, str]) -> RunRequest | None:
     try:
         data: Any = resolve_secrets(map_strings(json.loads(text), _reject_nul), environ)
         request, flags = unpack(data["request"]), data["flags"]
-        paths = unpack(flags.pop("protectedPaths", []))  # they only join those of the settings, as flags' do
+        paths = unpack(flags.pop("protectedPaths", []))  # added to the settings' own, as with flags
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, Refused):
         return None
     if not (

@@ -170,7 +170,9 @@ def resume_run(context: RunContext) -> ResumedLoop:
         age_s = active_seconds(project, run, stamped, time.time())
         loop.resume(age_s, turn_end_ns(project, run, resumed), idle_since_ns(project, runs))
         refuse_unraised_limit(loop, state)
-    remarks += [f"the marker that asked to wait was put away as {name}" for name in _clear_answered_marker(context, state)]
+    remarks += [
+        f"the marker that asked to wait was put away as {name}" for name in _clear_answered_marker(context, state)
+    ]
     return ResumedLoop(loop, summary, tuple(remarks), len(stamped))
 
 

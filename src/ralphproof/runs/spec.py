@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ralphproof.stories.workflow import StoryWorkflow
 
 
-DEBUGGING_SKILL = "systematic-debugging"  # the skill that the prompt after a stall tells
+DEBUGGING_SKILL = "systematic-debugging"  # added to the prompt after a stall
 
 
 @value
@@ -58,7 +58,7 @@ class RunSpec:
     loaded: LoadedSettings
     plan: PlanSource
     selected_agents: tuple[SelectedAgent, ...]
-    agent_env: tuple[tuple[str, str], ...]  # of the agents; the checks have their own
+    agent_env: tuple[tuple[str, str], ...]  # checks have their own
     check_env: tuple[tuple[str, str], ...]
     remarks: tuple[str, ...]
     fitness: Fitness | None = None

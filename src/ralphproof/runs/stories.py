@@ -39,10 +39,8 @@ if TYPE_CHECKING:
     from ralphproof.store.project import Project
     from ralphproof.store.run_folder import RunFolder
 
-ITERATIONS_PER_STORY, ITERATIONS_WITHOUT_REVIEW = 3, 1  # of a story: it is implemented, reviewed, and often fixed once
-WORKSPACE_WRITE_ONLY = (
-    "guarded (workspace-write)"  # Codex keeps its agents from .git then; the harness commits for them
-)
+ITERATIONS_PER_STORY, ITERATIONS_WITHOUT_REVIEW = 3, 1  # a story is implemented, reviewed, and often fixed once
+WORKSPACE_WRITE_ONLY = "guarded (workspace-write)"  # Codex denies its agents .git then; the harness commits for them
 
 
 class ReadOnlyStoryFiles:
@@ -125,7 +123,7 @@ def read_story_plan(
     plan = StoryPlan(path, workflow, files)
     if request.verify_commands is not None:
         return plan, replace(workflow, verify=request.verify_commands)
-    refuse_active_marker(root, WORKTREE_HINT, ours=False)  # of our own the directory's lock tells
+    refuse_active_marker(root, WORKTREE_HINT, ours=False)  # our own loops hold the directory's lock
     _refuse_unwritten(root, workflow.folder, files.read())
     document = plan.document
     remarks += _estimate_iterations(document["userStories"], workflow, settings)
@@ -190,7 +188,7 @@ def _exclude_marker(root: str) -> str:
     try:
         os.makedirs(os.path.dirname(exclude_file), exist_ok=True)
         if os.path.islink(os.path.dirname(exclude_file)):
-            raise OSError(errno.ELOOP, "a link stands in its place")
+            raise OSError(errno.ELOOP, "it is a symbolic link")
         with open(exclude_file, "ab", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o644)) as file:
             file.write((b"" if not before or before.endswith(b"\n") else b"\n") + f"/{MARKER}\n".encode())
     except OSError as error:
