@@ -173,9 +173,9 @@ def test_costs_are_warned_of_and_limited(project: Path) -> None:
     ],
 )
 def test_bad_input_is_refused_with_what_is_wrong(project: Path, options: dict[str, object], problem: str) -> None:
-    given = {"agent": lambda prompt: "x", "project_dir": project} | options
+    arguments = {"agent": lambda prompt: "x", "project_dir": project} | options
     with pytest.raises(ralphproof.RalphError, match=problem):
-        ralphproof.Loop("Work.", **given)  # type: ignore[arg-type]
+        ralphproof.Loop("Work.", **arguments)  # type: ignore[arg-type]
 
 
 def test_signal_handlers_of_the_caller_are_restored(project: Path) -> None:

@@ -36,7 +36,7 @@ class Answer:
         return self._passed
 
 
-class Own:
+class CustomCheck:
     """A check with a name of its own."""
 
     def __init__(self, name: str, passed: bool = True) -> None:
@@ -68,7 +68,7 @@ def asked(seen: list[Record]) -> list[tuple[str, bool]]:
         (["false", called("false", True)], [("false", False), ("false (2)", True)]),
         ([called("a", True), called("a (2)", False), called("a", True)],
          [("a", True), ("a (2)", False), ("a (3)", True)]),
-        ([called("mine", True), Own("mine", False)], [("mine (2)", True), ("mine", False)]),
+        ([called("mine", True), CustomCheck("mine", False)], [("mine (2)", True), ("mine", False)]),
     ],
 )  # fmt: skip
 def test_checks_with_the_same_name_all_run(
@@ -82,9 +82,9 @@ def test_checks_with_the_same_name_all_run(
     assert asked(seen) == told
 
 
-@pytest.mark.parametrize("checks", [[Own("true"), "true"], [Own("mine"), Own("mine")]])
-def test_a_check_object_with_a_duplicate_name_is_refused(project: Path, checks: list[Own | str]) -> None:
-    name = checks[0].name if isinstance(checks[0], Own) else ""
+@pytest.mark.parametrize("checks", [[CustomCheck("true"), "true"], [CustomCheck("mine"), CustomCheck("mine")]])
+def test_a_check_object_with_a_duplicate_name_is_refused(project: Path, checks: list[CustomCheck | str]) -> None:
+    name = checks[0].name if isinstance(checks[0], CustomCheck) else ""
     with pytest.raises(Refused, match=f"two checks are called '{name}'"):
         ralphproof.Loop("Work.", agent=claims, checks=checks, project_dir=project)
 

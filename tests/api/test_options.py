@@ -67,9 +67,9 @@ def test_a_single_check_function_and_a_single_limit_apply(project: Path) -> None
     ],
 )
 def test_invalid_options_are_refused(project: Path, options: dict[str, object], problem: str) -> None:
-    given = {"agent": claims, "project_dir": project} | options
+    arguments = {"agent": claims, "project_dir": project} | options
     with pytest.raises(Refused) as refused:
-        ralphproof.Loop("Work.", **given)  # type: ignore[arg-type]
+        ralphproof.Loop("Work.", **arguments)  # type: ignore[arg-type]
     assert problem in str(refused.value)
 
 
@@ -96,9 +96,9 @@ NAMES_A_FLAG = re.compile(r"(?<!ralph run )(?<![\w-])--?[a-z]")
     ],
 )
 def test_refusals_name_arguments_instead_of_flags(project: Path, options: dict[str, object], said: str) -> None:
-    given = {"agent": claims, "project_dir": project} | options
+    arguments = {"agent": claims, "project_dir": project} | options
     with pytest.raises(RalphError) as refused:
-        ralphproof.Loop("Work.", **given)  # type: ignore[arg-type]
+        ralphproof.Loop("Work.", **arguments)  # type: ignore[arg-type]
     assert said in str(refused.value)
     assert not NAMES_A_FLAG.search(str(refused.value))
 
@@ -111,9 +111,9 @@ def test_failed_runs_name_arguments_instead_of_flags(project: Path) -> None:
 
 @pytest.mark.parametrize("name", ["prompt", "project_dir", "skill", "protect", "judge", "resume", "ralph_dir"])
 def test_a_nul_character_is_refused_with_the_name_of_the_argument(project: Path, name: str) -> None:
-    given = {"prompt": "Work.", "agent": claims, "project_dir": project} | {name: "a\0b"}
+    arguments = {"prompt": "Work.", "agent": claims, "project_dir": project} | {name: "a\0b"}
     with pytest.raises(Refused, match=f"^{name} holds a NUL character"):
-        ralphproof.run(**given)  # type: ignore[arg-type]
+        ralphproof.run(**arguments)  # type: ignore[arg-type]
     with pytest.raises(Refused, match=r"^run_dir holds a NUL character"):
         ralphproof.supervise(lambda attempt: None, "a\0b", project_dir=project)
 

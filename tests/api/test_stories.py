@@ -40,7 +40,7 @@ class Worker:
         return {**counted, "reviewStatus": "approved", "passes": True}
 
 
-def lay(root: Path) -> None:
+def write_stories(root: Path) -> None:
     (root / PATH).parent.mkdir(parents=True)
     (root / PATH).write_text(text(story(), verifyCommands=["true"]), encoding="utf-8")
 
@@ -57,7 +57,7 @@ def lay(root: Path) -> None:
 def test_stories_run_to_the_end(
     project: Path, options: dict[str, Any], objects: bool, modes: list[str], concerns: int
 ) -> None:
-    lay(project)
+    write_stories(project)
     worker = Worker(project, objects)
     outcome = ralphproof.run(agent=worker, preset="stories", ralph_dir="work/stories", project_dir=project, **options)
     assert isinstance(outcome, Completed)
@@ -66,7 +66,7 @@ def test_stories_run_to_the_end(
 
 def test_a_function_agent_has_no_sandbox(project: Path) -> None:
     """Stories ask for one by default; who asks for one in so many words is refused: it would hold nothing."""
-    lay(project)
+    write_stories(project)
     ralphproof.run(agent=Worker(project, False), preset="stories", ralph_dir="work/stories", project_dir=project)
     outcome = json.loads((project / ".ralph/latest/outcome.json").read_text(encoding="utf-8"))
     assert outcome["sandbox"] == {"name": "direct", "strength": "none"}

@@ -40,11 +40,11 @@ def task(tmp_path: Path) -> Path:
     return folder
 
 
-def left(context: AgentContext, name: str = "DONE", text: str = "") -> None:
+def leave_marker(context: AgentContext, name: str = "DONE", text: str = "") -> None:
     Path(context.task_folder, name).write_text(text)
 
 
-def comes(condition: Callable[[], bool]) -> bool:
+def wait_until(condition: Callable[[], bool]) -> bool:
     """Wait for something; whether it came."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition() and time.monotonic() < deadline:
@@ -62,7 +62,7 @@ def test_a_function_that_leaves_done_is_called_once(project: Path, task: Path) -
 
     def run_root(context: AgentContext, attempt: int) -> None:
         seen.append((context.run, context.iteration, context.task_folder, attempt))
-        left(context)
+        leave_marker(context)
 
     outcome = supervise(run_root, task, project_dir=project)
     assert isinstance(outcome, Completed)
@@ -79,7 +79,7 @@ def test_it_is_called_anew_whether_it_fails_or_not_until_it_leaves_done(project:
         if attempt == 0:
             raise ConnectionError("no route")
         if attempt == 2:
-            left(context)
+            leave_marker(context)
             raise ValueError("failed, and done all the same")
 
     assert isinstance(supervise(run_root, task, project_dir=project), Completed)
@@ -105,7 +105,7 @@ def test_done_does_not_complete_while_checks_fail(project: Path, task: Path) -> 
     made: list[int] = []
 
     def run_root(context: AgentContext, attempt: int) -> None:
-        left(context)
+        leave_marker(context)
         made.append(attempt)
 
     def enough(inspection: Inspection) -> bool:
@@ -121,7 +121,7 @@ def test_done_does_not_complete_while_checks_fail(project: Path, task: Path) -> 
 def test_the_task_folder_may_be_the_runs_own(project: Path) -> None:
     def run_root(context: AgentContext, attempt: int) -> None:
         assert context.task_folder == str(project / ".ralph" / "runs" / context.run / "task")
-        left(context)
+        leave_marker(context)
 
     assert isinstance(supervise(run_root, project_dir=project), Completed)
 
@@ -142,7 +142,7 @@ def test_a_function_of_the_attempt_alone_is_called_with_it(project: Path, task: 
 def test_a_coroutine_function_is_awaited(project: Path, task: Path) -> None:
     async def run_root(context: AgentContext, attempt: int) -> None:
         await asyncio.sleep(0)
-        left(context)
+        leave_marker(context)
 
     async def inside() -> Outcome:
         return supervise(run_root, task / "other", project_dir=project)
@@ -177,9 +177,7 @@ def returns(code: object) -> Root:
         (exits("out of ideas"), (1, None, "out of ideas")),
     ],
 )
-def test_return_values_decide_the_attempt(
-    project: Path, run_root: Root, end: tuple[object, ...]
-) -> None:
+def test_return_values_decide_the_attempt(project: Path, run_root: Root, end: tuple[object, ...]) -> None:
     seen: list[Record] = []
     supervise(run_root, project_dir=project, max_restarts=1, observers=seen.append)
     (reply,) = (record.reply for record in seen if isinstance(record, TurnEnded))
@@ -200,7 +198,7 @@ def test_exit_code_42_waits_and_resume_continues_with_the_next_attempt(project: 
     def run_root(context: AgentContext, attempt: int) -> int:
         attempts.append(attempt)
         if attempt == 1:
-            left(context)
+            leave_marker(context)
         return 42 if attempt == 0 else 0
 
     outcome = aborted(supervise(run_root, task, project_dir=project))
@@ -211,7 +209,9 @@ def test_exit_code_42_waits_and_resume_continues_with_the_next_attempt(project: 
 
 def test_a_marker_with_a_reason_waits(project: Path, task: Path) -> None:
     outcome = supervise(
-        lambda context, attempt: left(context, "WAIT_WITHOUT_RESTART", "for the review\n"), task, project_dir=project
+        lambda context, attempt: leave_marker(context, "WAIT_WITHOUT_RESTART", "for the review\n"),
+        task,
+        project_dir=project,
     )
     assert (aborted(outcome).reason, aborted(outcome).breach.message) == ("WAITING", "for the review")
 
@@ -307,7 +307,7 @@ def test_a_signal_is_seen_by_the_function_and_ends_the_run(project: Path, task: 
     def run_root(context: AgentContext, attempt: int) -> None:
         seen.append(context.cancelled())
         interrupt()
-        seen.append(comes(context.cancelled))
+        seen.append(wait_until(context.cancelled))
 
     outcome = aborted(supervise(run_root, task, project_dir=project, settings={"shutdownGraceSeconds": 600}))
     assert (outcome.reason, outcome.exit_code, seen) == ("INTERRUPTED", 130, [False, True])
@@ -320,7 +320,7 @@ def test_a_cancel_from_elsewhere_is_seen_too(project: Path, task: Path) -> None:
         ledger = open_project(str(project), os.environ).ledger(read_only=False)
         ledger.request_control(context.run, "cancel")
         ledger.close()
-        seen.append(comes(context.cancelled))
+        seen.append(wait_until(context.cancelled))
 
     outcome = aborted(supervise(run_root, task, project_dir=project))
     assert (outcome.reason, outcome.exit_code, seen) == ("CANCELLED", 130, [True])
@@ -344,7 +344,7 @@ def test_a_second_signal_does_not_wait_for_a_function_that_stays(project: Path, 
 
     def run_root(context: AgentContext, attempt: int) -> None:
         interrupt()
-        comes(context.cancelled)
+        wait_until(context.cancelled)
         interrupt()
         go.wait(PATIENCE_S)
         over.set()
@@ -361,7 +361,7 @@ def test_an_attempt_whose_time_is_up_is_asked_to_leave_and_has_failed(project: P
     seen: list[Record] = []
 
     def run_root(context: AgentContext, attempt: int) -> None:
-        comes(context.cancelled)
+        wait_until(context.cancelled)
 
     settings = {"agent": {"timeoutSeconds": 1}}
     supervise(run_root, task, project_dir=project, max_restarts=1, settings=settings, observers=seen.append)
@@ -383,7 +383,7 @@ def test_the_delay_between_two_attempts_is_kept(project: Path, task: Path) -> No
 def test_options_are_settings_of_the_run(project: Path, task: Path) -> None:
     seen: list[Record] = []
     supervise(
-        lambda context, attempt: left(context), task, project_dir=project, max_restarts=70, wait_timeout_s=9,
+        lambda context, attempt: leave_marker(context), task, project_dir=project, max_restarts=70, wait_timeout_s=9,
         poll_interval_s=0.5, project_task=("shop", "17"), observers=[seen.append],
     )  # fmt: skip
     facts = next(record.facts for record in seen if isinstance(record, RunBegan))
@@ -411,9 +411,9 @@ def test_options_are_settings_of_the_run(project: Path, task: Path) -> None:
     ],
 )
 def test_bad_input_is_refused_with_what_is_wrong(project: Path, options: dict[str, object], problem: str) -> None:
-    given = {"run_root": returns(None), "project_dir": project} | options
+    arguments = {"run_root": returns(None), "project_dir": project} | options
     with pytest.raises(Refused, match=problem):
-        supervise(**given)  # type: ignore[arg-type]
+        supervise(**arguments)  # type: ignore[arg-type]
 
 
 def test_signal_handlers_of_the_caller_are_restored(project: Path) -> None:

@@ -9,7 +9,7 @@ from tests.ralph import ralph as ralph
 
 
 @pytest.fixture(autouse=True)
-def unboxed(request: pytest.FixtureRequest) -> None:
+def without_sandbox(request: pytest.FixtureRequest) -> None:
     if "ralph" in request.fixturenames:
-        made: Ralph = request.getfixturevalue("ralph")
-        made.env["RALPH__SANDBOX__BACKEND"] = "null"
+        ralph: Ralph = request.getfixturevalue("ralph")
+        ralph.env["RALPH__SANDBOX__BACKEND"] = "null"

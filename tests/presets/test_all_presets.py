@@ -33,8 +33,8 @@ from tests.in_memory_spend import InMemorySpend
 WORD = {"harness": "DONE", "wrapper": "COMPLETE", "pipeline": "IMPLEMENTATION_COMPLETE"}
 
 
-class Given:
-    """A plan that is simply there."""
+class FixedPlan:
+    """A plan with fixed tasks."""
 
     def __init__(self, *tasks: Task) -> None:
         self._plan = Plan(tasks)
@@ -63,7 +63,7 @@ def one_iteration(
     check = CommandCheck(CommandCheckSpec("test -f made", "made", name), sandbox, run_folder, str(project), env)
     ledger.begin_run("run", str(project), 0.0, current_process())
     environment = LoopEnvironment(
-        Given(task), (ScriptedAgent(str(script)),), sandbox,
+        FixedPlan(task), (ScriptedAgent(str(script)),), sandbox,
         PlainWorkspace(str(project), str(folder / "private")), {name: check}, ledger,
         run_folder, RunClock(), InMemorySpend(), env,
         find_claim=lambda iteration: claim if iteration else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from collections.abc import Iterator
@@ -60,8 +61,8 @@ def write(**files: str) -> Step:
 
 
 def task(title: str = "Make it", **criteria: Verification) -> Task:
-    made = tuple((stage, CompletionCriteria(stage.upper(), how=how)) for stage, how in criteria.items())
-    return Task("T-1", "Make it so.", title=title, outcome="It is so", acceptance=("It is so",), criteria=made)
+    all_criteria = tuple((stage, CompletionCriteria(stage.upper(), how=how)) for stage, how in criteria.items())
+    return Task("T-1", "Make it so.", title=title, outcome="It is so", acceptance=("It is so",), criteria=all_criteria)
 
 
 @dataclass
@@ -77,8 +78,8 @@ class Bench:
         return self.folder / "project"
 
     def work(
-        self, what: Task, *iterations: list[Step], answer: list[Step] | None = None, skip: tuple[str, ...] = (),
-        settings: dict[str, Any] | None = None, most: int = 12,
+        self, spec: Task, *iterations: list[Step], answer: list[Step] | None = None, skip: tuple[str, ...] = (),
+        settings: dict[str, Any] | None = None, max_iterations: int = 12,
     ) -> tuple[Outcome, State]:  # fmt: skip
         """Run a task to its end with an agent that plays these iterations."""
         script = self.folder / "script.json"
@@ -86,7 +87,7 @@ class Bench:
         loaded = load_settings(
             str(self.root), {"HOME": str(self.folder)}, {"preset": "pipeline", **(settings or {})}
         ).settings
-        pipeline, leaves = build_task_pipeline(what, loaded, load_stage_templates(str(self.root)), skip=skip)
+        pipeline, leaves = build_task_pipeline(spec, loaded, load_stage_templates(str(self.root)), skip=skip)
         agent, ledger, keeper = ScriptedAgent(str(script)), MemoryLedger(), Keeper()
         self.keepers.append(keeper)
         pool = KeeperPool(keeper)
@@ -94,24 +95,26 @@ class Bench:
         sandbox, env = DirectRunner(pool), tuple(os.environ.items())
         folder = RunFolder(str(self.root), "run", str(self.folder / "state"))
         workspace = PlainWorkspace(str(self.root), str(self.folder / "private"))
-        means = CheckDependencies(
-            str(self.root), env, folder, sandbox, workspace.diff, env, dict.fromkeys(leaves, agent), what
+        dependencies = CheckDependencies(
+            str(self.root), env, folder, sandbox, workspace.diff, env, dict.fromkeys(leaves, agent), spec
         )
-        checks = create_checks(leaves.values(), means)
+        checks = create_checks(leaves.values(), dependencies)
         ledger.begin_run("run", str(self.root), 0.0, current_process())
-        world = LoopEnvironment(
-            Given(what), (agent,), sandbox, workspace, checks, ledger, folder, RunClock(), InMemorySpend(), env,
+        environment = LoopEnvironment(
+            FixedPlan(spec), (agent,), sandbox, workspace, checks, ledger, folder, RunClock(), InMemorySpend(), env,
             run_checks=run_checks_in_parallel,
         )  # fmt: skip
-        outcome = Loop("run", RunRules(pipeline, Limits(Budget(iterations=most)), pause_s=0.0), world).run()
+        outcome = Loop(
+            "run", RunRules(pipeline, Limits(Budget(iterations=max_iterations)), pause_s=0.0), environment
+        ).run()
         return outcome, build_state(ledger.records("run"))
 
     def prompt(self, iteration: int) -> str:
         return (self.root / ".ralph" / "runs" / "run" / f"prompt_{iteration:03d}.txt").read_text("utf-8")
 
 
-class Given:
-    """A plan that is simply there."""
+class FixedPlan:
+    """A plan with fixed tasks."""
 
     def __init__(self, *tasks: Task) -> None:
         self._plan = Plan(tasks)
@@ -122,104 +125,104 @@ class Given:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    made.root.mkdir()
-    yield made
-    for pool in made.pools:
+    workbench = Bench(tmp_path)
+    workbench.root.mkdir()
+    yield workbench
+    for pool in workbench.pools:
         pool.close()
-    for keeper in made.keepers:
+    for keeper in workbench.keepers:
         keeper.close()
 
 
-def hats(state: State) -> list[str]:
+def stage_names(state: State) -> list[str]:
     return [iteration.job.stage.name for iteration in state.history.iterations]
 
 
-def asked(state: State, place: int = -1) -> dict[str, bool]:
+def check_results(state: State, place: int = -1) -> dict[str, bool]:
     return {finding.check: finding.passed for finding in state.history.iterations[place].report.findings}
 
 
 def test_a_task_goes_through_its_stages_and_is_verified_at_the_end(bench: Bench) -> None:
-    what = task(
+    spec = task(
         coder=ExternalVerification("test -f made"),
         reviewer=JUDGED,
         tester=ExternalVerification("test -f test_made"),
         qa=JUDGED,
     )
     outcome, state = bench.work(
-        what, promise("CODER", write(made="x")), promise("REVIEWER"), promise("TESTER", write(test_made="x")),
+        spec, promise("CODER", write(made="x")), promise("REVIEWER"), promise("TESTER", write(test_made="x")),
         promise("QA"),
     )  # fmt: skip
     assert isinstance(outcome, Completed)
     assert (outcome.verified, outcome.proof, outcome.concerns) == (True, "verified", ())
-    assert hats(state) == ["coder", "reviewer", "tester", "qa"]
-    assert asked(state) == {"coder.external": True, "tester.external": True, "qa.semantic": True}
+    assert stage_names(state) == ["coder", "reviewer", "tester", "qa"]
+    assert check_results(state) == {"coder.external": True, "tester.external": True, "qa.semantic": True}
 
 
 def test_a_promise_that_is_not_kept_is_asked_for_again_with_what_failed(bench: Bench) -> None:
-    what = task(coder=ExternalVerification("echo it is not there; test -f made"))
+    spec = task(coder=ExternalVerification("echo it is not there; test -f made"))
     outcome, state = bench.work(
-        what, promise("CODER"), promise("CODER", write(made="x")), skip=("reviewer", "tester", "qa")
+        spec, promise("CODER"), promise("CODER", write(made="x")), skip=("reviewer", "tester", "qa")
     )
     assert isinstance(outcome, Completed)
-    assert hats(state) == ["coder", "coder"]
+    assert stage_names(state) == ["coder", "coder"]
     assert "- **Iteration**: 2/15\n- **Agent**: coder" in bench.prompt(2)
     assert "it is not there" in bench.prompt(2)
 
 
 def test_a_reviewer_sends_the_task_back_and_reviews_again(bench: Bench) -> None:
-    what = task(coder=ExternalVerification("test -f made"), reviewer=StringMatchVerification())
+    spec = task(coder=ExternalVerification("test -f made"), reviewer=StringMatchVerification())
     faults = [{"text": f"made:1 is empty. Write a word.\n\n<promise>{BACK}</promise>"}]
     outcome, state = bench.work(
-        what, promise("CODER", write(made="")), faults, promise("CODER", write(made="word")), promise("REVIEWER"),
+        spec, promise("CODER", write(made="")), faults, promise("CODER", write(made="word")), promise("REVIEWER"),
         skip=("tester", "qa"),
     )  # fmt: skip
     assert isinstance(outcome, Completed)
-    assert hats(state) == ["coder", "reviewer", "coder", "reviewer"]
+    assert stage_names(state) == ["coder", "reviewer", "coder", "reviewer"]
     assert "made:1 is empty. Write a word." in bench.prompt(3)
 
 
 def test_the_last_stage_finds_what_a_later_stage_broke(bench: Bench) -> None:
-    what = task(
+    spec = task(
         coder=ExternalVerification("grep -q good made"),
         tester=ExternalVerification("test -f tested"),
         qa=StringMatchVerification(),
     )
     outcome, state = bench.work(
-        what, promise("CODER", write(made="good")), promise("TESTER", write(tested="x", made="bad")), promise("QA"),
+        spec, promise("CODER", write(made="good")), promise("TESTER", write(tested="x", made="bad")), promise("QA"),
         promise("CODER", write(made="good")), promise("TESTER"), promise("QA"), skip=("reviewer",),
     )  # fmt: skip
     assert isinstance(outcome, Completed)
     assert outcome.verified
-    assert hats(state) == ["coder", "tester", "qa", "coder", "tester", "qa"]
-    assert asked(state, 2) == {"coder.external": False, "tester.external": True}
+    assert stage_names(state) == ["coder", "tester", "qa", "coder", "tester", "qa"]
+    assert check_results(state, 2) == {"coder.external": False, "tester.external": True}
 
 
 def test_a_single_pass_needs_no_promise_and_its_failure_ends_the_task(bench: Bench) -> None:
     once = {"stages": {"coder": {"enabled": False}}}
-    what = task(coder=ExternalVerification("test -f made"))
-    outcome, state = bench.work(what, [{"text": "I tried."}], settings=once, skip=("reviewer", "tester", "qa"))
+    spec = task(coder=ExternalVerification("test -f made"))
+    outcome, state = bench.work(spec, [{"text": "I tried."}], settings=once, skip=("reviewer", "tester", "qa"))
     assert isinstance(outcome, Aborted)
-    assert (outcome.reason, hats(state)) == ("MAX_ITERATIONS", ["coder"])
+    assert (outcome.reason, stage_names(state)) == ("MAX_ITERATIONS", ["coder"])
     assert "single pass" in bench.prompt(1)
     assert "<promise>" not in bench.prompt(1)
 
 
 def test_a_single_pass_that_passes_is_verified_without_a_word(bench: Bench) -> None:
     once = {"pipeline": {"enabled": False}}
-    what = task(coder=ExternalVerification("test -f made"), reviewer=StringMatchVerification())
+    spec = task(coder=ExternalVerification("test -f made"), reviewer=StringMatchVerification())
     agent = [write(made="x"), {"text": "I am done."}], [{"text": "I looked."}]
-    outcome, state = bench.work(what, *agent, settings=once, skip=("tester", "qa"))
+    outcome, state = bench.work(spec, *agent, settings=once, skip=("tester", "qa"))
     assert isinstance(outcome, Completed)
     assert outcome.verified
-    assert hats(state) == ["coder", "reviewer"]
+    assert stage_names(state) == ["coder", "reviewer"]
 
 
 def test_a_stage_has_its_own_number_of_tries(bench: Bench) -> None:
     most = {"stages": {"coder": {"maxIterations": 2}}}
     outcome, state = bench.work(task(coder=ExternalVerification("false")), promise("CODER"), settings=most)
     assert isinstance(outcome, Aborted)
-    assert (outcome.reason, hats(state)) == ("MAX_ITERATIONS", ["coder", "coder"])
+    assert (outcome.reason, stage_names(state)) == ("MAX_ITERATIONS", ["coder", "coder"])
 
 
 BROKEN: list[Step] = [{"exit": 9}]
@@ -235,20 +238,25 @@ def test_a_judge_that_cannot_answer_leaves_the_promise_where_no_machine_is_asked
 
 
 def test_a_run_with_a_machine_never_completes_on_a_judge_that_cannot_answer(bench: Bench) -> None:
-    what = task(coder=ExternalVerification("test -f made"), qa=JUDGED)
+    spec = task(coder=ExternalVerification("test -f made"), qa=JUDGED)
     outcome, state = bench.work(
-        what, promise("CODER", write(made="x")), promise("QA"), answer=BROKEN, skip=("reviewer", "tester"), most=3
+        spec,
+        promise("CODER", write(made="x")),
+        promise("QA"),
+        answer=BROKEN,
+        skip=("reviewer", "tester"),
+        max_iterations=3,
     )
     assert isinstance(outcome, Aborted)
-    assert hats(state) == ["coder", "qa", "qa"]
+    assert stage_names(state) == ["coder", "qa", "qa"]
 
 
 def test_fields_of_a_task_reach_its_commands_as_text_and_never_as_code(bench: Bench) -> None:
-    what = task("a; touch hacked $(touch hacked) `touch hacked`")
+    spec = task("a; touch hacked $(touch hacked) `touch hacked`")
     config = {"command": 'test "{{title}}" = "$(cat title)"'}
     settings = {"stages": {"coder": {"verificationConfig": config}}}
     outcome, _ = bench.work(
-        what, promise("IMPLEMENTATION_COMPLETE", write(title=what.title)), settings=settings,
+        spec, promise("IMPLEMENTATION_COMPLETE", write(title=spec.title)), settings=settings,
         skip=("reviewer", "tester", "qa"),
     )  # fmt: skip
     assert isinstance(outcome, Completed)
@@ -270,8 +278,8 @@ def test_several_checks_are_asked_at_once_and_advice_only_warns(bench: Bench) ->
     )
     assert isinstance(outcome, Completed)
     assert outcome.concerns == ("stage coder: nice failed, and only warns",)
-    assert hats(state) == ["coder"]
-    assert asked(state) == {"one": True, "two": True, "nice": False, "after": True}
+    assert stage_names(state) == ["coder"]
+    assert check_results(state) == {"one": True, "two": True, "nice": False, "after": True}
 
 
 ONLY_CODER = ("reviewer", "tester", "qa")
@@ -287,7 +295,7 @@ def test_every_pass_rule_of_a_command_applies(bench: Bench) -> None:
         task(coder=how), *(promise("CODER", {"write": {"said": text, "sub/x": "x"}}) for text in said), skip=ONLY_CODER
     )
     assert isinstance(outcome, Completed)
-    assert hats(state) == ["coder", "coder", "coder"]
+    assert stage_names(state) == ["coder", "coder", "coder"]
     assert "output that does not contain 'good'" in bench.prompt(2)
     assert "output that contains 'bad'" in bench.prompt(3)
 
@@ -299,10 +307,10 @@ def test_a_judge_is_a_guardrail_like_any_other_and_is_told_the_task(bench: Bench
     }  # fmt: skip
     outcome, state = bench.work(
         task("Keys of the house"), promise("IMPLEMENTATION_COMPLETE", write(made="x")), answer=[{"judge": "no"}],
-        settings={"guardrails": [guardrail]}, most=2, skip=ONLY_CODER,
+        settings={"guardrails": [guardrail]}, max_iterations=2, skip=ONLY_CODER,
     )  # fmt: skip
     assert isinstance(outcome, Aborted)
-    assert asked(state) == {"reviewed": False}
+    assert check_results(state) == {"reviewed": False}
     assert bench.prompt(2).startswith('Guardrail "reviewed" failed with 1 of 1 criteria not met.\nHint: Look at the')
     question = (bench.root / ".ralph" / "runs" / "run" / "judge_001_reviewed.txt").read_text("utf-8")
     assert "Keys of the house\n\nMake it so.\n\nOutcome: It is so" in question
@@ -319,7 +327,7 @@ class Sized:
         self.task = context.task.id, context.stage
         self.key = config["file"]
 
-    def ask(self, inspection, watch):
+    def run(self, inspection, watch):
         import os
 
         size = os.path.getsize(self.path)
@@ -343,9 +351,9 @@ def plug_in(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def test_a_plug_in_verifies_and_what_it_raises_is_no_answer(plug_in: Bench) -> None:
-    what = task(coder=CustomVerification("sized_by_file:Sized", {"file": "made"}))
+    spec = task(coder=CustomVerification("sized_by_file:Sized", {"file": "made"}))
     outcome, state = plug_in.work(
-        what, promise("CODER"), promise("CODER", write(made="")), promise("CODER", write(made="x")),
+        spec, promise("CODER"), promise("CODER", write(made="")), promise("CODER", write(made="x")),
         skip=("reviewer", "tester", "qa"),
     )  # fmt: skip
     assert isinstance(outcome, Completed)
@@ -376,7 +384,7 @@ def test_a_plug_ins_answer_serves_every_check_that_asks_the_same(plug_in: Bench)
     [
         ("sized_by_file:Sized", {}, "it needs file, and nothing else"),
         ("sized_by_file:broken", {}, "'no such thing'"),
-        ("sized_by_file:shapeless", {}, "it made 3, which has no ask()"),
+        ("sized_by_file:shapeless", {}, "it made 3, which has no run()"),
         ("sized_by_file:Nothing", {}, "checks 'sized_by_file:Nothing' cannot be loaded"),
         ("no_such_module_anywhere:X", {}, "cannot be loaded: No module named 'no_such_module_anywhere'"),
         ("sized_by_file:PLUG", {}, "cannot be loaded"),
@@ -393,5 +401,5 @@ def test_a_plug_in_that_cannot_be_made_is_refused_by_task_stage_and_method(
 
 
 def test_arguments_of_a_plug_in_are_documented() -> None:
-    page = CheckContext.__doc__ or ""
+    page = inspect.getdoc(CheckContext) or ""
     assert [name for name in CheckContext.__match_args__ if f"\n    {name} " not in page] == []

@@ -317,7 +317,7 @@ def test_tasks_that_an_agent_makes_are_named_and_left_for_the_next_call(ralph: R
     agent = ralph.script([makes, *coder], *others, answer=YES)
     ended = ralph("work", *names, "--agent", agent)
     assert ended.code == 0, ended.err
-    assert "made meanwhile, and left for the next ralph work: MORE" in ended.err
+    assert "created meanwhile, and left for the next ralph work: MORE" in ended.err
     assert statuses(ralph) == {"T": "done", "MORE": "todo"}
 
 

@@ -99,13 +99,13 @@ class BatchPlan:
         batch, rest = self.next_batch, self.batches[1:]
         match result:
             case MergeClash(item, conflict, alone):
-                left, end = _without_item(batch, item), LandingRejected(item, conflict)
+                remaining, rejected = _without_item(batch, item), LandingRejected(item, conflict)
                 if alone:
-                    return replace(self, batches=_without_empty([left, *rest]), results=(*self.results, end))
-                return replace(self, batches=_without_empty([left, *rest, (item,)]))
+                    return replace(self, batches=_without_empty([remaining, *rest]), results=(*self.results, rejected))
+                return replace(self, batches=_without_empty([remaining, *rest, (item,)]))
             case AlreadyLanded(landed):
-                left = _without_item(batch, landed.item)
-                return replace(self, batches=_without_empty([left, *rest]), results=(*self.results, landed))
+                remaining = _without_item(batch, landed.item)
+                return replace(self, batches=_without_empty([remaining, *rest]), results=(*self.results, landed))
             case BatchPassed(landed):
                 return BatchPlan(rest, (*self.results, *landed))
             case BatchFailed(failure):

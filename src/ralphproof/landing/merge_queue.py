@@ -139,9 +139,9 @@ class Lander:
         self._findings.clear()  # a flaky check may be run again
         with lock:
             rows = self.finish_interrupted()
-            there = self._landed_by_run(rows)
-            self._add_target_checks(self._not_merged_by_user(there.values()))
-            new, results = self._select_new(wanted, there)
+            landed = self._landed_by_run(rows)
+            self._add_target_checks(self._not_merged_by_user(landed.values()))
+            new, results = self._select_new(wanted, landed)
             waiting = {row.item.key for row in rows if isinstance(row.step, LandingQueued)}
             self._landings.queue(self.target.name, [one for one in new if one.key not in waiting])
             return (*results, *self._land_batches(new)) if new else tuple(results)
@@ -161,7 +161,7 @@ class Lander:
         """Create refs for the commits, so that git does not prune them."""
         for one in items:
             if not is_object_id(one.commit):
-                raise Refused(f"{one.commit!r} is no commit; a parcel names one by its whole id")
+                raise Refused(f"{one.commit!r} is no commit; a landing item names one by its whole id")
         lines = [f"update {run_ref_name(one.run, ITEM_REF)} {one.commit}\n" for one in items if one.run]
         if lines:
             self._user_git.run("update-ref", "--stdin", stdin="".join(lines).encode())
@@ -188,9 +188,9 @@ class Lander:
 
     def _record_interrupted(self, moving: list[tuple[LandingItem, LandingMoving]]) -> None:
         tip = self._tip()
-        known = [(item, step, bool(self._user_git.resolve_commit(step.commit))) for item, step in moving]
-        there = [(item, step) for item, step, found in known if found and self._user_git.contains(tip, step.commit)]
-        done = [(item, Landed(item, step.commit, self.target.name, step.checks_passed)) for item, step in there]
+        steps = [(item, step, bool(self._user_git.resolve_commit(step.commit))) for item, step in moving]
+        moved = [(item, step) for item, step, exists in steps if exists and self._user_git.contains(tip, step.commit)]
+        done = [(item, Landed(item, step.commit, self.target.name, step.checks_passed)) for item, step in moved]
         keys = {item.key for item, _ in done}
         self._landings.note(
             self.target.name, [*done, *((one, LandingQueued()) for one, _ in moving if one.key not in keys)]
@@ -199,14 +199,14 @@ class Lander:
     def _landed_by_run(self, rows: Iterable[LandingRow]) -> dict[str, Landed]:
         """Landed items that the target still contains, by run. It may have been moved back or recreated."""
         landed = [row.step for row in rows if isinstance(row.step, Landed)]
-        known = self._target_commits() if landed else set()
-        return {one.item.run: one for one in landed if one.commit in known}
+        commits = self._target_commits() if landed else set()
+        return {one.item.run: one for one in landed if one.commit in commits}
 
     def _not_merged_by_user(self, landed: Iterable[Landed]) -> list[LandingItem]:
         """Landed items that the user has not merged into their branch yet."""
-        every = tuple(landed)
-        known = self._target_commits(f"^{self._base}") if every and self._base else set()
-        return [one.item for one in every if not self._base or one.commit in known]
+        items = tuple(landed)
+        unmerged_commits = self._target_commits(f"^{self._base}") if items and self._base else set()
+        return [one.item for one in items if not self._base or one.commit in unmerged_commits]
 
     def _target_commits(self, *without: str) -> set[str]:
         """All commits that the target contains."""
@@ -313,7 +313,7 @@ def _distinct_items(items: Iterable[LandingItem]) -> list[LandingItem]:
     return list({item.key: item for item in items}.values())
 
 
-NO_TESTS_REPORTED = "it told of no test"
+NO_TESTS_REPORTED = "it reported no test"
 
 
 class MergedCheckRunner:
@@ -573,8 +573,8 @@ def _commit_of_work(
 
 def _work_tree_of_run(project: Project, row: RunRow) -> str:
     """The run's worktree if it still belongs to this repository, else the project's root."""
-    there, here = git_folders(row.directory), git_folders(project.root)
-    return row.directory if there and here and there.common == here.common else project.root
+    run_git, project_git = git_folders(row.directory), git_folders(project.root)
+    return row.directory if run_git and project_git and run_git.common == project_git.common else project.root
 
 
 def _list_paths(paths: list[str]) -> str:

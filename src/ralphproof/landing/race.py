@@ -356,16 +356,16 @@ class Race:
 
         run = self._run_of(entry)
         worktree = self._worktree(entry)
-        there = replace(self._project, root=worktree.path) if worktree else self._project
+        project = replace(self._project, root=worktree.path) if worktree else self._project
         ledger = self._project.ledger()
         try:
-            known = ledger.row(run)
+            existing = ledger.row(run)
         finally:
             ledger.close()
-        if known is not None:
-            row, request = load_resumed_request(there, run, EMPTY_REQUEST)
+        if existing is not None:
+            row, request = load_resumed_request(project, run, EMPTY_REQUEST)
             return prepare_spec(request), RunTarget(row=row)
-        saved = load_request(RunFolder(there.root, run, self._project.store))
+        saved = load_request(RunFolder(project.root, run, self._project.store))
         if saved is None or worktree is None:
             raise Refused(f"what {entry.label} was to do is not on record")
         return prepare_spec(saved[0]), RunTarget(run)

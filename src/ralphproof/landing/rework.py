@@ -59,7 +59,7 @@ def _rework_prompt(why: MergeConflict | MergedChecksFailed) -> str:
     shown = CheckReport(why.findings).visible.failed  # findings of hidden checks are not shown to agents
     failed = "\n\n".join(f"{one.check}: {one.why}\n{one.output[-MAX_OUTPUT_CHARS:]}" for one in shown[:MAX_LISTED])
     return (
-        "Each passes its checks alone, and together they fail. Mend that without undoing what the other did. "
+        "Each passes its checks alone, and together they fail. Fix that without undoing what the other did. "
         f"What failed:\n\n{failed}"
     )
 

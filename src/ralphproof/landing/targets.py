@@ -48,23 +48,23 @@ class LocalBranch:
         self.refuse_checked_out()
         if not self._swap(old, new):
             return False
-        place = self._place_in_use()
-        if place and self._index_matches(place, old) and self._swap(new, old):
-            raise Refused(_checked_out_message(self.name, place))  # it was checked out during the move
+        folder = self._place_in_use()
+        if folder and self._index_matches(folder, old) and self._swap(new, old):
+            raise Refused(_checked_out_message(self.name, folder))  # it was checked out during the move
         return True
 
     def refuse_checked_out(self) -> None:
         """Raise Refused where a worktree has checked the branch out."""
-        if place := self._place_in_use():
-            raise Refused(_checked_out_message(self.name, place))
+        if folder := self._place_in_use():
+            raise Refused(_checked_out_message(self.name, folder))
 
     def _place_in_use(self) -> str:
         """The folder in which the branch is checked out or being rebased; empty if there is none."""
         common = self._user_git.folders.common
         above = os.path.join(common, "worktrees")
         others = [os.path.join(above, name) for name in (os.listdir(above) if os.path.isdir(above) else ())]
-        found = (one for one in (common, *others) if self._is_rebased(one))
-        return self._user_git.find_checkout(self.name) or next(found, "")
+        rebasing = (git_dir for git_dir in (common, *others) if self._is_rebased(git_dir))
+        return self._user_git.find_checkout(self.name) or next(rebasing, "")
 
     def _is_rebased(self, git_dir: str) -> bool:
         for kind in REBASE_FOLDERS:
@@ -88,15 +88,15 @@ class LocalBranch:
             raise Refused(f"branch {self.name} cannot be moved: {reply.said}")
         return False
 
-    def _index_matches(self, place: str, commit: str) -> bool:
+    def _index_matches(self, folder: str, commit: str) -> bool:
         """Whether the index of a worktree equals the tree of a commit."""
-        argv = (self._user_git.git, "-C", place, *NO_HOOKS_OPTIONS, "diff-index", "--cached", "--quiet", commit, "--")
+        argv = (self._user_git.git, "-C", folder, *NO_HOOKS_OPTIONS, "diff-index", "--cached", "--quiet", commit, "--")
         return run_program(argv, self._user_git.env).code == 0
 
 
-def _checked_out_message(branch: str, place: str) -> str:
+def _checked_out_message(branch: str, folder: str) -> str:
     return (
-        f"branch {branch} is checked out in {place}, and a branch that somebody works on is not moved; "
+        f"branch {branch} is checked out in {folder}, and a branch that somebody works on is not moved; "
         "check out another one there, or land on another: --onto BRANCH"
     )
 
@@ -119,9 +119,9 @@ class RemoteBranch:
 
     def tip(self) -> str:
         for _ in range(MOVE_TRIES):
-            found = self._remote_commit()
-            if not found or self._user_git.resolve_commit(found):
-                return found
+            commit = self._remote_commit()
+            if not commit or self._user_git.resolve_commit(commit):
+                return commit
             quiet = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
             self._run("fetch", *quiet, self._remote, self._ref)
         raise Refused(f"{self.name} is moved by somebody else again and again; try again")
@@ -156,10 +156,10 @@ FOLLOW_TRIES = 5
 
 def current_branch(user_git: UserGit) -> str:
     """The branch that is checked out; raises Refused on a detached HEAD."""
-    here = user_git.run_line("symbolic-ref", "-q", "HEAD")
-    if not here.startswith("refs/heads/"):
+    branch = user_git.run_line("symbolic-ref", "-q", "HEAD")
+    if not branch.startswith("refs/heads/"):
         raise Refused("no branch is checked out here, so there is none that work could land for; say --onto BRANCH")
-    return here.removeprefix("refs/heads/")
+    return branch.removeprefix("refs/heads/")
 
 
 def landing_target(user_git: UserGit, onto: str = "") -> tuple[LocalBranch, LandingItem | None]:
@@ -175,26 +175,26 @@ def landing_target(user_git: UserGit, onto: str = "") -> tuple[LocalBranch, Land
         if not target.tip():
             raise Refused(f"there is no branch {onto}; make it: git branch {onto}")
         return target, None
-    here = current_branch(user_git)
-    if here.startswith(LANDING_BRANCH_PREFIX):
+    branch = current_branch(user_git)
+    if branch.startswith(LANDING_BRANCH_PREFIX):
         raise Refused(
-            f"{here} is checked out, and work lands on such branches while nobody works on them; "
+            f"{branch} is checked out, and work lands on such branches while nobody works on them; "
             "git switch to your own branch, or say --onto BRANCH"
         )
-    return _follow_current_branch(user_git, here)
+    return _follow_current_branch(user_git, branch)
 
 
-def _follow_current_branch(user_git: UserGit, here: str) -> tuple[LocalBranch, LandingItem | None]:
-    target = LocalBranch(user_git, LANDING_BRANCH_PREFIX + here)
+def _follow_current_branch(user_git: UserGit, branch: str) -> tuple[LocalBranch, LandingItem | None]:
+    target = LocalBranch(user_git, LANDING_BRANCH_PREFIX + branch)
     target.refuse_checked_out()
     for _ in range(FOLLOW_TRIES):
-        user_commit, tip = user_git.branch_commit(here), target.tip()
+        user_commit, tip = user_git.branch_commit(branch), target.tip()
         if not user_commit:
-            raise Refused(f"branch {here} has no commit yet, so nothing can land on it; commit first")
+            raise Refused(f"branch {branch} has no commit yet, so nothing can land on it; commit first")
         if tip == user_commit or (tip and user_git.contains(tip, user_commit)):
             return target, None
         if tip and not user_git.contains(user_commit, tip):
-            return target, LandingItem("", user_commit, f"Merge branch '{here}'")
+            return target, LandingItem("", user_commit, f"Merge branch '{branch}'")
         if target.move(tip, user_commit):
             return target, None
     raise Refused(f"branch {target.name} is moved by somebody else again and again; try again")

@@ -92,11 +92,11 @@ class TreeMerger:
                 already_merged.append(item)
                 continue
             replays = self._rebase and item.run  # commits of the user are not rewritten: others may have them
-            found = self._replay(top, item) if replays else self._merge(top, item)
-            if isinstance(found, MergeConflict):
-                clashes.append(MergeClash(item, found, alone=not merged))
+            merge_result = self._replay(top, item) if replays else self._merge(top, item)
+            if isinstance(merge_result, MergeConflict):
+                clashes.append(MergeClash(item, merge_result, alone=not merged))
                 continue
-            top = found
+            top = merge_result
             merged.append(MergedItem(item, top))
         self._objects.flush()
         return MergeStack(base, top, self.tree_of(top), tuple(merged), tuple(already_merged), tuple(clashes))

@@ -74,7 +74,7 @@ class WorkReport:
         idle = "" if self.ends else _idle_text(queue)
         self._add_left(queue)
         if queue.new:
-            self._notify(f"made meanwhile, and left for the next ralph work: {', '.join(queue.new)}")
+            self._notify(f"created meanwhile, and left for the next ralph work: {', '.join(queue.new)}")
         code = next((code for code in (130, 3, 2, 1, 4) if code in self._codes), 0)
         titles = {task: queue.views[task].title for task in self.ends}
         return WorkResult(self.ends, titles, self.stages, tuple(queue.new), idle, code, target, tip, landed)

@@ -71,12 +71,12 @@ def begin_in_worktree(spec: RunSpec) -> tuple[RunSpec, RunTarget]:
     run = new_run_id(time.time(), os.urandom(3))
     request, worktree, remarks = move_to_worktree(spec.request, spec.project, run)
     try:
-        there = prepare_spec(request)
+        worktree_spec = prepare_spec(request)
     except BaseException:
         remove_worktree(spec.project, worktree, (), branch=True)  # no run has begun in it
         raise
     where = f"works in {worktree.path}, on branch {worktree.branch}"
-    return replace(there, remarks=(where, *remarks, *there.remarks)), RunTarget(run)
+    return replace(worktree_spec, remarks=(where, *remarks, *worktree_spec.remarks)), RunTarget(run)
 
 
 def discard_unused_worktree(project: Project) -> None:
@@ -91,11 +91,11 @@ def discard_unused_worktree(project: Project) -> None:
         remove_worktree(replace(project, root=worktree.source), worktree, (), branch=True)
 
 
-def find_worktree_at(project: Project, place: str) -> RunWorktree | None:
+def find_worktree_at(project: Project, folder: str) -> RunWorktree | None:
     """The run worktree in this folder; None if the folder is not one."""
-    name = os.path.basename(place)
-    found = open_worktrees(project).find(name)
-    return found if found and os.path.realpath(found.path) == os.path.realpath(place) else None
+    name = os.path.basename(folder)
+    worktree = open_worktrees(project).find(name)
+    return worktree if worktree and os.path.realpath(worktree.path) == os.path.realpath(folder) else None
 
 
 def landing_item_of_run(project: Project, run: str) -> LandingItem:
@@ -114,15 +114,15 @@ def update_worktree_branch(worktree: RunWorktree, item: LandingItem) -> None:
 
     The agent may have switched to another branch: commits that it left on this one are kept by a ref of the run.
     """
-    there = UserGit(worktree.path, os.environ)
-    old = there.branch_commit(worktree.branch)
+    git = UserGit(worktree.path, os.environ)
+    old = git.branch_commit(worktree.branch)
     if old == item.commit:
         return
-    if old and not there.contains(item.commit, old):
-        there.run("update-ref", run_ref_name(item.run, ASIDE_REF), old)
-    there.run("update-ref", "-m", f"ralph: the work of run {item.run}", f"refs/heads/{worktree.branch}",
+    if old and not git.contains(item.commit, old):
+        git.run("update-ref", run_ref_name(item.run, ASIDE_REF), old)
+    git.run("update-ref", "-m", f"ralph: the work of run {item.run}", f"refs/heads/{worktree.branch}",
               item.commit, *([old] if old else []))  # fmt: skip
-    there.run("read-tree", "--reset", "-i", item.commit)  # keeps the skip-worktree bits of a sparse checkout
+    git.run("read-tree", "--reset", "-i", item.commit)  # keeps the skip-worktree bits of a sparse checkout
 
 
 def remove_worktree(project: Project, worktree: RunWorktree, runs: tuple[str, ...], branch: bool = False) -> None:
@@ -179,8 +179,8 @@ def finish_worktree_run(project: Project, run: str, completed: bool) -> list[str
     run stays, because the run is resumed in it.
     """
     if not os.path.lexists(os.path.join(project.root, ".git")):
-        there = f"{project.root} has no .git any more, so no branch has the work of run {run}; its refs have it: "
-        return [there + (f"ralph land {run}" if completed else f"ralph branch {run}")]
+        message = f"{project.root} has no .git any more, so no branch has the work of run {run}; its refs have it: "
+        return [message + (f"ralph land {run}" if completed else f"ralph branch {run}")]
     worktree = find_worktree_at(project, project.root)
     if worktree is None:
         return []
