@@ -203,11 +203,11 @@ class Ralph:
     ) -> Ended:  # fmt: skip
         """Run `ralph ARGV` to its end. Standard input is a pipe with `stdin` in it, never a terminal.
 
-        `via` is a command that starts another one, such as `nohup`. What `dies` says is told in `mortal`.
+        `via` is a command that starts another one, such as `nohup`. `dies` is explained in `crash_points`.
         """
         place, variables = cwd or self.root, self.env | dict(env or {})
         suits = self.warm and not via and warm.suits(variables, stdin.encode())
-        assert suits or not dies, "only one that is forked can be made mortal"
+        assert suits or not dies, "only a forked program can have a crash point"
         if suits:
             code, out, err = warm.called(argv, place, variables, stdin.encode(), timeout_s, dies)
             return Ended(code, out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "surrogateescape"))

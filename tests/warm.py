@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import IO, Any
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
-MORTAL = Path(__file__).resolve().parent / "misbehaviour/mortal.py"
+CRASH_POINTS = Path(__file__).resolve().parent / "misbehaviour/crash_points.py"
 PIPE_BYTES = 32_768  # what a pipe surely takes before anybody reads it
 STARTS_WITH = {"PYTHONPATH": str(SOURCE), "PYTHONWARNINGS": "error", "LANG": "C.UTF-8"}  # what an interpreter reads
 BORROWED = ("_ctypes", "_sqlite3", "encodings.ascii")  # what it imports of others when it is at work
@@ -67,7 +67,7 @@ def called(
 class Begun:
     """`ralph ARGV`, at work: to whoever began it what a `subprocess.Popen` is.
 
-    With `dies` it is mortal: see there what the words are. With `alone` it has a session of its own.
+    `dies` names a crash point, see `crash_points`. With `alone` it has a session of its own.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ def _become(files: list[int]) -> None:
     sys.stderr = _stream(2, "w", "backslashreplace", by_line=True)
     sys.argv = [str(SOURCE / "ralphproof/__main__.py"), *asked["argv"]]
     if asked["dies"]:
-        runpy.run_path(str(MORTAL))["be_mortal"](*asked["dies"])
+        runpy.run_path(str(CRASH_POINTS))["install_crash_point"](*asked["dies"])
 
 
 def _stream(number: int, mode: str, errors: str, by_line: bool = False) -> io.TextIOWrapper:

@@ -1,10 +1,10 @@
-"""The program, until it does something for the N-th time: then it dies, as by `kill -9`.
+"""Crash points: kills the program, as by `kill -9`, when it does something for the N-th time.
 
     ralph("run", "-p", "make it so", dies=(LOG, KINDS, N))
 
-KINDS is `records`: right after each durable write of the ledger or of the user's book; or `steps`: right before
-each call by which others could see what it does: files, folders, locks, programs, messages to its keeper. What was done
-so far stands in LOG, a line each; with N = 0 all of it.
+KINDS is `records`: right after each durable write of the ledger or of the spend store; or `steps`: right before
+each call by which others could see what it does: files, folders, locks, programs, messages to its keeper. LOG gets
+a line for each of them; with N = 0 the program is not killed.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ DURABLE = (
 )  # fmt: skip
 
 
-class Mortal:
-    """Counts, and dies in time."""
+class CrashPoint:
+    """Counts what the process does, and kills it at the given number."""
 
-    def __init__(self, log: str, most: int) -> None:
-        self._log, self._left, self._busy = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), most, False
+    def __init__(self, log: str, number: int) -> None:
+        self._log, self._left, self._busy = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), number, False
 
-    def does(self, what: str) -> None:
-        """One more."""
+    def count(self, what: str) -> None:
         self._busy = True
         os.write(self._log, what.encode("utf-8", "backslashreplace") + b"\n")
         self._left -= 1
@@ -44,29 +43,29 @@ class Mortal:
             os.kill(os.getpid(), signal.SIGKILL)
         self._busy = False
 
-    def step(self, event: str, about: tuple[Any, ...]) -> None:
+    def on_audit_event(self, event: str, about: tuple[Any, ...]) -> None:
         """For `sys.addaudithook`."""
         written = event == "open" and isinstance(about[2], int) and about[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
         if not self._busy and (event in STEPS or written):
-            self.does(f"{event} {about[0]!r}")
+            self.count(f"{event} {about[0]!r}")
 
     def after(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The same call, and then one more was done."""
+        """The same call, counted after it returns."""
 
         def called(*given: Any, **more: Any) -> Any:
             answer = call(*given, **more)
             kinds = [type(record).__name__ for record in given[2]] if name == "append" else []
-            self.does(" ".join([name, *kinds]))
+            self.count(" ".join([name, *kinds]))
             return answer
 
         return called
 
 
-def be_mortal(log: str, kinds: str, number: str) -> None:
-    """Of this process, from now on."""
-    mortal = Mortal(log, int(number))
+def install_crash_point(log: str, kinds: str, number: str) -> None:
+    """Make this process die at the given number."""
+    crash = CrashPoint(log, int(number))
     if kinds == "steps":
-        sys.addaudithook(mortal.step)
+        sys.addaudithook(crash.on_audit_event)
     else:
-        for kept, name in DURABLE:
-            setattr(kept, name, mortal.after(name, getattr(kept, name)))
+        for store, name in DURABLE:
+            setattr(store, name, crash.after(name, getattr(store, name)))
