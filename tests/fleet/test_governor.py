@@ -277,8 +277,14 @@ def by_the_rules(governor: Governor, now: float) -> list[str]:
 
     def next_one() -> tuple[TurnRequest, int | None, bool] | None:
         stopped: set[str] = set()
-        ranked = sorted(wants, key=lambda one: (served.get(f"submitter {one.submitter}", 0),
-                                                served.get(f"submission {one.submission}", 0), one.asked))  # fmt: skip
+        ranked = sorted(
+            wants,
+            key=lambda one: (
+                served.get(f"submitter {one.submitter}", 0),
+                served.get(f"submission {one.submission}", 0),
+                one.position,
+            ),
+        )
         for one in ranked:
             mine, fleet = governor.submitter_allowances.get(one.submitter, Allowance()), governor.fleet
             agents = sum(permit.request.agent == one.agent for permit in held)

@@ -1,6 +1,7 @@
-"""Copies of a loop's logs in a folder by an fsspec URL.
+"""Copies of a loop's logs in a folder named by an fsspec URL.
 
-Each file is there whole, or as it was before. Whatever goes wrong here is told, and stops nothing.
+Each file is replaced atomically: readers see the new version or the previous one. Failures are reported and never stop
+the loop.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-MAX_LOG_BYTES = 64 << 20  # of one file; the logs themselves keep no more
+MAX_LOG_BYTES = 64 << 20  # of one file; logs are cut at the same size
 CHUNK_BYTES = 1 << 20
 GROWING_SUFFIX = ".ndjson"
-WHOLE_FILE_PROTOCOLS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory")  # stores of objects
+WHOLE_FILE_PROTOCOLS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory")  # object stores
 MISSING_FSSPEC = "artifacts need fsspec; install it with: pip install 'ralphproof[fleet]'"
 
 
 class ArtifactFolder:
-    """The folder of one loop below the URL. Not for several threads at once."""
+    """The folder of one loop below the URL. Not thread-safe."""
 
     def __init__(self, url: str, loop: str) -> None:
-        """Raises Refused where the address cannot be understood, or nothing is installed that could."""
+        """Raises Refused for a malformed URL, or when the fsspec package for its protocol is not installed."""
         try:
             import fsspec  # type: ignore[import-untyped]
         except ImportError as error:
@@ -41,17 +42,17 @@ class ArtifactFolder:
         self._sizes: dict[str, tuple[int, int]] = {}
 
     def copy_changed(self, sources: Iterable[tuple[str, str]]) -> str:
-        """Copy files, each under its name, that are not there as they now are; what went wrong, in one line."""
+        """Copy the (name, path) files that changed since their last copy. Returns the errors in one line."""
         trouble = ""
         for name, path in sources:
             try:
-                found = os.stat(path, follow_symlinks=False)
-                mark = found.st_size, found.st_mtime_ns
+                status = os.stat(path, follow_symlinks=False)
+                mark = status.st_size, status.st_mtime_ns
                 if self._sizes.get(name) != mark:
                     self._copy(name, path)
                     self._sizes[name] = mark
             except FileNotFoundError:
-                continue  # it was renamed meanwhile
+                continue  # renamed meanwhile
             except Exception as error:  # noqa: BLE001 (every kind of store brings exceptions of its own)
                 trouble = trouble or f"{self.display_url} does not take {name}: {' '.join(str(error).split())[:200]}"
         return trouble
@@ -60,32 +61,32 @@ class ArtifactFolder:
         goal = f"{self._folder}/{name}"
         with open(path, "rb", opener=_open_no_follow) as source:
             if self._writes_atomically:
-                with self._files.open(goal, "wb") as made:
-                    _copy_file(source, made)
+                with self._files.open(goal, "wb") as target:
+                    _copy_file(source, target)
                 return
             self._files.makedirs(goal.rpartition("/")[0], exist_ok=True)
-            with self._files.open(f"{goal}.tmp", "wb") as made:
-                _copy_file(source, made)
+            with self._files.open(f"{goal}.tmp", "wb") as target:
+                _copy_file(source, target)
             self._files.mv(f"{goal}.tmp", goal)
 
     @property
     def _writes_atomically(self) -> bool:
-        """Whether the store itself shows a file only when it is complete; others rename."""
-        said = self._files.protocol
-        return not {*WHOLE_FILE_PROTOCOLS}.isdisjoint((said,) if isinstance(said, str) else said)
+        """Whether the store shows a file only when it is complete. For others a temporary file is renamed."""
+        protocol = self._files.protocol
+        return not {*WHOLE_FILE_PROTOCOLS}.isdisjoint((protocol,) if isinstance(protocol, str) else protocol)
 
     def names(self) -> tuple[str, ...]:
-        """What is there of the loop; raises NotThere where the folder cannot be read."""
+        """Names of the loop's files. Raises NotThere if the folder cannot be read."""
         try:
-            found = self._files.find(self._folder)
+            paths = self._files.find(self._folder)
         except Exception as error:
             raise NotThere(f"{self.display_url} cannot be read: {' '.join(str(error).split())[:200]}") from error
         start = f"{self._folder.lstrip('/')}/"
-        named = (str(path).lstrip("/").removeprefix(start) for path in found)
+        named = (str(path).lstrip("/").removeprefix(start) for path in paths)
         return tuple(sorted(name for name in named if not name.endswith(".tmp")))
 
     def read(self, name: str, start: int = 0, most: int = MAX_LOG_BYTES) -> bytes:
-        """A file, or a piece of it; raises NotThere where there is none."""
+        """A file or a part of it. Raises NotThere if it does not exist."""
         if not all(is_plain_name(part) for part in name.split("/")):
             raise NotThere(f"{name!r} is no log of the loop")
         try:
@@ -97,7 +98,7 @@ class ArtifactFolder:
 
 
 def refuse_unknown_store(url: str) -> None:
-    """Refuse an address that no store answers to; whether workers have what reaches it is theirs to find out."""
+    """Refuse a URL whose protocol fsspec does not know. Whether workers have its package is not checked."""
     try:
         import fsspec
     except ImportError as error:
@@ -114,32 +115,38 @@ def _open_no_follow(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW)
 
 
-def _copy_file(source: Any, made: Any) -> None:
+def _copy_file(source: Any, target: Any) -> None:
     left = MAX_LOG_BYTES
     while left > 0 and (piece := source.read(min(CHUNK_BYTES, left))):
-        made.write(piece)
+        target.write(piece)
         left -= len(piece)
 
 
-def list_logs(kept: str, shown: str) -> list[tuple[str, str]]:
-    """What is to be copied: the logs out of the agent's reach, and what people are shown of the run's end."""
-    found = [(name, os.path.join(kept, name)) for name in _list_folder(kept) if not name.endswith(PRIVATE_SUFFIXES)]
-    outcome, proof = os.path.join(shown, "outcome.json"), os.path.join(shown, "proof")
-    if _is_unlinked_folder(shown):  # an agent may have put a link there, to what it cannot read itself
-        found += [("outcome.json", outcome)]
-    if _is_unlinked_folder(shown) and _is_unlinked_folder(proof):
-        found += [(f"proof/{name}", os.path.join(proof, name)) for name in _list_folder(proof)]
-    return [(name, path) for name, path in found if os.path.isfile(path) and not os.path.islink(path)]
+def list_logs(log_folder: str, run_folder: str) -> list[tuple[str, str]]:
+    """Files to copy after a step: the logs in the store, the outcome and the proof, as (name, path)."""
+    logs = [
+        (name, os.path.join(log_folder, name))
+        for name in _list_folder(log_folder)
+        if not name.endswith(PRIVATE_SUFFIXES)
+    ]
+    outcome, proof = os.path.join(run_folder, "outcome.json"), os.path.join(run_folder, "proof")
+    if _is_unlinked_folder(run_folder):  # an agent may have put a link there to files that it cannot read itself
+        logs += [("outcome.json", outcome)]
+    if _is_unlinked_folder(run_folder) and _is_unlinked_folder(proof):
+        logs += [(f"proof/{name}", os.path.join(proof, name)) for name in _list_folder(proof)]
+    return [(name, path) for name, path in logs if os.path.isfile(path) and not os.path.islink(path)]
 
 
 def _is_unlinked_folder(folder: str) -> bool:
-    """Whether neither the folder nor those two above it, which the agent can write as well, is a link."""
+    """Whether neither the folder nor its two parents are symbolic links; the agent can write to all three."""
     return not any(os.path.islink(os.path.normpath(os.path.join(folder, up))) for up in (".", "..", "../.."))
 
 
-def list_growing_logs(kept: str) -> list[tuple[str, str]]:
-    """Those that grow while an agent is at work."""
-    return [(name, os.path.join(kept, name)) for name in _list_folder(kept) if name.endswith(GROWING_SUFFIX)]
+def list_growing_logs(log_folder: str) -> list[tuple[str, str]]:
+    """Logs that grow during a turn, as (name, path)."""
+    return [
+        (name, os.path.join(log_folder, name)) for name in _list_folder(log_folder) if name.endswith(GROWING_SUFFIX)
+    ]
 
 
 def _list_folder(folder: str) -> list[str]:

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 async def signal_governor(client: Client, event: dict[str, Any]) -> None:
-    """Signal the governor; where none is at work, begin one with this word."""
-    given = {"timing": event.get("timing")}
+    """Signal the governor; start its workflow with this event if none is running."""
+    argument = {"timing": event.get("timing")}
     await client.start_workflow(
         GovernorWorkflow.run,
-        given,
+        argument,
         id=GOVERNOR_ID,
         task_queue=TASK_QUEUE,
         start_signal=EVENT_SIGNAL,
@@ -46,42 +46,39 @@ async def signal_governor(client: Client, event: dict[str, Any]) -> None:
     )
 
 
-# What people want of a fleet on Temporal: submit, look, cancel, wait.
-
-
 RUNNING = WorkflowExecutionStatus.RUNNING
 UNAVAILABLE_CODES = (
     RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED,
     RPCStatusCode.CANCELLED, RPCStatusCode.UNKNOWN, RPCStatusCode.NOT_FOUND,
 )  # fmt: skip
-RETRY_S, MAX_MISSING = 2.0, 5  # until somebody who waits asks again; so often a submission may be unknown
+RETRY_S, MAX_MISSING = 2.0, 5  # seconds between polls; polls for which a new submission may be unknown
 UNKNOWN_LOOP = "there is no loop {!r} in this fleet; ralph fleet status names them"
 
-MAX_CALL_BYTES = 1 << 20  # in one call; a server takes two, and a history holds each order twice
+MAX_CALL_BYTES = 1 << 20  # in one call; the server accepts twice that, and a history holds each spec twice
 
 
 async def submit_loops(client: Client, submission: FleetSubmission) -> None:
-    """Hand in all loops at once: all of them are known to the server when this returns, or none."""
-    given = submission_json(submission)
-    if (size := len(json.dumps(given))) > MAX_CALL_BYTES:
+    """Submit all loops of a submission. When this returns, the server has all of them or none."""
+    message = submission_json(submission)
+    if (size := len(json.dumps(message))) > MAX_CALL_BYTES:
         raise Refused(
             f"{len(submission.loops)} loops are {size >> 10} KiB in words, and a server takes {MAX_CALL_BYTES >> 10}; "
             "hand them in in several parts"
         )
-    about = {name: given[name] for name in ("submission", "submitter", "allowance", "timing")}
+    about = {name: message[name] for name in ("submission", "submitter", "allowance", "timing")}
     await signal_governor(client, {"what": "bounded", **about})
-    loops = [{"loop": one["spec"]["loop"], **one["memo"]} for one in given["loops"]]
-    memo = {"submission": submission.id, "each": loops}  # so they are known before a worker begins them
+    loops = [{"loop": one["spec"]["loop"], **one["memo"]} for one in message["loops"]]
+    memo = {"submission": submission.id, "each": loops}  # lists the loops before a worker starts them
     try:
         await client.start_workflow(
-            SubmissionWorkflow.run, given, id=submission_workflow_id(submission.id), task_queue=TASK_QUEUE, memo=memo
+            SubmissionWorkflow.run, message, id=submission_workflow_id(submission.id), task_queue=TASK_QUEUE, memo=memo
         )
     except WorkflowAlreadyStartedError:
         raise Refused(f"submission {submission.id} exists already") from None
 
 
 async def wait_for_submission(client: Client, submission: str) -> list[dict[str, Any]]:
-    """How each loop of a submission ended; waits for it."""
+    """Wait for a submission to end; returns how each of its loops ended."""
     handle, missing = client.get_workflow_handle_for(SubmissionWorkflow.run, submission_workflow_id(submission)), 0
     while True:
         try:
@@ -89,7 +86,7 @@ async def wait_for_submission(client: Client, submission: str) -> list[dict[str,
         except WorkflowFailureError as error:
             raise Refused(f"submission {submission} was ended from outside ({error.cause})") from None
         except RPCError as error:  # loops outlive their server, and so does whoever waits for them
-            missing += error.status == RPCStatusCode.NOT_FOUND  # one that has just begun knows nobody
+            missing += error.status == RPCStatusCode.NOT_FOUND  # a server that has just started may not know it yet
             if error.status not in UNAVAILABLE_CODES or missing > MAX_MISSING:
                 raise
             await asyncio.sleep(RETRY_S)
@@ -99,7 +96,7 @@ async def wait_for_submission(client: Client, submission: str) -> list[dict[str,
 
 
 async def list_loops(client: Client) -> list[dict[str, Any]]:
-    """Every loop that the server remembers, the newest first; those that are not begun too."""
+    """All loops that the server retains, newest first, including those that wait for others."""
     known = {shown["loop"]: shown async for shown in _listed_loops(client)}
     async for one in client.list_workflows(f"WorkflowType = '{SUBMISSION_WORKFLOW}'"):
         memo = await one.memo()
@@ -115,7 +112,7 @@ async def _listed_loops(client: Client) -> AsyncIterator[dict[str, Any]]:
 
 
 async def _waiting_loops(client: Client, memo: Any, status: WorkflowExecutionStatus | None) -> list[dict[str, Any]]:
-    """The loops of a submission as it knows them: each waits, or ended as the submission says."""
+    """The loops of a submission that have no workflow: waiting, or ended with the submission."""
     ends: dict[str, dict[str, Any]] = {}
     if status == WorkflowExecutionStatus.COMPLETED:
         ends = {one["loop"]: one for one in await wait_for_submission(client, memo["submission"])}
@@ -138,25 +135,25 @@ async def _waiting_loops(client: Client, memo: Any, status: WorkflowExecutionSta
 
 
 async def find_loop(client: Client, name: str) -> dict[str, Any]:
-    """One loop, by its id."""
+    """One loop by its id."""
     try:
-        found = await client.get_workflow_handle(loop_workflow_id(name)).describe()
+        workflow = await client.get_workflow_handle(loop_workflow_id(name)).describe()
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
         return await _find_waiting_loop(client, name)
-    return _loop_json(found.id, found.status, await found.memo())
+    return _loop_json(workflow.id, workflow.status, await workflow.memo())
 
 
 async def _find_waiting_loop(client: Client, name: str) -> dict[str, Any]:
-    """A loop that its submission alone knows of."""
+    """A loop that has no workflow yet, found through its submission."""
     try:
-        found = await client.get_workflow_handle(submission_workflow_id(name.rpartition("-")[0])).describe()
+        workflow = await client.get_workflow_handle(submission_workflow_id(name.rpartition("-")[0])).describe()
     except RPCError as error:
         raise _unknown_loop_error(error, name) from None
-    for shown in await _waiting_loops(client, await found.memo(), found.status):
-        if shown["loop"] == name:
-            return shown
+    for loop in await _waiting_loops(client, await workflow.memo(), workflow.status):
+        if loop["loop"] == name:
+            return loop
     raise NotThere(UNKNOWN_LOOP.format(name))
 
 
@@ -173,7 +170,7 @@ def _loop_json(id: str, status: WorkflowExecutionStatus | None, memo: Any) -> di
 
 
 async def cancel_loop(client: Client, name: str) -> None:
-    """Ask a loop to end; it has ended when it says so. One that is over stays as it is."""
+    """Request cancellation of a loop; it is cancelled once its status says so. An ended loop is left as it is."""
     if not (await find_loop(client, name))["running"]:
         return
     try:
@@ -185,7 +182,7 @@ async def cancel_loop(client: Client, name: str) -> None:
 
 
 async def _cancel_waiting_loop(client: Client, name: str) -> None:
-    """Have a loop not begun; where its submission is over by now, so is the loop."""
+    """Prevent a waiting loop from starting. If its submission has ended, the loop has ended too."""
     try:
         await client.get_workflow_handle(submission_workflow_id(name.rpartition("-")[0])).signal(UNWANTED_SIGNAL, name)
     except RPCError as error:
@@ -194,8 +191,8 @@ async def _cancel_waiting_loop(client: Client, name: str) -> None:
 
 
 async def cancel_all(client: Client) -> list[str]:
-    """Ask every submission and every loop to end; those loops that were asked, or will not be begun."""
-    asked = [one["loop"] for one in await list_loops(client) if one["running"]]
+    """Cancel all submissions and loops. Returns the affected loops, including those that have not started."""
+    cancelled = [one["loop"] for one in await list_loops(client) if one["running"]]
     async for one in client.list_workflows(
         f"WorkflowType IN ('{SUBMISSION_WORKFLOW}', '{LOOP_WORKFLOW}') AND ExecutionStatus='Running'"
     ):
@@ -204,17 +201,17 @@ async def cancel_all(client: Client) -> list[str]:
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
-    return asked
+    return cancelled
 
 
 async def query_governor(client: Client) -> Governor | None:
-    """What the governor knows; None where there is none."""
+    """The governor's state; None if no governor is running."""
     handle = client.get_workflow_handle_for(GovernorWorkflow.run, GOVERNOR_ID)
     try:
-        told: dict[str, Any] = await handle.query(GovernorWorkflow.state)
+        state: dict[str, Any] = await handle.query(GovernorWorkflow.state)
     except RPCError:
         return None
-    governor: Governor = unpack(told["governor"])
+    governor: Governor = unpack(state["governor"])
     return governor
 
 

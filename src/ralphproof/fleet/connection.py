@@ -17,26 +17,27 @@ if TYPE_CHECKING:
     from temporalio.runtime import Runtime
 
 
-# How long a fleet waits for what: few numbers, all from one.
+# Timeouts and intervals; most are derived from the heartbeat.
 
 
 HEARTBEAT_S = 30.0
-PERMIT_RETRY_S, PERMIT_RETRY_MAX_S = 60.0, 3600.0  # until a loop that waits for a permit asks once more
-CLAIM_TIMEOUT_S, CLAIM_HOLD_S = 5.0, 10.0  # a worker without a slot is asked for so long; a slot is kept for so long
-MAX_CLAIMS = 8  # that one worker answers at once
-RETRY_S, RETRY_MAX_S = 1.0, 10.0  # until a claim, or a word to the governor, is tried once more
-SIGNAL_TIMEOUT_S = 5.0  # between two words to the governor about what a step has spent
+PERMIT_RETRY_S, PERMIT_RETRY_MAX_S = 60.0, 3600.0  # until a waiting loop repeats its request for a permit
+CLAIM_TIMEOUT_S, CLAIM_HOLD_S = 5.0, 10.0  # a claim waits this long for a slot; a claimed slot is reserved this long
+MAX_CLAIMS = 8  # concurrent claims per worker
+RETRY_S, RETRY_MAX_S = 1.0, 10.0  # until a claim or an event to the governor is retried
+SIGNAL_TIMEOUT_S = 5.0  # between two spend reports of a step to the governor
 LOST_RETRY_MAX_S = 30.0
 
 
 @value
 class FleetTiming:
-    """`heartbeat_s` is how long a worker may be silent before its turns are taken from it.
+    """Timeouts and intervals of a fleet, chosen by the submitter.
 
-    A worker that cannot reach the server for so long ends its agents itself. A cancelled turn has `cancel_s` to end
-    as it likes, then it is killed; `kill_s` later its program is given up. `tries` is how often in a row a step may
-    be lost before the loop is given up; `steps` how many steps one history holds, and `events` how many words one of
-    the governor's; `sweep_s` how often it looks for loops that are gone.
+    `heartbeat_s` is how long a worker may be silent before its turns are given to another one; a worker that cannot
+    reach the server for that long ends its agents itself. A cancelled turn has `cancel_s` to end gracefully, then it is
+    killed; `kill_s` later its program is abandoned. `tries` is how many times in a row a step may be lost before the
+    loop fails. `steps` is the number of steps in one workflow history, `events` the number of events in one history of
+    the governor; `sweep_s` is how often the governor looks for loops that no longer exist.
     """
 
     heartbeat_s: float = HEARTBEAT_S
@@ -49,22 +50,22 @@ class FleetTiming:
 
     @property
     def beat_s(self) -> float:
-        """Between two signs of life."""
+        """Seconds between two heartbeats."""
         return max(0.2, min(2.0, self.heartbeat_s / 4))
 
     @property
     def adopt_s(self) -> float:
-        """So long a worker that was lost may come back and go on with its turn; then another one gets it."""
+        """How long a lost worker has to come back and continue its turn before another worker takes over."""
         return self.heartbeat_s
 
 
-def permit_retry_s(asked: int) -> float:
-    """Until a loop asks for its permit once more, which it did so often: thousands may wait, all for one governor."""
-    return min(PERMIT_RETRY_S * 2.0 ** min(asked - 1, 16), PERMIT_RETRY_MAX_S)
+def permit_retry_s(attempts: int) -> float:
+    """Seconds until a loop repeats its request. Backs off: thousands of loops may wait for one governor."""
+    return min(PERMIT_RETRY_S * 2.0 ** min(attempts - 1, 16), PERMIT_RETRY_MAX_S)
 
 
 def lost_retry_s(tries: int) -> float:
-    """Until a step that was lost so often in a row is asked for again."""
+    """Seconds until a lost step is retried, by the number of losses in a row."""
     return min(2.0**tries / 4, LOST_RETRY_MAX_S)
 
 
@@ -74,18 +75,18 @@ MISSING_PROGRAM = (
 
 
 def find_temporal() -> str:
-    """The server's program; beside this interpreter first, where pip puts it."""
+    """Path of the `temporal` program; first beside this interpreter, where pip installs it."""
     from ralphproof.base.run_program import find_program
 
     path = os.pathsep.join([os.path.dirname(interpreter.python_executable()), os.environ.get("PATH", os.defpath)])
-    found = find_program("temporal", path)
-    if found is None:
+    program = find_program("temporal", path)
+    if program is None:
         raise Refused(MISSING_PROGRAM)
-    return found
+    return program
 
 
 def dev_server_argv(program: str, at: int, ui: int | None, db: str | None) -> list[str]:
-    """The argument list of a development server."""
+    """The argument list of a Temporal development server."""
     words = [program, "server", "start-dev", "--ip", "127.0.0.1", "--port", str(at), "--log-level", "error"]
     words += ["--headless"] if ui is None else ["--ui-ip", "127.0.0.1", "--ui-port", str(ui or find_free_port())]
     return words + (["--db-filename", os.path.abspath(db)] if db else [])
@@ -100,7 +101,7 @@ def find_free_port() -> int:
 
 
 def refuse_used_port(at: int) -> None:
-    """Refuse a port at which somebody else listens."""
+    """Refuse a port that is already in use."""
     import socket
 
     with socket.socket() as sock:
@@ -114,7 +115,7 @@ def refuse_used_port(at: int) -> None:
 
 
 def wait_until_reachable(server: subprocess.Popen[bytes], at: int) -> bool:
-    """Wait until it can be reached; False where it ended before."""
+    """Wait until the server accepts connections; False if it exited before."""
     import socket
     import time
 
@@ -127,7 +128,7 @@ def wait_until_reachable(server: subprocess.Popen[bytes], at: int) -> bool:
     return False
 
 
-# How the server is reached: an address, a namespace, and what proves who we are.
+# Address and credentials of the server.
 
 
 DEFAULT_ADDRESS, DEFAULT_NAMESPACE = "127.0.0.1:7233", "default"
@@ -137,7 +138,7 @@ CONNECT_TIMEOUT_S = 5.0
 
 @value
 class TemporalServer:
-    """Where the server is. Files of TLS may be empty; an API key is never told."""
+    """Address and credentials of the server. TLS files may be empty; the API key is never printed."""
 
     address: str = DEFAULT_ADDRESS
     namespace: str = DEFAULT_NAMESPACE
@@ -147,14 +148,15 @@ class TemporalServer:
     api_key: str = ""
 
     @staticmethod
-    def of(given: Mapping[str, str | None], environ: Mapping[str, str]) -> TemporalServer:
-        """By flags, else by the environment, else on this machine."""
+    def of(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> TemporalServer:
+        """From flags, else from the environment, else a server on this machine."""
 
-        def said(name: str, usual: str = "") -> str:
-            return given.get(name) or environ.get(f"RALPH_FLEET_{name.upper()}") or usual
+        def option(name: str, default: str = "") -> str:
+            return flags.get(name) or environ.get(f"RALPH_FLEET_{name.upper()}") or default
 
         server = TemporalServer(
-            said("address", DEFAULT_ADDRESS), said("namespace", DEFAULT_NAMESPACE), said("tls_cert"), said("tls_key"), said("tls_ca"),
+            option("address", DEFAULT_ADDRESS), option("namespace", DEFAULT_NAMESPACE),
+            option("tls_cert"), option("tls_key"), option("tls_ca"),
             environ.get("TEMPORAL_API_KEY", ""),
         )  # fmt: skip
         host, colon, port = server.address.rpartition(":")
@@ -166,7 +168,7 @@ class TemporalServer:
 
 
 def require_temporal() -> None:
-    """Refuse where the library is missing."""
+    """Refuse if the `temporalio` package is missing."""
     from importlib import import_module
 
     try:
@@ -176,7 +178,7 @@ def require_temporal() -> None:
 
 
 async def connect(server: TemporalServer) -> Client:
-    """A client of a server that answers and has the namespace; raises Refused within seconds."""
+    """A client for a server that answers and has the namespace; raises Refused within seconds otherwise."""
     from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
     from temporalio.client import Client
     from temporalio.service import RPCError, TLSConfig
@@ -189,36 +191,36 @@ async def connect(server: TemporalServer) -> Client:
             server.address, namespace=server.namespace, api_key=server.api_key or None,
             tls=tls if any(files) else None, connect_timeout=timedelta(seconds=CONNECT_TIMEOUT_S), runtime=runtime,
         )  # fmt: skip
-        asked = DescribeNamespaceRequest(namespace=server.namespace)
-        await client.workflow_service.describe_namespace(asked, timeout=timedelta(seconds=CONNECT_TIMEOUT_S))
+        request = DescribeNamespaceRequest(namespace=server.namespace)
+        await client.workflow_service.describe_namespace(request, timeout=timedelta(seconds=CONNECT_TIMEOUT_S))
     except (RuntimeError, RPCError) as error:
         raise Refused(_connection_error(server, error)) from None
     return client
 
 
 async def run_with_client(server: TemporalServer, work: Callable[[Client], Awaitable[int]]) -> int:
-    """What comes of work with a client; raises HarnessFailed where the server is lost meanwhile, or refuses."""
+    """Run work with a connected client. Raises HarnessFailed if the connection is lost or the server refuses a call."""
     from temporalio.service import RPCError
 
     client = await connect(server)
     try:
         return await work(client)
     except RPCError as error:
-        said = " ".join(str(error).split())[:200]
-        raise HarnessFailed(f"the server at {server.address} did not do it ({said}); try again") from None
+        message = " ".join(str(error).split())[:200]
+        raise HarnessFailed(f"the server at {server.address} did not do it ({message}); try again") from None
 
 
 def _quiet_runtime() -> Runtime:
-    """The library as it is usually set up, but for its log of each call that it tries again."""
+    """The library's default runtime without its log line for each retried call."""
     from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
-    told = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
-    return Runtime(telemetry=TelemetryConfig(logging=told))
+    logging = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
+    return Runtime(telemetry=TelemetryConfig(logging=logging))
 
 
 def _connection_error(server: TemporalServer, error: Exception) -> str:
     said = " ".join(str(error).split())[:200]
-    said = "connection refused" if "ConnectionRefused" in said else said  # the library says it in 250 characters
+    said = "connection refused" if "ConnectionRefused" in said else said  # the library's message has 250 characters
     if "not found" in said.lower() and "namespace" in said.lower():
         return f"the server at {server.address} has no namespace {server.namespace!r}; docs/fleet-setup.md says how"
     return f"no Temporal server answers at {server.address} ({said}); start one with ralph fleet dev, or give --address"

@@ -1,4 +1,4 @@
-"""The folder of a worker: its lock and its name."""
+"""A worker's folder: its lock, its name, and one folder for each loop."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from ralphproof.fleet.submission import LoopSpec
 
 
-# Where a worker keeps what it has of loops: one folder, below which everything lies. It shares it with nobody.
+# Layout below a worker's folder, which no other worker uses.
 
 
-LOCK_TIMEOUT_S, LOCK_POLL_S = 20.0, 0.05  # so long is waited for a step of the same loop that is about to end
-# Beginnings of variables that say how ralph runs, or in which run we are; and what lets a worker speak to its server,
-# which is a login on all workers.
+LOCK_TIMEOUT_S, LOCK_POLL_S = 20.0, 0.05  # wait for a step of the same loop that is about to end
+# Prefixes of variables that configure ralph or identify the current run, and of those with the worker's credentials for
+# the server, which give access to all workers.
 OWN_VARIABLES = ("RALPH_", "TASK_FOLDER", "TEMPORAL_")
 
 
 class LoopFolder:
-    """The folder of one loop: its clone, its state and the submitter's settings, with the mirror beside it."""
+    """The folder of one loop: clone, state and the submitter's settings; the repository's mirror is beside it."""
 
     def __init__(self, work: str, spec: LoopSpec) -> None:
         self._work, self.loop = os.path.abspath(work), spec.loop
@@ -47,15 +47,15 @@ class LoopFolder:
             raise explain_os_error(error, self._work, "give the worker a folder of its own") from error
 
     def lock(self) -> None:
-        """Have the loop on this machine until this process ends; raises Busy where another one has it for long."""
-        held = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Lock the loop on this machine until this process ends. Raises Busy if another process keeps the lock."""
+        descriptor = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + LOCK_TIMEOUT_S
         while True:
             try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    os.close(held)
+                    os.close(descriptor)
                     raise Busy(f"another step of loop {self.loop} is at work in {self._work}; end it first") from None
                 time.sleep(LOCK_POLL_S)
             else:
@@ -63,50 +63,50 @@ class LoopFolder:
 
     @property
     def work_folder_id(self) -> str:
-        """The name of the work folder, which no other one has; made with its first step."""
+        """Unique id of the work folder; created with its first step."""
         path = os.path.join(self._work, "place")
         try:
-            made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             pass
         else:
-            os.write(made, os.urandom(16).hex().encode())
-            os.fsync(made)
-            os.close(made)
+            os.write(descriptor, os.urandom(16).hex().encode())
+            os.fsync(descriptor)
+            os.close(descriptor)
         with open(path, encoding="ascii") as file:
-            found = file.read()
-        if len(found) != 32:
+            folder_id = file.read()
+        if len(folder_id) != 32:
             raise Refused(f"{path} does not hold the worker's name; remove it where no step is at work")
-        return found
+        return folder_id
 
     @property
     def exists(self) -> bool:
-        """Whether this machine has the loop's clone."""
+        """Whether this machine has a clone for the loop."""
         return os.path.isdir(self.tree)
 
     def owns_process(self, pid: int) -> bool:
-        """Whether a process works in this folder, by its variables or by where it stands."""
+        """Whether a process works in this folder, judged by its environment and current directory."""
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
-                told = file.read()
-            told += b"\0" + os.fsencode(os.readlink(f"/proc/{pid}/cwd")) + b"/"
+                text = file.read()
+            text += b"\0" + os.fsencode(os.readlink(f"/proc/{pid}/cwd")) + b"/"
         except OSError:
             return False
-        return os.fsencode(f"{self.path}/") in told
+        return os.fsencode(f"{self.path}/") in text
 
-    def step_environment(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The variables that a step runs with: nothing of what the worker's user has set for runs of their own."""
-        kept = {name: text for name, text in given.items() if not name.upper().startswith(OWN_VARIABLES)}
-        return kept | {"RALPH_STATE_DIR": self.state, "RALPH_CONFIG_DIR": self._config}
+    def step_environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Environment of a step, without the ralph settings of the worker's own user."""
+        inherited = {name: text for name, text in environ.items() if not name.upper().startswith(OWN_VARIABLES)}
+        return inherited | {"RALPH_STATE_DIR": self.state, "RALPH_CONFIG_DIR": self._config}
 
     def prepare(self) -> str:
-        """An empty folder in which all is put together before it becomes the loop's; where the clone goes."""
+        """Create an empty staging folder in which the loop's folder is built; returns the path for the clone."""
         shutil.rmtree(self._next, ignore_errors=True)
         make_private_folder(self._next)
         return os.path.join(self._next, "tree")
 
     def activate(self) -> None:
-        """What was put together is the loop's folder from now on."""
+        """Make the staging folder the loop's folder."""
         self.remove()
         os.rename(self._next, self.path)
 
@@ -115,7 +115,7 @@ class LoopFolder:
         return f"{self.path}.next"
 
     def write_settings(self) -> None:
-        """Write the submitter's own settings to where this loop's steps look for the user's."""
+        """Write the submitter's settings to where steps of this loop read user settings."""
         make_private_folder(self._config)
         path = os.path.join(self._config, "settings.json")
         with open(f"{path}.tmp", "w", encoding="utf-8") as file:
@@ -123,7 +123,7 @@ class LoopFolder:
         os.rename(f"{path}.tmp", path)
 
     def remove(self) -> None:
-        """Nothing of the loop is here any more."""
+        """Delete everything of the loop on this machine."""
         gone = f"{self.path}.gone"
         shutil.rmtree(gone, ignore_errors=True)
         if os.path.isdir(self.path):
@@ -131,15 +131,15 @@ class LoopFolder:
         shutil.rmtree(gone, ignore_errors=True)
 
 
-# A worker's folder: one worker at a time, and a name that no other folder has.
+# The worker's folder: locked by one worker at a time, with a stable name.
 
 
 LOCK_FILE, NAME_FILE = "worker.lock", "worker.name"
-_HELD_LOCKS: list[TextIOWrapper] = []  # for as long as this process lives
+_HELD_LOCKS: list[TextIOWrapper] = []  # kept open until this process ends
 
 
 def lock_worker_folder(folder: str) -> None:
-    """Make the folder, for its owner alone, and hold it; raises Busy where another worker does."""
+    """Create the folder with access for its owner only, and lock it. Raises Busy if another worker has it."""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         lock = open(os.path.join(folder, LOCK_FILE), "a", encoding="utf-8")  # noqa: SIM115 (it stays open)
@@ -153,20 +153,20 @@ def lock_worker_folder(folder: str) -> None:
     _HELD_LOCKS.append(lock)
 
 
-def worker_name(folder: str, given: str | None) -> str:
-    """The worker's name. One that was made up is kept in the folder: turns there wait for a worker of that name."""
-    if given is not None:
-        if not is_plain_name(given):
-            raise Refused(f"--name {given!r} is no name; letters, digits, '-', '_' and '.' make one")
-        return given
+def worker_name(folder: str, name: str | None) -> str:
+    """The worker's name. A generated one is stored in the folder, because turns wait for a worker of the same name."""
+    if name is not None:
+        if not is_plain_name(name):
+            raise Refused(f"--name {name!r} is no name; letters, digits, '-', '_' and '.' make one")
+        return name
     path = os.path.join(folder, NAME_FILE)
     try:
         with open(path, encoding="utf-8") as file:
-            kept = file.read().strip()
+            stored = file.read().strip()
     except OSError:
-        kept = ""
-    if is_plain_name(kept):
-        return kept
+        stored = ""
+    if is_plain_name(stored):
+        return stored
     import socket
 
     host = "".join(letter if letter.isalnum() else "-" for letter in socket.gethostname()).strip("-")[:40]

@@ -1,4 +1,10 @@
-"""The governor: which loops may take a turn, by spend and concurrency of the whole fleet."""
+"""The governor: grants turns to loops within limits on spend and concurrency for the whole fleet.
+
+A pure reducer: it does not wait and reads no clock. Before each turn it reserves as much money as the loop may still
+spend, so that concurrent turns cannot exceed what their submitter allows, except by what a turn spends beyond its own
+reservation. When less than that is left, the last turn gets the rest, and only when no other turn has a reservation.
+Applying an event twice has no further effect.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +19,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, TypeVar
 
-    Queue = list["TurnRequest"]  # the first in line at its end
+    Queue = list["TurnRequest"]  # the next request is at the end
     T = TypeVar("T")
 
 
-# Leave to take one turn: what is asked for, what is answered, and the bounds that both go by.
+# Requests, answers and limits
 
 
 @value
 class Allowance:
-    """What a submitter allows. None: no bound.
+    """Limits set by a submitter; None means unlimited.
 
-    `total_micro_usd` holds for the submission; the day's sum and `parallel` for all that the submitter has in the
-    fleet; `fleet_parallel` and those of agents for everybody. Where two submissions differ, the newer word holds.
+    `total_micro_usd` applies to the submission; the daily amount and `parallel` to all submissions of the submitter;
+    `fleet_parallel` and the limits of agents to everybody. If two submissions differ, the newer one applies.
     """
 
     total_micro_usd: int | None = None
@@ -38,7 +44,7 @@ class Allowance:
 
 @value
 class TurnRequest:
-    """A loop asks to take its turn of this `number`; `budget` is all that it may still spend, None: no end to it."""
+    """A loop's request for its turn `number`. `budget` is what the loop may still spend; None means unlimited."""
 
     loop: str
     number: int
@@ -46,12 +52,12 @@ class TurnRequest:
     submitter: str
     agent: str
     budget: int | None = None
-    asked: int = 0  # its place in the line, given by the governor
+    position: int = 0  # in the queue, assigned by the governor
 
 
 @value
 class TurnPermit:
-    """A turn that may be taken. `reserved` is set aside for it, None: nothing bounds it; `spent` is the last told."""
+    """A granted turn. `reserved` is the money set aside for it, None if unlimited; `spent` is as last reported."""
 
     request: TurnRequest
     reserved: int | None
@@ -61,7 +67,7 @@ class TurnPermit:
 
 @value
 class TurnGranted:
-    """The turn may be taken, and spend so much."""
+    """The turn may start, and spend at most this amount."""
 
     loop: str
     number: int
@@ -70,7 +76,7 @@ class TurnGranted:
 
 @value
 class TurnUnaffordable:
-    """There will never be money for this turn. `reason` is the word by which the loop ends."""
+    """The turn can never be paid for. `reason` is the reason with which the loop ends."""
 
     loop: str
     number: int
@@ -83,7 +89,7 @@ PermitAnswer = TurnGranted | TurnUnaffordable
 
 @value
 class BookedSpend:
-    """What was spent. A turn whose cost nobody knows counts with all that was set aside for it, and is `unknown`."""
+    """Total spend. A turn of unknown cost counts with its whole reservation, and is counted in `unknown`."""
 
     micro_usd: int = 0
     tokens: int = 0
@@ -94,10 +100,11 @@ class BookedSpend:
         return BookedSpend(self.micro_usd + micro_usd, self.tokens + tokens, self.turns + 1, self.unknown + unknown)
 
 
-# One round of giving out turns: all that may be taken at one moment, found without looking at all wishes each time.
+# A round grants all turns that may start at one moment, without examining every request each time.
 #
-# Within a round bounds only fill up: who may not go now may not go later in it, nor whoever draws on the same money.
-# So each line (one submission's wishes for one agent) is looked at from its head, and left where that is held up.
+# Within a round, limits only fill up: a request that is blocked stays blocked for the round, and so do others charged
+# to the same account. So each queue (requests of one submission for one agent) is processed from its head, and dropped
+# once the head is blocked.
 
 
 NO_USAGE = [0, 0]
@@ -108,7 +115,7 @@ REFUSAL_MESSAGES = {
 
 
 class PermitRound:
-    """A round over a governor's wishes at a moment. `through` is called once; the fields are then as it left them."""
+    """One round of granting turns at a given moment. Call `run` once, then read the fields."""
 
     def __init__(self, governor: Governor, now: float) -> None:
         self.requests, self.permits, self.last_settled = (
@@ -123,8 +130,10 @@ class PermitRound:
         )
         self._governor, self._now, self._day = governor, now, str(utc_day(now))
         self._queues: dict[tuple[str, str, str], Queue] = {}
-        self._lines: dict[str, list[tuple[int, int, str, str]]] = {}  # by submitter: served, asked, submission, agent
-        # Turns at work and money set aside for them, by the names of their submission, submitter and agent.
+        self._lines: dict[
+            str, list[tuple[int, int, str, str]]
+        ] = {}  # by submitter: served, position, submission, agent
+        # Running turns and their reservations, by account of submission, submitter and agent.
         self._submissions: dict[str, list[int]] = {}
         self._submitters: dict[str, list[int]] = {}
         self._agents: dict[str, list[int]] = {}
@@ -133,7 +142,7 @@ class PermitRound:
             self._count(permit)
 
     def run(self) -> tuple[PermitAnswer, ...]:
-        """Give out all turns that may be taken. Submitters take theirs in rotation, then their submissions."""
+        """Grant all turns that may start now: round-robin over submitters, then over their submissions."""
         self._build_queues()
         heads = [self._head(submitter) for submitter in self._lines]
         heapify(heads)
@@ -147,7 +156,7 @@ class PermitRound:
         return tuple(answers)
 
     def _build_queues(self) -> None:
-        for request in sorted(self.requests.values(), key=attrgetter("asked"), reverse=True):
+        for request in sorted(self.requests.values(), key=attrgetter("position"), reverse=True):
             key = request.submitter, request.submission, request.agent
             if (queue := self._queues.get(key)) is None:
                 queue = self._queues[key] = []
@@ -158,11 +167,11 @@ class PermitRound:
             heapify(lines)
 
     def _place(self, submitter: str, submission: str, agent: str) -> tuple[int, int, str, str]:
-        asked = self._queues[submitter, submission, agent][-1].asked
-        return self.last_served.get(submission_account(submission), 0), asked, submission, agent
+        position = self._queues[submitter, submission, agent][-1].position
+        return self.last_served.get(submission_account(submission), 0), position, submission, agent
 
     def _head(self, submitter: str) -> tuple[int, int, int, str]:
-        """Where a submitter stands, by the first of its lines: each line's place is looked up when it is first."""
+        """Priority of a submitter, that of its first queue. A queue's priority is computed when it comes first."""
         lines = self._lines[submitter]
         while lines[0] != (now := self._place(submitter, *lines[0][2:])):
             heappop(lines)
@@ -170,22 +179,22 @@ class PermitRound:
         return self.last_served.get(submitter_account(submitter), 0), *lines[0][:2], submitter
 
     def _answer_first(self, submitter: str) -> PermitAnswer | None:
-        """The answer to the first wish of a submitter's first line; None where that line is held up, and left."""
+        """The answer to the first request of a submitter's first queue; None if that queue is blocked, and dropped."""
         lines = self._lines[submitter]
         _, _, submission, agent = heappop(lines)
         queue = self._queues[submitter, submission, agent]
         request = queue[-1]
         if self._stopped & {*request_accounts(request)} or self._is_crowded(request):
             return None
-        found = self._reserve(request)
-        if isinstance(found, str):
-            self._stopped.add(found)  # else many small wishes would keep a large one waiting for ever
+        answer = self._reserve(request)
+        if isinstance(answer, str):
+            self._stopped.add(answer)  # or many small requests would starve a large one
             return None
         queue.pop()
-        self._record_answer(request, found)
+        self._record_answer(request, answer)
         if queue:
             heappush(lines, self._place(submitter, submission, agent))
-        return found
+        return answer
 
     def _record_answer(self, request: TurnRequest, answer: PermitAnswer) -> None:
         del self.requests[request.loop]
@@ -200,19 +209,19 @@ class PermitRound:
 
     def _count(self, permit: TurnPermit) -> None:
         request, aside = permit.request, reserved_amount(permit)
-        for found in (
+        for usage in (
             self._submissions.setdefault(request.submission, [0, 0]),
             self._submitters.setdefault(request.submitter, [0, 0]),
             self._agents.setdefault(request.agent, [0, 0]),
         ):
-            found[0] += 1
-            found[1] += aside
+            usage[0] += 1
+            usage[1] += aside
 
     def _is_full(self) -> bool:
         return is_limit_reached(self._governor.fleet.fleet_parallel, len(self.permits))
 
     def _is_crowded(self, request: TurnRequest) -> bool:
-        """Whether a bound on turns at once, or in a minute, is reached."""
+        """Whether a limit on concurrent turns or on turns per minute is reached."""
         mine, fleet = self._governor.submitter_allowances.get(request.submitter, Allowance()), self._governor.fleet
         return (
             is_limit_reached(mine.parallel, self._submitters.get(request.submitter, NO_USAGE)[0])
@@ -221,7 +230,7 @@ class PermitRound:
         )
 
     def _reserve(self, request: TurnRequest) -> PermitAnswer | str:
-        """What can be set aside for this turn; or the name of the account that others must leave first."""
+        """The amount to reserve for this turn, or the name of the account whose reservations must be released first."""
         allot = request.budget
         for account, reason, most, spent, (working, aside) in self._accounts(request):
             if most is None:
@@ -232,13 +241,15 @@ class PermitRound:
             if working:
                 return account
             if left <= 0:
-                told = f"spent {format_usd(spent)} of {format_usd(most)}"
-                return TurnUnaffordable(request.loop, request.number, reason, f"{REFUSAL_MESSAGES[reason]}: {told}")
+                detail = f"spent {format_usd(spent)} of {format_usd(most)}"
+                return TurnUnaffordable(request.loop, request.number, reason, f"{REFUSAL_MESSAGES[reason]}: {detail}")
             allot = left if allot is None else min(allot, left)
         return TurnGranted(request.loop, request.number, allot)
 
     def _accounts(self, request: TurnRequest) -> Iterator[tuple[str, str, int | None, int, list[int]]]:
-        """(account, why a loop ends that finds it empty, what is allowed, what is spent, turns and money at work)."""
+        """(account, reason with which a loop ends if it is empty, allowed, spent, running turns and their
+        reservations).
+        """
         books = self._governor
         total = books.submission_allowances.get(request.submission, Allowance()).total_micro_usd
         spent = books.submissions.get(request.submission, BookedSpend()).micro_usd
@@ -250,37 +261,30 @@ class PermitRound:
         yield submitter_account(request.submitter), DAILY_COST_LIMIT, daily, today, working
 
 
-def reserved_amount(held: TurnPermit) -> int:
-    """What a turn at work may still turn out to have cost."""
-    reserved = held.reserved or 0
-    return reserved if reserved > held.spent else held.spent
+def reserved_amount(permit: TurnPermit) -> int:
+    """The most that a running turn may turn out to have cost."""
+    reserved = permit.reserved or 0
+    return reserved if reserved > permit.spent else permit.spent
 
 
 def submission_account(name: str) -> str:
-    """What a submission is called where turns and money are counted."""
+    """Account name of a submission."""
     return f"submission {name}"
 
 
 def submitter_account(name: str) -> str:
-    """What a submitter is called there."""
+    """Account name of a submitter."""
     return f"submitter {name}"
 
 
 def request_accounts(request: TurnRequest) -> tuple[str, str]:
-    """What a turn draws on."""
+    """Accounts that a turn is charged to."""
     return submission_account(request.submission), submitter_account(request.submitter)
 
 
 def is_limit_reached(most: int | None, count: int) -> bool:
-    """Whether a bound leaves room for no more."""
+    """Whether a limit is used up."""
     return most is not None and count >= most
-
-
-# Who may take a turn: spend and concurrency of a whole fleet, as a fold. Nothing here waits or looks at a clock.
-#
-# Before a turn, money is set aside for it: as much as its loop may still spend. So all turns at work together can never
-# spend more than their submitter allows, but for what one of them spends beyond its own allotment. Where less is left,
-# the last turn gets the rest, and only when no other has money set aside. The same event twice changes nothing.
 
 
 MINUTE_S = 60.0
@@ -288,11 +292,12 @@ MINUTE_S = 60.0
 
 @value
 class Governor:
-    """Where the fleet's spending stands.
+    """State of the fleet's spending.
 
-    `wants` and `held` are by loop: a loop asks for one turn at a time. `over` has the number of each loop's last turn
-    that was settled, so that a late repetition of an old word is known as one. `served` says when a submitter or a
-    submission last got a turn, counted in turns; `starts` when an agent's turns of the last minute began.
+    `requests` and `permits` are keyed by loop: a loop requests one turn at a time. `last_settled` has the number of
+    each loop's last settled turn, so that late duplicates of old events are recognized. `last_served` is when a
+    submitter or a submission last got a turn, counted in turns; `recent_starts` has the start times of each agent's
+    turns in the last minute.
     """
 
     submission_allowances: dict[str, Allowance] = {}  # noqa: RUF012 (never changed) by submission
@@ -309,7 +314,9 @@ class Governor:
     turns: int = 0
 
     def set_allowance(self, submission: str, submitter: str, allowance: Allowance) -> Governor:
-        """A submission says what it allows. Its first word about itself holds; about others the newest does."""
+        """Record a submission's limits. For the submission itself the first value applies; for shared limits the
+        newest.
+        """
         if self.submission_allowances.get(submission) == allowance:
             return self
         known = self.fleet
@@ -327,45 +334,45 @@ class Governor:
         )
 
     def add_request(self, request: TurnRequest) -> Governor:
-        """A loop asks for its next turn."""
+        """A loop requests its next turn."""
         if request.number <= self.last_settled.get(request.loop, -1) or self._is_known(request):
             return self
         line = self.line + 1
-        return replace(self, requests={**self.requests, request.loop: replace(request, asked=line)}, line=line)
+        return replace(self, requests={**self.requests, request.loop: replace(request, position=line)}, line=line)
 
     def _is_known(self, request: TurnRequest) -> bool:
-        held, waiting = self.permits.get(request.loop), self.requests.get(request.loop)
-        return (held is not None and held.request.number >= request.number) or (
+        permit, waiting = self.permits.get(request.loop), self.requests.get(request.loop)
+        return (permit is not None and permit.request.number >= request.number) or (
             waiting is not None and waiting.number >= request.number
         )
 
     def report_spend(self, loop: str, number: int, micro_usd: int) -> Governor:
-        """So much was spent until now by a turn that goes on. Nothing is ever spent back."""
-        held = self._permit(loop, number)
-        if held is None or micro_usd <= held.spent:
+        """Record what a running turn has spent so far; the amount never decreases."""
+        permit = self._permit(loop, number)
+        if permit is None or micro_usd <= permit.spent:
             return self
-        return replace(self, permits={**self.permits, loop: replace(held, spent=micro_usd)})
+        return replace(self, permits={**self.permits, loop: replace(permit, spent=micro_usd)})
 
     def settle(self, loop: str, number: int, micro_usd: int | None, tokens: int, now: float) -> Governor:
-        """A turn is over, and cost this; None: nobody knows, and then all that was set aside counts as spent."""
-        held = self._permit(loop, number)
-        if held is None:
+        """A turn ended with this cost; None if unknown, then its whole reservation counts as spent."""
+        permit = self._permit(loop, number)
+        if permit is None:
             return self
-        counted = max(held.reserved or 0, held.spent) if micro_usd is None else micro_usd
-        submission, submitter, day = held.request.submission, held.request.submitter, str(utc_day(now))
+        counted = max(permit.reserved or 0, permit.spent) if micro_usd is None else micro_usd
+        submission, submitter, day = permit.request.submission, permit.request.submitter, str(utc_day(now))
         before = self.submissions.get(submission, BookedSpend())
-        kept = {one: account for one, account in self.days.get(submitter, {}).items() if int(one) >= int(day) - 1}
-        kept[day] = kept.get(day, BookedSpend()).plus(counted, tokens, micro_usd is None)
+        days = {one: account for one, account in self.days.get(submitter, {}).items() if int(one) >= int(day) - 1}
+        days[day] = days.get(day, BookedSpend()).plus(counted, tokens, micro_usd is None)
         return replace(
             self,
             permits=_without_key(self.permits, loop),
             last_settled={**self.last_settled, loop: number},
             submissions={**self.submissions, submission: before.plus(counted, tokens, micro_usd is None)},
-            days={**self.days, submitter: kept},
+            days={**self.days, submitter: days},
         )
 
     def release(self, loop: str, number: int) -> Governor:
-        """A turn will not be taken, and nothing was spent for it."""
+        """A granted turn will not be taken, and nothing was spent."""
         waiting = self.requests.get(loop)
         freed = self
         if waiting is not None and waiting.number == number:
@@ -379,9 +386,9 @@ class Governor:
         return freed
 
     def remove_loop(self, loop: str, now: float) -> Governor:
-        """A loop is gone. What a turn of it has cost that nobody told of is not known."""
-        held = self.permits.get(loop)
-        settled = self.settle(loop, held.request.number, None, 0, now) if held else self
+        """A loop no longer exists. The cost of a turn that it did not report is unknown."""
+        permit = self.permits.get(loop)
+        settled = self.settle(loop, permit.request.number, None, 0, now) if permit else self
         return replace(
             settled,
             requests=_without_key(settled.requests, loop),
@@ -389,7 +396,7 @@ class Governor:
         )
 
     def close_submission(self, submission: str) -> Governor:
-        """All loops of a submission are gone: its books are no longer needed."""
+        """All loops of a submission have ended: drop its accounts."""
         if any(one.submission == submission for one in self._all_requests()):
             return self
         return replace(
@@ -401,28 +408,28 @@ class Governor:
 
     def _all_requests(self) -> Iterator[TurnRequest]:
         yield from self.requests.values()
-        yield from (held.request for held in self.permits.values())
+        yield from (permit.request for permit in self.permits.values())
 
     def _permit(self, loop: str, number: int) -> TurnPermit | None:
-        held = self.permits.get(loop)
-        return held if held is not None and held.request.number == number else None
+        permit = self.permits.get(loop)
+        return permit if permit is not None and permit.request.number == number else None
 
     def grant_turns(self, now: float) -> tuple[Governor, tuple[PermitAnswer, ...]]:
-        """Give out all turns that may be taken now. Submitters take theirs in rotation, then their submissions."""
+        """Grant all turns that may start now; see `PermitRound.run`."""
         fresh = replace(self, recent_starts=_recent_starts(self.recent_starts, now))
         if not self.requests or is_limit_reached(self.fleet.fleet_parallel, len(self.permits)):
             return fresh, ()
         round = PermitRound(fresh, now)
         if not (answers := round.run()):
             return fresh, ()
-        given = {
+        changes = {
             name: getattr(round, name)
             for name in ("requests", "permits", "last_settled", "last_served", "recent_starts", "turns")
         }
-        return replace(fresh, **given), answers
+        return replace(fresh, **changes), answers
 
     def next_check_at(self, now: float) -> float | None:
-        """When to look again although nothing happens: an agent's minute is over."""
+        """When to check again although nothing happened: when an agent's rate limit frees up."""
         times = [
             started[0] + MINUTE_S
             for agent, started in _recent_starts(self.recent_starts, now).items()
@@ -432,23 +439,23 @@ class Governor:
 
 
 def _recent_starts(starts: dict[str, tuple[float, ...]], now: float) -> dict[str, tuple[float, ...]]:
-    kept = {agent: tuple(at for at in times if now < at + MINUTE_S) for agent, times in starts.items()}
-    return {agent: times for agent, times in kept.items() if times}
+    recent = {agent: tuple(at for at in times if now < at + MINUTE_S) for agent, times in starts.items()}
+    return {agent: times for agent, times in recent.items() if times}
 
 
 def _without_key(old: dict[str, T], key: str) -> dict[str, T]:
     if key not in old:
         return old
-    rest = dict(old)  # many times faster than to pick all others
+    rest = dict(old)  # many times faster than a comprehension over the others
     del rest[key]
     return rest
 
 
-# What loops, workers and submissions tell the governor, in the words that both engines send.
+# Events that loops, workers and submissions send to the governor, the same for both engines.
 
 
 def apply_event(governor: Governor, event: dict[str, Any], now: float) -> Governor:
-    """The governor after one event. One that it does not know changes nothing."""
+    """The governor after one event. An unknown event changes nothing."""
     loop, number = str(event.get("loop", "")), int(event.get("number") or 0)
     match event["what"]:
         case "bounded":

@@ -1,11 +1,11 @@
-"""The lease of a loop: the right to write its record on the remote.
+"""The lease of a loop: the exclusive right to write its record on the remote.
 
-Below refs/ralph/fleet/<loop>/ there are:
-    record       a chain of commits; each has all records so far, and what a taker-over needs
+Refs below refs/ralph/fleet/<loop>/:
+    record       a chain of commits; each has all records so far, and what the next worker needs
     work/<name>  the saved trees
-    lost/<name>  what somebody still had who was not to go on
+    lost/<name>  unpublished work of workers that lost the lease
 
-Every push of the record says which commit it goes on from, and the remote takes it only then. It carries the epoch.
+Every push of the record is a compare-and-swap on its current commit, and carries the epoch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RECORD_REF, WORK_REF, LOST_REF, BASE_REF = "record", "work", "lost", "base"
 
 
 class LeaseLost(Exception):
-    """Somebody else has the loop now. No fault of the run's: nothing may be recorded of it, so Loop must not see it."""
+    """Another worker has the loop now. Not a RalphError: Loop would record it as a failure of the run."""
 
 
 @value
@@ -44,10 +44,10 @@ class RemoteRecord:
 
 
 class LoopLease:
-    """The right to write one loop's record, as long as nobody with a higher epoch takes it."""
+    """The right to write one loop's record until a worker with a higher epoch takes it."""
 
     def __init__(self, mirror: Mirror, loop: str, epoch: int, worker: str, place: str) -> None:
-        """`place` is the work folder's own name, which no other one has; `worker` is for people."""
+        """`place` is the unique id of the work folder; `worker` is the display name."""
         self.mirror, self.loop, self._epoch, self._worker, self._place = mirror, loop, epoch, worker, place
         self.home = f"{REF_ROOT}{loop}/"
         self.record: RemoteRecord | None = None
@@ -61,11 +61,13 @@ class LoopLease:
 
     @property
     def head(self) -> str:
-        """The commit that the record is at; empty before the first one."""
+        """The commit of the record; empty before the first one."""
         return self.record.commit if self.record else ""
 
     def read(self) -> RemoteRecord | None:
-        """Read what the remote has of the loop; None where nobody has begun it. Raises Fenced where it is another's."""
+        """Read the loop's record from the remote; None if there is none. Raises LeaseLost if another worker has the
+        loop.
+        """
         self._refs = self.mirror.refs(f"{self.home}*", self.branch)
         record = self._refs.get(self.home + RECORD_REF, "")
         if not record:
@@ -82,22 +84,22 @@ class LoopLease:
         return self.record
 
     def claim(self, base: str) -> None:
-        """Say on the remote that the loop is ours, unless it says so already; `base` is the commit it begins on."""
-        held = self.record
-        if held and (held.meta.epoch, held.meta.place) == (self._epoch, self._place):
+        """Write our epoch to the record on the remote unless it is there; `base` is where the work starts."""
+        record = self.record
+        if record and (record.meta.epoch, record.meta.place) == (self._epoch, self._place):
             return
-        meta = replace(held.meta if held else RecordMeta(base=base), **self._own_fields)
+        meta = replace(record.meta if record else RecordMeta(base=base), **self._own_fields)
         files = {"meta.json": encode_meta(meta)}
-        more = [] if held else [(base, f"{self.home}{WORK_REF}/{BASE_REF}")]
-        self._push(meta, files, held.rows if held else (), more, f"epoch {self._epoch}: taken by {self._worker}")
+        more = [] if record else [(base, f"{self.home}{WORK_REF}/{BASE_REF}")]
+        self._push(meta, files, record.rows if record else (), more, f"epoch {self._epoch}: taken by {self._worker}")
 
     def publish(
         self, rows: tuple[ChainRow, ...], notes: Mapping[str, bytes], trees: Mapping[str, str],
         also: Iterable[tuple[str, str]] = (), result: str = "",
     ) -> None:  # fmt: skip
-        """Make these rows, notes and saved trees durable on the remote; `also` are commits and refs, in the same push.
+        """Push rows, notes and saved trees to the remote; `also` are further (commit, ref) pairs for the same push.
 
-        Raises Fenced where somebody else has the loop, and Unreachable where the remote cannot be asked.
+        Raises LeaseLost if another worker has the loop, RemoteUnreachable if the remote does not answer.
         """
         assert self.record
         meta = replace(self.record.meta, **self._own_fields, records=len(rows), last=rows[-1][-1] if rows else "")
@@ -112,7 +114,7 @@ class LoopLease:
         self._push(meta, files, rows, fresh, f"epoch {self._epoch}: {len(rows)} records", dict(notes))
 
     def fetch_trees(self) -> None:
-        """Bring the saved trees over."""
+        """Fetch the saved trees."""
         self.mirror.fetch(f"+{ref}:{ref}" for ref in self._refs if ref.startswith(f"{self.home}{WORK_REF}/"))
 
     def tree_ref(self, name: str) -> str:
@@ -127,7 +129,7 @@ class LoopLease:
         return self._refs.get(ref) != commit
 
     def save_lost(self, rows: tuple[ChainRow, ...], trees: Mapping[str, str]) -> tuple[str, ...]:
-        """Put aside on the remote what is of no use any more; the refs that have it. The record stays as it is."""
+        """Push work that will not be continued to lost/ refs, and return these. The record does not change."""
         prefix = f"{self.home}{LOST_REF}/{_ref_component(self._worker or self._place)}-{self._epoch}-{self._place[:8]}"
         files = {
             "meta.json": encode_meta(replace(RecordMeta(records=len(rows)), **self._own_fields))
@@ -153,15 +155,15 @@ class LoopLease:
         commit = self.mirror.create_commit(record, before, files, message)
         expected = {record: before}
         if any(ref == self.branch for _, ref in more):
-            expected[self.branch] = ""  # it is made once; one that is there already is somebody else's
-        kept = self.record.notes if self.record else {}
+            expected[self.branch] = ""  # created once; an existing one is somebody else's
+        old_notes = self.record.notes if self.record else {}
         with self._writing:
             self._swap(commit, [(commit, record), *more], expected)
-            self.record = RemoteRecord(commit, meta, rows, kept if notes is None else notes)
-        self._refs |= {ref: made for made, ref in more} | {record: commit}
+            self.record = RemoteRecord(commit, meta, rows, old_notes if notes is None else notes)
+        self._refs |= {ref: new for new, ref in more} | {record: commit}
 
     def _swap(self, commit: str, updates: list[tuple[str, str]], expected: dict[str, str]) -> None:
-        """Compare and swap. What a push that failed has done is asked of the remote itself, never read from words."""
+        """Compare-and-swap by push. After a failed push the remote's refs are read; git's messages are not parsed."""
         record = self.home + RECORD_REF
         for _ in self.mirror.attempts():
             if self.mirror.push(updates, expected):
@@ -170,7 +172,7 @@ class LoopLease:
             if now is None:
                 continue
             if now.get(record, "") == commit:
-                return  # it was taken, and the answer got lost
+                return  # the push succeeded, and its answer was lost
             if now.get(record, "") != expected[record]:
                 raise LeaseLost
             if now.get(self.branch, "") != expected.get(self.branch, now.get(self.branch, "")):
@@ -179,7 +181,9 @@ class LoopLease:
         raise self.mirror.unreachable_error()
 
     def has_moved(self) -> bool:
-        """Whether somebody else has written the record since; asked once, from any thread. No answer is no."""
+        """Whether another worker has written the record since. One attempt, from any thread; False if there is no
+        answer.
+        """
         with self._writing:
             now = self.mirror.refs_once(self.home + RECORD_REF)
             return now is not None and now.get(self.home + RECORD_REF, "") != self.head
@@ -200,6 +204,6 @@ def _is_json(data: bytes) -> bool:
 
 
 def _ref_component(name: str) -> str:
-    """A name as a part of a ref."""
+    """A name escaped as a component of a ref."""
     letters = "".join(letter if is_plain_name(f"a{letter}a") else "-" for letter in name)[:40].strip(".-")
     return letters if is_plain_name(letters) and not is_object_id(letters) else "worker"

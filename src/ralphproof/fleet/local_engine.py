@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-# The fleet without a server: loops, books and wishes in one SQLite file that all local workers share.
+# The SQLite file that all local workers share: loops, governor and cancellation requests.
 
 
 DATABASE_FILE, SCHEMA_VERSION = "fleet.db", 2
@@ -47,14 +47,16 @@ CREATE TABLE loop (
     name TEXT PRIMARY KEY, submission TEXT NOT NULL, submitted TEXT NOT NULL, progress TEXT NOT NULL,
     over INTEGER NOT NULL DEFAULT 0, cancelled INTEGER NOT NULL DEFAULT 0, began REAL NOT NULL
 );
-CREATE TABLE answer (loop TEXT PRIMARY KEY, said TEXT NOT NULL);
+CREATE TABLE answer (loop TEXT PRIMARY KEY, answer TEXT NOT NULL);
 CREATE TABLE governor (id INTEGER PRIMARY KEY CHECK (id = 1), state TEXT NOT NULL);
 """
 
 
 @value
 class LocalLoop:
-    """A loop as the file has it. `submitted` is its part of the submission; `cancelled` is whether it is to end."""
+    """A loop in the database. `submitted` is its part of the submission; `cancelled` is whether cancellation was
+    requested.
+    """
 
     name: str
     submission: str
@@ -71,7 +73,7 @@ class LocalLoop:
 
 
 class LocalFleet:
-    """The file. Everything that changes it is one transaction; what was written is on disk when a call returns."""
+    """The database. Each change is one transaction, and durable when the call returns."""
 
     def __init__(self, store: str) -> None:
         self.store = store
@@ -102,14 +104,20 @@ class LocalFleet:
         return done
 
     def submit(self, submission: FleetSubmission) -> None:
-        """Keep all loops, or none."""
-        given = submission_json(submission)
-        about = {name: given[name] for name in ("submission", "submitter", "allowance", "timing")}
+        """Store all loops of a submission, or none."""
+        message = submission_json(submission)
+        about = {name: message[name] for name in ("submission", "submitter", "allowance", "timing")}
         now, fresh = time.time(), json.dumps(pack(LoopProgress()))
 
         def work() -> None:
-            for loop in given["loops"]:
-                row = (loop["spec"]["loop"], submission.id, json.dumps({**loop, "timing": given["timing"]}), fresh, now)
+            for loop in message["loops"]:
+                row = (
+                    loop["spec"]["loop"],
+                    submission.id,
+                    json.dumps({**loop, "timing": message["timing"]}),
+                    fresh,
+                    now,
+                )
                 self._db.execute(
                     "INSERT INTO loop(name, submission, submitted, progress, began) VALUES (?,?,?,?,?)", row
                 )
@@ -121,42 +129,42 @@ class LocalFleet:
             raise Refused(f"a loop of submission {submission.id} exists already") from None
 
     def loops(self) -> list[LocalLoop]:
-        """All loops, the newest first."""
+        """All loops, newest first."""
         return self._rows("ORDER BY began DESC, name")
 
     def open_loops(self) -> list[LocalLoop]:
-        """Those that are not over, the oldest first."""
+        """Loops that have not ended, oldest first."""
         return self._rows("WHERE NOT over ORDER BY began, name")
 
     def loop(self, name: str) -> LocalLoop:
         """One loop; raises NotThere."""
-        found = self._rows("WHERE name = ?", (name,))
-        if not found:
+        rows = self._rows("WHERE name = ?", (name,))
+        if not rows:
             raise NotThere(f"there is no loop {name!r} in this fleet; ralph fleet status names them")
-        return found[0]
+        return rows[0]
 
     def _rows(self, which: str, values: Iterable[object] = ()) -> list[LocalLoop]:
-        request = f"SELECT name, submission, submitted, progress, over, cancelled FROM loop {which}"  # noqa: S608 (our own words)
+        request = f"SELECT name, submission, submitted, progress, over, cancelled FROM loop {which}"  # noqa: S608 (no user input)
         return [
             LocalLoop(row[0], row[1], json.loads(row[2]), unpack(json.loads(row[3])), bool(row[4]), bool(row[5]))
             for row in self._db.execute(request, tuple(values))
         ]
 
     def cancel(self, names: Iterable[str]) -> None:
-        """Wish that loops end."""
+        """Request cancellation of loops."""
         rows = [(name,) for name in names]
         self._transaction(lambda: self._db.executemany("UPDATE loop SET cancelled=1 WHERE name=? AND NOT over", rows))
 
     def rebased(self, loop: LocalLoop, base: str) -> LocalLoop:
-        """The loop, which begins from there."""
-        given = {**loop.submitted, "spec": {**loop.submitted["spec"], "base": base}}
+        """Store this commit as the base of the loop; returns the loop."""
+        submitted = {**loop.submitted, "spec": {**loop.submitted["spec"], "base": base}}
         self._transaction(
-            lambda: self._db.execute("UPDATE loop SET submitted=? WHERE name=?", (json.dumps(given), loop.name))
+            lambda: self._db.execute("UPDATE loop SET submitted=? WHERE name=?", (json.dumps(submitted), loop.name))
         )
         return self.loop(loop.name)
 
     def save_progress(self, name: str, progress: LoopProgress, *events: dict[str, Any]) -> None:
-        """Where a loop stands from now on, and what the governor is told with it: both, or neither."""
+        """Store a loop's progress and apply its events to the governor in one transaction."""
 
         def work() -> None:
             row = (json.dumps(pack(progress)), int(progress.end is not None), name)
@@ -166,43 +174,43 @@ class LocalFleet:
         self._transaction(work)
 
     def permit(self, event: dict[str, Any]) -> PermitAnswer | None:
-        """Ask for a turn; None: not yet. Whoever holds it already is told so again."""
+        """Request a turn; None if it must wait. A turn that was already granted is granted again."""
 
         def work() -> PermitAnswer | None:
             governor = self._apply_events([event])
-            held = governor.permits.get(event["loop"])
-            if held is not None and held.request.number == event["number"]:
-                return TurnGranted(event["loop"], event["number"], held.reserved)
-            row = self._db.execute("SELECT said FROM answer WHERE loop=?", (event["loop"],)).fetchone()
-            said = unpack(json.loads(row[0])) if row else None
-            return said if isinstance(said, TurnUnaffordable) and said.number == event["number"] else None
+            permit = governor.permits.get(event["loop"])
+            if permit is not None and permit.request.number == event["number"]:
+                return TurnGranted(event["loop"], event["number"], permit.reserved)
+            row = self._db.execute("SELECT answer FROM answer WHERE loop=?", (event["loop"],)).fetchone()
+            answer = unpack(json.loads(row[0])) if row else None
+            return answer if isinstance(answer, TurnUnaffordable) and answer.number == event["number"] else None
 
         return self._transaction(work)
 
     def send_events(self, *events: dict[str, Any]) -> None:
-        """Tell the governor something."""
+        """Apply events to the governor."""
         self._transaction(lambda: self._apply_events(list(events)))
 
     def load_governor(self) -> Governor:
-        """Where all spending stands."""
+        """The governor's state."""
         row = self._db.execute("SELECT state FROM governor").fetchone()
         governor: Governor = unpack(json.loads(row[0])) if row else Governor()
         return governor
 
     def _apply_events(self, events: list[dict[str, Any]]) -> Governor:
-        """Fold events in and give out what may be given out; within a transaction."""
+        """Apply events and grant turns; within a transaction."""
         now, governor = time.time(), self.load_governor()
         for event in events:
             governor = apply_event(governor, event, now)
         governor, answers = governor.grant_turns(now)
         for answer in answers:
             row = (answer.loop, json.dumps(pack(answer)))
-            self._db.execute("INSERT OR REPLACE INTO answer(loop, said) VALUES (?,?)", row)
+            self._db.execute("INSERT OR REPLACE INTO answer(loop, answer) VALUES (?,?)", row)
         self._db.execute("INSERT OR REPLACE INTO governor(id, state) VALUES (1,?)", (json.dumps(pack(governor)),))
         return governor
 
     def dependencies(self, loop: LocalLoop) -> tuple[LocalLoop, ...] | LoopProgress | None:
-        """None where loops before it are not over; those loops; or its end where one of them did not complete."""
+        """The loops that a loop comes after; None if one has not ended; the loop's end if one did not complete."""
         before = tuple(self.loop(name) for name in loop.submitted["after"])
         if any(not one.over for one in before):
             return None
@@ -212,16 +220,17 @@ class LocalFleet:
         return before
 
 
-# A worker of the local engine: takes loops from the file, one lock each, and drives them as the server would.
+# The local worker: takes loops from the database, with one lock for each, and drives them as the server would.
 #
-# A lock is the kernel's: when a worker dies, its loops are free, and the next worker in the same folder adopts the turns.
+# A lock is the kernel's: when a worker dies, its loops are free, and the next worker in the same folder adopts the
+# turns.
 
 
 POLL_S = 0.2
 
 
 async def run_local_worker(store: str, pool: StepPool, grace_s: float, leave: asyncio.Event, until_idle: bool) -> None:
-    """Work until `leave` is set, or with `until_idle` until nothing is open."""
+    """Work until `leave` is set, or with `until_idle` until no loop is open."""
     fleet = LocalFleet(store)
     driven: dict[str, asyncio.Task[None]] = {}
     left = asyncio.ensure_future(leave.wait())
@@ -251,15 +260,15 @@ async def run_local_worker(store: str, pool: StepPool, grace_s: float, leave: as
 
 
 class LoopDriver:
-    """Drives one loop for as long as it needs no wait; then others may have the slot."""
+    """Drives one loop until it has to wait; then the slot is free for others."""
 
     def __init__(self, fleet: LocalFleet, pool: StepPool, name: str, leave: asyncio.Event) -> None:
         self._fleet, self._pool, self._name, self._leave = fleet, pool, name, leave
         self._lock = -1
-        self._lost = self._failed = 0  # so often in a row
+        self._lost = self._failed = 0  # number in a row
 
     def acquire(self) -> bool:
-        """Whether this loop can be worked on now, and is ours."""
+        """Lock the loop if it can be worked on now; whether that succeeded."""
         folder = os.path.join(self._fleet.store, "fleet-locks")
         os.makedirs(folder, mode=0o700, exist_ok=True)
         self._lock = os.open(os.path.join(folder, self._name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -274,7 +283,7 @@ class LoopDriver:
         return False
 
     def _is_ready(self) -> bool:
-        """Read anew under the lock: another worker may just have ended it."""
+        """Reload the loop under the lock, because another worker may just have ended it; whether it is ready."""
         loop = self._fleet.loop(self._name)
         if loop.over:
             return False
@@ -319,7 +328,7 @@ class LoopDriver:
             os.close(self._lock)
 
     async def _advance(self) -> bool:
-        """One step; whether another may follow at once."""
+        """Take one step; whether another may follow at once."""
         loop = self._fleet.loop(self._name)
         progress = loop.progress.assigned_to(self._pool.name)
         if loop.cancelled:
@@ -337,12 +346,12 @@ class LoopDriver:
                 return False
 
     async def _cancel(self, loop: LocalLoop, progress: LoopProgress) -> None:
-        held, events = self._name in self._fleet.load_governor().permits, [self._event(loop, "released")]
-        if progress.known or held:  # a step may be at work, left by a dead worker
+        has_permit, events = self._name in self._fleet.load_governor().permits, [self._event(loop, "released")]
+        if progress.known or has_permit:  # a step of a dead worker may still be running
             done, before = await self._run_step(loop, progress, 0), progress.spend
             if done is not None and done.report["type"] != "fenced":
                 progress = self._progress_after(progress, done)
-            elif held:  # a turn of it was lost sight of: what that cost, nobody knows
+            elif has_permit:  # a turn was lost: its cost is unknown
                 progress = replace(progress, spend=before.plus(Spend(0, 0, 1)))
             events = [self._settled_event(loop, before, progress)]
         self._save(loop, progress if progress.end else progress.with_end(cancelled_end()), *events)
@@ -353,7 +362,7 @@ class LoopDriver:
             return await self._retry_step(loop, progress, done is not None)
         code = done.report.get("exitCode") if done.report["type"] == "failed" else 2
         if code not in (2, 130) and self._failed < self._timing(loop).tries:
-            self._failed += 1  # the remote may be away for a while; the permit is kept
+            self._failed += 1  # the remote may be unreachable for a while; the permit is kept
             return await self._pause(min(2.0**self._failed, 300.0))
         self._lost = self._failed = 0
         after, now = self._progress_after(progress, done), time.time()
@@ -363,7 +372,7 @@ class LoopDriver:
         return after.end is None and not wait_s
 
     async def _retry_step(self, loop: LocalLoop, progress: LoopProgress, fenced: bool) -> bool:
-        """A step without a result is taken once more under the same permit, in a higher epoch if need be."""
+        """Retry a step without a result under the same permit, in a higher epoch if necessary."""
         self._lost += 1
         if self._lost > self._timing(loop).tries:
             progress = replace(progress, spend=progress.spend.plus(Spend(0, 0, 1)))
@@ -374,7 +383,7 @@ class LoopDriver:
         return await self._pause(lost_retry_s(self._lost))
 
     async def _pause(self, seconds: float) -> bool:
-        """Wait, unless somebody wants the loop to end, or us to leave; whether to go on."""
+        """Wait unless the loop is cancelled or the worker is leaving; whether to continue."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not self._leave.is_set() and not self._fleet.loop(self._name).cancelled:
             await asyncio.sleep(min(POLL_S, seconds))
@@ -385,7 +394,7 @@ class LoopDriver:
         return self._event(loop, "settled", microUsd=micro_usd, tokens=tokens)
 
     def _progress_after(self, progress: LoopProgress, done: StepResult) -> LoopProgress:
-        """What follows from a step; all its records are here, and folded anew."""
+        """Progress after a step, built anew from all its records, which are local."""
         report = done.report
         match report["type"]:
             case "rest":
@@ -396,16 +405,16 @@ class LoopDriver:
                 wrong = contradiction(state, report["next"])
                 return after.with_end(failed_end(wrong)) if wrong else after
             case _:
-                told = Spend(done.micro_usd or 0, done.tokens, int(done.micro_usd is None))
+                reported = Spend(done.micro_usd or 0, done.tokens, int(done.micro_usd is None))
                 end = failed_end(report["message"], report.get("exitCode", 3))
-                return replace(progress, spend=progress.spend.plus(told)).with_end(end)
+                return replace(progress, spend=progress.spend.plus(reported)).with_end(end)
 
     def _timing(self, loop: LocalLoop) -> FleetTiming:
         timing: FleetTiming = unpack(loop.submitted["timing"])
         return timing
 
     async def _run_step(self, loop: LocalLoop, progress: LoopProgress, allot: int | None) -> StepResult | None:
-        """Have the step taken; None where it was lost, or we leave and it goes on alone."""
+        """Run the step; None if it was lost, or if the worker leaves and the agent continues without it."""
         request = {"spec": loop.submitted["spec"], "epoch": progress.epoch, "allot": allot, "finish": True}
         spent = progress.spend.micro_usd
         step = self._pool.step({**request, "known": 0, "spent": spent}, progress.number, self)

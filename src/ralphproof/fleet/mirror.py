@@ -1,7 +1,8 @@
 """The bare mirror through which a worker reads and writes the git remote.
 
-Fetches and pushes go by the user's own settings and credentials. They run in the mirror: what an agent writes into the
-settings of its own clone takes no part in them, and its objects are only borrowed. No hook runs.
+Fetches and pushes use the git settings and credentials of the worker's user. They run in the mirror, so that what an
+agent writes into the settings of its own clone has no effect; the clone's objects are borrowed as alternates. No hook
+runs.
 """
 
 from __future__ import annotations
@@ -23,26 +24,27 @@ if TYPE_CHECKING:
     from ralphproof.base.run_program import ProgramResult
 
 FETCH_TIMEOUT_S, LS_REMOTE_TIMEOUT_S, LOCAL_TIMEOUT_S = 900.0, 60.0, 120.0
-PATIENCE_S = 90.0  # so long a remote that cannot be reached is tried again
-FIRST_RETRY_S, MAX_RETRY_S = 0.2, 10.0  # the pause between two tries
+PATIENCE_S = 90.0  # an unreachable remote is retried for this long
+FIRST_RETRY_S, MAX_RETRY_S = 0.2, 10.0  # pause between two attempts
 MAX_REFS_BYTES, MAX_BLOB_BYTES = 1 << 26, 1 << 26
-REF_BATCH = 200  # refs in one argument list
-ISOLATED_OPTIONS = ("-c", "protocol.ext.allow=never", "-c", "submodule.recurse=false", "-c", "push.recurseSubmodules=no",
-         "-c", "fetch.recurseSubmodules=false", "-c", "push.followTags=false", "-c", "push.gpgSign=false")  # fmt: skip
+REF_BATCH = 200  # refs per argument list
+ISOLATED_OPTIONS = ("-c", "protocol.ext.allow=never", "-c", "submodule.recurse=false",
+                    "-c", "push.recurseSubmodules=no", "-c", "fetch.recurseSubmodules=false",
+                    "-c", "push.followTags=false", "-c", "push.gpgSign=false")  # fmt: skip
 
 
 class RemoteUnreachable(Exception):
-    """The remote did not answer for long. No fault of the run's: nothing of it ends over that, so Loop must not see it.
+    """The remote did not answer for the whole retry period.
 
-    Whoever is next to take a step finds all that is on record here.
+    Not a RalphError: Loop would end the run over it. The next step continues from the local records.
     """
 
 
 class Mirror:
-    """A bare clone of one repository, with the objects of one loop's clone beside its own."""
+    """A bare clone of one repository that also sees the objects of one loop's clone."""
 
     def __init__(self, path: str, url: str, environ: Mapping[str, str], patience_s: float = PATIENCE_S) -> None:
-        """Make the mirror if it is missing; raises Refused where there is no git."""
+        """Create the mirror if it is missing. Raises Refused if git is missing."""
         git = find_program("git", environ.get("PATH", os.defpath))
         if git is None:
             raise Refused("there is no git on PATH; install it")
@@ -54,35 +56,35 @@ class Mirror:
             self.run_checked("init", "-q", "--bare", path)
 
     def add_objects_of(self, clone: str) -> None:
-        """Push the objects of a clone too. What is fetched never builds on them: the clone may be gone one day."""
+        """Make a clone's objects available for pushes. Fetches never depend on them: the clone may be deleted."""
         folder = os.path.join(clone, ".git", "objects")
         self._objects = f'"{folder}"' if ":" in folder or folder.startswith('"') else folder
 
     def run(
         self, *args: str, stdin: bytes = b"", timeout_s: float = LOCAL_TIMEOUT_S, most: int = 1 << 28
     ) -> ProgramResult:
-        """What git answers in the mirror."""
+        """Result of a git command in the mirror."""
         argv = [self.git, "--git-dir", self.path, *NO_HOOKS_OPTIONS, *ISOLATED_OPTIONS, *args]
         lent = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": self._objects} if self._objects and args[0] == "push" else {}
         return run_program(argv, self.env | lent, stdin, timeout_s=timeout_s, most_bytes=most)
 
     def run_checked(self, *args: str, stdin: bytes = b"", most: int = 1 << 28) -> bytes:
-        """The same, for what touches nothing but the mirror; raises HarnessFailed where git cannot."""
+        """Output of a git command that only touches the mirror; raises HarnessFailed if it fails."""
         reply = self.run(*args, stdin=stdin, most=most)
         if reply.code:
             raise HarnessFailed(f"git {args[0]}: {reply.said or reply.code}")
         return reply.out
 
     def refs(self, *patterns: str) -> dict[str, str]:
-        """What the remote's refs of these patterns name; tried again for a while where it cannot be reached."""
-        for _ in self._tries():
-            found = self.refs_once(*patterns)
-            if found is not None:
-                return found
+        """The remote's refs that match the patterns, with their commits; retried while the remote is unreachable."""
+        for _ in self.attempts():
+            refs = self.refs_once(*patterns)
+            if refs is not None:
+                return refs
         raise RemoteUnreachable(self._last_error)
 
     def refs_once(self, *patterns: str) -> dict[str, str] | None:
-        """The same, asked once; None where there was no answer."""
+        """Like `refs`, with one attempt; None if there was no answer."""
         reply = self.run("ls-remote", "--refs", self.url, *patterns, timeout_s=LS_REMOTE_TIMEOUT_S, most=MAX_REFS_BYTES)
         if reply.code:
             self._last_error = self._describe_error(reply)
@@ -91,12 +93,12 @@ class Mirror:
         return {words[1]: words[0] for words in lines if len(words) == 2 and is_object_id(words[0])}
 
     def fetch(self, specs: Iterable[str]) -> None:
-        """Bring refs over, each as SOURCE:REF; tried again for a while where the remote cannot be reached."""
+        """Fetch SOURCE:REF refspecs; retried while the remote is unreachable."""
         wanted = list(specs)
         while wanted:
             some, wanted = wanted[:REF_BATCH], wanted[REF_BATCH:]
             words = ("fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", self.url, *some)
-            for _ in self._tries():
+            for _ in self.attempts():
                 with _FetchLock(self.path):
                     reply = self.run(*words, timeout_s=FETCH_TIMEOUT_S)
                 if not reply.code:
@@ -106,9 +108,9 @@ class Mirror:
                 raise RemoteUnreachable(self._last_error)
 
     def push(self, updates: Iterable[tuple[str, str]], expected: Mapping[str, str]) -> bool:
-        """Let refs name commits, all or none; once. `expected` says what a ref must name before, "" for nothing.
+        """Push refs atomically, with one attempt. `expected` is what each ref must name before, "" for a missing ref.
 
-        False says that it did not happen, as far as this call could hear; why is not asked here.
+        False means that the push did not succeed as far as this call can tell; the caller finds out why.
         """
         leases = [f"--force-with-lease={ref}:{commit}" for ref, commit in expected.items()]
         specs = [f"{commit}:{ref}" if ref in expected else f"+{commit}:{ref}" for commit, ref in updates]
@@ -118,17 +120,14 @@ class Mirror:
             self._last_error = self._describe_error(reply)
         return reply.code == 0
 
-    def attempts(self) -> Iterable[int]:
-        """The tries that patience allows, each after a pause that grows."""
-        return self._tries()
-
-    def unreachable_error(self) -> RemoteUnreachable:
-        """What there is to say when patience is over."""
-        return RemoteUnreachable(self._last_error)
-
     _last_error = ""
 
-    def _tries(self) -> Iterable[int]:
+    def unreachable_error(self) -> RemoteUnreachable:
+        """The error to raise when retries are exhausted."""
+        return RemoteUnreachable(self._last_error)
+
+    def attempts(self) -> Iterable[int]:
+        """Numbers of attempts until `patience_s` is over, with growing pauses in between."""
         pause_s, number, deadline = FIRST_RETRY_S, 0, time.monotonic() + self._patience_s
         while True:
             yield number
@@ -142,13 +141,13 @@ class Mirror:
         return f"{place} did not answer: {reply.said.replace(self.url, place) or reply.code}"
 
     def resolve_commit(self, name: str) -> str:
-        """The commit that a name means here; empty where it means none."""
+        """The commit that a name means in the mirror; empty if there is none."""
         reply = self.run("rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{commit}}")
-        found = reply.out.strip().decode("ascii", "replace")
-        return found if reply.code == 0 and is_object_id(found) else ""
+        commit = reply.out.strip().decode("ascii", "replace")
+        return commit if reply.code == 0 and is_object_id(commit) else ""
 
     def read_files(self, commit: str) -> dict[str, bytes]:
-        """The files of a commit, of which somebody else may have made any; raises Refused for too much."""
+        """Files of a commit, which is untrusted input; raises Refused if they are too many or too large."""
         rows = self.run_checked("ls-tree", "-r", "-z", "--long", commit).split(b"\0")
         names: dict[str, int] = {}
         for row in filter(None, rows):
@@ -158,16 +157,16 @@ class Mirror:
             names[f"{os.fsdecode(path)}\0{blob.decode()}"] = int(length) if sound else MAX_BLOB_BYTES + 1
         if sum(names.values()) > MAX_BLOB_BYTES:
             raise Refused(f"the record of the loop on {without_password(self.url)} is not one that ralph wrote")
-        asked = "".join(f"{name.partition(chr(0))[2]}\n" for name in names)
-        out = self.run_checked("cat-file", "--batch", stdin=asked.encode())
-        found: dict[str, bytes] = {}
+        ids = "".join(f"{name.partition(chr(0))[2]}\n" for name in names)
+        out = self.run_checked("cat-file", "--batch", stdin=ids.encode())
+        files: dict[str, bytes] = {}
         for name, size in names.items():
             start = out.index(b"\n") + 1
-            found[name.partition("\0")[0]], out = out[start : start + size], out[start + size + 1 :]
-        return found
+            files[name.partition("\0")[0]], out = out[start : start + size], out[start + size + 1 :]
+        return files
 
     def create_commit(self, ref: str, parent: str, files: Mapping[str, bytes], message: str) -> str:
-        """A commit with these files over those of its parent, by nobody; `ref` keeps it here."""
+        """Create a commit with these files on top of its parent's, in ralph's name; `ref` keeps it in the mirror."""
         who = b"committer ralph <ralph@localhost> %d +0000\n" % time.time()
         text = message.encode("utf-8", "replace")
         head = b"commit %s\nmark :1\n%sdata %d\n%s\n" % (ref.encode(), who, len(text), text)
@@ -176,14 +175,14 @@ class Mirror:
                         for path, data in files.items())  # fmt: skip
         reset = b"" if parent else b"reset %s\n\n" % ref.encode()
         out = self.run_checked("fast-import", "--quiet", "--force", stdin=reset + head + body + b"\nget-mark :1\n")
-        made = out.strip().decode("ascii", "replace")
-        if not is_object_id(made):
-            raise HarnessFailed(f"git fast-import: {made[:200]}")
-        return made
+        commit = out.strip().decode("ascii", "replace")
+        if not is_object_id(commit):
+            raise HarnessFailed(f"git fast-import: {commit[:200]}")
+        return commit
 
 
 class _FetchLock:
-    """One fetch at a time into a mirror: two would stand in each other's way."""
+    """Serializes fetches into a mirror: concurrent ones would interfere."""
 
     def __init__(self, path: str) -> None:
         self._file = os.path.join(path, "ralph-fetch.lock")

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 CONTINUE, FINISH = PickNextJob.__name__, Finish.__name__
 WAIT_ACTIONS, HOLD_RETRY_S = (WaitForService.__name__, HoldPaused.__name__, AwaitChildRuns.__name__), 30.0
 MAX_MESSAGE_CHARS = 500
-NOT_LANDED = "NOT_LANDED"  # completed, and turned away by what the target has become
-NO_RULES = RunRules(Pipeline(()))  # enough where the phase alone decides
+NOT_LANDED = "NOT_LANDED"  # completed, but the work could not land on the target as it is now
+NO_RULES = RunRules(Pipeline(()))  # sufficient where only the phase matters
 
 
 @value
 class LoopEnd:
-    """How a loop ended: the words and the exit code of its run."""
+    """How a loop ended: its run's outcome words and exit code."""
 
     status: str
     reason: str = ""
@@ -45,11 +45,11 @@ class LoopEnd:
 
 @value
 class LoopProgress:
-    """Where a loop stands between two steps.
+    """State of a loop between two steps.
 
-    `number` counts steps, and is the number of the permit for the next one. `epoch` says which worker has the loop:
-    each that takes it over has a higher one. `known` is how many of its records are folded in here; `next` the word
-    of the last step for what comes now, not before `until`.
+    `number` counts steps, and is the number of the next permit. `epoch` identifies the worker that has the loop: each
+    takeover increases it. `known` is the number of records that are included here; `next` is the action that the last
+    step reported as next, not before `until`.
     """
 
     number: int = 1
@@ -64,7 +64,7 @@ class LoopProgress:
     end: LoopEnd | None = None
 
     def after(self, rest: dict[str, Any], spend: Spend) -> LoopProgress:
-        """The loop after a step that ended well, with what all of it has cost."""
+        """Progress after a successful step; `spend` is that of the whole loop."""
         records = [unpack(one) for one in rest["records"]]
         judged = [one.iteration for one in records if isinstance(one, Judged)]
         ends = [one.outcome for one in records if isinstance(one, RunEnded)]
@@ -87,28 +87,28 @@ class LoopProgress:
         )
 
     def wait_s(self, now: float) -> float:
-        """How many seconds nothing is to be done; somebody who holds a loop up says no time, and is asked again."""
+        """Seconds to wait before the next step. A paused run has no end time, and is polled."""
         if self.until is not None:
             return max(0.0, self.until - now)
         return HOLD_RETRY_S if self.next in WAIT_ACTIONS else 0.0
 
     def remaining_budget(self, budget: int | None) -> int | None:
-        """What the loop may still spend of all that it may."""
+        """What the loop may still spend of its budget."""
         return None if budget is None else max(0, budget - self.spend.micro_usd)
 
     def with_end(self, end: LoopEnd) -> LoopProgress:
-        """The loop, which goes no further."""
+        """The loop after its end."""
         return replace(self, end=end, next=FINISH, until=None)
 
     def assigned_to(self, worker: str) -> LoopProgress:
-        """The loop in the hands of a worker. Another one than before is told apart by its epoch."""
+        """The loop assigned to a worker; a different worker than before increases the epoch."""
         if worker == self.worker:
             return self
         return replace(self, worker=worker, epoch=self.epoch + bool(self.worker))
 
     @property
     def published(self) -> dict[str, Json]:
-        """For programs."""
+        """The JSON form in the command line's and the API's output."""
         end = self.end
         return {
             "iterations": self.iterations,
@@ -138,7 +138,7 @@ def _loop_end(outcome: Outcome) -> LoopEnd:
 
 
 def _end_after_landing(end: LoopEnd, landed: dict[str, Any]) -> LoopEnd:
-    """The end of a completed loop whose work was to land: without that it is none to be glad of."""
+    """The end of a completed loop with a target branch: it counts as completed only if the work landed."""
     if landed["commit"]:
         return replace(end, message=_shorten(f"landed as {landed['commit'][:12]}; {end.message}".rstrip("; ")))
     return LoopEnd("ABORTED", NOT_LANDED, _shorten(str(landed["why"])), 1, end.proof)
@@ -149,13 +149,13 @@ def _shorten(text: str) -> str:
 
 
 def cost_between(before: Spend, after: Spend) -> tuple[int | None, int]:
-    """What a step has cost, by the records before and after it: micro-dollars, None where nobody knows; tokens."""
+    """Cost of a step by the records before and after it: micro-dollars (None if unknown) and tokens."""
     known = after.unpriced == before.unpriced
     return after.micro_usd - before.micro_usd if known else None, max(0, after.tokens - before.tokens)
 
 
 def contradiction(state: State, word: str) -> str:
-    """What a step says of the loop that its records do not bear out; empty where they agree, or leave it open."""
+    """What a step reported that its records contradict; empty if they agree or are inconclusive."""
     expected: str | None = None
     if isinstance(state.phase, RunOver | BetweenIterations):
         expected = type(next_action(state, NO_RULES, RunConditions(state.elapsed_s))).__name__
@@ -165,15 +165,15 @@ def contradiction(state: State, word: str) -> str:
 
 
 def cancelled_end(message: str = "the loop was cancelled") -> LoopEnd:
-    """The end of a loop that was cancelled before it began."""
+    """The end of a loop that was cancelled before it started."""
     return LoopEnd("ABORTED", CANCELLED, message, 130)
 
 
 def out_of_money_end(reason: str, message: str) -> LoopEnd:
-    """The end of a loop for which there will be no money."""
+    """The end of a loop that cannot be paid for."""
     return LoopEnd("ABORTED", reason, _shorten(message), 1)
 
 
 def failed_end(message: str, exit_code: int = 3) -> LoopEnd:
-    """The end of a loop that could not be carried on."""
+    """The end of a loop that could not be continued."""
     return LoopEnd("ERROR", "", _shorten(message), exit_code)

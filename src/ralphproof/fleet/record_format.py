@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     ChainRow = tuple[str, int, int, str, str, float, str, str]
 
 
-# The form of a loop's record on the remote: files of bounded size, which only grow, and a page that tells of them.
+# The record on the remote: append-only files of bounded size, and one metadata file.
 
 
-MAX_FILE_BYTES = 1 << 18  # a file that has so many gets no more records
+MAX_FILE_BYTES = 1 << 18  # a file of this size gets no more records
 META_FILE = "meta.json"
 _ROW_TYPES: tuple[tuple[type, ...], ...] = ((str,), (int,), (int,), (str,), (str,), (int, float), (str,), (str,))
 
 
 @value
 class RecordMeta:
-    """Who wrote last, what is there, and the commit that the work began on. `result` is the commit that came of it."""
+    """Last writer, contents, and the commit that the work started from. `result` is the commit of the finished work."""
 
     epoch: int = 0
     worker: str = ""
@@ -42,7 +42,7 @@ class RecordMeta:
 
     @staticmethod
     def files(rows: tuple[ChainRow, ...], before: tuple[ChainRow, ...]) -> dict[str, bytes]:
-        """The files that differ where these rows follow those before."""
+        """The files that change when these rows are appended to the previous ones."""
         old = dict(_record_files(before))
         return {path: data for path, data in _record_files(rows) if old.get(path) != data}
 
@@ -60,29 +60,29 @@ def _record_files(rows: tuple[ChainRow, ...]) -> Iterator[tuple[str, bytes]]:
 
 
 def encode_meta(meta: RecordMeta) -> bytes:
-    """The page that tells of it."""
+    """The content of the metadata file."""
     data = pack(meta)
     assert isinstance(data, dict)
     return json.dumps({name: part for name, part in data.items() if name != "is"}, indent=1).encode() + b"\n"
 
 
 def parse_meta(files: Mapping[str, bytes]) -> RecordMeta:
-    """What that page says; raises LedgerBroken where it cannot be one of ours."""
+    """Parse the metadata file; raises LedgerBroken if it is malformed."""
     try:
         data = json.loads(files[META_FILE])
-        found = unpack({**data, "is": "RecordMeta"})
+        meta = unpack({**data, "is": "RecordMeta"})
     except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise LedgerBroken(f"the record of the loop on the remote has no page that can be read: {error}") from error
     blank = RecordMeta()
     for name in RecordMeta.__match_args__:
-        if not isinstance(getattr(found, name), type(getattr(blank, name))):
+        if not isinstance(getattr(meta, name), type(getattr(blank, name))):
             raise LedgerBroken(f"the record of the loop on the remote says no usable {name}")
-    assert isinstance(found, RecordMeta)
-    return replace(found)
+    assert isinstance(meta, RecordMeta)
+    return replace(meta)
 
 
 def parse_rows(files: Mapping[str, bytes], loop: str) -> tuple[ChainRow, ...]:
-    """The records, each bound to the one before; raises LedgerBroken where one is not as it was written."""
+    """Parse the records and verify their hash chain; raises LedgerBroken at the first bad one."""
     rows: list[ChainRow] = []
     previous = ""
     for path in sorted(path for path in files if path.startswith("records/")):
@@ -114,11 +114,11 @@ def _parse_row(line: bytes, loop: str, number: int) -> ChainRow:
     return run, iteration, turn, step, kind, at, data, digest
 
 
-# Records for whoever only decides: the same decisions follow from them, and long texts are cut.
+# Compact records for the scheduler: they lead to the same decisions as the full ones.
 
 
-MAX_TEXT_CHARS, MAX_SHORT_TEXT_CHARS = 2_000, 500  # of one text; of one that is told elsewhere too
-MAX_LIST_ITEMS = 50  # of a list
+MAX_TEXT_CHARS, MAX_SHORT_TEXT_CHARS = 2_000, 500  # of one text; of one that is recorded elsewhere too
+MAX_LIST_ITEMS = 50  # per list
 _SHORT_FIELDS = (
     "output",
     "text",
@@ -128,15 +128,15 @@ _SHORT_FIELDS = (
     "message",
     "why",
     "notes",
-)  # fields of which less will do
+)  # fields that may be shortened further
 
 
 def compact_record(record: Record) -> Json:
-    """The packed record, with every text and list cut that is long.
+    """The packed record with long texts and lists shortened.
 
-    A turn's error and a broken rule still differ, or not, from another one as the whole ones do: patterns are found by
-    that. A check's finding carries its fingerprint, and the prompt is a digest already. Names of tests, where they are
-    many, are left out: what they show went into the verdict, which is a record of its own.
+    Shortened errors of turns and broken rules compare equal exactly when the full ones do, because pattern detection
+    compares them. A check's finding keeps its fingerprint, and the prompt is a digest already. Long lists of test names
+    are dropped: the verdict, a record of its own, includes what they showed.
     """
     return _shorten_json(pack(record), "")
 
@@ -167,7 +167,7 @@ def _shorten_text(text: str, name: str) -> str:
 
 
 def _shorten_change(data: dict[str, Json]) -> dict[str, Json]:
-    """Of the paths those first that are the iteration's own: whether there are any decides over a stall."""
+    """Keep the iteration's own paths first: whether there are any decides about a stall."""
     paths, older = data.get("paths", []), data.get("older", [])
     assert isinstance(paths, list)
     assert isinstance(older, list)
@@ -175,5 +175,5 @@ def _shorten_change(data: dict[str, Json]) -> dict[str, Json]:
         return data
     before = {str(path) for path in older}
     own = [path for path in paths if str(path) not in before][: MAX_LIST_ITEMS // 2]
-    kept = older[: MAX_LIST_ITEMS // 2]
-    return {**data, "paths": [*own, *kept], "older": list(kept)}
+    shortened = older[: MAX_LIST_ITEMS // 2]
+    return {**data, "paths": [*own, *shortened], "older": list(shortened)}

@@ -1,4 +1,4 @@
-"""Processes that take steps of loops on one machine."""
+"""Step processes: the protocol with their worker, and the processes running on one machine."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from ralphproof.engine.budget import Spend
 
 
-# What a worker and the process that takes one step of a loop say to each other: one JSON object a line.
+# Protocol between a worker and a step process: one JSON object per line.
 #
-# In: a `StepAsked`, then `stop`, `cancel` or `kill`. Out: `begun` and `spent` as it goes; at last one of `rest`,
-# `fenced` and `failed`.
+# Input: a `StepRequest`, then `stop`, `cancel` or `kill`. Output: `begun` and `spent` during the step; finally one of
+# `rest`, `fenced` and `failed`.
 
 
 STOP_STEP, CANCEL_STEP, KILL_STEP = "stop", "cancel", "kill"
@@ -33,11 +33,11 @@ NEXT_ACTIONS = (PickNextJob, WaitForService, HoldPaused, AwaitChildRuns, EndRun,
 
 @value
 class StepRequest:
-    """One step of a loop. `epoch` says who has it: the higher one. `allot` is what the step's turn may spend at most.
+    """One step of a loop. The highest `epoch` has the loop. `allot` is the most that the step's turn may spend.
 
-    `spent` is what the loop had spent when that was set aside for it: a step that was asked for before, and of which
-    nobody heard, has used some of it. `finish` lets it go on through the end of the run. `standing` is the worker's
-    name. `known` is how many records whoever asks has already.
+    `spent` is what the loop had spent when that amount was reserved: an earlier attempt whose report was lost may have
+    used some of it. `finish` lets the step continue through the end of the run. `worker` is the worker's name. `known`
+    is the number of records that the caller already has.
     """
 
     spec: LoopSpec
@@ -50,7 +50,7 @@ class StepRequest:
 
 
 def parse_step_request(line: bytes) -> StepRequest:
-    """What the first line asks for; raises Refused where it cannot be meant."""
+    """Parse the first input line; raises Refused if it is malformed."""
     if len(line) > MAX_LOOP_SPEC_BYTES:
         raise Refused(f"a loop spec has at most {MAX_LOOP_SPEC_BYTES >> 20} MiB")
     try:
@@ -75,50 +75,48 @@ def parse_step_request(line: bytes) -> StepRequest:
 
 
 def _parse_number(data: dict[str, object], name: str = "known") -> int:
-    found = data.get(name)
-    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= MAX_NUMBER:
+    number = data.get(name)
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MAX_NUMBER:
         raise Refused(f"{name} must be a whole number from 0 on")
-    return found
+    return number
 
 
 def turn_begun_report(iteration: int, turn: int, agent: str) -> dict[str, Json]:
-    """A turn has begun, and the remote knows it."""
+    """A turn has started, and the remote has its record."""
     return {"type": "begun", "iteration": iteration, "turn": turn, "agent": agent}
 
 
 def spend_report(micro_usd: int | None, tokens: int) -> dict[str, Json]:
-    """What the turn at work has cost so far; None where nobody can tell."""
+    """What the running turn has cost so far; None if unknown."""
     return {"type": "spent", "microUsd": micro_usd, "tokens": tokens}
 
 
 def rest_report(records: list[Json], step: Action, until: float | None, head: str, spend: Spend) -> dict[str, Json]:
-    """The step is over, and the remote has all of it. Anything but a wait or an end means: another step, now.
+    """The step is over and published. Unless `next` is a wait or the end, another step follows at once.
 
-    `spend` is what the whole loop has cost, for whoever cannot take all records.
+    `spend` is that of the whole loop, for receivers that cannot hold all records.
     """
     name = type(step).__name__ if isinstance(step, NEXT_ACTIONS) else PickNextJob.__name__
     return {"type": "rest", "records": records, "next": name, "until": until, "head": head, "spend": pack(spend)}
 
 
 def fenced_report() -> dict[str, Json]:
-    """Somebody else has the loop now; nothing of this step counts."""
+    """Another worker has the loop; this step does not count."""
     return {"type": "fenced"}
 
 
 def failed_report(message: str, exit_code: int) -> dict[str, Json]:
-    """The step could not be taken, or not to its end; what is on record stays."""
+    """The step failed; what is recorded stays."""
     return {"type": "failed", "message": message, "exitCode": exit_code}
 
 
 def encode_report(report: dict[str, Json]) -> bytes:
-    """A report as it is written."""
+    """A report as a line of output."""
     return json.dumps(report).encode() + b"\n"
 
 
-# A step of a loop as a process: asked, listened to, told to end, and never left running unheard.
-#
-# The program is a process of its own so that it dies with its worker: the end of its standard input is the end of the
-# worker. Keeper and agent go on, and the next step of the same loop on this machine adopts them.
+# A step runs in a process of its own that exits with its worker: it notices the end of its standard input. Keeper and
+# agent continue, and the next step of the same loop on this machine adopts them.
 
 
 STEP_PROGRAM = "ralphproof.fleet.step_program"
@@ -130,7 +128,7 @@ EXIT_TIMEOUT_S = 10.0
 
 @value
 class StepResult:
-    """What a step reported at last, and what it cost: None where something was spent and nobody knows how much."""
+    """A step's final report and its cost: None if money was spent and the amount is unknown."""
 
     report: dict[str, Any]
     micro_usd: int | None
@@ -138,7 +136,7 @@ class StepResult:
 
 
 class StepProcess:
-    """A step at work."""
+    """A running step."""
 
     def __init__(self, argv: Sequence[str], folder: str, request: dict[str, Any]) -> None:
         self._argv, self._request = (*argv, folder), request
@@ -150,7 +148,7 @@ class StepProcess:
         self.done: asyncio.Task[StepResult] = asyncio.create_task(self._run())
 
     def send(self, word: str) -> None:
-        """Tell it to `stop`, `cancel` or `kill`; before it is started too."""
+        """Send `stop`, `cancel` or `kill`; also allowed before the process is started."""
         if word == self._last_command:
             return
         self._last_command = word
@@ -162,15 +160,15 @@ class StepProcess:
             pipe.write(f"{word}\n".encode())
 
     def detach(self) -> None:
-        """Go away from it: its program ends at once, its agent goes on and can be adopted."""
+        """Disconnect: the step's program ends at once, its agent continues and can be adopted."""
         if self._process and self._process.stdin:
             self._process.stdin.close()
 
     async def end(self, cancel_s: float, kill_s: float, word: str = "cancel") -> StepResult | None:
-        """Have it end within a bound; None where it had to be ended without a word of its own."""
-        for told, patience_s in ((word, cancel_s), ("kill", kill_s)):
-            if told == "kill" or word != "kill":
-                self.send(told)
+        """End it within a bounded time; None if it had to be killed without a final report."""
+        for command, patience_s in ((word, cancel_s), ("kill", kill_s)):
+            if command == "kill" or word != "kill":
+                self.send(command)
                 await asyncio.wait([self.done], timeout=patience_s)
             if self.done.done():
                 return None if self.done.exception() else self.done.result()
@@ -195,20 +193,20 @@ class StepProcess:
             if self._process.stdin:
                 self._process.stdin.close()
             code = await self._wait_for_exit()
-            await asyncio.wait([stderr_reader], timeout=1.0)  # what the agent's keeper inherited may stay open
+            await asyncio.wait([stderr_reader], timeout=1.0)  # the agent's keeper may hold the pipe open
             stderr_reader.cancel()
         if report is None:
-            said = self._tail.decode("utf-8", "replace").strip().splitlines()
-            raise StepLost(f"the step's program ended with {code} and without a result; {said[-1] if said else ''}")
+            lines = self._tail.decode("utf-8", "replace").strip().splitlines()
+            raise StepLost(f"the step's program ended with {code} and without a result; {lines[-1] if lines else ''}")
         return StepResult(report, *self.cost(report))
 
     def cost(self, report: dict[str, Any]) -> tuple[int | None, int]:
-        """What it has cost by its own words; those of a turn whose end it did not report are not the last ones."""
+        """The cost as reported. For a turn whose end was not reported, the last amount may be too low."""
         micro_usd, tokens = self.spent or ((None, 0) if self.begun else (0, 0))
         return None if self.begun and report["type"] == "failed" else micro_usd, tokens
 
     async def _wait_for_exit(self) -> int:
-        """Its exit code. After its last word it has nothing left to do."""
+        """The exit code; after its final report the process has nothing left to do."""
         assert self._process is not None
         try:
             return await asyncio.wait_for(self._process.wait(), EXIT_TIMEOUT_S)
@@ -217,25 +215,25 @@ class StepProcess:
             return await self._process.wait()
 
     async def _read_reports(self) -> dict[str, Any] | None:
-        """Its last word; None where it died without one."""
+        """The final report; None if the process died without one."""
         assert self._process is not None
         assert self._process.stdout is not None
         while True:
             try:
                 line = await self._process.stdout.readline()
-                said = json.loads(line) if line else None
+                report = json.loads(line) if line else None
             except (ValueError, RecursionError):
                 self._process.kill()
                 return None
-            if not isinstance(said, dict):
+            if not isinstance(report, dict):
                 return None
-            match said.get("type"):
+            match report.get("type"):
                 case "begun":
                     self.begun = True
                 case "spent":
-                    self.spent = said.get("microUsd"), int(said.get("tokens") or 0)
+                    self.spent = report.get("microUsd"), int(report.get("tokens") or 0)
                 case kind if kind in FINAL_REPORTS:
-                    return said
+                    return report
                 case _:
                     pass
 
@@ -250,20 +248,20 @@ class StepProcess:
                 self._log_stderr(line)
 
     def _log_stderr(self, line: bytes) -> None:
-        """What it says of its own accord belongs into the worker's log."""
+        """Forward standard error to the worker's log."""
         text = "".join(letter if letter.isprintable() else " " for letter in line.decode("utf-8", "replace"))
         print(f"{self._request['order']['loop']}: {text[:MAX_STDERR_CHARS]}", file=sys.stderr, flush=True)
 
 
 class StepLost(HarnessFailed):
-    """The program of a step died. What it had begun may go on, and is adopted by the next one."""
+    """The step's program died. Its agent may still run, and is adopted by the next step."""
 
 
-# The steps at work on one machine. A step that is asked for twice is one: whoever asks again listens along.
+# The running steps of one machine. A step that is requested twice runs once; the newest request gets the result.
 
 
 class StepPool:
-    """A worker's own: its name, its folder, and what is at work in it."""
+    """A worker's name, folder and running steps."""
 
     def __init__(self, name: str, folder: str, slots: int, argv: Sequence[str]) -> None:
         self.name, self.folder, self.slots = name, folder, slots
@@ -273,7 +271,7 @@ class StepPool:
         self._reserved: dict[str, float] = {}
 
     def step(self, request: dict[str, Any], number: int, listener: object) -> StepProcess:
-        """The step of this number, begun or found at work; the last `listener` has its ear."""
+        """The step of this number, started or already running; only the newest `listener` receives its result."""
         key = request["spec"]["loop"], number
         self._reserved.pop(key[0], None)
         known = self._steps.get(key)
@@ -284,20 +282,20 @@ class StepPool:
         return known
 
     def is_listener(self, loop: str, number: int, listener: object) -> bool:
-        """Whether nobody else has asked for the same step since."""
+        """Whether nobody has requested the same step since."""
         return self._listeners.get((loop, number)) is listener
 
     def forget(self, loop: str, number: int) -> None:
-        """Forget a step whose result somebody else keeps by now."""
+        """Drop a step whose result is stored elsewhere by now."""
         self._steps.pop((loop, number), None)
         self._listeners.pop((loop, number), None)
 
     def running(self) -> list[StepProcess]:
-        """All that is at work."""
+        """All running steps."""
         return [step for step in self._steps.values() if not step.done.done()]
 
     def reserve_slot(self, loop: str, now: float, patience_s: float) -> bool:
-        """Keep a slot for this loop, whose step is about to come; whether there is one."""
+        """Reserve a slot for this loop, whose step is about to arrive; whether one was free."""
         self._reserved = {name: until for name, until in self._reserved.items() if until > now}
         if loop not in self._reserved and len(self.running()) + len(self._reserved) >= self.slots:
             return False

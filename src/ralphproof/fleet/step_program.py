@@ -1,7 +1,7 @@
 """The program that takes one step of a loop: `python -m ralphproof.fleet.step_program WORKFOLDER`.
 
-`fleet/step_process.py` has what is said to it and what it says. It is a process of its own so that whatever becomes of it, or
-of the worker, the agent goes on under its keeper, and the next step finds it.
+The protocol is in `fleet/step_process.py`. It is a separate process so that if it or the worker dies, the agent
+continues under its keeper and the next step adopts it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PATIENCE_VARIABLE = "RALPH_FLEET_PATIENCE_SECONDS"
 
 
 class WorkerPipe:
-    """Whoever asked for the step: heard on standard input, told on standard output. Without them this process dies."""
+    """Connection to the worker by standard input and output. When the worker is gone, this process exits."""
 
     def __init__(self) -> None:
         from threading import Lock
@@ -55,7 +55,7 @@ class WorkerPipe:
         return line
 
     def listen(self) -> None:
-        """Hear the rest from now on; when nobody is there any more, die at once, and leave all as it is."""
+        """Read further commands in a thread. At the end of input, exit at once and leave everything as it is."""
         from threading import Thread
 
         Thread(target=self._listen, daemon=True).start()
@@ -73,13 +73,13 @@ class WorkerPipe:
             self._rest = (self._rest + piece)[-(1 << 16) :]
 
     def set_handler(self, handler: Callable[[str], None]) -> None:
-        """From now on words go here; those that came before do first."""
+        """Pass commands to this handler from now on, starting with those that arrived earlier."""
         self.handler = handler
         while self._pending:
             handler(self._pending.pop(0))
 
     def send(self, report: dict[str, Json]) -> None:
-        """Say it, now."""
+        """Write a report and flush it."""
         data = step_process.encode_report(report)
         with self._writing:
             try:
@@ -90,19 +90,19 @@ class WorkerPipe:
 
 
 def kill_self() -> None:
-    """End as `kill -9` does: nothing is put in order, because whoever is next finds all that they need."""
+    """Exit like `kill -9`, without cleaning up: the next step finds everything it needs."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main() -> NoReturn:
-    """The program: `WORKFOLDER`."""
+    """Entry point; the argument is `WORKFOLDER`."""
     code = take_step(sys.argv[1:])
     sys.stderr.flush()
-    os._exit(code)  # a thread may still wait for its input, or for a store that does not answer
+    os._exit(code)  # a thread may still block on its input or on a store
 
 
 def take_step(argv: list[str]) -> int:
-    """Take one step; the last line says what came of it. The exit code is 0 where it came to a rest, or was fenced."""
+    """Take one step; the last output line is the final report. The exit code is 0 if it rested or was fenced."""
     reopen_closed_streams()
     worker = WorkerPipe()
     try:
@@ -145,9 +145,9 @@ def _run_step(work: str, request: StepRequest, worker: WorkerPipe) -> dict[str, 
 
 
 def _patience_s(environ: Mapping[str, str]) -> float:
-    """How long a remote that does not answer is tried again."""
-    given = environ.get(PATIENCE_VARIABLE, "")
-    return float(given) if given.isascii() and given.isdigit() else PATIENCE_S
+    """How long an unreachable remote is retried."""
+    text = environ.get(PATIENCE_VARIABLE, "")
+    return float(text) if text.isascii() and text.isdigit() else PATIENCE_S
 
 
 def _take_turn(step: Step, keeper: Keeper, worker: WorkerPipe) -> dict[str, Json]:
@@ -159,7 +159,7 @@ def _take_turn(step: Step, keeper: Keeper, worker: WorkerPipe) -> dict[str, Json
 
 
 def _report_fenced(step: Step) -> dict[str, Json]:
-    """Somebody else goes on: nothing of ours stays at work, and nothing that we have is lost."""
+    """Another worker has the loop: end our processes and save our unpublished work."""
     try:
         for ref in step.give_up():
             log_line(f"fenced; what was done here is kept in {ref}")
@@ -176,14 +176,14 @@ def _internal_error_report(error: Exception) -> dict[str, Json]:
 
 
 def _failure_report(message: str, exit_code: int) -> dict[str, Json]:
-    """The report of a fault: one line, without secrets."""
+    """The report of an error: one line, with secrets masked."""
     return step_process.failed_report(
         mask_text("; ".join(message.splitlines()), find_environment_secrets(os.environ)), exit_code
     )
 
 
 def log_line(line: str) -> None:
-    """A line for the worker's log."""
+    """Write a line to the worker's log."""
     from ralphproof.base.escaping import collapse_lines, sanitize
 
     print(collapse_lines(sanitize(line)), file=sys.stderr, flush=True)

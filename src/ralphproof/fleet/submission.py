@@ -1,4 +1,4 @@
-"""Loops submitted to the fleet: their specification, order and allowance."""
+"""Loops submitted to the fleet: specification, dependencies and allowance."""
 
 from __future__ import annotations
 
@@ -14,26 +14,22 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
 
 
-# What a machine needs to know of a loop to take a step of it: all of it is in the order, nothing on the machine.
-
-
-MAX_LOOP_SPEC_BYTES = 8 << 20  # of an order; a prompt may be long, but it is no repository
+MAX_LOOP_SPEC_BYTES = 8 << 20  # of a spec; a prompt may be long, but is not a repository
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 MAX_NAME_CHARS = 100
-# Fields in JSON: the name, what it must be, in words and by type, and whether it may be left out.
+# JSON fields: name, expected value in words and as types, whether optional.
 _TEXT, _GROUP = ("a text", str), ("an object", dict)
 
 
 @value
 class LoopSpec:
-    """A loop of the fleet, as somebody submitted it.
+    """A loop as submitted. It has everything a worker needs; nothing is read from the worker's own settings.
 
-    `loop` is the run's id. `repo` is the URL of the git repository, `base` the branch or commit that the work begins
-    on, `target` the branch that it is to land on; empty: it stays on a branch of its own. `request` is the run request,
-    as it is stored with every run, with the prompt as text. `user` are settings of the submitter's own: caps, prices
-    and limits come from there, never from whoever runs the machine. `artifacts` is a folder, by an fsspec URL, for
-    logs; empty for none. `task` is a task's draft, where the loop works on one; `agent` the name by which rates are
-    limited.
+    `loop` is the run's id. `repo` is the URL of the git repository, `base` the branch or commit that the work starts
+    from, `target` the branch that it is to land on; if empty, it stays on its own branch. `request` is the run request
+    as it is stored with every run, with the prompt as text. `user` has the submitter's user settings: caps, prices and
+    limits come from there, never from the worker's user. `artifacts` is the fsspec URL of a folder for logs; empty for
+    none. `task` is a task's draft if the loop works on one; `agent` is the name by which rates are limited.
     """
 
     loop: str
@@ -49,12 +45,12 @@ class LoopSpec:
 
 
 def loop_spec_json(spec: LoopSpec) -> dict[str, Json]:
-    """The order as JSON; `order_of` reads it."""
+    """The spec as JSON; `parse_loop_spec` reads it."""
     return {name: getattr(spec, name) for name in LoopSpec.__match_args__}
 
 
 def parse_loop_spec(data: object) -> LoopSpec:
-    """The order behind its JSON; raises Refused with the first thing that is wrong with it, in one line."""
+    """Parse a spec; raises Refused with the first error in one line."""
     if not isinstance(data, dict):
         raise Refused(f"a loop spec is an object, not {_shown_value(data)}")
     known: tuple[str, ...] = LoopSpec.__match_args__
@@ -87,7 +83,7 @@ def _check_loop_name(spec: LoopSpec) -> str:
 
 
 def _check_repository(spec: LoopSpec) -> str:
-    """Git takes more than addresses where it takes one: options, and helpers that run commands."""
+    """Reject what git would read as an option, or as a remote helper that runs commands."""
     url = spec.repo
     helper = "::" in url.partition("/")[0]
     if not url or url.startswith("-") or helper or not url.isprintable():
@@ -96,7 +92,7 @@ def _check_repository(spec: LoopSpec) -> str:
 
 
 def _check_passwords(spec: LoopSpec) -> str:
-    """An order stands in histories, books and lists of processes."""
+    """Reject URLs with passwords: specs appear in workflow histories, databases and process lists."""
     for name, url in (("repo", spec.repo), ("artifacts", spec.artifacts)):
         scheme, _, rest = url.partition("://")
         user, _, _ = rest.partition("/")[0].rpartition("@")
@@ -117,14 +113,14 @@ def _check_refs(spec: LoopSpec) -> str:
 
 
 def _check_prompt(spec: LoopSpec) -> str:
-    request: Any = spec.request.get("wish")
+    request: Any = spec.request.get("request")
     if not isinstance(request, dict) or not isinstance(spec.request.get("flags"), dict):
         return "request of the loop must hold a request and its flags"
     prompt = request.get("prompt")
     if not isinstance(prompt, list) or len(prompt) != 2 or prompt[1] is not None:
         return "the prompt of a loop spec must be a text; a file is on the submitter's machine alone"
-    if spec.request.get("brought"):
-        return "functions that a program brought along cannot be sent to another machine"
+    if spec.request.get("custom"):
+        return "functions passed by a program cannot be sent to another machine"
     if spec.task is None and request.get("task_id"):
         return f"the loop spec is for task {str(request['task_id'])[:MAX_NAME_CHARS]!r}, and does not hold it"
     return ""
@@ -148,13 +144,13 @@ _RULES: tuple[Callable[[LoopSpec], str], ...] = (
 
 
 def is_plain_name(text: str) -> bool:
-    """Whether a text may be part of a ref, of a path and of a file's name."""
+    """Whether a text may be part of a ref and of a file name."""
     plain = bool(text) and not set(text) - NAME_CHARACTERS and len(text) <= MAX_NAME_CHARS
     return plain and text[0] not in ".-" and ".." not in text and not text.endswith((".lock", "."))
 
 
 def without_password(url: str) -> str:
-    """An address without whatever stands before the host: that may be a password."""
+    """A URL without user information, which may include a password."""
     scheme, mark, rest = url.partition("://")
     if not mark:
         return url
@@ -167,20 +163,23 @@ def _shown_value(data: object) -> str:
 
 
 def result_branch(loop: str) -> str:
-    """The branch that has a completed loop's work."""
+    """The branch of a completed loop's work."""
     return f"ralph/{loop}"
 
 
-# What is submitted together: loops, the order among them, and what they may cost.
+# A submission: loops, their dependencies, and what they may cost.
 
 
-MAX_SUBMISSION_BYTES = 1_500_000  # a history takes no larger word
+MAX_SUBMISSION_BYTES = 1_500_000  # the largest payload that a workflow history accepts
 MAX_TITLE_CHARS = 80
 
 
 @value
 class SubmittedLoop:
-    """One loop of a submission. It begins when the loops named in `after` have completed; `budget` is all it may cost, in micro-dollars."""
+    """One loop of a submission. It starts when the loops named in `after` have completed.
+
+    `budget` is the most it may cost, in micro-dollars.
+    """
 
     spec: LoopSpec
     title: str = ""
@@ -190,7 +189,7 @@ class SubmittedLoop:
 
 @value
 class FleetSubmission:
-    """Loops that somebody submits together. `allowance` is theirs to give: nobody else says what may be spent."""
+    """Loops submitted together. Only their submitter sets the `allowance`."""
 
     id: str
     submitter: str
@@ -200,7 +199,7 @@ class FleetSubmission:
 
 
 def submission_json(submission: FleetSubmission) -> dict[str, Any]:
-    """As JSON for both engines; raises Refused where it is too large for one message."""
+    """JSON form for both engines; raises Refused if it is too large for one message."""
     import json
 
     packed = {

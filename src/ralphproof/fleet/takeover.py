@@ -1,4 +1,4 @@
-"""Taking up a loop on this machine: as left here, new, or rebuilt from the remote."""
+"""Preparing a loop on this machine: continued from local state, new, or rebuilt from the remote."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ SNAPSHOT_RECORDS = (RunBegan, BaselineSaved, Saved, UserChangesSaved, ChildWorkJ
 TAKEN, LEFT_FOR_OTHERS = (
     "taken",
     "left",
-)  # saves of our own: of a tree before it is put in order, and when it is given up
+)  # snapshots of our own: before a tree is restored, and when the loop is given up
 LOCAL_REF_ROOT = "refs/ralph/local/"
 GIT_TIMEOUT_S = 600.0
-NOTE_NAMES = ("wish", "limits", "pins", STORY_MEMORY_NOTE)  # of the run, that whoever takes it over needs
+NOTE_NAMES = ("request", "limits", "pins", STORY_MEMORY_NOTE)  # notes of the run that the next worker needs
 
 
 class LoopTakeover:
-    """One loop as a step of it finds it here. `furnish` puts its task into a ledger, and says which one it is."""
+    """The local state of one loop. `furnish` adds the loop's task to a ledger, and returns the task's id."""
 
     def __init__(
         self, spec: LoopSpec, folder: LoopFolder, lease: LoopLease, environ: Mapping[str, str],
@@ -71,28 +71,28 @@ class LoopTakeover:
             self._mirror.add_objects_of(folder.tree)
 
     def take(self) -> None:
-        """Have the loop here, and say so on the remote. Raises Fenced where it is somebody else's."""
-        held = self._lease.read()
-        remote = held.rows if held else ()
+        """Make the loop ready here, and claim it on the remote. Raises LeaseLost if another worker has it."""
+        record = self._lease.read()
+        remote = record.rows if record else ()
         if self._folder.exists:
             local = self.rows()
             if local and _is_prefix(local, remote):
-                self._lease.claim(held.meta.base if held else self._base())
+                self._lease.claim(record.meta.base if record else self._base())
                 self._folder.write_settings()
                 return
             self.put_aside()
-        base = held.meta.base if held else self._base()
+        base = record.meta.base if record else self._base()
         self._lease.claim(base)
         self._build(remote, base)
 
-    # What is here
+    # Local state
 
     def project(self) -> Project:
-        """The clone as every other verb sees it."""
+        """The clone as a project."""
         return open_project(self._folder.tree, self._environ)
 
     def rows(self) -> tuple[ChainRow, ...]:
-        """The loop's records here."""
+        """The loop's local records."""
         ledger = self.project().ledger()
         try:
             return ledger.chain(self._loop)
@@ -100,50 +100,52 @@ class LoopTakeover:
             ledger.close()
 
     def trees(self, rows: Iterable[ChainRow]) -> dict[str, str]:
-        """The saved trees by their names: those of the records, and what was saved beside them."""
+        """The saved trees by name: those of the records, and others saved besides."""
         git = self._git("for-each-ref", "--format=%(refname) %(objectname)", f"refs/ralph/{self._loop}/")
         words = (line.split() for line in git.decode("utf-8", "replace").splitlines())
         named = ((ref.rpartition("/")[2], commit) for ref, commit in words if is_object_id(commit))
-        found = {name: commit for name, commit in named if name not in (TAKEN, LEFT_FOR_OTHERS)}
+        trees = {name: commit for name, commit in named if name not in (TAKEN, LEFT_FOR_OTHERS)}
         for record in _parse_records(rows):
             if isinstance(record, SNAPSHOT_RECORDS) and record.snapshot.id and record.snapshot.ref:
-                found[record.snapshot.ref.rpartition("/")[2]] = record.snapshot.id
+                trees[record.snapshot.ref.rpartition("/")[2]] = record.snapshot.id
             elif isinstance(record, ScmEnded) and record.committed.commit:
-                found[f"{record.iteration}-kept"] = record.committed.commit
-        return found
+                trees[f"{record.iteration}-kept"] = record.committed.commit
+        return trees
 
     def notes(self) -> dict[str, bytes]:
-        """What else a taker-over needs to know, each as JSON."""
+        """Further state that the next worker needs, each note as JSON."""
         folder, mask = self._run_folder(), self.project().mask
-        found = {name: folder.noted(name) for name in NOTE_NAMES}
-        return {name: dump_masked_json(data, mask).encode() for name, data in found.items() if data is not None}
+        notes = {name: folder.noted(name) for name in NOTE_NAMES}
+        return {name: dump_masked_json(data, mask).encode() for name, data in notes.items() if data is not None}
 
     def put_aside(self) -> tuple[str, ...]:
-        """Give up what is here: end its processes, put what the remote lacks under lost/, and forget it.
+        """Give up the local state: end its processes, push what the remote lacks to lost/ refs, and delete it.
 
-        The refs that have it. Where the remote cannot be reached, all stays here for the next time.
+        Returns these refs. If the remote is unreachable, everything stays here for the next attempt.
         """
         kill_until_gone(self._at_work)
         if not self._folder.exists:
             return ()
-        rows, found = self.rows(), dict[str, str]()
+        rows, unpublished = self.rows(), dict[str, str]()
         if rows:
-            found = {name: tree for name, tree in self.trees(rows).items() if not self._lease.has_tree(name, tree)}
-            found |= self._unsaved(rows)
-        held = self._lease.record
-        known = held.rows if held else ()
+            unpublished = {
+                name: tree for name, tree in self.trees(rows).items() if not self._lease.has_tree(name, tree)
+            }
+            unpublished |= self._unsaved(rows)
+        record = self._lease.record
+        known = record.rows if record else ()
         lost: tuple[str, ...] = ()
-        if rows and (found or not _is_prefix(known, rows)):
-            lost = self._lease.save_lost(rows, found)
+        if rows and (unpublished or not _is_prefix(known, rows)):
+            lost = self._lease.save_lost(rows, unpublished)
         self._folder.remove()
         return lost
 
     def _at_work(self) -> list[int]:
-        """Processes of the loop that work here: another worker of this machine may have it by now, elsewhere."""
+        """The loop's processes in this folder. Another worker on this machine may run the loop in its own folder."""
         return [pid for pid in cleanup.find_turn_processes(f"{self._loop}/") if self._folder.owns_process(pid)]
 
     def _unsaved(self, rows: tuple[ChainRow, ...]) -> dict[str, str]:
-        """The tree as it now is, where no record has it."""
+        """A snapshot of the current tree, if no record has it."""
         seen = build_state(_parse_records(rows)).last_saved
         with tempfile.TemporaryDirectory(prefix="ralph-lost-") as private:
             git = GitWorkspace(self._folder.tree, private, self._environ)
@@ -153,10 +155,10 @@ class LoopTakeover:
                 git.close()
         return {LEFT_FOR_OTHERS: now.id} if now.id and now.tree != seen.tree else {}
 
-    # Putting it together
+    # Building the folder
 
     def _base(self) -> str:
-        """The commit that the work begins on."""
+        """The commit that the work starts from."""
         name, keep = self._spec.base, f"{LOCAL_REF_ROOT}{self._loop}/base"
         branch = self._mirror.refs(f"refs/heads/{name}", f"refs/tags/{name}")
         for ref in (f"refs/heads/{name}", f"refs/tags/{name}"):
@@ -172,7 +174,7 @@ class LoopTakeover:
         raise Refused(f"{without_password(self._spec.repo)} has no branch, tag or commit {name}")
 
     def _build(self, rows: tuple[ChainRow, ...], base: str) -> None:
-        """Put the loop's folder together; the records come last, and without them it is put together anew."""
+        """Build the loop's folder. The records come last: a folder without them is built again."""
         records = tuple(_parse_records(rows))
         self._lease.fetch_trees()
         self._clone(_last_head(records) or base)
@@ -192,7 +194,7 @@ class LoopTakeover:
         self._folder.activate()
 
     def _restore(self, records: tuple[Record, ...]) -> None:
-        """The saved trees under their names, and the files as they were last kept."""
+        """Restore the saved trees under their names, and the files of the last one."""
         work, seen = self._lease.tree_ref("*"), build_state(records).last_saved
         words = ("fetch", "-q", "--no-tags", "--no-write-fetch-head", self._mirror.path)
         self._git(*words, f"+{work}:refs/ralph/{self._loop}/*")
@@ -204,10 +206,10 @@ class LoopTakeover:
                 git.close()
 
     def _adopt(self, rows: tuple[ChainRow, ...], records: tuple[Record, ...]) -> None:
-        """The records as they are. A turn that has no end was cut off: nobody knows what it cost, and it counts."""
-        project, state, held = self.project(), build_state(records), self._lease.record
+        """Write the records. A turn without an end was cut off: its cost is unknown, and it counts."""
+        project, state, remote = self.project(), build_state(records), self._lease.record
         folder = self._run_folder()
-        for name, data in (held.notes if held else {}).items():
+        for name, data in (remote.notes if remote else {}).items():
             folder.note(name, json.loads(data))
         _book_spend(project.state_dir, self._loop, rows)
         if state.turn_running:
@@ -237,7 +239,7 @@ class LoopTakeover:
 
 
 def _is_prefix(longer_one: tuple[ChainRow, ...], start: tuple[ChainRow, ...]) -> bool:
-    """Whether a chain begins with another one: the last digest tells of all before it."""
+    """Whether a chain starts with another one: the last digest covers all rows before it."""
     size = len(start)
     return size == 0 or (len(longer_one) >= size and longer_one[size - 1][-1] == start[-1][-1])
 
@@ -247,7 +249,7 @@ def _parse_records(rows: Iterable[ChainRow]) -> Iterable[Record]:
 
 
 def _last_head(records: Iterable[Record]) -> str:
-    """The commit that HEAD named when the loop was last heard of: that of the last save, or of the SCM since."""
+    """The last known HEAD of the loop: that of the last save, or of a later commit."""
     head = ""
     for record in records:
         if isinstance(record, SNAPSHOT_RECORDS):
@@ -258,7 +260,7 @@ def _last_head(records: Iterable[Record]) -> str:
 
 
 def _book_spend(state_dir: str, loop: str, rows: tuple[ChainRow, ...]) -> None:
-    """Count here what the loop has spent elsewhere, in the days in which it did."""
+    """Add what the loop has spent elsewhere to the daily spend here, on the days when it was spent."""
     purse = SpendStore.open(state_dir)
     try:
         for row, record in zip(rows, _parse_records(rows), strict=True):

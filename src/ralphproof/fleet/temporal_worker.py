@@ -1,4 +1,4 @@
-"""The Temporal worker of a machine and its activities."""
+"""The Temporal worker of a machine, and its activities."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# What a worker does for workflows: says that it is free, takes steps, and speaks to the server for them.
+# Activities: claim a slot, take steps, and talk to the server on behalf of workflows.
 
 
-MAX_RESULT_BYTES = 500_000  # of a result
+MAX_RESULT_BYTES = 500_000  # of an activity's result
 KEPT_RECORD_KINDS = ("Judged", "RunEnded")
-SILENCE_WARNING_S = 5.0  # a server that is silent for so long is told of
+SILENCE_WARNING_S = 5.0  # report a server that has been silent for this long
 
 
 class ServerContact:
-    """When the server was last reached. A worker that is alone too long must not let its agents work on."""
+    """When the server was last reached. A worker that is disconnected for too long must end its agents."""
 
     def __init__(self) -> None:
         self.last_contact = time.monotonic()
         self._away = False
 
     async def poll(self, client: Client, every_s: float) -> None:
-        """Ask the server again and again; never ends by itself."""
+        """Poll the server until cancelled."""
         from datetime import timedelta
 
         while True:
@@ -72,11 +72,11 @@ class ServerContact:
             await asyncio.sleep(every_s)
 
     def _tell(self, away: bool) -> None:
-        """One line when it goes, and one when it is back."""
+        """Log one line when the connection is lost, and one when it is back."""
         if away != self._away:
             self._away = away
-            said = "does not answer; what is at work goes on for the heartbeat" if away else "answers again"
-            print(f"ralph: the server {said}", file=sys.stderr, flush=True)
+            status = "does not answer; what is at work goes on for the heartbeat" if away else "answers again"
+            print(f"ralph: the server {status}", file=sys.stderr, flush=True)
 
     def is_lost_for(self, after_s: float) -> bool:
         return time.monotonic() - self.last_contact > after_s
@@ -91,7 +91,7 @@ class Activities:
 
     @activity.defn(name=CLAIM_ACTIVITY)
     async def claim(self, loop: str) -> str:
-        """This worker's name, when it has a slot free; where it gets none soon, another worker is asked."""
+        """Returns this worker's name once a slot is free; fails if none is free soon, for another worker to try."""
         deadline = time.monotonic() + CLAIM_TIMEOUT_S
         while not self._pool.reserve_slot(loop, time.monotonic(), CLAIM_HOLD_S):
             if time.monotonic() > deadline or self.leaving.is_set():
@@ -100,16 +100,16 @@ class Activities:
         return self._pool.name
 
     @activity.defn(name=STEP_ACTIVITY)
-    async def step(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Take one step of a loop, or listen to it where it is at work already."""
-        timing: FleetTiming = unpack(given["timing"])
-        request, number, me = given["asked"], given["number"], object()
+    async def step(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Take one step of a loop, or wait for it if it is already running."""
+        timing: FleetTiming = unpack(message["timing"])
+        request, number, me = message["request"], message["number"], object()
         loop = request["spec"]["loop"]
         step = self._pool.step(request, number, me)
-        if given["cancel"]:
+        if message["cancel"]:
             step.send("cancel")
         try:
-            done = await self._watch_step(step, given, timing)
+            done = await self._watch_step(step, message, timing)
         except asyncio.CancelledError:
             done = await self._handle_cancellation(step, loop, number, me, timing)
         except StepLost as error:
@@ -117,9 +117,9 @@ class Activities:
         self._pool.forget(loop, number)
         return {"report": shorten_report(done.report), "microUsd": done.micro_usd, "tokens": done.tokens}
 
-    async def _watch_step(self, step: StepProcess, given: dict[str, Any], timing: FleetTiming) -> StepResult:
-        told_s, cancelled_s = time.monotonic(), time.monotonic() if given["cancel"] else 0.0
-        told = given["asked"]["allot"] or 0  # what was set aside counts as spent already
+    async def _watch_step(self, step: StepProcess, message: dict[str, Any], timing: FleetTiming) -> StepResult:
+        reported_s, cancelled_s = time.monotonic(), time.monotonic() if message["cancel"] else 0.0
+        reported = message["request"]["allot"] or 0  # the reservation already counts as spent
         while not step.done.done():
             activity.heartbeat()
             await asyncio.wait([step.done], timeout=timing.beat_s)
@@ -129,14 +129,14 @@ class Activities:
             if cancelled_s and time.monotonic() - cancelled_s > timing.cancel_s:
                 return await step.end(0, timing.kill_s, "kill") or wait_for_step(step)
             spent = (step.spent[0] if step.spent else None) or 0
-            if spent > told and time.monotonic() - told_s > SIGNAL_TIMEOUT_S:
-                told, told_s = spent, time.monotonic()
-                about = {"loop": given["asked"]["spec"]["loop"], "number": given["number"], "microUsd": spent}
+            if spent > reported and time.monotonic() - reported_s > SIGNAL_TIMEOUT_S:
+                reported, reported_s = spent, time.monotonic()
+                about = {"loop": message["request"]["spec"]["loop"], "number": message["number"], "microUsd": spent}
                 await self._report_spend({"what": "spending", **about})
         return step.done.result()
 
     async def _report_spend(self, event: dict[str, Any]) -> None:
-        """Tell the governor something that it can do without."""
+        """Send the governor a spend report; losing one does no harm."""
         from datetime import timedelta
 
         try:
@@ -148,7 +148,9 @@ class Activities:
     async def _handle_cancellation(
         self, step: StepProcess, loop: str, number: int, me: object, timing: FleetTiming
     ) -> StepResult:
-        """The activity is cancelled: by the loop's wish, by a server that gave it up, or because the worker leaves."""
+        """End the step as the cancellation requires: by the workflow, by a server timeout, or because the worker
+        leaves.
+        """
         details = activity.cancellation_details()
         if details is not None and details.cancel_requested:
             beating = asyncio.create_task(_send_heartbeats(timing.beat_s))
@@ -159,7 +161,7 @@ class Activities:
         if self.leaving.is_set() or (details is not None and details.worker_shutdown):
             step.detach()
             raise ApplicationError("the worker leaves", type=WORKER_LEFT, non_retryable=True)
-        # The server no longer waits for this: it may ask again here, and then that one has the step.
+        # The server has given up on this activity: a newer attempt may have been started here, and then owns the step.
         for _ in range(20):
             await asyncio.sleep(timing.adopt_s / 40)
             if not self._pool.is_listener(loop, number, me):
@@ -170,7 +172,7 @@ class Activities:
 
     @activity.defn(name=ABSENT_ACTIVITY)
     async def absent(self, loops: list[str]) -> list[str]:
-        """Those loops of which no workflow is at work."""
+        """Those of the loops that have no running workflow."""
         gone = [loop for loop in loops if not await self._is_running(loop_workflow_id(loop))]
         if gone and not await self._is_running(
             GOVERNOR_ID
@@ -189,7 +191,7 @@ class Activities:
 
     @activity.defn(name=TELL_GOVERNOR_ACTIVITY)
     async def tell_governor(self, event: dict[str, Any]) -> None:
-        """Tell the governor something, and begin it where there is none."""
+        """Send the governor an event, and start it if it is not running."""
         await signal_governor(self._client, event)
 
 
@@ -200,28 +202,28 @@ async def _send_heartbeats(every_s: float) -> None:
 
 
 def wait_for_step(step: StepProcess) -> StepResult:
-    """The result of a step that was killed without a word."""
+    """The step's result; for a step that was killed without a report, its cost alone."""
     report = {"type": "failed", "message": "killed when it was cancelled", "exitCode": 130}
     return StepResult(report, *step.cost(report))
 
 
 def shorten_report(report: dict[str, Any]) -> dict[str, Any]:
-    """A report that a history can hold: of too many records only those that say how it goes."""
+    """A report that fits into a workflow history: if there are too many records, only those that show progress."""
     if report["type"] != "rest" or len(json.dumps(report)) <= MAX_RESULT_BYTES:
         return report
     records = [one for one in report["records"] if one.get("is") in KEPT_RECORD_KINDS][-50:]
     return {**report, "records": records, "skipped": len(report["records"])}
 
 
-# A worker: takes steps of loops on this machine, as many at once as it has slots, until it is asked to leave.
+# The worker: takes steps of loops on this machine, as many at once as it has slots.
 
 
-HEARTBEAT_THROTTLE = timedelta(seconds=2)  # so late at most a cancellation reaches a step
+HEARTBEAT_THROTTLE = timedelta(seconds=2)  # the longest delay of a cancellation
 STICKY_QUEUE_TIMEOUT = timedelta(
     seconds=2
-)  # so long a history waits for the worker that has it in memory, which may be dead
+)  # how long a workflow waits for the worker that has it cached, which may be dead
 CONTACT_CHECK_S = 2.0
-# The ground floor is pure and the same for every history: to load it anew for each would cost a second each time.
+# These modules are pure and the same for every workflow: reloading them in the sandbox would take a second each time.
 WORKFLOW_RUNNER = SandboxedWorkflowRunner(
     restrictions=SandboxRestrictions.default.with_passthrough_modules("ralphproof")
 )
@@ -230,14 +232,15 @@ WORKFLOW_RUNNER = SandboxedWorkflowRunner(
 async def run_worker(
     client: Client, pool: StepPool, grace_s: float, leave: asyncio.Event, ready: Callable[[], None]
 ) -> None:
-    """Work until `leave` is set; steps then have `grace_s` to end, and are left adoptable after that."""
+    """Work until `leave` is set; then steps have `grace_s` to end, after which their agents are left to be adopted."""
     contact = ServerContact()
     activities = Activities(client, pool, contact)
     keeping = asyncio.create_task(contact.poll(client, CONTACT_CHECK_S))
     common = Worker(
-        client, task_queue=TASK_QUEUE, workflows=[LoopWorkflow, GovernorWorkflow, SubmissionWorkflow], workflow_runner=WORKFLOW_RUNNER,
-        activities=[activities.claim, activities.absent, activities.tell_governor], max_concurrent_activities=MAX_CLAIMS,
-        sticky_queue_schedule_to_start_timeout=STICKY_QUEUE_TIMEOUT,
+        client, task_queue=TASK_QUEUE, workflow_runner=WORKFLOW_RUNNER,
+        workflows=[LoopWorkflow, GovernorWorkflow, SubmissionWorkflow],
+        activities=[activities.claim, activities.absent, activities.tell_governor],
+        max_concurrent_activities=MAX_CLAIMS, sticky_queue_schedule_to_start_timeout=STICKY_QUEUE_TIMEOUT,
     )  # fmt: skip
     own = Worker(
         client, task_queue=worker_queue(pool.name), activities=[activities.step], max_concurrent_activities=pool.slots,

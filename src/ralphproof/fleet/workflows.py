@@ -27,36 +27,37 @@ from ralphproof.fleet.progress import (
 )
 from ralphproof.fleet.submission import result_branch
 
-# What workflows, queues and words between them are called: both sides go by it.
+# Names of workflows, task queues and signals, shared by workflows, workers and clients.
 
 
 TASK_QUEUE = "ralph"
 GOVERNOR_ID = "ralph-governor"
 LOOP_WORKFLOW, SUBMISSION_WORKFLOW, GOVERNOR_WORKFLOW = "RalphLoop", "RalphSubmission", "RalphGovernor"
 CLAIM_ACTIVITY, STEP_ACTIVITY, ABSENT_ACTIVITY, TELL_GOVERNOR_ACTIVITY = "claim", "step", "absent", "tell_governor"
-ANSWER_SIGNAL, EVENT_SIGNAL, UNWANTED_SIGNAL = "answer", "told", "unwanted"
-# Why a step has no result, as the type of a failure.
+ANSWER_SIGNAL, EVENT_SIGNAL, UNWANTED_SIGNAL = "answer", "event", "unwanted"
+# Failure types of a step without a result
 STEP_LOST, WORKER_LEFT, REMOTE_UNREACHABLE = "StepLost", "WorkerLeft", "Unreachable"
 
 
 def loop_workflow_id(loop: str) -> str:
-    """The workflow that drives a loop."""
+    """Id of the workflow that drives a loop."""
     return f"ralph-{loop}"
 
 
 def submission_workflow_id(submission: str) -> str:
-    """The workflow that starts the loops of a submission."""
+    """Id of the workflow that starts the loops of a submission."""
     return f"ralph-submission-{submission}"
 
 
 def worker_queue(worker: str) -> str:
-    """The queue that one worker alone listens to."""
+    """Task queue of a single worker."""
     return f"ralph@{worker}"
 
 
-# A loop as a durable workflow: one activity a step, timers for waits, a permit for each turn, takeover of the lost.
+# A loop as a durable workflow: one activity per step, timers for waits, a permit for each turn, takeover of lost steps.
 #
-# Only the fold of what steps report decides here. What steps do lies in git; payloads are light records and digests.
+# The workflow decides only by the progress that steps report. The work is in git; payloads are compact records and
+# digests.
 
 
 STEP_TIMEOUT = timedelta(days=30)
@@ -65,7 +66,7 @@ RETRY_POLICY = RetryPolicy(initial_interval=timedelta(seconds=RETRY_S), maximum_
 
 
 async def tell_governor(event: dict[str, Any]) -> None:
-    """Send the governor a word; where there is none any more, begin one with it."""
+    """Send the governor an event; if it is not running, start it with this event."""
     try:
         await workflow.get_external_workflow_handle(GOVERNOR_ID).signal(EVENT_SIGNAL, event)
     except FailureError as error:
@@ -81,7 +82,7 @@ async def tell_governor(event: dict[str, Any]) -> None:
 
 
 async def run_shielded(work: Any) -> Any:
-    """Carry it out to its end, cancelled or not; whoever calls asks afterwards whether it was."""
+    """Run to completion even if the workflow is cancelled meanwhile; the caller checks for cancellation afterwards."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -99,34 +100,34 @@ class LoopWorkflow:
         self._state: State | None = State()
         self._activity = "waits for a permit"
         self._steps = 0
-        self._requested_number = 0  # the number of the permit that is asked for or held
+        self._requested_number = 0  # number of the requested or granted permit
         self._step_lost = False
-        self._trouble = ""  # the last one, until a step ends well
+        self._trouble = ""  # the last error, cleared by a successful step
 
     @workflow.signal(name=ANSWER_SIGNAL)
-    def answer(self, said: dict[str, Any]) -> None:
-        """The governor's."""
-        self._answers[int(said["number"])] = said
+    def answer(self, answer: dict[str, Any]) -> None:
+        """The governor's answer to a request for a turn."""
+        self._answers[int(answer["number"])] = answer
 
     @workflow.query
     def status(self) -> dict[str, Any]:
-        """Where the loop stands, for whoever asks."""
+        """The loop's progress, for queries."""
         return {**self._progress.published, "doing": self._activity, "trouble": self._trouble}
 
     @workflow.run
-    async def run(self, given: dict[str, Any]) -> dict[str, Any]:
-        self._given, self._spec = given, given["spec"]
-        self._timing: FleetTiming = unpack(given["timing"])
-        if given.get("progress"):
-            self._progress = unpack(given["progress"])
+    async def run(self, message: dict[str, Any]) -> dict[str, Any]:
+        self._message, self._spec = message, message["spec"]
+        self._timing: FleetTiming = unpack(message["timing"])
+        if message.get("progress"):
+            self._progress = unpack(message["progress"])
         while self._progress.end is None:
             await self._advance()
             self._update_memo()
             if (
                 self._progress.end is None and self._history_is_long() and not self._cancel_requested()
             ):  # no wish is carried over
-                carried = replace(self._progress, known=0)  # the records are folded anew
-                workflow.continue_as_new({**given, "progress": pack(carried)})
+                carried = replace(self._progress, known=0)  # all records are loaded again
+                workflow.continue_as_new({**message, "progress": pack(carried)})
         await run_shielded(self._tell("left"))
         return {"loop": self._spec["loop"], **self._progress.published}
 
@@ -134,11 +135,11 @@ class LoopWorkflow:
         return self._steps >= self._timing.steps or workflow.info().is_continue_as_new_suggested()
 
     def _update_memo(self) -> None:
-        """For those who look on without a worker being there."""
+        """Store the progress in the memo, which can be read without a running worker."""
         workflow.upsert_memo({"progress": {**self._progress.published, "trouble": self._trouble}})
 
     async def _advance(self) -> None:
-        """One step, or its wait."""
+        """Take one step, or wait."""
         try:
             if self._cancel_requested():
                 await self._cancel()
@@ -161,26 +162,26 @@ class LoopWorkflow:
         return workflow.cancellation_reason() is not None
 
     async def _permit(self) -> dict[str, Any]:
-        """Leave to take the next step. It is asked for again now and then: a governor may have been begun anew."""
+        """Request permission for the next step. Repeated at intervals, because the governor may have been restarted."""
         self._activity = "waits for a permit"
         number = self._requested_number = self._progress.number
-        budget = self._progress.remaining_budget(self._given.get("budget"))
-        asked = 0
+        budget = self._progress.remaining_budget(self._message.get("budget"))
+        attempts = 0
         while number not in self._answers:
             await self._tell("want", agent=self._spec["agent"], budget=budget)
-            asked += 1
+            attempts += 1
             try:
-                await workflow.wait_condition(lambda: number in self._answers, timeout=permit_retry_s(asked))
+                await workflow.wait_condition(lambda: number in self._answers, timeout=permit_retry_s(attempts))
             except TimeoutError:
                 continue
         return self._answers[number]
 
     async def _tell(self, what: str, **more: Any) -> None:
         about = {"loop": self._spec["loop"], "number": self._requested_number, "submitter": self._spec["submitter"]}
-        await tell_governor({"what": what, "submission": self._given["submission"], **about, **more})
+        await tell_governor({"what": what, "submission": self._message["submission"], **about, **more})
 
     async def _take(self, allot: int | None) -> None:
-        """A step, and what follows from it."""
+        """Take a step and apply its result."""
         before = self._progress.spend
         done = await self._step(allot)
         self._apply(done)
@@ -189,31 +190,33 @@ class LoopWorkflow:
         self._requested_number, self._step_lost = 0, False
 
     def _apply(self, done: dict[str, Any]) -> None:
-        """What follows from a step. Its records say what it cost; what it said meanwhile counts where they are cut."""
-        report, told = done["report"], Spend(done["microUsd"] or 0, done["tokens"], int(done["microUsd"] is None))
+        """Apply a step's result. The records give its cost; if they were shortened, the reported spend is used."""
+        report, reported = done["report"], Spend(done["microUsd"] or 0, done["tokens"], int(done["microUsd"] is None))
         self._steps += 1
         if report["type"] != "rest":
-            self._progress = replace(self._progress, spend=self._progress.spend.plus(told))
+            self._progress = replace(self._progress, spend=self._progress.spend.plus(reported))
             self._progress = self._progress.with_end(failed_end(report["message"], report.get("exitCode", 3)))
             return
         self._state = None if report.get("skipped") else self._state
         for record in report["records"] if self._state is not None else ():
             self._state = self._state.after(unpack(record)) if self._state else None
-        whole = unpack(report["spend"]) if report.get("spend") else self._progress.spend.plus(told)
+        whole = unpack(report["spend"]) if report.get("spend") else self._progress.spend.plus(reported)
         spend = self._state.spend if self._state is not None else whole
         self._progress = self._progress.after(report, spend)
         if self._state is not None and (wrong := contradiction(self._state, report["next"])):
             self._progress = self._progress.with_end(failed_end(wrong))
 
     async def _end_without_money(self, answer: dict[str, Any]) -> None:
-        """There is no money. A run that has begun is told so, that its record ends as this does."""
+        """End a loop that cannot be paid for. A run that has started takes a last step, so that its record ends
+        likewise.
+        """
         end = out_of_money_end(answer["reason"], answer["message"])
         if self._progress.known or self._progress.iterations:
             self._apply(await self._step(0))
         self._progress = self._progress.with_end(end)
 
     async def _cancel(self) -> None:
-        """End a loop that is between steps. A run that has begun is told so."""
+        """End a loop between steps. A run that has started takes a last step, so that its record ends likewise."""
         self._activity = "is being cancelled"
         if self._step_lost:  # a turn of it was lost sight of: what that cost, nobody knows
             await run_shielded(self._tell("settled", microUsd=None, tokens=0))
@@ -225,7 +228,7 @@ class LoopWorkflow:
             self._progress = self._progress.with_end(cancelled_end())
 
     async def _step(self, allot: int | None) -> dict[str, Any]:
-        """Have the step taken, by whom ever: first by who has the loop, then by somebody else."""
+        """Run the step on the worker that has the loop, else on another one."""
         tries, failures = 0, 0
         while tries <= self._timing.tries:
             try:
@@ -248,7 +251,7 @@ class LoopWorkflow:
                     failures, self._step_lost = (
                         failures + 1,
                         True,
-                    )  # the remote is away for a while, or this machine broken
+                    )  # the remote is unreachable, or this machine is broken
                     self._trouble = str(done["report"].get("message"))[:500]
                     self._progress = replace(self._progress, worker="", epoch=self._progress.epoch + 1)
                     self._update_memo()
@@ -260,7 +263,7 @@ class LoopWorkflow:
         return {"report": report, "microUsd": None, "tokens": 0}
 
     async def _claim(self) -> None:
-        """Have a worker; wait for one where there is none."""
+        """Find a worker; waits until there is one."""
         if self._progress.worker:
             return
         self._activity = "waits for a worker"
@@ -274,13 +277,13 @@ class LoopWorkflow:
     async def _run_on_worker(self, allot: int | None) -> Any:
         timing, progress = self._timing, self._progress
         self._activity = f"a step on {progress.worker}"
-        asked = {
+        request = {
             "spec": self._spec, "epoch": progress.epoch, "allot": allot, "finish": True, "known": progress.known,
             "spent": progress.spend.micro_usd,
         }  # fmt: skip
         about = {"number": progress.number, "cancel": self._cancel_requested(), "timing": pack(timing)}
         return await workflow.execute_activity(
-            STEP_ACTIVITY, {"asked": asked, "submission": self._given["submission"], **about},
+            STEP_ACTIVITY, {"request": request, "submission": self._message["submission"], **about},
             task_queue=worker_queue(progress.worker),
             schedule_to_start_timeout=timedelta(seconds=timing.adopt_s),
             start_to_close_timeout=STEP_TIMEOUT,
@@ -291,7 +294,7 @@ class LoopWorkflow:
         )  # fmt: skip
 
     def _handle_lost_step(self, error: ActivityError) -> str:
-        """What became of a step without a result; a worker that takes none any more has the loop no longer."""
+        """Handle a step without a result; a worker that no longer accepts steps loses the loop."""
         cause = error.cause
         if isinstance(cause, TimedOut):
             silent = cause.type is not None and cause.type.name == "SCHEDULE_TO_START"
@@ -304,15 +307,15 @@ class LoopWorkflow:
         return str(cause or error)[:500]
 
 
-# The governor as one workflow for the whole namespace, and a submission as the parent of its loops.
+# The governor, one workflow for the namespace; and a submission, the parent of its loops.
 
 
-MAX_CONCURRENT_CALLS = 500  # a server takes no more than some thousand signals or children of one workflow at a time
+MAX_CONCURRENT_CALLS = 500  # the server accepts at most a few thousand pending signals or children of one workflow
 
 
 @workflow.defn(name=GOVERNOR_WORKFLOW)
 class GovernorWorkflow:
-    """Hands out permits for turns until somebody ends it; what it knows is carried from history to history."""
+    """Grants turns until it is terminated; its state is carried over from history to history."""
 
     def __init__(self) -> None:
         self._inbox: list[dict[str, Any]] = []
@@ -324,28 +327,28 @@ class GovernorWorkflow:
         self._gone: list[str] = []
 
     @workflow.signal(name=EVENT_SIGNAL)
-    def told(self, event: dict[str, Any]) -> None:
-        """What a loop, a worker or a submission has to say."""
+    def event(self, event: dict[str, Any]) -> None:
+        """An event from a loop, a worker or a submission."""
         self._inbox.append(event)
 
     @workflow.query
     def state(self) -> dict[str, Any]:
-        """Where all spending stands."""
+        """The governor's state, for queries."""
         return {"governor": pack(self._governor)}
 
     @workflow.run
-    async def run(self, given: dict[str, Any]) -> None:
-        if given.get("governor"):
-            self._governor = unpack(given["governor"])
-        self._inbox = [*given.get("inbox", ()), *self._inbox]
-        self._gone = list(given.get("gone", ()))
-        self._timing = unpack(given["timing"]) if given.get("timing") else FleetTiming()
+    async def run(self, state: dict[str, Any]) -> None:
+        if state.get("governor"):
+            self._governor = unpack(state["governor"])
+        self._inbox = [*state.get("inbox", ()), *self._inbox]
+        self._gone = list(state.get("gone", ()))
+        self._timing = unpack(state["timing"]) if state.get("timing") else FleetTiming()
         self._swept = workflow.time()
         while True:
             await self._wait_for_work()
             again = self._apply_inbox()
             gone, self._gone = self._gone, []
-            for loop in gone:  # after all that they had said before they went
+            for loop in gone:  # after all events that they sent before
                 self._governor = self._governor.remove_loop(loop, workflow.time())
             self._governor, answers = self._governor.grant_turns(workflow.time())
             self._gone += await self._send_answers([*again, *answers])
@@ -356,7 +359,7 @@ class GovernorWorkflow:
                 workflow.continue_as_new({**known, "inbox": self._inbox, "gone": self._gone})
 
     async def _wait_for_work(self) -> None:
-        """Until something happens, a bound of time is over, or it is time to sweep."""
+        """Wait for an event, the end of a rate limit's minute, or the next sweep."""
         now, sweeping = workflow.time(), self._sweeping
         busy = bool(self._governor.requests or self._governor.permits)
         looks = [self._swept + self._timing.sweep_s] if busy and not sweeping else []
@@ -371,15 +374,15 @@ class GovernorWorkflow:
             pass
 
     def _apply_inbox(self) -> list[PermitAnswer]:
-        """Fold in what was told. Whoever asks for what they hold is answered again."""
+        """Apply the received events. A request for a turn that is already granted is answered again."""
         again: list[PermitAnswer] = []
         inbox, self._inbox = self._inbox, []
         for event in inbox:
             self._seen += 1
             self._apply(event)
-            held = self._governor.permits.get(event.get("loop", ""))
-            if event["what"] == "want" and held is not None and held.request.number == event["number"]:
-                again.append(TurnGranted(event["loop"], event["number"], held.reserved))
+            permit = self._governor.permits.get(event.get("loop", ""))
+            if event["what"] == "want" and permit is not None and permit.request.number == event["number"]:
+                again.append(TurnGranted(event["loop"], event["number"], permit.reserved))
         return again
 
     def _apply(self, event: dict[str, Any]) -> None:
@@ -388,16 +391,16 @@ class GovernorWorkflow:
             self._timing = unpack(event["timing"])
 
     async def _send_answers(self, answers: list[PermitAnswer]) -> list[str]:
-        """Send all answers; the loops that are gone."""
+        """Send all answers; returns the loops that no longer exist."""
         sent: list[str] = []
         for at in range(0, len(answers), MAX_CONCURRENT_CALLS):
             sent += await asyncio.gather(*(self._send(answer) for answer in answers[at : at + MAX_CONCURRENT_CALLS]))
         return [loop for loop in sent if loop]
 
     async def _send(self, answer: PermitAnswer) -> str:
-        said = pack(answer)
+        message = pack(answer)
         try:
-            await workflow.get_external_workflow_handle(loop_workflow_id(answer.loop)).signal(ANSWER_SIGNAL, said)
+            await workflow.get_external_workflow_handle(loop_workflow_id(answer.loop)).signal(ANSWER_SIGNAL, message)
         except FailureError as error:
             if is_cancelled_exception(error):
                 raise
@@ -405,7 +408,7 @@ class GovernorWorkflow:
         return ""
 
     def _sweep(self) -> None:
-        """Now and then, look for loops that have a permit, or want one, and are gone; nobody waits for that."""
+        """At intervals, look in the background for loops that have or want a permit and no longer exist."""
         known = [*self._governor.permits, *self._governor.requests]
         if self._sweeping or not known or workflow.time() - self._swept < self._timing.sweep_s:
             return
@@ -427,7 +430,7 @@ class GovernorWorkflow:
 
 @workflow.defn(name=SUBMISSION_WORKFLOW)
 class SubmissionWorkflow:
-    """Starts the loops of a submission, each when those that it comes after have completed."""
+    """Starts the loops of a submission, each when the loops it comes after have completed."""
 
     def __init__(self) -> None:
         self._ends: dict[str, asyncio.Future[dict[str, Any]]] = {}
@@ -436,24 +439,24 @@ class SubmissionWorkflow:
 
     @workflow.signal(name=UNWANTED_SIGNAL)
     def unwanted(self, loop: str) -> None:
-        """One loop is not to be begun; one that is at work is cancelled."""
+        """Do not start this loop; cancel it if it is running."""
         self._unwanted.add(loop)
         if loop in self._ends:
             self._ends[loop].cancel()
 
     @workflow.run
-    async def run(self, given: dict[str, Any]) -> dict[str, Any]:
-        self._given = given
-        about = {name: given[name] for name in ("submission", "submitter", "allowance", "timing")}
+    async def run(self, message: dict[str, Any]) -> dict[str, Any]:
+        self._message = message
+        about = {name: message[name] for name in ("submission", "submitter", "allowance", "timing")}
         await run_shielded(tell_governor({"what": "bounded", **about}))
-        for loop in given["loops"]:
+        for loop in message["loops"]:
             self._ends[loop["spec"]["loop"]] = asyncio.ensure_future(self._run_loop(loop))
         try:
             await asyncio.gather(*self._ends.values(), return_exceptions=True)
         except asyncio.CancelledError:
-            pass  # it came to all of them, and they are over
-        await run_shielded(tell_governor({"what": "closed", "submission": given["submission"]}))
-        return {"submission": given["submission"], "loops": [_loop_end_report(*one) for one in self._ends.items()]}
+            pass  # the cancellation reached all loops, and they have ended
+        await run_shielded(tell_governor({"what": "closed", "submission": message["submission"]}))
+        return {"submission": message["submission"], "loops": [_loop_end_report(*one) for one in self._ends.items()]}
 
     async def _run_loop(self, loop: dict[str, Any]) -> dict[str, Any]:
         spec = loop["spec"]
@@ -468,22 +471,22 @@ class SubmissionWorkflow:
             return {"loop": spec["loop"], **LoopProgress().with_end(end).published}
         if before:  # so it begins on what those did: on their target, or where the last one ended
             spec = {**spec, "base": spec["target"] or result_branch(before[-1]["loop"])}
-        given = {
+        message = {
             "spec": spec,
-            **{name: self._given[name] for name in ("submission", "timing")},
+            **{name: self._message[name] for name in ("submission", "timing")},
             "budget": loop["budget"],
         }
         try:
             async with self._places:
-                return await self._start_child(given, {**loop["memo"], "submission": self._given["submission"]})
+                return await self._start_child(message, {**loop["memo"], "submission": self._message["submission"]})
         except (FailureError, asyncio.CancelledError) as error:
             end = cancelled_end() if is_cancelled_exception(error) else failed_end(str(error.__cause__ or error))
             return {"loop": spec["loop"], **LoopProgress().with_end(end).published}
 
-    async def _start_child(self, given: dict[str, Any], memo: dict[str, Any]) -> dict[str, Any]:
-        """How a loop ended that is begun here."""
+    async def _start_child(self, message: dict[str, Any], memo: dict[str, Any]) -> dict[str, Any]:
+        """Run a loop as a child workflow; returns how it ended."""
         ended: dict[str, Any] = await workflow.execute_child_workflow(
-            LOOP_WORKFLOW, given, id=loop_workflow_id(given["spec"]["loop"]), result_type=dict[str, Any], memo=memo,
+            LOOP_WORKFLOW, message, id=loop_workflow_id(message["spec"]["loop"]), result_type=dict[str, Any], memo=memo,
             cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
         )  # fmt: skip
@@ -491,7 +494,7 @@ class SubmissionWorkflow:
 
 
 def _loop_end_report(loop: str, end: asyncio.Future[dict[str, Any]]) -> dict[str, Any]:
-    """How a loop ended, which may have been cancelled before anything was done about it."""
+    """How a loop ended, including one cancelled before its workflow did anything."""
     return _not_begun_report(loop) if end.cancelled() else end.result()
 
 

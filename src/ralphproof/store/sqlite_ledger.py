@@ -68,6 +68,7 @@ class SqliteLedger:
 
     def __init__(self, connection: Connection, path: str, mask: Callable[[str], str], repaired: str = "") -> None:
         self._database, self._path, self._mask, self.repaired = connection, path, mask, repaired
+        self.on_append: Callable[[tuple[Record, ...]], None] | None = None  # called with each stored transaction
 
     @classmethod
     def open(
@@ -115,6 +116,8 @@ class SqliteLedger:
         rows = serialization.record_rows(run, records, at, self._mask)
         ends = [record.metrics for record in records if isinstance(record, RunEnded)]
         self._try(lambda: self._append(run, at, rows, ends))
+        if self.on_append is not None:
+            self.on_append(records)
 
     def records(self, run: str) -> tuple[Record, ...]:
         """All records of a run, oldest first."""

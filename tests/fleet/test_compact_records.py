@@ -18,7 +18,7 @@ from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.state import State
 from ralphproof.engine.workspace import Change, TouchedPath
 from ralphproof.fleet.record_format import MAX_TEXT_CHARS, compact_record
-from tests.engine.small_world import CLAIMING, CRASHING, EMPTY, RULES, WORKING, SmallWorld, Step
+from tests.engine.fake_environment import CLAIMING, CRASHING, EMPTY, RULES, WORKING, FakeEnvironment, Step
 
 LONG = "x" * (MAX_TEXT_CHARS // 2 + 50)
 NAMES = tuple(f"src/file_{number}.py" for number in range(200))
@@ -63,10 +63,10 @@ def after(state: State, record: object) -> State:
 @example([Step(replace(CRASHING, error=ERRORS[number])) for number in (0, 2, 0)])
 @given(some.lists(STEPS, min_size=1, max_size=6))
 def test_the_next_action_is_the_same_at_every_record(steps: list[Step]) -> None:
-    world = SmallWorld(*steps, rules=TIGHT)
+    world = FakeEnvironment(*steps, rules=TIGHT)
     world.run()
     whole, cut = State(), State()
-    for record in world.ledger.kept:
+    for record in world.ledger.appended:
         whole, cut = after(whole, record), after(cut, unpack(json.loads(json.dumps(compact_record(record)))))
         now = RunConditions(whole.elapsed_s, 1_000.0)
         assert told(next_action(cut, TIGHT, now)) == told(next_action(whole, TIGHT, now))
@@ -80,8 +80,8 @@ def test_the_next_action_is_the_same_at_every_record(steps: list[Step]) -> None:
 
 def test_fifty_iterations_stay_under_a_megabyte() -> None:
     step = Step(replace(WORKING, text=LONG * 60), Change(NAMES * 5, older=NAMES), ("tests",))
-    world = SmallWorld(step, rules=replace(RULES, limits=Limits(replace(RULES.limits.budget, iterations=50))))
+    world = FakeEnvironment(step, rules=replace(RULES, limits=Limits(replace(RULES.limits.budget, iterations=50))))
     world.run()
-    sizes = [len(json.dumps(compact_record(record))) for record in world.ledger.kept]
+    sizes = [len(json.dumps(compact_record(record))) for record in world.ledger.appended]
     assert len(world.rebuilt().history.iterations) == 50
     assert sum(sizes) < 1_000_000

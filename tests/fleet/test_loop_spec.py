@@ -13,8 +13,12 @@ from ralphproof.fleet.folders import LoopFolder
 from ralphproof.fleet.step_process import parse_step_request
 from ralphproof.fleet.submission import LoopSpec, loop_spec_json, parse_loop_spec, without_password
 
-WISH: dict[str, Any] = {"wish": {"is": "RunRequest", "prompt": ["make it so", None]}, "flags": {}, "brought": False}
-ORDER = LoopSpec("20270101-120000-abcd", "https://host/repo.git", "main", WISH, {"caps": {"costUsd": 1}}, "somebody")
+REQUEST: dict[str, Any] = {
+    "request": {"is": "RunRequest", "prompt": ["make it so", None]},
+    "flags": {},
+    "custom": False,
+}
+ORDER = LoopSpec("20270101-120000-abcd", "https://host/repo.git", "main", REQUEST, {"caps": {"costUsd": 1}}, "somebody")
 
 
 def test_an_order_is_the_same_after_the_way() -> None:
@@ -37,10 +41,13 @@ def test_an_order_is_the_same_after_the_way() -> None:
         ({"base": "a..b"}, "base of the loop spec must be a branch or a commit"),
         ({"target": "x y"}, "target of the loop spec must be a branch or a commit"),
         ({"request": {}}, "must hold a request and its flags"),
-        ({"request": {**WISH, "wish": {"prompt": [None, "/a/file"]}}}, "a file is on the submitter's machine alone"),
-        ({"request": {**WISH, "brought": True}}, "cannot be sent to another machine"),
         (
-            {"request": {**WISH, "wish": {"prompt": ["x", None], "task_id": "t1"}}},
+            {"request": {**REQUEST, "request": {"prompt": [None, "/a/file"]}}},
+            "a file is on the submitter's machine alone",
+        ),
+        ({"request": {**REQUEST, "custom": True}}, "cannot be sent to another machine"),
+        (
+            {"request": {**REQUEST, "request": {"prompt": ["x", None], "task_id": "t1"}}},
             "is for task 't1', and does not hold it",
         ),
         ({"user": []}, "user of the loop spec must be an object, not a list"),

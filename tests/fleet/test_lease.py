@@ -38,10 +38,10 @@ def test_the_higher_epoch_has_the_loop_and_the_lower_one_writes_nothing_more(rem
     low.mirror.fetch([f"+{base}:refs/base"])
     assert low.read() is None
     low.claim(base)
-    low.publish(rows[:1], {"wish": b"{}"}, {"0": base})
+    low.publish(rows[:1], {"request": b"{}"}, {"0": base})
     seen = high.read()
     assert seen is not None
-    assert (seen.rows, seen.notes, seen.meta.base) == (rows[:1], {"wish": b"{}"}, base)
+    assert (seen.rows, seen.notes, seen.meta.base) == (rows[:1], {"request": b"{}"}, base)
     high.claim(base)
     head = remote.refs()["record"]
     with pytest.raises(LeaseLost):
@@ -92,9 +92,9 @@ def test_a_branch_that_somebody_else_made_is_not_overwritten(remote: Remote, roo
 
 @pytest.mark.parametrize("kind", ["memory://kept", "file://{}/kept"])
 def test_logs_are_read_back_as_they_were_copied(room: Path, kind: str) -> None:
-    for name in ("agent_001.ndjson", "agent_001.turn", "wish.json"):
+    for name in ("agent_001.ndjson", "agent_001.turn", "request.json"):
         (room / name).write_text(name)
-    (room / "agent_002.ndjson").symlink_to(room / "wish.json")
+    (room / "agent_002.ndjson").symlink_to(room / "request.json")
     kept = ArtifactFolder(kind.format(room), "loop")
     assert kept.copy_changed(list_logs(str(room), str(room / "none"))) == ""
     assert kept.names() == ("agent_001.ndjson",)
