@@ -10,16 +10,16 @@ import pytest
 from ralphproof.engine.budget import SECONDS_PER_DAY, DailySpend, DaySpend, Spend
 from ralphproof.engine.events import Spent, Usage
 from ralphproof.store.spend import SpendStore
-from tests.pocket import Pocket
+from tests.in_memory_spend import InMemorySpend
 
-AnyPurse = SpendStore | Pocket
+AnyPurse = SpendStore | InMemorySpend
 NOON = 20_000 * SECONDS_PER_DAY + SECONDS_PER_DAY / 2
 
 
-@pytest.fixture(params=["pocket", "book"])
+@pytest.fixture(params=["memory", "book"])
 def purse(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AnyPurse]:
-    if request.param == "pocket":
-        yield Pocket()
+    if request.param == "memory":
+        yield InMemorySpend()
         return
     book = SpendStore.open(str(tmp_path / "state"))
     yield book

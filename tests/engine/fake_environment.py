@@ -69,8 +69,8 @@ class Crash(BaseException):
 class FakeClock:
     def __init__(self) -> None:
         self.now, self.requested_stop, self.sleeps = 1_000.0, "", list[float]()
-        self.paused_polls = 0  # so often it is asked whether the run is to rest, it is
-        self.set_back_s = 0.0  # the time of day, once somebody has rested
+        self.paused_polls = 0  # the next so many polls say that the run is paused
+        self.set_back_s = 0.0  # how far the wall clock is set back after the first sleep
 
     def monotonic(self) -> float:
         return self.now
@@ -160,7 +160,7 @@ class FakeRunFiles:
         return name
 
     def begin_outcome(self) -> None:
-        """Nobody publishes it later."""
+        """Do nothing."""
 
     def write_outcome(self, result: dict[str, Json]) -> None:
         self.result = result
@@ -174,7 +174,7 @@ class NoSandbox:
 
 
 class FakeCheckPins:
-    """Says what it is told to say."""
+    """Reports `altered_check_inputs` of its environment."""
 
     def __init__(self, env: FakeEnvironment) -> None:
         self._env = env
@@ -215,19 +215,17 @@ class FakeEnvironment:
         self.checks_run: list[tuple[int, str]] = []
         self.saves, self.unsaved = 0, ""
         self.between: list[tuple[Snapshot, Snapshot]] = []
-        self.claims: list[Claim | None] = []  # what a file says each time somebody looks; the last one stays
-        self.children: list[ChildRunsStatus] = []  # the same for runs of its own
+        self.claims: list[Claim | None] = []  # claims in a file, one a look; the last one stays
+        self.children: list[ChildRunsStatus] = []  # the same for child runs
         self.stop_all_calls = 0
         self.active = False
-        self.tripwire_calls: list[str] = []  # what was done with the tripwires
-        self.compared: list[Snapshot] = []  # with what was found after an absence
+        self.tripwire_calls: list[str] = []  # calls of the tripwires
+        self.compared: list[Snapshot] = []  # compared with the tree after a resume
         self.never_started = False
-        self.heads: dict[str, str] = {}  # by the save that found another one
+        self.heads: dict[str, str] = {}  # HEAD by the name of the save
         self.restored: list[tuple[Snapshot, Snapshot]] = []
-        self.altered_check_inputs: tuple[
-            AlteredCheckInput, ...
-        ] = ()  # what decides over the checks, and is not as it was
-        self.user_changes: tuple[str, ...] = ()  # what somebody else changed while nobody of ours was there
+        self.altered_check_inputs: tuple[AlteredCheckInput, ...] = ()
+        self.user_changes: tuple[str, ...] = ()  # changed while no harness ran
 
     @property
     def step(self) -> Step:
@@ -237,9 +235,9 @@ class FakeEnvironment:
         names = {check for stage in self.rules.pipeline.stages for check in (*stage.checks, *stage.judges)}
         checks: dict[str, Check] = {name: FakeCheck(self, name) for name in names}
         env = LoopEnvironment(
-            self, (self,) * 9, NoSandbox(), self, checks, self.ledger, self.run_files, self.clock, self.daily_spend, scm=self,
-            tripwires=self, check_pins=FakeCheckPins(self), find_claim=lambda _: _next(self.claims, None), child_runs=self,
-            was_started=lambda _: not self.never_started, run_checks=run_checks,
+            self, (self,) * 9, NoSandbox(), self, checks, self.ledger, self.run_files, self.clock, self.daily_spend,
+            scm=self, tripwires=self, check_pins=FakeCheckPins(self), find_claim=lambda _: _next(self.claims, None),
+            child_runs=self, was_started=lambda _: not self.never_started, run_checks=run_checks,
         )  # fmt: skip
         state = self.rebuilt()
         loop = Loop("r1", self.rules, env, state=state)
@@ -276,7 +274,7 @@ class FakeEnvironment:
             self.request_stop("scm")
             return replace(WORKING, text=self.message)
         absent = (Resumed, UserChangesSaved, Noticed)
-        last = [record for record in self.ledger.kept if not isinstance(record, absent)][-1]
+        last = [record for record in self.ledger.appended if not isinstance(record, absent)][-1]
         assert isinstance(last, TurnBegan), "the turn's beginning is durable before the agent starts"
         if brief.turn_file not in self.turns:
             self.turns[brief.turn_file] = self.steps[min(len(self.turns), len(self.steps) - 1)]

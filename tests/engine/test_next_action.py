@@ -524,7 +524,7 @@ def test_the_last_allowed_iteration_may_win() -> None:
     outcome = env.run()
     assert isinstance(outcome, Completed)
     assert (outcome.iterations, outcome.verified) == (2, True)
-    assert env.folder.result["status"] == "COMPLETED"
+    assert env.run_files.result["status"] == "COMPLETED"
 
 
 def test_a_liar_never_completes_and_reads_the_failure_in_its_next_prompt() -> None:
@@ -532,9 +532,9 @@ def test_a_liar_never_completes_and_reads_the_failure_in_its_next_prompt() -> No
     outcome = env.run()
     assert isinstance(outcome, Aborted)
     assert (outcome.breach.reason, outcome.iterations, outcome.exit_code) == ("MAX_ITERATIONS", 3, 1)
-    assert 'Guardrail "make test" failed' not in env.folder.prompts["prompt_001"]
-    assert 'Guardrail "make test" failed with exit code 2.' in env.folder.prompts["prompt_002"]
-    assert 'The checks say that it is not: "tests".' in env.folder.prompts["prompt_003"]
+    assert 'Guardrail "make test" failed' not in env.run_files.prompts["prompt_001"]
+    assert 'Guardrail "make test" failed with exit code 2.' in env.run_files.prompts["prompt_002"]
+    assert 'The checks say that it is not: "tests".' in env.run_files.prompts["prompt_003"]
 
 
 def test_without_any_check_a_claim_ends_the_run_and_the_outcome_says_claimed() -> None:
@@ -550,13 +550,13 @@ def test_a_claim_in_an_errored_turn_does_not_count_and_is_named() -> None:
     outcome = env.run()
     assert isinstance(outcome, Completed)
     assert outcome.iterations == 2
-    assert "'DONE' was said in a turn that failed" in env.folder.prompts["prompt_002"]
+    assert "'DONE' was said in a turn that failed" in env.run_files.prompts["prompt_002"]
 
 
 def test_an_echo_of_the_prompt_is_no_claim_in_a_run() -> None:
     env = FakeEnvironment(Step(), rules=with_limits(Limits(Budget(iterations=1))))
     env.run()
-    echo = env.folder.prompts["prompt_001"] + "\nworking"
+    echo = env.run_files.prompts["prompt_001"] + "\nworking"
     again = FakeEnvironment(Step(replace(WORKING, text=echo)), rules=with_limits(Limits(Budget(iterations=2))))
     outcome = again.run()
     assert isinstance(outcome, Aborted)
@@ -643,7 +643,7 @@ def test_a_pipeline_walks_its_stages_in_order_each_with_its_own_checks_word_and_
     assert [check for _, check in env.checks_run] == [f"check {name}" for name in stages_of(env)]
     history = env.rebuilt().history
     assert [history.attempts(Job(TASK, stage)) for stage in FOUR] == [1, 2, 1, 1]
-    assert "completion is claimed with <response>REVIEWER</response>" in env.folder.prompts["prompt_003"]
+    assert "completion is claimed with <response>REVIEWER</response>" in env.run_files.prompts["prompt_003"]
 
 
 def test_a_stage_that_has_used_its_own_limit_ends_the_run() -> None:
@@ -726,7 +726,7 @@ def test_every_turn_is_told_the_time_that_is_left() -> None:
     rules = replace(with_limits(Limits(Budget(seconds=90.0))), agent_timeout_s=60.0, pause_s=50.0)
     env = FakeEnvironment(Step(), rules=rules)
     env.run()
-    assert [brief.timeout_s for brief in env.briefs][:2] == [60.0, 40.0]
+    assert [brief.timeout_s for brief in env.turn_inputs][:2] == [60.0, 40.0]
 
 
 def test_the_state_of_a_run_that_was_never_begun_has_no_job_no_reply_and_no_facts() -> None:

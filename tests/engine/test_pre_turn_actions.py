@@ -38,8 +38,8 @@ def test_all_checks_are_asked_once_before_the_first_turn() -> None:
     stages = (replace(STAGE, checks=("tests", "lint")), replace(STAGE, name="review", checks=("lint", "types")))
     env = FakeEnvironment(Step(CLAIMING), rules=replace(LOOKING, pipeline=Pipeline(stages)))
     assert isinstance(env.run(), Completed)
-    assert env.asked[:3] == [(0, "tests"), (0, "lint"), (0, "types")]
-    assert all(iteration > 0 for iteration, _ in env.asked[3:])
+    assert env.checks_run[:3] == [(0, "tests"), (0, "lint"), (0, "types")]
+    assert all(iteration > 0 for iteration, _ in env.checks_run[3:])
     kinds = [type(record) for record in env.ledger.appended]
     assert kinds.index(CheckEnded) < kinds.index(BaselineSaved) < kinds.index(TurnBegan)
 

@@ -361,7 +361,7 @@ def test_a_turn_that_was_never_started_begins_with_what_is_found() -> None:
     outcome = env.run()
     assert isinstance(outcome, Completed)
     assert env.rebuilt().user_paths == {"mine.txt"}
-    assert not env.briefs[-1].adopt
+    assert not env.turn_inputs[-1].adopt
 
 
 def test_limits_hold_while_children_are_waited_for() -> None:

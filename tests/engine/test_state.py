@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ralphproof.base.value import pack, replace, unpack
-from ralphproof.engine import records as told
+from ralphproof.engine import records as record_types
 from ralphproof.engine.actions import RunRules
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.budget import Budget, Spend
@@ -120,7 +120,9 @@ def test_no_turn_is_taken_past_the_iteration_limit(env: FakeEnvironment) -> None
     outcome, state, records = ended(env)
     most = env.rules.limits.budget.iterations
     assert most is not None
-    assert max((record.iteration for record in records if isinstance(record, told.TurnBegan)), default=0) <= most
+    assert (
+        max((record.iteration for record in records if isinstance(record, record_types.TurnBegan)), default=0) <= most
+    )
     assert len(state.history.iterations) <= outcome.iterations <= most
 
 
@@ -129,11 +131,11 @@ def test_no_turn_is_taken_past_the_iteration_limit(env: FakeEnvironment) -> None
 def test_work_is_saved_before_anything_else_is_recorded(env: FakeEnvironment) -> None:
     _, _, records = ended(env)
     for one, following in pairwise(records):
-        if isinstance(one, told.TurnBegan):
-            assert isinstance(following, told.TurnEnded)
-        if isinstance(one, told.TurnEnded):
-            assert isinstance(following, told.Saved)
-    assert not isinstance(records[-1], told.TurnEnded)
+        if isinstance(one, record_types.TurnBegan):
+            assert isinstance(following, record_types.TurnEnded)
+        if isinstance(one, record_types.TurnEnded):
+            assert isinstance(following, record_types.Saved)
+    assert not isinstance(records[-1], record_types.TurnEnded)
 
 
 @given(WORLDS)
@@ -143,8 +145,8 @@ def test_exit_code_0_comes_only_of_passed_verdicts_or_of_a_plan_that_is_done(env
     if outcome.exit_code != 0:
         return
     assert isinstance(outcome, Completed)
-    assert any(isinstance(record, told.Picked) and record.choice == AllDone() for record in records)
-    verdicts = [record.verdict for record in records if isinstance(record, told.Judged)]
+    assert any(isinstance(record, record_types.Picked) and record.choice == AllDone() for record in records)
+    verdicts = [record.verdict for record in records if isinstance(record, record_types.Judged)]
     if not all(task.done for task in env.read().tasks):
         assert isinstance(verdicts[-1], Passed)
     proved = [verdict.report.verified for verdict in verdicts if isinstance(verdict, Passed)]
@@ -170,7 +172,7 @@ def test_everything_spent_is_counted_once(env: FakeEnvironment) -> None:
     outcome, state, records = ended(env)
     spend = Spend()
     for record in records:
-        if isinstance(record, told.TurnEnded) or (isinstance(record, told.ScmEnded) and record.reply):
+        if isinstance(record, record_types.TurnEnded) or (isinstance(record, record_types.ScmEnded) and record.reply):
             assert record.reply is not None
             spend = spend.plus_turn(record.reply)
     assert state.spend == spend
@@ -184,8 +186,8 @@ def test_nothing_is_recorded_twice_and_the_last_record_is_the_outcome(env: FakeE
     outcome, _, records = ended(env)
     keys = [record_key(record) for record in records]
     assert len(set(keys)) == len(keys)
-    assert isinstance(records[0], told.RunBegan)
-    assert isinstance(records[-1], told.RunEnded)
+    assert isinstance(records[0], record_types.RunBegan)
+    assert isinstance(records[-1], record_types.RunEnded)
     assert records[-1].outcome == outcome
 
 
@@ -212,25 +214,29 @@ def test_a_run_that_is_killed_at_any_append_goes_on_to_the_same_end(env: FakeEnv
 
 def steps(records: list[Record]) -> list[tuple[int, int, str]]:
     """What was done, whoever did it."""
-    keys = [record_key(record) for record in records if not isinstance(record, told.Resumed | told.UserChangesSaved)]
+    keys = [
+        record_key(record)
+        for record in records
+        if not isinstance(record, record_types.Resumed | record_types.UserChangesSaved)
+    ]
     return [(iteration, turn, step.removesuffix(" 2")) for iteration, turn, step in keys]
 
 
 def test_a_check_that_a_crash_interrupted_is_asked_again_and_begun_once() -> None:
     env = FakeEnvironment(Step(CLAIMING))
-    env.ledger.crash_on = told.CheckBegan
+    env.ledger.crash_on = record_types.CheckBegan
     with pytest.raises(Crash):
         env.run()
-    assert isinstance(env.ledger.kept[-1], told.CheckBegan)
+    assert isinstance(env.ledger.appended[-1], record_types.CheckBegan)
     assert isinstance(env.run(), Completed)
 
 
 def test_a_commit_that_a_crash_interrupted_is_taken_up_and_begun_once() -> None:
     env = FakeEnvironment(Step(CLAIMING), rules=replace(RunRules(Pipeline((STAGE,)), pause_s=0.0), scm=True))
-    env.ledger.crash_on = told.ScmBegan
+    env.ledger.crash_on = record_types.ScmBegan
     with pytest.raises(Crash):
         env.run()
-    assert isinstance(env.ledger.kept[-1], told.ScmBegan)
+    assert isinstance(env.ledger.appended[-1], record_types.ScmBegan)
     assert isinstance(env.run(), Completed)
     assert env.commits == ["Fix it"]
 
@@ -253,7 +259,7 @@ def test_a_new_iteration_forgets_empty_replies_sessions_and_turns_but_not_what_w
     env.run()
     keys = [record_key(record) for record in env.ledger.appended]
     at = keys.index((2, 0, "Picked"))
-    before, state = build_state(env.ledger.kept[:at]), build_state(env.ledger.kept[: at + 1])
+    before, state = build_state(env.ledger.appended[:at]), build_state(env.ledger.appended[: at + 1])
     assert (before.empty_replies, before.agent_session, before.turn) == (1, "s", 3)
     assert (state.empty_replies, state.agent_session, state.turn, state.iteration) == (0, None, 1, 2)
     assert state.spend == before.spend == Spend(1_000, 15, 1)
@@ -264,10 +270,10 @@ def test_records_of_prompts_hold_no_text_only_the_files_do() -> None:
     env = FakeEnvironment(Step(CLAIMING))
     env.run()
     assert "Make it so." not in json.dumps([pack(record) for record in env.ledger.appended])
-    assert env.folder.prompts["prompt_001"].startswith("Make it so.")
+    assert env.run_files.prompts["prompt_001"].startswith("Make it so.")
 
 
 def test_a_notice_changes_nothing_but_its_number() -> None:
-    state = build_state([told.Noticed(1, 0, "a"), told.Noticed(1, 1, "b")])
+    state = build_state([record_types.Noticed(1, 0, "a"), record_types.Noticed(1, 1, "b")])
     assert state == replace(State(), notices=2)
     assert state.phase == BetweenIterations()

@@ -1,4 +1,4 @@
-"""A purse for as long as a test runs."""
+"""A daily spend store in memory, for tests."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from ralphproof.engine.budget import DaySpend, Spend, utc_day
 from ralphproof.engine.events import Spent
 
 
-class Pocket:
-    """Keeps what was spent in memory."""
+class InMemorySpend:
+    """`DailySpend` without a file."""
 
     def __init__(self) -> None:
         self._calls: dict[tuple[str, str], tuple[int, Spent]] = {}
@@ -22,7 +22,7 @@ class Pocket:
         return self.day_spend(epoch_s).micro_usd
 
     def close_call(self, run: str, call: str) -> None:
-        """Nobody else looks."""
+        """Nothing to release."""
 
     def spend_of(self, runs: tuple[str, ...]) -> Spend:
         found = [spent for (run, _), (_, spent) in self._calls.items() if run in runs]
