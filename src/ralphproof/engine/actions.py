@@ -1,4 +1,4 @@
-"""Actions: what a run may do next, and the rules and conditions that the choice goes by."""
+"""Actions of a run, and the rules and conditions from which the next one is chosen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @value
 class RunRules:
-    """What stays the same during a run."""
+    """Rules that stay the same during a run."""
 
     pipeline: Pipeline
     limits: Limits = Limits()
@@ -51,17 +51,17 @@ class RunRules:
         return None
 
     def hook_commands(self, hook: str) -> tuple[str, ...]:
-        """The user's commands of this hook."""
+        """The user's commands for this hook."""
         return dict(self.hooks).get(hook, ())
 
     def agent_order(self, state: State, job: Job) -> tuple[int, ...]:
-        """The places of the agents that may take this job's next turn, the preferred one first."""
+        """Indexes of the agents that may take this job's next turn, the preferred one first."""
         return self.agent_rotation.order(state.iteration, state.rung, job.stage.place)
 
 
 @value
 class RunConditions:
-    """What a decision may know of the present: the run's age, the date, and what somebody wants of it."""
+    """Present conditions that a decision may depend on: the run's age, the date, and requests to pause or stop."""
 
     elapsed_s: float
     epoch_s: float = 0.0
@@ -75,14 +75,14 @@ class RunConditions:
 
 @value
 class PickNextJob:
-    """Read the plan and choose. Limits are looked at after it: a plan that is done beats them all."""
+    """Read the plan and choose a job. Limits are checked afterwards: a finished plan takes precedence over them."""
 
     iteration: int
 
 
 @value
 class TakeTurn:
-    """Pause, compose the prompt and run the agent at this place, or take up the turn that has begun."""
+    """Pause, compose the prompt and run the agent at this index, or resume the turn that has begun."""
 
     job: Job
     agent_index: int = 0
@@ -91,31 +91,31 @@ class TakeTurn:
 
 @value
 class WaitForService:
-    """No agent's service may be asked yet."""
+    """Wait: no agent's service may be called yet."""
 
     seconds: float
 
 
 @value
 class HoldPaused:
-    """Somebody wants the run to rest."""
+    """Stay paused, as somebody requested."""
 
     seconds: float
 
 
 @value
 class SaveUserChanges:
-    """Nobody of ours was at work until now: keep the tree, and count what changed in it as the user's."""
+    """Save the tree after a time without a running agent or check; what changed in it counts as the user's."""
 
 
 @value
 class JudgeFoundClaim:
-    """A file says that the work is done: judge that without a turn."""
+    """Judge a completion claim found in a file, without a turn."""
 
 
 @value
 class AwaitChildRuns:
-    """Runs that the agent began are not over: wait before the work is judged."""
+    """Wait for unfinished runs that the agent started, before the work is judged."""
 
     children: tuple[str, ...]
     seconds: float
@@ -123,17 +123,17 @@ class AwaitChildRuns:
 
 @value
 class JoinChildWork:
-    """They are over: keep the tree with their work."""
+    """Save the tree with the work of child runs, which have ended."""
 
 
 @value
 class SaveBaseline:
-    """Keep the tree with what the checks wrote into it: from here on, what changes is the agent's work."""
+    """Save the tree with what the checks wrote into it: later changes are the agent's work."""
 
 
 @value
 class Warn:
-    """Tell that a limit comes near."""
+    """Report that a limit is near."""
 
     what: str
     message: str
@@ -141,7 +141,7 @@ class Warn:
 
 @value
 class Escalate:
-    """Go on in another way where a pattern would have ended the run."""
+    """Continue with another model or prompt where a repetition limit would have ended the run."""
 
     rung: int
     debug: bool
@@ -150,7 +150,7 @@ class Escalate:
 
 @value
 class RunHook:
-    """Run one command of the user's own: the one at this place of the hook's list."""
+    """Run one of the user's commands: the one at this index of the hook's list."""
 
     hook: str
     index: int
@@ -158,12 +158,12 @@ class RunHook:
 
 @value
 class SaveWork:
-    """Keep the tree."""
+    """Save the tree after a turn."""
 
 
 @value
 class RetryTurn:
-    """Take the same iteration again, this agent not before `until`, which is `wait_s` from now."""
+    """Repeat the same iteration; this agent is not called before `until`, which is `wait_s` from now."""
 
     empty: bool
     why: str
@@ -173,7 +173,7 @@ class RetryTurn:
 
 @value
 class RunChecks:
-    """Run one check, and these beside it."""
+    """Run one check, and these in parallel with it."""
 
     check: str
     beside: tuple[str, ...] = ()
@@ -186,7 +186,7 @@ class Conclude:
 
 @value
 class CommitWork:
-    """Give passed work to the user's SCM, or tell why that is left."""
+    """Commit passed work to the user's SCM, or report why it is not committed."""
 
     why_not: str = ""
 

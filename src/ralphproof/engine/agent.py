@@ -1,4 +1,4 @@
-"""The agent protocol, a turn built from its events, and whose fault a failed turn was."""
+"""The agent protocol, turns built from agent events, and the classification of failed turns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-# An agent takes a prompt and yields events; a Turn is the fold of one run of it.
 
 
 MAX_DENIALS_KEPT = 20  # named in a turn; there may be thousands
@@ -36,12 +35,12 @@ MAX_NAME_CHARS = 200
 
 @value
 class TurnInput:
-    """What an agent is handed for one turn. `base` is the path of its files without their endings.
+    """Input of one turn. `base` is the path of the turn's files without their suffixes.
 
-    `session` is one of its own that it should go on with, and `billed` what that one has cost until now. Where there
-    is a `schema`, an answer in this JSON Schema is all that is wanted: no tool, no file, no session that stays, and no
-    more than `most_micro_usd` spent. `hooks` are commands to call at events of its own, in this turn alone, and
-    `may_run` commands that it may run although it is guarded; a pattern ends with `:*`.
+    `session` is an agent session to continue, and `billed` what that session has cost so far. With a `schema`, only an
+    answer in this JSON Schema is wanted: no tools, no files, no persistent session, and at most `most_micro_usd` spent.
+    `hooks` are commands that the agent calls at its own events, in this turn only, and `may_run` commands that it may
+    run although it is guarded; a pattern ends with `:*`.
     """
 
     prompt: str
@@ -65,11 +64,11 @@ class TurnInput:
 
 @value
 class Turn:
-    """What came of one run of an agent.
+    """Result of one run of an agent.
 
     Cost and usage, `at_least` and `notional` are as in `Spent`, `blame` as in `Ended`. `errors` counts tools that
-    failed, `unparsed` lines that were not understood. One that was not `taken` asked nobody: a file had claimed before.
-    `window` is how many tokens its context holds, where it said so.
+    failed, `unparsed` lines that were not understood. If not `taken`, no agent was called: a file already held a claim.
+    `window` is the size of the agent's context in tokens, where the agent reported it.
     """
 
     exit: Exit
@@ -94,12 +93,12 @@ class Turn:
 
     @property
     def errored(self) -> bool:
-        """It ended badly, or said so itself. A claim made in such a turn does not count."""
+        """It ended with an error, or reported one. A claim made in such a turn does not count."""
         return self.error is not None or not self.exit.clean
 
     @property
     def empty(self) -> bool:
-        """It ended well and said nothing."""
+        """It ended without an error and without a message."""
         return not self.errored and not self.text.strip() and self.limited is None
 
     @property
@@ -109,10 +108,10 @@ class Turn:
 
 
 class TurnWatcher(Protocol):
-    """Looks on while an agent works."""
+    """Receives an agent's events while it runs."""
 
     def events(self, events: list[Event]) -> None:
-        """More of what the agent said and did, in order, as it came."""
+        """Handle further events, in order, as they arrive."""
 
     def tick(self) -> int:
         """As `Watch.tick`."""
@@ -125,20 +124,20 @@ class Agent(Protocol):
 
     @property
     def reports_cost(self) -> bool:
-        """Whether a limit on cost can be held."""
+        """Whether a cost limit can be enforced."""
 
     def argv(self, brief: TurnInput) -> tuple[str, ...]:
-        """The argument list that `take_turn` would run, for showing."""
+        """The argument list that `take_turn` would run, for display."""
 
     def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
-        """Run to the end; an agent that fails is a Turn that says so."""
+        """Run the agent to its end; a failure of the agent is reported in the Turn."""
 
 
 class TurnBuilder:
-    """A turn in the making, in bounded memory. The last figure of cost, the last result and the last limit win.
+    """Builds a turn from events in bounded memory. The last cost, the last result and the last limit win.
 
-    `joint` stands between what was said by an agent that was ended before it had a result: each is a message of its
-    own, unless the agent says pieces of one.
+    `joint` separates the texts of an agent that was ended before it had a result: each is a separate message, unless
+    the agent streams parts of one message.
     """
 
     def __init__(self, joint: str = "\n\n") -> None:
@@ -150,7 +149,7 @@ class TurnBuilder:
         self._tools = self._errors = self._unparsed = 0
 
     def add(self, events: Iterable[Event]) -> None:
-        """More of what the agent said and did."""
+        """Add further events."""
         for event in events:
             self._add(event)
 
@@ -171,7 +170,7 @@ class TurnBuilder:
                 self._final = "".join(self._said[-1:]) if event.text is None else event.text
 
     def turn(self, exit: Exit) -> Turn:
-        """The turn that all this and this end make."""
+        """The turn that results from the events and this exit."""
         text = self._joint.join(self._said) if self._final is None else self._final
         return replace(
             self._turn, exit=exit, text=truncate_middle(text), tools=self._tools, errors=self._errors,
@@ -213,32 +212,32 @@ def _apply_event(turn: Turn, event: Event) -> Turn:
 
 
 def _safe_name(name: str | None) -> str | None:
-    """A name that an agent gives to something of its own; a session's may become an argument, and no flag."""
+    """A name chosen by the agent; a session name may become an argument, so it must not look like a flag."""
     if name is None or len(name) > MAX_NAME_CHARS or not name.isprintable() or name.startswith("-"):
         return None
     return name
 
 
 def build_turn(events: Iterable[Event], exit: Exit) -> Turn:
-    """The turn that these events and this end make."""
+    """The turn that results from these events and this exit."""
     made = TurnBuilder()
     made.add(events)
     return made.turn(exit)
 
 
-# Whose fault a bad turn was. The class decides what follows: try again, wait, or stop and say what to do.
+# The class of a fault decides what follows: another iteration, a wait, or a stop with an explanation.
 
 
 @value
 class AgentFault:
-    """Its own work failed: feedback goes into the next iteration."""
+    """The agent's own work failed: feedback goes into the next iteration."""
 
     message: str
 
 
 @value
 class ServiceFault:
-    """The model's service is limited or down: wait, then take the same iteration again. It burns no budget."""
+    """The model's service is rate-limited or down: wait, then repeat the iteration. It uses no iteration budget."""
 
     message: str
     resets_at: float | None = None
@@ -246,21 +245,21 @@ class ServiceFault:
 
 @value
 class ConfigFault:
-    """It cannot start, or not with these settings: stop at once, exit 2."""
+    """The agent cannot start, or not with these settings: stop at once, exit 2."""
 
     message: str
 
 
 @value
 class SignalFault:
-    """We ended it because somebody asked us to."""
+    """The harness ended the agent because a stop was requested."""
 
     message: str
 
 
 @value
 class HarnessFault:
-    """Its keeper died, so how it ended is unknown. Its work is judged all the same."""
+    """The agent's keeper died, so how the agent ended is unknown. Its work is judged all the same."""
 
     message: str
 
@@ -269,7 +268,7 @@ Fault = AgentFault | ServiceFault | ConfigFault | SignalFault | HarnessFault
 
 
 def classify_fault(turn: Turn) -> Fault | None:
-    """Whose fault it is that this turn went wrong; None where it did not."""
+    """The kind of fault that made this turn fail; None where it did not fail."""
     end = turn.exit
     if end.why == "unstartable":
         return ConfigFault(end.error)

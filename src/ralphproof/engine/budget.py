@@ -6,12 +6,12 @@ from ralphproof.base.value import Protocol, value
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.events import Spent
 
-# The numbers that a stage or a run may use up, and what was used. Money is whole micro-dollars: sums are exact.
+# Money is whole micro-dollars, so sums are exact.
 
 
 @value
 class Budget:
-    """What may be used. None is no limit."""
+    """Upper bounds of a run or stage. None is no limit."""
 
     iterations: int | None = None
     micro_usd: int | None = None
@@ -22,9 +22,8 @@ class Budget:
 
 @value
 class Spend:
-    """What has been used. `unpriced` counts turns whose cost is not wholly known: the sum is then a lower bound.
-
-    `notional` is the part of it that a subscription pays for.
+    """Resources used. `unpriced` counts turns whose cost is not fully known: the sum is then a lower bound. `notional`
+    is the part that a subscription covers.
     """
 
     micro_usd: int = 0
@@ -33,19 +32,19 @@ class Spend:
     notional: int = 0
 
     def plus_turn(self, turn: Turn) -> Spend:
-        """With one more turn, of whatever kind. One that never started cost nothing."""
+        """This spend plus one more turn of any kind. A turn that never started cost nothing."""
         if turn.exit.why == "unstartable" or not turn.taken:
             return self
         return self.plus(Spend.of(turn.spent))
 
     @staticmethod
     def of(spent: Spent) -> Spend:
-        """What one call of an agent has used."""
+        """The spend of one agent call."""
         tokens, unpriced = spent.usage.total if spent.usage else 0, spent.micro_usd is None or spent.at_least
         return Spend(spent.micro_usd or 0, tokens, int(unpriced), spent.micro_usd or 0 if spent.notional else 0)
 
     def plus(self, other: Spend) -> Spend:
-        """With what others spent on the same account."""
+        """This spend plus that of others on the same account."""
         return Spend(
             self.micro_usd + other.micro_usd, self.tokens + other.tokens, self.unpriced + other.unpriced,
             self.notional + other.notional,
@@ -53,7 +52,7 @@ class Spend:
 
     @property
     def known_usd(self) -> float | None:
-        """Dollars as far as they are known; None where nothing is, and something was spent."""
+        """Dollars as far as known; None where something was spent and no cost is known."""
         return None if self.unpriced and not self.micro_usd else self.micro_usd / 1_000_000
 
     @property
@@ -64,18 +63,18 @@ class Spend:
 
 @value
 class ChildRunsStatus:
-    """Runs that a run's agent began, theirs too: those that are not over, and what all of them have cost."""
+    """Runs started by a run's agent, and by their agents: the unfinished ones, and the cost of all."""
 
     active: tuple[str, ...] = ()
     spend: Spend = Spend()
 
 
 def format_usd(micro_usd: int) -> str:
-    """Money for people: cents, and more digits only for less than a cent."""
+    """Money for display: cents, and more digits only below one cent."""
     return f"${micro_usd / 1_000_000:.2f}" if micro_usd >= 10_000 or not micro_usd else f"${micro_usd / 1_000_000:.4f}"
 
 
-# What all runs of a user cost in a day, in whichever project. The day is the UTC day in which a call ended.
+# The daily spend covers all runs of a user in all projects. A call counts in the UTC day in which it ended.
 
 
 SECONDS_PER_DAY = 86400
@@ -83,7 +82,7 @@ SECONDS_PER_DAY = 86400
 
 @value
 class SharedSpend:
-    """What several runs have spent so far, those of them that are at work included, and what they may."""
+    """What the runs sharing a budget have spent so far, running ones included, and their limit."""
 
     micro_usd: int
     limit: int
@@ -91,9 +90,9 @@ class SharedSpend:
 
 @value
 class DaySpend:
-    """What was spent in one day. A `doubt` says why the sum cannot be believed: then nothing more may be spent.
-
-    `together` is what the runs that share a budget with this one have spent, on whatever day; None: it shares none.
+    """The spend of one day. A non-empty `doubt` says why the sum is unreliable: then nothing more may be spent.
+    `together` is what the runs that share a budget with this one have spent, on any day; None where no budget is
+    shared.
     """
 
     micro_usd: int = 0
@@ -105,61 +104,59 @@ NOTHING_SPENT = DaySpend()
 
 
 class DailySpend(Protocol):
-    """Keeps what was spent, by calls that are not over too."""
+    """Stores the spend of a user's runs, including calls still running."""
 
     def book(self, run: str, call: str, spent: Spent, epoch_s: float, live: str = "") -> None:
-        """Count what a call of a run cost; durable when this returns. The same call is never counted twice.
-
-        Where nobody knows what it cost, what was last told of it counts. `live` is what it was part of until now.
+        """Record the cost of a call of a run; durable on return. The same call is never counted twice. Where the cost
+        is unknown, the last live figure counts. `live` names the live call that this one was part of so far.
         """
 
     def day_spend(self, epoch_s: float, but: str = "") -> DaySpend:
-        """What was spent in the UTC day of this moment, also by calls that are not over, `but` one of these."""
+        """The spend in the UTC day of this moment, including running calls except the one named by `but`."""
 
     def update_live(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
-        """A call that is not over has cost so much: all runs of the user see that from now on.
-
-        What all others have spent in this day; None where it cannot be told at this moment. Never waits.
+        """Publish what a running call has cost so far to all runs of the user. Returns what all others have spent in
+        this day; None where it cannot be determined right now. Never waits.
         """
 
     def close_call(self, run: str, call: str) -> None:
-        """Nothing more will be booked of this call."""
+        """Remove the live entry of a call: nothing more will be recorded for it."""
 
 
 class SharedBudget(Protocol):
-    """A budget that several runs share. Any thread may call it."""
+    """A budget shared by several runs. Thread-safe."""
 
     def update_live(self, run: str, spent: Spent) -> None:
-        """A call of this run that is not over has cost so much."""
+        """Publish what a running call of this run has cost so far."""
 
     def record_call(self, run: str, spent: Spent) -> None:
-        """It is over, and has cost this."""
+        """Record the final cost of a call."""
 
     def total(self) -> SharedSpend | None:
-        """What all of them have spent by now; None where there is no limit."""
+        """What all of the runs have spent so far; None where there is no limit."""
 
 
 class NoSharedBudget:
-    """Every run has its own money."""
+    """The run shares no budget."""
 
     def update_live(self, run: str, spent: Spent) -> None:
-        """Nobody else pays."""
+        """Do nothing."""
 
     def record_call(self, run: str, spent: Spent) -> None:
-        """Nobody else pays."""
+        """Do nothing."""
 
     def total(self) -> SharedSpend | None:
         return None
 
 
 def utc_day(epoch_s: float) -> int:
-    """The number of the UTC day, counted from 1970; no zone and no daylight saving takes part in it."""
+    """The number of the UTC day since 1970, independent of time zones and daylight saving."""
     return int(epoch_s // SECONDS_PER_DAY)
 
 
 @value
 class RemainingBudget:
-    """What a turn may still spend. None is no limit."""
+    """The budget left for a turn. None is no limit."""
 
     micro_usd: int | None = None
     tokens: int | None = None
@@ -167,7 +164,7 @@ class RemainingBudget:
 
     @staticmethod
     def of(budget: Budget, spend: Spend, day: DaySpend) -> RemainingBudget:
-        """What a run leaves to its next turn that has spent this, on a day on which so much was spent."""
+        """The budget left for a run's next turn, given the run's and the day's spend."""
         money = [] if budget.micro_usd is None else [budget.micro_usd - spend.micro_usd]
         money += [] if budget.daily_micro_usd is None else [budget.daily_micro_usd - day.micro_usd]
         money += [] if day.shared is None else [day.shared.limit - day.shared.micro_usd]
@@ -175,13 +172,13 @@ class RemainingBudget:
         return RemainingBudget(min(money, default=None), tokens, budget.daily_micro_usd)
 
     def exceeded_by(self, spent: Spent) -> bool:
-        """Whether this is more."""
+        """Whether this spend exceeds it."""
         if self.micro_usd is not None and spent.micro_usd is not None and spent.micro_usd > self.micro_usd:
             return True
         return self.tokens is not None and spent.usage is not None and spent.usage.total > self.tokens
 
     def reduced_by(self, micro_usd: int, tokens: int) -> RemainingBudget:
-        """What is left when others have spent this."""
+        """The budget left after others have spent this."""
         return RemainingBudget(
             None if self.micro_usd is None else self.micro_usd - micro_usd,
             None if self.tokens is None else self.tokens - tokens,
@@ -189,7 +186,7 @@ class RemainingBudget:
         )
 
     def day_exceeded_by(self, others_micro_usd: int | None, spent: Spent) -> bool:
-        """Whether this and what others have spent in the day is more than a day may cost."""
+        """Whether this spend, with that of others in the day, exceeds the daily limit."""
         if self.daily_micro_usd is None or others_micro_usd is None:
             return False
         return others_micro_usd + (spent.micro_usd or 0) > self.daily_micro_usd
@@ -199,7 +196,7 @@ UNLIMITED_BUDGET = RemainingBudget()
 
 
 def format_utc_day(day: int) -> str:
-    """A day, counted from 1970, as `2026-02-20`, by the Gregorian calendar."""
+    """A day number since 1970 as `2026-02-20`."""
     era, rest = divmod(day + 719_468, 146_097)  # from the first of March of a year that 400 divides
     year = (rest - rest // 1460 + rest // 36_524 - rest // 146_096) // 365
     rest -= 365 * year + year // 4 - year // 100

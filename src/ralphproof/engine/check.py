@@ -1,4 +1,4 @@
-"""Checks: the protocol, findings and reports, and what decides over checks (pins)."""
+"""Checks: the protocol, findings and reports, and pins on the files that determine check results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ralphproof.engine.claim import Claim
 from ralphproof.engine.events import Event, Spent
 from ralphproof.engine.workspace import Change, Snapshot
 
-# A machine's question about the workspace. Only what the harness asks itself, with the agent dead, counts.
+# Only checks that the harness runs itself count, after the agent's processes have ended.
 
 
 UNREADABLE_ANSWER = "no answer in the form that was asked for"  # why a judge's answer counts for nothing
@@ -15,11 +15,10 @@ UNREADABLE_ANSWER = "no answer in the form that was asked for"  # why a judge's 
 
 @value
 class SuiteResult:
-    """What a check's output says of single tests: which of them failed, by name, and how many passed and failed.
+    """Results of single tests read from a check's output: names of the failed ones, and counts of passed and failed.
 
-    A number that the output does not tell is None. A test that could not even be loaded has failed. `names` are those
-    of all tests that were run, skipped or not, where the output, or a report file, tells all of them and they are not
-    too many.
+    A number that the output does not state is None. A test that could not be loaded counts as failed. `names` are those
+    of all tests, run or skipped, where the output or a report file lists all of them and they are not too many.
     """
 
     runner: str
@@ -32,16 +31,14 @@ class SuiteResult:
 
     @property
     def ran(self) -> int | None:
-        """How many were asked for an answer: those that were skipped, or may fail, gave none."""
+        """The number of tests with a result that counts: not those skipped or expected to fail."""
         return None if self.passed is None else self.passed + self.failed
 
 
 @value
 class PassRule:
-    """By which rule a command passes, so that anybody can ask the same again.
-
-    `folder` is where it runs, from the project's root. One that is `clean` ran in a fresh checkout of what would be
-    committed.
+    """The rule by which a command passes, so that the check can be repeated by anyone. `folder` is where it runs,
+    relative to the project's root. With `clean`, it ran in a fresh checkout of what would be committed.
     """
 
     folder: str = "."
@@ -54,14 +51,14 @@ class PassRule:
 
 @value
 class Finding:
-    """One answer. `action` says how a failure enters the next prompt: APPEND, PREPEND or REPLACE.
+    """Result of one check. `action` says how a failure enters the next prompt: APPEND, PREPEND or REPLACE.
 
-    `errored` means that the check itself broke: it did not pass, and says nothing of the work. `tests` is None where
-    single tests cannot be read from the output: then only its text tells two failures apart. `judged` says that a model
-    answered, no machine, and `spent` what that cost. Two checks with the same `key` ask the same of the same tree.
-    One that is `hidden` is held out: no agent is told of it. `flaky` counts the runs that failed before one passed. One
-    that is `mute` passed, and no test runner speaks in its output. `unrunnable` says why a command could not be run at
-    all: then it shows nothing of the work.
+    `errored` means that the check itself broke: it did not pass, and says nothing about the work. `tests` is None where
+    single tests cannot be read from the output: then only its text distinguishes failures. `judged` says that a model
+    gave the result, `spent` what that cost. Two checks with the same `key` give the same result for the same tree. A
+    `hidden` check is held out: agents are not told of it. `flaky` counts the runs that failed before one passed.
+    `mute`: it passed without output of any test runner. `unrunnable` says why a command could not be run at all: then
+    it shows nothing about the work.
     """
 
     check: str
@@ -96,31 +93,31 @@ class Finding:
 
 @value
 class CheckReport:
-    """All answers of one iteration."""
+    """All findings of one iteration."""
 
     findings: tuple[Finding, ...] = ()
 
     def with_finding(self, finding: Finding) -> CheckReport:
-        """With one more answer."""
+        """The report with one more finding."""
         return CheckReport((*self.findings, finding))
 
     def find(self, check: str) -> Finding | None:
-        """The answer of one check."""
+        """The finding of one check."""
         return next((finding for finding in self.findings if finding.check == check), None)
 
     @property
     def passed(self) -> bool:
-        """Nothing that is required failed; so also where nothing was asked."""
+        """No required check failed; also true without any check."""
         return all(finding.passed for finding in self.findings if finding.required)
 
     @property
     def verified(self) -> bool:
-        """A machine was asked for something required, and all that is required passed."""
+        """At least one required check was run by a machine, and all required checks passed."""
         return self.passed and any(finding.required and not finding.judged for finding in self.findings)
 
     @property
     def judged(self) -> bool:
-        """All that is required passed, and a model at least was asked."""
+        """All required checks passed, at least one of them judged by a model."""
         return self.passed and any(finding.required for finding in self.findings)
 
     @property
@@ -129,23 +126,23 @@ class CheckReport:
 
     @property
     def visible(self) -> CheckReport:
-        """What an agent may know of it."""
+        """The part that an agent may be told."""
         return CheckReport(tuple(finding for finding in self.findings if not finding.hidden))
 
     @property
     def faults(self) -> tuple[Finding, ...]:
-        """What failed in the work itself: a judge who could not answer says nothing of it."""
+        """Failures of the work itself: a judge that could not answer is not one."""
         return tuple(finding for finding in self.failed if not (finding.judged and finding.errored))
 
     @property
     def fingerprint(self) -> str:
-        """The same for two reports that fail in the same way; empty where nothing failed."""
+        """Equal for two reports that fail in the same way; empty where nothing failed."""
         return "|".join(sorted(finding.fingerprint or finding.check for finding in self.failed))
 
 
 @value
 class Inspection:
-    """What a check may look at: one iteration's work, saved and still. `began` is what the task began on."""
+    """Input of a check: one iteration's saved work. `began` is the tree that the task started on."""
 
     iteration: int
     turn: int
@@ -159,39 +156,35 @@ class Inspection:
 
 
 class CheckWatcher(Protocol):
-    """Looks on while a check is asked: at a command's output, at a model's words. Called from one thread."""
+    """Receives a command's output or a model's events while a check runs. Called from one thread."""
 
     def output(self, chunk: bytes) -> None:
-        """More of what a command prints, already in the log."""
+        """Handle further output of a command; it is already in the log."""
 
     def events(self, events: list[Event]) -> None:
-        """More of what a model says."""
+        """Handle further events of a model."""
 
     def tick(self) -> int:
         """As `Watch.tick`."""
 
 
 class Check(Protocol):
-    """One kind of question.
-
-    One that has a `key` may be answered by what another one with the same key found in the same tree.
-    """
+    """One kind of check. One with a `key` may reuse the finding of another with the same key on the same tree."""
 
     name: str
 
     def run(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
-        """The answer; a check that cannot be run is a failed finding, never an exception."""
+        """The finding; a check that cannot be run is a failed finding, never an exception."""
 
 
-# What decides over the checks beside the work itself, and what became of it during a run.
 
 
 @value
 class AlteredCheckInput:
-    """Something that decides over the checks, or a test of them, and is not as it was when the run began.
+    """A file that determines check results, or a test, that differs from when the run began.
 
-    `what` says which part of the file it is, and what became of it, in words that follow the path. One that `stops`
-    ends the run. Where the user said that it may change, it is `allowed`, and only told.
+    `what` names the part of the file and what happened to it, worded to follow the path. If it `stops`, the run ends.
+    If `allowed` by the user, it is only reported.
     """
 
     path: str
@@ -206,26 +199,26 @@ class AlteredCheckInput:
 
 
 class CheckPins(Protocol):
-    """Knows what decides over the checks of a run as it was when the run began, whoever has the run by now."""
+    """Remembers the files that determine a run's check results as of its beginning, across processes."""
 
     def begin(self) -> None:
-        """Remember it, out of the agent's reach, durably. Asked again, what is remembered stays."""
+        """Store them durably, out of the agent's reach. A second call keeps what is stored."""
 
     def accept_user_changes(self, paths: tuple[str, ...]) -> None:
-        """The user changed these paths: as they are now they are meant."""
+        """Accept the present content of these paths, which the user changed."""
 
     def find_altered(self, began: Snapshot, now: Snapshot, theirs: frozenset[str]) -> tuple[AlteredCheckInput, ...]:
-        """What is not as it was in the tree that the run began on. `theirs` are paths that the user has changed."""
+        """The differences from the tree that the run began on. `theirs` are paths that the user has changed."""
 
 
 class NoCheckPins:
-    """Nothing decides over the checks."""
+    """Nothing is pinned."""
 
     def begin(self) -> None:
-        """Nothing to remember."""
+        """Do nothing."""
 
     def accept_user_changes(self, paths: tuple[str, ...]) -> None:
-        """Nothing was remembered."""
+        """Do nothing."""
 
     def find_altered(self, began: Snapshot, now: Snapshot, theirs: frozenset[str]) -> tuple[AlteredCheckInput, ...]:
         return ()

@@ -1,4 +1,4 @@
-"""Completion claims: parsing them from an agent's message, and the rule that a stage asks for."""
+"""Completion claims: parsing them from an agent's message, and the rule of a stage."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from ralphproof.base.text import quote_excerpt, strip_escapes
 from ralphproof.base.value import value
 
-# The agent's own word that it is done, or that it waits. A claim asks to be checked; it proves nothing.
+# A claim only asks for verification; it proves nothing.
 
 
-# Compiled when the first message is read, and kept by `re`: not a thing to wait for at the start.
-# A tag begins at the last opening before its end: an opening that prose only mentions swallows no claim.
+# Compiled when the first message is read, and cached by `re`, to keep start-up fast. A tag begins at the last opening
+# before its end, so that an opening mentioned in prose hides no claim.
 _TAG = r"(?is)<(promise|response)>((?:(?!<\1>).)*?)</\1>"
 # Whatever the indentation, for fences inside lists. Three backticks with more of them behind are inline code.
 _FENCE = r"(?m)^[ \t]*(```+(?=[^`\n]*$)|~~~+)([^\n]*)"
@@ -22,7 +22,7 @@ MAX_ECHO_STARTS = 20  # places of the prompt that a line is held against: a prom
 
 @value
 class Claim:
-    """What the agent said of its own work."""
+    """The agent's statement about its own work."""
 
     word: str
     waiting: bool = False
@@ -32,7 +32,7 @@ class Claim:
 
 @value
 class ParsedClaim:
-    """The claim in a message, and why tags seen beside it did not count."""
+    """The claim in a message, and why other tags in it did not count."""
 
     claim: Claim | None = None
     uncounted: tuple[str, ...] = ()
@@ -40,11 +40,11 @@ class ParsedClaim:
 
 @value
 class ClaimRule:
-    """Which claim a stage asks for. Without a word, none is needed: passing checks suffice.
+    """The claim that a stage requires. Without a word none is needed: passing checks suffice.
 
-    `element` is how our prompts show the tag; both elements are always understood. Where `marker` names a file, that
-    file alone claims, and no word does; `made` is how, in words, where it is not by being there. `refusal` is the word
-    by which a stage says that it found faults.
+    `element` is how prompts show the tag; both elements are always understood. Where `marker` names a file, only that
+    file claims, and no word does; `made` describes how, where it is not by existing. `refusal` is the word by which a
+    stage reports faults.
     """
 
     word: str | None = None
@@ -54,7 +54,7 @@ class ClaimRule:
     made: str = ""
 
     def accepts(self, claim: Claim | None) -> bool:
-        """Whether this claim is the one asked for: the whole word, whatever its case."""
+        """Whether this claim is the required one: the whole word, ignoring case."""
         if self.word is None:
             return True
         if self.marker is not None and (claim is None or claim.source != "marker"):
@@ -62,14 +62,14 @@ class ClaimRule:
         return claim is not None and not claim.waiting and is_same_word(claim.word, self.word)
 
     def refuses(self, claim: Claim | None) -> bool:
-        """Whether this claim says that there are faults."""
+        """Whether this claim reports faults."""
         if self.refusal is None or claim is None or (self.marker is not None and claim.source != "marker"):
             return False
         return is_same_word(claim.word, self.refusal)
 
     @property
     def description(self) -> str:
-        """What makes a claim, in words."""
+        """How to claim, for messages."""
         file = self.made or f"the file {self.marker} in the folder that $TASK_FOLDER names"
         return self.tag if self.marker is None else file
 
@@ -80,7 +80,7 @@ class ClaimRule:
 
     @property
     def refusal_tag(self) -> str:
-        """The tag that says that there are faults, as a prompt shows it; empty where a stage has none."""
+        """The tag that reports faults, as a prompt shows it; empty where a stage has none."""
         return f"<{self.element}>{self.refusal}</{self.element}>" if self.refusal else ""
 
 
@@ -89,7 +89,7 @@ def is_same_word(one: str, other: str) -> bool:
 
 
 def strip_claim_tags(word: str) -> str:
-    """The word itself, where a user wrote it with its tags around it."""
+    """The word without the tags that a user may have written around it."""
     whole = re.fullmatch(_TAG, word.strip())
     return (whole[2] if whole else word).strip()
 
@@ -113,7 +113,7 @@ def parse_claim(message: str, prompt: str = "") -> ParsedClaim:
 
 
 def find_claim_tags(text: str) -> list[str]:
-    """What the tags outside code fences hold, wherever they stand."""
+    """The contents of all claim tags outside code fences."""
     fences = _fence_spans(text)
     return [
         tag[2].strip()
@@ -174,7 +174,7 @@ def _strip_quotation(line: str) -> str:
 
 
 def _is_echo(lines: list[str], whole: int) -> bool:
-    """A prompt that is nothing but its tag cannot be told from the claim: then the claim is heard."""
+    """A prompt that consists only of its tag cannot be distinguished from the claim: then the claim counts."""
     if len(lines) == 1 and re.fullmatch(_TAG, lines[0]):
         return False
     return len(lines) >= min(3, whole) or (len(lines) == 2 and re.search(_TAG, lines[1]) is not None)

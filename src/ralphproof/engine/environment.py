@@ -33,11 +33,8 @@ if TYPE_CHECKING:
     from ralphproof.engine.budget import RemainingBudget
 
 
-# The durable record that everything can be rebuilt from, those who look on, and a run's files.
-
-
 class Ledger(Protocol):
-    """Keeps records. What `append` was given is on disk when it returns, all of it or nothing."""
+    """Stores records. `append` is durable and atomic when it returns."""
 
     def append(self, run: str, records: tuple[Record, ...]) -> None:
         """Add records in one transaction."""
@@ -46,23 +43,23 @@ class Ledger(Protocol):
         """All records of a run, oldest first."""
 
     def requested_control(self, run: str) -> str:
-        """What somebody wants of this run: "", "pause" or "cancel"."""
+        """The control requested for this run: "", "pause" or "cancel"."""
 
     def user_messages(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
-        """What the user said to this run after the words of this number, each with its own."""
+        """The user's messages to this run after this number, each with its number."""
 
 
 class Observer(Protocol):
-    """Looks on. Whatever it does, the loop goes on."""
+    """Receives records and events. Its failures never stop the loop."""
 
     def on_record(self, record: Record) -> None:
-        """A record that is now durable."""
+        """Handle a record that is now durable."""
 
     def on_events(self, events: list[Event]) -> None:
-        """What the agent said and did, in order, as it happens."""
+        """Handle agent events, in order, as they happen."""
 
     def tick(self) -> None:
-        """Time passes while an agent or a check runs."""
+        """Called periodically while an agent or a check runs."""
 
 
 class RunFiles(Protocol):
@@ -74,38 +71,34 @@ class RunFiles(Protocol):
         """Write a prompt; return its path."""
 
     def read_prompt(self, name: str) -> str | None:
-        """The prompt that was written under this name, whatever became of its file since."""
+        """The prompt as written under this name, even if its file has changed since."""
 
     def log_base(self, name: str) -> str:
-        """The path of a log without its ending, out of the agent's reach."""
+        """The path of a log without its suffix, out of the agent's reach."""
 
     def publish(self, name: str) -> None:
-        """Copy the logs of this name to where people look."""
+        """Copy the logs of this name to the public run folder."""
 
     def published_path(self, name: str) -> str:
-        """The path of such a copy without its ending."""
+        """The path of such a copy without its suffix."""
 
     def write_patch(self, name: str, data: bytes) -> str:
-        """Keep a patch under this name; where people find it, from the project's root."""
+        """Store a patch under this name; returns its public path relative to the project's root."""
 
     def turn_file(self, name: str) -> str:
-        """Where a turn's lock and result lie, out of the agent's reach."""
+        """The path of a turn's lock and result, out of the agent's reach."""
 
     def begin_outcome(self) -> None:
-        """The end of the run will be on record next: whatever dies from now on, its outcome gets written."""
+        """Announce that the run's end will be recorded next, so that its outcome is written even after a crash."""
 
     def write_outcome(self, result: dict[str, Json]) -> None:
-        """Write how the run ended, the last thing that is published of it."""
-
-
-# A plan that agents write in: what a turn may write there, and what the harness makes of it.
+        """Publish the outcome, the last file written for a run."""
 
 
 @value
 class PlanEdits:
-    """What a turn did to the plan. `illegal` has every rule that it broke: its writing is put back then.
-
-    `claim` is what the plan says of the job now. `strays` are files that this stage may not touch.
+    """What a turn changed in the plan. `illegal` lists every broken rule: the edits are reverted then. `claim` is what
+    the plan now says about the job. `strays` are files that this stage may not touch.
     """
 
     violations: tuple[str, ...] = ()
@@ -115,7 +108,7 @@ class PlanEdits:
 
     @property
     def has_reverted(self) -> bool:
-        """Whether something is not as the turn left it."""
+        """Whether something was reverted."""
         return bool(self.violations or self.stray_files)
 
 
@@ -123,50 +116,47 @@ NO_PLAN_EDITS = PlanEdits()
 
 
 class EditablePlan(Protocol):
-    """The plan's own file. The harness's memory is the truth; whatever stands in the file is held against it.
-
-    Every step may be taken again after a crash, and comes to the same.
+    """A plan file that agents may edit. The harness's own state is authoritative; the file is compared with it. Every
+    step is idempotent, so it may be repeated after a crash.
     """
 
     @property
     def files(self) -> tuple[str, ...]:
-        """What the loop itself writes in the project: it is kept with the work, whoever changed it before."""
+        """Project files that the loop itself writes: they are committed with the work, whoever changed them before."""
 
     def begin_turn(self, iteration: int, job: Job, window: int | None) -> None:
-        """A turn on this job is about to begin: whoever looks from inside it can see what is asked of it.
-
-        `window` is how many tokens the context of its agent holds, where that is known.
+        """Publish the job of the turn about to begin, for processes inside the turn. `window` is the size of the
+        agent's context in tokens, where known.
         """
 
     def review_edits(self, name: str, job: Job, change: Change) -> PlanEdits:
-        """Hold the file against the rules after the turn of this name. What is illegal is put back."""
+        """Check the edits of the turn of this name against the rules; illegal ones are reverted."""
 
     def apply_verdict(self, facts: Iteration, verdict: Verdict) -> tuple[str, ...]:
-        """Make the plan say what was judged; what there is to tell of it."""
+        """Write the verdict into the plan; returns notices."""
 
     def status_word(self, task: str) -> str:
-        """What the plan says of a task now, in a word; empty where it says nothing."""
+        """The plan's present status of a task in one word; empty where it states none."""
 
     def accept_user_changes(self, busy: bool) -> tuple[str, ...]:
-        """Nobody of ours was at work: what changed in the file since is the user's. What there is to tell of it.
-
-        While work was being committed others were `busy`, and nothing is sure to be the user's.
+        """Accept changes made to the file while no agent or check ran, as the user's; returns notices. With `busy`,
+        other processes ran during a commit, so changes are not certainly the user's.
         """
 
     def story_reviews(self) -> tuple[StoryReview, ...]:
-        """What became of each part of the plan so far, of what was judged; nothing where nothing is known of it."""
+        """The review results of each part of the plan so far; empty where none are known."""
 
     def close(self) -> None:
-        """The run is over, or rests: nobody is inside a turn any more."""
+        """End the publication of the current job: the run is over or paused."""
 
 
 class FixedPlan:
-    """A plan that no agent writes in."""
+    """A plan that agents do not edit."""
 
     files: tuple[str, ...] = ()
 
     def begin_turn(self, iteration: int, job: Job, window: int | None) -> None:
-        """Nobody needs to know."""
+        """Do nothing."""
 
     def review_edits(self, name: str, job: Job, change: Change) -> PlanEdits:
         return NO_PLAN_EDITS
@@ -184,17 +174,14 @@ class FixedPlan:
         return ()
 
     def close(self) -> None:
-        """Nothing is open."""
-
-
-# Everything that a loop touches, handed to it in one piece.
+        """Do nothing."""
 
 
 class Clock(Protocol):
-    """Time, and whether somebody wants the run to end."""
+    """Time, and requests to pause or end the run."""
 
     def monotonic(self) -> float:
-        """Seconds that only grow."""
+        """Seconds of a clock that never goes back."""
 
     def epoch(self) -> float:
         """Seconds since 1970."""
@@ -203,30 +190,30 @@ class Clock(Protocol):
         """Empty, INTERRUPTED or CANCELLED."""
 
     def paused(self) -> bool:
-        """Whether somebody wants the run to rest before its next turn."""
+        """Whether the run should pause before its next turn."""
 
     def stop_level(self) -> int:
-        """What a running agent or check must do now: GO_ON, STOP or KILL."""
+        """What a running agent or check must do now: CONTINUE, STOP or KILL."""
 
     def sleep(self, seconds: float) -> None:
-        """Do nothing for so long, or until somebody wants the run to end."""
+        """Sleep for this time, or until a stop is requested."""
 
 
 class ChildRuns(Protocol):
-    """Runs that the agent of this one began."""
+    """Runs started by this run's agent."""
 
     def status(self) -> ChildRunsStatus:
-        """Those that are not over, and what all of them have cost."""
+        """The unfinished ones, and the cost of all."""
 
     def stop_all(self) -> tuple[str, ...]:
-        """This run is over: they end too. What there is to say of that."""
+        """End them, because this run is over; returns notices."""
 
     def has_activity(self) -> bool:
-        """Whether one of them was at work since this was last asked."""
+        """Whether one of them has been active since the last call."""
 
 
 class NoChildRuns:
-    """No runs."""
+    """The run has no child runs."""
 
     def status(self) -> ChildRunsStatus:
         return ChildRunsStatus()
@@ -241,13 +228,13 @@ class NoChildRuns:
 def run_checks_in_sequence(
     checks: tuple[Check, ...], inspection: Inspection, watch: CheckWatcher
 ) -> tuple[Finding, ...]:
-    """The answers of several checks, each asked when the one before has answered."""
+    """The findings of several checks, run one after the other."""
     return tuple(check.run(inspection, watch) for check in checks)
 
 
 @value
 class LoopEnvironment:
-    """The parts of one run that do things. `env` is what agents are started with."""
+    """The services that one run uses. `env` is the environment of its agents."""
 
     plan: PlanSource
     agents: tuple[Agent, ...]  # the usual one, and those to go on with when its service is not there
@@ -282,7 +269,7 @@ class LoopEnvironment:
         self, prompt: str, prompt_name: str, name: str, exports: dict[str, str],
         timeout_s: float, idle_s: float | None, stream: bool,
     ) -> TurnInput:  # fmt: skip
-        """Write the prompt down, and say where the files of this turn go."""
+        """Write the prompt, and determine the paths of this turn's files."""
         folder, env = self.files, dict(self.env) | exports
         return TurnInput(
             prompt, folder.write_prompt(prompt_name, prompt), self.workspace.root, tuple(env.items()),
@@ -292,21 +279,20 @@ class LoopEnvironment:
         )  # fmt: skip
 
     def agent_at(self, place: int, name: str = "") -> Agent:
-        """The agent at this place, or of this name where another one stands there now."""
+        """The agent at this index, or the one with this name if the order has changed."""
         named = (agent for agent in self.agents if agent.name == name)
         there = self.agents[place if place < len(self.agents) else 0]
         return there if there.name == name else next(named, there)
 
     def sleep(self, seconds: float) -> None:
-        """Wait, and let those who look on see that."""
+        """Sleep, with ticks to the observers."""
         self.clock.sleep(seconds)
         for observer in self.observers:
             _call_observer(observer.tick)
 
     def commit(self, work: CommitRequest, others: frozenset[str]) -> CommitResult:
-        """Give passed work to the user's SCM, unless it has no message or somebody wants the run to end.
-
-        That a commit leaves out what only `others` have changed, checks or the user, concerns nobody.
+        """Commit passed work to the user's SCM, unless it has no message or a stop is requested. Paths changed only by
+        `others` (checks or the user) and left out of the commit are not reported.
         """
         if not work.message:
             return CommitResult(error="the agent gave no commit message; the work is saved, not committed")
@@ -316,7 +302,7 @@ class LoopEnvironment:
         return replace(kept, left=tuple(path for path in kept.left if path not in others))
 
     def notify_record(self, record: Record) -> None:
-        """Let all observers see a record that is durable."""
+        """Pass a durable record to all observers."""
         for observer in self.observers:
             _call_observer(observer.on_record, record)
 
@@ -327,8 +313,9 @@ MIN_POLLS_LEFT = 4  # for so many looks what is left must last
 
 
 class SpendPollTimer:
-    """How often what is spent is told, and what others spend is looked at: once a second, and more often where what
-    is left would not last for some looks at the rate at which all together spend."""
+    """The interval between exchanges of spend with other runs: one second, and shorter where the remaining budget would
+    not last for several intervals at the total rate of spending.
+    """
 
     def __init__(self) -> None:
         self._next_s = float("-inf")
@@ -336,11 +323,11 @@ class SpendPollTimer:
         self._last: tuple[float, int] | None = None
 
     def due(self, now_s: float) -> bool:
-        """Whether it is time for a look."""
+        """Whether to poll now."""
         return now_s >= self._next_s
 
     def record_poll(self, now_s: float, all_micro_usd: int, most_micro_usd: int | None) -> None:
-        """All have spent so much by now, and may spend this."""
+        """Record the total spend so far and its limit."""
         rate = max(
             (_spend_rate(before, (now_s, all_micro_usd)) for before in (self._first, self._last) if before), default=0
         )
@@ -358,99 +345,100 @@ def _spend_rate(before: tuple[float, int], now: tuple[float, int]) -> float:
 
 
 class TurnMonitor:
-    """Looks on while something runs: passes events on, says when it must end, and when a silent one is at work.
+    """Watches a running agent or check: forwards events, decides when it must end, and detects activity without output.
 
-    What the runs cost that the agent begins meanwhile is not left for itself. At `until_s`, by the clock that only
-    grows, the run's time is up. What is spent is told to all runs of the user as that of `call`; when they have spent
-    what a day may cost, all end.
+    The cost of child runs started meanwhile reduces its remaining budget. At `until_s` of the monotonic clock the run's
+    time is up. Its spend is published to all runs of the user under `call`; when the daily limit is reached, all end.
     """
 
     def __init__(
-        self, world: LoopEnvironment, left: RemainingBudget = UNLIMITED_BUDGET, idle_s: float | None = None,
+        self, env: LoopEnvironment, left: RemainingBudget = UNLIMITED_BUDGET, idle_s: float | None = None,
         until_s: float = float("inf"),
         call: str = "",
     ) -> None:  # fmt: skip
-        self._world, self._left, self.overspent, self._until_s = world, left, False, until_s
+        self._env, self._remaining, self.overspent, self._until_s = env, left, False, until_s
         self._spent, self._ended = Spent(0, Usage()), False
-        self._children = world.child_runs.status().spend
-        self._asked_s = world.clock.monotonic()
-        self._look_every_s = idle_s / 4 if idle_s else float("inf")
-        self._last_s = world.clock.monotonic()
-        self._heard = False
-        self._call, self._priced, self._pace = call, False, SpendPollTimer()
-        self._others: int | None = None  # what others have spent today, when we last looked
+        self._child_spend = env.child_runs.status().spend
+        self._child_poll_s = env.clock.monotonic()
+        self._activity_poll_s = idle_s / 4 if idle_s else float("inf")
+        self._last_active_s = env.clock.monotonic()
+        self._has_events = False
+        self._call, self._priced, self._spend_poll = call, False, SpendPollTimer()
+        self._others_today: int | None = None  # what others have spent today, when we last looked
 
     def events(self, events: list[Event]) -> None:
-        self._heard = True
+        self._has_events = True
         for event in events:
             if type(event) is Spent:
                 self._spent, self._ended = event, False
                 self._priced = self._priced or event.micro_usd is not None
-                self._world.shared_budget.update_live(self._world.files.run, event)
+                self._env.shared_budget.update_live(self._env.files.run, event)
                 self.overspent = (
-                    self.overspent or self._left.exceeded_by(event) or self._left.day_exceeded_by(self._others, event)
+                    self.overspent
+                    or self._remaining.exceeded_by(event)
+                    or self._remaining.day_exceeded_by(self._others_today, event)
                 )
             elif type(event) is Ended:  # it spends no more: to end it now would only spoil what was paid for
                 self.overspent, self._ended = False, True
-        for observer in self._world.observers:
+        for observer in self._env.observers:
             _call_observer(observer.on_events, events)
 
     def output(self, chunk: bytes) -> None:
-        """A check's output is in its log; nobody needs it sooner."""
+        """Do nothing: a check's output is already in its log."""
 
     def tick(self) -> int:
-        for observer in self._world.observers:
+        for observer in self._env.observers:
             _call_observer(observer.tick)
-        self._look_at_children()
-        self._look_at_kitty()
-        self._look_at_day()
-        late = self._world.clock.monotonic() >= self._until_s
-        urgency = max(self._world.clock.stop_level(), STOP if self.overspent or late else CONTINUE)
-        return ACTIVE if urgency == CONTINUE and self._at_work() else urgency
+        self._poll_child_runs()
+        self._poll_shared_budget()
+        self._poll_daily_spend()
+        late = self._env.clock.monotonic() >= self._until_s
+        urgency = max(self._env.clock.stop_level(), STOP if self.overspent or late else CONTINUE)
+        return ACTIVE if urgency == CONTINUE and self._is_active() else urgency
 
-    def _look_at_kitty(self) -> None:
-        """Others spend from it at the same time: when it is empty, all stop."""
-        shared = self._world.shared_budget.total()
+    def _poll_shared_budget(self) -> None:
+        """Stop when the shared budget, from which other runs spend at the same time, is used up."""
+        shared = self._env.shared_budget.total()
         if shared is not None and shared.micro_usd > shared.limit and not self._ended:
             self.overspent = True
 
-    def _look_at_day(self) -> None:
-        """Tell all runs of the user what was spent here, and see what they have: when the day is spent, all stop."""
-        now_s = self._world.clock.monotonic()
-        if not self._call or not self._priced or not self._pace.due(now_s):
+    def _poll_daily_spend(self) -> None:
+        """Publish this call's spend to the user's other runs and read theirs; stop when the daily limit is reached."""
+        now_s = self._env.clock.monotonic()
+        if not self._call or not self._priced or not self._spend_poll.due(now_s):
             return
-        others = self._world.daily_spend.update_live(
-            self._world.files.run, self._call, self._spent, self._world.clock.epoch()
+        others = self._env.daily_spend.update_live(
+            self._env.files.run, self._call, self._spent, self._env.clock.epoch()
         )  # fmt: skip
-        self._others = self._others if others is None else others
-        all_micro_usd = (self._others or 0) + (self._spent.micro_usd or 0)
-        self._pace.record_poll(now_s, all_micro_usd, self._left.daily_micro_usd)
-        if self._left.day_exceeded_by(self._others, self._spent) and not self._ended:
+        self._others_today = self._others_today if others is None else others
+        all_micro_usd = (self._others_today or 0) + (self._spent.micro_usd or 0)
+        self._spend_poll.record_poll(now_s, all_micro_usd, self._remaining.daily_micro_usd)
+        if self._remaining.day_exceeded_by(self._others_today, self._spent) and not self._ended:
             self.overspent = True
 
-    def _look_at_children(self) -> None:
-        now_s = self._world.clock.monotonic()
-        if now_s - self._asked_s < CHILD_RUNS_POLL_S:
+    def _poll_child_runs(self) -> None:
+        now_s = self._env.clock.monotonic()
+        if now_s - self._child_poll_s < CHILD_RUNS_POLL_S:
             return
-        self._asked_s = now_s
-        spend = self._world.child_runs.status().spend
-        micro_usd, tokens = spend.micro_usd - self._children.micro_usd, spend.tokens - self._children.tokens
+        self._child_poll_s = now_s
+        spend = self._env.child_runs.status().spend
+        micro_usd, tokens = spend.micro_usd - self._child_spend.micro_usd, spend.tokens - self._child_spend.tokens
         if (micro_usd or tokens) and not self._ended:
-            self.overspent = self.overspent or self._left.reduced_by(micro_usd, tokens).exceeded_by(self._spent)
+            self.overspent = self.overspent or self._remaining.reduced_by(micro_usd, tokens).exceeded_by(self._spent)
 
-    def _at_work(self) -> bool:
-        """It has been silent for long, and yet files change."""
-        now_s = self._world.clock.monotonic()
-        if self._heard:
-            self._heard, self._last_s = False, now_s
-        if now_s - self._last_s < self._look_every_s:
+    def _is_active(self) -> bool:
+        """It has had no output for long, and yet files change."""
+        now_s = self._env.clock.monotonic()
+        if self._has_events:
+            self._has_events, self._last_active_s = False, now_s
+        if now_s - self._last_active_s < self._activity_poll_s:
             return False
-        self._last_s = now_s
-        return self._world.workspace.has_activity()
+        self._last_active_s = now_s
+        return self._env.workspace.has_activity()
 
 
 def _call_observer(call: Callable[..., None], *what: object) -> None:
-    """Nothing that only looks on may stop the loop."""
+    """Call an observer; its exceptions never stop the loop."""
     try:
         call(*what)
     except Exception:  # noqa: BLE001, S110

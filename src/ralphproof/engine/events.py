@@ -1,4 +1,4 @@
-"""Events of an agent: what it said and did, as adapters translate its stream."""
+"""Agent events, as adapters translate them from the agent's stream."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ralphproof.base.value import value
 
 @value
 class Usage:
-    """Tokens of a turn so far; input excludes what was read from or written to the cache."""
+    """Tokens of a turn so far; input excludes tokens read from or written to the cache."""
 
     input: int = 0
     output: int = 0
@@ -19,14 +19,14 @@ class Usage:
         return self.input + self.output + self.cache_read + self.cache_write
 
     def plus(self, other: Usage) -> Usage:
-        """Both together."""
+        """The sum of both."""
         return Usage(
             self.input + other.input, self.output + other.output,
             self.cache_read + other.cache_read, self.cache_write + other.cache_write,
         )  # fmt: skip
 
     def less(self, other: Usage) -> Usage:
-        """What of this is not in `other`."""
+        """The part that is not in `other`."""
         return Usage(
             self.input - other.input, self.output - other.output,
             self.cache_read - other.cache_read, self.cache_write - other.cache_write,
@@ -35,7 +35,7 @@ class Usage:
 
 @value
 class Started:
-    """The agent came up; `version` is that of its program, where it says so."""
+    """The agent started; `version` is that of its program, where reported."""
 
     session: str | None = None
     model: str | None = None
@@ -51,7 +51,7 @@ class Said:
 
 @value
 class ToolStarted:
-    """A tool call began; `id` ties it to its end. `summary` is the one argument that tells most, in one line."""
+    """A tool call began; `id` links it to its end. `summary` is the most informative argument, in one line."""
 
     id: str
     name: str
@@ -71,7 +71,7 @@ class ToolEnded:
 
 @value
 class Denied:
-    """A tool call was not permitted, and nobody could be asked."""
+    """A tool call was not permitted, and no user could be asked."""
 
     tool: str
     why: str = ""
@@ -79,14 +79,14 @@ class Denied:
 
 @value
 class Asked:
-    """The agent put a question to somebody, and nobody is there."""
+    """The agent asked a question, which nobody can answer during a run."""
 
     question: str
 
 
 @value
 class Todo:
-    """One line of the agent's own list; `state` is pending, active or done."""
+    """One entry of the agent's to-do list; `state` is pending, active or done."""
 
     text: str
     state: str
@@ -94,17 +94,17 @@ class Todo:
 
 @value
 class TodosChanged:
-    """The agent's own to-do list as it now stands."""
+    """The agent's present to-do list."""
 
     items: tuple[Todo, ...]
 
 
 @value
 class Spent:
-    """What the turn has cost so far, in all. None is unknown, never zero.
+    """Total cost of the turn so far. None is unknown, never zero.
 
-    A figure that is `at_least` so much is ours, from what has come by; the agent's own account may still follow. A
-    `notional` figure is what the tokens would cost: a subscription pays for them.
+    An `at_least` figure is computed here from the stream so far; the agent's own figure may follow. A `notional` figure
+    is what the tokens would cost, where a subscription covers them.
     """
 
     micro_usd: int | None
@@ -113,7 +113,7 @@ class Spent:
     notional: bool = False
 
     def plus(self, other: Spent) -> Spent:
-        """Both together; what is unknown of one is unknown of the sum."""
+        """The sum of both; what is unknown in one is unknown in the sum."""
         usage = (self.usage or Usage()).plus(other.usage or Usage())
         if self.micro_usd is None or other.micro_usd is None:
             return Spent(None, usage)
@@ -122,7 +122,7 @@ class Spent:
 
 @value
 class Limited:
-    """The model's service refused for now; `resets_at` is epoch seconds where it said so."""
+    """The model's service refused for now; `resets_at` is epoch seconds where stated."""
 
     message: str
     resets_at: float | None = None
@@ -130,22 +130,21 @@ class Limited:
 
 @value
 class Progress:
-    """The agent lives, and says what it is at: a retry, a wait, a warning."""
+    """The agent is alive and reports what it does: a retry, a wait, a warning."""
 
     text: str
 
 
-# Whose fault an agent's own error is, where the agent says so in a form that is more than prose.
+# The cause of an agent's error, where the agent states it in a structured form.
 THE_SERVICE, THE_CONFIGURATION = "service", "config"
 
 
 @value
 class Ended:
-    """The agent's own last word. `ok` is its claim of having worked, not of being done.
+    """The agent's final event. `ok` means that it ran without an error, not that the task is done.
 
-    `text` is its final message, None where that is the last thing that it said. `blame` is THE_SERVICE,
-    THE_CONFIGURATION, or nothing: then its own work failed. `window` is how many tokens its context holds, where it
-    says so.
+    `text` is its final message, None where that is the last text it said. `blame` is THE_SERVICE, THE_CONFIGURATION, or
+    empty: then its own work failed. `window` is the size of its context in tokens, where reported.
     """
 
     ok: bool
@@ -157,7 +156,7 @@ class Ended:
 
 @value
 class Unparsed:
-    """Bytes that we did not understand, bounded; the log has them whole."""
+    """Bytes that could not be parsed, truncated; the log has them whole."""
 
     raw: str
     size: int

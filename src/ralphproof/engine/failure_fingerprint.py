@@ -1,4 +1,4 @@
-"""Fingerprints of failures: the same for the same failure seen twice."""
+"""Fingerprints by which repeated failures are recognized."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from ralphproof.engine.check import SuiteResult
 
 
-# When two failures are the same one: by their failing tests, else by the text of their output less what varies.
 
 
 _CLOCK = r"\d{1,2}:\d\d:\d\d(?:[.,]\d+)?"
@@ -28,7 +27,7 @@ _SOURCES = (
 
 
 def _normal_line_number(found: re.Match[str]) -> str:
-    """A number behind a file's name, made one with every other; behind anything else it may be a port, and stays."""
+    """Replace a number behind a file name; behind anything else it may be a port, and stays."""
     before = found.string[max(0, found.start() - 120) : found.start()]
     place = before[max(before.rfind(end) for end in " \n\t'\"`([),;=<|/\\") + 1 :]
     if "." in place:
@@ -40,8 +39,8 @@ def _normal_line_number(found: re.Match[str]) -> str:
     return ":<line>" if named or beside or column or place.endswith(">") else found[0]
 
 
-# (what the text must hold for the row to be tried, a pattern, what stands instead). In this order: what a later row
-# would take to pieces, an earlier one has taken whole.
+# (a text that must occur for the row to apply, a pattern, its replacement). The order matters: an earlier row replaces
+# as a whole what a later one would replace in parts.
 _NORMAL = (
     ("", r"(?i)\b(pid|tid|goroutine|seed|test\.shuffle)[ =:]+-?\d+\b", r"\1 <n>"),
     (":", rf"\b\d{{4}}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?{_ZONE}(?: m=[+-]\d+\.\d+)?", "<time>"),
@@ -79,10 +78,10 @@ _NORMAL = (
 
 
 def failure_fingerprint(name: str, code: int | None, output: str, tests: SuiteResult | None = None) -> str:
-    """The same for the same failure seen twice.
+    """Equal for two occurrences of the same failure.
 
-    Where the failing tests are known, they are the failure. Else its text is: times, durations, addresses, temporary
-    paths and line numbers do not count in it; ports, names and counts of failures do.
+    Where the failing tests are known, they identify the failure. Otherwise its text does, without times, durations,
+    addresses, temporary paths and line numbers; ports, names and counts of failures count.
     """
     import hashlib
 
@@ -94,7 +93,7 @@ def failure_fingerprint(name: str, code: int | None, output: str, tests: SuiteRe
 
 
 def _normalize(output: str) -> str:
-    """A text without what changes from run to run."""
+    """The text without what varies from run to run."""
     text = strip_terminal_codes(output)
     for must, pattern, instead in _NORMAL:
         if must in text:
@@ -103,5 +102,5 @@ def _normalize(output: str) -> str:
 
 
 def _normal_test_name(test: str) -> str:
-    """A test's name; a name may be made of a value, and the value hold where it was in memory or on disk."""
+    """A test's name; parametrized names may contain values with memory addresses or paths."""
     return re.sub(r" at 0x[0-9a-fA-F]+|(?<![\w.~-])(?:/private)?(?:/var)?/(?:tmp|folders)/[^\s'\")\]]+", "<here>", test)

@@ -1,4 +1,4 @@
-"""The facts of one iteration, and the history of all of them."""
+"""Facts of one iteration, and the history of all iterations."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ from ralphproof.engine.failure_fingerprint import failure_fingerprint
 from ralphproof.engine.plan import Job
 from ralphproof.engine.workspace import Change, Snapshot, TripwireReport
 
-# The immutable facts of one pass, without judgement, and the folds over all of them.
-
-
 SUDDEN_EXIT_S = 5.0
 
 
 @value
 class Iteration:
-    """What one pass was given, said, changed, and what the checks found."""
+    """Input, output, changes and check results of one iteration."""
 
     number: int
     job: Job
@@ -45,12 +42,12 @@ class History:
 
     @property
     def turn_count(self) -> int:
-        """How many of them asked an agent."""
+        """The number of iterations that called an agent."""
         return sum(iteration.turn.taken for iteration in self.iterations)
 
     @property
     def context_window(self) -> int | None:
-        """How many tokens an agent's context holds, as one of them last said it."""
+        """The size of the agent's context in tokens, as last reported."""
         said = (one.turn.window for one in reversed(self.iterations) if one.turn.window)
         return next(said, None)
 
@@ -58,17 +55,16 @@ class History:
         return History((*self.iterations, iteration))
 
     def since(self, number: int) -> History:
-        """Those from this iteration on."""
+        """The iterations from this number on."""
         return History(tuple(iteration for iteration in self.iterations if iteration.number >= number))
 
     def attempts(self, job: Job) -> int:
-        """How often this task was worked on in this stage."""
+        """The number of iterations on this task in this stage."""
         return sum(iteration.job.key == job.key for iteration in self.iterations)
 
     def idle_turns(self) -> int:
-        """How many of the last turns meant to change files changed nothing. Unknown is not nothing.
-
-        Another task or stage than before is progress: what came before it was passed.
+        """The number of consecutive last turns that should have changed files and did not. An unknown change is not
+        counted as none. Another task or stage than before is progress, since the previous one passed.
         """
         edits = [one for one in self.iterations if one.job.stage.edits and one.turn.taken]
         count = 0
@@ -79,7 +75,7 @@ class History:
         return count
 
     def quick_failures(self) -> int:
-        """How many of the last turns ended badly within a few seconds."""
+        """The number of consecutive last turns that failed within a few seconds."""
         count = 0
         for iteration in reversed(self.iterations):
             if not iteration.turn.errored or iteration.turn.exit.seconds > SUDDEN_EXIT_S:
@@ -88,18 +84,18 @@ class History:
         return count
 
     def same_error_count(self) -> int:
-        """How many of the last iterations failed in the same way."""
+        """The number of consecutive last iterations that failed in the same way."""
         marks = self.failure_fingerprints()
         if not marks or not marks[-1]:
             return 0
         return next((n for n, mark in enumerate(reversed(marks)) if mark != marks[-1]), len(marks))
 
     def failure_fingerprints(self) -> tuple[str, ...]:
-        """For each iteration what failed, as a fingerprint: its checks, its own end, or rules; empty for nothing."""
+        """A fingerprint of each iteration's failure: of checks, agent or rules; empty without a failure."""
         return tuple(_failure_fingerprint_of(iteration) for iteration in self.iterations)
 
     def trees(self) -> tuple[str, ...]:
-        """For each iteration the tree that it left; a tree that could not be read is like no other."""
+        """The tree that each iteration left; an unreadable tree equals no other."""
         return tuple(
             iteration.snapshot.tree or f"unknown {iteration.number}"
             for iteration in self.iterations
@@ -121,7 +117,7 @@ def _failure_fingerprint_of(iteration: Iteration) -> str:
 
 
 def count_alternating(marks: tuple[str, ...]) -> int:
-    """How many of the last marks go back and forth between exactly two."""
+    """The number of last marks that alternate between exactly two values."""
     if len(marks) < 2 or marks[-1] == marks[-2] or "" in marks[-2:]:
         return 0
     count = 2
@@ -131,5 +127,5 @@ def count_alternating(marks: tuple[str, ...]) -> int:
 
 
 def turn_file_name(name: str, turn: int, joint: str = "_") -> str:
-    """A name for a turn's files; an iteration is rarely taken more than once, so the first turn has the plain name."""
+    """The name of a turn's files; the first turn of an iteration has no turn number in it."""
     return name if turn == 1 else f"{name}{joint}{turn}"

@@ -1,4 +1,4 @@
-"""Limits of a run, the reasons by which it is aborted, and tripwire breaches."""
+"""Limits of a run, abort reasons, and tripwire breaches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ralphproof.engine.check import Finding
 from ralphproof.engine.iteration import History, Iteration, count_alternating
 from ralphproof.engine.plan import Job
 
-# Why a run was aborted: these words are in the last line, in the record and in --json.
+# Abort reasons: these words are in the last line of output, in the record and in --json.
 MAX_ITERATIONS = "MAX_ITERATIONS"
 COST_LIMIT = "COST_LIMIT"
 DAILY_COST_LIMIT = "DAILY_COST_LIMIT"
@@ -39,7 +39,7 @@ TRIPWIRE_REASONS = (PROHIBITED_PATH, HISTORY_REWRITTEN, CHECKS_WEAKENED)
 CUSTOM_LIMIT = "LIMIT"  # one that a caller brought
 
 
-# What comes near before it is reached, and from which part of it on that is said.
+# The fraction of a limit from which on a warning is given.
 COST, DAILY, ITERATIONS, UNKNOWN = "cost", "daily", "iterations", "unknown"
 COST_WARNING_PERCENT, ITERATIONS_WARNING_PERCENT = 80, 90  # percent
 
@@ -63,7 +63,7 @@ MAX_ERROR_CHARS = 500
 
 @value
 class Breach:
-    """A limit that was reached: which, and the facts in one sentence. `error` is the failure that repeats itself."""
+    """A limit that was reached, and the facts in one sentence. `error` is the repeated failure."""
 
     reason: str
     message: str
@@ -73,7 +73,7 @@ class Breach:
 
 @value
 class LimitWarning:
-    """A limit that comes near."""
+    """A limit that is nearly reached."""
 
     what: str
     message: str
@@ -81,9 +81,8 @@ class LimitWarning:
 
 @value
 class Limits:
-    """All limits of a run. A pattern of None is not looked for. `restarts` says that iterations are called so.
-
-    Where tests are protected, a pass with fewer of them than before the run is none.
+    """All limits of a run. A repetition limit of None is off. `restarts`: iterations are called restarts in messages.
+    Where tests are protected, a pass with fewer tests than before the run does not count.
     """
 
     budget: Budget = Budget()
@@ -93,7 +92,7 @@ class Limits:
     protect_tests: bool = False
 
     def find_exhausted(self, history: History, spend: Spend, day: DaySpend, elapsed_s: float) -> Breach | None:
-        """What forbids another iteration: a budget with nothing left in it."""
+        """The exhausted budget that forbids another iteration."""
         budget, count = self.budget, history.turn_count
         if budget.iterations is not None and count >= budget.iterations:
             used = f"{count} of {budget.iterations} iterations are used"
@@ -101,21 +100,21 @@ class Limits:
         return self.find_time_exhausted(elapsed_s) or self.find_spend_exhausted(spend, day)
 
     def find_time_exhausted(self, elapsed_s: float) -> Breach | None:
-        """No time left."""
+        """The time limit, if reached."""
         seconds = self.budget.seconds
         late = seconds is not None and elapsed_s >= seconds
         return Breach(TIME_LIMIT, _time_used(elapsed_s, seconds)) if late and seconds is not None else None
 
     def find_spend_exhausted(self, spend: Spend, day: DaySpend) -> Breach | None:
-        """No money or tokens left."""
+        """The money or token limit, if nothing is left."""
         return self._spent(spend, day, last=0)
 
     def find_overspent(self, spend: Spend, day: DaySpend = NOTHING_SPENT) -> Breach | None:
-        """Money or tokens gone; the limit itself may be used up to the last cent."""
+        """The money or token limit, if exceeded; spending exactly the limit is allowed."""
         return self._spent(spend, day, last=1)
 
     def _spent(self, spend: Spend, day: DaySpend, last: int) -> Breach | None:
-        """What reaches its limit and `last` more."""
+        """The limit that is reached with `last` more."""
         budget = self.budget
         if budget.micro_usd is not None and spend.micro_usd >= budget.micro_usd + last:
             return Breach(COST_LIMIT, f"spent {format_usd(spend.micro_usd)} of {format_usd(budget.micro_usd)}")
@@ -135,7 +134,7 @@ class Limits:
         return None
 
     def warnings(self, iteration: int, spend: Spend, day: DaySpend) -> tuple[LimitWarning, ...]:
-        """Every limit that comes near."""
+        """All limits that are nearly reached."""
         budget = self.budget
         found = [
             LimitWarning(
@@ -154,12 +153,12 @@ class Limits:
         return tuple(found)
 
     def unknown_cost_warning(self, iteration: int) -> LimitWarning:
-        """That a limit on cost no longer says what it says."""
+        """A warning that a cost limit cannot be enforced exactly, because a cost is unknown."""
         message = f"[Ralph] What iteration {iteration} cost is not known: the limit on cost can no longer be held"
         return LimitWarning(UNKNOWN, message)
 
     def find_stage_exhausted(self, history: History, job: Job) -> Breach | None:
-        """A stage that was tried as often as it may be."""
+        """The stage's limit on attempts, if reached."""
         most = job.stage.max_iterations
         if most is None or history.attempts(job) < most:
             return None
@@ -167,7 +166,7 @@ class Limits:
         return Breach(MAX_ITERATIONS, f"stage {job.stage.name} of {job.task.id} was tried {times}")
 
     def find_repetition(self, history: History) -> Breach | None:
-        """A pattern in these iterations that says: more of them would be no better."""
+        """A repetition in these iterations that makes further ones pointless."""
         if self.stall is not None and history.idle_turns() >= self.stall:
             return Breach(STALL, f"{_in_a_row(self.stall)} changed no file")
         if self.same_error is not None and history.same_error_count() >= self.same_error:
@@ -183,7 +182,7 @@ class Limits:
 
 
 def find_tripwire_breach(latest: Iteration) -> Breach | None:
-    """What the latest iteration touched and may not touch; beats success."""
+    """A forbidden change by the latest iteration; takes precedence over success."""
     touched = [one for one in latest.tripwires.touched if one.stops]
     paths = tuple(dict.fromkeys(one.path for one in touched))
     if latest.change.rewritten:
@@ -203,7 +202,7 @@ def find_tripwire_breach(latest: Iteration) -> Breach | None:
 
 
 def _weakened_breach(latest: Iteration) -> Breach | None:
-    """What decides over the checks was changed: nothing that they say counts any more."""
+    """Files that determine check results were changed, so that the checks' findings no longer count."""
     stops = [one for one in latest.altered_inputs if one.stops and not one.allowed]
     if not stops:
         return None
@@ -228,7 +227,7 @@ def _in_a_row(times: int) -> str:
 
 
 def _same_error(latest: Iteration, times: int) -> Breach:
-    """What repeats itself, by the names of the failing tests where they can be read."""
+    """The repeated failure, by the names of the failing tests where they are known."""
     failed = latest.report.failed
     read = bool(failed) and all(finding.tests and finding.tests.failing for finding in failed)
     own = (
@@ -241,9 +240,8 @@ def _same_error(latest: Iteration, times: int) -> Breach:
 
 
 def describe_last_error(latest: Iteration) -> str:
-    """The failure of an iteration in a few words: the last error message of a check, and the tests that fail.
-
-    Without a message it is the last line of what the check said, without a failed check what became of the agent.
+    """The failure of an iteration in a few words: the last error message of a check, and the failing tests. Without a
+    message it is the last line of the check's output; without a failed check, how the agent ended.
     """
     failed = latest.report.failed
     if failed and failed[0].hidden:
@@ -267,7 +265,7 @@ def _error_words(finding: Finding) -> str:
 
 
 def _error_message(line: str, after: list[str]) -> str:
-    """What a line says, if test runners and languages write error messages so, with the values that some put below."""
+    """The error message in a line as test runners and languages write it, with the values that some put below."""
     found = next((match for pattern in _MESSAGES if (match := re.match(pattern, line[:MAX_MESSAGE_CHARS]))), None)
     if found is None or not (found[1].endswith(":") or found[1].startswith(("assertion ", "expect(", "|-"))):
         return found[1] if found else ""

@@ -12,11 +12,11 @@ COMPLETED, ABORTED, ERROR = "COMPLETED", "ABORTED", "ERROR"
 
 @value
 class StoryReview:
-    """One story of a run. `reviews` is how often it was ever reviewed, `made` how often by this run.
+    """One story of a run. `reviews` counts all its reviews, `made` those by this run.
 
-    `status` is approved, changes_requested, needs_review or open, and passes where nobody reviewed what is done.
-    `capped` says that it was approved only because it had been reviewed so often. `requested` counts how often this
-    run found it wanting, `found` has what was asked for then, oldest first. `finished` says that this run saw it done.
+    `status` is approved, changes_requested, needs_review or open, and passes where it is done without a review.
+    `capped`: it was approved only because the review cap was reached. `requested` counts how often this run requested
+    changes, `found` lists those requests, oldest first. `finished`: it was completed during this run.
     """
 
     story: str
@@ -32,11 +32,11 @@ class StoryReview:
 
 @value
 class ReviewTotals:
-    """What went on in runs by stories, added up. What they found done, or reviewed, is no work of theirs.
+    """Sums over the stories of runs. Stories that were done or reviewed before are not counted.
 
-    `stories` were finished, `capped` of them at the review cap, and `first` by an approval in their first review.
-    `reviews` were made; `changes_requested` of them, or the checks after them, asked for changes. `counted` is how many
-    reviews the finished stories had in all; the rest parts these by how often they were reviewed.
+    `stories` were finished, `capped` of them at the review cap, and `first` approved in their first review. `reviews`
+    were made; after `changes_requested` of them, the review or the checks asked for changes. `counted` is the number of
+    reviews of the finished stories; the remaining fields group these by number of reviews.
     """
 
     runs: int = 0
@@ -54,18 +54,18 @@ class ReviewTotals:
 
     @property
     def spread(self) -> tuple[tuple[str, int], ...]:
-        """How many of the finished stories were reviewed so often."""
+        """The number of finished stories by number of reviews."""
         counts = (self.once, self.twice, self.thrice, self.four_times, self.oftener)
         return tuple(zip(("1", "2", "3", "4", "5+"), counts, strict=True))
 
     @property
     def reviewed(self) -> int:
-        """How many of the finished stories were reviewed at all."""
+        """The number of finished stories with at least one review."""
         return sum(count for _, count in self.spread)
 
     @property
     def mean(self) -> float | None:
-        """Reviews of a finished story, of those that had one."""
+        """The mean number of reviews of the finished stories that had one."""
         return self.counted / self.reviewed if self.reviewed else None
 
 
@@ -75,7 +75,7 @@ def sum_reviews(all_of: tuple[ReviewTotals, ...]) -> ReviewTotals:
 
 
 def total_reviews(stories: tuple[StoryReview, ...]) -> ReviewTotals | None:
-    """What one run's reviews come to; None where it went by no stories."""
+    """The totals of one run; None where it had no stories."""
     if not stories:
         return None
     done = [one for one in stories if one.finished]
@@ -91,10 +91,10 @@ def total_reviews(stories: tuple[StoryReview, ...]) -> ReviewTotals | None:
 class Metrics:
     """The figures of one run. None is unknown, never zero.
 
-    `micro_usd` is None where a part of the cost is not known; `at_least` is what is known of it. `tests_fixed` is how
-    many tests fewer fail now than before the first iteration. `saved_micro_usd` is how much more the run would have
-    cost with the last model of its ladder alone. `reviews` is None unless the run went by stories, and `reviewed` has
-    the first of these. `sandbox` is what held it at the end: name and strength.
+    `micro_usd` is None where a part of the cost is unknown; `at_least` is the known part. `tests_fixed` is the decrease
+    in failing tests since before the first iteration. `saved_micro_usd` is how much more the run would have cost with
+    only the last model of its ladder. `reviews` is None unless the run had stories, and `reviewed` has the first of
+    these. `sandbox` is the sandbox at the end: name and strength.
     """
 
     run: str
@@ -123,7 +123,7 @@ class Metrics:
 
 
 def outcome_with_metrics(result: dict[str, Json], metrics: Metrics | None) -> dict[str, Json]:
-    """A published result, with what held its run, and the stories where it went by them."""
+    """A published outcome with its sandbox, and with stories where the run had them."""
     more: dict[str, Json] = {}
     if metrics and metrics.sandbox:
         name, strength = metrics.sandbox
@@ -134,7 +134,7 @@ def outcome_with_metrics(result: dict[str, Json], metrics: Metrics | None) -> di
 
 
 def story_reviews_json(stories: tuple[StoryReview, ...]) -> list[Json]:
-    """Stories as programs read them."""
+    """Stories in JSON form."""
     return [
         {
             "id": one.story, "title": one.title, "status": one.status, "reviewCount": one.reviews,
@@ -146,7 +146,7 @@ def story_reviews_json(stories: tuple[StoryReview, ...]) -> list[Json]:
 
 
 def review_totals_json(reviews: ReviewTotals) -> dict[str, Json]:
-    """What the reviews of stories came to, as programs read it."""
+    """Review totals in JSON form."""
     return {
         "storiesDone": reviews.stories,
         "reviews": reviews.reviews,

@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-# How a run that ends now has ended.
 
 
 MAX_OUTPUT_CHARS = 10_000  # of the last message, in the outcome
@@ -89,12 +88,12 @@ def completed_outcome(state: State, now: RunConditions, concerns: tuple[str, ...
 
 
 def _checks_of_the_agent(state: State) -> set[str]:
-    """The checks that could not be run before the first turn: the agent brought them, so their pass is its own word."""
+    """Checks that could not be run before the first turn: the agent added them, so their pass is only its claim."""
     return {finding.check for finding in state.baseline.findings if finding.unrunnable}
 
 
 def _outcome_concerns(state: State) -> tuple[str, ...]:
-    """What somebody should look at although all is done: a stage that was believed, a warning, an unkept commit."""
+    """Concerns about a completed run: an unverified stage, a warning, work that was not committed."""
     last = {facts.job.key: facts for facts in state.history.iterations}
     stages = {stage for _, stage in last}
     found = [why for facts in last.values() for why in _iteration_doubts(facts, several=len(stages) > 1)]
@@ -103,7 +102,7 @@ def _outcome_concerns(state: State) -> tuple[str, ...]:
 
 
 def _weak_evidence(state: State) -> Iterator[str]:
-    """What the checks' yes is not worth: tests and settings of theirs that changed, luck, no evidence at all."""
+    """Why passing checks are weak evidence: changed tests or check settings, flaky passes, or no evidence at all."""
     if not state.history.iterations:
         return
     latest, report = state.history.latest, state.history.latest.report
@@ -130,7 +129,7 @@ def _earlier_iterations(state: State) -> tuple[Iteration, ...]:
 
 
 def _iteration_doubts(facts: Iteration, several: bool) -> Iterator[str]:
-    """What is not sure about an iteration that passed; that a whole run was only claimed is told elsewhere."""
+    """Doubts about an iteration that passed; that a whole run was only claimed is reported elsewhere."""
     stage = f"stage {facts.job.stage.name}"
     for finding in facts.report.findings:
         if finding.judged and finding.errored:
@@ -142,13 +141,13 @@ def _iteration_doubts(facts: Iteration, several: bool) -> Iterator[str]:
 
 
 def failed_outcome(state: State, now: RunConditions, error: str, exit_code: int = 3) -> Failed:
-    """The outcome of a run that cannot go on. What it cost until then it did cost."""
+    """The outcome of a run that cannot continue, with its cost so far."""
     spend = state.bill.plus(now.children.spend)
     return Failed(error, count_begun_iterations(state), exit_code, spend, now.elapsed_s)
 
 
 def _tree_passed_checks(state: State, breach: Breach) -> bool:
-    """Whether the tree as it now is passed all checks of its stage; what a tripwire ended shows nothing."""
+    """Whether the present tree passed all checks of its stage; false where a tripwire ended the run."""
     past = state.history.iterations
     match state.phase:
         case Checking(facts) | IterationJudged(facts):
@@ -180,7 +179,6 @@ def aborted_outcome(state: State, now: RunConditions, breach: Breach) -> Aborted
     )
 
 
-# What comes before a turn: an end, a rest, a word to the user, another way to go on, or the turn itself.
 
 
 MAX_REST_S = 1.0  # the longest rest at once: the clock may be set, a limit may be reached, somebody may look
@@ -198,7 +196,7 @@ ALL_PASSED_BEFORE_RUN = (
 
 
 def pre_turn_action(state: State, rules: RunRules, now: RunConditions, job: Job) -> Action:
-    """What comes before this turn: an end, a word to the user, another way to go on, the checks' first look, a rest."""
+    """The action before this turn, if any: an end, a warning, an escalation, baseline checks, a pause."""
     limits, history, spend = rules.limits, state.history, total_spend(state, now)
     if now.paused:
         return HoldPaused(MAX_REST_S)
@@ -226,7 +224,7 @@ def pre_turn_action(state: State, rules: RunRules, now: RunConditions, job: Job)
 
 
 def _exhausted_later_stage(state: State, rules: RunRules, job: Job) -> Breach | None:
-    """A stage that the task has still to pass after this one, and that may be tried no more: then this is in vain."""
+    """A later stage of the task that has no attempts left, which makes this turn pointless."""
     names = [stage.name for stage in rules.pipeline.stages]
     if job.task.stage is not None or job.stage.name not in names:
         return None
@@ -238,14 +236,13 @@ def _exhausted_later_stage(state: State, rules: RunRules, job: Job) -> Breach | 
 
 
 def total_spend(state: State, now: RunConditions) -> Spend:
-    """What counts against the run's limits: its own turns, and the runs that its agent began."""
+    """The spend that counts against the run's limits: its own turns and its child runs."""
     return state.spend.plus(now.children.spend)
 
 
 def _has_new_claim(state: State, job: Job, claim: Claim | None) -> bool:
-    """Whether a file says something that has not been judged yet.
-
-    Between two turns one claim is judged: no limit would end what leaves another one whenever it is looked at.
+    """Whether a file holds a claim that has not been judged yet. Only one claim is judged between two turns: otherwise
+    a claim file that is rewritten after each look would keep the run going past every limit.
     """
     if claim is None or not (claim.waiting or job.stage.claim.accepts(claim)):
         return False
@@ -256,7 +253,7 @@ def _has_new_claim(state: State, job: Job, claim: Claim | None) -> bool:
 
 
 def _pause_s(state: State, rules: RunRules) -> float:
-    """The pause before an iteration; where agents that die at once are started again and again, it grows."""
+    """The pause before an iteration; it grows while agents repeatedly fail at once."""
     if not state.history.iterations or state.turn > 1:
         return 0.0
     deaths = state.history.quick_failures() if rules.back_off else 0
@@ -264,7 +261,7 @@ def _pause_s(state: State, rules: RunRules) -> float:
 
 
 def _escalate_or_end(state: State, rules: RunRules, now: RunConditions, breach: Breach) -> Action:
-    """A better model, then a prompt that tells how to debug, once; then the end."""
+    """A stronger model, then once a prompt with debugging instructions, then the end."""
     if state.rung + 1 < rules.agent_rotation.rungs:
         return Escalate(state.rung + 1, False, breach.message)
     if rules.debug_advice and breach.reason == STALL and not state.debug_iteration:
@@ -273,7 +270,7 @@ def _escalate_or_end(state: State, rules: RunRules, now: RunConditions, breach: 
 
 
 def limit_warning(state: State, rules: RunRules, now: RunConditions) -> Warn | None:
-    """What is told once each; where the limit itself was passed, the end tells it."""
+    """A warning not given yet; a limit that is already exceeded is reported by the outcome instead."""
     spend = total_spend(state, now)
     if rules.limits.find_overspent(spend, now.day):
         return None
@@ -284,9 +281,8 @@ def limit_warning(state: State, rules: RunRules, now: RunConditions) -> Warn | N
 
 
 def _run_baseline_checks(state: State, rules: RunRules, now: RunConditions) -> RunChecks | SaveBaseline | EndRun | None:
-    """The checks before any agent was started: what fails then is not the agent's doing.
-
-    One that cannot be run would show nothing of any work, so none is begun.
+    """Run the checks before any agent has started: failures then are not the agent's. If one cannot be run, it could
+    verify no work, and the run ends.
     """
     checks = tuple(dict.fromkeys(check for stage in rules.pipeline.stages for check in stage.checks))
     if not rules.baseline or not checks or state.baseline_saved or state.history.iterations or state.turn > 1:
@@ -304,7 +300,9 @@ def _run_baseline_checks(state: State, rules: RunRules, now: RunConditions) -> R
 
 
 def _require_failing_check(state: State, rules: RunRules, now: RunConditions) -> Action:
-    """The tree with what the checks wrote is where the agent begins; unless one of them had to fail, and none did."""
+    """Save the tree with what the checks wrote as the agent's starting point; end the run if one check had to fail and
+    none did.
+    """
     required = [finding for finding in state.baseline.findings if finding.required]
     if not rules.must_fail_first or any(not finding.passed for finding in required):
         return SaveBaseline()
@@ -312,21 +310,21 @@ def _require_failing_check(state: State, rules: RunRules, now: RunConditions) ->
 
 
 def _wait_until_ready(state: State, rules: RunRules, now: RunConditions, job: Job) -> Action:
-    """Wait for the first service that may be asked again; with fewer agents than before there may be none left."""
+    """Wait for the first service that may be called again; after a resume with fewer agents there may be none."""
     until = state.services.ready_at(rules.agent_order(state, job))
     if until is None:
         return EndRun(aborted_outcome(state, now, Breach(SERVICE_UNAVAILABLE, "no agent's service answers")))
     return WaitForService(min(until - now.epoch_s, MAX_REST_S))
 
 
-# What to do next. Everything that a run decides is decided here and in `judge`; drivers only carry it out.
+# All decisions of a run are made here and in `judge_iteration`; drivers only carry them out.
 
 
 NO_BUDGET_FOR_MESSAGE = "no money is left to ask for a commit message; the work is saved, not committed"
 
 
 def next_action(state: State, rules: RunRules, now: RunConditions) -> Action:
-    """The one next step, or the user's own command that comes before it."""
+    """The next action, or the user's hook command that comes before it."""
     return _hook_or_action(state, rules, now, _action_of_phase(state, rules, now))
 
 
@@ -354,7 +352,7 @@ def _hook_or_action(state: State, rules: RunRules, now: RunConditions, step: Act
 
 
 def _action_of_phase(state: State, rules: RunRules, now: RunConditions) -> Action:
-    """Work that an agent did is saved before anything else is even considered."""
+    """An agent's work is saved before anything else is considered."""
     match state.phase:
         case RunOver(outcome):
             return Finish(outcome)
@@ -429,7 +427,7 @@ def _while_checking(state: State, rules: RunRules, now: RunConditions, facts: It
 def _run_due_checks(
     state: State, rules: RunRules, now: RunConditions, facts: Iteration, due: tuple[str, ...]
 ) -> Action:
-    """Ask what is due; a judge costs money, and is not asked where none is left."""
+    """Run the checks that are due; a judge costs money, and is not run where none is left."""
     judging = due[0] in _current_stage(rules, facts).judges
     if judging and (breach := rules.limits.find_spend_exhausted(total_spend(state, now), now.day)):
         return EndRun(aborted_outcome(state, now, breach))
@@ -437,7 +435,7 @@ def _run_due_checks(
 
 
 def _current_stage(rules: RunRules, facts: Iteration) -> Stage:
-    """This iteration's stage as it now is: a run may be resumed with other checks."""
+    """This iteration's stage as now configured: a run may be resumed with other checks."""
     return rules.pipeline.find_stage(facts.job.stage.name) or facts.job.stage
 
 
@@ -446,7 +444,7 @@ def _is_empty_reply(facts: Iteration) -> bool:
 
 
 def _await_children(state: State, rules: RunRules, now: RunConditions) -> Action | None:
-    """Work that others are still at is not judged."""
+    """Wait for child runs: unfinished work is not judged."""
     active, limits = now.children.active, rules.limits
     if not active:
         return None if state.children_awaited_s is None else JoinChildWork()
@@ -471,7 +469,7 @@ def _conclude(state: State, rules: RunRules, now: RunConditions, facts: Iteratio
 
 
 def _unsafe_reason(facts: Iteration) -> str:
-    """Why nothing may follow: something of the agent still lives, or its work could not be saved."""
+    """Why the run may not continue: a process of the agent is still alive, or the work could not be saved."""
     if left := facts.turn.exit.survivors:
         return f"processes of the agent could not be ended ({', '.join(map(str, left))}); no check counts beside them"
     if facts.snapshot.id is None and not facts.change.rewritten:
@@ -484,7 +482,7 @@ def _unsafe_reason(facts: Iteration) -> str:
 def _wait_for_service(
     state: State, rules: RunRules, now: RunConditions, message: str, resets_at: float | None
 ) -> Action:
-    """Leave this agent's service alone for a while, unless no agent is left, or the while is longer than the run."""
+    """Pause this agent's service; end the run if no agent is left or the wait exceeds the run's time."""
     failures = state.services.outage_at(state.agent_index).failures + 1
     until = next_retry_at(failures, resets_at, now.epoch_s, state.run)
     ready_at = state.services.with_failure(state.agent_index, until).ready_at(rules.agent_order(state, state.job))
@@ -528,7 +526,7 @@ def _after_verdict(
 
 
 def _all_checks_passed(rules: RunRules, facts: Iteration) -> bool:
-    """Every check of the stage was asked, and all that is required passed."""
+    """Every check of the stage was run, and all required ones passed."""
     asked = {finding.check for finding in facts.report.findings}
     return facts.report.passed and asked.issuperset(_current_stage(rules, facts).checks)
 

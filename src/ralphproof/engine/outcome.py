@@ -1,4 +1,4 @@
-"""The outcome of a run: completed, aborted or failed, and its published form."""
+"""Verdicts on iterations, and the outcome of a run: completed, aborted or failed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_REPORT = CheckReport()
 
 @value
 class Passed:
-    """This stage of this task is done, as far as anything was asked."""
+    """This stage of this task is done, as far as checked."""
 
     report: CheckReport
 
@@ -47,7 +47,7 @@ class Retry:
 
 @value
 class SentBack:
-    """A stage found faults that are not its to mend: the task goes through these stages again, the first one first."""
+    """A stage found faults that another stage has to fix: the task repeats these stages in order."""
 
     reopened: tuple[str, ...]
     feedback: Feedback
@@ -55,14 +55,14 @@ class SentBack:
 
 @value
 class Waiting:
-    """The agent waits for somebody."""
+    """The agent waits for a person."""
 
     reason: str
 
 
 @value
 class Stopped:
-    """A limit says stop."""
+    """A limit ends the run."""
 
     breach: Breach
 
@@ -73,7 +73,7 @@ Verdict = Passed | Retry | SentBack | Waiting | Stopped
 def judge_iteration(
     history: History, spend: Spend, limits: Limits, day: DaySpend = NOTHING_SPENT, baseline: CheckReport = NO_REPORT
 ) -> Verdict:
-    """Decide what follows from the latest iteration; tripwires beat success, and so does money."""
+    """The verdict on the latest iteration; tripwires and overspending take precedence over success."""
     now = history.latest
     if breach := find_tripwire_breach(now):
         return Stopped(breach)
@@ -98,20 +98,20 @@ def judge_iteration(
 
 
 def _hollow_pass(report: CheckReport, baseline: CheckReport, limits: Limits) -> Stopped | None:
-    """A pass that shows nothing, because no test is left; or less than before, where tests are protected."""
+    """A pass without any test, or, where tests are protected, with fewer tests than before."""
     less = [one for one in find_weakened_checks(report, baseline) if one.hollow or limits.protect_tests]
     return Stopped(Breach(CHECKS_WEAKENED, "; ".join(one.message for one in less))) if less else None
 
 
 def verdict_word(verdict: Verdict) -> str:
-    """One word for programs."""
+    """The verdict as one word for programs."""
     return {Passed: "passed", Retry: "retry", SentBack: "sentBack", Waiting: "waiting", Stopped: "stopped"}[
         type(verdict)
     ]
 
 
 class _OutcomeBase:
-    """What every end tells of a run. `run` is the id of the run, which its records know anyway: callers are told it."""
+    """Fields common to all outcomes. `run` is the run's id, for callers; records hold it separately."""
 
     __slots__ = ()
     if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class _OutcomeBase:
 
     @property
     def cost_usd(self) -> float | None:
-        """Dollars; None where a part is not known."""
+        """Dollars; None where a part is unknown."""
         return self.spend.usd
 
     @property
@@ -130,10 +130,7 @@ class _OutcomeBase:
 
 @value
 class Completed(_OutcomeBase):
-    """The work is done. `verified` says whether a machine's check showed it, `judged` whether a model at least did.
-
-    Without either it was only claimed.
-    """
+    """The work is done: `verified` by a machine's check, or at least `judged` by a model, otherwise only claimed."""
 
     iterations: int
     spend: Spend
@@ -154,7 +151,7 @@ class Completed(_OutcomeBase):
 
     @property
     def proof(self) -> str:
-        """What shows it: verified, judged or claimed."""
+        """The kind of evidence: verified, judged or claimed."""
         return "verified" if self.verified else "judged" if self.judged else "claimed"
 
 
@@ -183,7 +180,7 @@ class Aborted(_OutcomeBase):
 
     @property
     def details(self) -> dict[str, Json]:
-        """What else there is to know: the facts in a sentence, files, the error."""
+        """Further details: the facts in a sentence, files, the error."""
         found: dict[str, Json] = {"message": self.breach.message, "checksPassed": self.checks_passed}
         found |= {"files": list(self.breach.paths)} if self.breach.paths else {}
         error = self.breach.error or self.error
@@ -198,9 +195,8 @@ class Aborted(_OutcomeBase):
 
 @value
 class Failed(_OutcomeBase):
-    """The run could not go on: by configuration (2) or by our own fault (3).
-
-    `check` is the one that could not be run, where no turn was taken because of that.
+    """The run could not continue: exit code 2 for configuration, 3 for a fault of the harness. `check` is the one that
+    could not be run, where no turn was taken because of that.
     """
 
     error: str
@@ -231,8 +227,8 @@ def outcome_json(outcome: Outcome) -> dict[str, Json]:
         case Failed(error):
             return {"status": outcome.status, "error": error, **common}
         case Aborted():
-            told: dict[str, Json] = {"lastOutput": outcome.output, "details": outcome.details}
-            return {"status": outcome.status, "reason": outcome.reason, **common, **told}
+            details: dict[str, Json] = {"lastOutput": outcome.output, "details": outcome.details}
+            return {"status": outcome.status, "reason": outcome.reason, **common, **details}
         case Completed():
             return {
                 "status": outcome.status,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
 
 
-# What should become true, and how a machine can tell. A plan is read anew before every iteration.
+# A plan is read again before every iteration.
 
 
 STRING_MATCH, EXTERNAL, SEMANTIC, MULTI_STAGE = "string_match", "external", "semantic", "multi_stage"
@@ -24,14 +24,13 @@ DEFAULT_JUDGE_TIMEOUT_S, DEFAULT_COMMAND_TIMEOUT_S = 300.0, 300.0
 
 @value
 class StringMatchVerification:
-    """The promise alone: the agent's word, which nothing verifies."""
+    """The agent's completion promise alone, unverified."""
 
 
 @value
 class ExternalVerification:
-    """A command. It passes with this exit code, where its output also holds the one text and lacks the other.
-
-    `folder` is where it runs, from the project's root, and never outside of it. An empty text is not looked for.
+    """A command. It passes with this exit code, where its output also contains the one text and not the other.
+    `folder` is where it runs, relative to and never outside the project's root. An empty text is not searched for.
     """
 
     command: str
@@ -44,9 +43,8 @@ class ExternalVerification:
 
 @value
 class SemanticVerification:
-    """A model's judgement of the work, criterion by criterion. One of the patterns in it refuses it without a model.
-
-    `agent` is the command that is asked, `model` the model; empty: the stage's own agent, and a small one.
+    """A model's judgement of the work, criterion by criterion. A match of one of the patterns rejects it without a
+    model. `agent` is the command to call, `model` the model; empty: the stage's own agent, and a small model.
     """
 
     check_for: tuple[str, ...] = ()
@@ -59,7 +57,7 @@ class SemanticVerification:
 
 @value
 class VerificationPart:
-    """One of several ways. One that is not `required` only warns; it is asked when those of `after` have ended."""
+    """One of several methods. If not `required` it only warns; it runs after those in `after`."""
 
     name: str
     how: Verification
@@ -69,7 +67,7 @@ class VerificationPart:
 
 @value
 class MultiStageVerification:
-    """Several ways together. With `require_all` the first required one that fails ends it, else all are asked."""
+    """Several methods together. With `require_all` the first required failure ends it, otherwise all are run."""
 
     parts: tuple[VerificationPart, ...]
     require_all: bool = True
@@ -78,7 +76,7 @@ class MultiStageVerification:
 
 @value
 class CustomVerification:
-    """A way that an installed package brings, by the name of its entry point, and what it is told."""
+    """A method from an installed package, by the name of its entry point, and its configuration."""
 
     method: str
     config: dict[str, Json] = {}  # noqa: RUF012 (never changed)
@@ -91,9 +89,8 @@ Verification = (
 
 @value
 class CompletionCriteria:
-    """What "done" means for one stage of a task: the word that claims it and the way that it is verified.
-
-    Where `how` is None, the settings and the repository's guardrails say how.
+    """What "done" means for one stage of a task: the claim word and the verification method. Where `how` is None, the
+    settings and the repository's guardrails determine the method.
     """
 
     promise: str
@@ -104,10 +101,10 @@ class CompletionCriteria:
 
 @value
 class Task:
-    """One thing to be made true.
+    """One task of a plan.
 
-    `done` and `stage` are what the plan's source says of it; a source that does not track stages leaves `stage` None,
-    and the history of passed stages decides.
+    `done` and `stage` are what the plan's source states; a source that does not track stages leaves `stage` None, and
+    the history of passed stages decides.
     """
 
     id: str
@@ -123,16 +120,16 @@ class Task:
     spec: str = ""
 
     def criteria_for(self, stage: str) -> CompletionCriteria | None:
-        """What this task asks of a stage, where it says so."""
+        """The task's own criteria for a stage, if it has any."""
         return dict(self.criteria).get(stage)
 
 
 @value
 class Plan:
-    """All tasks, in the order in which their source lists them.
+    """All tasks, in the order of their source.
 
-    `stuck` are tasks that nobody may go on with, and `why`; `concerns` what somebody should look at when all is done.
-    `digest` is that of the prompt file as it was read; empty where there is none.
+    `stuck` are tasks that cannot be continued, and `why`; `concerns` what a person should look at when all is done.
+    `digest` is that of the prompt file as read; empty where there is none.
     """
 
     tasks: tuple[Task, ...]
@@ -143,13 +140,12 @@ class Plan:
 
 
 class PlanSource(Protocol):
-    """Where the plan comes from."""
+    """Reads the plan."""
 
     def read(self) -> Plan:
-        """The plan as it now stands; raises Refused where there is none to go on with."""
+        """The present plan; raises Refused where there is none to continue with."""
 
 
-# The hat worn for one iteration, and the choice of what to do next.
 
 
 PROMPT_PLACEHOLDER = "{prompt}"  # where a template has the task's own text
@@ -158,17 +154,16 @@ MAX_TITLE_CHARS = 200  # of a title, in the message of a commit
 
 @value
 class Stage:
-    """One hat: how the prompt is made, which checks are asked, which claim is needed, how often it may be tried.
+    """One stage of a pipeline: its prompt, checks, claim rule and number of attempts.
 
-    `checks` are asked in their order, those of one group in `together` at once. `judges` cost money: they are asked
-    last, about work that is claimed to be done and in which no check found a fault. Those of `stops_early` are not
-    asked any more once something failed. `back` names the stages that are gone through again where this one finds a
-    fault that is not its to mend, the one that mends it first; its own name is the last of them. Where a judge could
-    not answer, the promise counts if the stage `trusts` it. `place` is that of its own agent. `describes` and `method`
-    tell the agent what is asked of it and how that is verified. `commit` is the message of its commits, with places
-    for {id}, {title} and {claim}; without one, its agent is asked for a message. One that `fills` has the names of
-    what is exported to its agent replaced in its prompt. `final` are asked last of all, about work with which the whole
-    plan would be done: held-out checks, and checks once more in a clean checkout.
+    `checks` are run in order, those of one group in `together` in parallel. `judges` cost money: they are run last, on
+    work that is claimed to be done and has no failed check. Those in `stops_early` are skipped once something failed.
+    `back` names the stages that are repeated where this one finds a fault that another stage has to fix, that one
+    first; its own name is the last. Where a judge could not answer, the promise counts if the stage `trusts` it.
+    `place` is the index of its own agent. `describes` and `method` tell the agent what is required and how that is
+    verified. `commit` is the message template of its commits, with {id}, {title} and {claim}; without one, its agent is
+    asked for a message. If it `fills`, the names of exported variables are substituted in its prompt. `final` checks
+    are run last, on work that would complete the whole plan: held-out checks, and checks repeated in a clean checkout.
     """
 
     name: str
@@ -191,7 +186,7 @@ class Stage:
     final: tuple[str, ...] = ()
 
     def due(self, report: CheckReport, claimed: bool, last: bool = True) -> tuple[str, ...]:
-        """The checks to ask next, all at once; empty where the report is whole. `last` is as a job's."""
+        """The checks to run next, in parallel; empty where the report is complete. `last` is as in `Job`."""
         over = {finding.check for finding in report.findings} | set(self.stops_early if report.failed else ())
         left = [check for check in self.checks if check not in over]
         if left:
@@ -205,10 +200,10 @@ class Stage:
 
 @value
 class Pipeline:
-    """The stages that a task goes through, in order.
+    """The stages of a task, in order.
 
-    `stage_first` takes the earliest stage in this list over all tasks before the next one (a review waits for no new
-    work); otherwise a task is taken through all its stages before the next task begins.
+    `stage_first` takes the earliest stage in this list over all tasks before the next one (a review does not wait for
+    new work); otherwise a task passes all its stages before the next task begins.
     """
 
     stages: tuple[Stage, ...]
@@ -220,7 +215,7 @@ class Pipeline:
 
 @value
 class Job:
-    """A task and the hat to wear for it. The `last` one is of the only task that is not done."""
+    """A task and the stage to work on. `last`: its task is the only one that is not done."""
 
     task: Task
     stage: Stage
@@ -231,15 +226,14 @@ class Job:
         return self.task.id, self.stage.name
 
     def message(self, claim: str) -> str:
-        """What a commit of its work says, where that is no agent's to say: one line, whatever a title holds."""
+        """The commit message from the stage's template, always one line."""
         places = {"id": self.task.id, "title": self.task.title, "claim": claim}
         return re.sub(r"\{(id|title|claim)\}", lambda place: _title_line(places[place[1]]), self.stage.commit).strip()
 
     @property
     def compact(self) -> Job:
-        """The job as records keep it: a prompt's text is in its own file, its digest in the record.
-
-        What the task says at length is its source's to keep.
+        """The job as stored in records: without the prompt's text, which has its own file and whose digest is recorded,
+        and without the task's long texts, which its source keeps.
         """
         return replace(
             self,
@@ -249,21 +243,21 @@ class Job:
 
 
 def _title_line(text: str) -> str:
-    """A text that anybody may have written, as it can stand in a line of a message."""
+    """An untrusted text as it can stand in one line of a message."""
     words = "".join(sign if sign.isprintable() else " " for sign in strip_escapes(text[:MAX_TITLE_CHARS])).split()
     return " ".join(words)
 
 
 @value
 class AllDone:
-    """Every task of the plan is done. `concerns` are what somebody should look at all the same."""
+    """Every task of the plan is done. `concerns` are for a person to look at."""
 
     concerns: tuple[str, ...] = ()
 
 
 @value
 class Blocked:
-    """Tasks are left, and none of them may be worked on."""
+    """Tasks are left, and none of them can be worked on."""
 
     tasks: tuple[str, ...]
     why: str
@@ -273,7 +267,7 @@ PlanChoice = Job | AllDone | Blocked
 
 
 def choose_next_job(plan: Plan, pipeline: Pipeline, passed: frozenset[tuple[str, str]]) -> PlanChoice:
-    """What to do next. `passed` holds (task, stage) pairs that the harness has seen pass in this run."""
+    """The next job. `passed` holds (task, stage) pairs that passed in this run."""
     if plan.stuck:
         return Blocked(plan.stuck, plan.why)
     stages = {task.id: _current_stage(task, pipeline, passed) for task in plan.tasks}
@@ -289,7 +283,7 @@ def choose_next_job(plan: Plan, pipeline: Pipeline, passed: frozenset[tuple[str,
 
 
 def _current_stage(task: Task, pipeline: Pipeline, passed: frozenset[tuple[str, str]]) -> Stage | None:
-    """The stage that this task is in, be it one that the pipeline does not have; None where it is done."""
+    """The stage that this task is in, even if the pipeline lacks it; None where the task is done."""
     if task.done:
         return None
     if task.stage is not None:

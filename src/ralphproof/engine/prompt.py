@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# What the next prompt must say of an iteration that did not pass.
-
-
 MAX_TOUCHED_SHOWN = 20
 MAX_DENIALS_SHOWN = 5  # of those in a turn, in the next prompt
 MAX_FAULT_CHARS = 500  # of why a turn failed
@@ -40,7 +37,7 @@ MAX_FINDINGS_CHARS = 10_000  # of what a stage says that found faults
 
 @value
 class Feedback:
-    """What the next prompt must say of the last iteration."""
+    """What the next prompt states about the last iteration."""
 
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
@@ -48,12 +45,12 @@ class Feedback:
 
 
 def changed_read_only_tree(now: Iteration) -> bool:
-    """A stage that only looks left another tree or history behind than the one that it looked at."""
+    """Whether a read-only stage left another tree or history than it started with."""
     return now.job.stage.looks and (now.change.committed or bool(now.change.paths))
 
 
 def send_back_notes(now: Iteration) -> tuple[str, ...]:
-    """What the stage that mends a fault is told by the one that found it. What an agent said is kept apart as such."""
+    """What the stage that fixes a fault is told by the one that found it. The agent's own words are quoted as such."""
     stage, held_out = now.job.stage, _held_out_notes(now.report)
     if not stage.claim.refuses(now.claim):  # its agent found none, so its words would mislead
         return (
@@ -68,7 +65,7 @@ def send_back_notes(now: Iteration) -> tuple[str, ...]:
 
 
 def _failed_check_names(report: CheckReport) -> str:
-    """The checks that found the work at fault, by their names; those that are held out are none of an agent's."""
+    """The names of the failed checks, without held-out ones."""
     return ", ".join(f'"{_quote_name(finding.check)}"' for finding in report.visible.faults)
 
 
@@ -103,12 +100,12 @@ def _compare_finding(finding: Finding, earlier: Finding) -> str:
 
 
 def _quote_name(name: str) -> str:
-    """A name that anybody may have chosen: quoted where it would not stay in its line, or is long."""
+    """An untrusted name: quoted where it is long or would not stay in its line."""
     return name if name.isprintable() and len(name) <= MAX_QUOTE_CHARS else quote_excerpt(name)
 
 
 def iteration_notes(now: Iteration) -> tuple[str, ...]:
-    """What the agent should know of its own claim, and of what it could not do or get to know."""
+    """Notes for the agent on its claim, and on what it could not do."""
     notes = [f"A completion tag in your last reply was not counted: {why}." for why in now.rejected_tags]
     rule = now.job.stage.claim
     if now.plan_violations:
@@ -130,7 +127,7 @@ def iteration_notes(now: Iteration) -> tuple[str, ...]:
 
 
 def _hindrance_notes(now: Iteration) -> tuple[str, ...]:
-    """What stood in its way, as far as another way can be taken."""
+    """Obstacles that the agent can work around."""
     notes = []
     if changed_read_only_tree(now):
         files = "".join(f"\n- {_quote_name(path)}" for path in now.change.paths[:MAX_TOUCHED_SHOWN])
@@ -159,7 +156,7 @@ def _hindrance_notes(now: Iteration) -> tuple[str, ...]:
     return tuple(notes)
 
 
-# What an iteration is told of the one before it: a block behind the task, bounded, with all foreign text in fences.
+# The context block about the previous iteration is bounded, and all foreign text in it is fenced.
 
 
 MAX_CONTEXT_FILES = 50
@@ -170,7 +167,7 @@ MAX_CONTEXT_ERROR_CHARS = 300
 
 @value
 class PreviousIteration:
-    """The iteration before this one, as far as it is told. `files` is None where nobody knows what changed."""
+    """The previous iteration as the prompt describes it. `files` is None where the change is unknown."""
 
     iteration: int
     files: tuple[str, ...] | None
@@ -180,7 +177,7 @@ class PreviousIteration:
 
 
 def context_block(context: PreviousIteration, rule: ClaimRule, elsewhere: tuple[Finding, ...] = ()) -> str:
-    """The block for the prompt. Findings that are told `elsewhere` in it are only named here."""
+    """The block for the prompt. Findings described `elsewhere` in it are only named here."""
     number = context.iteration
     changed = "unknown" if context.files is None else str(len(context.files))
     return "\n".join(
@@ -224,7 +221,7 @@ def _file_lines(files: tuple[str, ...] | None) -> list[str]:
 
 
 def _output_lines(report: CheckReport, elsewhere: tuple[Finding, ...]) -> list[str]:
-    """The failing checks, else the last one that passed."""
+    """Output of the failing checks, else of the last one that passed."""
     failed = report.failed
     shown = (
         [finding for finding in failed if finding not in elsewhere][:MAX_CONTEXT_OUTPUTS]
@@ -249,7 +246,7 @@ def _finding_heading(finding: Finding) -> str:
 
 
 def _suite_status(report: CheckReport) -> str:
-    """Counts over all checks whose output tells of single tests."""
+    """Counts over all checks with results of single tests."""
     read = [finding.tests for finding in report.findings if finding.tests is not None]
     if not read:
         return "unknown, single tests cannot be read from the output" if report.findings else "no check ran"
@@ -259,7 +256,7 @@ def _suite_status(report: CheckReport) -> str:
 
 
 def _quote_error(error: str) -> str:
-    """One line in which nothing can be taken for the end of a quotation, or for a tag."""
+    """One line that cannot be mistaken for the end of a quotation or for a tag."""
     words = _single_line(truncate(error, MAX_CONTEXT_ERROR_CHARS, "head")).replace("`", "'")
     return f"`{words}`" if words else "none"
 
@@ -269,11 +266,8 @@ def _single_line(text: str) -> str:
 
 
 def _fence_lines(lines: list[str]) -> list[str]:
-    """The lines in a fence that none of them can close."""
+    """The lines in a code fence that none of them can close."""
     return [f"  {line}".rstrip() for line in fence_code("\n".join(lines)).split("\n")]
-
-
-# What the agent is told: the task, what failed last time, and how to say that it is done.
 
 
 USER_MESSAGE_INTRO = "The user says this to you, while the loop runs. It is their own word:"
@@ -288,7 +282,7 @@ COMMIT_MESSAGE_PROMPT = (
 
 @value
 class IterationCount:
-    """Where in the run an iteration stands, where the prompt is to say so."""
+    """The number of an iteration in the run, where the prompt states it."""
 
     number: int
     maximum: int | None
@@ -304,33 +298,32 @@ def compose_prompt(
     advice: str = "",
     words: tuple[str, ...] = (), tries: IterationCount | None = None, exports: Mapping[str, str] | None = None,
 ) -> str:  # fmt: skip
-    """The prompt of one iteration, its parts two newlines apart.
+    """The prompt of one iteration, its parts separated by two newlines.
 
-    PREPEND texts, the task, REPLACE and APPEND texts, notes, advice, the user's words, the context, and how to claim;
-    the count stands before everything. A REPLACE drops the task's own text. The context tells of failures that have
-    no place or hint of their own. `tries` is where the stage stands, as its template may tell. No NUL is in it.
+    The order: the count, PREPEND texts, the task, REPLACE and APPEND texts, notes, advice, the user's messages, the
+    context, and how to claim. A REPLACE drops the task's own text. The context describes failures that have no
+    placement or hint of their own. `tries` is the stage's attempt, for its template. The prompt contains no NUL.
     """
     base = (
         substitute_variables(fill_template(job, tries), exports or {}) if job.stage.fills else fill_template(job, tries)
     )
-    told = feedback.findings if context is None else tuple(filter(_has_placement, feedback.findings))
-    replaced = any(finding.action == "REPLACE" for finding in told)
+    findings = feedback.findings if context is None else tuple(filter(_has_placement, feedback.findings))
+    replaced = any(finding.action == "REPLACE" for finding in findings)
     parts = [str(count)] if count else []
-    parts += [format_failure(finding) for finding in told if finding.action == "PREPEND"]
+    parts += [format_failure(finding) for finding in findings if finding.action == "PREPEND"]
     parts += [base] if base and not replaced else []
-    parts += [format_failure(finding) for finding in told if finding.action != "PREPEND"]
+    parts += [format_failure(finding) for finding in findings if finding.action != "PREPEND"]
     parts += [*feedback.notes, *([advice] if advice else []), *(f"{USER_MESSAGE_INTRO}\n\n{text}" for text in words)]
     if context is not None:
-        parts.append(context_block(context, job.stage.claim, told))
+        parts.append(context_block(context, job.stage.claim, findings))
     else:
         parts += claim_instructions(job.stage.claim, "" if replaced else base)
     return "\n\n".join(parts).replace("\0", "")  # a check may print it, and no argument may hold it
 
 
 def fill_template(job: Job, tries: IterationCount | None = None) -> str:
-    """The stage's template with the task's own text in it; one that is made for tasks has a place for every field.
-
-    Nothing that stands in a field is taken for a place.
+    """The stage's template with the task's text in it; a template for tasks has a placeholder for every field. Field
+    contents are never taken for placeholders.
     """
     task, stage = job.task, job.stage
     if not task.outcome and not stage.describes:
@@ -353,12 +346,12 @@ def substitute_variables(text: str, exports: Mapping[str, str]) -> str:
 
 
 def _has_placement(finding: Finding) -> bool:
-    """Whether the settings say where or how a failure is told."""
+    """Whether the settings say where or how a failure is described."""
     return finding.action != "APPEND" or bool(finding.hint)
 
 
 def format_failure(finding: Finding) -> str:
-    """What the agent reads of a failed check."""
+    """The text about a failed check for the agent."""
     end = f"exit code {finding.code}" if finding.why == "exit" and finding.code is not None else finding.why
     return "\n".join(
         [
@@ -372,7 +365,7 @@ def format_failure(finding: Finding) -> str:
 
 
 def claim_instructions(rule: ClaimRule, base: str) -> list[str]:
-    """How to say that the work is done, unless the task's own text, as far as it is told, shows it."""
+    """How to claim completion, unless the task's own text in the prompt already shows it."""
     if rule.word is None or rule.made:
         return []
     if rule.marker is not None:  # a program without a prompt is told nothing
@@ -385,9 +378,8 @@ def claim_instructions(rule: ClaimRule, base: str) -> list[str]:
 
 
 def parse_commit_message(reply: str) -> str:
-    """The message in an agent's reply: what its first tag holds, else its first line with words; empty for none.
-
-    An echo of the question, and the marks of a code fence, are no message.
+    """The message in an agent's reply: the content of its first tag, else its first line with words; empty for none. An
+    echo of the question and code-fence marks are skipped.
     """
     text = remove_prompt_echo(strip_escapes(reply), COMMIT_MESSAGE_PROMPT)
     if tags := find_claim_tags(text):

@@ -17,12 +17,11 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
 
 
-# What is written down of a run: each kind of record.
 
 
 @value
 class RunBegan:
-    """A run came to be. `facts` are for readers: preset, agent, sandbox, version, limits, settings' digest."""
+    """The run was created. `facts` are for readers: preset, agent, sandbox, version, limits, settings' digest."""
 
     run: str
     snapshot: Snapshot
@@ -32,11 +31,11 @@ class RunBegan:
 
 @value
 class Resumed:
-    """A process took the run up again: it had lost its harness, or had ended in a way that allows it.
+    """A process resumed the run, whose harness had died or which had ended in a resumable way.
 
-    `session` counts such processes; the one that began the run was the first. `elapsed_s` is the run's age: time in
-    which nobody was there, and nothing of it ran, is no part of it. `sandbox` is what holds it from now on, as in the
-    facts of its beginning; None where nobody said.
+    `session` counts such processes; the one that began the run was the first. `elapsed_s` is the run's age without the
+    time in which no harness ran. `sandbox` is the sandbox from now on, as in the facts of `RunBegan`; None where
+    unknown.
     """
 
     session: int
@@ -47,9 +46,9 @@ class Resumed:
 
 @value
 class UserChangesSaved:
-    """Nobody of ours was at work for a while, by a pause or an end: what changed in the tree until now is the user's.
+    """The tree was saved after a pause or an end, in which no agent or check ran: what changed in it is the user's.
 
-    `paths` names it; `number` counts such times. Where the plan is another one by now, it is asked anew.
+    `paths` names the changes; `number` counts such saves. Where the plan changed, the job is picked again.
     """
 
     iteration: int
@@ -61,7 +60,7 @@ class UserChangesSaved:
 
 @value
 class Paused:
-    """Somebody wants the run to rest. `number` counts such times."""
+    """A pause was requested. `number` counts pauses."""
 
     iteration: int
     number: int
@@ -69,7 +68,7 @@ class Paused:
 
 @value
 class UserMessageAdded:
-    """Words of the user's, for the prompt of this iteration. `number` is theirs in the ledger."""
+    """A message of the user for the prompt of this iteration. `number` is that of the message in the ledger."""
 
     iteration: int
     number: int
@@ -78,7 +77,7 @@ class UserMessageAdded:
 
 @value
 class ClaimFound:
-    """A file says that the work is done before the agent was started: the iteration is judged without a turn."""
+    """A file claimed completion before the agent was started: the iteration is judged without a turn."""
 
     iteration: int
     turn: int
@@ -86,7 +85,7 @@ class ClaimFound:
 
 @value
 class ChildRunsAwaited:
-    """The work is said to be done, and runs that the agent began are not over: they are waited for."""
+    """Completion is claimed while child runs are unfinished: they are waited for."""
 
     iteration: int
     turn: int
@@ -96,7 +95,7 @@ class ChildRunsAwaited:
 
 @value
 class ChildWorkJoined:
-    """Those runs are over; this is the tree with their work."""
+    """The child runs have ended; this is the tree with their work."""
 
     iteration: int
     turn: int
@@ -109,7 +108,7 @@ class ChildWorkJoined:
 
 @value
 class BaselineSaved:
-    """The checks were asked once before the first turn; this tree, with what they wrote in it, is the agent's start."""
+    """The checks were run once before the first turn; this tree, with what they wrote, is the agent's start."""
 
     snapshot: Snapshot
     written: tuple[str, ...] = ()
@@ -117,9 +116,9 @@ class BaselineSaved:
 
 @value
 class Escalated:
-    """A pattern would have ended the run; from this iteration on it goes on in another way, and counts anew.
+    """A repetition limit would have ended the run; from this iteration on it continues differently, and counts anew.
 
-    `rung` is the model of the ladder that it goes on with; `deep` says that the next prompt tells how to debug.
+    `rung` is the index of the model in the ladder; `deep`: the next prompt has debugging instructions.
     """
 
     iteration: int
@@ -130,7 +129,7 @@ class Escalated:
 
 @value
 class Warned:
-    """A limit comes near. `what` is cost, daily or iterations; each is told once in a run."""
+    """A limit is near. `what` is cost, daily or iterations; each is reported once a run."""
 
     iteration: int
     what: str
@@ -139,9 +138,8 @@ class Warned:
 
 @value
 class Picked:
-    """What the plan offered next. `tries` counts how often this stage of the task was begun, this time included.
-
-    `round` is more than 1 where it was asked again, because somebody changed it meanwhile.
+    """The next job was picked. `tries` counts the attempts at this stage of the task, this one included. `round` is
+    more than 1 where the job was picked again because the plan changed.
     """
 
     iteration: int
@@ -152,9 +150,8 @@ class Picked:
 
 @value
 class TurnBegan:
-    """An agent is about to be started. Alone, it is a crash, and still counts.
-
-    `place` is that of the agent in the order of preference: 0 is the usual one.
+    """An agent is about to be started. Without a `TurnEnded` it was a crash, and still counts. `place` is the agent's
+    index in the order of preference.
     """
 
     iteration: int
@@ -167,7 +164,7 @@ class TurnBegan:
 
 @value
 class TurnEnded:
-    """The agent and all its processes are gone."""
+    """The agent and all its processes have ended."""
 
     iteration: int
     turn: int
@@ -176,7 +173,7 @@ class TurnEnded:
 
 @value
 class Saved:
-    """The tree is kept, and what changed in it is known."""
+    """The tree is saved, and its change is known."""
 
     iteration: int
     turn: int
@@ -190,10 +187,8 @@ class Saved:
 
 @value
 class TurnRetried:
-    """The same iteration is taken once more: the reply was empty, or the service was not there.
-
-    `until` (epoch seconds) is when that service may be asked again; told before anybody waits. However the clock is set
-    meanwhile, nobody waits longer than `wait_s`.
+    """The same iteration is repeated: the reply was empty, or the service unavailable. `until` (epoch seconds) is when
+    that service may be called again, recorded before the wait. Even if the clock is changed, no wait exceeds `wait_s`.
     """
 
     iteration: int
@@ -206,7 +201,7 @@ class TurnRetried:
 
 @value
 class CheckBegan:
-    """A check is about to be asked. `round` counts how often this turn's work was looked at anew."""
+    """A check is about to be run. `round` counts how often this turn's work was checked again from the start."""
 
     iteration: int
     turn: int
@@ -224,7 +219,7 @@ class CheckEnded:
 
 @value
 class CheckStopped:
-    """A judge was ended before it answered, and is asked again when the run goes on: what it cost until then."""
+    """A judge was ended before it answered, and is run again when the run continues; holds its cost so far."""
 
     iteration: int
     turn: int
@@ -235,7 +230,7 @@ class CheckStopped:
 
 @value
 class Judged:
-    """The iteration is over. One that a limit had stopped is judged again by a later `session`."""
+    """The iteration is over. One stopped by a limit is judged again by a later `session`."""
 
     iteration: int
     turn: int
@@ -251,7 +246,7 @@ class ScmBegan:
 
 @value
 class ScmEnded:
-    """Passed work was kept in the user's SCM, or not; `reply` is the call that gave the message."""
+    """Passed work was committed, or not; `reply` is the agent call that gave the message."""
 
     iteration: int
     committed: CommitResult
@@ -261,7 +256,7 @@ class ScmEnded:
 
 @value
 class Noticed:
-    """Something worth knowing that changes nothing: a warning, what was put back, who meddled."""
+    """A notice that changes no state: a warning, a reverted change, interference."""
 
     iteration: int
     number: int
@@ -270,9 +265,8 @@ class Noticed:
 
 @value
 class HookBegan:
-    """A command of the user's own is about to be run; `number` counts them all.
-
-    Alone, it is a crash: the command is taken up, and run again where it was cut off.
+    """A hook command is about to be run; `number` counts all of them. Without a `HookEnded` it was a crash: the
+    command is adopted, and run again where it was interrupted.
     """
 
     iteration: int
@@ -284,9 +278,8 @@ class HookBegan:
 
 @value
 class HookEnded:
-    """It ended, and this is the tree that it left, with the `paths` that it changed; after a run nobody looks.
-
-    Where it changed the plan, that is asked anew.
+    """A hook command ended, with the tree that it left and the `paths` that it changed; after a run these are not
+    determined. Where it changed the plan, the job is picked again.
     """
 
     iteration: int
@@ -301,14 +294,14 @@ class HookEnded:
 
 @value
 class RunEnded:
-    """How the run ended, or its `session` did: some ends allow to go on."""
+    """How the run, or its `session`, ended: some ends are resumable."""
 
     outcome: Outcome
     metrics: Metrics | None = None
     session: int = 1
 
 
-# What somebody else did, or did not do: a user, another process, another run.
+# Records of what a user, another process or another run did.
 ExternalRecord = (
     Resumed | UserChangesSaved | Paused | UserMessageAdded | ClaimFound | ChildRunsAwaited | ChildWorkJoined
 )
@@ -338,7 +331,7 @@ Record = (
 
 
 def record_key(record: Record) -> tuple[int, int, str]:
-    """(iteration, turn, step): what may happen once in a run. A second record of one key is a fault of ours."""
+    """(iteration, turn, step), unique in a run. A second record with the same key is a bug."""
     step = type(record).__name__
     match record:
         case RunBegan() | BaselineSaved():

@@ -1,7 +1,7 @@
-"""Retries after service outages: which agent may be asked now, and when a failed one is asked again.
+"""Retries after service outages: which agent may be called now, and when a failed one is called again.
 
-Agents stand in the order in which the user prefers them. One whose service failed is left alone for a while; the next
-one goes on at once. When the while is over the first is tried again: if it answers, everything is as before.
+Agents are listed in the user's order of preference. One whose service failed is not called for a while; the next one
+continues at once. Afterwards the first is tried again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_WAIT_S = 24 * 3600.0  # what resets later than this is not waited for
 
 @value
 class Outage:
-    """How often in a row a service failed, until when (epoch seconds) it is left alone, and for how long at most."""
+    """Consecutive failures of a service, until when (epoch seconds) it is not called, and for how long at most."""
 
     failures: int = 0
     until: float = 0.0
@@ -28,14 +28,14 @@ class Outage:
 
 @value
 class AgentRotation:
-    """Who may be asked, by place: the models of a ladder or the agents that take turns, then the fallbacks."""
+    """The agents by index: the models of a ladder or the agents that alternate, then the fallbacks."""
 
     rungs: int = 1
     rotating: int = 0
     fallbacks: int = 0
 
     def order(self, iteration: int, rung: int, own: int | None = None) -> tuple[int, ...]:
-        """The places to try for an iteration, the preferred one first; that is its stage's `own`, if it has one."""
+        """The indexes to try for an iteration, the preferred one first; that is its stage's `own`, if it has one."""
         usual = max(self.rungs, self.rotating)
         if own is not None:
             return (own, *range(usual, usual + self.fallbacks))
@@ -45,7 +45,7 @@ class AgentRotation:
 
 @value
 class ServiceOutages:
-    """The services of all agents, by their place."""
+    """The outages of all agents' services, by index."""
 
     by_agent: tuple[Outage, ...] = ()
 
@@ -53,19 +53,19 @@ class ServiceOutages:
         return self.by_agent[place] if place < len(self.by_agent) else Outage()
 
     def with_failure(self, place: int, until: float, wait_s: float = 0.0) -> ServiceOutages:
-        """After one more failure."""
+        """The outages after one more failure."""
         return self._with(place, Outage(self.outage_at(place).failures + 1, until, wait_s))
 
     def with_answer(self, place: int) -> ServiceOutages:
-        """After an answer, whatever it was."""
+        """The outages after an answer of any kind."""
         return self._with(place, Outage()) if self.outage_at(place) != Outage() else self
 
     def first_ready(self, places: tuple[int, ...], epoch_s: float) -> int | None:
-        """The first of these places that may be asked now."""
+        """The first of these indexes that may be called now."""
         return next((place for place in self._hopeful(places) if self.outage_at(place).until <= epoch_s), None)
 
     def ready_at(self, places: tuple[int, ...]) -> float | None:
-        """When the first of them may be asked; None where all are given up."""
+        """When the first of them may be called; None where all are given up."""
         return min((self.outage_at(place).until for place in self._hopeful(places)), default=None)
 
     def _hopeful(self, places: tuple[int, ...]) -> list[int]:
@@ -77,10 +77,10 @@ class ServiceOutages:
 
 
 class RetryClock:
-    """Tells the time to whoever waits for a service: by the wall clock, but no wait is longer than it was meant to be.
+    """The time for waits on a service: the wall clock, but no wait lasts longer than intended.
 
-    The wall clock may be set back while somebody waits, or before a run is taken up again. A machine that sleeps stops
-    the other one, which only grows: so whichever of the two is there first counts.
+    The wall clock may be set back during a wait, or before a run is resumed. The monotonic clock stops while the
+    machine sleeps. So whichever reaches the end of the wait first counts.
     """
 
     def __init__(self) -> None:
@@ -98,9 +98,8 @@ class RetryClock:
 
 
 def next_retry_at(failures: int, resets_at: float | None, epoch_s: float, seed: str) -> float:
-    """When to ask again after so many failures in a row: at the stated reset, else after a while that grows.
-
-    A reset that is past tells nothing. `seed` spreads the whiles of different runs.
+    """When to call again after this many consecutive failures: at the stated reset, else after a growing delay. A
+    reset in the past is ignored. `seed` spreads the delays of different runs.
     """
     if resets_at is not None and resets_at > epoch_s:
         return resets_at + RESET_MARGIN_S

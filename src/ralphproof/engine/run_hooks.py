@@ -21,7 +21,7 @@ NOT_FOUND_CODES = (126, 127)
 
 @value
 class HookResult:
-    """How one command of a hook ended. `why` are the words that follow "failed with"; `output` is the end of it."""
+    """How a hook command ended. `why` completes "failed with"; `output` is the end of its output."""
 
     command: str
     passed: bool
@@ -40,12 +40,12 @@ class HookResult:
 
 @value
 class HookProgress:
-    """Which commands of hooks have run. A command is known by its hook and its place in the hook's list.
+    """Which hook commands have run. A command is identified by its hook and its index in the hook's list.
 
-    `begun` counts all that were ever begun in the run. `open` began and has no recorded end. `done` ended, in this run
+    `begun` counts all that were begun in the run. `open` began and has no recorded end. `done` ended, in this run
     (before the run, after it) or in this iteration. `failed` is the one whose failure ends the run. `paths` is what
-    hooks changed in the tree since an agent was first asked: no work of its own, and no word of the user's on what
-    decides over checks, because an agent may have written what the hook runs.
+    hooks changed in the tree since the first agent was started: neither the agent's work, nor an approval by the user
+    of changes to check inputs, because an agent may have written what the hook runs.
     """
 
     begun: int = 0
@@ -55,12 +55,12 @@ class HookProgress:
     paths: frozenset[str] = frozenset()
 
     def began(self, hook: str, place: int, number: int) -> HookProgress:
-        """With one more that began. After the end of a run, its beginning comes again."""
+        """The progress after one more command began. After the end of a run, start hooks may run again."""
         known = self.without(BEFORE_RUN) if hook == AFTER_RUN else self
         return replace(known, begun=number + 1, open=(hook, place))
 
     def ended(self, hook: str, place: int, result: HookResult) -> HookProgress:
-        """With the end of one. That nobody started it is no end, and whoever wants it begins it anew."""
+        """The progress after one ended. A command that was never started has not ended, and may be begun again."""
         if result.why == HOOK_NOT_STARTED:
             return replace(self, open=None)
         if hook in BEFORE_HOOKS and not result.passed:
@@ -68,21 +68,21 @@ class HookProgress:
         return replace(self, open=None, done=self.done | {(hook, place)})
 
     def without(self, *hooks: str) -> HookProgress:
-        """These may run again."""
+        """The progress with these free to run again."""
         return replace(self, done=frozenset(one for one in self.done if one[0] not in hooks))
 
 
 class HookRunner(Protocol):
-    """Runs one command of a hook to its verified end."""
+    """Runs one hook command until all its processes have ended."""
 
     def run(
         self, name: str, command: str, exports: Mapping[str, str], watch: CheckWatcher, ending: bool = False
     ) -> HookResult:  # fmt: skip
-        """Run it, or tell how the one of this name ended. `ending`: the user wants the run to end, and waits."""
+        """Run it, or report how the one of this name ended. `ending`: the user requested the end, and waits."""
 
 
 class NoHooks:
-    """None are configured."""
+    """No hooks are configured."""
 
     def run(
         self, name: str, command: str, exports: Mapping[str, str], watch: CheckWatcher, ending: bool = False

@@ -25,7 +25,7 @@ MAX_STORIES = 1000  # that are kept one by one; all of them are counted
 def compute_run_metrics(
     state: State, outcome: Outcome, ended_s: float, reviewed: tuple[StoryReview, ...] = ()
 ) -> Metrics:
-    """The figures of a run that ends now, by the state in which it ends; `reviewed` are the stories it went by."""
+    """The figures of a run that ends in this state; `reviewed` are its stories."""
     status, reason = _status_and_reason(outcome)
     passes = _all_iterations(state)
     spend = outcome.spend
@@ -56,7 +56,7 @@ def _status_and_reason(outcome: Outcome) -> tuple[str, str]:
 
 
 def _is_verified(state: State, outcome: Outcome) -> bool:
-    """Whether the checks passed at the end: after them no iteration was begun."""
+    """Whether the checks passed at the end, with no later iteration."""
     if isinstance(outcome, Completed):
         return outcome.verified
     past = state.history.iterations
@@ -65,7 +65,7 @@ def _is_verified(state: State, outcome: Outcome) -> bool:
 
 
 def _all_iterations(state: State) -> tuple[Iteration, ...]:
-    """Every iteration, also one that was not judged any more."""
+    """Every iteration, including a last one that was not judged."""
     past = state.history.iterations
     return (*past, state.phase.facts) if isinstance(state.phase, Checking) else past
 
@@ -76,13 +76,13 @@ def _label(state: State, name: str) -> str:
 
 
 def _sandbox(state: State) -> tuple[str, str] | None:
-    """What held the run: name and strength; None where that is not on record."""
+    """Name and strength of the run's sandbox; None where not recorded."""
     found = state.labels.get("sandbox")
     return (str(found.get("name")), str(found.get("strength"))) if isinstance(found, dict) else None
 
 
 def _model(state: State) -> str:
-    """The model that was last heard of."""
+    """The model last reported."""
     turns = [one.turn for one in _all_iterations(state)] + (
         [state.phase.reply] if isinstance(state.phase, TurnFinished) else []
     )
@@ -94,7 +94,7 @@ def _has_claim(one: Iteration) -> bool:
 
 
 def _tests_fixed(state: State) -> int | None:
-    """How many tests fewer fail than before the first iteration, over the checks in which both can be read."""
+    """The decrease in failing tests since before the first iteration, over the checks where both counts are known."""
     last = {finding.check: finding for one in _all_iterations(state) for finding in one.report.findings}
     pairs = [(earlier, last[earlier.check]) for earlier in state.baseline.findings if earlier.check in last]
     counts = [(_count_failing(one, other), _count_failing(other, one)) for one, other in pairs]
@@ -103,14 +103,14 @@ def _tests_fixed(state: State) -> int | None:
 
 
 def _count_failing(finding: Finding, other: Finding) -> int | None:
-    """How many tests fail in it. Where one of two findings can be read, one that passed needs no words: none fails."""
+    """The number of failing tests. Where one of two findings has test results, one that passed counts as zero."""
     if finding.tests is not None:
         return finding.tests.failed
     return 0 if finding.passed and other.tests is not None else None
 
 
 def run_metrics_json(metrics: Metrics) -> dict[str, Json]:
-    """The figures of a run as the line that programs read."""
+    """The figures of a run in JSON form."""
     return {
         "loopId": _uuid(metrics.run),
         "run": metrics.run,
@@ -149,7 +149,7 @@ def _format_time(epoch_s: float) -> str:
 
 
 def _uuid(run: str) -> str:
-    """A run's name as a UUID of version 5, the same one each time."""
+    """A run's name as a stable UUID of version 5."""
     digest = bytearray(hashlib.sha1(UUID_NAMESPACE + run.encode("utf-8", "surrogatepass")).digest()[:16])  # noqa: S324
     digest[6], digest[8] = digest[6] & 0x0F | 0x50, digest[8] & 0x3F | 0x80
     text = digest.hex()

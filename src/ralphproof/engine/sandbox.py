@@ -1,4 +1,4 @@
-"""Commands, how they ended, and the sandbox protocol that runs them."""
+"""Commands, their exits, and the sandbox protocol that runs them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from ralphproof.base.value import Protocol, value
 
 @value
 class Command:
-    """One program to run, where its output goes, and how long it may take.
+    """One program to run, its output files and its time limits.
 
     `env` is the whole environment. `stdin` is a file to read, None is closed. `err` None joins stderr to `out`.
-    `turn_file` is lock, journal and result of the run; `mark` is found in the environment of every process of it.
-    A program that said its result (its watcher tells) has `linger_s` to leave. One that is `taken_up` may have been
-    begun with other arguments: whatever the turn file tells of is meant. `agent` names the agent that it is, whose own
-    state and login it needs; `reads` are files outside the project that it must be able to read.
+    `turn_file` is lock, journal and result of the run; `mark` is found in the environment of every process of it. A
+    program that has reported its result (as its watcher says) has `linger_s` to exit. One that is `taken_up` may have
+    been started with other arguments: the one described by the turn file is meant. `agent` names the agent that it is,
+    whose state and login it needs; `reads` are files outside the project that it must be able to read.
     """
 
     argv: tuple[str, ...]
@@ -35,14 +35,14 @@ class Command:
 
 @value
 class AgentRequirements:
-    """What the program of one agent needs of the machine beside the project.
+    """What an agent's program needs from the machine beside the project.
 
-    `folder` is where it keeps its state, from the user's home (`~/.claude`); `variable` moves it, empty where nothing
-    does. `lent` are entries of the user's own folder that it may read, or of their home (`~/...`): its login and its
-    settings. It calls `hosts`, and whatever the variables in `addresses` name; what has `://` in it there is such an
-    address itself. It is told the variables in `variables`; a star at the end of one stands for all that begin so.
-    `settings` are paths of a project that it takes settings from; a folder ends with a slash. Of what is lent, `logins`
-    are what it may keep itself where the user has none: all else there is the user's to set.
+    `folder` is where it keeps its state, relative to the user's home (`~/.claude`); `variable` overrides it, empty
+    where nothing does. `lent` are entries of the user's own folder, or of their home (`~/...`), that it may read: its
+    login and its settings. It calls `hosts`, and the addresses in the variables named by `addresses`; an entry there
+    with `://` is itself an address. It receives the variables in `variables`; a trailing star matches all with that
+    prefix. `settings` are paths of a project from which it takes settings; a folder ends with a slash. Of `lent`,
+    `logins` are what it may store itself where the user has none: everything else there is only the user's to set.
     """
 
     folder: str = ""
@@ -59,12 +59,12 @@ class AgentRequirements:
 class Exit:
     """How a command ended.
 
-    `why` is one of: exit (by itself), timeout, idle, lingered (ended by us after its result), stopped (asked to end),
-    killed (ended at once), unstartable (never ran; `error` says why), interrupted (its keeper died: end unknown).
-    A command that died by a signal has `code` None. `survivors` are processes that could not be ended. `paused_s` is
-    how long everything was suspended: no timeout counts it. `log_error` says why the disk did not take all output, and
-    `lost_bytes` how much of stdout nobody has seen because of that.
-    `blocked` names, as `host:port`, what it tried to reach and may not.
+    `why` is one of: exit (by itself), timeout, idle, lingered (ended by the harness after its result), stopped (by
+    request), killed (ended at once), unstartable (never ran; `error` says why), interrupted (its keeper died: end
+    unknown). A command that died by a signal has `code` None. `survivors` are processes that could not be ended.
+    `paused_s` is how long everything was suspended: no timeout counts it. `log_error` says why the disk did not take
+    all output, and `lost_bytes` how much of stdout was lost because of that. `blocked` lists, as `host:port`, forbidden
+    connection attempts.
     """
 
     code: int | None
@@ -83,30 +83,30 @@ class Exit:
 
     @property
     def clean(self) -> bool:
-        """It ended by itself with 0, or said its result and only lingered."""
+        """It ended by itself with 0, or reported its result and only lingered."""
         return self.why == "lingered" or (self.why == "exit" and self.code == 0)
 
 
-# What a watcher wants of a running command, from least to most urgent. ACTIVE tells that it is not idle, whatever its
-# output says; SAID, told once, that it has said its result and should now leave.
+# A watcher's replies, from least to most urgent. ACTIVE means that the command is not idle, even without output; SAID,
+# returned once, that it has reported its result and should exit.
 RESULT_SAID, ACTIVE, CONTINUE, STOP, KILL = -2, -1, 0, 1, 2
 
 
 class CommandWatcher(Protocol):
-    """Looks on while a command runs. Called in order, from one thread."""
+    """Receives a command's output while it runs. Called in order, from one thread."""
 
     def output(self, chunk: bytes) -> None:
-        """More of stdout, already in the log."""
+        """Handle further stdout; it is already in the log."""
 
     def tick(self) -> int:
-        """Called twice a second and after each output: SAID, ACTIVE, GO_ON, STOP (TERM, grace, KILL) or KILL."""
+        """Called twice a second and after each output: SAID, ACTIVE, CONTINUE, STOP (TERM, grace, KILL) or KILL."""
 
 
 class Sandbox(Protocol):
-    """Runs commands; nothing that it ran is alive when `run` returns."""
+    """Runs commands; no process of a command is alive when `run` returns."""
 
     name: str
     strength: str  # strong, partial or none
 
     def run(self, command: Command, watch: CommandWatcher) -> Exit:
-        """Run to the end and tell how it ended; a program that fails is a value, never an exception."""
+        """Run to the end; a failed program is a value, never an exception."""

@@ -1,4 +1,4 @@
-"""The state of a run: the fold of its records, and the phase of its iteration."""
+"""The state of a run, computed from its records alone, and the phases of an iteration."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
 
 
-# Where in an iteration a run stands.
+# Phases of an iteration.
 
 
 @value
@@ -76,7 +76,7 @@ class TurnRunning:
 
 @value
 class TurnFinished:
-    """The agent is gone; its work is not saved yet."""
+    """The agent has ended; its work is not saved yet."""
 
     job: Job
     reply: Turn
@@ -84,14 +84,14 @@ class TurnFinished:
 
 @value
 class Checking:
-    """The work is saved; the iteration's report grows."""
+    """The work is saved; checks are running."""
 
     facts: Iteration
 
 
 @value
 class IterationJudged:
-    """Judged. `kept` where the SCM had its turn."""
+    """The iteration is judged. `kept`: the SCM step is over."""
 
     facts: Iteration
     verdict: Verdict
@@ -106,7 +106,6 @@ class RunOver:
 Phase = BetweenIterations | JobPicked | TurnRunning | TurnFinished | Checking | IterationJudged | RunOver
 
 
-# Where a run stands: the fold of its records, and nothing else.
 
 
 SCM_STEP = "the SCM step"
@@ -114,25 +113,25 @@ SCM_STEP = "the SCM step"
 
 @value
 class State:
-    """Where a run stands.
+    """The state of a run.
 
-    `elapsed_s` is the time it had taken when an iteration was last judged, or the run was taken up. `last` is the tree
-    that the next change is measured against, `found` the one that this iteration found: all its turns together made
-    its change. `unkept` says that the tree changed since the user's SCM was last given work, `committed` what came of
-    that. `begun` is whatever check, or SCM, began and has no recorded end: it is taken up, never begun a second time.
-    `place`, `agent` and `digest` are those of the agent that was last asked, and of its prompt. `thread` is a
-    session of that agent's own, with work in it that its service broke off, and `billed` what it has cost. `labels`
-    is what the record's beginning tells of the run. `baseline` is what the checks said before the first turn,
-    `written` what they wrote. Patterns are looked for from iteration `since` on, with the model of the ladder at
-    `rung`; iteration `deep` is told how to debug.
+    `elapsed_s` is the run's age when an iteration was last judged, or the run was resumed. `last` is the tree that the
+    next change is measured against, `found` the one at the start of this iteration: all its turns together made its
+    change. `unkept`: the tree changed since the last commit to the user's SCM; `committed` is the result of that.
+    `begun` is the check or SCM step that began and has no recorded end: it is adopted, never begun a second time.
+    `place`, `agent` and `digest` are those of the last called agent and its prompt. `thread` is a session of that
+    agent, with work that a service fault interrupted, and `billed` its cost. `labels` are the facts of `RunBegan`.
+    `baseline` is the check report before the first turn, `written` what the checks wrote. Repetitions are looked for
+    from iteration `since` on, with the model of the ladder at `rung`; iteration `deep` gets debugging instructions.
 
-    `session` counts the processes that had this run; `before` is where it stood when one of them ended it. While it
-    is `unsure`, nobody of ours was there, and while it is `paused`, nobody was at work: what changes then is `theirs`,
-    the user's. `base` is the tree whose commits nobody may rewrite: the first one, until the user commits in such a
-    time. `words` is what they say to this iteration, `last_word` the number of the last of all their words.
-    `seen` is the tree as it was last kept, by whom ever; `round` counts how often the checks began anew on this turn's
-    work. `awaited_s` is the run's age when it began to wait for other runs, None where it does not. `hooks` is which
-    commands of the user's own have run. While the tree is `unjudged`, somebody else changed it since checks saw it.
+    `session` counts the processes that ran this run; `before` is the state in which one of them ended it. While
+    `unsure`, no harness was running, and while `paused`, nothing was running: what changes then is `theirs`, the
+    user's. `base` is the tree whose commits must not be rewritten: the first one, until the user commits during such a
+    time. `words` are the user's messages for this iteration, `last_word` the number of the last message of all.
+
+    `seen` is the tree as last saved by anyone; `round` counts how often the checks started again on this turn's work.
+    `awaited_s` is the run's age when it began to wait for child runs, None where it does not. `hooks` is the progress
+    of hook commands. `unjudged`: somebody else changed the tree since checks saw it.
     """
 
     run: str = ""
@@ -269,7 +268,7 @@ class State:
                 assert_never(record)
 
     def _after_others(self, record: ExternalRecord) -> State:
-        """The state that follows from what somebody else did: a user, another process, another run."""
+        """The state after a record of what a user, another process or another run did."""
         match record:
             case Resumed():
                 return self._resumed(record)
@@ -290,7 +289,7 @@ class State:
 
     @property
     def job(self) -> Job:
-        """The job at hand."""
+        """The current job."""
         match self.phase:
             case JobPicked(Job() as job) | TurnRunning(job) | TurnFinished(job):
                 return job
@@ -301,17 +300,17 @@ class State:
 
     @property
     def attempt(self) -> int:
-        """The number of this iteration among those in which an agent is asked; a claim in a file needs none."""
+        """The number of this iteration among those with an agent call; a claim in a file needs none."""
         return self.history.turn_count + (0 if isinstance(self.phase, IterationJudged) else 1)
 
     @property
     def turn_running(self) -> bool:
-        """A turn began whose end is not recorded: it is taken up, never begun a second time."""
+        """A turn began whose end is not recorded: it is adopted, never begun a second time."""
         return isinstance(self.phase, TurnRunning)
 
     @property
     def bill(self) -> Spend:
-        """What the run has cost. A call that began and whose end is not known has cost something, nobody knows what."""
+        """The cost of the run. A call that began and whose end is unknown has an unknown cost."""
         calling = (
             isinstance(self.phase_before_end if isinstance(self.phase, RunOver) else self.phase, TurnRunning)
             or SCM_STEP in self.open_steps
@@ -320,7 +319,7 @@ class State:
 
     @property
     def reply(self) -> Turn:
-        """What the agent came back with; its work is not saved yet."""
+        """The agent's turn whose work is not saved yet."""
         if isinstance(self.phase, TurnFinished):
             return self.phase.reply
         raise ValueError("no turn has just ended")
@@ -354,7 +353,9 @@ class State:
         return replace(kept, changed_since_checks=False)
 
     def _resumed(self, record: Resumed) -> State:
-        """Where it stood. After an end, who waited goes on; what a limit or the settings had stopped is tried anew."""
+        """The state before the interruption. After an end, a wait continues; what a limit or the settings had stopped
+        is retried.
+        """
         labels = self.labels if record.sandbox is None else {**self.labels, "sandbox": record.sandbox}
         taken = replace(self, session=record.session, elapsed_s=record.elapsed_s, unattended=True, labels=labels)
         if not isinstance(self.phase, RunOver):
@@ -378,7 +379,7 @@ class State:
                 return open_again
 
     def _regained(self, record: UserChangesSaved) -> State:
-        """What changes from here on is the agent's again; a commit that the user made meanwhile is no rewriting."""
+        """Changes count as the agent's again; a commit made by the user meanwhile is no rewriting of history."""
         tree = record.snapshot
         regained = replace(
             self, history_base=self.history_base if tree.head == self.last_saved.head else tree, last_saved=tree,
@@ -388,7 +389,7 @@ class State:
         return regained._onto(tree, bool(record.paths), record.replanned)
 
     def _onto(self, tree: Snapshot, changed: bool, replanned: bool) -> State:
-        """On another tree, which is not the agent's doing: what it changes is measured from there."""
+        """The state on another tree, which the agent did not make: its changes are measured from there."""
         match self.phase:
             case Checking(facts) if changed:
                 return self._looked_at_anew(replace(facts, snapshot=tree))
@@ -406,7 +407,7 @@ class State:
                 return replace(onto, current_tree=tree, iteration_start=tree)
 
     def _hooked(self, record: HookEnded) -> State:
-        """What a hook changed is not the agent's work. Before the first turn it can only be the user's own."""
+        """A hook's changes are not the agent's work. Before the first turn they can only be the user's."""
         known = replace(self, hooks=self.hooks.ended(record.hook, record.place, record.result))
         if (tree := record.snapshot) is None:
             return known
@@ -433,7 +434,7 @@ class State:
         return joined._looked_at_anew(facts)
 
     def _looked_at_anew(self, facts: Iteration) -> State:
-        """The tree is another one than the checks saw: what they said of that one says nothing of this."""
+        """The tree differs from the one checked, so earlier findings do not apply to it."""
         round = self.round + (1 if facts.report.findings or self.open_steps else 0)
         blank = Checking(replace(facts, report=CheckReport()))
         return replace(self, phase=blank, current_tree=facts.snapshot, round=round, open_steps=())
@@ -456,7 +457,7 @@ class State:
         return replace(again, services=services, agent_session=reply.session, session_spent=billed)
 
     def _kept(self, committed: CommitResult, called: Turn | None) -> State:
-        """Our own commit is no work of the agent's: the next change is measured from behind it."""
+        """The harness's own commit is not the agent's work: the next change is measured from after it."""
         last = replace(self.current_tree, head=committed.commit) if committed.commit else self.current_tree
         spend = self.spend.plus_turn(called) if called else self.spend
         phase, unkept = replace(self.phase, scm_done=True), self.uncommitted and bool(committed.error)
@@ -479,7 +480,7 @@ class State:
 
 
 def build_state(records: Iterable[Record]) -> State:
-    """The state that these records make."""
+    """The state that these records lead to."""
     state = State()
     for record in records:
         state = state.after(record)
@@ -487,7 +488,7 @@ def build_state(records: Iterable[Record]) -> State:
 
 
 def count_begun_iterations(state: State) -> int:
-    """How many iterations there were. One that was begun and not judged counts, unless its agent could not start."""
+    """The number of iterations. One that was begun and not judged counts, unless its agent could not start."""
     match state.phase:
         case Checking(facts):
             begun = facts.turn.exit.why != "unstartable" and facts.turn.taken

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 MAX_NAMED_TESTS = 5  # of tests in a sentence
 
-# What stands between the name of a test's file and its own, by runner; node does not tell files.
+# Separators between a test's file and its name, by runner; node reports no files.
 _OWN = {
     "pytest": r"::", "junit": r"::", "jest": r" › ", "cargo": r": ",
     "go": r"\.(?=Test|Example|Fuzz)", "unittest": r"\.(?=\w+\.\w+$)",
 }  # fmt: skip
 _WITHIN = {"node": " > ", "go": "/"}  # between a test and its part
 _LOADED = {"pytest": "::", "jest": " › ", "go": "."}  # behind what may not have been loaded, in the names of its tests
-# A name may be made of a value: where that was in memory or on disk, or when it was made, is another every time.
+# Parametrized names may contain memory addresses, paths or times, which differ in every run.
 _UNSTEADY = (
     r"0x[0-9a-fA-F]{6,}|(?<![\w.~-])(?:/private)?(?:/var)?/(?:tmp|folders)/[^\s'\")\]]+"
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*|\d{10,}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -32,7 +32,7 @@ _AROUND = ("setUpClass", "tearDownClass", "setUpModule", "tearDownModule")
 
 @value
 class WeakenedCheck:
-    """What a check that passed shows less than it did before the run began; `hollow` where it shows nothing at all."""
+    """How a passed check covers less than before the run; `hollow` where it shows nothing at all."""
 
     check: str
     what: str
@@ -44,11 +44,11 @@ class WeakenedCheck:
 
 
 def find_weakened_checks(report: CheckReport, baseline: CheckReport) -> tuple[WeakenedCheck, ...]:
-    """What the checks that passed say of fewer tests than they did before the run; what cannot be read tells nothing.
+    """Passed checks that cover fewer tests than before the run; unreadable results are ignored.
 
-    Whoever ends a runner before it can speak makes it pass as well, so one that is mute now is told. The same tests
-    in a clean checkout are those of the check that was asked first. One that only warns is never hollow: nothing
-    rests on it.
+    Ending a runner before it reports also makes it pass, so a check that has become mute is reported. A check in a
+    clean checkout is compared as the same check in the project. A check that only warns is never hollow: nothing
+    depends on it.
     """
     found: list[WeakenedCheck] = []
     for finding in report.findings:
@@ -68,7 +68,7 @@ def find_weakened_checks(report: CheckReport, baseline: CheckReport) -> tuple[We
 
 
 def _baseline_finding(finding: Finding, baseline: CheckReport) -> Finding | None:
-    """What the same command said before the run, by whatever name."""
+    """The finding of the same command before the run, under any name."""
     clean = finding.rule is not None and finding.rule.clean
     return next((one for one in baseline.findings if clean and one.command == finding.command), None)
 
@@ -94,13 +94,13 @@ def _fewer_tests(now: SuiteResult, before: SuiteResult) -> Iterator[tuple[str, b
 
 
 def _newly_excused(now: SuiteResult, before: SuiteResult) -> list[tuple[str, int, int]]:
-    """In which way more tests need not pass than before, how many more, and how many it were."""
+    """How more tests need not pass than before (skipped, expected to fail), how many more, and the previous number."""
     ways = (("skipped", now.skipped, before.skipped), ("expected to fail", now.xfailed, before.xfailed))
     return [(way, n - known, known) for way, n, known in ways if n is not None and known is not None and n > known]
 
 
 def _list_names(names: list[str]) -> str:
-    """The first of them, each in one line, whoever chose it."""
+    """The first names, each in one line."""
     shown = [
         name if name.isprintable() and len(name) <= MAX_QUOTE_CHARS else quote_excerpt(name)
         for name in names[:MAX_NAMED_TESTS]
@@ -109,7 +109,7 @@ def _list_names(names: list[str]) -> str:
 
 
 def _max_answered(tests: SuiteResult) -> int | None:
-    """So many tests gave an answer at most; None where that cannot be told."""
+    """An upper bound of the tests with a result; None where unknown."""
     if tests.passed is not None:
         return tests.passed + tests.failed - _count_empty_files(tests)
     if not tests.names or tests.skipped is None or tests.xfailed is None:
@@ -118,7 +118,7 @@ def _max_answered(tests: SuiteResult) -> int | None:
 
 
 def _min_asked(tests: SuiteResult) -> int | None:
-    """So many tests there were at least that were asked for an answer: one may fail twice, or in many parts."""
+    """A lower bound of the tests that had to give a result: one may fail twice, or in many parts."""
     if tests.passed is None:
         return _max_answered(tests)
     failing = set(tests.failing)
@@ -132,7 +132,7 @@ def _min_asked(tests: SuiteResult) -> int | None:
 
 
 def _count_empty_files(tests: SuiteResult) -> int:
-    """How many files passed because there is no test in them: to node, each is a test of its own name."""
+    """The number of files that passed without a test in them: node reports each as a test with the file's name."""
     red = {name.rpartition("/")[2] for name in tests.failing}
     return sum(name.rpartition("/")[2] not in red for name in tests.names if _is_script(tests.runner, name))
 
@@ -142,7 +142,7 @@ def _is_script(runner: str, name: str) -> bool:
 
 
 def _missing_tests(now: SuiteResult, before: SuiteResult) -> list[str]:
-    """The tests of before that are not there now, by name. One that has another file, or has parameters now, is."""
+    """Names of earlier tests missing now. A test that moved to another file or got parameters is not missing."""
     if not now.names or not before.names:
         return []
     known = {_stable_name(name) for name in now.names}
@@ -160,7 +160,7 @@ def _missing_tests(now: SuiteResult, before: SuiteResult) -> list[str]:
 
 
 def _parent_tests(tests: SuiteResult) -> set[str]:
-    """Tests and suites with parts: where they are gone, their parts tell it."""
+    """Tests and suites with parts: if they are missing, their parts show it."""
     between = _WITHIN.get(tests.runner)
     if between is None:
         return set()
@@ -180,7 +180,7 @@ def _stable_name(name: str) -> str:
 
 
 def _unloaded_modules(now: SuiteResult, before: SuiteResult) -> list[str]:
-    """Modules, files, packages that could not be loaded before, and of which no test is known now either."""
+    """Modules, files or packages that could not be loaded before, and of which no test is known now either."""
     behind, between = _LOADED.get(before.runner), _OWN.get(before.runner)
     if behind is None or between is None or now.runner != before.runner or not now.names:
         return []
@@ -189,7 +189,7 @@ def _unloaded_modules(now: SuiteResult, before: SuiteResult) -> list[str]:
 
 
 def _name_prefixes(module: str, behind: str) -> tuple[str, ...]:
-    """Those of the names of its tests, in an output and in a report."""
+    """The prefixes of the names of its tests, in output and in reports."""
     dotted = module.removesuffix(".py").replace("/", ".")
     return f"{module}{behind}", f"{dotted}::", f"{dotted}."
 
@@ -197,9 +197,8 @@ def _name_prefixes(module: str, behind: str) -> tuple[str, ...]:
 def count_flaky_failures(
     finding: Finding, tree: str | None, earlier: tuple[tuple[str | None, CheckReport], ...]
 ) -> int:
-    """How often a check that passed had failed on this very tree: in its own tries, or in looks of `earlier`.
-
-    A function may look at what the agent said, which was another reply then: only commands and judges go by the tree.
+    """How often a passed check had failed on the same tree: in its own retries, or in `earlier` reports. A function
+    check may depend on the agent's reply, which differed then: only commands and judges depend on the tree alone.
     """
     if not finding.passed or not (finding.rule or finding.judged):
         return finding.flaky if finding.passed else 0

@@ -13,9 +13,8 @@ MAX_NAMED_PATHS = 10  # of the paths that a commit leaves out
 
 @value
 class Snapshot:
-    """The whole tree at one moment, saved. `id` is a commit (git) or a content digest (plain).
-
-    `left_out` names files too large to save. Without an `id` the state is unknown: conclude nothing from it.
+    """The saved tree at one moment. `id` is a commit (git) or a content digest (plain). `left_out` names files too
+    large to save. Without an `id` the state is unknown: conclude nothing from it.
     """
 
     id: str | None
@@ -28,9 +27,8 @@ class Snapshot:
 
 @value
 class Change:
-    """What differs between two snapshots. Paths are relative, `/`-separated, undecodable bytes as surrogates.
-
-    `known` False means that we could not tell: that is not "nothing changed".
+    """The difference between two snapshots. Paths are relative, `/`-separated, undecodable bytes as surrogates. `known`
+    False means that it could not be determined, which is not "nothing changed".
     """
 
     paths: tuple[str, ...] = ()
@@ -44,28 +42,28 @@ class Change:
 
     @property
     def agent_paths(self) -> tuple[str, ...]:
-        """The paths that the iteration's agent touched."""
+        """The paths changed by the iteration's agent."""
         older = {*self.older}
         return tuple(path for path in self.paths if path not in older)
 
     @property
     def is_empty(self) -> bool:
-        """The iteration changed no file and committed nothing, as far as we know: and we do know."""
+        """The iteration is known to have changed no file and committed nothing."""
         return self.same_tree and not self.committed
 
     @property
     def same_tree(self) -> bool:
-        """The iteration changed no file; to commit what was there, or nothing, changes none."""
+        """The iteration changed no file; a commit of existing changes, or an empty one, changes none."""
         return self.known and len(self.paths) == len(self.older)
 
 
 @value
 class TouchedPath:
-    """Something watched that is not as it was before the turn.
+    """A watched path that changed during the turn.
 
-    `rule` names why it is watched. One that `stops` ends the run; all others are put back and told. `trouble` says why
-    it could not be put back. `held_by` names commits or branches that hold the change, where files alone do not tell;
-    `way_out` is the command that takes it out of them.
+    `rule` names why it is watched. If it `stops`, the run ends; all others are reverted and reported. `trouble` says
+    why it could not be reverted. `held_by` names commits or branches that contain the change, where files alone do not
+    show it; `way_out` is the command that removes it from them.
     """
 
     path: str
@@ -78,10 +76,9 @@ class TouchedPath:
 
 @value
 class TripwireReport:
-    """What the tripwires saw after a turn. `patch` is the file that keeps the attempt; `remarks` stop nothing.
-
-    `switched` names the branch that was checked out before the turn, and the one after it, where they differ; an empty
-    name is no branch.
+    """Result of the tripwires after a turn. `patch` is the file with the reverted change; `remarks` stop nothing.
+    `switched` names the branch checked out before the turn and the one after it, where they differ; an empty name is no
+    branch.
     """
 
     touched: tuple[TouchedPath, ...] = ()
@@ -92,11 +89,10 @@ class TripwireReport:
 
 @value
 class CommitResult:
-    """What came of keeping work in the user's SCM; `error` is empty where it worked.
+    """Result of a commit to the user's SCM; `error` is empty on success.
 
-    `left` names what the run changed and the commit does not hold, because it was the user's before. `done` are tasks
-    of another SCM than git that ended well: what came of them is its own affair. `elsewhere` says that the commit is on
-    another branch than the run began on.
+    `left` names what the run changed and the commit leaves out, because it was the user's before. `done` are tasks of
+    another SCM than git that succeeded. `elsewhere`: the commit is on another branch than the run began on.
     """
 
     commit: str | None = None
@@ -107,7 +103,7 @@ class CommitResult:
 
     @property
     def concerns(self) -> tuple[str, ...]:
-        """What a user must know of work that is not where they keep theirs."""
+        """Warnings for the user about work that is not in their SCM as expected."""
         more = f" and {len(self.left) - MAX_NAMED_PATHS} more" if len(self.left) > MAX_NAMED_PATHS else ""
         left = f"left out, because it was not the run's alone: {', '.join(self.left[:MAX_NAMED_PATHS])}{more}"
         return tuple(filter(None, (self.error, self.elsewhere, left if self.left else "")))
@@ -115,9 +111,8 @@ class CommitResult:
 
 @value
 class CommitRequest:
-    """Passed work that is to be kept: the trees that the run began on and came to, and the agent's message for it.
-
-    `theirs` is what the user changed meanwhile, `ours` what belongs to the loop whoever changed it before.
+    """Passed work to commit: the run's first and present trees, and the agent's message. `theirs` is what the user
+    changed meanwhile, `ours` what belongs to the loop, whoever changed it before.
     """
 
     iteration: int
@@ -138,65 +133,63 @@ class Workspace(Protocol):
         """Save the tree as the run finds it, the user's uncommitted work included."""
 
     def mark_iteration_start(self) -> None:
-        """An iteration begins: `change` tells what was touched from now on from what was touched before."""
+        """Mark the start of an iteration, from which `change` tells earlier from later modifications."""
 
     def has_activity(self) -> bool:
-        """Whether files were touched since the mark, or since this was last asked."""
+        """Whether files were modified since the mark, or since the last call."""
 
     def changed_since(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
-        """Those of the paths that were last touched after this instant; for a deleted one its folder tells."""
+        """The paths modified after this instant; a deleted one is judged by its folder."""
 
     def save(self, run: str, name: str) -> Snapshot:
-        """Save the tree now, under this name of the run."""
+        """Save the present tree under this name of the run."""
 
     def find_snapshot(self, run: str, name: str) -> Snapshot | None:
-        """What was saved under this name of the run before, by whichever process; None where nothing is."""
+        """The snapshot saved under this name of the run by any process; None where there is none."""
 
     def change(self, before: Snapshot, after: Snapshot) -> Change:
-        """What differs between two snapshots."""
+        """The difference between two snapshots."""
 
     def diff(self, before: Snapshot, after: Snapshot) -> bytes:
         """The same as a patch."""
 
     def content(self, snapshot: Snapshot, path: str) -> bytes | None:
-        """What a file held then; a link's is where it leads. None where there was no file, or it cannot be told."""
+        """The content of a file in a snapshot; of a link, its target. None where there was no file, or it cannot be
+        read.
+        """
 
     def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
-        """Make the files those of `target`; return the paths written or removed. Index and HEAD stay."""
+        """Restore the files of `target`; returns the paths written or removed. Index and HEAD stay."""
 
     def log(self, lines: int) -> tuple[str, ...]:
         """The last commits, newest first, one line each; empty where there is no history."""
 
     def close(self) -> None:
-        """Let go of helper processes."""
+        """End helper processes."""
 
 
 class Tripwires(Protocol):
-    """Watches what no agent may change: by content, whatever git says of it."""
+    """Watches paths that no agent may change, by content and independently of git."""
 
     def start_watching(self) -> tuple[str, ...]:
-        """An iteration begins: remember what is watched as it now is, out of the agent's reach, durably.
-
-        Returned is what the user must know of that.
-        """
+        """At an iteration's start, store the watched content durably, out of the agent's reach; returns warnings."""
 
     def history_backup(self) -> str:
-        """Where the history that the run began on is, looked up now, and how to have it; empty where it is nowhere."""
+        """Where the history that the run began on is stored, and how to restore it; empty without a backup."""
 
     def repository_damage(self) -> str:
-        """Why no work counts on the repository as it now is, and how to have it back as it was."""
+        """Why the repository's present state makes all work invalid, and how to repair it."""
 
     def final_warnings(self) -> tuple[str, ...]:
-        """The same to be said at the end of the run, if it was not said before."""
+        """The same for the end of the run, if not reported before."""
 
     def check_and_restore(self, name: str) -> TripwireReport:
-        """What changed since. It is put back, and the attempt kept as a patch of this name.
-
-        Asked again under the same name, after a crash in the middle of it too, this ends with the same answer.
+        """Detect changes since the start, revert them, and store them as a patch of this name. A repeated call with the
+        same name, even after a crash in the middle, gives the same result.
         """
 
     def discard(self) -> None:
-        """The run is over: forget what was watched."""
+        """Delete the stored content at the end of the run."""
 
 
 class NoTripwires:
@@ -218,14 +211,13 @@ class NoTripwires:
         return TripwireReport()
 
     def discard(self) -> None:
-        """Nothing was kept."""
+        """Do nothing."""
 
 
 class Scm(Protocol):
-    """Keeps passed work where the user keeps theirs."""
+    """Commits passed work to the user's version control."""
 
     def commit(self, work: CommitRequest, watch: CommandWatcher) -> CommitResult:
-        """Commit exactly what the run changed, then whatever else was asked for.
-
-        What was begun for this iteration before is not begun again: its end is told.
+        """Commit exactly what the run changed, then run the configured SCM tasks. A commit already begun for this
+        iteration is not begun again: its result is returned.
         """
