@@ -9,9 +9,8 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
 
-# Programs that the harness runs for itself: git, a notification, a question to a sandbox. No turn left them behind.
-#
-# What a dead keeper left comes to us as our children. Whoever cleans up among those must know which ones we started.
+# Programs that the harness runs for itself: git, a notification, a sandbox query. Processes left by a dead keeper also
+# become our children, so the cleanup must know which ones the harness itself started.
 
 
 _registered: set[int] = set()
@@ -19,7 +18,7 @@ _pending_starts: list[None] = []
 
 
 class RegisterChild:
-    """Surrounds the start of an errand; its process id is handed to what this gives, and is known from then on."""
+    """Context manager around the start of a child process; call its value with the process id to register it."""
 
     def __enter__(self) -> Callable[[int], None]:
         _pending_starts.append(None)
@@ -30,26 +29,26 @@ class RegisterChild:
 
 
 def unregister_child(pid: int) -> None:
-    """It was waited for: the number may be given to another process."""
+    """Remove a child that was waited for: its process id may be reused."""
     _registered.discard(pid)
 
 
 def all_children_registered() -> bool:
-    """Whether no errand is between its start and the moment when it is known."""
+    """Whether no child is between its start and its registration."""
     return not _pending_starts
 
 
 def is_registered_child(pid: int) -> bool:
-    """Whether this is the process of one."""
+    """Whether this process is a registered child."""
     return pid in _registered
 
 
 def registered_children() -> tuple[int, ...]:
-    """The processes of all of them; each leads a group of its own."""
+    """All registered children; each leads its own process group."""
     return tuple(_registered)
 
 
-# Asks a program of the machine one question: it gets no terminal, and only so much time.
+# The program gets no terminal, and limited time.
 
 
 MAX_REASON_CHARS = 300
@@ -57,7 +56,7 @@ MAX_REASON_CHARS = 300
 
 @value
 class ProgramOutput:
-    """What a program said. `code` is None where it could not be started or took too long; `trouble` says so."""
+    """Output of a program. `code` is None where it could not be started or took too long; `trouble` says so."""
 
     code: int | None
     out: str = ""
@@ -70,7 +69,7 @@ class ProgramOutput:
 
     @property
     def why(self) -> str:
-        """Its last words, for people."""
+        """The last line of its output, for display."""
         lines = (self.err.strip() or self.out.strip()).splitlines()
         return self.trouble or (lines[-1].strip()[:MAX_REASON_CHARS] if lines else f"exit code {self.code}")
 
@@ -78,7 +77,7 @@ class ProgramOutput:
 def run_program(
     argv: Sequence[str], *, said: bytes = b"", timeout_s: float, env: Mapping[str, str] | None = None
 ) -> ProgramOutput:
-    """Run it to its end. One that takes too long is ended with all that it started."""
+    """Run a program to its end. On a timeout it is ended with all processes that it started."""
     import subprocess
 
     pipe = subprocess.PIPE

@@ -6,7 +6,7 @@ RalphError                  exit code
 │   ├── TaskWrong           2    a task's completion spec cannot be worked by
 │   ├── Busy                2    another loop works in this directory
 │   ├── StoriesWrong        2    the file of stories is not as it must be
-│   ├── ReadTooEarly        2    what was read was a dead run's doing, and is put back by now
+│   ├── StaleRead           2    what was read came from a dead run, and was reverted since
 │   ├── NotThere            2    nothing has this name
 │   └── AgentUnusable       2    missing, not permitted, not logged in
 └── HarnessFailed           3    our own fault, or the machine's
@@ -20,14 +20,14 @@ from __future__ import annotations
 
 
 class RalphError(Exception):
-    """Something the user must hear in one clear line. `reason` is the word for it where a run could end by it."""
+    """An error to report to the user in one clear line. `reason` is the abort reason where a run could end by it."""
 
     exit_code = 3
     reason = ""
 
 
 class RalphWarning(UserWarning):
-    """Something does not hold as a caller from Python asked for it, and the run goes on all the same."""
+    """An option given through the Python API cannot be honoured; the run continues."""
 
 
 class Refused(RalphError):
@@ -37,7 +37,7 @@ class Refused(RalphError):
 
 
 class SettingsWrong(Refused):
-    """Everything that is wrong with the settings at once."""
+    """All problems of the settings at once."""
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
@@ -53,11 +53,11 @@ class Busy(Refused):
 
 
 class StoriesWrong(Refused):
-    """The file of stories is not as it must be."""
+    """The stories file is invalid."""
 
 
 class StaleRead(Refused):
-    """What was read of the project was a dead run's doing, and is put back by now: it must be read again."""
+    """Project content that was read came from a dead run and was reverted since: it must be read again."""
 
 
 class NotThere(Refused):
@@ -69,7 +69,7 @@ class AgentUnusable(Refused):
 
 
 class HarnessFailed(RalphError):
-    """Our own fault, or the machine's."""
+    """A fault of the harness or the machine."""
 
 
 class LedgerBroken(HarnessFailed):
@@ -77,7 +77,7 @@ class LedgerBroken(HarnessFailed):
 
 
 class DiskFull(HarnessFailed):
-    """No space to record what happens, so nothing more may happen."""
+    """No disk space for records, so the run must stop."""
 
     exit_code = 1
     reason = "DISK_FULL"
@@ -95,7 +95,7 @@ class KeeperLost(HarnessFailed):
 
 
 def wrap_os_error(error: OSError) -> RalphError:
-    """What the system refused us, as a fault of this tree."""
+    """An operating-system error as an exception of this tree."""
     import errno
 
     name = error.filename

@@ -6,7 +6,7 @@ import re
 
 from ralphproof.base.value import Protocol
 
-# What may reach a terminal: text and colours. Everything else that a stranger's output can hold is taken out.
+# Only text and colours may reach a terminal; everything else in untrusted output is removed.
 
 
 # String sequences (OSC, DCS, SOS, PM, APC) with their content, CSI but for colour, other escapes, control characters.
@@ -32,7 +32,7 @@ MAX_PENDING_CHARS = 4096
 
 
 def sanitize(text: str, colour: bool = False) -> str:
-    """`text` with nothing in it that moves the cursor, sets the title, or hides what it says."""
+    """`text` without anything that moves the cursor, sets the title, or hides content."""
     if is_sanitized(text):
         return text
     safe = _UNSAFE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
@@ -40,18 +40,18 @@ def sanitize(text: str, colour: bool = False) -> str:
 
 
 def is_sanitized(text: str) -> bool:
-    """Whether there is nothing to clean. Most text is so, and this is fifty times as fast to see."""
+    """Whether there is nothing to remove. True for most text, and fifty times as fast as `sanitize`."""
     return text.replace("\n", "").replace("\t", "").isprintable()
 
 
 class StreamSanitizer:
-    """The same for text that comes in pieces: what may yet become a sequence is kept back, 4096 characters at most."""
+    """`sanitize` for text in pieces: an incomplete sequence is held back, at most 4096 characters."""
 
     def __init__(self, colour: bool = False) -> None:
         self._colour, self._held = colour, ""
 
     def feed(self, piece: str) -> str:
-        """What can be shown now."""
+        """The text that can be shown now."""
         text = self._held + piece if self._held else piece
         if is_sanitized(text):  # nothing is kept back that is
             return text
@@ -62,18 +62,18 @@ class StreamSanitizer:
         return sanitize(text[:at], self._colour)
 
     def end(self) -> str:
-        """What is left when no more comes."""
+        """The rest, at the end of the stream."""
         rest, self._held = self._held, ""
         return sanitize(rest, self._colour)
 
 
 def collapse_lines(text: str) -> str:
-    """`text` in one line: what breaks it is shown as a space."""
+    """`text` in one line: line breaks become spaces."""
     return _LINE_BREAK.sub(" ", text)
 
 
 def truncate_to_columns(text: str, columns: int) -> str:
-    """As much of a line as fits into so many columns of a terminal, with a sign where something is cut."""
+    """A line cut to this many terminal columns, with a mark where something is cut."""
     if len(text) <= columns and text.isascii():
         return text
     import unicodedata
@@ -88,7 +88,7 @@ def truncate_to_columns(text: str, columns: int) -> str:
     return text
 
 
-# Text that anybody may have written, put where people read it: no page and no terminal obeys anything in it.
+# Untrusted text for people: nothing in it may act as markup or as a terminal sequence.
 
 
 _MARKDOWN_SYNTAX = re.compile(r"[\\`*_\[\]<>&#|~!$]")
@@ -99,7 +99,7 @@ _REPLACEMENT = "\ufffd"
 
 
 def replace_invisible(text: str, keep: str = "") -> str:
-    """The text without what hides, moves or turns round what it says. What `keep` holds stays."""
+    """The text without characters that hide, move or reverse content, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(
@@ -117,7 +117,7 @@ def _html_entity(sign: str) -> str:
 
 
 class TextMarkup(Protocol):
-    """How a kind of page has text in it."""
+    """How a kind of page marks up text."""
 
     def text(self, words: str) -> str:
         """Words in a sentence."""
@@ -126,21 +126,21 @@ class TextMarkup(Protocol):
         """A command, a path, a name."""
 
     def strong(self, words: str) -> str:
-        """What must be seen first; only words of ours."""
+        """Emphasis; only for the program's own words."""
 
 
 class MarkdownMarkup:
-    """Words in a page that is shown as Markdown, in a table of it too."""
+    """Text in a Markdown page, also inside a table."""
 
     def text(self, words: str) -> str:
-        """Words that format nothing and open nothing."""
+        """Text escaped so that it formats nothing."""
         safe = _MARKDOWN_SYNTAX.sub(lambda sign: _ENTITIES.get(sign[0], f"\\{sign[0]}"), to_single_line(words))
         return _BLOCK_START.sub(
             lambda start: f"&#{ord(start[1])};" if not start[1].isdigit() else f"{start[1]}\\", safe
         )
 
     def code(self, words: str) -> str:
-        """Words as they are, in a span that they cannot close."""
+        """Text verbatim, in a code span that it cannot close."""
         line = to_single_line(words)
         if not line:
             return ""
@@ -153,7 +153,7 @@ class MarkdownMarkup:
 
 
 class PlainMarkup:
-    """Words in a line of a terminal."""
+    """Text in a line of a terminal."""
 
     def text(self, words: str) -> str:
         return to_single_line(words)

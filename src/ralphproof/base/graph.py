@@ -12,7 +12,7 @@ MAX_CYCLES = 20  # circles, and names of one
 
 
 def find_cycles(edges: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Ways that lead back to where they begin, such as ("A", "B", "A"): none where there is none, else the first 20."""
+    """The first 20 cycles, such as ("A", "B", "A"); empty where there is none."""
     found: list[tuple[str, ...]] = []
     left: set[str] = set()
     for start in edges:

@@ -9,7 +9,7 @@ from ralphproof.base.value import value
 
 @value
 class ProcessIdentity:
-    """A process, named so that no later one can be taken for it. `start` and `boot` are empty where unknown."""
+    """A process, identified so that no later one can be mistaken for it. `start` and `boot` are empty where unknown."""
 
     pid: int
     start: str = ""
@@ -34,7 +34,7 @@ class ProcessIdentity:
 
 
 def current_process() -> ProcessIdentity:
-    """The process that asks."""
+    """The calling process."""
     pid = os.getpid()
     return ProcessIdentity(pid, process_start_time(pid), boot_id(), os.uname().nodename)
 
@@ -50,7 +50,7 @@ def process_start_time(pid: int) -> str:
 
 
 def boot_id() -> str:
-    """A name for the time since the machine started; empty where the system gives none."""
+    """An identifier of the machine's present boot; empty where the system gives none."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()

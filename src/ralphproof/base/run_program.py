@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-# Starting git, or another program, and hearing all that it says, within bounds.
 
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ EXIT_GRACE_S = 1.0  # for a program to leave that is not wanted any more
 
 @value
 class ProgramResult:
-    """What a program answered. A negative code is the signal that ended it, or ours for a limit."""
+    """Result of a program. A negative code is the signal that ended it, or that the harness sent for a limit."""
 
     code: int
     out: bytes
@@ -39,18 +38,18 @@ class ProgramResult:
 
     @property
     def lost(self) -> bool:
-        """Whether it was never started, or was ended before it could answer: what it has not said means nothing."""
+        """Whether it was never started or was ended early: missing output then means nothing."""
         return self.code < 0 or self.code == NOT_STARTED
 
     @property
     def said(self) -> str:
-        """Its complaint in one line."""
+        """Its error output in one line."""
         lines = (self.err.strip() or self.out.strip()).decode("utf-8", "replace").splitlines()
         return " ".join(line.strip() for line in lines if line.strip())[:500]
 
 
 def find_program(name: str, path: str, outside: str = "") -> str | None:
-    """The absolute path of a program. One that is named without a path is never taken from a folder below `outside`."""
+    """The absolute path of a program. A name without a path is never resolved to a folder below `outside`."""
     if os.path.isabs(name):
         return name if os.path.isfile(name) and os.access(name, os.X_OK) else None
     for folder in path.split(os.pathsep):
@@ -68,9 +67,8 @@ def _is_below(folder: str, root: str) -> bool:
 
 
 def start_program(argv: Sequence[str | bytes], env: Mapping[str, str], stdin: int, stdout: int, stderr: int) -> int:
-    """Start a program in a session of its own: Ctrl-C does not reach it, and its prompts find no terminal.
-
-    It is an errand until whoever waits for it says that it is over.
+    """Start a program in its own session: Ctrl-C does not reach it, and its prompts find no terminal. It is registered
+    as a child process until the caller unregisters it.
     """
     actions = [(os.POSIX_SPAWN_DUP2, stdin, 0), (os.POSIX_SPAWN_DUP2, stdout, 1), (os.POSIX_SPAWN_DUP2, stderr, 2)]
     with RegisterChild() as note:
@@ -134,7 +132,7 @@ class _Conversation:
         return self._finish(deadline, why)
 
     def _hear_out(self) -> None:
-        """Take what an ended program left in its pipes: they hold less than one read takes."""
+        """Read what an ended program left in its pipes: they hold less than one read takes."""
         for end, _ in self.poller.poll(0):
             self._serve(end)
 
@@ -188,7 +186,7 @@ class _Conversation:
         return ProgramResult(-SIGKILL, out, why + b"\n" + err) if why else ProgramResult(self.status or 0, out, err)
 
     def _end(self) -> None:
-        """TERM first: git takes its lock files away."""
+        """TERM first, so that git removes its lock files."""
         try:
             os.killpg(self.pid, _signal.SIGTERM)
         except ProcessLookupError:

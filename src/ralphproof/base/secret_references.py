@@ -15,14 +15,13 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
 
 
-# Texts that hold secrets of the environment, written with the names of the variables in their place.
 
 
 REFERENCE_DELIMITER = "\x1a"  # no command line and no prompt holds it
 
 
 def replace_secrets(data: Json, environ: Mapping[str, str], mask: Callable[[str], str]) -> Json:
-    """The same without secrets: those of the environment can be brought back, other ones are masked."""
+    """The value without secrets: those of the environment become references that can be resolved, others are masked."""
     names = {
         secret: reference
         for secret in find_environment_secrets(environ)
@@ -38,7 +37,7 @@ def replace_secrets(data: Json, environ: Mapping[str, str], mask: Callable[[str]
 
 
 def resolve_secrets(data: Json, environ: Mapping[str, str]) -> Json:
-    """The same with the secrets of the environment as it now is; raises Refused where a variable is missing."""
+    """The value with references resolved from the present environment; raises Refused where a variable is missing."""
 
     def reveal(text: str) -> str:
         pieces = text.split(REFERENCE_DELIMITER)
@@ -48,7 +47,7 @@ def resolve_secrets(data: Json, environ: Mapping[str, str]) -> Json:
 
 
 def _make_reference(secret: str, environ: Mapping[str, str]) -> str:
-    """Which variable holds a secret, whole or as a part of it."""
+    """A reference to the variable whose value is the secret or contains it."""
     for name, text in environ.items():
         if text.strip() == secret:
             return f"{REFERENCE_DELIMITER}{name}{REFERENCE_DELIMITER}"
@@ -69,7 +68,7 @@ def _resolve_reference(reference: str, environ: Mapping[str, str]) -> str:
 
 
 def map_strings(data: Json, change: Callable[[str], str]) -> Json:
-    """The same with every text in it changed so; names stay."""
+    """The value with every string in it mapped; keys stay."""
     if isinstance(data, str):
         return change(data)
     if isinstance(data, list):
@@ -91,5 +90,5 @@ HARMLESS_NAMES = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a file of this name holds secrets wherever it lies."""
+    """Whether a file of this name holds secrets, in any folder."""
     return not HARMLESS_NAMES.fullmatch(name) and any(fnmatch.fnmatchcase(name, one) for one in SECRET_NAMES)
