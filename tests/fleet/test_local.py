@@ -76,7 +76,7 @@ def test_a_worker_that_waits_for_long_gathers_nothing(tmp_path: Path, monkeypatc
     looks, leave = [0], asyncio.Event()
 
     class Watched(LocalFleet):
-        def open(self) -> list[Any]:
+        def open_loops(self) -> list[Any]:
             looks[0] += 1
             if looks[0] == 100:
                 looks.append(len(asyncio.all_tasks()))
