@@ -190,16 +190,16 @@ class Archivist:
 
     def _must_be_free(self) -> None:
         if self._git is not None:
-            self._git.must_be_free()
+            self._git.refuse_unfinished()
 
     @property
     def _committed(self) -> bool:
         """Whether there is a commit already, however the rest went: then the next call ends what is left to do."""
-        return self._git is not None and bool(self._git.made)
+        return self._git is not None and bool(self._git.commit_id)
 
     def _commits_nothing_yet(self) -> None:
         if self._git is not None:
-            self._git.made = ""
+            self._git.commit_id = ""
 
     def _here(self, folder: str, file: str) -> bool:
         return os.path.lexists(os.path.join(self._root, folder, file))
@@ -225,9 +225,9 @@ class Archivist:
 
     def _tell_commit(self, git: PathCommit, commit: str, paths: list[str]) -> None:
         """What whoever looks for the stories in git should know."""
-        if lost := [path for path in git.ignored(paths) if path.startswith(f"{ARCHIVES}/")]:
+        if lost := [path for path in git.list_ignored(paths) if path.startswith(f"{ARCHIVES}/")]:
             self.remarks.append(f"git ignores {os.path.dirname(lost[0])}: it is on this disk alone")
-        if git.detached():
+        if git.is_detached():
             self.remarks.append(f"no branch is checked out: only HEAD leads to the commit {commit[:12]}")
 
     def _filed(self, action: str, name: str, transit: Transit, commit: str | None, where: str) -> Filed:
