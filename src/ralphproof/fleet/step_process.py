@@ -250,7 +250,7 @@ class StepProcess:
     def _log_stderr(self, line: bytes) -> None:
         """Forward standard error to the worker's log."""
         text = "".join(letter if letter.isprintable() else " " for letter in line.decode("utf-8", "replace"))
-        print(f"{self._request['order']['loop']}: {text[:MAX_STDERR_CHARS]}", file=sys.stderr, flush=True)
+        print(f"{self._request['spec']['loop']}: {text[:MAX_STDERR_CHARS]}", file=sys.stderr, flush=True)
 
 
 class StepLost(HarnessFailed):
