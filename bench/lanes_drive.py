@@ -16,7 +16,7 @@ import time
 from ralphproof.cli.race import build_parser, race_request
 from ralphproof.cli.run import parse_with_prompt
 from ralphproof.landing.worktree_run import move_to_worktree
-from ralphproof.process.client import Keeper
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.signals import SignalRouter
 from ralphproof.runs.observers import PoolDisplay
 from ralphproof.runs.open_project import open_project
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Weighed(Keeper):
+class Weighed(KeeperClient):
     """A keeper that says what it used before it goes: its own, and that of what it ran."""
 
     own_s = below_s = 0.0

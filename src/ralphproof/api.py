@@ -351,10 +351,10 @@ class Loop:
 
 
 def _run_loop(spec: RunSpec, target: RunTarget, names: PythonNames) -> Outcome:
-    from ralphproof.process.client import Keeper
+    from ralphproof.process.keeper_client import KeeperClient
     from ralphproof.process.signals import RunClock, ignore_signals
 
-    keeper, runs = Keeper(), list[str]()
+    keeper, runs = KeeperClient(), list[str]()
 
     def on_end(begun: RunContext, outcome: Outcome) -> None:
         runs.append(begun.run)

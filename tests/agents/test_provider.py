@@ -19,7 +19,7 @@ from ralphproof.base.errors import AgentUnusable
 from ralphproof.checks.judgement import answer_schema
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.events import THE_CONFIGURATION, THE_SERVICE, Usage
-from ralphproof.process.client import Keeper
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.sandbox.runner import DirectRunner
 from tests.agents.model_server import ModelServer, shown
 from tests.agents.replay import Looker, brief_in
@@ -37,7 +37,7 @@ Ask = Callable[..., tuple[Turn, ModelServer]]
 def ask(tmp_path: Path) -> Iterator[Ask]:
     """Ask a model on loopback, which plays this script."""
     require(find_spec("pydantic_ai") is not None, "pydantic-ai is not installed")
-    keeper = Keeper()
+    keeper = KeeperClient()
 
     def asked(model: str, *turns: Mapping[str, Any], **more: Any) -> tuple[Turn, ModelServer]:
         with ModelServer({"turns": list(turns), "aux": "plain words"}) as server:

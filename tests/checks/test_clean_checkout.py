@@ -14,7 +14,7 @@ from ralphproof.checks.command import STOPPED, CommandCheck, CommandCheckSpec
 from ralphproof.engine.check import Finding, Inspection, PassRule
 from ralphproof.engine.sandbox import CONTINUE, STOP
 from ralphproof.engine.workspace import Change, Snapshot
-from ralphproof.process.client import Keeper
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.store.run_folder import RunFolder
 
@@ -38,7 +38,7 @@ class Bare:
         self.place.mkdir()
         self.project = tmp_path / "project"
         self.project.mkdir()
-        self.keeper = Keeper()
+        self.keeper = KeeperClient()
         self.folder = RunFolder(str(self.project), "run", str(tmp_path / "state"))
         self.folder.begin()
         self.entered: list[str] = []

@@ -14,7 +14,7 @@ from ralphproof.checks.command import CommandCheck, CommandCheckSpec
 from ralphproof.engine.check import Finding, Inspection
 from ralphproof.engine.sandbox import CONTINUE
 from ralphproof.engine.workspace import Change, Snapshot
-from ralphproof.process.client import Keeper
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.store.run_folder import RunFolder
 from tests.checks.recordings import one
@@ -38,7 +38,7 @@ def ask(tmp_path: Path) -> Iterator[Ask]:
     """Print a text in the project, then run a command there, as a check."""
     project = tmp_path / "project"
     project.mkdir()
-    keeper, folder = Keeper(), RunFolder(str(project), "run", str(tmp_path / "state"))
+    keeper, folder = KeeperClient(), RunFolder(str(project), "run", str(tmp_path / "state"))
     folder.begin()
     turns = iter(range(1, 100))
 
@@ -122,7 +122,7 @@ def test_a_question_of_which_only_the_command_is_said_is_about_its_exit_code_alo
 def test_every_run_of_a_check_has_a_log_of_its_own(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
-    keeper, folder = Keeper(), RunFolder(str(project), "run", str(tmp_path / "state"))
+    keeper, folder = KeeperClient(), RunFolder(str(project), "run", str(tmp_path / "state"))
     folder.begin()
     check = CommandCheck(CommandCheckSpec("false", "text", retries=1), DirectRunner(keeper), folder, str(project), ())
     looked = Inspection(1, 1, "", Snapshot("s", "t"), Change())

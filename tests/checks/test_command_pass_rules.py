@@ -18,7 +18,7 @@ from ralphproof.engine.check import CheckReport, Finding, Inspection
 from ralphproof.engine.prompt import format_failure
 from ralphproof.engine.sandbox import CONTINUE
 from ralphproof.engine.workspace import Change, Snapshot
-from ralphproof.process.client import Keeper
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.store.run_folder import RunFolder
 
@@ -39,7 +39,7 @@ class Project:
     """A folder in which questions are asked, each in an iteration of its own."""
 
     def __init__(self, path: Path) -> None:
-        self.root, self.keepers = path / "project", [Keeper()]
+        self.root, self.keepers = path / "project", [KeeperClient()]
         self.root.mkdir()
         self.folder = RunFolder(str(self.root), "run", str(path / "state"))
         self.folder.begin()
@@ -200,7 +200,7 @@ def test_a_long_output_is_searched_without_being_held(project: Project) -> None:
 
 
 def test_what_a_log_dropped_is_not_vouched_for(project: Project) -> None:
-    project.keepers.append(Keeper(sizes=SMALL))
+    project.keepers.append(KeeperClient(sizes=SMALL))
     flood = b"first\n" + FILL * 1000 + b"last\n"
     assert project.said(flood, contains="first").passed
     assert project.said(flood, contains="last").passed
@@ -216,7 +216,7 @@ def test_what_a_log_dropped_is_not_vouched_for(project: Project) -> None:
 
 @pytest.mark.parametrize("text", ["bytes dropped", TRUNCATION_MARK, "\n... ", "] 6"])
 def test_what_the_log_says_of_itself_is_not_the_output(project: Project, text: str) -> None:
-    project.keepers.append(Keeper(sizes=SMALL))
+    project.keepers.append(KeeperClient(sizes=SMALL))
     found = project.said(FILL * 1000, contains=text)
     assert TRUNCATION_MARK in found.output
     assert not found.passed
@@ -246,7 +246,7 @@ def test_a_command_that_hangs_fails_and_its_whole_tree_is_gone(project: Project)
 
 
 def test_a_command_that_floods_fails_at_its_timeout(project: Project) -> None:
-    project.keepers.append(Keeper(sizes=(1 << 20, 1 << 20, 2)))
+    project.keepers.append(KeeperClient(sizes=(1 << 20, 1 << 20, 2)))
     found = project.ask("yes passed", timeout_s=0.3, contains="passed")
     assert (found.passed, found.why) == (False, "a timeout after 0.3 s")
     assert len(found.output) < 6000

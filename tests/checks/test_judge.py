@@ -26,7 +26,7 @@ from ralphproof.engine.events import THE_SERVICE, Ended, Event, Limited, Said, S
 from ralphproof.engine.plan import SemanticVerification
 from ralphproof.engine.sandbox import CONTINUE, STOP, Exit, Sandbox
 from ralphproof.engine.workspace import Change, Snapshot
-from ralphproof.process.client import Keeper
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.store.run_folder import RunFolder
 from tests.base.test_diff import PATCH, file
@@ -81,7 +81,7 @@ class Court:
     """A project, and judges in it that play a script."""
 
     folder: RunFolder
-    keeper: Keeper
+    keeper: KeeperClient
     root: Path
     diff: str = PATCH
     said: str = "I did it."
@@ -119,7 +119,7 @@ def court(tmp_path: Path) -> Iterator[Court]:
     project = tmp_path / "project"
     project.mkdir()
     run = f"run-{os.urandom(8).hex()}"  # processes are found by it, also by tests that run beside this one
-    keeper, folder = Keeper(), RunFolder(str(project), run, str(tmp_path / "state"))
+    keeper, folder = KeeperClient(), RunFolder(str(project), run, str(tmp_path / "state"))
     folder.begin()
     yield Court(folder, keeper, tmp_path)
     keeper.close()
@@ -517,7 +517,7 @@ import json, sys
 from ralphproof.agents.scripted import ScriptedAgent
 from ralphproof.engine.check import Inspection
 from ralphproof.checks.judge import Judge
-from ralphproof.process.client import Keeper
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.engine.plan import SemanticVerification
 from ralphproof.sandbox.runner import DirectRunner
@@ -531,7 +531,7 @@ class Eye:
 root, run, script, criteria, env, patch = json.loads(sys.argv[1])
 folder = RunFolder(root + "/project", run, root + "/state")
 env = tuple(map(tuple, env))
-semantic, sandbox = SemanticVerification(tuple(criteria)), DirectRunner(Keeper())
+semantic, sandbox = SemanticVerification(tuple(criteria)), DirectRunner(KeeperClient())
 judge = Judge("criteria", semantic, ScriptedAgent(script), sandbox, folder, lambda *_: patch.encode(), env)
 judge.run(Inspection(3, 1, "I did it.", Snapshot("now", "t"), Change(), start=Snapshot("began", "t")), Eye())
 """

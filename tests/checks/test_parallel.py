@@ -22,7 +22,7 @@ from ralphproof.engine.events import Event as Told
 from ralphproof.engine.events import Said, Spent
 from ralphproof.engine.sandbox import CONTINUE, KILL, STOP
 from ralphproof.engine.workspace import Change, Snapshot
-from ralphproof.process.client import Keeper, KeeperPool
+from ralphproof.process.keeper_client import KeeperClient, KeeperPool
 from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.store.run_folder import RunFolder
 
@@ -73,7 +73,7 @@ class Place:
     """A project in which commands are asked."""
 
     def __init__(self, path: Path, nap: str = "") -> None:
-        self.root, self.first = path / "project", Keeper()
+        self.root, self.first = path / "project", KeeperClient()
         self.root.mkdir(exist_ok=True)
         self.pool = KeeperPool(self.first)
         self.folder = RunFolder(str(self.root), "run", str(path / "state"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ralphproof.checks.promise import PromiseCheck
+from ralphproof.checks.claim_check import ClaimCheck
 from ralphproof.engine.check import CheckReport, Finding, Inspection
 from ralphproof.engine.claim import Claim, ClaimRule, parse_claim
 from ralphproof.engine.events import Event
@@ -27,7 +27,7 @@ class Patient:
 
 def ask(claim: Claim | None, rule: ClaimRule = RULE, required: bool = True, said: str = "") -> Finding:
     inspection = Inspection(1, 1, said, Snapshot("s", "t"), Change(), claim=claim)
-    return PromiseCheck("promise", rule, required).run(inspection, Patient())
+    return ClaimCheck("promise", rule, required).run(inspection, Patient())
 
 
 @pytest.mark.parametrize("word", ["TESTS_PASSED", "tests_passed", " TESTS_PASSED\n"])
@@ -94,4 +94,4 @@ def test_the_same_wrong_word_is_the_same_failure() -> None:
 
 def test_a_rule_without_a_word_is_refused() -> None:
     with pytest.raises(ValueError, match="promise: a rule that asks for no word"):
-        PromiseCheck("promise", ClaimRule())
+        ClaimCheck("promise", ClaimRule())

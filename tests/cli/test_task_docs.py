@@ -13,8 +13,8 @@ import pytest
 from ralphproof.base.yaml_text import parse_yaml_documents
 from ralphproof.cli.task import TASK_VERBS
 from ralphproof.planning.task_generation import fences_in
+from ralphproof.settings.keys import PIPELINE_STAGES
 from ralphproof.settings.loader import load_settings
-from ralphproof.settings.schema import PIPELINE_STAGES
 from ralphproof.settings.skills import load_skill
 from ralphproof.settings.verification_templates import TASK_VARIABLES, list_templates
 from ralphproof.tasks.draft import TaskDraft, validate_draft

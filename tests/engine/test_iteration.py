@@ -53,20 +53,20 @@ def of(*iterations: Iteration) -> History:
     ],
 )
 def test_idle_turns_are_counted_from_the_end(changes: tuple[Change, ...], idle: int) -> None:
-    assert of(*(made(change) for change in changes)).idle_turns() == idle
+    assert of(*(made(change) for change in changes)).unchanged_turns() == idle
 
 
 def test_turns_that_are_not_meant_to_edit_neither_stall_nor_count_as_progress() -> None:
     idle, review = made(NOTHING), made(NOTHING, job=REVIEW)
-    assert of(review, review).idle_turns() == 0
-    assert of(idle, review, idle, review).idle_turns() == 2
+    assert of(review, review).unchanged_turns() == 0
+    assert of(idle, review, idle, review).unchanged_turns() == 2
 
 
 def test_going_on_to_another_stage_or_task_is_progress() -> None:
     next_stage = made(NOTHING, job=Job(JOB.task, Stage("polish")))
     next_task = made(NOTHING, job=Job(Task("t2", ""), JOB.stage))
-    assert of(made(NOTHING), made(NOTHING), next_stage).idle_turns() == 1
-    assert of(made(NOTHING), made(NOTHING), next_task, next_task).idle_turns() == 2
+    assert of(made(NOTHING), made(NOTHING), next_stage).unchanged_turns() == 1
+    assert of(made(NOTHING), made(NOTHING), next_task, next_task).unchanged_turns() == 2
 
 
 def red(mark: str) -> Iteration:

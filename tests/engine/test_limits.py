@@ -85,7 +85,7 @@ FORTH = [red("A"), red("B")]
     ],
 )
 def test_a_pattern_ends_the_run_at_its_threshold(history: list, limits: Limits, reason: str | None) -> None:  # type: ignore[type-arg]
-    breach = limits.find_repetition(of(*history))
+    breach = limits.find_lack_of_progress(of(*history))
     assert (breach.reason if breach else None) == reason
 
 
@@ -161,14 +161,14 @@ def test_a_run_of_one_iteration_is_not_warned_of_it() -> None:
 
 def test_the_same_error_is_told_by_its_tests_where_they_can_be_read() -> None:
     failing = replace(make_finding(False), tests=SuiteResult("pytest", ("a.py::x", "b.py::y"), 2), output="E   boom\n")
-    breach = Limits(same_error=2).find_repetition(of(*[made(report=CheckReport((failing,)))] * 2))
+    breach = Limits(same_error=2).find_lack_of_progress(of(*[made(report=CheckReport((failing,)))] * 2))
     assert breach == Breach(
         "SAME_ERROR_5X",
         "2 iterations in a row failed in the same way (the same tests failed)",
         error="boom (a.py::x, b.py::y)",
     )
     unread = replace(failing, tests=None)
-    breach = Limits(same_error=2).find_repetition(of(*[made(report=CheckReport((unread,)))] * 2))
+    breach = Limits(same_error=2).find_lack_of_progress(of(*[made(report=CheckReport((unread,)))] * 2))
     assert breach is not None
     assert breach.message.endswith("(by the text of the output)")
     assert breach.error == "boom"

@@ -15,7 +15,7 @@ from ralphproof.base.value import replace
 from ralphproof.engine.agent import TurnInput
 from ralphproof.engine.events import Event
 from ralphproof.engine.sandbox import CONTINUE, Command, CommandWatcher, Exit
-from ralphproof.process.client import Keeper
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.sandbox.runner import DirectRunner
 from tests.misbehaviour.agents import case
 from tests.misbehaviour.invariants import hold
@@ -102,7 +102,7 @@ def test_the_result_of_an_agent_that_never_leaves_counts(ralph: Ralph) -> None:
     base = str(ralph.folder / "agent")
     brief = TurnInput("make it so", str(ralph.folder / "prompt"), str(ralph.root), tuple(ralph.env.items()), base,
                   f"{base}.turn", call_id="linger/1", timeout_s=60.0)  # fmt: skip
-    keeper = Keeper()
+    keeper = KeeperClient()
     try:
         turn = ScriptedAgent(script).take_turn(brief, Impatient(), Nobody())
     finally:

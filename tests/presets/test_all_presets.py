@@ -20,7 +20,7 @@ from ralphproof.engine.loop import Loop
 from ralphproof.engine.outcome import Aborted, Completed, Outcome
 from ralphproof.engine.plan import Plan, Task
 from ralphproof.engine.state import State, build_state
-from ralphproof.process.client import Keeper
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.signals import RunClock
 from ralphproof.runs.pipeline import build_preset_pipeline
 from ralphproof.sandbox.runner import DirectRunner
@@ -56,7 +56,7 @@ def one_iteration(
     flags = {"guardrails": [{"command": "test -f made"}], "completionResponse": word}
     settings = load_settings(str(project), {"HOME": str(folder)}, flags).settings
     pipeline = build_preset_pipeline(data, settings)
-    keeper, ledger = Keeper(), MemoryLedger()
+    keeper, ledger = KeeperClient(), MemoryLedger()
     run_folder = RunFolder(str(project), "run", str(folder / "state"))
     sandbox, env = DirectRunner(keeper), tuple(os.environ.items())
     name = settings.guardrails[0].name

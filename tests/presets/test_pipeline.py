@@ -36,7 +36,7 @@ from ralphproof.engine.plan import (
     VerificationPart,
 )
 from ralphproof.engine.state import State, build_state
-from ralphproof.process.client import Keeper, KeeperPool
+from ralphproof.process.keeper_client import KeeperClient, KeeperPool
 from ralphproof.process.signals import RunClock
 from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.settings.loader import load_settings
@@ -70,7 +70,7 @@ class Bench:
     """A project, and runs of tasks in it."""
 
     folder: Path
-    keepers: list[Keeper] = field(default_factory=list)
+    keepers: list[KeeperClient] = field(default_factory=list)
     pools: list[KeeperPool] = field(default_factory=list)
 
     @property
@@ -88,7 +88,7 @@ class Bench:
             str(self.root), {"HOME": str(self.folder)}, {"preset": "pipeline", **(settings or {})}
         ).settings
         pipeline, leaves = build_task_pipeline(spec, loaded, load_stage_templates(str(self.root)), skip=skip)
-        agent, ledger, keeper = ScriptedAgent(str(script)), MemoryLedger(), Keeper()
+        agent, ledger, keeper = ScriptedAgent(str(script)), MemoryLedger(), KeeperClient()
         self.keepers.append(keeper)
         pool = KeeperPool(keeper)
         self.pools.append(pool)

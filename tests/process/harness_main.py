@@ -10,10 +10,10 @@ from tests.process.workbench import ObeyingWatcher, Workbench
 def main(folder: str, turn: str, timeout: str, script: str) -> None:
     from pathlib import Path
 
-    from ralphproof.process import client
+    from ralphproof.process import keeper_client
 
     orders = json.loads(os.environ["ORDERS"])
-    client._KEEPER_MAIN = orders["keeper_script"] or client._KEEPER_MAIN
+    keeper_client._KEEPER_MAIN = orders["keeper_script"] or keeper_client._KEEPER_MAIN
     bench = Workbench(Path(folder))
     bench.nap = os.environ["NAP"]
     keeper = bench.keeper(sizes=tuple(orders["sizes"]))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ralphproof.engine.sandbox import Exit
-from ralphproof.process import client
+from ralphproof.process import keeper_client
 from ralphproof.process.cleanup import find_turn_processes
 from tests.process.fault_injection import HARNESS_MOMENTS, KEEPER_MOMENTS, keeper_script_that_dies
 from tests.process.workbench import RecordingWatcher, Workbench, until
@@ -47,7 +47,7 @@ def test_every_moment_has_an_expected_end() -> None:
 @pytest.mark.parametrize("label", KEEPER_MOMENTS)
 def test_a_keeper_may_die_at_any_moment(bench: Workbench, label: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (bench.folder / "words").write_bytes(WORDS)
-    monkeypatch.setattr(client, "_KEEPER_MAIN", keeper_script_that_dies(bench.folder, label, both=False))
+    monkeypatch.setattr(keeper_client, "_KEEPER_MAIN", keeper_script_that_dies(bench.folder, label, both=False))
     bench.keeper(sizes=SIZES)
     seen, again = RecordingWatcher(), RecordingWatcher()
     mark = f"{bench.folder}-t"

@@ -16,7 +16,7 @@ import pytest
 
 from ralphproof.engine.sandbox import CONTINUE, KILL, STOP, Command, Exit
 from ralphproof.process import turn_journal
-from ralphproof.process.client import Keeper, KeeperPool
+from ralphproof.process.keeper_client import KeeperClient, KeeperPool
 from ralphproof.process.tree import KEEPER_SCRIPT, child_pids, is_alive
 from tests.process.workbench import RecordingWatcher, Workbench, running, until
 
@@ -33,7 +33,9 @@ PATIENT = (
 class Running:
     """A command that a thread runs in the pool."""
 
-    def __init__(self, pool: KeeperPool | Keeper, command: Command, watch: RecordingWatcher | None = None) -> None:
+    def __init__(
+        self, pool: KeeperPool | KeeperClient, command: Command, watch: RecordingWatcher | None = None
+    ) -> None:
         self.command, self.watch = command, watch or RecordingWatcher()
         self._pool = pool
         self._ended: list[Exit | BaseException] = []
@@ -73,7 +75,7 @@ def sleepers(bench: Workbench, nap: str = "") -> list[int]:
     return running(f"sleep {nap}{bench.nap}")
 
 
-def keepers(*known: Keeper) -> list[int]:
+def keepers(*known: KeeperClient) -> list[int]:
     """Those of this process that are more than their exit status; a new one has no name for a moment."""
     living = [keeper.pid for keeper in known]
     for pid in child_pids(os.getpid()):

@@ -12,7 +12,7 @@ import pytest
 
 from ralphproof.base.errors import HarnessFailed
 from ralphproof.engine.sandbox import CONTINUE, KILL
-from ralphproof.process.client import Keeper
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.sandbox.runner import DirectRunner
 from tests.process.workbench import RecordingWatcher, Workbench
 
@@ -270,7 +270,7 @@ def test_a_byte_on_the_wake_descriptor_causes_one_tick_at_once(bench: Workbench)
 
 
 def test_a_keeper_leaves_when_it_is_closed(bench: Workbench) -> None:
-    keeper = Keeper()
+    keeper = KeeperClient()
     keeper.close()
     assert not os.path.exists(f"/proc/{keeper.pid}")
 

@@ -15,7 +15,7 @@ import pytest
 from ralphproof.engine.sandbox import ACTIVE, CONTINUE, KILL, RESULT_SAID, STOP, Exit
 from ralphproof.process import tree, turn_journal, watchdog
 from ralphproof.process.cleanup import end_turn_processes, find_turn_processes, own_children
-from ralphproof.process.client import Keeper
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.tree import is_alive, is_stopped
 from tests.process.workbench import RecordingWatcher, Workbench, until
 
@@ -178,7 +178,7 @@ class Flooding(RecordingWatcher):
 
     MANY = 3000  # orders: more than a line takes
 
-    def __init__(self, keeper: Keeper, bell: int, wants: Callable[[], int]) -> None:
+    def __init__(self, keeper: KeeperClient, bell: int, wants: Callable[[], int]) -> None:
         super().__init__()
         self._keeper, self._bell, self._then, self._active = keeper, bell, wants, 0
 
@@ -297,7 +297,7 @@ def test_an_invalid_pid_is_not_alive(pid: int, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_children_that_a_turn_remembers_do_not_grow_with_other_runs() -> None:
-    keepers = [Keeper() for _ in range(3)]
+    keepers = [KeeperClient() for _ in range(3)]
     stranger = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
         known = own_children()

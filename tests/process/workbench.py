@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ralphproof.engine.sandbox import ACTIVE, CONTINUE, KILL, RESULT_SAID, STOP, Command, Exit
-from ralphproof.process.client import Keeper
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.output import LOG_SIZES
 
 
@@ -75,12 +75,14 @@ class Workbench:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.keepers: list[Keeper] = []
+        self.keepers: list[KeeperClient] = []
         self.turns = 0
         self.nap = f"{os.getpid() + 1000}.{time.monotonic_ns()}"  # `sleep` for so long is ours alone
 
-    def keeper(self, secrets: tuple[str, ...] = (), sizes: tuple[int, int, int] = LOG_SIZES, **more: Any) -> Keeper:
-        self.keepers.append(Keeper(secrets, str(self.folder / "keeper.err"), sizes=sizes, **more))
+    def keeper(
+        self, secrets: tuple[str, ...] = (), sizes: tuple[int, int, int] = LOG_SIZES, **more: Any
+    ) -> KeeperClient:
+        self.keepers.append(KeeperClient(secrets, str(self.folder / "keeper.err"), sizes=sizes, **more))
         return self.keepers[-1]
 
     def command(self, *argv: str, turn: str = "", **more: Any) -> Command:

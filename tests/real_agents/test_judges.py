@@ -37,7 +37,7 @@ from ralphproof.agents.cli_agent import CliAgent
 from ralphproof.engine.check import Inspection
 from ralphproof.checks.judge import Judge
 from ralphproof.agents.selection import load_adapter
-from ralphproof.process.client import Keeper
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.engine.plan import SemanticVerification
 from ralphproof.sandbox.runner import DirectRunner
@@ -54,7 +54,7 @@ folder = RunFolder(told["project"], told["run"], told["state"])
 folder.begin()
 agent = CliAgent(load_adapter(told["agent"]), told["program"], tuple(told["flags"]), model=told["model"], guarded=False)
 judge = Judge(
-    "criteria", unpack(told["semantic"]), agent, DirectRunner(Keeper()), folder, lambda *_: told["diff"].encode(),
+    "criteria", unpack(told["semantic"]), agent, DirectRunner(KeeperClient()), folder, lambda *_: told["diff"].encode(),
     tuple(os.environ.items()), subject="greet by name", nonce=lambda: told["nonce"],
 )
 seen = Inspection(1, 1, told["said"], Snapshot("now", "t"), Change(), began=Snapshot("began", "t"))

@@ -14,10 +14,10 @@ from typing import Any
 def main(source: str) -> None:
     """Follow the orders."""
     sys.path.append(source)
-    from ralphproof.process.client import Keeper
+    from ralphproof.process.keeper_client import KeeperClient
 
     orders = json.load(sys.stdin)
-    keeper = Keeper(stderr_path=os.path.join(orders["store"], "keeper.log"))
+    keeper = KeeperClient(stderr_path=os.path.join(orders["store"], "keeper.log"))
     try:
         sandbox, said = made(orders, Nobody() if orders["unowned"] else keeper)
         print(json.dumps(said), flush=True)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from ralphproof.settings.keys import leaf_keys
 from ralphproof.settings.loader import variable_name
-from ralphproof.settings.schema import leaf_keys
 from tests.settings.project import Project
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ralphproof.engine.plan import ExternalVerification
-from ralphproof.settings.model import GuardrailSettings, ScmSettings
+from ralphproof.settings.typed_settings import GuardrailSettings, ScmSettings
 from ralphproof.settings.validation import apply_caps
 from tests.settings.project import EXAMPLE, Project
 

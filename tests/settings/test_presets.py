@@ -9,9 +9,9 @@ from ralphproof.base.value import replace
 from ralphproof.engine.claim import Claim, ClaimRule
 from ralphproof.engine.plan import Pipeline
 from ralphproof.runs.pipeline import build_preset_pipeline
+from ralphproof.settings.keys import PRESETS
 from ralphproof.settings.loader import read_preset
-from ralphproof.settings.model import Settings
-from ralphproof.settings.schema import PRESETS
+from ralphproof.settings.typed_settings import Settings
 from ralphproof.settings.validation import validate_layer
 from tests.settings.project import Project
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from ralphproof.settings.keys import SETTINGS_SCHEMA, default_values, leaf_keys
 from ralphproof.settings.reference import JSON_SCHEMA_DRAFT, json_schema, reference_markdown
-from ralphproof.settings.schema import SETTINGS_SCHEMA, default_values, leaf_keys
 from ralphproof.settings.validation import SettingsProblem, normalize_settings, validate_layer
 from tests.settings.project import EXAMPLE
 

@@ -6,8 +6,8 @@ import sys
 from typing import Any
 
 import ralphproof
-from ralphproof.settings.model import parse_settings
-from ralphproof.settings.schema import PRESETS, default_values, leaf_keys
+from ralphproof.settings.keys import PRESETS, default_values, leaf_keys
+from ralphproof.settings.typed_settings import parse_settings
 from ralphproof.settings.validation import normalize_settings
 
 
@@ -56,5 +56,5 @@ def test_loading_settings_imports_nothing_slow() -> None:
     argv = [sys.executable, "-I", "-S", "-c", f"{code}; print(*sys.modules)"]
     loaded = set(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
     slow = {"typing", "dataclasses", "pathlib", "inspect", "subprocess", "difflib", "importlib.metadata", "tomllib"}
-    assert "ralphproof.settings.schema" in loaded
+    assert "ralphproof.settings.keys" in loaded
     assert loaded & slow == set()

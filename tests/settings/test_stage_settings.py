@@ -14,7 +14,7 @@ from ralphproof.engine.plan import (
     SemanticVerification,
     VerificationPart,
 )
-from ralphproof.settings.model import PipelineSettings, StageSettings
+from ralphproof.settings.typed_settings import PipelineSettings, StageSettings
 from ralphproof.tasks.pipeline import max_task_iterations
 from tests.settings.project import Project
 

@@ -13,7 +13,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.value import pack, replace, unpack
 from ralphproof.engine.sandbox import CONTINUE
 from ralphproof.engine.workspace import CommitRequest, CommitResult, Snapshot
-from ralphproof.process.client import Keeper
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.workspace.git_workspace import GitWorkspace
@@ -61,7 +61,7 @@ class Run:
 @pytest.fixture
 def turns(tmp_path: Path) -> Iterator[Callable[..., TurnProgramRunner]]:
     """Makes what runs programs in a folder; their logs and turn files lie elsewhere."""
-    keeper = Keeper()
+    keeper = KeeperClient()
     (tmp_path / "elsewhere").mkdir()
 
     def made(root: Path, run: str = "r", **more: float) -> TurnProgramRunner:

@@ -439,10 +439,10 @@ def test_a_full_disk_is_told_as_such(traps: OpenTripwires, repo: Repo, monkeypat
 
 CLOSED = """
 import os, sys
-from ralphproof.workspace.tripwires import FileTripwires
+from ralphproof.workspace.protected_files import ProtectedFileTripwires
 root = sys.argv[1] + "/root"
 base = sys.argv[1]
-wires = FileTripwires(root, base + "/vault", "r", ("auth/", ".env"), (), None, lambda name: base + "/" + name)
+wires = ProtectedFileTripwires(root, base + "/vault", "r", ("auth/", ".env"), (), None, lambda name: base + "/" + name)
 wires.start_watching()
 open(root + "/auth/a", "w").write("changed")
 open(root + "/auth/deep/b", "w").write("changed")

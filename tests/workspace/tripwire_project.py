@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralphproof.workspace.git_workspace import GitWorkspace
+from ralphproof.workspace.protected_files import ProtectedFileTripwires
 from ralphproof.workspace.protected_paths import ReservedPath, reserved_paths
-from ralphproof.workspace.tripwires import FileTripwires
 
 if TYPE_CHECKING:
     from ralphproof.engine.workspace import TripwireReport
@@ -36,10 +36,10 @@ class TripwireProject:
         self.kept.mkdir(exist_ok=True)
         self.wires = self.anew()
 
-    def anew(self) -> FileTripwires:
+    def anew(self) -> ProtectedFileTripwires:
         """Another process on the same vault, as far as that can be had in one."""
         root, vault = str(self.repo.path), str(self.vault)
-        return FileTripwires(root, vault, RUN, self.stops, self.own, self.git, lambda name: str(self.kept / name),
+        return ProtectedFileTripwires(root, vault, RUN, self.stops, self.own, self.git, lambda name: str(self.kept / name),
                      backup=str(self.backup))  # fmt: skip
 
     def arm(self) -> TripwireProject:

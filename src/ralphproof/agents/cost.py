@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ralphproof.agents.selection import SelectedAgent
     from ralphproof.engine.iteration import History
-    from ralphproof.settings.model import PriceSettings, Settings
+    from ralphproof.settings.typed_settings import PriceSettings, Settings
 
 
 # Savings by cheaper models: a run's tokens at the price of the dearest model of its settings.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.settings.loader import ENVIRONMENT_PREFIX
-from ralphproof.settings.model import Settings
+from ralphproof.settings.typed_settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ralphproof.agents.adapter import AgentAdapter
     from ralphproof.engine.agent import Agent
-    from ralphproof.settings.model import AgentSettings, PriceSettings, Settings
+    from ralphproof.settings.typed_settings import AgentSettings, PriceSettings, Settings
 
 
 KNOWN_AGENTS = tuple(BUILTIN["agents"])

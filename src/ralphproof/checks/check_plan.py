@@ -22,7 +22,7 @@ from ralphproof.engine.plan import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ralphproof.settings.model import GuardrailSettings, Settings
+    from ralphproof.settings.typed_settings import GuardrailSettings, Settings
 
 
 SingleVerification = StringMatchVerification | ExternalVerification | SemanticVerification | CustomVerification

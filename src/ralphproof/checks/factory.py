@@ -115,9 +115,9 @@ def _create_check(spec: CheckSpec, log: str, dependencies: CheckDependencies) ->
                 command_spec, dependencies.sandbox, dependencies.folder, dependencies.root, dependencies.env
             )
         case StringMatchVerification():
-            from ralphproof.checks.promise import PromiseCheck
+            from ralphproof.checks.claim_check import ClaimCheck
 
-            return _configured(PromiseCheck(spec.name, spec.claim_rule, spec.required), spec)
+            return _configured(ClaimCheck(spec.name, spec.claim_rule, spec.required), spec)
         case SemanticVerification() as verification:
             return _configured(_create_judge(spec, verification, dependencies), spec)
         case CustomVerification() as verification:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ralphproof.engine.environment import Observer
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.settings.model import Settings
+    from ralphproof.settings.typed_settings import Settings
     from ralphproof.store.sqlite_ledger import SqliteLedger
 
 ABOUT = """Follow a run that another process drives, as its own terminal would show it.

@@ -15,7 +15,7 @@ from ralphproof.cli.parser import Parser, positive_int, positive_number
 from ralphproof.cli.run import AGENT_HELP, add_limit_flags, add_prompt_flags, parse_with_prompt, prompt_from_flags
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.runs.request_flags import check_settings_from_flags, drop_unset, is_guarded, settings_from_flags
-from ralphproof.settings.schema import PIPELINE_STAGES
+from ralphproof.settings.keys import PIPELINE_STAGES
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ralphproof.fleet.governor import Allowance
     from ralphproof.fleet.submission import FleetSubmission, LoopSpec, SubmittedLoop
     from ralphproof.runs.request import RunRequest
-    from ralphproof.settings.model import Settings
+    from ralphproof.settings.typed_settings import Settings
     from ralphproof.tasks.draft import TaskDraft
 
 

@@ -120,7 +120,7 @@ def _print_result(root: str, args: Namespace, settings: Any | None, stories: Sto
 def _refuse_unavailable_flags(args: Namespace) -> None:
     import shlex
 
-    from ralphproof.settings.schema import PRESETS
+    from ralphproof.settings.keys import PRESETS
 
     for flag, text in (("--name", args.name), ("--ralph-dir", args.ralph_dir)):
         if text is not None and args.preset != STORIES_PRESET:

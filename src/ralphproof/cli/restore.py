@@ -8,14 +8,19 @@ from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.runs.open_project import view_project
-from ralphproof.runs.restore import SHORT_HASH_CHARS, find_repository_copy, refuse_live_runs, restore_repository
+from ralphproof.runs.restore_repository import (
+    SHORT_HASH_CHARS,
+    find_repository_copy,
+    refuse_live_runs,
+    restore_repository,
+)
 from ralphproof.store.locks import DirectoryLock
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from ralphproof.base.value import Json
-    from ralphproof.runs.restore import RestoreResult
+    from ralphproof.runs.restore_repository import RestoreResult
 
 
 ABOUT = """Restore a destroyed repository from the copy that a run kept.

@@ -9,7 +9,7 @@ from ralphproof.base.errors import Refused, SettingsWrong, StoriesWrong
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.cli.parser import SUPPRESS, Parser, positive_int, positive_number
 from ralphproof.cli.verbs import VERBS
-from ralphproof.process.client import Keeper
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.runs.request_flags import LATEST_RUN, check_settings_from_flags, is_guarded, settings_from_flags
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def run_from_flags(args: Namespace, build_request: Callable[[Namespace], RunRequ
 
         return run_detached(args, build_request(args))
     # First of all, so that the keeper starts while the rest is prepared.
-    keeper = None if args.dry_run or args.explain else Keeper()
+    keeper = None if args.dry_run or args.explain else KeeperClient()
     try:
         return _run(args, keeper, build_request)
     finally:
@@ -190,7 +190,7 @@ def parse_with_prompt(argv: list[str], parser: Parser) -> Namespace:
     return args
 
 
-def _run(args: Namespace, keeper: Keeper | None, build_request: Callable[[Namespace], RunRequest]) -> int:
+def _run(args: Namespace, keeper: KeeperClient | None, build_request: Callable[[Namespace], RunRequest]) -> int:
     from ralphproof.runs.spec import prepare_spec
 
     request, target = _requested_run(args, build_request)
@@ -199,7 +199,7 @@ def _run(args: Namespace, keeper: Keeper | None, build_request: Callable[[Namesp
     except (SettingsWrong, StoriesWrong):
         if keeper is None or args.resume is not None:
             raise
-        from ralphproof.runs.recovery import recover_folder
+        from ralphproof.runs.dead_runs import recover_folder
 
         if not (notes := recover_folder(request.project_dir)):
             raise

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ralphproof.engine.outcome import Outcome
-    from ralphproof.process.client import Keeper
+    from ralphproof.process.keeper_client import KeeperClient
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
     from ralphproof.runs.target import RunTarget
     from ralphproof.store.project import Project
 
 
-def run_in_worktree(spec: RunSpec, keeper: Keeper, args: Namespace, target: RunTarget) -> Outcome:
+def run_in_worktree(spec: RunSpec, keeper: KeeperClient, args: Namespace, target: RunTarget) -> Outcome:
     """Run to the end in a worktree of its own, then keep or remove that worktree."""
     try:
         outcome = execute_observed(spec, keeper, args, target)

@@ -12,7 +12,7 @@ from ralphproof.display.output import print_json, print_lines
 from ralphproof.engine.claim import strip_claim_tags
 from ralphproof.engine.plan import EXTERNAL
 from ralphproof.runs.open_project import open_project
-from ralphproof.settings.schema import PIPELINE_STAGES
+from ralphproof.settings.keys import PIPELINE_STAGES
 from ralphproof.store.project import Project
 from ralphproof.store.tasks import MAX_INTEGER, SETTABLE_STATUSES
 from ralphproof.tasks.draft import TaskDraft, draft_warnings, validate_dependencies

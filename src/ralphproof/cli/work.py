@@ -11,7 +11,7 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, positive_int, positive_number
 from ralphproof.cli.run import AGENT_HELP, add_limit_flags, add_stream_flags
 from ralphproof.display.output import print_json, print_lines
-from ralphproof.process.client import Keeper
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.runs.request_flags import check_settings_from_flags, drop_unset, is_guarded
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def main(argv: list[str]) -> int:
     if args.parallel and not args.dry_run:
         return _print_result(_work_in_parallel(args), args)
     _refuse_parallel_flags(args)
-    keeper = None if args.dry_run else Keeper()  # starts while the rest is loaded
+    keeper = None if args.dry_run else KeeperClient()  # starts while the rest is loaded
     try:
         return _print_result(_work_in_sequence(args, keeper), args)
     finally:
@@ -109,7 +109,7 @@ def main(argv: list[str]) -> int:
             keeper.close()
 
 
-def _work_in_sequence(args: Namespace, keeper: Keeper | None) -> WorkResult:
+def _work_in_sequence(args: Namespace, keeper: KeeperClient | None) -> WorkResult:
     from ralphproof.landing.sequential_scheduler import SequentialScheduler
     from ralphproof.runs.dry_run import print_stages
     from ralphproof.runs.observers import execute_observed

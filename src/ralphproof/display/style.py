@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.settings.model import Settings
+from ralphproof.settings.typed_settings import Settings
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-
-
 MAX_DENIALS_KEPT = 20  # named in a turn; there may be thousands
 MAX_DENIAL_CHARS = 500
 MAX_NAME_CHARS = 200

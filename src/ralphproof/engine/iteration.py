@@ -62,7 +62,7 @@ class History:
         """The number of iterations on this task in this stage."""
         return sum(iteration.job.key == job.key for iteration in self.iterations)
 
-    def idle_turns(self) -> int:
+    def unchanged_turns(self) -> int:
         """The number of consecutive last turns that should have changed files and did not. An unknown change is not
         counted as none. Another task or stage than before is progress, since the previous one passed.
         """

@@ -165,9 +165,9 @@ class Limits:
         times = "once, and may be tried no more" if most == 1 else f"{most} times"
         return Breach(MAX_ITERATIONS, f"stage {job.stage.name} of {job.task.id} was tried {times}")
 
-    def find_repetition(self, history: History) -> Breach | None:
+    def find_lack_of_progress(self, history: History) -> Breach | None:
         """A repetition in these iterations that makes further ones pointless."""
-        if self.stall is not None and history.idle_turns() >= self.stall:
+        if self.stall is not None and history.unchanged_turns() >= self.stall:
             return Breach(STALL, f"{_in_a_row(self.stall)} changed no file")
         if self.same_error is not None and history.same_error_count() >= self.same_error:
             return _same_error(history.latest, self.same_error)

@@ -19,7 +19,7 @@ from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, Passe
 from ralphproof.engine.plan import Job, PlanChoice, choose_next_job
 from ralphproof.engine.session import RunSession, SpendAccount
 from ralphproof.engine.state import Checking, IterationJudged, JobPicked, State, TurnFinished, TurnRunning
-from ralphproof.engine.turns import TurnRunner
+from ralphproof.engine.turns import AgentTurns
 from ralphproof.engine.work_saver import Committer, WorkSaver
 from ralphproof.engine.workspace import CommitResult
 
@@ -52,7 +52,7 @@ class Loop:
         self._environment = environment
         self._session = RunSession(run, rules, environment, state)
         self._account = SpendAccount(self._session)
-        self._turns = TurnRunner(self._session, self._account)
+        self._turns = AgentTurns(self._session, self._account)
         self._checks = CheckRunner(self._session, self._account)
         self._work = WorkSaver(self._session, self._turns)
         self._hooks = LoopHooks(self._session)

@@ -69,8 +69,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-
-
 MAX_OUTPUT_CHARS = 10_000  # of the last message, in the outcome
 
 
@@ -179,8 +177,6 @@ def aborted_outcome(state: State, now: RunConditions, breach: Breach) -> Aborted
     )
 
 
-
-
 MAX_REST_S = 1.0  # the longest rest at once: the clock may be set, a limit may be reached, somebody may look
 MAX_PAUSE_S = 60.0
 STEP_MESSAGE = "one iteration was taken, as --step asks"
@@ -209,7 +205,7 @@ def pre_turn_action(state: State, rules: RunRules, now: RunConditions, job: Job)
         return EndRun(aborted_outcome(state, now, breach))
     if breach := next(filter(None, (own(state) for own in rules.custom_limits)), None):
         return EndRun(aborted_outcome(state, now, breach))
-    if breach := limits.find_repetition(history.since(state.pattern_start)):
+    if breach := limits.find_lack_of_progress(history.since(state.pattern_start)):
         return _escalate_or_end(state, rules, now, breach)
     if rules.step_after is not None and history.turn_count > rules.step_after:
         return EndRun(aborted_outcome(state, now, Breach(STEP, STEP_MESSAGE)))

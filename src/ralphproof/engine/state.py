@@ -106,8 +106,6 @@ class RunOver:
 Phase = BetweenIterations | JobPicked | TurnRunning | TurnFinished | Checking | IterationJudged | RunOver
 
 
-
-
 SCM_STEP = "the SCM step"
 
 

@@ -17,7 +17,7 @@ from ralphproof.engine.session import RunSession, SpendAccount
 MAX_COMMITS_SHOWN = 5
 
 
-class TurnRunner:
+class AgentTurns:
     """Calls agents for a run."""
 
     def __init__(self, session: RunSession, account: SpendAccount) -> None:

@@ -15,14 +15,14 @@ from ralphproof.engine.prompt import COMMIT_MESSAGE_PROMPT, parse_commit_message
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.session import EMPTY_PLAN, RunSession
 from ralphproof.engine.state import SCM_STEP, Checking
-from ralphproof.engine.turns import TurnRunner
+from ralphproof.engine.turns import AgentTurns
 from ralphproof.engine.workspace import MAX_NAMED_PATHS, Change, CommitRequest, Snapshot, TripwireReport
 
 
 class WorkSaver:
     """Saves the tree after turns, and reverts what a stage may not change."""
 
-    def __init__(self, session: RunSession, turns: TurnRunner) -> None:
+    def __init__(self, session: RunSession, turns: AgentTurns) -> None:
         self._session, self._turns, self._environment = session, turns, session.environment
 
     def save(self) -> None:
@@ -228,7 +228,7 @@ class WorkSaver:
 class Committer:
     """Commits passed work to the user's SCM."""
 
-    def __init__(self, session: RunSession, turns: TurnRunner, work: WorkSaver) -> None:
+    def __init__(self, session: RunSession, turns: AgentTurns, work: WorkSaver) -> None:
         self._session, self._turns, self._work, self._environment = session, turns, work, session.environment
 
     def commit(self) -> None:

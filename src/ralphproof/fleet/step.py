@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from ralphproof.fleet.lease import LoopLease
     from ralphproof.fleet.step_process import StepRequest
     from ralphproof.fleet.submission import LoopSpec
-    from ralphproof.process.client import Keeper
+    from ralphproof.process.keeper_client import KeeperClient
     from ralphproof.process.signals import RunClock
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
@@ -273,7 +273,7 @@ class Step:
         else:
             self._run.context.clock.end_command(now=word == step_process.KILL_STEP)
 
-    def run(self, keeper: Keeper) -> dict[str, Json]:
+    def run(self, keeper: KeeperClient) -> dict[str, Json]:
         """Take the loop, take the step, and push everything to the remote; returns the report."""
         self._takeover.take()
         records = self._records()
@@ -316,7 +316,7 @@ class Step:
         """Another worker has the loop: end our processes, and save what that worker lacks under lost/."""
         return self._takeover.put_aside()
 
-    def _take_step(self, keeper: Keeper, state: State) -> tuple[Action, float | None]:
+    def _take_step(self, keeper: KeeperClient, state: State) -> tuple[Action, float | None]:
         if isinstance(state.phase, RunOver):
             return Finish(state.phase.outcome), None
         project = self._takeover.project()
@@ -339,7 +339,7 @@ class Step:
         beside.finish()
         return step
 
-    def _create_run(self, project: Project, keeper: Keeper, state: State) -> StepRun:
+    def _create_run(self, project: Project, keeper: KeeperClient, state: State) -> StepRun:
         from ralphproof.runs.request import EMPTY_REQUEST
         from ralphproof.runs.resume import load_resumed_request
         from ralphproof.runs.spec import prepare_spec
@@ -350,7 +350,7 @@ class Step:
         row, request = load_resumed_request(project, self._spec.loop, EMPTY_REQUEST)
         return StepRun(self._context(prepare_spec(request), keeper, row.id, row.parent), resumed=True)
 
-    def _context(self, spec: RunSpec, keeper: Keeper, run: str, parent: str = "") -> RunContext:
+    def _context(self, spec: RunSpec, keeper: KeeperClient, run: str, parent: str = "") -> RunContext:
         def create_observers(*_: object) -> tuple[SpendReporter]:
             return (SpendReporter(self._tell),)
 

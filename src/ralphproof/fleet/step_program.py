@@ -19,8 +19,8 @@ from ralphproof.fleet.folders import LoopFolder
 from ralphproof.fleet.lease import LeaseLost, LoopLease
 from ralphproof.fleet.mirror import PATIENCE_S, Mirror, RemoteUnreachable
 from ralphproof.fleet.submission import MAX_LOOP_SPEC_BYTES
-from ralphproof.process.client import Keeper
 from ralphproof.process.interrupts import take_over_signals
+from ralphproof.process.keeper_client import KeeperClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -135,7 +135,7 @@ def _run_step(work: str, request: StepRequest, worker: WorkerPipe) -> dict[str, 
     mirror = Mirror(folder.mirror, request.spec.repo, environ, patience_s)
     lease = LoopLease(mirror, request.spec.loop, request.epoch, request.worker, folder.work_folder_id)
     step = Step(request, folder, lease, worker.send)
-    keeper = Keeper()
+    keeper = KeeperClient()
     try:
         return _take_turn(step, keeper, worker)
     except LeaseLost:
@@ -150,7 +150,7 @@ def _patience_s(environ: Mapping[str, str]) -> float:
     return float(text) if text.isascii() and text.isdigit() else PATIENCE_S
 
 
-def _take_turn(step: Step, keeper: Keeper, worker: WorkerPipe) -> dict[str, Json]:
+def _take_turn(step: Step, keeper: KeeperClient, worker: WorkerPipe) -> dict[str, Json]:
     take_over_signals(
         lambda times: step.handle_command(step_process.STOP_STEP if times == 1 else step_process.KILL_STEP)
     )

@@ -182,7 +182,7 @@ class LoopTakeover:
         self._folder.write_settings()
         if rows:
             self._restore(records)
-            self._adopt(rows, records)
+            self._import_records(rows, records)
 
     def _clone(self, head: str) -> None:
         tree, branch = self._folder.prepare(), f"refs/heads/ralph/{self._loop}"
@@ -205,7 +205,7 @@ class LoopTakeover:
             finally:
                 git.close()
 
-    def _adopt(self, rows: tuple[ChainRow, ...], records: tuple[Record, ...]) -> None:
+    def _import_records(self, rows: tuple[ChainRow, ...], records: tuple[Record, ...]) -> None:
         """Write the records. A turn without an end was cut off: its cost is unknown, and it counts."""
         project, state, remote = self.project(), build_state(records), self._lease.record
         folder = self._run_folder()

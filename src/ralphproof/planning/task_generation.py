@@ -288,13 +288,13 @@ def _is_such(project: Project, row: RunRow) -> bool:
 
 
 def _run(args: Namespace, order: RunSpec, which: RunTarget) -> Drafted:
-    from ralphproof.process.client import Keeper
+    from ralphproof.process.keeper_client import KeeperClient
     from ralphproof.runs.constraints import apply_parent_constraints
 
     parent = which.row.parent if which.row else find_enclosing_run(order.project)
     if parent:  # before the order is made one for an answer: whoever holds it prepares it anew
         order = apply_parent_constraints(order, parent)
-    order, keeper, runs = _for_an_answer(order), Keeper(), list[str]()
+    order, keeper, runs = _for_an_answer(order), KeeperClient(), list[str]()
     try:
         outcome = execute(order, keeper, _watching(args, order), lambda *end: _tell(order, runs, *end), target=which)
     finally:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ralphproof.runs.context import CreateObservers, RunContext
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.settings.model import Settings
+    from ralphproof.settings.typed_settings import Settings
     from ralphproof.store.project import Project
     from ralphproof.store.run_folder import RunFolder
 
@@ -94,10 +94,10 @@ def wish_of(args: Namespace, prompt: str, reader: PlanReader, project: Project, 
 
 def drafted(args: Namespace, order: RunSpec, desk: Desk, reader: PlanReader, say: Callable[[str], None]) -> Planned:
     """Let the agent plan until the plan is valid, or a limit says stop."""
-    from ralphproof.process.client import Keeper
+    from ralphproof.process.keeper_client import KeeperClient
     from ralphproof.runs.execute import execute
 
-    order, keeper, runs = _for_a_plan(order), Keeper(), list[str]()
+    order, keeper, runs = _for_a_plan(order), KeeperClient(), list[str]()
     watching = _watching(args, order, desk, reader, say)
     try:
         outcome = execute(order, keeper, watching, lambda *end: _tell(order, runs, *end))

@@ -162,7 +162,7 @@ def _kill_children() -> None:
 
 def _on_suspend(_number: int, _frame: object) -> None:
     """Ctrl-Z: stop running programs, then ourselves; continue them when we are continued."""
-    client = sys.modules.get("ralphproof.process.client")
+    client = sys.modules.get("ralphproof.process.keeper_client")
     if client is not None:
         client.suspend()
     os.kill(os.getpid(), _signal.SIGSTOP)

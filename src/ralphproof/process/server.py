@@ -7,7 +7,7 @@ import os
 
 from ralphproof.process.protocol import HarnessLink, SignalPipe, StartMessage, receive_frame
 from ralphproof.process.tree import become_subreaper
-from ralphproof.process.turn import TurnRunner
+from ralphproof.process.turn import KeeperTurn
 
 
 def serve(fd: int) -> None:
@@ -22,7 +22,7 @@ def serve(fd: int) -> None:
         if fields is None:
             break
         lock, line, *held = descriptors
-        turn = TurnRunner(StartMessage(*fields), lock, HarnessLink(_socket.socket(fileno=line)), wake)
+        turn = KeeperTurn(StartMessage(*fields), lock, HarnessLink(_socket.socket(fileno=line)), wake)
         turn.run()
         for descriptor in held:
             os.close(descriptor)

@@ -120,7 +120,7 @@ LEFTOVER_GRACE_S = 5.0  # for what a program leaves behind when it ends by itsel
 _MAX_SUSPEND_PASSES = 10  # looks at a tree that is suspended: what it forked meanwhile is stopped too
 
 
-class TurnRunner:
+class KeeperTurn:
     """Runs one turn. Nothing of the program is alive afterwards except `survivors`."""
 
     def __init__(self, start: StartMessage, lock: int, link: HarnessLink, wake: SignalPipe) -> None:

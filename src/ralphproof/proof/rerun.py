@@ -18,7 +18,7 @@ from ralphproof.checks.command import CommandCheck, CommandCheckSpec
 from ralphproof.engine.check import Finding, Inspection
 from ralphproof.engine.sandbox import CONTINUE
 from ralphproof.engine.workspace import Change, Snapshot
-from ralphproof.process.client import Keeper
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.signals import RunClock
 from ralphproof.process.tree import LINUX, child_pids, is_alive, kill_until_gone, start_time, with_descendants
 from ralphproof.sandbox.plan import remove_temp_folder
@@ -84,7 +84,7 @@ class DisposableCheckout:
         self._files = os.path.join(self._folder, "files")  # beside the tree: runners look upwards
         try:
             os.mkdir(self._files, 0o700)
-            self._keeper = Keeper(self._secrets, wake_fd=self._present.wake_fd)
+            self._keeper = KeeperClient(self._secrets, wake_fd=self._present.wake_fd)
             self._keeper.options.stand_in = self._stand_in
         except BaseException:
             remove_temp_folder(self._folder)

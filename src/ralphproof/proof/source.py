@@ -15,7 +15,7 @@ from ralphproof.checks.check_plan import plan_checks
 from ralphproof.engine.plan import ExternalVerification
 from ralphproof.proof.schema import get_objects, sha256_hex
 from ralphproof.proof.verdict import DIFFERS, UNCHECKED, VerificationResult
-from ralphproof.settings.model import parse_guardrails
+from ralphproof.settings.typed_settings import parse_guardrails
 from ralphproof.workspace.checkouts import SourceRepository, resolve_tree
 from ralphproof.workspace.files import OWN_NAMES
 

@@ -20,8 +20,8 @@ from ralphproof.runs.request import NO_CUSTOM_COMPONENTS, CustomComponents
 from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.sandbox.selection import wrap_in_sandbox
 from ralphproof.settings.loader import read_preset, settings_file_digest
-from ralphproof.settings.model import Settings
 from ralphproof.settings.skills import Skill, skill_advice, skill_template
+from ralphproof.settings.typed_settings import Settings
 from ralphproof.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -251,13 +251,13 @@ def build_tripwires(
     `run_files` are files of this run, with a description of each.
     """
     from ralphproof.workspace.git_workspace import GitWorkspace
+    from ralphproof.workspace.protected_files import ProtectedFileTripwires
     from ralphproof.workspace.protected_paths import reserved_paths
-    from ralphproof.workspace.tripwires import FileTripwires
 
     root, git = workspace.root, workspace if isinstance(workspace, GitWorkspace) else None
     copies = folder.log_base(PROTECTED_COPIES_FOLDER)
     store = os.path.dirname(os.path.dirname(os.path.dirname(copies)))  # of the repository; the vault is in runs/RUN/
-    return FileTripwires(
+    return ProtectedFileTripwires(
         root, copies, folder.run, protected, reserved_paths(root, run_files), git, folder.log_base,
         lambda name: os.path.relpath(folder.published_path(name), root), os.path.join(store, BACKUP_FOLDER),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from ralphproof.engine.budget import Budget, Spend
 from ralphproof.runs.preflight import refuse_unknown_cost
 from ralphproof.runs.request import CONSTRAINTS_NOTE
 from ralphproof.runs.spec import prepare_spec
-from ralphproof.settings.model import SandboxSettings
+from ralphproof.settings.typed_settings import SandboxSettings
 from ralphproof.store.run_folder import RunFolder
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.limits import INTERRUPTED
 from ralphproof.engine.records import RunEnded, TurnBegan
 from ralphproof.engine.sandbox import KILL
-from ralphproof.process.client import Keeper, KeeperPool
+from ralphproof.process.keeper_client import KeeperClient, KeeperPool
 from ralphproof.process.signals import RunClock
 from ralphproof.runs.agent_signals import signal_files
 from ralphproof.runs.assembly import build_run_sandbox, open_workspace
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ralphproof.reports.notifications import NotificationObserver
     from ralphproof.reports.otel_spans import OtelObserver
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.settings.model import Settings
+    from ralphproof.settings.typed_settings import Settings
     from ralphproof.store.project import Project
 
     CreateObservers = Callable[[RunFolder, Settings], tuple[Observer, ...]]
@@ -60,7 +60,7 @@ class RunContext:
     def __init__(
         self,
         spec: RunSpec,
-        keeper: Keeper,
+        keeper: KeeperClient,
         create_observers: CreateObservers,
         listen: Listen = RunClock.listen,
         run: str = "",
@@ -91,7 +91,7 @@ class RunContext:
             self.cleanup.close()
             raise
 
-    def _open(self, keeper: Keeper, open_ledger: OpenLedger) -> None:
+    def _open(self, keeper: KeeperClient, open_ledger: OpenLedger) -> None:
         project, request = self.project, self.spec.request
         self.ledger = open_ledger(project)
         self.cleanup.callback(self.ledger.close)
@@ -153,7 +153,7 @@ class RunContext:
         path = os.path.relpath(os.path.join(os.path.realpath(folder), name), os.path.realpath(spec.project.root))
         return "" if path.split("/")[0] == ".." else path
 
-    def _lock_task_folder(self, keeper: Keeper) -> None:
+    def _lock_task_folder(self, keeper: KeeperClient) -> None:
         """Take the lock of a task folder that the user chose; the project's own root is locked already."""
         if not self.spec.request.task_folder:
             return

@@ -84,7 +84,7 @@ def _close_cancelled_run(ledger: SqliteLedger, row: RunRow, project: Project) ->
             return  # a new run has closed it
         end_live_turn(row.id, project)
         from ralphproof.base.escaping import collapse_lines, sanitize
-        from ralphproof.runs.recovery import close_dead_run
+        from ralphproof.runs.dead_runs import close_dead_run
 
         run_project = replace(project, root=row.directory) if row.directory else project
         for remark in close_dead_run(ledger, run_project, row, _cancelled_outcome):
@@ -97,7 +97,7 @@ def end_live_turn(run: str, project: Project) -> None:
     """Ask the keeper of a live turn to end it, and wait until it has; raises Refused where it does not end in time."""
     from ralphproof.engine.sandbox import CONTINUE, KILL, STOP
     from ralphproof.process.cleanup import signal_keeper
-    from ralphproof.runs.recovery import find_live_turn
+    from ralphproof.runs.dead_runs import find_live_turn
 
     began, requested = time.monotonic(), CONTINUE
     while turn := find_live_turn(project, run):

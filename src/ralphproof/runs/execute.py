@@ -16,9 +16,9 @@ from ralphproof.engine.outcome import Failed
 from ralphproof.process.signals import RunClock
 from ralphproof.runs.constraints import apply_parent_constraints, cap_budget_by_ancestors, save_constraints
 from ralphproof.runs.context import RunContext
+from ralphproof.runs.dead_runs import close_dead_runs, find_live_turn
 from ralphproof.runs.environment import build_environment, open_run_scm, run_tripwires
 from ralphproof.runs.facts import build_run_facts
-from ralphproof.runs.recovery import close_dead_runs, find_live_turn
 from ralphproof.runs.request import save_request
 from ralphproof.runs.target import FRESH_RUN, RUN_ID_VARIABLE, find_parent_run
 from ralphproof.sandbox.selection import SANDBOX_VARIABLE
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.environment import LoopEnvironment
     from ralphproof.engine.outcome import Outcome
     from ralphproof.engine.state import State
-    from ralphproof.process.client import Keeper
+    from ralphproof.process.keeper_client import KeeperClient
     from ralphproof.runs.context import CreateObservers, Listen
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
@@ -47,7 +47,7 @@ FALLBACK_NOTICE = "[Ralph] Falling back to normal execution..."
 
 def execute(
     spec: RunSpec,
-    keeper: Keeper,
+    keeper: KeeperClient,
     create_observers: CreateObservers,
     on_end: OnEnd,
     listen: Listen = RunClock.listen,
@@ -70,7 +70,12 @@ def execute(
 
 
 def _execute_once(
-    spec: RunSpec, keeper: Keeper, create_observers: CreateObservers, on_end: OnEnd, listen: Listen, target: RunTarget
+    spec: RunSpec,
+    keeper: KeeperClient,
+    create_observers: CreateObservers,
+    on_end: OnEnd,
+    listen: Listen,
+    target: RunTarget,
 ) -> Outcome:
     # A resumed run and a child run are bound to what is on record, so they get no single pass without the ledger.
     independent = target.row is None and not os.environ.get(RUN_ID_VARIABLE)
@@ -191,7 +196,7 @@ def _estimate(context: RunContext) -> str:
 
 
 def _execute_single_pass(
-    spec: RunSpec, keeper: Keeper, create_observers: CreateObservers, on_end: OnEnd, listen: Listen, error: str
+    spec: RunSpec, keeper: KeeperClient, create_observers: CreateObservers, on_end: OnEnd, listen: Listen, error: str
 ) -> Outcome:
     """One turn with all limits and checks, in the same sandbox. It leaves files for people, and no record.
 

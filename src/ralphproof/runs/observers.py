@@ -10,8 +10,8 @@ from ralphproof.display.console import ConsoleObserver
 from ralphproof.display.style import Style, stream_style
 from ralphproof.engine.limits import INTERRUPTED, STEP, WAITING
 from ralphproof.engine.outcome import Aborted
-from ralphproof.process.client import Keeper
-from ralphproof.settings.model import Settings
+from ralphproof.process.keeper_client import KeeperClient
+from ralphproof.settings.typed_settings import Settings
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ralphproof.store.run_folder import RunFolder
 
 
-def execute_observed(spec: RunSpec, keeper: Keeper, args: Namespace, target: RunTarget) -> Outcome:
+def execute_observed(spec: RunSpec, keeper: KeeperClient, args: Namespace, target: RunTarget) -> Outcome:
     """Run the loop to its end, with the displays that the flags ask for."""
     from ralphproof.runs.execute import execute
 

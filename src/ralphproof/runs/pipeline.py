@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ralphproof.engine.plan import PlanSource, Task
     from ralphproof.runs.request import RunRequest
     from ralphproof.settings.loader import LoadedSettings
-    from ralphproof.settings.model import Settings
     from ralphproof.settings.skills import Skill
+    from ralphproof.settings.typed_settings import Settings
     from ralphproof.store.project import Project
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ralphproof.base.errors import RalphError, wrap_os_error
 from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.process.client import Keeper
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.signals import SignalRouter
 from ralphproof.runs.execute import execute
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ralphproof.runs.context import RunContext
     from ralphproof.runs.spec import RunSpec
     from ralphproof.runs.target import RunTarget
-    from ralphproof.settings.model import Settings
+    from ralphproof.settings.typed_settings import Settings
     from ralphproof.store.run_folder import RunFolder
     from ralphproof.store.spend import InProcessSharedBudget
 
@@ -136,7 +136,7 @@ class RunPool:
             for trouble in context.notifiers.deliver(outcome):
                 self._display.warn(name, mask(trouble))
 
-        keeper = Keeper()
+        keeper = KeeperClient()
         try:
             outcome = execute(
                 spec, keeper, create_observers, on_end, lambda clock: self.signals.register(name, clock), target

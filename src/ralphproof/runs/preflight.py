@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ralphproof.agents.selection import SelectedAgent
     from ralphproof.runs.fitness import Fitness
     from ralphproof.runs.request import RunRequest
-    from ralphproof.settings.model import Settings
     from ralphproof.settings.skills import Skill
+    from ralphproof.settings.typed_settings import Settings
 
 
 UNKNOWN_COST_ADVICE = "add --allow-unknown-cost, and limit the run with --max-iterations and --max-minutes"

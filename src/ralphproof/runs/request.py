@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.environment import Observer
     from ralphproof.engine.limits import Breach
     from ralphproof.engine.state import State
-    from ralphproof.settings.model import Settings
+    from ralphproof.settings.typed_settings import Settings
     from ralphproof.store.run_folder import RunFolder
 
 

@@ -18,9 +18,7 @@ from ralphproof.engine.outcome import Aborted, Failed, Stopped
 from ralphproof.engine.state import IterationJudged, RunOver, State, build_state
 from ralphproof.runs.agent_restrictions import refuse_unrelated_run_in_turn
 from ralphproof.runs.constraints import load_constraints, sandbox_as_settings, save_constraints
-from ralphproof.runs.environment import build_environment, open_run_scm, run_tripwires
-from ralphproof.runs.execute import build_loop, request_to_save, run_rules
-from ralphproof.runs.recovery import (
+from ralphproof.runs.dead_runs import (
     close_dead_runs,
     end_leftover_processes,
     find_live_turn,
@@ -28,6 +26,8 @@ from ralphproof.runs.recovery import (
     refuse_tampered_settings,
     state_when_resumed,
 )
+from ralphproof.runs.environment import build_environment, open_run_scm, run_tripwires
+from ralphproof.runs.execute import build_loop, request_to_save, run_rules
 from ralphproof.runs.request import REQUEST_NOTE, load_request, override_request, save_request
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.store.run_state import RUNNING, find_run, refuse_collected_run, run_state
@@ -35,7 +35,7 @@ from ralphproof.store.signal_files import SignalFiles
 from ralphproof.store.sqlite_ledger import SqliteLedger
 from ralphproof.views.interrupted_run import active_seconds, describe_takeover, idle_since_ns, turn_end_ns
 from ralphproof.views.run_status import refuse_finished_run
-from ralphproof.workspace.tripwires import FileTripwires
+from ralphproof.workspace.protected_files import ProtectedFileTripwires
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,7 +153,7 @@ def resume_run(context: RunContext) -> ResumedLoop:
         remarks += end_leftover_processes(run)
     resumed = state_when_resumed(state)
     tripwires = run_tripwires(context)
-    assert isinstance(tripwires, FileTripwires)
+    assert isinstance(tripwires, ProtectedFileTripwires)
     if work := find_unjudged_work(project, ledger, run, resumed, context.spec.custom.agent is not None):
         refuse_tampered_settings(context.spec, run, work, tripwires)
     _refuse_other_agent(context, resumed)

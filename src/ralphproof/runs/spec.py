@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from ralphproof.engine.check import Check
     from ralphproof.runs.fitness import Fitness
     from ralphproof.runs.request import RunRequest
-    from ralphproof.settings.model import Settings
     from ralphproof.settings.skills import Skill
+    from ralphproof.settings.typed_settings import Settings
     from ralphproof.stories.workflow import StoryWorkflow
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
     from ralphproof.settings.loader import LoadedSettings
-    from ralphproof.settings.model import Settings
+    from ralphproof.settings.typed_settings import Settings
     from ralphproof.store.project import Project
     from ralphproof.store.run_folder import RunFolder
 
@@ -135,7 +135,7 @@ def settings_with_verify_commands(loaded: LoadedSettings, commands: tuple[str, .
 
     In a git repository, uncommitted work of a turn is committed, unless the user chose another SCM setting.
     """
-    from ralphproof.settings.model import ScmSettings, parse_guardrails
+    from ralphproof.settings.typed_settings import ScmSettings, parse_guardrails
     from ralphproof.settings.validation import normalize_settings
 
     configured = {guardrail.command for guardrail in loaded.settings.guardrails}

@@ -9,9 +9,9 @@ from ralphproof.base.json_text import UnusableFile, decode_utf8, parse_json, rea
 from ralphproof.base.redaction import find_environment_secrets, mask_text
 from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.settings.field_rules import suggest_name
+from ralphproof.settings.keys import PRESETS, SETTINGS_SCHEMA, SettingKey, default_values, leaf_keys
 from ralphproof.settings.layers import DEFAULT_LAYER, MergedSettings, SettingsLayer, merge_layers, user_settings_path
-from ralphproof.settings.model import Settings, parse_settings
-from ralphproof.settings.schema import PRESETS, SETTINGS_SCHEMA, SettingKey, default_values, leaf_keys
+from ralphproof.settings.typed_settings import Settings, parse_settings
 from ralphproof.settings.validation import (
     SettingsProblem,
     apply_caps,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.settings.keys import PRESETS, SETTINGS_SCHEMA, SettingKey
 from ralphproof.settings.loader import variable_name
-from ralphproof.settings.schema import PRESETS, SETTINGS_SCHEMA, SettingKey
 from ralphproof.settings.validation import describe_expected
 
 if TYPE_CHECKING:

@@ -10,16 +10,10 @@ from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.claim import is_same_word, strip_claim_tags
 from ralphproof.engine.plan import CHANGES_REQUESTED, EXTERNAL, STRING_MATCH
 from ralphproof.settings.field_rules import show_value, suggest_name, unsafe_characters
+from ralphproof.settings.keys import PIPELINE_STAGES, SETTINGS_SCHEMA, VERIFICATION_METHODS, SettingKey, default_values
 from ralphproof.settings.layers import MergedSettings, value_at
-from ralphproof.settings.model import method_config
 from ralphproof.settings.registry import load_object
-from ralphproof.settings.schema import (
-    PIPELINE_STAGES,
-    SETTINGS_SCHEMA,
-    VERIFICATION_METHODS,
-    SettingKey,
-    default_values,
-)
+from ralphproof.settings.typed_settings import method_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -37,8 +37,8 @@ from ralphproof.settings.field_rules import (
     text,
     validate_mapping,
 )
+from ralphproof.settings.keys import PIPELINE_STAGES, VERIFICATION_METHODS
 from ralphproof.settings.registry import BUILTIN, is_registered, plugin_names, resolve_implementation
-from ralphproof.settings.schema import PIPELINE_STAGES, VERIFICATION_METHODS
 from ralphproof.settings.verification_templates import expand_template
 
 if TYPE_CHECKING:

@@ -171,14 +171,14 @@ def examine_keeper() -> DoctorItem:
 
 def _run_true(folder: str) -> Exit:
     from ralphproof.engine.sandbox import Command
-    from ralphproof.process.client import Keeper
+    from ralphproof.process.keeper_client import KeeperClient
 
     path = os.path.join(folder, "doctor")
     command = Command(
         ("/bin/sh", "-c", "true"), folder, (), out=f"{path}.log", turn_file=f"{path}.turn",
         mark=f"doctor-{os.getpid()}/true", timeout_s=10.0,
     )  # fmt: skip
-    keeper = Keeper()
+    keeper = KeeperClient()
     try:
         return keeper.run(command, _NullObserver())
     finally:

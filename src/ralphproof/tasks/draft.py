@@ -22,13 +22,8 @@ from ralphproof.settings.field_rules import (
     unsafe_characters,
     validate_mapping,
 )
-from ralphproof.settings.schema import PIPELINE_STAGES
-from ralphproof.settings.verification import (
-    STAGE_KEYS,
-    chosen_method,
-    parse_verification,
-    validate_completion,
-)
+from ralphproof.settings.keys import PIPELINE_STAGES
+from ralphproof.settings.verification import STAGE_KEYS, chosen_method, parse_verification, validate_completion
 from ralphproof.store.tasks import DONE, TASK_STATUSES, TODO
 
 if TYPE_CHECKING:

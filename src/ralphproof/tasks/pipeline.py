@@ -29,7 +29,7 @@ from ralphproof.engine.plan import (
     Stage,
     StringMatchVerification,
 )
-from ralphproof.settings.schema import PIPELINE_STAGES, VERIFICATION_METHODS
+from ralphproof.settings.keys import PIPELINE_STAGES, VERIFICATION_METHODS
 from ralphproof.settings.verification import STAGE_METHOD_KEYS, find_method_problems, parse_verification
 from ralphproof.tasks.stage_prompts import drop_empty_sections, single_pass_template
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from ralphproof.engine.plan import Task, Verification
     from ralphproof.settings.loader import LoadedSettings
-    from ralphproof.settings.model import Settings, StageSettings
+    from ralphproof.settings.typed_settings import Settings, StageSettings
 
 
 # Verification of a stage: the task's, else the settings', else the default of the method.

@@ -7,7 +7,7 @@ import re
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.json_text import UnusableFile, decode_utf8, read_bounded_file
-from ralphproof.settings.schema import PIPELINE_STAGES
+from ralphproof.settings.keys import PIPELINE_STAGES
 
 TEMPLATES_FOLDER = ".ralph/templates"  # of a project
 MAX_TEMPLATE_BYTES = 64 << 10

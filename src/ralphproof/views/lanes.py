@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.engine.budget import Spend
-from ralphproof.settings.schema import PIPELINE_STAGES
+from ralphproof.settings.keys import PIPELINE_STAGES
 from ralphproof.store.tasks import CANCELLED, DONE, WORKING
 from ralphproof.stories.workflow import story_criteria
 from ralphproof.views.run_status import spend_json

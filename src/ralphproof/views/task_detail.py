@@ -12,7 +12,7 @@ from ralphproof.display.phrases import describe_iteration
 from ralphproof.engine.outcome import verdict_word
 from ralphproof.engine.plan import Job
 from ralphproof.engine.records import CheckEnded, Judged, Picked, RunEnded, TurnBegan
-from ralphproof.settings.schema import PIPELINE_STAGES
+from ralphproof.settings.keys import PIPELINE_STAGES
 from ralphproof.store.run_state import run_state
 from ralphproof.tasks.store import read_object
 from ralphproof.views.run_status import describe_verdict, format_date

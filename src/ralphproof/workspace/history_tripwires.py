@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ralphproof.workspace.branches import Refs
     from ralphproof.workspace.git_objects import CommitStore, Entry
     from ralphproof.workspace.protected_copies import ProtectedCopies, TripwireBaseline
+    from ralphproof.workspace.protected_files import ProtectedChanges
     from ralphproof.workspace.protected_paths import FileState, FileStates, WatchedFolder
-    from ralphproof.workspace.tripwires import ProtectedChanges
 
     ModeAndId = tuple[str | None, str | None]  # mode and id
     UncommittedFiles = dict[

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ralphproof.workspace.git_workspace import GitWorkspace
     from ralphproof.workspace.history_tripwires import StatesByFolder
     from ralphproof.workspace.protected_copies import ProtectedCopies, TripwireBaseline
+    from ralphproof.workspace.protected_files import ProtectedChanges
     from ralphproof.workspace.protected_paths import FileState, FileStates, ReservedPath
-    from ralphproof.workspace.tripwires import ProtectedChanges
 
     RunGit = Callable[..., ProgramResult]
     ConfigEntries = list[tuple[str, str | None]]

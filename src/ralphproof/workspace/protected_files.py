@@ -1,4 +1,4 @@
-"""Tripwires: changes of protected files are detected after a turn, stored as a patch and reverted."""
+"""Protected files: changes found after a turn are kept as a patch and reverted (the run's tripwires)."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _change_patch(
 BASELINE_GONE = "what is watched could not be compared with what it was: the record of that is gone"
 
 
-class FileTripwires:
+class ProtectedFileTripwires:
     """The tripwires of one run in one project.
 
     A change of a path in `stops` ends the run, one in `own` is only reverted. `private` is a folder of this run outside

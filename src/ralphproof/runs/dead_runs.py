@@ -1,4 +1,4 @@
-"""Recovery of runs whose harness died: closing them, saving their work, and refusing tampered settings on resume."""
+"""Runs whose harness died: closing them, saving their work, and refusing tampered settings."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.workspace import Tripwires, Workspace
     from ralphproof.runs.spec import RunSpec
     from ralphproof.settings.skills import Skill
-    from ralphproof.workspace.tripwires import FileTripwires
+    from ralphproof.workspace.protected_files import ProtectedFileTripwires
 
 
 # Files that a run reads before it closes dead runs.
@@ -413,7 +413,7 @@ def find_unjudged_work(
     return UnjudgedWork(name, turn_end_ns(project, run, state), alive) if began or custom else None
 
 
-def refuse_tampered_settings(spec: RunSpec, run: str, work: UnjudgedWork, tripwires: FileTripwires) -> None:
+def refuse_tampered_settings(spec: RunSpec, run: str, work: UnjudgedWork, tripwires: ProtectedFileTripwires) -> None:
     """Raise Refused where this process has read settings or skills that an agent changed. If the work has ended, they
     are restored first.
     """

@@ -1,4 +1,4 @@
-"""Schema of the settings: every key once, with type, bounds, default and documentation."""
+"""Every settings key once: type, bounds, default and documentation."""
 
 from __future__ import annotations
 

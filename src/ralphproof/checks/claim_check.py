@@ -1,4 +1,4 @@
-"""The agent's completion promise as a check."""
+"""The agent's completion claim as a check."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ralphproof.engine.claim import Claim, ClaimRule
 from ralphproof.engine.failure_fingerprint import failure_fingerprint
 
 
-class PromiseCheck:
+class ClaimCheck:
     """Passes where the claim is the one that the rule requires: exactly that word in its tag.
 
     A promise proves nothing, so its finding is required only where it is missing: it verifies no run.

@@ -6,7 +6,7 @@ from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.engine.claim import strip_claim_tags
 from ralphproof.engine.plan import EXTERNAL, ExternalVerification, Task, Verification
 from ralphproof.engine.run_hooks import AFTER_ITERATION, AFTER_RUN, BEFORE_ITERATION, BEFORE_RUN, HOOKS
-from ralphproof.settings.schema import PIPELINE_STAGES
+from ralphproof.settings.keys import PIPELINE_STAGES
 
 if TYPE_CHECKING:
     from typing import Any

@@ -1,4 +1,4 @@
-"""Clients of the keeper: one keeper process, or a pool of them, that run commands for the harness.
+"""Client of the keeper: one keeper process, or a pool of them, that run commands for the harness and adopt turns of a dead one.
 
 Imported first of all by verbs that run something: the keeper process then starts while the harness still imports.
 """
@@ -133,7 +133,7 @@ class KeeperOptions:
         self.secrets += tuple(encode_text(secret) for secret in secrets)
 
 
-class Keeper:
+class KeeperClient:
     """One process that runs one command at a time. It is started at once, and again when it is needed and gone."""
 
     def __init__(
@@ -164,7 +164,7 @@ class Keeper:
         output, watchdog = TurnOutput(command, watch, sizes), KeeperWatchdog(command)
         children_before = cleanup.own_children()
         for _ in range(_MAX_STARTS):
-            lock = self._acquire_turn_lock(command, output, watchdog)
+            lock = self._adopt_running_turn(command, output, watchdog)
             try:
                 history = read_command_history(command)
                 if history.result is not None:
@@ -298,7 +298,7 @@ class Keeper:
         except ConnectionError:
             return b""
 
-    def _acquire_turn_lock(self, command: Command, output: TurnOutput, watchdog: KeeperWatchdog) -> int:
+    def _adopt_running_turn(self, command: Command, output: TurnOutput, watchdog: KeeperWatchdog) -> int:
         """A descriptor of the turn's lock, as soon as no other keeper has it; -1 when the turn has its result."""
         observer = TurnObserver(lambda: read_command_history(command), output, steering=True)
         woken = False
@@ -350,7 +350,7 @@ class KeeperPool:
     takes 20 ms, while an idle one would keep 3.5 MB for as long as an agent works.
     """
 
-    def __init__(self, first: Keeper) -> None:
+    def __init__(self, first: KeeperClient) -> None:
         self._first = _PoolMember(first)
         self._lock = allocate_lock()
         self._idle: list[_PoolMember] = [self._first]  # the first one, if it is idle, is the last
@@ -424,7 +424,7 @@ class KeeperPool:
 class _PoolMember:
     """A keeper of a pool, and the pipe that wakes it. The first keeper has none: its `wake_fd` is the caller's."""
 
-    def __init__(self, keeper: Keeper, pipe: tuple[int, int] | None = None) -> None:
+    def __init__(self, keeper: KeeperClient, pipe: tuple[int, int] | None = None) -> None:
         self.keeper, self._pipe = keeper, pipe
 
     @classmethod
@@ -433,7 +433,7 @@ class _PoolMember:
         os.set_blocking(reader, False)
         os.set_blocking(writer, False)
         try:
-            return cls(Keeper(wake_fd=reader, options=options), pipe)
+            return cls(KeeperClient(wake_fd=reader, options=options), pipe)
         except BaseException:
             os.close(reader)
             os.close(writer)
