@@ -62,7 +62,9 @@ else:  # the public names are loaded when they are first used: `ralph --version`
         "agents.function": "AgentContext AgentReply",
         "api": "AgentFunction CheckFunction Limit Loop ObserverFunction Options RootFunction run supervise",
         "engine.check": "Check Finding Inspection",
-        "base.errors": "AgentUnusable Busy HarnessFailed NotThere RalphError RalphWarning Refused SettingsWrong TaskWrong",
+        "base.errors": (
+            "AgentUnusable Busy HarnessFailed NotThere RalphError RalphWarning Refused SettingsWrong TaskWrong"
+        ),
         "engine.environment": "Observer",
         "engine.limits": "Breach",
         "engine.records": "CheckEnded Judged Noticed Record RunBegan RunEnded TurnBegan TurnEnded Warned",

@@ -52,7 +52,8 @@ def with_re() -> set[str]:
 
 
 def command(*argv: str) -> str:
-    return f"sys.argv[1:] = {list(argv)!r}; from ralphproof.__main__ import main; main()"
+    main = f"sys.argv[1:] = {list(argv)!r}; from ralphproof.__main__ import main; main()"
+    return f"try:\n    {main}\nexcept SystemExit:\n    pass"
 
 
 def test_the_package_alone_loads_nothing(bare: set[str]) -> None:
@@ -75,12 +76,12 @@ def test_a_quick_command_loads_nothing_slow(
 ) -> None:
     (tmp_path / ".git").mkdir()
     env = {"HOME": str(tmp_path), "RALPH_STATE_DIR": str(tmp_path / "state"), "CLAUDE_PROJECT_DIR": str(tmp_path)}
-    loaded = loaded_by("try:\n    " + command(*argv) + "\nexcept SystemExit:\n    pass", cwd=tmp_path, env=env) - with_re
+    loaded = loaded_by(command(*argv), cwd=tmp_path, env=env) - with_re
     assert loaded & (SLOW | PARSING | INSTALLED) - may_load == set()
 
 
 def test_the_version_is_told_without_loading_other_modules(bare: set[str]) -> None:
-    loaded = loaded_by("try:\n    " + command("--version") + "\nexcept SystemExit:\n    pass") - bare
+    loaded = loaded_by(command("--version")) - bare
     assert {name for name in loaded if name.startswith("ralphproof.")} == {"ralphproof.__main__"}
 
 

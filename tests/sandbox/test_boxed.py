@@ -112,9 +112,15 @@ class Place:
         root = str(self.folder / "project")
         placeholders = (f"{root}/.env", f"{root}/a/hooks")
         return SandboxPlan(
-            root, str(self.folder), str(self.folder / "1.tmp"), (Mount(READ_ONLY, "/"),), passed_variables=("PATH", "RALPH_TURN"),
-            variables=(("SET", "here"),), placeholders=placeholders, placeholder_folders=(f"{root}/a", f"{root}/a/hooks"),
-        )  # fmt: skip
+            root,
+            str(self.folder),
+            str(self.folder / "1.tmp"),
+            (Mount(READ_ONLY, "/"),),
+            passed_variables=("PATH", "RALPH_TURN"),
+            variables=(("SET", "here"),),
+            placeholders=placeholders,
+            placeholder_folders=(f"{root}/a", f"{root}/a/hooks"),
+        )
 
     def command(self, *argv: str) -> Command:
         env = (("PATH", os.environ["PATH"]), ("SECRET", "x"))
@@ -289,7 +295,10 @@ def test_a_folder_is_cleared_whatever_was_made_of_it_and_nothing_else(tmp_path: 
     (folder / "closed/deep").mkdir(parents=True)
     (folder / "closed/link").symlink_to(outside)
     (folder / "closed").chmod(0)
-    script = "import sys; sys.path.append(sys.argv[1]); from ralphproof.sandbox.plan import remove_temp_folder; remove_temp_folder(sys.argv[2])"
+    script = (
+        "import sys; sys.path.append(sys.argv[1]); from ralphproof.sandbox.plan import remove_temp_folder; "
+        "remove_temp_folder(sys.argv[2])"
+    )
     source = str(Path(__file__).parents[2] / "src")
     # Root is stopped by no mode, but without that right it is.
     without = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []

@@ -51,10 +51,14 @@ class Place:
     def boxed(self, *mounts: Mount, variables: tuple[tuple[str, str], ...] = (), turn: str = "1") -> SandboxPlan:
         machine = (Mount(READ_ONLY, "/usr"), Mount(READ_ONLY, "/etc"), Mount(EMPTY_FOLDER, "/tmp"))
         return SandboxPlan(
-            str(self.root), str(self.folder / "home"), str(self.folder / "turns" / turn),
-            (*machine, Mount(WRITABLE, str(self.root)), *mounts), EgressPolicy(HOSTS), passed_variables=("LANG", "KEY_*"),
+            str(self.root),
+            str(self.folder / "home"),
+            str(self.folder / "turns" / turn),
+            (*machine, Mount(WRITABLE, str(self.root)), *mounts),
+            EgressPolicy(HOSTS),
+            passed_variables=("LANG", "KEY_*"),
             variables=(("HOME", str(self.folder / "home")), *variables),
-        )  # fmt: skip
+        )
 
     def command(self, agent: str = "claude", **env: str) -> Command:
         given = tuple((self.environ | env).items())
@@ -484,8 +488,10 @@ def test_a_program_that_asks_a_question_is_given_up_and_how_to_answer_it_is_said
 @pytest.mark.parametrize("verb", ["create", "network", "exec"])
 def test_a_step_that_fails_is_told_in_one_line(place: Place, verb: str) -> None:
     broken = place.folder / "broken"
-    broken.write_text(f'#!/bin/sh\ncase " $* " in *" {verb} "*) echo first; echo "no {verb} today" >&2; exit 1;; esac\n'
-                      f'exec "{place.fake.path("docker")}" "$@"\n')  # fmt: skip
+    broken.write_text(
+        f'#!/bin/sh\ncase " $* " in *" {verb} "*) echo first; echo "no {verb} today" >&2; exit 1;; esac\n'
+        f'exec "{place.fake.path("docker")}" "$@"\n'
+    )
     broken.chmod(0o755)
     sandbox = DockerSandbox("docker", str(broken), place.environ, pause_s=0.01)
     why = sandbox.prepare(place.plan, place.command())

@@ -22,25 +22,38 @@ def plan(tmp_path: Path) -> SandboxPlan:
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "home/data/.npmrc").write_text("")
     mounts = (
-        Mount(READ_ONLY, "/usr"), Mount(EMPTY_FOLDER, "/tmp"), Mount(EMPTY_FOLDER, f"{tmp_path}/home"),
-        Mount(READ_ONLY, f"{tmp_path}/home/.pyenv"), Mount(READ_ONLY, f"{tmp_path}/home/data"),
+        Mount(READ_ONLY, "/usr"),
+        Mount(EMPTY_FOLDER, "/tmp"),
+        Mount(EMPTY_FOLDER, f"{tmp_path}/home"),
+        Mount(READ_ONLY, f"{tmp_path}/home/.pyenv"),
+        Mount(READ_ONLY, f"{tmp_path}/home/data"),
         Mount(READ_ONLY, f"{tmp_path}/home/data/.npmrc", DEV_NULL),
-        Mount(READ_ONLY, f"{tmp_path}/beside"), Mount(READ_ONLY, f"{tmp_path}/gone"), Mount(WRITABLE, f"{tmp_path}/state/cache"),
-        Mount(WRITABLE, f"{tmp_path}/state/agents/claude"), Mount(WRITABLE, f"{tmp_path}/project"),
+        Mount(READ_ONLY, f"{tmp_path}/beside"),
+        Mount(READ_ONLY, f"{tmp_path}/gone"),
+        Mount(WRITABLE, f"{tmp_path}/state/cache"),
+        Mount(WRITABLE, f"{tmp_path}/state/agents/claude"),
+        Mount(WRITABLE, f"{tmp_path}/project"),
         Mount(READ_ONLY, f"{tmp_path}/project/src"),
-    )  # fmt: skip
+    )
     return SandboxPlan(
-        f"{tmp_path}/project", f"{tmp_path}/home", f"{tmp_path}/state/1.tmp", mounts,
-        EgressPolicy(("a.test", "private:b.test:8080"), (5432,)), passed_variables=("LANG", "PATH", "DATA", "OTHER"),
+        f"{tmp_path}/project",
+        f"{tmp_path}/home",
+        f"{tmp_path}/state/1.tmp",
+        mounts,
+        EgressPolicy(("a.test", "private:b.test:8080"), (5432,)),
+        passed_variables=("LANG", "PATH", "DATA", "OTHER"),
         variables=(("CLAUDE_CONFIG_DIR", f"{tmp_path}/state/agents/claude"),),
-    )  # fmt: skip
+    )
 
 
 def test_folders_of_the_user_are_given_the_project_first_and_tools_are_not(plan: SandboxPlan, tmp_path: Path) -> None:
     assert guest_workspaces(plan) == (
-        f"{tmp_path}/project", f"{tmp_path}/state/cache", f"{tmp_path}/state/agents/claude", f"{tmp_path}/home/data:ro",
+        f"{tmp_path}/project",
+        f"{tmp_path}/state/cache",
+        f"{tmp_path}/state/agents/claude",
+        f"{tmp_path}/home/data:ro",
         f"{tmp_path}/beside:ro",
-    )  # fmt: skip
+    )
 
 
 def test_variables_that_name_a_place_it_has_not_stay_outside(plan: SandboxPlan, tmp_path: Path) -> None:
@@ -66,12 +79,19 @@ def test_settings_of_an_agent_are_begun_and_no_link_is_followed_to_do_so(plan: S
 @pytest.mark.parametrize(
     ("host", "allowed", "denied", "is_shut"),
     [
-        ("a.test", [], [], True), ("a.test", ["a.test"], [], False), ("a.test", ["**"], [], False),
-        ("a.test", ["a.test"], ["a.test"], True), ("x.a.test", ["*.a.test"], [], False),
-        ("a.test", ["*.a.test"], [], True), ("xa.test", ["*.a.test"], [], True), ("a.test:8080", ["a.test"], [], False),
+        ("a.test", [], [], True),
+        ("a.test", ["a.test"], [], False),
+        ("a.test", ["**"], [], False),
+        ("a.test", ["a.test"], ["a.test"], True),
+        ("x.a.test", ["*.a.test"], [], False),
+        ("a.test", ["*.a.test"], [], True),
+        ("xa.test", ["*.a.test"], [], True),
+        ("a.test:8080", ["a.test"], [], False),
         ("a.test:8080", ["a.test:443"], [], True),
-        ("a.test", ["a.test:443"], [], False), ("*.a.test", ["*.a.test"], [], False), ("a.test", ["**"], ["*"], True),
+        ("a.test", ["a.test:443"], [], False),
+        ("*.a.test", ["*.a.test"], [], False),
+        ("a.test", ["**"], ["*"], True),
     ],
-)  # fmt: skip
+)
 def test_what_a_policy_keeps_back(host: str, allowed: list[str], denied: list[str], is_shut: bool) -> None:
     assert is_denied_by_policy(host, allowed, denied) is is_shut

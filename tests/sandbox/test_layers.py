@@ -29,10 +29,18 @@ MOVED = Mount(READ_ONLY, "/a", "/b")
         ((MOVED,), ("/bc", "/a/x"), (MOVED,)),
         ((PROJECT,), ("/home/me/project/mounted",), (PROJECT,)),
         # The engine has these of its own.
-        ((Mount(READ_ONLY, "/proc"), Mount(READ_ONLY, "/sys/devices/system"), Mount(READ_ONLY, "/dev/x"), TMP), (), (TMP,)),
-        ((Mount(READ_ONLY, "/"),), ("/proc", "/sys", "/run"), (Mount(READ_ONLY, "/"), Mount(READ_ONLY, "/run", "/run"))),
+        (
+            (Mount(READ_ONLY, "/proc"), Mount(READ_ONLY, "/sys/devices/system"), Mount(READ_ONLY, "/dev/x"), TMP),
+            (),
+            (TMP,),
+        ),
+        (
+            (Mount(READ_ONLY, "/"),),
+            ("/proc", "/sys", "/run"),
+            (Mount(READ_ONLY, "/"), Mount(READ_ONLY, "/run", "/run")),
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_can_be_seen_is_laid_parents_first(
     mounts: tuple[Mount, ...], points: tuple[str, ...], expected: tuple[Mount, ...]
 ) -> None:

@@ -84,7 +84,10 @@ def test_settings_of_the_environment_that_it_is_installed_in_are_covered(tmp_pat
     made = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", made], check=True)
     (made / "pip.conf").write_text("[global]\nproxy = https://me:secret@proxy.test\n")
-    told = "from ralphproof.sandbox.host_mounts import interpreter_mounts; print([(m.path, m.source) for m in interpreter_mounts()])"
+    told = (
+        "from ralphproof.sandbox.host_mounts import interpreter_mounts; "
+        "print([(m.path, m.source) for m in interpreter_mounts()])"
+    )
     env = {**os.environ, "PYTHONPATH": os.path.dirname(PACKAGE), "HOME": str(tmp_path)}
     ended = subprocess.run([made / "bin/python", "-c", told], env=env, capture_output=True, text=True, check=True)
     mounts = [Mount(READ_ONLY, path, source) for path, source in eval(ended.stdout)]

@@ -28,13 +28,22 @@ from ralphproof.sandbox.sandbox_exec import MACH_SERVICES, SandboxExec, build_pr
 
 ROOT, HOME, TEMP = "/Users/u/work/app", "/Users/u", "/private/var/folders/x/T/1.tmp"
 MOUNTS = (
-    Mount(READ_ONLY, "/usr"), Mount(READ_ONLY, "/etc"), Mount(READ_ONLY, "/etc/secret", DEV_NULL), Mount(EMPTY_FOLDER, "/etc/closed"),
-    Mount(READ_ONLY, f"{HOME}/.nvm"), Mount(READ_ONLY, f"{HOME}/.nvm/.npmrc", DEV_NULL),
-    Mount(READ_ONLY, "/opt/covered", "/state/empty"), Mount(WRITABLE, "/state/cache"), Mount(WRITABLE, ROOT),
-    Mount(WRITABLE, f"{ROOT}/src"), Mount(READ_ONLY, f"{ROOT}/src/auth"),
-    Mount(READ_ONLY, f"{ROOT}/.git/hooks"), Mount(READ_ONLY, f"{ROOT}/.ralph"), Mount(WRITABLE, f"{ROOT}/.ralph/runs/1/task"),
+    Mount(READ_ONLY, "/usr"),
+    Mount(READ_ONLY, "/etc"),
+    Mount(READ_ONLY, "/etc/secret", DEV_NULL),
+    Mount(EMPTY_FOLDER, "/etc/closed"),
+    Mount(READ_ONLY, f"{HOME}/.nvm"),
+    Mount(READ_ONLY, f"{HOME}/.nvm/.npmrc", DEV_NULL),
+    Mount(READ_ONLY, "/opt/covered", "/state/empty"),
+    Mount(WRITABLE, "/state/cache"),
+    Mount(WRITABLE, ROOT),
+    Mount(WRITABLE, f"{ROOT}/src"),
+    Mount(READ_ONLY, f"{ROOT}/src/auth"),
+    Mount(READ_ONLY, f"{ROOT}/.git/hooks"),
+    Mount(READ_ONLY, f"{ROOT}/.ralph"),
+    Mount(WRITABLE, f"{ROOT}/.ralph/runs/1/task"),
     Mount(WRITABLE, TEMP),
-)  # fmt: skip
+)
 GHOSTS = (f"{ROOT}/.mcp.json", f"{ROOT}/conf/new.toml", f"{ROOT}/.vscode")
 BOX = SandboxPlan(ROOT, HOME, TEMP, MOUNTS, EgressPolicy(("example.org",), (5432,)), placeholders=GHOSTS)
 
@@ -181,10 +190,14 @@ def test_folders_above_what_is_there_can_be_looked_at_not_listed(path: str) -> N
 @pytest.mark.parametrize(
     ("place", "open_"),
     [
-        (f"localhost:{PORT_PLACEHOLDER}", True), ("localhost:5432", True), ("localhost:22", False), ("localhost:*", False),
-        ("*:*", False), ("example.org:443", False),
+        (f"localhost:{PORT_PLACEHOLDER}", True),
+        ("localhost:5432", True),
+        ("localhost:22", False),
+        ("localhost:*", False),
+        ("*:*", False),
+        ("example.org:443", False),
     ],
-)  # fmt: skip
+)
 def test_only_the_proxy_and_listed_ports_of_this_machine_can_be_called(place: str, open_: bool) -> None:
     assert may("network-outbound", place) is open_
     assert not may("network-inbound", place)
@@ -264,8 +277,11 @@ def test_a_box_is_entered_with_its_profile_and_called_through_a_port() -> None:
     backend: Backend = SandboxExec()
     way = backend.entry(BOX)
     assert (way.argv[:2], way.argv[2], way.proxy_access, way.no_entrypoint) == (
-        ("/usr/bin/sandbox-exec", "-p"), build_profile(BOX), PROXY_BY_PORT, True
-    )  # fmt: skip
+        ("/usr/bin/sandbox-exec", "-p"),
+        build_profile(BOX),
+        PROXY_BY_PORT,
+        True,
+    )
     problem = backend.problem()
     assert (problem is None) == (sys.platform == "darwin" and os.access("/usr/bin/sandbox-exec", os.X_OK))
 

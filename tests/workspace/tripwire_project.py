@@ -39,8 +39,16 @@ class TripwireProject:
     def anew(self) -> ProtectedFileTripwires:
         """Another process on the same vault, as far as that can be had in one."""
         root, vault = str(self.repo.path), str(self.vault)
-        return ProtectedFileTripwires(root, vault, RUN, self.stops, self.own, self.git, lambda name: str(self.kept / name),
-                     backup=str(self.backup))  # fmt: skip
+        return ProtectedFileTripwires(
+            root,
+            vault,
+            RUN,
+            self.stops,
+            self.own,
+            self.git,
+            lambda name: str(self.kept / name),
+            backup=str(self.backup),
+        )
 
     def arm(self) -> TripwireProject:
         if self.git:

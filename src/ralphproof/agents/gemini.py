@@ -57,9 +57,13 @@ class Gemini:
     resumes = True
     login = "run `gemini` once and log in, or set GEMINI_API_KEY"
     credentials: tuple[str, ...] = (
-        "GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA",
-        "~/.gemini/oauth_creds.json", "~/.gemini/gemini-credentials.json",
-    )  # fmt: skip
+        "GEMINI_API_KEY",
+        "GOOGLE_API_KEY",
+        "GOOGLE_GENAI_USE_VERTEXAI",
+        "GOOGLE_GENAI_USE_GCA",
+        "~/.gemini/oauth_creds.json",
+        "~/.gemini/gemini-credentials.json",
+    )
     updates_off: Mapping[str, str] = {}  # it updates itself only where somebody looks on
     # GEMINI_CLI_HOME names the parent of its folder, so it is not passed on.
     requirements = AgentRequirements(
@@ -107,9 +111,17 @@ class Gemini:
             return (
                 *keep_options(flags, *MODEL_OPTIONS, "--proxy"),
                 *(("--model", call.model) if call.model else ()),
-                "--approval-mode", "default", "--admin-policy", call.brief.log_base + POLICY_SUFFIX, "--extensions", "none",
-                "--allowed-mcp-server-names", "none", "--output-format", "stream-json",
-            )  # fmt: skip
+                "--approval-mode",
+                "default",
+                "--admin-policy",
+                call.brief.log_base + POLICY_SUFFIX,
+                "--extensions",
+                "none",
+                "--allowed-mcp-server-names",
+                "none",
+                "--output-format",
+                "stream-json",
+            )
         return (
             *flags,
             *(

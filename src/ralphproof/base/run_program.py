@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-
-
 if TYPE_CHECKING:
     import signal as _signal
 else:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
 
 
-
-
 REFERENCE_DELIMITER = "\x1a"  # no command line and no prompt holds it
 
 

@@ -177,8 +177,6 @@ class Check(Protocol):
         """The finding; a check that cannot be run is a failed finding, never an exception."""
 
 
-
-
 @value
 class AlteredCheckInput:
     """A file that determines check results, or a test, that differs from when the run began.

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from ralphproof.engine.check import SuiteResult
 
 
-
-
 _CLOCK = r"\d{1,2}:\d\d:\d\d(?:[.,]\d+)?"
 _ZONE = r"(?: ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)\b)*"
 _DAY = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"

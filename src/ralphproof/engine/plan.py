@@ -146,8 +146,6 @@ class PlanSource(Protocol):
         """The present plan; raises Refused where there is none to continue with."""
 
 
-
-
 PROMPT_PLACEHOLDER = "{prompt}"  # where a template has the task's own text
 MAX_TITLE_CHARS = 200  # of a title, in the message of a commit
 

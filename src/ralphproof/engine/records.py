@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
 
 
-
-
 @value
 class RunBegan:
     """The run was created. `facts` are for readers: preset, agent, sandbox, version, limits, settings' digest."""

@@ -1,4 +1,4 @@
-"""Client of the keeper: one keeper process, or a pool of them, that run commands for the harness and adopt turns of a dead one.
+"""Client of the keeper: a keeper process, or a pool of them, that runs commands and adopts turns of a dead harness.
 
 Imported first of all by verbs that run something: the keeper process then starts while the harness still imports.
 """
