@@ -23,9 +23,10 @@ STEPS = (
     "os.rename", "os.posix_spawn", "socket.sendmsg", "fcntl.flock", "os.mkdir", "os.remove", "os.rmdir", "os.link",
     "os.symlink", "os.truncate", "os.chmod", "os.utime", "os.kill", "os.killpg",
 )  # fmt: skip
-DURABLE = (
-    (SqliteLedger, "begin_run"), (SqliteLedger, "take_up"), (SqliteLedger, "append"), (SpendStore, "book"),
-    (LandingTable, "queue"), (LandingTable, "note"),
+DURABLE: tuple[tuple[type, Callable[..., Any]], ...] = (
+    (SqliteLedger, SqliteLedger.begin_run), (SqliteLedger, SqliteLedger.assign_process),
+    (SqliteLedger, SqliteLedger.append), (SpendStore, SpendStore.book),
+    (LandingTable, LandingTable.queue), (LandingTable, LandingTable.note),
 )  # fmt: skip
 
 
@@ -67,5 +68,5 @@ def install_crash_point(log: str, kinds: str, number: str) -> None:
     if kinds == "steps":
         sys.addaudithook(crash.on_audit_event)
     else:
-        for store, name in DURABLE:
-            setattr(store, name, crash.after(name, getattr(store, name)))
+        for store, method in DURABLE:
+            setattr(store, method.__name__, crash.after(method.__name__, method))
