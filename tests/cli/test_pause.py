@@ -82,7 +82,7 @@ def test_whoever_waits_for_a_rest_that_does_not_come_is_told(ralph: Ralph) -> No
     let(ralph, "one")
     ended = waiting.end()
     assert ended.code == 1
-    assert ended.out.startswith(f"run {run} did not rest: ")
+    assert ended.out.startswith(f"run {run} was not paused: ")
 
 
 def test_who_cannot_rest_is_refused_with_the_way_on(ralph: Ralph) -> None:
