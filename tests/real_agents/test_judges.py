@@ -57,8 +57,8 @@ judge = Judge(
     "criteria", unpack(told["semantic"]), agent, DirectRunner(KeeperClient()), folder, lambda *_: told["diff"].encode(),
     tuple(os.environ.items()), subject="greet by name", nonce=lambda: told["nonce"],
 )
-seen = Inspection(1, 1, told["said"], Snapshot("now", "t"), Change(), began=Snapshot("began", "t"))
-print(json.dumps(pack(judge.ask(seen, Eye()))))
+seen = Inspection(1, 1, told["said"], Snapshot("now", "t"), Change(), start=Snapshot("began", "t"))
+print(json.dumps(pack(judge.run(seen, Eye()))))
 """
 
 

@@ -142,7 +142,7 @@ class CheckReport:
 
 @value
 class Inspection:
-    """Input of a check: one iteration's saved work. `began` is the tree that the task started on."""
+    """Input of a check: one iteration's saved work. `start` is the tree that the task started on."""
 
     iteration: int
     turn: int
