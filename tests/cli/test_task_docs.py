@@ -78,7 +78,7 @@ def test_the_plug_in_on_the_page_answers(tmp_path: Path) -> None:
     (tmp_path / "dist").mkdir()
     (tmp_path / "dist/app.js").write_bytes(b"x" * 300 * 1024)
     context = SimpleNamespace(root=str(tmp_path))
-    assert made[PLUGGED]("size", {"most_kib": 250}, context).ask(None, None) == (
+    assert made[PLUGGED]("size", {"most_kib": 250}, context).run(None, None) == (
         False, "the bundle has 300 KiB, and may have 250",
     )  # fmt: skip
 

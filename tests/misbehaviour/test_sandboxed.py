@@ -302,9 +302,9 @@ def test_a_prompt_outside_is_not_read_for_an_agent_inside(ralph: Ralph, path: st
     [
         ({"task_folder": ".ralph/runs"}, "its task folder lies in .ralph, which is held"),
         ({"task_folder": "link"}, "its task folder lies in .ralph, which is held"),
-        ({"folder": "../beside"}, "its project lies outside of the sandbox"),
+        ({"project_dir": "../beside"}, "its project lies outside of the sandbox"),
         ({"task_folder": ".ralph/runs/x/task/part"}, ""),
-        ({"task_folder": "tasks", "folder": "sub"}, ""),
+        ({"task_folder": "tasks", "project_dir": "sub"}, ""),
     ],
 )
 def test_an_agent_inside_chooses_no_folder_that_it_may_not_write(ralph: Ralph, more: dict[str, Any], why: str) -> None:

@@ -47,7 +47,7 @@ def deadly(call):
 
 for name in {DEEDS}:
     setattr(os, name, deadly(getattr(os, name)))
-trap.wires.sprung("agent_001")
+trap.wires.check_and_restore("agent_001")
 """
 SCRIPT = (
     "git checkout -q src/f1; echo x >> src/auth/a.py; git mv src/auth/run.sh run.sh; git commit -qam x;"
