@@ -242,7 +242,7 @@ def test_an_agent_does_not_raise_its_own_limit_when_the_harness_is_dead(ralph: R
 
 def looking_on(ralph: Ralph) -> list[int]:
     """Whoever stands in for the harness, as soon as it reads the record."""
-    pids = [pid for pid in ralph.processes(ralph.runs()[0].id) if b"stand_in" in command_line(pid)]
+    pids = [pid for pid in ralph.processes(ralph.runs()[0].id) if b"orphan_monitor" in command_line(pid)]
     return [
         pid for pid in pids if any("ledger.db" in os.path.realpath(file) for file in Path(f"/proc/{pid}/fd").iterdir())
     ]

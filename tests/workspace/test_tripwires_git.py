@@ -306,7 +306,7 @@ LOST = [
     ("a moved tag", "git tag -f v1 HEAD > /dev/null", "tag v1 was moved from {v1} to {main}, which does not contain it",
      "git tag v1-before {v1}"),
     ("a branch moved back", "git branch -qf side main", "branch side was moved from {side} to {main}, which does not "
-     "hold it", "git branch side-before {side}"),
+     "contain it", "git branch side-before {side}"),
     ("a branch with an odd name", "git branch -qD 'o;dd'", "branch o;dd was deleted; it was at {side}",
      "git branch 'o;dd' {side}"),
 ]  # fmt: skip
