@@ -187,7 +187,8 @@ def test_an_agent_is_told_once_for_each_threshold_how_full_its_context_is(ralph:
     real = project(ralph, "claude", story())
     real.env["CLAUDE_CONTEXT_WINDOW"] = "100000"  # a transcript that has no figures yet is not half as large
     used = [40_000, 52_000, 53_000, 73_000, 74_000, 75_000, 92_000, 93_000, 94_000]
-    commands = ["ls"] * 3 + ["cat nothing"] * 2 + ["ls"] * 4
+    # Claude Code writes its transcript behind a timer: a tool that takes a moment lets it catch up.
+    commands = ["sleep 0.5; ls"] * 3 + ["sleep 0.5; cat nothing"] * 2 + ["sleep 0.5; ls"] * 4
     turns = [
         does({"shell": command}, usage={"input": tokens - 860})  # beside what comes from the cache, and the output
         for command, tokens in zip(commands, used, strict=True)
