@@ -27,7 +27,8 @@ from ralphproof.fleet.progress import LoopProgress
 from tests.fleet.fleet import TEMPO, Crew, Server, serving
 from tests.fleet.machines import Remote, git
 from tests.needs import require
-from tests.ralph import SOURCE, Step, done, until, write
+from tests.ralph import SOURCE, Ralph, Step, done, until, write
+from tests.ralph import ralph as ralph
 
 pytestmark = pytest.mark.thorough
 
@@ -50,6 +51,45 @@ def crew(server: Server, tmp_path: Path) -> Iterator[Crew]:
     finally:
         made.ask(client.cancel_all)
         made.close()
+
+
+TASK = {
+    "title": "t", "completion": {
+        "outcome": "it is there", "acceptance_criteria": ["it is there"], "coder": {"promise": "CODE_COMPLETE"},
+    },
+}  # fmt: skip
+
+
+def test_a_prompt_is_submitted_worked_on_and_looked_at_by_the_verbs(crew: Crew, ralph: Ralph) -> None:
+    def fleet(verb: str, *words: str) -> Any:
+        return ralph("fleet", verb, *words, "--address", crew.address, "--json", via=["env"])
+
+    crew.work("one", program=None)
+    agent = ralph.script([{"cost": 0.02}, write(done="yes"), done()])
+    words = ("--repo", str(crew.bare()), "-p", "make it so", "--agent", agent, "--check", "sh check.sh", "--wait")
+    told = fleet("submit", *words, "--artifacts", f"file://{ralph.folder}/artifacts", "--total-cost-usd", "5")
+    assert told.code == 0, told.err
+    loop = told.json["loops"][0]["loop"]
+    shown = fleet("status", loop).json
+    assert (shown["status"], shown["proof"], shown["costUSD"]) == ("COMPLETED", "verified", 0.02)
+    assert "outcome.json" in fleet("logs", loop).json["logs"]
+    for verb in ("status", "cancel", "logs"):
+        told = fleet(verb, "nobody")
+        assert (told.code, "there is no loop 'nobody'" in told.err) == (2, True)
+
+
+def test_a_task_goes_on_from_the_work_of_the_one_that_it_depends_on(crew: Crew, ralph: Ralph) -> None:
+    crew.work("one", program=None)
+    bare, tasks = crew.bare(), [{**TASK, "id": "A"}, {**TASK, "id": "B", "dependencies": ["A"]}]
+    ralph.write({"tasks.json": json.dumps({"tasks": tasks})})
+    agent = ralph.script([write(done="yes"), {"append": {"trace": "x\n"}}, done("CODE_COMPLETE")])
+    words = ["fleet", "submit", "--repo", str(bare), "--tasks", "tasks.json", "--agent", agent]
+    words += ["--check", "sh check.sh"]
+    words += [word for stage in ("reviewer", "tester", "qa") for word in ("--skip", stage)]
+    told = ralph(*words, "--allow-unknown-cost", "--wait", "--json", "--address", crew.address, via=["env"])
+    loops = told.json["loops"]
+    assert [loop["status"] for loop in loops] == ["COMPLETED"] * 2, loops
+    assert [git("show", f"ralph/{loop['loop']}:trace", cwd=bare) for loop in loops] == ["x\n", "x\nx\n"]
 
 
 def test_twenty_loops_outlive_a_worker_and_the_server(server: Server, crew: Crew) -> None:
@@ -80,6 +120,23 @@ def test_twenty_loops_outlive_a_worker_and_the_server(server: Server, crew: Crew
     assert governor is not None
     assert sum(day.micro_usd for day in governor.days["ann"].values()) == 20_000
     assert governor.permits == {}
+
+
+def test_a_step_that_fails_or_is_fenced_is_taken_again_and_costs_once(crew: Crew) -> None:
+    (crew.remote / "fenced.json").write_text(json.dumps({"epoch": 2, "records": []}))
+    crew.work("one", "--slots", "2")
+    before = crew.ask(client.query_governor)
+    crew.submit("s-again", crew.spec("again", fails=1), crew.spec("fenced"), budget=5000)
+    ended = crew.outcome("s-again")
+    assert [(loop["status"], loop["costUSD"]) for loop in ended.values()] == [("COMPLETED", 0.001)] * 2
+    assert sorted(crew.lines("start")) == ["start again 1", "start fenced 1"]
+    after = crew.ask(client.query_governor)
+    assert after is not None
+
+    def booked(governor: Any) -> list[int]:
+        return [day.unknown for day in governor.days.get("ann", {}).values()] if governor else []
+
+    assert sum(booked(after)) == sum(booked(before))
 
 
 def test_workers_of_two_users_share_the_remote_alone_and_a_killed_agent_is_a_turn_cut_off(

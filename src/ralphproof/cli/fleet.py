@@ -21,14 +21,12 @@ if TYPE_CHECKING:
     from ralphproof.fleet.connection import TemporalServer
 
 
-ABOUT = """Run many loops on many machines that share only a git remote. A Temporal server drives them, or with --engine
-local a
-file on this machine.
+ABOUT = """Run many loops on many machines that share only a git remote. A Temporal server drives them.
 
 {verbs}
 
-ralph fleet VERB --help shows details. RALPH_FLEET_ENGINE, _ADDRESS, _NAMESPACE, _TLS_CERT, _TLS_KEY and _TLS_CA
-replace the flags of the same names, TEMPORAL_API_KEY is the API key."""
+ralph fleet VERB --help shows details. RALPH_FLEET_ADDRESS, _NAMESPACE, _TLS_CERT, _TLS_KEY and _TLS_CA replace the
+flags of the same names, TEMPORAL_API_KEY is the API key. For several loops on one machine: ralph work --parallel."""
 EXAMPLES = (
     "ralph fleet dev",
     "ralph fleet worker --slots 4",
@@ -60,31 +58,15 @@ SUBVERBS = Subverbs(
 build_parser, build_parsers, main = SUBVERBS.build_parser, SUBVERBS.build_parsers, SUBVERBS.main
 
 
-ENGINES = ("temporal", "local")
-
-
 def add_server_flags(parser: Parser) -> None:
-    """Add the flags that select the engine and its server."""
-    group = parser.add_argument_group("engine")
+    """Add the flags that name the server."""
+    group = parser.add_argument_group("server")
     add = group.add_argument
-    add("--engine", choices=ENGINES, help="temporal: a server (default); local: a file on this machine")
     add("--address", metavar="HOST:PORT", help="server address (default: 127.0.0.1:7233)")
     add("--namespace", metavar="N", help="server namespace (default: default)")
     add("--tls-cert", metavar="FILE", help="client certificate")
     add("--tls-key", metavar="FILE", help="key of the client certificate")
     add("--tls-ca", metavar="FILE", help="CA certificate of the server")
-
-
-def selected_engine(args: Namespace) -> str:
-    """The engine; refuses flags of the other one."""
-    engine = args.engine or os.environ.get("RALPH_FLEET_ENGINE") or ENGINES[0]
-    if engine not in ENGINES:
-        raise Refused(f"RALPH_FLEET_ENGINE is {engine!r}; it can be {' or '.join(ENGINES)}")
-    if args.engine == "local":
-        for flag in ("address", "namespace", "tls_cert", "tls_key", "tls_ca"):
-            if getattr(args, flag):
-                raise Refused(f"--{flag.replace('_', '-')} is for --engine temporal; the local engine has no server")
-    return engine
 
 
 def server_from_flags(args: Namespace) -> TemporalServer:
@@ -149,8 +131,6 @@ def cancel_main(argv: list[str]) -> int:
     args = cancel_parser().parse(argv)
     if bool(args.loops) == args.all:
         raise Refused("name loops, or use --all (see ralph fleet cancel --help)")
-    if selected_engine(args) == "local":
-        return _print_cancelled(_cancel_locally(args.loops), args.json)
 
     async def cancel(client: Any) -> int:
         from ralphproof.fleet import client as fleet_client
@@ -164,16 +144,6 @@ def cancel_main(argv: list[str]) -> int:
         return _print_cancelled(args.loops, args.json)
 
     run_client_and_exit(args, cancel)
-
-
-def _cancel_locally(loops: list[str]) -> list[str]:
-    from ralphproof.fleet.local_engine import LocalFleet
-    from ralphproof.store.state_dir import ensure_state_dir
-
-    fleet = LocalFleet(ensure_state_dir(os.environ))
-    names = [fleet.loop(name).name for name in loops] or [one.name for one in fleet.open_loops()]
-    fleet.cancel(names)
-    return names
 
 
 def _print_cancelled(loops: list[str], as_json: bool) -> int:
@@ -207,14 +177,8 @@ def logs_parser() -> Parser:
 
 def logs_main(argv: list[str]) -> int:
     args = logs_parser().parse(argv)
-    engine = selected_engine(args)
     if args.artifacts:
         return print_logs(args, args.artifacts)
-    if engine == "local":
-        from ralphproof.fleet.local_engine import LocalFleet
-        from ralphproof.store.state_dir import ensure_state_dir
-
-        return print_logs(args, LocalFleet(ensure_state_dir(os.environ)).loop(args.loop).submitted["spec"]["artifacts"])
 
     async def find_logs(client: Any) -> int:
         from ralphproof.fleet import client as fleet_client
@@ -261,13 +225,6 @@ def status_parser() -> Parser:
 
 def status_main(argv: list[str]) -> int:
     args = status_parser().parse(argv)
-    if selected_engine(args) == "local":
-        from ralphproof.fleet.local_engine import LocalFleet
-        from ralphproof.store.state_dir import ensure_state_dir
-
-        fleet = LocalFleet(ensure_state_dir(os.environ))
-        found = [fleet.loop(args.loop)] if args.loop else fleet.loops()
-        return _print_status([one.published for one in found], args.loop, args.json)
 
     async def find_status(client: Any) -> int:
         from ralphproof.fleet import client as fleet_client

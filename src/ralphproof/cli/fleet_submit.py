@@ -10,7 +10,7 @@ import time
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, pack, replace
-from ralphproof.cli.fleet import add_server_flags, run_client_and_exit, selected_engine
+from ralphproof.cli.fleet import add_server_flags, run_client_and_exit
 from ralphproof.cli.parser import Parser, positive_int, positive_number
 from ralphproof.cli.run import AGENT_HELP, add_limit_flags, add_prompt_flags, parse_with_prompt, prompt_from_flags
 from ralphproof.display.output import print_json, print_lines
@@ -290,10 +290,7 @@ def submit_parser() -> Parser:
 
 def submit_main(argv: list[str]) -> int:
     args = parse_with_prompt(argv, submit_parser())
-    engine = selected_engine(args)
     submission = submission_from_flags(args)
-    if engine == "local":
-        return _submit_locally(args, submission)
 
     async def send(client: Any) -> int:
         from ralphproof.fleet import client as fleet_client
@@ -307,23 +304,6 @@ def submit_main(argv: list[str]) -> int:
             raise
 
     run_client_and_exit(args, send)
-
-
-def _submit_locally(args: Namespace, submission: FleetSubmission) -> int:
-    from ralphproof.fleet.local_engine import LocalFleet
-    from ralphproof.store.state_dir import ensure_state_dir
-
-    fleet = LocalFleet(ensure_state_dir(os.environ))
-    fleet.submit(submission)
-    _print_submitted(submission, args)
-    names = {one.spec.loop for one in submission.loops}
-    try:
-        while args.wait and any(one.name in names for one in fleet.open_loops()):
-            time.sleep(0.2)
-    except KeyboardInterrupt:
-        _print_loops_continue()
-        raise
-    return _print_ends([fleet.loop(name).published for name in sorted(names)], args) if args.wait else 0
 
 
 def _print_loops_continue() -> None:

@@ -10,7 +10,7 @@ import sys
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.cli.fleet import add_server_flags, run_and_exit, selected_engine, server_from_flags
+from ralphproof.cli.fleet import add_server_flags, run_and_exit, server_from_flags
 from ralphproof.cli.parser import SUPPRESS, Parser, positive_int, seconds
 from ralphproof.cli.serve import port_number
 from ralphproof.display.output import print_json
@@ -102,7 +102,6 @@ WORKER_EXAMPLES = (
     "ralph fleet worker",
     "ralph fleet worker --slots 4 --work-dir /var/lib/ralph",
     "ralph fleet worker --address temporal.example:7233 --namespace ralph --tls-cert w.pem --tls-key w.key",
-    "ralph fleet worker --engine local",
 )
 
 
@@ -120,18 +119,12 @@ def worker_parser() -> Parser:
         help="seconds that running steps get at shutdown (default: 10)",
     )
     add("--turn-program", metavar="CMD", help=SUPPRESS)
-    add("--until-idle", action="store_true", help="with --engine local: exit when no loop is left")
     add_server_flags(parser)
     return parser
 
 
 def worker_main(argv: list[str]) -> int:
     args = worker_parser().parse(argv)
-    engine = selected_engine(args)
-    if engine == "local":
-        return _run_local_worker(args)
-    if args.until_idle:
-        raise Refused("--until-idle needs --engine local; a server may get loops at any time")
     server = server_from_flags(args)
     pool = open_step_pool(args)
 
@@ -148,22 +141,6 @@ def worker_main(argv: list[str]) -> int:
         return 0
 
     run_and_exit(lambda: asyncio.run(run()), args.json)
-
-
-def _run_local_worker(args: Namespace) -> int:
-    from ralphproof.fleet.local_engine import run_local_worker
-    from ralphproof.store.state_dir import ensure_state_dir
-
-    pool, store = open_step_pool(args), ensure_state_dir(os.environ)
-
-    async def run() -> int:
-        shutdown = asyncio.Event()
-        _shut_down_on_signal(shutdown, args)
-        _print_worker_ready(args, pool.name, store)
-        await run_local_worker(store, pool, args.grace, shutdown, args.until_idle)
-        return 0
-
-    return asyncio.run(run())
 
 
 def open_step_pool(args: Namespace) -> StepPool:

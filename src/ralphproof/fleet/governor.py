@@ -451,7 +451,7 @@ def _without_key(old: dict[str, T], key: str) -> dict[str, T]:
     return rest
 
 
-# Events that loops, workers and submissions send to the governor, the same for both engines.
+# Events that loops, workers and submissions send to the governor.
 
 
 def apply_event(governor: Governor, event: dict[str, Any], now: float) -> Governor:

@@ -100,12 +100,6 @@ class LoopProgress:
         """The loop after its end."""
         return replace(self, end=end, next=FINISH, until=None)
 
-    def assigned_to(self, worker: str) -> LoopProgress:
-        """The loop assigned to a worker; a different worker than before increases the epoch."""
-        if worker == self.worker:
-            return self
-        return replace(self, worker=worker, epoch=self.epoch + bool(self.worker))
-
     @property
     def published(self) -> dict[str, Json]:
         """The JSON form in the command line's and the API's output."""

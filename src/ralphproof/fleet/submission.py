@@ -199,7 +199,7 @@ class FleetSubmission:
 
 
 def submission_json(submission: FleetSubmission) -> dict[str, Any]:
-    """JSON form for both engines; raises Refused if it is too large for one message."""
+    """JSON form for the server; raises Refused if it is too large for one message."""
     import json
 
     packed = {
