@@ -73,7 +73,7 @@ STORIES = """
 |---|---|
 | `init` | `path`, `settings` (null: those that were there stay); with stories `stories` |
 | `plan` | `status`, `mode`, `valid`, `prd`, `tasks`, `stories`, `estimate`, `next`, `sentBack`, `problems` and others |
-| `archive` | `action`, `archive`, `folder`, `commit`, `label`, `completed`, `total`, `concerns`, `remarks` |
+| `archive` | `action`, `archive`, `folder`, `commit`, `completed`, `total`, `concerns`, `remarks` |
 | `plugin` | `plugin`, `version`, `path`; but for `ralph plugin path` also `agents`, `warnings` |
 
 `stories` of `init` has `folder`, the paths that were `written` and `kept`, `setAside` (by the path, where `--force` put
@@ -83,7 +83,7 @@ what was there), `ignored` (whether a line was added to `.gitignore`) and `verif
 before, null where nothing was written anew; there are also `remarks` and `exitCode`. `run` is null for a plan at your
 terminal; with `--from` the fields of `outcome.json` come too. `next` is the command that begins the loop, null where
 the plan is not `valid`.
-`action` of `archive` is `archived`, `undone`, or `finished`: nothing was to be done but to end what was cut off.
+`action` of `archive` is `archived`, or `finished`: an archive that a crash interrupted, with nothing new to archive.
 Each of `agents` of `plugin` has `agent`, its `program`, whether it is `installed` there, the `commands` that were
 given, and an `error` or null.
 """

@@ -21,7 +21,6 @@ from ralphproof.engine.sandbox import CONTINUE, KILL, RESULT_SAID, STOP
 from ralphproof.process import turn_journal
 from ralphproof.process.tree import is_alive, start_time
 from ralphproof.reports import notifications
-from ralphproof.workspace.path_commit import run_with_hooks
 from tests.process.harness_process import Harness, is_locked
 from tests.process.workbench import RecordingWatcher, Workbench, running, until
 
@@ -173,11 +172,7 @@ def _question(nap: str) -> None:
     Thread(target=run_program, args=(("sleep", nap),), kwargs={"timeout_s": 60.0}).start()
 
 
-def _commit(nap: str) -> None:
-    Thread(target=run_with_hooks, args=(["sleep", nap], os.environ)).start()
-
-
-@pytest.mark.parametrize("start", [_git, _notification, _question, _commit])
+@pytest.mark.parametrize("start", [_git, _notification, _question])
 def test_our_own_children_are_not_taken_for_orphans_of_a_killed_keeper(
     bench: Workbench, start: Callable[[str], None]
 ) -> None:

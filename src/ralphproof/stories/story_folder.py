@@ -36,7 +36,7 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]+|\.{2,}|@\{")
 # Our temporary files, with the process id of their writer.
 _TEMPORARY_FILE = re.compile(
-    r"\.\.?(?:summary\.md|unfinished|prompt\.md|prd\.md|tasks\.json|progress\.txt)(?:\.\d+\.part)?\.(\d+)\.(?:tmp|part)"
+    r"\.\.?(?:prompt\.md|prd\.md|tasks\.json|progress\.txt)(?:\.\d+\.part)?\.(\d+)\.(?:tmp|part)"
 )
 
 
@@ -123,12 +123,12 @@ def create_file(folder: int, name: str, data: bytes) -> bool:
     return True
 
 
-def remove_temporary_files(folder: int, ours: bool = False) -> None:
-    """Remove temporary files of dead processes; in a folder that is `ours` alone, of any process."""
+def remove_temporary_files(folder: int) -> None:
+    """Remove temporary files of dead processes."""
     from ralphproof.base.process_identity import ProcessIdentity
 
     for name in os.listdir(folder):
-        if (left := _TEMPORARY_FILE.fullmatch(name)) and (ours or not ProcessIdentity(int(left[1])).alive):
+        if (left := _TEMPORARY_FILE.fullmatch(name)) and not ProcessIdentity(int(left[1])).alive:
             remove_file(folder, name)
 
 
@@ -227,20 +227,16 @@ ARCHIVE_SUMMARY, ARCHIVE_MARK = "summary.md", ".unfinished"
 
 
 def unfinished_archives(root: str) -> list[str]:
-    """The names of unfinished archives."""
-    return [name for name in list_archives(root) if os.path.lexists(os.path.join(root, ARCHIVES, name, ARCHIVE_MARK))]
-
-
-def list_archives(root: str) -> list[str]:
-    """The names of all archives."""
+    """The names of archives that a crash interrupted."""
     top = os.path.join(root, ARCHIVES)
     names = sorted(os.listdir(top)) if os.path.isdir(top) and not os.path.islink(top) else []
-    return [name for name in names if not name.startswith(".") and is_archive_folder(root, name)]
-
-
-def is_archive_folder(root: str, name: str) -> bool:
-    path = os.path.join(root, ARCHIVES, name)
-    return os.path.isdir(path) and not os.path.islink(path)
+    return [
+        name
+        for name in names
+        if not name.startswith(".")
+        and not os.path.islink(os.path.join(top, name))
+        and os.path.lexists(os.path.join(top, name, ARCHIVE_MARK))
+    ]
 
 
 # The marker in .gitignore.

@@ -179,16 +179,17 @@ class UserGit:
         """
         on = ("-p", parent) if parent else ()
         when = {} if at is None else dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), f"@{int(at)} +0000")
-        who = self._identity_environment() | when
+        who = self.identity_environment() | when
         text = message.encode("utf-8", "replace")
         reply = self.run("-c", "i18n.commitEncoding=UTF-8", "commit-tree", tree, *on, stdin=text, env=who)
         return reply.out.strip().decode()
 
     def identity(self) -> bytes:
         """The user and the time, in the format of a commit header."""
-        return self.run("var", "GIT_COMMITTER_IDENT", env=self._identity_environment()).out.strip()
+        return self.run("var", "GIT_COMMITTER_IDENT", env=self.identity_environment()).out.strip()
 
-    def _identity_environment(self) -> dict[str, str]:
+    def identity_environment(self) -> dict[str, str]:
+        """Variables that name the user as author and committer."""
         name, email = self._user_identity()
         who = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email}
         who |= {"GIT_COMMITTER_NAME": name, "GIT_COMMITTER_EMAIL": email}
