@@ -21,14 +21,14 @@ from ralphproof.process.signals import SignalRouter
 from ralphproof.runs.observers import PoolDisplay
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.pool import RunPool
+from ralphproof.runs.request import FRESH_RUN
 from ralphproof.runs.spec import prepare_spec
-from ralphproof.runs.target import FRESH_RUN
 from ralphproof.store.spend import InProcessSharedBudget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ralphproof.runs.request import RunTarget
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.runs.target import RunTarget
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -194,7 +194,7 @@ def many_runs(place: Place) -> dict[str, Any]:
     root = place.repository("many", 1)
     code = (
         "import os, sys, time\n"
-        "from ralphproof.base.process_identity import current_process\n"
+        "from ralphproof.base.processes import current_process\n"
         "from ralphproof.engine.records import Noticed, RunBegan\n"
         "from ralphproof.store.project import Project\n"
         "from ralphproof.engine.workspace import Snapshot\n"

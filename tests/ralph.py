@@ -31,8 +31,8 @@ from ralphproof.engine.records import Record
 from ralphproof.engine.state import State, build_state
 from ralphproof.process import cleanup
 from ralphproof.runs.open_project import open_project
+from ralphproof.store.ledger import RunRow
 from ralphproof.store.project import Project
-from ralphproof.store.runs import RunRow
 from tests import warm
 from tests.warm import Begun
 

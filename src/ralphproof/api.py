@@ -26,9 +26,8 @@ from ralphproof.engine.outcome import Failed, Outcome
 from ralphproof.engine.records import Record
 from ralphproof.engine.state import State
 from ralphproof.runs.execute import execute
-from ralphproof.runs.request import CustomComponents, RunRequest
+from ralphproof.runs.request import FRESH_RUN, CustomComponents, RunRequest, RunTarget
 from ralphproof.runs.spec import RunSpec, prepare_spec
-from ralphproof.runs.target import FRESH_RUN, RunTarget
 
 if TYPE_CHECKING:
     from ralphproof.engine.events import Event

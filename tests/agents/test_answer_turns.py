@@ -19,7 +19,7 @@ from ralphproof.agents.adapter import (
     small_model,
 )
 from ralphproof.agents.cli_agent import CliAgent
-from ralphproof.checks.judgement import Submission, answer_schema, extract_diff, extract_nonce, judge_prompt
+from ralphproof.checks.judge import Submission, answer_schema, extract_diff, extract_nonce, judge_prompt
 from ralphproof.engine.agent import TurnInput
 from ralphproof.engine.sandbox import Exit
 from ralphproof.settings.registry import BUILTIN, resolve_implementation

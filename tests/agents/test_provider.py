@@ -16,7 +16,7 @@ import pytest
 from ralphproof.agents.cost import PriceList
 from ralphproof.agents.provider import ProviderAgent
 from ralphproof.base.errors import AgentUnusable
-from ralphproof.checks.judgement import answer_schema
+from ralphproof.checks.judge import answer_schema
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.events import THE_CONFIGURATION, THE_SERVICE, Usage
 from ralphproof.process.keeper_client import KeeperClient

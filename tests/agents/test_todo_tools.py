@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agents.adapter import MAX_LINE_CHARS
-from ralphproof.agents.todos import MAX_TODOS, TodoTracker
+from ralphproof.agents.adapter import MAX_LINE_CHARS, MAX_TODOS, TodoTracker
 from ralphproof.engine.events import Todo, TodosChanged
 
 A, B = {"subject": "a"}, {"subject": "b"}

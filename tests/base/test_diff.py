@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphproof.base.diff import (
+from ralphproof.checks.judge import (
     MAX_DIFF_FILES,
     MIN_QUOTE_CHARS,
     QuotableDiff,

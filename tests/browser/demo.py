@@ -139,7 +139,7 @@ def tasks(ralph: Ralph) -> None:
 
 def at_work(ralph: Ralph, task: str, title: str, *stages: str) -> None:
     """A task that is at its last stage, as records: this process passes for the one that works on it."""
-    from ralphproof.base.process_identity import current_process
+    from ralphproof.base.processes import current_process
     from ralphproof.engine.records import RunBegan
     from ralphproof.store.run_folder import new_run_id
     from tests.cli.tasking import HERE, PASSED, iteration, opened

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from ralphproof.base.process_identity import ProcessIdentity
+from ralphproof.base.processes import ProcessIdentity
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.budget import Spend
 from ralphproof.engine.claim import ParsedClaim
@@ -47,7 +47,7 @@ def past(ralph: Ralph, count: int, days: float = 30.0, seed: int = 7, parent: st
             run = new_run_id(at, chance.randbytes(3))
             ledger.begin_run(run, str(ralph.root), at, NOBODY, parent)
             records = _records(chance, run, at)
-            with patch("ralphproof.store.sqlite_ledger.time", SimpleNamespace(time=lambda at=at: at + 600.0)):
+            with patch("ralphproof.store.ledger.time", SimpleNamespace(time=lambda at=at: at + 600.0)):
                 ledger.append(run, records)
             ids.append(run)
     finally:

@@ -18,8 +18,16 @@ from ralphproof.agents.command import CommandAgent
 from ralphproof.agents.scripted import ScriptedAgent
 from ralphproof.base.errors import HarnessFailed
 from ralphproof.base.value import replace
-from ralphproof.checks.judge import MAX_FAILURES, MAX_WAIT_S, Judge, WaitClock, create_nonce, judge_of_call, judge_slug
-from ralphproof.checks.judgement import extract_nonce
+from ralphproof.checks.judge import (
+    MAX_FAILURES,
+    MAX_WAIT_S,
+    Judge,
+    WaitClock,
+    create_nonce,
+    extract_nonce,
+    judge_of_call,
+    judge_slug,
+)
 from ralphproof.engine.agent import Agent, Turn, TurnBuilder, TurnInput, TurnWatcher
 from ralphproof.engine.check import CheckReport, Finding, Inspection
 from ralphproof.engine.events import THE_SERVICE, Ended, Event, Limited, Said, Spent, Usage

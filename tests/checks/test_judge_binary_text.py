@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphproof.base.diff import added_lines, files_without_line_diff
-from ralphproof.checks.judgement import find_negative_pattern, iter_binary_text
+from ralphproof.checks.judge import added_lines, files_without_line_diff, find_negative_pattern, iter_binary_text
 
 NOISE = random.Random(7).randbytes(20_000)
 

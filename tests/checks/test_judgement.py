@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphproof.checks.judgement import (
+from ralphproof.checks.judge import (
     ANSWER_CHARS,
     CRITERION_CHARS,
     DIFF_CHARS,

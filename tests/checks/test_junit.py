@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphproof.checks.readers import junit
-from ralphproof.checks.readers.junit import ExpectedReport, find_expected_report
+from ralphproof.checks import junit
+from ralphproof.checks.junit import ExpectedReport, find_expected_report
 from ralphproof.engine import check
 from tests.needs import require
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ralphproof.checks.claim_check import ClaimCheck
+from ralphproof.checks.factory import ClaimCheck
 from ralphproof.engine.check import CheckReport, Finding, Inspection
 from ralphproof.engine.claim import Claim, ClaimRule, parse_claim
 from ralphproof.engine.events import Event

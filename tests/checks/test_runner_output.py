@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralphproof.base.text import TRUNCATION_MARK
-from ralphproof.checks.readers import runner_output
-from ralphproof.checks.readers.counts import MAX_NAME_CHARS, MAX_NAMES
+from ralphproof.checks import runner_output
+from ralphproof.checks.runner_output import MAX_NAME_CHARS, MAX_NAMES
 from ralphproof.engine import check
-from ralphproof.engine.failure_fingerprint import failure_fingerprint
+from ralphproof.engine.check import failure_fingerprint
 from tests.checks.recordings import ALL, CLEAR, FOLDER, Recording, one
 
 

@@ -12,7 +12,7 @@ from ralphproof.engine.check import PassRule
 from ralphproof.landing.batch import LandingTarget
 from ralphproof.landing.merge_queue import Lander, MergedCheckRunner
 from ralphproof.landing.targets import LocalBranch
-from ralphproof.proof.rerun import StopRequests
+from ralphproof.proof.verification import StopRequests
 from ralphproof.store.landings import AttestedCheck, Landed, LandingItem, LandingResult
 from ralphproof.workspace.git_command import UserGit
 from tests.ralph import Ralph

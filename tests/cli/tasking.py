@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ralphproof.base.process_identity import ProcessIdentity, current_process
+from ralphproof.base.processes import ProcessIdentity, current_process
 from ralphproof.cli.dispatch import dispatch
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.budget import Spend
@@ -32,7 +32,7 @@ from ralphproof.engine.records import (
 )
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.workspace import Change, Snapshot
-from ralphproof.store.sqlite_ledger import SqliteLedger
+from ralphproof.store.ledger import SqliteLedger
 from ralphproof.store.tasks import TaskRow
 from tests.ralph import Ended, Ralph
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.adversarial.bench import all_trials
-from ralphproof.adversarial.runner import missing_requirement
+from ralphproof.adversarial.bench import all_trials, missing_requirement
 from tests.needs import require
 from tests.ralph import Ended, Ralph, until
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.base.process_identity import current_process
+from ralphproof.base.processes import current_process
 from ralphproof.engine.records import RunBegan
 from ralphproof.engine.workspace import Snapshot
 from ralphproof.store.message_bus import (
@@ -358,7 +358,7 @@ def test_a_post_loads_neither_the_ledger_nor_what_else_is_slow(ralph: Ralph, tas
     slow = {"sqlite3", "json", "subprocess", "typing", "dataclasses", "pathlib", "shutil", "tempfile", "logging"}
     assert (
         set(loaded.split())
-        & (slow | {"ralphproof.engine.environment", "ralphproof.store.sqlite_ledger", "ralphproof.engine.records"})
+        & (slow | {"ralphproof.engine.environment", "ralphproof.store.ledger", "ralphproof.engine.records"})
         == set()
     )
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from ralphproof.base.process_identity import current_process
+from ralphproof.base.processes import current_process
 from ralphproof.base.value import replace
 from ralphproof.engine.outcome import Aborted
 from ralphproof.engine.state import RunOver

@@ -15,7 +15,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from ralphproof import __version__
-from ralphproof.agents.hook_commands import GUARD_EVENT, HOOK_EVENTS, installed_guard_command
+from ralphproof.agents.agent_config import GUARD_EVENT, HOOK_EVENTS, installed_guard_command
 from ralphproof.cli.dispatch import split_verb
 from ralphproof.cli.verbs import VERBS
 from ralphproof.setup.plugin_hosts import MARKETPLACE, PLUGIN_NAME

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from ralphproof.proof.integrity import find_proof_faults
 from ralphproof.proof.page import parse_proof, render_page
+from ralphproof.proof.source import find_proof_faults
 from tests.needs import require
 from tests.ralph import Ended, Ralph, Step, done, say, until, write
 

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from ralphproof.base.process_identity import current_process
-from ralphproof.checks.judgement import Judgement, Ruling, format_judgement
+from ralphproof.base.processes import current_process
+from ralphproof.checks.judge import Judgement, Ruling, format_judgement
 from ralphproof.engine import limits
 from ralphproof.engine.check import CheckReport, Finding
 from ralphproof.engine.outcome import Outcome, Passed, SentBack, Verdict

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from ralphproof.process.tree import LINUX, is_alive, start_time
-from ralphproof.proof.rerun import end_abandoned
+from ralphproof.proof.verification import end_abandoned
 from tests.cli.proof_files import WORKSPACE, settled
 from tests.needs import require
 from tests.ralph import Ralph, until

@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 
 from ralphproof.base.errors import HarnessFailed, Refused
-from ralphproof.base.process_identity import ProcessIdentity, current_process
+from ralphproof.base.processes import ProcessIdentity, current_process
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.engine import records as told
 from ralphproof.engine.environment import Ledger
 from ralphproof.engine.state import build_state
-from ralphproof.store.memory_ledger import MemoryLedger
-from ralphproof.store.runs import RunRow
-from ralphproof.store.sqlite_ledger import SqliteLedger
+from ralphproof.store.ledger import MemoryLedger, RunRow, SqliteLedger
 from ralphproof.store.statistics import PeriodTotals
 from tests.store.samples import DAY, NOON_S, SNAPSHOT, end, notices, one_of_each
 

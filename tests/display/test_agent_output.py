@@ -8,7 +8,7 @@ import pytest
 
 from ralphproof.display.agent_output import BATCH_S, MAX_BATCH
 from ralphproof.display.console import ConsoleObserver
-from ralphproof.display.style import Style
+from ralphproof.display.terminal import Style
 from ralphproof.engine import records as told
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.events import (

@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 
 from ralphproof.display.attempt_log import create_attempt_log, format_go_duration
-from ralphproof.display.style import Style
+from ralphproof.display.terminal import Style
 from ralphproof.engine import records as told
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.budget import Spend

@@ -15,7 +15,7 @@ import pytest
 
 from ralphproof.display import console, phrases
 from ralphproof.display.console import ConsoleObserver
-from ralphproof.display.style import Style
+from ralphproof.display.terminal import Style
 from ralphproof.engine import records as told
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.check import Finding, SuiteResult

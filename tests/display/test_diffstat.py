@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from ralphproof.display.diffstat import FileStat, parse_diffstat
+from ralphproof.display.phrases import FileStat, parse_diffstat
 
 TEXT = b"diff --git a/t b/t\nindex 1..2\n--- a/t\n+++ b/t\n@@ -1,3 +1,4 @@\n same\n-- old\n+++ new\n+diff --git x\n+\n"
 EMPTY = b"diff --git a/e b/e\nnew file mode 100644\nindex 0..1\n"

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from ralphproof.display.agent_output import MAX_RUNNING_CALLS, MAX_TODOS, EventFormatter
-from ralphproof.display.style import Style
+from ralphproof.display.terminal import Style
 from ralphproof.engine.events import (
     Asked,
     Denied,

@@ -6,7 +6,7 @@ import pytest
 
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.display import phrases
-from ralphproof.display.style import Style
+from ralphproof.display.terminal import Style
 from ralphproof.engine import records as told
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.outcome import Failed

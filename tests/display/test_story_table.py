@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ralphproof.display.story_table import MAX_STORIES, story_table
-from ralphproof.display.style import YELLOW
+from ralphproof.display.console import MAX_STORIES, story_table
+from ralphproof.display.terminal import YELLOW
 from ralphproof.engine.metrics import StoryReview
 
 CYCLE = (

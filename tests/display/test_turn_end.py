@@ -12,7 +12,7 @@ from ralphproof.display.agent_output import (
     format_tokens,
     turn_line,
 )
-from ralphproof.display.style import EMOJI, TEXT
+from ralphproof.display.terminal import EMOJI, TEXT
 from ralphproof.engine.agent import MAX_DENIALS_KEPT, Turn
 from ralphproof.engine.events import Spent, Usage
 from ralphproof.engine.sandbox import Exit

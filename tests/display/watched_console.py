@@ -10,7 +10,7 @@ from io import StringIO
 import pytest
 
 from ralphproof.display.console import ConsoleObserver
-from ralphproof.display.style import Style
+from ralphproof.display.terminal import Style
 from ralphproof.engine import records as told
 from ralphproof.engine.events import Event
 

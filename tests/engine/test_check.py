@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from ralphproof.base.text import TRUNCATION_MARK, slugify, strip_terminal_codes, truncate, unique_slugs
 from ralphproof.engine import check
-from ralphproof.engine.check import CheckReport, Finding
-from ralphproof.engine.failure_fingerprint import failure_fingerprint
+from ralphproof.engine.check import CheckReport, Finding, failure_fingerprint
 
 GREEN = Finding("a", True)
 RED = Finding("b", False, fingerprint="b1")

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ralphproof.store.landings import LandingTable
+from ralphproof.store.ledger import SqliteLedger
 from ralphproof.store.spend import SpendStore
-from ralphproof.store.sqlite_ledger import SqliteLedger
 
 STEPS = (
     "os.rename", "os.posix_spawn", "socket.sendmsg", "fcntl.flock", "os.mkdir", "os.remove", "os.rmdir", "os.link",

@@ -10,8 +10,13 @@ from typing import Any
 
 import pytest
 
-from ralphproof.adversarial.bench import all_trials
-from ralphproof.adversarial.runner import SHELL_AGENT_KINDS, PreparedTrial, ScenarioFolder, missing_requirement
+from ralphproof.adversarial.bench import (
+    SHELL_AGENT_KINDS,
+    PreparedTrial,
+    ScenarioFolder,
+    all_trials,
+    missing_requirement,
+)
 from ralphproof.adversarial.trial import CHEAT, NOOP, ORACLE, RIGHT, WEAKENING, Trial, TrialResult, judge_trial
 from ralphproof.agents.scripted import PLAYER_PATH
 from tests import warm

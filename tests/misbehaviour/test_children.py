@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.base.process_identity import ProcessIdentity, current_process
+from ralphproof.base.processes import ProcessIdentity, current_process
 from ralphproof.base.value import replace
 from ralphproof.engine.actions import RunRules
 from ralphproof.engine.budget import Budget, Spend
@@ -24,12 +24,17 @@ from ralphproof.engine.plan import Pipeline
 from ralphproof.engine.records import ChildRunsAwaited, ChildWorkJoined, RunBegan, RunEnded
 from ralphproof.engine.state import RunOver
 from ralphproof.process.tree import child_pids
-from ralphproof.runs.children import LedgerChildRuns
-from ralphproof.runs.constraints import RunConstraints, cap_budget_by_ancestors, load_constraints, save_constraints
+from ralphproof.runs.children import (
+    LedgerChildRuns,
+    RunConstraints,
+    cap_budget_by_ancestors,
+    load_constraints,
+    save_constraints,
+)
 from ralphproof.runs.request import RunRequest, load_request, save_request, serialize_request
 from ralphproof.runs.spec import prepare_spec
+from ralphproof.store.ledger import RunRow
 from ralphproof.store.run_folder import RunFolder
-from ralphproof.store.runs import RunRow
 from ralphproof.store.spend import SpendStore
 from tests.misbehaviour.invariants import no_traceback, unlocked
 from tests.misbehaviour.machine import there

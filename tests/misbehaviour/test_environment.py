@@ -16,7 +16,7 @@ from ralphproof.engine.outcome import Aborted
 from ralphproof.engine.records import Judged
 from ralphproof.engine.state import RunOver, build_state
 from ralphproof.process.tree import with_descendants
-from ralphproof.store.sqlite_ledger import SqliteLedger
+from ralphproof.store.ledger import SqliteLedger
 from tests.misbehaviour.agents import case, seen
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import exits, give, recorded, small_disk, strangers_project, there

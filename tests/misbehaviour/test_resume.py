@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.base.process_identity import process_start_time
+from ralphproof.base.processes import process_start_time
 from ralphproof.engine.records import RunEnded
 from ralphproof.process import turn_journal
 from tests.misbehaviour.agents import case, prompt

@@ -14,7 +14,7 @@ import pytest
 from ralphproof.engine.outcome import Failed
 from ralphproof.engine.records import RunEnded, Saved
 from ralphproof.process import turn_journal
-from ralphproof.process.observer import TICK_S
+from ralphproof.process.keeper_client import TICK_S
 from ralphproof.store.locks import DirectoryLock
 from ralphproof.store.run_state import find_live_turn
 from tests.misbehaviour.agents import case

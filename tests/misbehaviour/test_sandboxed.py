@@ -15,7 +15,7 @@ import pytest
 from ralphproof.base.errors import Refused
 from ralphproof.engine.records import Noticed, ScmEnded, TurnEnded
 from ralphproof.process.tree import list_processes
-from ralphproof.runs.constraints import load_constraints
+from ralphproof.runs.children import load_constraints
 from ralphproof.runs.request import RunRequest
 from ralphproof.store.run_folder import RunFolder
 from tests.boxes import CALL, both, lay, needs, run, sh, text

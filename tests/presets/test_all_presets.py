@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ralphproof.agents.scripted import ScriptedAgent
-from ralphproof.base.process_identity import current_process
+from ralphproof.base.processes import current_process
 from ralphproof.checks.command import CommandCheck, CommandCheckSpec
 from ralphproof.engine.actions import RunRules
 from ralphproof.engine.budget import Budget
@@ -22,10 +22,10 @@ from ralphproof.engine.plan import Plan, Task
 from ralphproof.engine.state import State, build_state
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.signals import RunClock
-from ralphproof.runs.pipeline import build_preset_pipeline
+from ralphproof.runs.assembly import build_preset_pipeline
 from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.settings.loader import load_settings, read_preset
-from ralphproof.store.memory_ledger import MemoryLedger
+from ralphproof.store.ledger import MemoryLedger
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.workspace.plain_workspace import PlainWorkspace
 from tests.in_memory_spend import InMemorySpend

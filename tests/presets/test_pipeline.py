@@ -14,7 +14,7 @@ import pytest
 
 from ralphproof.agents.scripted import ScriptedAgent
 from ralphproof.base.errors import Refused
-from ralphproof.base.process_identity import current_process
+from ralphproof.base.processes import current_process
 from ralphproof.checks.factory import CheckContext, CheckDependencies, create_checks
 from ralphproof.checks.parallel import run_checks_in_parallel
 from ralphproof.engine.actions import RunRules
@@ -40,7 +40,7 @@ from ralphproof.process.keeper_client import KeeperClient, KeeperPool
 from ralphproof.process.signals import RunClock
 from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.settings.loader import load_settings
-from ralphproof.store.memory_ledger import MemoryLedger
+from ralphproof.store.ledger import MemoryLedger
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.tasks.pipeline import build_task_pipeline
 from ralphproof.tasks.stage_prompts import load_stage_templates

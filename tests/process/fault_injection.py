@@ -17,7 +17,7 @@ import sys
 sys.path += [{root!r}, {root!r} + "/src"]
 from tests.process.fault_injection import kill_keeper_at
 kill_keeper_at({label!r}, {died_file!r}, both={both})
-from ralphproof.process.server import serve
+from ralphproof.process.keeper import serve
 serve(int(sys.argv[1]))
 """
 
@@ -132,7 +132,7 @@ def _method(module: str, owner: str, name: str, nth: int = 1, *, before: bool) -
 _KEEPER_MOMENTS: dict[str, Callable[[Callable[[], None]], None]] = {
     "before began": _append(1, before=True),
     "after began": _append(1, before=False),
-    "after fork": _method("turn", "", "spawn_program", before=False),
+    "after fork": _method("keeper", "", "spawn_program", before=False),
     "after agent": _append(2, before=False),
     "before the logs are closed": _method("output", "OutputDrain", "finish", before=True),
     "in a segment": _in_a_segment,

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.base.child_processes import run_program
+from ralphproof.base.processes import run_program
 from ralphproof.base.run_program import start_program
 from ralphproof.engine.sandbox import CONTINUE, KILL, RESULT_SAID, STOP
 from ralphproof.process import turn_journal

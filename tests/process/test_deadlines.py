@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from ralphproof.process.turn import Termination, TurnDeadlines
+from ralphproof.process.keeper import Termination, TurnDeadlines
 
 
 def test_each_deadline_has_its_own_reason() -> None:

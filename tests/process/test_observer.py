@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from ralphproof.engine.sandbox import ACTIVE, CONTINUE, KILL, RESULT_SAID, STOP, Exit
-from ralphproof.process import watchdog
-from ralphproof.process.observer import TurnFollower
+from ralphproof.process import keeper_client
+from ralphproof.process.keeper_client import TurnFollower
 from ralphproof.process.tree import is_stopped, start_time
 from tests.process.harness_process import is_locked
 from tests.process.workbench import ObeyingWatcher, RecordingWatcher, Workbench, until
@@ -219,7 +219,7 @@ def test_a_byte_on_the_wake_descriptor_causes_a_tick_at_once(bench: Workbench) -
 def test_a_steering_follower_continues_a_stopped_keeper(
     bench: Workbench, start_harness: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "STOPPED_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(keeper_client, "STOPPED_TIMEOUT_S", 0.1)
     harness = start_harness("kill -STOP $PPID; exit 4")
     until(lambda: is_stopped(harness.keeper))
     harness.kill()

@@ -26,7 +26,7 @@ SCRIPT = (
 STAND_IN = """
 import os
 os.close(os.open({folder!r} + "/stood_in_%d" % os.getppid(), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-from ralphproof.process.observer import TurnFollower
+from ralphproof.process.keeper_client import TurnFollower
 from ralphproof.engine.sandbox import Command
 class Quiet:
     def output(self, chunk): pass

@@ -21,7 +21,7 @@ SLEEP = "import time; time.sleep(60)\n"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pthread_sigmask(0, range(1, 32))\n"
 METER = """
 import sys
-from ralphproof.process.observer import TurnFollower
+from ralphproof.process.keeper_client import TurnFollower
 from ralphproof.engine.sandbox import STOP, CONTINUE, Command
 class Meter:
     spent = False
@@ -105,9 +105,9 @@ def test_the_stand_in_can_stop_the_turn(bench: Workbench, start_harness: Any) ->
 PATIENT_DOOR = """
 import sys
 sys.path += [{root!r} + "/src"]
-from ralphproof.process import server as serve, turn
-turn.LEFTOVER_GRACE_S = 60.0
-serve.serve(int(sys.argv[1]))
+from ralphproof.process import keeper
+keeper.LEFTOVER_GRACE_S = 60.0
+keeper.serve(int(sys.argv[1]))
 """
 
 

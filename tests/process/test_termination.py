@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ralphproof.engine.sandbox import ACTIVE, CONTINUE, KILL, RESULT_SAID, STOP, Exit
-from ralphproof.process import tree, turn_journal, watchdog
+from ralphproof.process import keeper_client, tree, turn_journal
 from ralphproof.process.cleanup import end_turn_processes, find_turn_processes, own_children
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.tree import is_alive, is_stopped
@@ -314,7 +314,7 @@ def test_a_keeper_that_its_program_stopped_is_ended_when_it_is_due(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it ran is gone, and one result is written."""
-    monkeypatch.setattr(watchdog, "ANSWER_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(keeper_client, "ANSWER_TIMEOUT_S", 0.1)
     bench.keeper()
     stops = "env -i setsid sleep $NAP & sleep $NAP & kill -STOP $PPID; wait"
     ended = bench.sh(stops, timeout_s=0.5, grace_s=0.1, turn="t")
@@ -325,7 +325,7 @@ def test_a_keeper_that_its_program_stopped_is_ended_when_it_is_due(
 
 
 def test_a_keeper_that_is_stopped_once_goes_on_with_its_turn(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "STOPPED_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(keeper_client, "STOPPED_TIMEOUT_S", 0.1)
     assert bench.sh("kill -STOP $PPID; exit 4").code == 4
 
 
@@ -342,7 +342,7 @@ def test_a_program_that_stops_its_keeper_again_and_again_is_ended(bench: Workben
 def test_an_adopted_turn_whose_keeper_is_stopped_is_ended_when_it_is_due(
     bench: Workbench, start_harness: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "ANSWER_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(keeper_client, "ANSWER_TIMEOUT_S", 0.1)
     harness = start_harness("sleep $NAP & kill -STOP $PPID; wait", timeout_s=0.5, grace_s=0.1)
     until(lambda: bench.sleepers() and is_stopped(harness.keeper))
     harness.kill()

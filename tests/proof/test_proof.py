@@ -38,19 +38,23 @@ from ralphproof.engine.records import (
 )
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.workspace import Change, CommitResult, Snapshot
-from ralphproof.proof.builder import ProofInputs, RecordedRun, WorkspaceSubject, build_proof, redact_held_out
-from ralphproof.proof.evidence import (
+from ralphproof.proof.builder import (
     CLEAN_CHECKOUT,
     IN_PLACE,
     LEDGER_NOT_SIGNED,
     NO_CHECKS,
     NO_SANDBOX,
     TESTS_NOT_PROTECTED,
+    ProofInputs,
+    RecordedRun,
+    WorkspaceSubject,
+    build_proof,
+    redact_held_out,
     tampering_risks,
 )
-from ralphproof.proof.integrity import find_proof_faults
 from ralphproof.proof.page import page_lines, parse_proof, render_page
 from ralphproof.proof.schema import chain_digest, proof_digest
+from ralphproof.proof.source import find_proof_faults
 from ralphproof.store import serialization as ledger_text
 
 Row = tuple[str, int, int, str, str, float, str, str]

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from ralphproof.agents.agent_config import GUARD_SILENT, guard_hook_commands, hook_commands
 from ralphproof.agents.claude import Claude
 from ralphproof.agents.cli_agent import CliAgent
 from ralphproof.agents.codex import Codex
-from ralphproof.agents.hook_commands import GUARD_SILENT, guard_hook_commands, hook_commands
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.records import TurnEnded
 from ralphproof.engine.sandbox import Command, CommandWatcher, Exit

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.checks.judgement import answer_schema
+from ralphproof.checks.judge import answer_schema
 from ralphproof.engine.check import Finding
 from ralphproof.engine.outcome import Passed, Retry, SentBack
 from ralphproof.engine.plan import Job

@@ -18,7 +18,7 @@ from ralphproof.engine.metrics import Metrics
 from ralphproof.engine.records import Noticed, RunEnded
 from ralphproof.engine.run_metrics import run_metrics_json
 from ralphproof.reports.metrics import LINES_FILE, MetricsFolder, MetricsObserver
-from ralphproof.store.sqlite_ledger import SqliteLedger
+from ralphproof.store.ledger import SqliteLedger
 from tests.needs import require
 from tests.store.samples import NOON_S, metrics, one_of_each
 

@@ -35,8 +35,8 @@ from ralphproof.engine.records import (
 )
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.workspace import CommitResult, Snapshot
-from ralphproof.reports import otel_spans
-from ralphproof.reports.otel_spans import MAX_TOOL_CALLS, OtelObserver, TraceSpan, span_id, trace_id
+from ralphproof.reports import otel
+from ralphproof.reports.otel import MAX_TOOL_CALLS, OtelObserver, TraceSpan, span_id, trace_id
 from tests.needs import require
 
 if TYPE_CHECKING:
@@ -146,10 +146,10 @@ def test_the_names_are_those_that_opentelemetry_has() -> None:
     made.on_record(ASKED)
     made.on_events([ToolStarted("1", "Bash", "ls")])
     made.on_record(TurnEnded(1, 1, REPLY))
-    used = {name for span in kept.spans for name in span.attributes} | {otel_spans.ERROR_TYPE}
+    used = {name for span in kept.spans for name in span.attributes} | {otel.ERROR_TYPE}
     assert {name for name in used if not name.startswith("ralph.")} <= known
     assert {span.attributes["gen_ai.operation.name"] for span in kept.spans} <= operations
-    assert set(otel_spans.PROVIDERS.values()) <= providers
+    assert set(otel.PROVIDERS.values()) <= providers
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.reports.otel_exporter import MISSING_OPENTELEMETRY
-from ralphproof.reports.otel_spans import trace_id
+from ralphproof.reports.otel import MISSING_OPENTELEMETRY, trace_id
 from tests.cli.missing_packages import without
 from tests.needs import require
 from tests.ralph import Ended, Live, Ralph, Step, done, say, until, write

@@ -9,14 +9,16 @@ from importlib.util import find_spec
 
 import pytest
 
-from ralphproof.reports import otel_exporter
-from ralphproof.reports.otel_exporter import (
+from ralphproof.reports import otel
+from ralphproof.reports.otel import (
     OtlpExporter,
+    TraceSpan,
     otel_endpoint_secrets,
     parse_otel_endpoint,
     parse_otel_headers,
+    span_id,
+    trace_id,
 )
-from ralphproof.reports.otel_spans import TraceSpan, span_id, trace_id
 from ralphproof.settings.validation import otel_endpoint_problem, redact_otel_endpoint
 from tests.needs import require
 from tests.reports.otlp import CLIENT, ERROR, INTERNAL, OK, UNSET, told, told_in
@@ -107,7 +109,7 @@ def test_headers_of_the_variable_and_a_password_of_the_address_are_sent() -> Non
 def test_a_refusal_is_told_once_and_a_redirect_is_not_followed(status: int) -> None:
     with serving(status) as server:
         post = sender(f"http://user:hunter22@{server.address}/T0KEN?key=T0KEN")
-        for number in range(otel_exporter.BATCH_SPANS + 1):
+        for number in range(otel.BATCH_SPANS + 1):
             post.put(span(str(number)))
         close(post)
     assert post.failures == [f"otel: http://{server.address}/…: 513 spans were not sent: it answered {status}"]
@@ -134,8 +136,8 @@ def test_a_receiver_that_is_not_there_is_told_in_a_line() -> None:
 
 
 def test_a_receiver_that_is_busy_is_asked_again_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(otel_exporter, "RETRY_DELAY_S", 0.01)
-    monkeypatch.setattr(otel_exporter, "BATCH_DELAY_S", 0.0)
+    monkeypatch.setattr(otel, "RETRY_DELAY_S", 0.01)
+    monkeypatch.setattr(otel, "BATCH_DELAY_S", 0.0)
     with serving(503) as server:
         post = sender(f"http://{server.address}")
         post.put(span())
@@ -169,15 +171,15 @@ def test_who_loses_patience_is_not_kept_waiting(patience: list[float]) -> None:
 
 
 def test_of_a_flood_the_last_spans_are_kept_and_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(otel_exporter, "MAX_QUEUED_SPANS", 10)
+    monkeypatch.setattr(otel, "MAX_QUEUED_SPANS", 10)
     with serving(200) as server:
         post = sender(f"http://{server.address}")
-        for number in range(otel_exporter.BATCH_SPANS + 5):
+        for number in range(otel.BATCH_SPANS + 5):
             post.put(span(str(number)))
         close(post)
     names = [one.name for one in told(server)]
-    assert names[-1] == str(otel_exporter.BATCH_SPANS + 4)
-    lost = otel_exporter.BATCH_SPANS + 5 - len(names)
+    assert names[-1] == str(otel.BATCH_SPANS + 4)
+    lost = otel.BATCH_SPANS + 5 - len(names)
     assert post.failures == [f"otel: http://{server.address}: {lost} spans were not sent: too many waited"]
 
 

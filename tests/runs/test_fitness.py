@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ralphproof.runs.fitness import BUG, FEATURE, OTHER, REFACTOR, Fitness, WorkIntent, assess_fitness
+from ralphproof.runs.preflight import BUG, FEATURE, OTHER, REFACTOR, Fitness, WorkIntent, assess_fitness
 from ralphproof.settings.skills import Skill
 
 GOOD = "Fix the crash in parse_line() when the line is empty"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from ralphproof.store.database import LEDGER_SCHEMA
 from ralphproof.store.run_state import find_live_turn
-from ralphproof.store.schema import LEDGER_SCHEMA
 from ralphproof.store.spend import SpendStore
 from tests.misbehaviour.invariants import no_traceback, unlocked
 from tests.misbehaviour.machine import small_disk

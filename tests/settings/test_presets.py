@@ -8,7 +8,7 @@ import ralphproof
 from ralphproof.base.value import replace
 from ralphproof.engine.claim import Claim, ClaimRule
 from ralphproof.engine.plan import Pipeline
-from ralphproof.runs.pipeline import build_preset_pipeline
+from ralphproof.runs.assembly import build_preset_pipeline
 from ralphproof.settings.keys import PRESETS
 from ralphproof.settings.loader import read_preset
 from ralphproof.settings.typed_settings import Settings

@@ -10,11 +10,11 @@ import os
 import sys
 
 from ralphproof.base.errors import DiskFull, HarnessFailed, RalphError, Refused
-from ralphproof.base.process_identity import current_process
+from ralphproof.base.processes import current_process
 from ralphproof.engine.records import Record, Resumed
+from ralphproof.store.ledger import SqliteLedger
 from ralphproof.store.locks import DirectoryLock
 from ralphproof.store.run_folder import RunFolder
-from ralphproof.store.sqlite_ledger import SqliteLedger
 from tests.store.samples import end, notices
 
 ERRORS: list[type[RalphError]] = [DiskFull, HarnessFailed, Refused]

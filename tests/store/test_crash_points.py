@@ -16,8 +16,8 @@ import pytest
 from ralphproof.base.errors import DiskFull, HarnessFailed
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.records import RunEnded
+from ralphproof.store.ledger import SqliteLedger
 from ralphproof.store.run_folder import RunFolder
-from ralphproof.store.sqlite_ledger import SqliteLedger
 from ralphproof.store.statistics import sum_runs
 from tests.conftest import COUNTED, SAID
 from tests.needs import require

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from ralphproof.engine.events import Spent
+from ralphproof.store.ledger import SqliteLedger
 from ralphproof.store.spend import SpendStore
-from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
 def new_ledger(folder: str) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ralphproof.base.errors import HarnessFailed, LedgerBroken
-from ralphproof.base.process_identity import ProcessIdentity
+from ralphproof.base.processes import ProcessIdentity
 from ralphproof.engine.records import Noticed
-from ralphproof.store.sqlite_ledger import SqliteLedger, extend_chain
+from ralphproof.store.ledger import SqliteLedger, extend_chain
 
 RECORDS = (Noticed(0, 0, "one"), Noticed(0, 1, "two"))
 

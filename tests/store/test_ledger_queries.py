@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.base.process_identity import ProcessIdentity
+from ralphproof.base.processes import ProcessIdentity
 from ralphproof.engine.records import Noticed, RunBegan, RunEnded
-from ralphproof.store import runs, sqlite_ledger
-from ralphproof.store.sqlite_ledger import SqliteLedger
+from ralphproof.store import ledger
+from ralphproof.store.ledger import SqliteLedger
 from tests.store.samples import NOON_S, metrics, one_of_each
 
 PROCESS = ProcessIdentity(42, "777", "boot", "host")
@@ -113,13 +113,13 @@ def plan_of(path: Path, question: str) -> list[str]:
 
 
 def test_the_runs_with_new_records_are_found_by_the_number_alone(tmp_path: Path) -> None:
-    assert plan_of(tmp_path, runs._CHANGED)[0] == "SEARCH record USING INTEGER PRIMARY KEY (rowid>?)"
+    assert plan_of(tmp_path, ledger._CHANGED)[0] == "SEARCH record USING INTEGER PRIMARY KEY (rowid>?)"
 
 
 @pytest.mark.parametrize("question", [
-    runs._LAST, runs._CHANGED, runs._SINCE, runs._LAST_OF, runs._FIRST, runs._FINAL, runs._WANTED, runs._PLACE,
-    runs._PAGE, sqlite_ledger.SELECT_RUN_END, sqlite_ledger.SELECT_CONTROL_REQUEST,
-    sqlite_ledger.SELECT_USER_MESSAGES, sqlite_ledger.SELECT_CHILDREN,
+    ledger._LAST, ledger._CHANGED, ledger._SINCE, ledger._LAST_OF, ledger._FIRST, ledger._FINAL, ledger._WANTED,
+    ledger._PLACE,    ledger._PAGE, ledger.SELECT_RUN_END, ledger.SELECT_CONTROL_REQUEST,
+    ledger.SELECT_USER_MESSAGES, ledger.SELECT_CHILDREN,
 ])  # fmt: skip
 def test_what_is_asked_again_and_again_goes_through_no_table(tmp_path: Path, question: str) -> None:
     steps = plan_of(tmp_path, question)

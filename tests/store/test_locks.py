@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from ralphproof.base.errors import Busy, DiskFull, RalphError, Refused
-from ralphproof.base.process_identity import ProcessIdentity, boot_id, current_process, process_start_time
+from ralphproof.base.processes import ProcessIdentity, boot_id, current_process, process_start_time
 from ralphproof.store import locks as lock_module
 from ralphproof.store.locks import DirectoryLock
 from tests.needs import require

@@ -18,8 +18,8 @@ import pytest
 
 from ralphproof.base.errors import DiskFull, HarnessFailed, LedgerBroken, RalphError, Refused
 from ralphproof.engine import records as told
-from ralphproof.store import schema, sqlite_ledger
-from ralphproof.store.sqlite_ledger import SqliteLedger
+from ralphproof.store import database, ledger
+from ralphproof.store.ledger import SELECT_RUNS, SqliteLedger
 from tests.needs import require
 from tests.store.samples import end, notices, one_of_each
 from tests.store.subprocesses import python, said, until
@@ -186,7 +186,7 @@ def test_a_false_suspicion_is_forgotten(tmp_path: Path) -> None:
 
 REPAIR = """
 import sys
-from ralphproof.store.sqlite_ledger import SqliteLedger
+from ralphproof.store.ledger import SELECT_RUNS, SqliteLedger
 from tests.store.samples import notices
 print("ready", flush=True); sys.stdin.readline()
 ledger = SqliteLedger.open(sys.argv[1])
@@ -231,7 +231,7 @@ def test_of_many_processes_that_find_damage_one_repairs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("crashed", [False, True])
-@pytest.mark.parametrize("number", [schema.LEDGER_SCHEMA.version - 1, 999])
+@pytest.mark.parametrize("number", [database.LEDGER_SCHEMA.version - 1, 999])
 def test_another_schema_version_is_refused_and_not_one_byte_changes(
     tmp_path: Path, read_only: bool, crashed: bool, number: int
 ) -> None:
@@ -260,16 +260,16 @@ def test_another_schema_version_is_refused_and_not_one_byte_changes(
 @pytest.mark.parametrize(
     ("question", "values", "found"),
     [
-        (sqlite_ledger.SELECT_RUN_END, ("r",), ["SEARCH record USING COVERING INDEX record_of_run (run=?)"]),
-        (sqlite_ledger.SELECT_RUNS, (9,), ["SEARCH record USING COVERING INDEX record_of_run (run=?)"]),
-        (sqlite_ledger.SELECT_CHILDREN, ("r",), ["SEARCH run USING INDEX run_of_parent (parent=?)"]),
-        (sqlite_ledger.SELECT_DESCENDANTS, ("r",), ["SEARCH run USING INDEX run_of_parent (parent=?)", "run_1 (id=?)"]),
+        (ledger.SELECT_RUN_END, ("r",), ["SEARCH record USING COVERING INDEX record_of_run (run=?)"]),
+        (ledger.SELECT_RUNS, (9,), ["SEARCH record USING COVERING INDEX record_of_run (run=?)"]),
+        (ledger.SELECT_CHILDREN, ("r",), ["SEARCH run USING INDEX run_of_parent (parent=?)"]),
+        (ledger.SELECT_DESCENDANTS, ("r",), ["SEARCH run USING INDEX run_of_parent (parent=?)", "run_1 (id=?)"]),
         (
-            sqlite_ledger.SELECT_USER_MESSAGES, ("r", 1),
+            ledger.SELECT_USER_MESSAGES, ("r", 1),
             ["SEARCH user_message USING INDEX user_message_of_run (run=? AND rowid>?)"],
         ),
         (
-            sqlite_ledger.SELECT_CONTROL_REQUEST, ("r",),
+            ledger.SELECT_CONTROL_REQUEST, ("r",),
             ["SEARCH control_request USING INDEX control_request_of_run (run=?)"],
         ),
     ],
@@ -281,7 +281,7 @@ def test_no_question_reads_all_rows(
     plan = [str(row[3]) for row in ledger._database.execute(f"EXPLAIN QUERY PLAN {question}", values)]
     ledger.close()
     assert all(any(wanted in step for step in plan) for wanted in found), plan
-    scans = ["SCAN run"] if question == sqlite_ledger.SELECT_RUNS else ["SCAN below", "SCAN CONSTANT ROW"]
+    scans = ["SCAN run"] if question == SELECT_RUNS else ["SCAN below", "SCAN CONSTANT ROW"]
     assert [step for step in plan if step.startswith("SCAN") and step not in scans] == []
 
 
@@ -397,7 +397,7 @@ def test_a_reader_sees_what_is_committed_while_a_writer_is_in_the_middle(tmp_pat
 
 ENDLESS = """
 import sys
-from ralphproof.store.sqlite_ledger import SqliteLedger
+from ralphproof.store.ledger import SELECT_RUNS, SqliteLedger
 from tests.store.samples import notices
 ledger = SqliteLedger.open(sys.argv[1])
 print("ready", flush=True)

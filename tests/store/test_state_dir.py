@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ralphproof.base.errors import Refused
-from ralphproof.store.state_dir import account_home, ensure_state_dir, network_kind
+from ralphproof.store.project import account_home, ensure_state_dir, network_kind
 from tests.needs import require
 from tests.store.subprocesses import environment
 
@@ -69,7 +69,7 @@ def test_the_user_database_is_asked_for_this_user() -> None:
 ASK = """
 import os, pwd, sys
 from ralphproof.base.errors import RalphError
-from ralphproof.store.state_dir import ensure_state_dir
+from ralphproof.store.project import ensure_state_dir
 os.setgid(65534); os.setuid(65534)
 try:
     print(ensure_state_dir(dict(part.split("=", 1) for part in sys.argv[1:])))

@@ -15,10 +15,9 @@ from ralphproof.base.value import replace
 from ralphproof.engine import records as told
 from ralphproof.engine.metrics import Metrics, ReviewTotals
 from ralphproof.engine.records import RunEnded
-from ralphproof.store import schema
 from ralphproof.store import statistics as kept
-from ralphproof.store.memory_ledger import MemoryLedger
-from ralphproof.store.sqlite_ledger import SqliteLedger
+from ralphproof.store.database import create_tables
+from ralphproof.store.ledger import MemoryLedger, SqliteLedger
 from ralphproof.store.statistics import MAX_PAST_RUNS, PastRun, PeriodTotals, RunGroupTotals, RunTotals, TimeSlotTotals
 from tests.store.samples import DAY, NOON_S, metrics, notices, one_of_each
 
@@ -28,7 +27,7 @@ OUTCOME = one_of_each()[-1].outcome  # type: ignore[union-attr]
 def in_memory(mask: str = "") -> SqliteLedger:
     """The ledger's own tables in a database without a file."""
     database = _sqlite3.connect(":memory:", isolation_level=None)
-    schema.create_tables(database)
+    create_tables(database)
     return SqliteLedger(database, ":memory:", lambda text: text.replace(mask, "***") if mask else text)
 
 

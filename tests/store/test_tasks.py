@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from ralphproof.base.errors import HarnessFailed, LedgerBroken, RalphError, Refused
-from ralphproof.base.process_identity import current_process
+from ralphproof.base.processes import current_process
 from ralphproof.base.redaction import mask_text
 from ralphproof.base.value import replace
-from ralphproof.store.sqlite_ledger import SqliteLedger
+from ralphproof.store.ledger import SqliteLedger
 from ralphproof.store.tasks import TaskRow, TaskTable
 from tests.store.subprocesses import python, said
 
@@ -249,7 +249,7 @@ def test_there_are_no_tasks_where_there_is_no_file(tmp_path: Path) -> None:
 ADD = """
 import sys
 from ralphproof.base.errors import Refused
-from ralphproof.store.sqlite_ledger import SqliteLedger
+from ralphproof.store.ledger import SqliteLedger
 from ralphproof.store.tasks import TaskRow
 ledger = SqliteLedger.open(sys.argv[1])
 print("ready", flush=True)

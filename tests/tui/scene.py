@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from ralphproof.base.process_identity import current_process
+from ralphproof.base.processes import current_process
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.check import Finding

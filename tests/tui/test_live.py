@@ -9,13 +9,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ralphproof.base.process_identity import current_process
+from ralphproof.base.processes import current_process
 from ralphproof.base.value import replace
 from ralphproof.engine.records import RunBegan, RunEnded, TurnBegan, UserMessageAdded
-from ralphproof.tui.agent_panel import MAX_PANEL_LINES, AgentPanel
 from ralphproof.tui.log_pages import WINDOW_BYTES
 from ralphproof.tui.page import DashboardContext
-from ralphproof.tui.widgets import TextView
+from ralphproof.tui.widgets import MAX_PANEL_LINES, AgentPanel, TextView
 from ralphproof.views.live_events import EventBatch
 from tests.cli.steering import detached, has, let, over, reached, rests, waits_for
 from tests.cli.tasking import HERE

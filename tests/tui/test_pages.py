@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from ralphproof.tui.dialogs import KEY_HELP
+from ralphproof.tui.page import KEY_HELP
 from tests.ralph import Ralph
 from tests.tui.looking import LARGE, SMALL, Onlooker, as_stored, opened, outlook_of, run_async
 from tests.tui.scene import build, with_stories

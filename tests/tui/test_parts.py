@@ -16,9 +16,8 @@ from textual.app import App
 from textual.message_pump import MessagePump
 
 from ralphproof import tui
-from ralphproof.tui.agent_panel import event_lines, todo_lines
-from ralphproof.tui.dialogs import KEY_HELP
 from ralphproof.tui.log_pages import WINDOW_BYTES, LogWindow
+from ralphproof.tui.page import KEY_HELP
 from ralphproof.tui.style import (
     ASCII,
     UNICODE,
@@ -36,7 +35,7 @@ from ralphproof.tui.style import (
     plain_lines,
     run_badge,
 )
-from ralphproof.tui.widgets import Column, fit_columns
+from ralphproof.tui.widgets import Column, event_lines, fit_columns, todo_lines
 from tests.house.source import ROOT
 
 

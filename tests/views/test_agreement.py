@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.base.process_identity import current_process
+from ralphproof.base.processes import current_process
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.budget import Spend

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from ralphproof.base.errors import NotThere
-from ralphproof.base.process_identity import ProcessIdentity
+from ralphproof.base.processes import ProcessIdentity
+from ralphproof.store.ledger import RunRow, SqliteLedger
 from ralphproof.store.run_state import find_run
-from ralphproof.store.runs import RunRow
-from ralphproof.store.sqlite_ledger import SqliteLedger
 
 NOBODY = ProcessIdentity(0, "", "", "")
 ODD = os.fsdecode(b"/od\xffd")

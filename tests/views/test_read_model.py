@@ -17,8 +17,8 @@ import pytest
 from ralphproof.base.errors import HarnessFailed, NotThere, RalphError, Refused
 from ralphproof.reports.daily_report import project_report_json
 from ralphproof.runs.control import LedgerRunControl
+from ralphproof.store.ledger import LedgerQueries
 from ralphproof.store.run_state import find_live_turn
-from ralphproof.store.runs import LedgerQueries
 from ralphproof.views.live_events import MAX_EVENTS, EventBatch, LiveEvents
 from ralphproof.views.read_model import ReadModel
 from tests.cli.steering import UNTIL_GO, detached, let, lose_harness, over, reached, rests, waits_for

@@ -12,9 +12,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from ralphproof.base.errors import RalphError
+from ralphproof.web.api import ReaderPool
 from ralphproof.web.app import WebApp
 from ralphproof.web.http import handle_http_error, handle_ralph_error
-from ralphproof.web.readers import ReaderPool
 
 
 class Asked:

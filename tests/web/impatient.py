@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ralphproof.cli import serve
 from ralphproof.views import read_model
-from ralphproof.web import change_watcher, event_stream, http, server
+from ralphproof.web import event_stream, http, server
 
 if TYPE_CHECKING:
     from ralphproof.base.value import Json
@@ -46,5 +46,5 @@ if __name__ == "__main__":
     known = server.ConnectionLimits
     server.ConnectionLimits = impatient  # type: ignore[misc,assignment]
     read_model.ReadModel = Faulty  # type: ignore[misc]
-    event_stream.KEEPALIVE_S, change_watcher.RETRY_AFTER_FAULT_S, http.BODY_TIMEOUT_S = 0.1, 0.1, WAIT_S
+    event_stream.KEEPALIVE_S, event_stream.RETRY_AFTER_FAULT_S, http.BODY_TIMEOUT_S = 0.1, 0.1, WAIT_S
     sys.exit(serve.main(sys.argv[1:]))

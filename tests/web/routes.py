@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from starlette.routing import BaseRoute
 
+from ralphproof.web.api import ReaderPool
 from ralphproof.web.app import WebApp
-from ralphproof.web.readers import ReaderPool
 
 RUN = "/api/runs/{run}"
 ROUTES = (

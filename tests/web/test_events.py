@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ralphproof.base.process_identity import ProcessIdentity
-from ralphproof.web.readers import READER_THREADS as READERS
+from ralphproof.base.processes import ProcessIdentity
+from ralphproof.web.api import READER_THREADS as READERS
 from tests.cli.steering import detached, let, over, reached, waits_for
 from tests.ralph import Ralph, done, until
 from tests.web.served import Onlooker, Served, Told, connections, serve, serve_impatiently

@@ -13,14 +13,13 @@ import pytest
 
 from ralphproof.base.errors import HarnessFailed
 from ralphproof.views.read_model import ReadModelVersion
-from ralphproof.web.change_watcher import ChangeWatcher
-from ralphproof.web.event_stream import KEEPALIVE_FRAME, EventStreamResponse, EventStreams
-from ralphproof.web.readers import ReaderPool
+from ralphproof.web.api import ReaderPool
+from ralphproof.web.event_stream import KEEPALIVE_FRAME, ChangeWatcher, EventStreamResponse, EventStreams
 from tests.web.asking import Asked, Server, soon
 
 HANGS = """
 import asyncio, threading
-from ralphproof.web.readers import ReaderPool
+from ralphproof.web.api import ReaderPool
 readers, begun = ReaderPool(1), threading.Event()
 def hang():
     begun.set()

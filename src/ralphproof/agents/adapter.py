@@ -1,16 +1,78 @@
-"""The adapter protocol of agent programs, with the options, hooks and questions that adapters share."""
+"""The protocol of an agent adapter, and helpers that several adapters share."""
 
 from __future__ import annotations
 
+import re
+
+from msgspec import Raw
+from msgspec.json import Decoder
+
 from ralphproof.base.value import TYPE_CHECKING, Protocol, value
 from ralphproof.engine.agent import TurnInput
-from ralphproof.engine.events import Event, Spent, ToolEnded, Usage
+from ralphproof.engine.events import Event, Spent, Todo, TodosChanged, ToolEnded, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
+    from typing import Any, TypeVar
 
     from ralphproof.engine.sandbox import Exit
+
+    T = TypeVar("T")
+
+
+MAX_REPAIR_BYTES = 1 << 20  # a longer line is mended at too high a price in memory
+ANY_DECODER = Decoder()
+MAX_DIGITS = 30  # no number of ours has more
+
+
+def decode_line(line: bytes, decoder: Decoder[T]) -> T:
+    """The decoded line; raises ValueError or RecursionError where it is no JSON, or not of this type.
+
+    Invalid UTF-8, half of a surrogate pair, NaN or a number out of all bounds costs that value, not the line.
+    """
+    try:
+        return decoder.decode(line)
+    except ValueError:
+        if len(line) > MAX_REPAIR_BYTES or not line.lstrip().startswith((b"{", b"[", b'"')):
+            raise
+        return decoder.decode(_repair_line(line))
+
+
+def decode_raw(raw: Raw) -> Any:
+    """The value of an undecoded part of a line; None where it is missing."""
+    try:
+        return ANY_DECODER.decode(raw)
+    except ValueError:
+        return decode_line(bytes(raw), ANY_DECODER) if bytes(raw) else None
+
+
+def _repair_line(line: bytes) -> bytes:
+    import json
+
+    said = json.loads(
+        line.decode("utf-8", "replace"),
+        parse_constant=_parse_constant,
+        parse_int=_parse_int,
+        parse_float=_parse_float,
+        strict=False,
+    )
+    return json.dumps(said, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _parse_constant(_: str) -> None:
+    return None
+
+
+def _parse_int(digits: str) -> int | None:
+    return int(digits) if len(digits) <= MAX_DIGITS else None
+
+
+def _parse_float(digits: str) -> float | None:
+    number = float(digits)
+    return number if abs(number) != float("inf") else None
+
+
+# The adapter protocol of agent programs, with the options, hooks and questions that adapters share.
 
 
 # How the cost of a turn becomes known.
@@ -267,3 +329,66 @@ def get_table(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
 def get_list(settings: Mapping[str, Any], name: str) -> list[Any]:
     found = settings.get(name)
     return found if isinstance(found, list) else []
+
+
+# The agent's own to-do list, followed through its tool calls.
+
+
+TODO_STATES = {"pending": "pending", "in_progress": "active", "completed": "done"}
+MAX_TODOS = 200
+TODO_TOOLS = ("TodoWrite", "todo_write", "TaskCreate", "TaskUpdate")
+
+
+class TodoTracker:
+    """The to-do list as the tool calls leave it."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, Todo] = {}
+        self._calls: dict[str, tuple[str, Any]] = {}
+        self._created = 0
+
+    def start_call(self, call: str, tool: str, arguments: Any) -> None:
+        """Note a call that may change the list once it has succeeded."""
+        if tool in TODO_TOOLS and len(self._calls) < MAX_TODOS:
+            self._calls[call] = (tool, arguments)
+
+    def end_call(self, call: str, ok: bool, output: str) -> TodosChanged | None:
+        """The list after this call, if the call changed it."""
+        tool, arguments = self._calls.pop(call, ("", None))
+        # Where a session is gone on with, the first task of this turn need not be its first.
+        if ok and tool == "TaskCreate" and (said := re.match(r"Task #(\d{1,9}) ", output)):
+            self._created = int(said[1]) - 1
+        return self.apply(tool, arguments) if ok else None
+
+    def apply(self, tool: str, arguments: Any) -> TodosChanged | None:
+        """The list after this call, if the call changes it."""
+        if not isinstance(arguments, dict):
+            return None
+        match tool:
+            case "TodoWrite" | "todo_write":
+                todos = arguments.get("todos")
+                items = [item for item in todos if isinstance(item, dict)] if isinstance(todos, list) else []
+                return TodosChanged(
+                    tuple(_make_todo(item.get("content"), item.get("status")) for item in items[:MAX_TODOS])
+                )
+            case "TaskCreate" if len(self._tasks) < MAX_TODOS:
+                # It numbers tasks from 1 in the order of their creation.
+                self._created += 1
+                self._tasks[str(self._created)] = _make_todo(arguments.get("subject"), "pending")
+            case "TaskUpdate" if str(arguments.get("taskId")) in self._tasks:
+                self._update(str(arguments.get("taskId")), arguments.get("subject"), arguments.get("status"))
+            case _:
+                return None
+        return TodosChanged(tuple(self._tasks.values()))
+
+    def _update(self, task: str, subject: object, state: object) -> None:
+        """Fields that an update leaves out stay as they are."""
+        if state == "deleted":
+            del self._tasks[task]
+            return
+        was = self._tasks[task]
+        self._tasks[task] = Todo(one_line(subject or was.text), TODO_STATES.get(str(state), was.state))
+
+
+def _make_todo(text: object, state: object) -> Todo:
+    return Todo(one_line(text), TODO_STATES.get(str(state), "pending"))

@@ -13,8 +13,11 @@ from ralphproof.agents.adapter import (
     AgentAdapter,
     AgentInvocation,
     ReaderContext,
+    TodoTracker,
     credential_files,
     credential_variables,
+    decode_line,
+    decode_raw,
     has_option,
     keep_options,
     make_tool_ended,
@@ -27,8 +30,6 @@ from ralphproof.agents.adapter import (
 )
 from ralphproof.agents.agent_config import find_key_variables, find_service_urls
 from ralphproof.agents.error_messages import LOGIN_ERROR, TOO_LONG_ERROR, FailureReason, failure_event
-from ralphproof.agents.json_lines import decode_line, decode_raw
-from ralphproof.agents.todos import TodoTracker
 from ralphproof.base.text import truncate_middle
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.events import Denied, Ended, Progress, Said, Spent, Started, ToolStarted, Usage

@@ -6,7 +6,7 @@ import os
 import select
 import time
 
-from ralphproof.base.child_processes import RegisterChild, unregister_child
+from ralphproof.base.processes import RegisterChild, unregister_child
 from ralphproof.base.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:

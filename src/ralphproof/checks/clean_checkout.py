@@ -9,9 +9,8 @@ from ralphproof.base.errors import DiskFull, RalphError
 from ralphproof.base.text import quote_excerpt, unique_slugs
 from ralphproof.base.value import Protocol, replace, value
 from ralphproof.checks.command import STOPPED, CommandCheck, CommandCheckSpec
-from ralphproof.engine.check import Finding, Inspection, PassRule
+from ralphproof.engine.check import Finding, Inspection, PassRule, failure_fingerprint
 from ralphproof.engine.environment import RunFiles
-from ralphproof.engine.failure_fingerprint import failure_fingerprint
 from ralphproof.engine.sandbox import CommandWatcher, Sandbox
 
 SETUP_TIMEOUT_S = 1800.0

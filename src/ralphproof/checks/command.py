@@ -11,15 +11,14 @@ import stat
 from ralphproof.base.redaction import PRIVATE_LOG_SUFFIX
 from ralphproof.base.text import TRUNCATION_MARK, quote_excerpt, strip_terminal_codes, truncate
 from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.engine.check import Finding, Inspection, PassRule, SuiteResult
+from ralphproof.engine.check import Finding, Inspection, PassRule, SuiteResult, failure_fingerprint
 from ralphproof.engine.environment import RunFiles
-from ralphproof.engine.failure_fingerprint import failure_fingerprint
 from ralphproof.engine.sandbox import STOP, Command, CommandWatcher, Exit, Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ralphproof.checks.readers.junit import ExpectedReport
+    from ralphproof.checks.junit import ExpectedReport
 
 MAX_READ_BYTES = 1024 * 1024  # of the log's beginning, and as much of its end, are looked at
 MAX_LINE_BYTES = 4096
@@ -255,7 +254,7 @@ def _expected_report(command: str, place: str, root: str) -> ExpectedReport | No
     """The report that the command writes."""
     if "junit" not in command.lower():
         return None
-    from ralphproof.checks.readers.junit import find_expected_report
+    from ralphproof.checks.junit import find_expected_report
 
     return find_expected_report(command, place, root)
 
@@ -265,7 +264,7 @@ def _read_tests(output: str, report: ExpectedReport | None) -> tuple[SuiteResult
 
     The readers are imported only when there is output to read.
     """
-    from ralphproof.checks.readers.runner_output import read_runner_output
+    from ralphproof.checks.runner_output import read_runner_output
 
     tests, mute = read_runner_output(output)
     tests = tests if report is None else report.merge_into(tests)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ralphproof.base.errors import Refused, TaskWrong
-from ralphproof.base.text import unique_slugs
+from ralphproof.base.text import quote_excerpt, unique_slugs
 from ralphproof.base.value import TYPE_CHECKING, assert_never, replace, value
 from ralphproof.checks.command import CommandCheck, CommandCheckSpec
-from ralphproof.engine.check import Check, CheckWatcher, Finding, Inspection
+from ralphproof.engine.check import Check, CheckWatcher, Finding, Inspection, failure_fingerprint
+from ralphproof.engine.claim import Claim, ClaimRule
 from ralphproof.engine.environment import RunFiles
 from ralphproof.engine.plan import (
     CustomVerification,
@@ -24,6 +25,40 @@ if TYPE_CHECKING:
     from ralphproof.checks.check_plan import CheckSpec
     from ralphproof.engine.agent import Agent
     from ralphproof.engine.workspace import Snapshot
+
+
+class ClaimCheck:
+    """Passes where the claim is the one that the rule requires: exactly that word in its tag.
+
+    A promise proves nothing, so its finding is required only where it is missing: it verifies no run.
+    """
+
+    def __init__(self, name: str, rule: ClaimRule, required: bool = True) -> None:
+        if rule.word is None:
+            raise ValueError(f"{name}: a rule that asks for no word has no promise to look for")
+        self.name, self.required, self._rule = name, required, rule
+
+    def run(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
+        """Whether the claim of this iteration is the promise."""
+        if self._rule.accepts(inspection.claim):
+            return Finding(self.name, True, required=False)
+        why = f"{_describe_claim(inspection.claim)}, expected {self._rule.description}"
+        mark = failure_fingerprint(self.name, None, why)
+        return Finding(self.name, False, why=why, fingerprint=mark, required=self.required)
+
+
+def _describe_claim(claim: Claim | None) -> str:
+    """What the agent claimed instead."""
+    if claim is None:
+        return "no promise"
+    if claim.waiting:
+        return f"the word that it waits ({quote_excerpt(claim.word)})"
+    where = {"tag": "in a tag", "marker": "by a file", "bus": "in a message", "exit": "by its exit code"}
+    return f"the word {quote_excerpt(claim.word)} {where.get(claim.source, '')}".rstrip()
+
+
+# Creation of checks from their specs, and the context for check plug-ins.
+
 
 NO_TASK = Task("", "")
 
@@ -115,8 +150,6 @@ def _create_check(spec: CheckSpec, log: str, dependencies: CheckDependencies) ->
                 command_spec, dependencies.sandbox, dependencies.folder, dependencies.root, dependencies.env
             )
         case StringMatchVerification():
-            from ralphproof.checks.claim_check import ClaimCheck
-
             return _configured(ClaimCheck(spec.name, spec.claim_rule, spec.required), spec)
         case SemanticVerification() as verification:
             return _configured(_create_judge(spec, verification, dependencies), spec)

@@ -7,8 +7,7 @@ import time
 
 from ralphproof.base.text import truncate
 from ralphproof.base.value import TYPE_CHECKING, replace
-from ralphproof.engine.check import Check, CheckWatcher, Finding, Inspection
-from ralphproof.engine.failure_fingerprint import failure_fingerprint
+from ralphproof.engine.check import Check, CheckWatcher, Finding, Inspection, failure_fingerprint
 from ralphproof.engine.sandbox import CommandWatcher
 
 if TYPE_CHECKING:

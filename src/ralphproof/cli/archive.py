@@ -9,8 +9,7 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.planning.archive import FINISHED, Archiver, NothingToArchive
-from ralphproof.runs.open_project import open_project
-from ralphproof.runs.project_lock import ProjectLock
+from ralphproof.runs.open_project import ProjectLock, open_project
 from ralphproof.stories.story_folder import stories_folder
 
 if TYPE_CHECKING:

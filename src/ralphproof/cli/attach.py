@@ -8,8 +8,7 @@ import sys
 from ralphproof.base.errors import RalphError
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.cli.parser import Parser
-from ralphproof.cli.run_argument import find_named_run
+from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.console import ConsoleObserver
 from ralphproof.engine.records import RunEnded
 from ralphproof.runs.attach import RunFollower, load_run_spec
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.environment import Observer
     from ralphproof.runs.spec import RunSpec
     from ralphproof.settings.typed_settings import Settings
-    from ralphproof.store.sqlite_ledger import SqliteLedger
+    from ralphproof.store.ledger import SqliteLedger
 
 ABOUT = """Follow a run that another process drives, as its own terminal would show it.
 

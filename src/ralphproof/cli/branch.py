@@ -6,8 +6,7 @@ import os
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.cli.parser import Parser
-from ralphproof.cli.run_argument import find_named_run
+from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.phrases import format_count
 from ralphproof.runs.open_project import view_project

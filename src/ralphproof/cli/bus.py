@@ -73,7 +73,7 @@ def _secret_mask() -> Callable[[str], str]:
 
 def _find_run(args: Namespace) -> tuple[str, str]:
     """The id of the selected run, and its task folder."""
-    from ralphproof.cli.run_argument import find_named_run
+    from ralphproof.cli.parser import find_named_run
     from ralphproof.runs.open_project import view_project
     from ralphproof.store.run_state import public_run_folder
 

@@ -6,18 +6,23 @@ import os
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.cli.parser import Parser
-from ralphproof.cli.run_argument import find_named_run
+from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display import phrases
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.engine.outcome import Completed, outcome_json
 from ralphproof.engine.records import RunEnded
-from ralphproof.runs.agent_restrictions import refuse_in_turn, refuse_unrelated_run_in_turn
-from ralphproof.runs.control import CANCEL_TIMEOUT_S, Cancellation, end_live_turn, recorded_outcome
+from ralphproof.runs.control import (
+    CANCEL_TIMEOUT_S,
+    Cancellation,
+    end_live_turn,
+    recorded_outcome,
+    refuse_in_turn,
+    refuse_unrelated_run_in_turn,
+)
 from ralphproof.runs.open_project import open_project
+from ralphproof.store.ledger import LATEST
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import ENDED, run_state
-from ralphproof.store.runs import LATEST
 from ralphproof.store.tasks import CANCELLED
 from ralphproof.views.tasks import TaskView
 
@@ -26,8 +31,7 @@ if TYPE_CHECKING:
 
     from ralphproof.base.value import Json
     from ralphproof.engine.outcome import Outcome
-    from ralphproof.store.runs import RunRow
-    from ralphproof.store.sqlite_ledger import SqliteLedger
+    from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.store.tasks import TaskRow
 
 

@@ -8,11 +8,10 @@ import sys
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import sanitize
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.cli.parser import Parser
-from ralphproof.cli.run_argument import find_named_run
-from ralphproof.display.diffstat import format_diffstat, parse_diffstat
+from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.output import print_json, print_lines
-from ralphproof.display.style import DIM, GREEN, PLAIN, RED
+from ralphproof.display.phrases import format_diffstat, parse_diffstat
+from ralphproof.display.terminal import DIM, GREEN, PLAIN, RED
 from ralphproof.runs.open_project import view_project
 from ralphproof.views.snapshots import run_patch
 
@@ -81,7 +80,7 @@ def print_patch(patch: bytes, run: str, number: int | None, args: Namespace) -> 
 
 
 def _print_patch_lines(patch: bytes, no_color: bool) -> None:
-    from ralphproof.display.style import use_color
+    from ralphproof.display.terminal import use_color
 
     coloured = use_color(no_color, "auto", sys.stdout.isatty())
     for line in patch.decode("utf-8", "replace").split("\n")[:-1]:

@@ -14,7 +14,7 @@ from ralphproof.cli.fleet import add_server_flags, run_client_and_exit
 from ralphproof.cli.parser import Parser, positive_int, positive_number
 from ralphproof.cli.run import AGENT_HELP, add_limit_flags, add_prompt_flags, parse_with_prompt, prompt_from_flags
 from ralphproof.display.output import print_json, print_lines
-from ralphproof.runs.request_flags import check_settings_from_flags, drop_unset, is_guarded, settings_from_flags
+from ralphproof.runs.request import check_settings_from_flags, drop_unset, is_guarded, settings_from_flags
 from ralphproof.settings.keys import PIPELINE_STAGES
 
 if TYPE_CHECKING:

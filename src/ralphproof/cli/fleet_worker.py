@@ -150,7 +150,7 @@ def open_step_pool(args: Namespace) -> StepPool:
     from ralphproof.base import interpreter
     from ralphproof.fleet.folders import lock_worker_folder, worker_name
     from ralphproof.fleet.step_process import STEP_PROGRAM, StepPool
-    from ralphproof.store.state_dir import ensure_state_dir
+    from ralphproof.store.project import ensure_state_dir
 
     folder = os.path.abspath(args.work_dir) if args.work_dir else os.path.join(ensure_state_dir(os.environ), "fleet")
     lock_worker_folder(folder)

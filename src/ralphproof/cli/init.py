@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from typing import Any
 
-    from ralphproof.setup.stories_folder import StoriesFolderLayout
+    from ralphproof.setup.init import StoriesFolderLayout
 
 
 ABOUT = """Write the project's agent and checks to .ralph/settings.json.
@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
 def _plan_stories_folder(root: str, args: Namespace) -> StoriesFolderLayout | None:
     if args.preset != STORIES_PRESET:
         return None
-    from ralphproof.setup.stories_folder import StoriesFolderLayout
+    from ralphproof.setup.init import StoriesFolderLayout
 
     return StoriesFolderLayout(root, args.name, args.ralph_dir, args.force, os.environ)
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.landing.batch import LandingTarget
     from ralphproof.store.landings import LandingItem, LandingResult, LandingRow
+    from ralphproof.store.ledger import SqliteLedger
     from ralphproof.store.project import Project
-    from ralphproof.store.sqlite_ledger import SqliteLedger
     from ralphproof.workspace.git_command import UserGit
 
 
@@ -100,7 +100,7 @@ def _select_items(
     args: Namespace, project: Project, ledger: SqliteLedger, users: UserGit, target: str
 ) -> tuple[LandingItem, ...]:
     """The landing items of the named runs; else of all rejected or interrupted ones."""
-    from ralphproof.cli.run_argument import find_named_run
+    from ralphproof.cli.parser import find_named_run
 
     known = {row.item.run: row for row in ledger.landings.rows(target)}
     rows = [find_named_run(ledger, name, args, shown=True) for name in args.runs]

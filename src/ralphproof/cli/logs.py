@@ -8,8 +8,7 @@ import sys
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import sanitize
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.cli.parser import Parser, positive_int
-from ralphproof.cli.run_argument import find_named_run
+from ralphproof.cli.parser import Parser, find_named_run, positive_int
 from ralphproof.display.output import print_json
 from ralphproof.runs.open_project import view_project
 from ralphproof.store.run_state import refuse_collected_run

@@ -4,16 +4,36 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 
 from ralphproof import __version__
 from ralphproof.base.errors import Refused
 from ralphproof.base.text import did_you_mean
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.display.output import print_json
+from ralphproof.store.ledger import LATEST
+from ralphproof.store.run_state import find_run
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Iterable
     from typing import Any, NoReturn
+
+    from ralphproof.store.ledger import RunRow, SqliteLedger
+
+
+def find_named_run(ledger: SqliteLedger, name: str | None, args: Namespace, shown: bool = False) -> RunRow:
+    """The run of this name, else the latest.
+
+    The latest is named on standard error, unless the command shows the id itself.
+    """
+    row = find_run(ledger, name)
+    if name in (None, LATEST) and not (shown or args.json or args.quiet):
+        print(f"the latest run is {row.id}", file=sys.stderr)
+    return row
+
+
+# Command-line parsing: the parser of one verb, and verbs with subverbs.
 
 
 IMPLIED_VALUES = {"--sandbox": "auto"}  # the value of a flag given without `=VALUE`

@@ -6,22 +6,20 @@ import os
 import time
 
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.cli.parser import Parser
-from ralphproof.cli.run_argument import find_named_run
+from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.output import print_json, print_lines
-from ralphproof.runs.agent_restrictions import refuse_unrelated_run_in_turn
-from ralphproof.runs.control import request_pause
+from ralphproof.runs.control import refuse_unrelated_run_in_turn, request_pause
 from ralphproof.runs.open_project import open_project
+from ralphproof.store.ledger import PAUSE
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import ENDED
-from ralphproof.store.runs import PAUSE
 from ralphproof.views.run_records import RecordTail
 from ralphproof.views.run_status import refuse_without_harness
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.store.sqlite_ledger import SqliteLedger
+    from ralphproof.store.ledger import SqliteLedger
 
 
 ABOUT = """Pause a run before its next turn.

@@ -6,8 +6,7 @@ import os
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.cli.parser import Parser
-from ralphproof.cli.run_argument import find_named_run
+from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.output import confirm, print_json, print_lines, require_confirmation
 from ralphproof.engine.outcome import Completed
 from ralphproof.engine.records import RunEnded
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.records import Record
     from ralphproof.proof.pull_request import Forge, PullRequestBranch, PullRequestFacts, PullRequestTarget
     from ralphproof.runs.saved_work import SavedWork
-    from ralphproof.store.runs import RunRow
-    from ralphproof.store.sqlite_ledger import SqliteLedger
+    from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.workspace.commit_builder import CommitBuilder
     from ralphproof.workspace.git_command import UserGit
 

@@ -183,8 +183,7 @@ def _result_json(one: RaceResult) -> Json:
 def race_request(args: Namespace, agent: str, model: str) -> RunRequest:
     """The request for one agent."""
     from ralphproof.cli.run import prompt_from_flags
-    from ralphproof.runs.request import RunRequest
-    from ralphproof.runs.request_flags import check_settings_from_flags, drop_unset, is_guarded
+    from ralphproof.runs.request import RunRequest, check_settings_from_flags, drop_unset, is_guarded
 
     cost_limits = [limit for limit in (args.max_cost_usd, args.total_cost_usd) if limit is not None]
     flags = {

@@ -9,17 +9,16 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli import run
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json, print_lines
-from ralphproof.runs.agent_restrictions import refuse_unrelated_run_in_turn
-from ralphproof.runs.control import unpause_run
+from ralphproof.runs.control import refuse_unrelated_run_in_turn, unpause_run
 from ralphproof.runs.open_project import open_project
-from ralphproof.runs.request_flags import LATEST_RUN
+from ralphproof.runs.request import LATEST_RUN
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import RUNNING, find_run, run_state
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.store.runs import RunRow
+    from ralphproof.store.ledger import RunRow
 
 
 ABOUT = """Continue a run that is paused, was cut off, was stopped, or waits for a person.

@@ -9,8 +9,7 @@ import time
 from ralphproof.base.errors import HarnessFailed, Refused
 from ralphproof.base.git_layout import git_folders
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.cli.parser import Parser
-from ralphproof.cli.run_argument import find_named_run
+from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.output import confirm, print_json, print_lines, require_confirmation
 from ralphproof.display.phrases import format_count
 from ralphproof.runs.gc import REWIND_BACKUP_PREFIX
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
 
     from ralphproof.engine.records import Record
     from ralphproof.engine.workspace import Snapshot
-    from ralphproof.store.runs import RunRow
-    from ralphproof.store.sqlite_ledger import SqliteLedger
+    from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.workspace.git_workspace import GitWorkspace
     from ralphproof.workspace.plain_workspace import PlainWorkspace
 

@@ -9,7 +9,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import sanitize
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.cli.parser import Parser
-from ralphproof.runs.run_settings import describe_sandbox_overrides, override_committed_sandbox
+from ralphproof.runs.spec import describe_sandbox_overrides, override_committed_sandbox
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.base.standard_streams import read_stdin_bytes
-from ralphproof.cli.parser import Parser
-from ralphproof.cli.run_argument import find_named_run
+from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.runs.control import MAX_MESSAGE_BYTES, MESSAGE_TOO_LONG, leave_message, parse_message, refuse_final_run
 from ralphproof.runs.open_project import open_project

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.cli.parser import Parser
-from ralphproof.cli.run_argument import find_named_run
+from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display import phrases
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.phrases import describe_iteration
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.engine.metrics import StoryReview
     from ralphproof.engine.outcome import Outcome
-    from ralphproof.store.runs import RunRow
-    from ralphproof.store.sqlite_ledger import SqliteLedger
+    from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.views.run_tree import RunTree
 
 ABOUT = "Show the state of a run: what it is doing or how it ended, and the result of each iteration."
@@ -197,7 +195,7 @@ def print_run(ledger: SqliteLedger, row: RunRow, project: Project, for_programs:
     if summary.passes or summary.hooks:
         print_lines("", *(iteration_table(summary) if summary.passes else ()), *violation_lines(summary))
     if stories:
-        from ralphproof.display.story_table import story_table as reviews
+        from ralphproof.display.console import story_table as reviews
 
         print_lines("", *(line for line, _ in reviews(stories, project.mask, found=True)))
     deleted = describe_gc(project, row.id)

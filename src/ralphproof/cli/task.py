@@ -11,7 +11,7 @@ from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.cli.parser import Parser, Subverbs
 from ralphproof.display import phrases
 from ralphproof.display.output import align_columns, print_json, print_lines
-from ralphproof.runs.agent_restrictions import refuse_in_turn
+from ralphproof.runs.control import refuse_in_turn
 from ralphproof.runs.open_project import open_project, view_project
 from ralphproof.settings.verification_templates import list_templates
 from ralphproof.store.project import Project
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ralphproof.base.value import Json
     from ralphproof.settings.verification_templates import TemplateParameter, VerificationTemplate
-    from ralphproof.store.sqlite_ledger import SqliteLedger
+    from ralphproof.store.ledger import SqliteLedger
     from ralphproof.store.tasks import TaskRow
     from ralphproof.tasks.draft import TaskDraft
     from ralphproof.tasks.files import TaskFileEntry

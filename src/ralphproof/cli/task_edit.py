@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ralphproof.base.value import Json
-    from ralphproof.store.sqlite_ledger import SqliteLedger
+    from ralphproof.store.ledger import SqliteLedger
 
 
 STAGE_FLAGS = (

@@ -13,7 +13,7 @@ from ralphproof.cli.run import AGENT_HELP, NO_NEW_PROMPT, add_sandbox_flags
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.engine.outcome import Completed
 from ralphproof.runs.open_project import open_project
-from ralphproof.runs.request_flags import LATEST_RUN
+from ralphproof.runs.request import LATEST_RUN
 from ralphproof.store.project import Project
 
 if TYPE_CHECKING:

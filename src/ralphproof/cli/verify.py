@@ -44,8 +44,8 @@ def build_parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     from ralphproof.display.output import print_json, print_lines
+    from ralphproof.proof.schema import EXIT_CODES
     from ralphproof.proof.source import is_proof_file, load_proof_file, load_proof_of_run
-    from ralphproof.proof.verdict import EXIT_CODES
     from ralphproof.proof.verification import verification_json, verification_lines, verify_proof
     from ralphproof.runs.open_project import view_project
 

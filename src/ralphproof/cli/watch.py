@@ -10,7 +10,7 @@ from ralphproof.base.standard_streams import flush_streams
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json
-from ralphproof.display.style import use_color
+from ralphproof.display.terminal import use_color
 from ralphproof.runs.open_project import view_project
 from ralphproof.store.project import Project
 
@@ -64,7 +64,7 @@ def _print_json(args: Namespace, project: Project) -> int:
 
 def _print_once(args: Namespace, project: Project) -> int:
     """Print the first page of the dashboard as lines."""
-    from ralphproof.cli.run_argument import find_named_run
+    from ralphproof.cli.parser import find_named_run
     from ralphproof.cli.status import print_all_runs, print_run
 
     ledger = project.ledger()

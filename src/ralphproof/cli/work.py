@@ -12,7 +12,7 @@ from ralphproof.cli.parser import Parser, positive_int, positive_number
 from ralphproof.cli.run import AGENT_HELP, add_limit_flags, add_stream_flags
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.process.keeper_client import KeeperClient
-from ralphproof.runs.request_flags import check_settings_from_flags, drop_unset, is_guarded
+from ralphproof.runs.request import check_settings_from_flags, drop_unset, is_guarded
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.engine.outcome import Outcome
     from ralphproof.landing.work_report import WorkResult
-    from ralphproof.runs.request import RunRequest
+    from ralphproof.runs.request import RunRequest, RunTarget
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.runs.target import RunTarget
     from ralphproof.store.project import Project
 
 ABOUT = """Take tasks through coder, reviewer, tester and qa, one run each, until they are verified.

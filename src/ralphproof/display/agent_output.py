@@ -7,8 +7,7 @@ import time
 from ralphproof.base.escaping import StreamSanitizer, collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.display.phrases import format_count, format_time
-from ralphproof.display.style import DIM, GREEN, RED, YELLOW, Line, Marks, Style
-from ralphproof.display.terminal import Screen
+from ralphproof.display.terminal import DIM, GREEN, RED, YELLOW, Line, Marks, Screen, Style
 from ralphproof.engine.agent import MAX_DENIALS_KEPT, Turn, describe_exit
 from ralphproof.engine.budget import format_usd
 from ralphproof.engine.events import (

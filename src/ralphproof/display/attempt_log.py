@@ -8,7 +8,7 @@ from ralphproof.base.value import TYPE_CHECKING, assert_never
 from ralphproof.display import phrases
 from ralphproof.display.agent_output import hindrance_lines, turn_line
 from ralphproof.display.console import NOTICE_PREFIX, PAUSED_ACTIVITY, ConsoleObserver, IterationReport
-from ralphproof.display.style import GREEN, RED, YELLOW
+from ralphproof.display.terminal import GREEN, RED, YELLOW
 from ralphproof.engine import records
 from ralphproof.engine.agent import AgentFault, ConfigFault, HarnessFault, ServiceFault, SignalFault, classify_fault
 from ralphproof.engine.limits import CANCELLED, INTERRUPTED, MAX_ITERATIONS, WAITING
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from ralphproof.display.console import Console
-    from ralphproof.display.style import Style
+    from ralphproof.display.terminal import Style
     from ralphproof.engine.agent import Turn
     from ralphproof.engine.claim import Claim
     from ralphproof.engine.outcome import Outcome

@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 
 from ralphproof.base.escaping import collapse_lines, sanitize
-from ralphproof.base.value import TYPE_CHECKING, Protocol
+from ralphproof.base.value import TYPE_CHECKING, Protocol, value
 from ralphproof.display import phrases
 from ralphproof.display.agent_output import AgentOutput, hindrance_lines, one_line, turn_line
-from ralphproof.display.phrases import format_duration, format_time
-from ralphproof.display.style import GREEN, RED, YELLOW, Line, Style
-from ralphproof.display.terminal import Screen
+from ralphproof.display.phrases import format_count, format_duration, format_time
+from ralphproof.display.terminal import GREEN, RED, YELLOW, Line, Screen, Style
 from ralphproof.engine import records
 from ralphproof.engine.events import Event
-from ralphproof.engine.metrics import Metrics
+from ralphproof.engine.metrics import Metrics, StoryReview, total_reviews
 from ralphproof.engine.outcome import Passed, Retry, SentBack
 from ralphproof.engine.plan import Job
 from ralphproof.engine.records import Record, TurnBegan, TurnRetried
@@ -25,6 +24,64 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.engine.agent import Turn
     from ralphproof.engine.metrics import StoryReview
+
+
+MAX_STORIES = 50  # stories; there may be thousands
+NAME_CHARS, TITLE_CHARS, FOUND_CHARS = 30, 80, 160
+ELLIPSIS = "..."
+STATUS_PHRASES = {
+    "passes": "done, not reviewed",
+    "needs_review": "needs review",
+    "changes_requested": "changes requested",
+}
+DONE_STATES = ("approved", "passes")
+CAPPED_PHRASE = "APPROVED AT THE CAP"
+
+
+def story_table(stories: tuple[StoryReview, ...], mask: Callable[[str], str] = str, found: bool = False) -> list[Line]:
+    """A line about all, then one for each; with `found` below each what was asked for in this run.
+
+    Those that were approved only at the cap are marked: somebody should look at them.
+    """
+    if not stories:
+        return []
+    shown = stories[:MAX_STORIES]
+    rows = [
+        (_one_line(one.story, NAME_CHARS, mask), _status_phrase(one), format_count(one.reviews, "review"))
+        for one in shown
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = [_summary_line(stories)]
+    for one, row in zip(shown, rows, strict=True):
+        told = f"  {'  '.join(map(str.ljust, row, widths))}  {_one_line(one.title, TITLE_CHARS, mask)}"
+        lines.append((told.rstrip(), YELLOW if one.capped else ""))
+        asked = one.found if found else ()
+        lines += ((f"      asked for: {_one_line(what, FOUND_CHARS, mask)}", "") for what in asked)
+    return [*lines, *([(f"  and {len(stories) - MAX_STORIES} more", "")] if len(stories) > MAX_STORIES else [])]
+
+
+def _summary_line(stories: tuple[StoryReview, ...]) -> Line:
+    done, reviews = sum(one.status in DONE_STATES for one in stories), total_reviews(stories)
+    told = [f"Stories: {done} of {len(stories)} done"]
+    if reviews and reviews.reviews:
+        told.append(f"{format_count(reviews.reviews, 'review')} in this run")
+    if reviews and reviews.changes_requested:
+        told.append(f"changes requested {format_count(reviews.changes_requested, 'time')}")
+    capped = sum(one.capped for one in stories)
+    if capped:
+        told.append(f"{capped} approved at the review cap and may need manual attention")
+    return "; ".join(told), YELLOW if capped else ""
+
+
+def _status_phrase(one: StoryReview) -> str:
+    return CAPPED_PHRASE if one.capped else STATUS_PHRASES.get(one.status, one.status)
+
+
+def _one_line(text: str, chars: int, mask: Callable[[str], str]) -> str:
+    return one_line(text, chars, ELLIPSIS, mask)
+
+
+# A run as people watch it: lines on standard error, and a live line on a terminal.
 
 
 # Waiting for the service of an agent.
@@ -174,8 +231,6 @@ class Console:
         return one_line(text, self.style.width, self.marks.cut, self._mask)
 
     def story_table(self, stories: tuple[StoryReview, ...]) -> None:
-        from ralphproof.display.story_table import story_table
-
         for text, colour in story_table(stories, self._mask):
             self.line(text, colour)
 
@@ -392,3 +447,87 @@ class ConsoleObserver:
         """Show what is held back, and leave the terminal to others."""
         self._console.flush()
         self._console.settle()
+
+
+# Debug lines of `--verbose`: each record and the reason behind each step.
+
+
+PROMPT_CHARS = 200
+
+
+@value
+class VerboseContext:
+    """Facts that records do not have: the iteration limit, the completion word, the command of each check."""
+
+    most: int | None
+    wanted: str
+    commands: dict[str, str]
+
+
+class VerboseObserver:
+    """Every record as a line or two. `prompt` gives the beginning of what an agent is told in an iteration's turn."""
+
+    def __init__(
+        self,
+        out: TextIO,
+        conditions: VerboseContext,
+        prompt: Callable[[int, int], str],
+        mask: Callable[[str], str] = str,
+    ) -> None:
+        self._out, self._conditions, self._prompt, self._mask = out, conditions, prompt, mask
+
+    def on_record(self, record: records.Record) -> None:
+        match record:
+            case records.RunBegan(run, snapshot, facts):
+                self._say(f"Run {run}: {', '.join(f'{name} {fact}' for name, fact in facts.items())}")
+                self._say(f"Tree at the start: {snapshot.tree} ({snapshot.ref or 'no ref'})")
+            case records.TurnBegan():
+                self._turn_began(record)
+            case records.TurnEnded(_, _, reply):
+                end = reply.exit
+                self._say(f"Agent ended ({end.why}, code {end.code}, {end.seconds:.1f}s, {end.out_bytes} bytes)")
+            case records.Saved(_, _, snapshot, change, heard):
+                self._say(f"Saved as {snapshot.ref}; changed: {', '.join(change.paths[:20]) or 'nothing'}")
+                found = heard.claim.word if heard.claim else "no tag"
+                uncounted = f" (not counted: {'; '.join(heard.uncounted)})" if heard.uncounted else ""
+                self._say(f"Completion detection: looked for {self._conditions.wanted}, found {found}{uncounted}")
+            case records.CheckBegan(_, _, check):
+                self._say(f"Running guardrail: {self._conditions.commands.get(check, check)}")
+            case records.CheckEnded(_, _, finding):
+                end_word = f"exited with code {finding.code}" if finding.why == "exit" else f"ended: {finding.why}"
+                self._say(f"Guardrail {end_word} ({finding.seconds:.1f}s)")
+            case records.Judged(_, _, verdict, elapsed_s):
+                self._say(f"Verdict: {type(verdict).__name__} ({elapsed_s:.1f}s since the start)")
+            case records.ScmEnded(_, committed, reply, message):
+                took = f" (message: {reply.exit.seconds:.1f}s)" if reply else ""
+                self._say(f"SCM: {phrases.describe_commit(committed, message)}{took}")
+            case records.HookBegan(hook=hook, command=command):
+                self._say(f"Running {hook}: {command}")
+            case records.HookEnded():
+                self._say(f"Hook: {phrases.describe_hook(record)}")
+            case records.RunEnded(outcome):
+                self._say(f"Run ended: {phrases.describe_outcome(outcome)[-1]}")
+            case _:
+                pass  # told to people in as many words
+
+    def _turn_began(self, record: records.TurnBegan) -> None:
+        self._say(f"Iteration {record.iteration}/{self._conditions.most or '∞'} starting")
+        self._say(f"Agent command: {' '.join(record.argv)}")
+        prompt = collapse_lines(self._prompt(record.iteration, record.turn))[:PROMPT_CHARS]
+        self._say(f"Prompt (first {PROMPT_CHARS} characters): {prompt}")
+        self._say(f"Prompt digest: {record.prompt_digest[:16]}")
+
+    def on_events(self, events: list[Event]) -> None:
+        """Not used: the console shows them."""
+
+    def tick(self) -> None:
+        """Not used."""
+
+    def _say(self, line: str) -> None:
+        write_debug_line(self._out, self._mask(line))
+
+
+def write_debug_line(out: TextIO, line: str) -> None:
+    """One such line."""
+    out.write(f"[ralph] {collapse_lines(sanitize(line))}\n")
+    out.flush()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ralphproof.base.value import value
 from ralphproof.engine.agent import Turn
-from ralphproof.engine.check import AlteredCheckInput, CheckReport
+from ralphproof.engine.check import AlteredCheckInput, CheckReport, failure_fingerprint
 from ralphproof.engine.claim import Claim
-from ralphproof.engine.failure_fingerprint import failure_fingerprint
 from ralphproof.engine.plan import Job
 from ralphproof.engine.workspace import Change, Snapshot, TripwireReport
 

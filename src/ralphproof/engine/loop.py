@@ -8,25 +8,236 @@ from ralphproof.base.errors import RalphError, Refused, wrap_os_error
 from ralphproof.base.value import TYPE_CHECKING, assert_never, replace
 from ralphproof.engine import actions, records
 from ralphproof.engine.actions import RunConditions, RunRules
-from ralphproof.engine.check_runner import CheckRunner
-from ralphproof.engine.environment import FixedPlan, LoopEnvironment
+from ralphproof.engine.check import Check, Finding, Inspection
+from ralphproof.engine.environment import FixedPlan, LoopEnvironment, TurnMonitor
 from ralphproof.engine.iteration import History, turn_file_name
-from ralphproof.engine.limits import HISTORY_REWRITTEN, RESUMABLE_REASONS, WORKSPACE_GONE, Breach
-from ralphproof.engine.loop_hooks import LoopHooks
+from ralphproof.engine.limits import HISTORY_REWRITTEN, RESUMABLE_REASONS, TRIPWIRE_REASONS, WORKSPACE_GONE, Breach
 from ralphproof.engine.metrics import Metrics, outcome_with_metrics
 from ralphproof.engine.next_action import aborted_outcome, failed_outcome, next_action
-from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, Passed, Retry, Stopped, Verdict, outcome_json
+from ralphproof.engine.outcome import (
+    Aborted,
+    Completed,
+    Failed,
+    Outcome,
+    Passed,
+    Retry,
+    Stopped,
+    Verdict,
+    outcome_json,
+    verdict_word,
+)
 from ralphproof.engine.plan import Job, PlanChoice, choose_next_job
-from ralphproof.engine.session import RunSession, SpendAccount
+from ralphproof.engine.records import CheckBegan, CheckEnded, CheckStopped
+from ralphproof.engine.run_hooks import (
+    AFTER_ITERATION,
+    AFTER_RUN,
+    BEFORE_ITERATION,
+    BEFORE_RUN,
+    HOOK_NOT_STARTED,
+    HOOK_STOPPED,
+    HookResult,
+)
+from ralphproof.engine.session import EMPTY_PLAN, AgentTurns, RunSession, SpendAccount
 from ralphproof.engine.state import Checking, IterationJudged, JobPicked, State, TurnFinished, TurnRunning
-from ralphproof.engine.turns import AgentTurns
 from ralphproof.engine.work_saver import Committer, WorkSaver
-from ralphproof.engine.workspace import CommitResult
+from ralphproof.engine.workspace import MAX_NAMED_PATHS, Change, CommitResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ralphproof.base.value import Json
+
+
+def judge_call_id(run: str, iteration: int, turn: int, round: int, check: str, stopped: int | None) -> str:
+    """The unique name of a judge call in the spend records; `stopped` is the session that ended before its answer."""
+    mark = f"{run}/judge_{iteration:03d}_{turn}_{round}_{check}"
+    return mark if stopped is None else f"{mark}-stopped{stopped}"
+
+
+def judging_call_id(run: str) -> str:
+    """The name under which the running cost of all judges of a run is reported."""
+    return f"{run}/judging"
+
+
+class CheckRunner:
+    """Runs checks and judges for a run."""
+
+    def __init__(self, session: RunSession, account: SpendAccount) -> None:
+        self._session, self._account, self._environment = session, account, session.environment
+
+    def run(self, checks: tuple[str, ...]) -> None:
+        """Ask checks about this iteration's work, or, before the first turn, about the tree as the run found it.
+
+        What another one has found out about the same tree is not asked again.
+        """
+        looked, world = self._inspection(), self._environment
+        for check in checks:
+            if check not in self._session.state.open_steps:
+                self._session.record(CheckBegan(looked.iteration, looked.turn, check, looked.round))
+        known = {check: finding for check in checks if (finding := self._known_finding(world.checks[check]))}
+        self._session.flush()
+        open_ones = tuple(world.checks[check] for check in checks if check not in known)
+        judging = bool(open_ones) and not set(checks).isdisjoint(self._session.state.job.stage.judges)
+        answers = (
+            self._run_judges(open_ones, looked) if judging else world.run_checks(open_ones, looked, TurnMonitor(world))
+        )
+        for finding in (*known.values(), *answers):
+            self._record_finding(looked, finding)
+        if judging and self._account.is_booked:
+            self._close_judge_calls()
+
+    def _close_judge_calls(self) -> None:
+        try:
+            self._environment.daily_spend.close_call(self._session.id, judging_call_id(self._session.id))
+        except RalphError:
+            pass  # a little more than they cost counts, until they are next asked
+
+    def _run_judges(self, judges: tuple[Check, ...], looked: Inspection) -> tuple[Finding, ...]:
+        """What judges answer, with no more money and time than the run has left.
+
+        Where the tree is not as it was when they were asked, their answer is of another one than is there now.
+        """
+        world, seconds, call = (
+            self._environment,
+            self._session.rules.limits.budget.seconds,
+            judging_call_id(self._session.id),
+        )
+        left = self._account.remaining(call)
+        eyes = TurnMonitor(
+            world, left, until_s=float("inf") if seconds is None else self._session.began_s + seconds, call=call
+        )
+        name = f"{looked.iteration}-judged"
+        before = world.workspace.save(self._session.id, name)
+        found = world.run_checks(judges, replace(looked, max_micro_usd=left.micro_usd), eyes)
+        after = world.workspace.save(self._session.id, name)
+        moved = world.workspace.change(before, after).paths if before.id and after.id else ()
+        if not moved:
+            return found
+        named = ", ".join(moved[:MAX_NAMED_PATHS])
+        self._session.notice(f"files changed while the work was judged, so the judgement does not count: {named}")
+        why = f"files that changed meanwhile: {named}"
+        return tuple(
+            one if one.why == "stopped" else replace(one, passed=False, errored=False, why=why) for one in found
+        )
+
+    def _record_finding(self, looked: Inspection, finding: Finding) -> None:
+        """Tell what a check found. One that was stopped on somebody's wish said nothing of the work, but may cost."""
+        place, session, spent = (looked.iteration, looked.turn), self._session.state.session, finding.spent
+        stopped = finding.why == "stopped" and self._session.is_stopping
+        if spent is not None:
+            mark = judge_call_id(self._session.id, *place, looked.round, finding.check, session if stopped else None)
+            self._account.book(mark, spent, judging_call_id(self._session.id))
+        if not stopped:
+            self._session.record(CheckEnded(*place, finding, looked.round))
+        elif spent is not None:
+            self._session.record(CheckStopped(*place, finding.check, spent, session))
+
+    def _inspection(self) -> Inspection:
+        state = self._session.state
+        if isinstance(state.phase, JobPicked):
+            return Inspection(0, 1, "", state.current_tree, Change(), state.round, None, state.current_tree)
+        facts = state.facts
+        return Inspection(
+            state.iteration, state.turn, facts.turn.text, facts.snapshot, facts.change, state.round, facts.claim,
+            self._environment.task_base or state.run_start,
+        )  # fmt: skip
+
+    def _known_finding(self, check: Check) -> Finding | None:
+        """What another check of the same key has found in this tree."""
+        key, phase = getattr(check, "key", ""), self._session.state.phase
+        report = self._session.state.baseline if isinstance(phase, JobPicked) else self._session.state.facts.report
+        found = next((finding for finding in report.findings if key and finding.key == key), None)
+        return replace(found, check=check.name, seconds=0.0, runs=0, spent=None) if found else None
+
+
+# Running the user's own commands around a run and its iterations (settings `on`).
+
+
+class LoopHooks:
+    """Runs the hooks of a run."""
+
+    def __init__(self, session: RunSession) -> None:
+        self._session, self._environment = session, session.environment
+
+    def run(self, hook: str, place: int, outcome: Outcome | None = None) -> None:
+        """Run one command of the user's own. What it changes in the tree is not the agent's work.
+
+        One that began before a crash is taken up: followed to its end, its result used, or run again if it was cut off.
+        One that is ended because the run is to end has not run: it runs again when the run goes on.
+        """
+        state, world, looks = self._session.state, self._environment, hook != AFTER_RUN
+        command, taken_up = self._session.rules.hook_commands(hook)[place], state.hooks.open == (hook, place)
+        number = state.hooks.begun - taken_up
+        iteration = len(state.history.iterations) if hook in (BEFORE_RUN, AFTER_RUN) else state.iteration
+        saved, name = f"{iteration}-hook{number + 1}", f"hook_{iteration:03d}_{hook}_{number + 1}"
+        if not taken_up:
+            if looks:
+                world.workspace.save(self._session.id, saved)
+            self._session.record(records.HookBegan(iteration, hook, place, number, command))
+        self._session.flush()
+        if taken_up and not looks and not world.was_started(name):  # the run it was to come after goes on
+            result = HookResult(command, False, why=HOOK_NOT_STARTED)
+        else:
+            ending = bool(outcome) and bool(world.clock.stop_reason())
+            result = world.hook_runner.run(name, command, self._exports(hook, outcome), TurnMonitor(world), ending)
+        if result.why == HOOK_STOPPED and self._session.is_stopping and looks:
+            return
+        if not looks:
+            self._session.record(records.HookEnded(iteration, hook, place, number, result))
+            return
+        remarks = world.editable_plan.accept_user_changes(True)
+        before, after = (
+            world.workspace.find_snapshot(self._session.id, saved),
+            world.workspace.save(self._session.id, f"{saved}-after"),
+        )
+        if after.id is None:
+            raise Refused(f"{hook} left the project so that it cannot be saved: {after.problem}")
+        changed = world.workspace.change(before, after).paths if before and before.id else ()
+        paths = tuple(path for path in changed if path not in world.editable_plan.files)
+        if not state.agent_started:
+            world.check_pins.accept_user_changes(paths)
+        self._session.plan = self._session.plan if not remarks else EMPTY_PLAN
+        self._session.record(records.HookEnded(iteration, hook, place, number, result, after, paths, bool(remarks)))
+        for remark in remarks:
+            self._session.notice(remark)
+
+    def run_after_run(self, outcome: Outcome) -> None:
+        """The user's own commands at the end of a run. Whatever becomes of them, the run ends as it does."""
+        if not self._session.state.run or not self._session.rules.hook_commands(AFTER_RUN):
+            return
+        if isinstance(outcome, Aborted) and outcome.reason in TRIPWIRE_REASONS:
+            self._session.notice(
+                f"{AFTER_RUN} is not run after {outcome.reason}: the agent may have changed what it would run"
+            )
+            return
+        try:
+            while due := self._session.rules.next_hook(self._session.state, AFTER_RUN):
+                self.run(due.hook, due.index, outcome)
+        except (RalphError, OSError) as error:
+            self._session.notice(f"{AFTER_RUN} could not be run: {error}")
+
+    def _exports(self, hook: str, outcome: Outcome | None) -> dict[str, str]:
+        """What a hook is told of where the run stands."""
+        state, world = self._session.state, self._environment
+        exports = (
+            self._session.exports()
+            if hook in (BEFORE_ITERATION, AFTER_ITERATION)
+            else self._session.exports(state.history.turn_count)
+        )
+        exports |= {"RALPH_HOOK": hook, "RALPH_PROJECT_DIR": world.workspace.root}
+        if hook == AFTER_ITERATION and isinstance(state.phase, IterationJudged):
+            verdict = state.phase.verdict
+            exports["RALPH_VERDICT"] = verdict_word(verdict)
+            exports["RALPH_REASON"] = verdict.breach.reason if isinstance(verdict, Stopped) else ""
+        if outcome is not None:
+            exports["RALPH_OUTCOME"], exports["RALPH_EXIT_CODE"] = outcome.status, str(outcome.exit_code)
+            exports["RALPH_REASON"] = outcome.reason if isinstance(outcome, Aborted) else ""
+            exports["RALPH_PROOF"] = outcome.proof if isinstance(outcome, Completed) else ""
+        return exports
+
+
+# The loop: carries out the actions of one run until its outcome. `next_action` decides them.
+
 
 NEW_STATE = State()
 

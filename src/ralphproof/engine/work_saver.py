@@ -13,9 +13,8 @@ from ralphproof.engine.environment import NO_PLAN_EDITS, PlanEdits
 from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.prompt import COMMIT_MESSAGE_PROMPT, parse_commit_message
 from ralphproof.engine.sandbox import Exit
-from ralphproof.engine.session import EMPTY_PLAN, RunSession
+from ralphproof.engine.session import EMPTY_PLAN, AgentTurns, RunSession
 from ralphproof.engine.state import SCM_STEP, Checking
-from ralphproof.engine.turns import AgentTurns
 from ralphproof.engine.workspace import MAX_NAMED_PATHS, Change, CommitRequest, Snapshot, TripwireReport
 
 

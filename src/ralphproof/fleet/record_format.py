@@ -7,7 +7,7 @@ import json
 from ralphproof.base.errors import LedgerBroken
 from ralphproof.base.text import TRUNCATION_MARK
 from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
-from ralphproof.engine.failure_fingerprint import failure_fingerprint
+from ralphproof.engine.check import failure_fingerprint
 from ralphproof.engine.records import Record
 from ralphproof.store.serialization import chain_digest
 

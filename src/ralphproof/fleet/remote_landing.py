@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from ralphproof.fleet.mirror import Mirror
     from ralphproof.fleet.submission import LoopSpec
     from ralphproof.process.signals import RunClock
+    from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.store.project import Project
-    from ralphproof.store.runs import RunRow
-    from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
 # Landing on a branch of the remote: merge without a work tree, check the merged tree, move the branch atomically.

@@ -33,11 +33,11 @@ from ralphproof.fleet.record_format import compact_record
 from ralphproof.fleet.remote_landing import LoopResult, load_loop_result, result_refs
 from ralphproof.fleet.takeover import LoopTakeover
 from ralphproof.process.signals import ignore_signals
-from ralphproof.runs.constraints import save_constraints
+from ralphproof.runs.children import save_constraints
 from ralphproof.runs.context import RunContext
 from ralphproof.runs.execute import begin_run
 from ralphproof.runs.resume import resume_run, take_over
-from ralphproof.store.sqlite_ledger import SqliteLedger
+from ralphproof.store.ledger import SqliteLedger
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ import time
 
 from ralphproof.base.errors import HarnessFailed, Refused
 from ralphproof.base.git_layout import is_object_id
-from ralphproof.base.process_identity import ProcessIdentity
+from ralphproof.base.processes import ProcessIdentity
 from ralphproof.base.run_program import run_program
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.engine.agent import Turn
@@ -29,11 +29,11 @@ from ralphproof.fleet.submission import without_password
 from ralphproof.process import cleanup
 from ralphproof.process.tree import kill_until_gone
 from ralphproof.runs.open_project import open_project
+from ralphproof.store.ledger import extend_chain
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.store.serialization import dump_masked_json, parse_record
 from ralphproof.store.spend import SpendStore
-from ralphproof.store.sqlite_ledger import extend_chain
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS
 from ralphproof.workspace.git_workspace import GitWorkspace
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ralphproof.fleet.lease import LoopLease
     from ralphproof.fleet.record_format import ChainRow
     from ralphproof.fleet.submission import LoopSpec
-    from ralphproof.store.sqlite_ledger import SqliteLedger
+    from ralphproof.store.ledger import SqliteLedger
 
 NO_PROCESS = ProcessIdentity(0)
 SNAPSHOT_RECORDS = (RunBegan, BaselineSaved, Saved, UserChangesSaved, ChildWorkJoined)

@@ -25,9 +25,8 @@ from ralphproof.landing.targets import current_branch, landing_target
 from ralphproof.landing.tree_merge import TreeMerger
 from ralphproof.process.signals import RunClock
 from ralphproof.process.tree import is_alive, start_time
-from ralphproof.proof.rerun import DisposableCheckout
-from ralphproof.proof.schema import get_object, parse_checks, parse_setup
-from ralphproof.proof.verdict import verification_remarks
+from ralphproof.proof.schema import get_object, parse_checks, parse_setup, verification_remarks
+from ralphproof.proof.verification import DisposableCheckout
 from ralphproof.runs.saved_work import load_saved_work
 from ralphproof.store.landings import (
     FOLDER,
@@ -58,12 +57,11 @@ if TYPE_CHECKING:
     from ralphproof.landing.batch import LandingTarget, RunChecks
     from ralphproof.landing.tree_merge import MergeStack
     from ralphproof.process.signals import SignalRouter
-    from ralphproof.proof.rerun import StopRequests
+    from ralphproof.proof.verification import StopRequests
     from ralphproof.runs.saved_work import SavedWork
     from ralphproof.store.landings import AttestedCheck, LandingResult, LandingRow
+    from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.store.project import Project
-    from ralphproof.store.runs import RunRow
-    from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
 # Scratch folders in the store. Their names hold the process id and start time, so that those of dead processes can be

@@ -24,9 +24,9 @@ from ralphproof.landing.worktree_run import (
     update_worktree_branch,
 )
 from ralphproof.runs.pool import RunPool
+from ralphproof.runs.request import FRESH_RUN, RunTarget
 from ralphproof.runs.resume import load_resumed_request
 from ralphproof.runs.spec import prepare_spec
-from ralphproof.runs.target import FRESH_RUN, RunTarget
 from ralphproof.store.landings import Landed
 from ralphproof.store.tasks import FAILED
 from ralphproof.workspace.git_command import UserGit

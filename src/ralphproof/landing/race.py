@@ -23,9 +23,8 @@ from ralphproof.landing.worktree_run import (
     update_worktree_branch,
 )
 from ralphproof.runs.pool import PooledRunEnded, RunPool
-from ralphproof.runs.request import load_request, save_request
+from ralphproof.runs.request import RunTarget, load_request, save_request
 from ralphproof.runs.spec import prepare_spec
-from ralphproof.runs.target import RunTarget
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder, new_run_id
 from ralphproof.workspace.checkouts import SourceRepository

@@ -10,9 +10,9 @@ from ralphproof.engine.plan import AllDone, Blocked
 from ralphproof.landing.task_queue import TaskQueue
 from ralphproof.landing.work_report import WorkReport, outcome_text, refuse_unknown_tasks, stops_all_tasks
 from ralphproof.runs.dry_run import stages_json
+from ralphproof.runs.request import FRESH_RUN, RunTarget
 from ralphproof.runs.resume import load_resumed_request
 from ralphproof.runs.spec import prepare_spec
-from ralphproof.runs.target import FRESH_RUN, RunTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,10 +15,10 @@ from ralphproof.base.files import make_private_folder
 from ralphproof.base.git_layout import WORKTREES_FOLDER, is_run_worktree
 from ralphproof.base.text import slugify
 from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.store.ledger import LATEST
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder, new_run_id
 from ralphproof.store.run_state import find_run
-from ralphproof.store.runs import LATEST
 from ralphproof.views.snapshots import is_fully_saved
 from ralphproof.workspace.git_command import UserGit
 from ralphproof.workspace.git_objects import run_ref_name
@@ -30,9 +30,8 @@ from ralphproof.workspace.worktrees import (
 )
 
 if TYPE_CHECKING:
-    from ralphproof.runs.request import RunRequest
+    from ralphproof.runs.request import RunRequest, RunTarget
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.runs.target import RunTarget
     from ralphproof.store.landings import LandingItem
     from ralphproof.workspace.worktrees import RunWorktree
 
@@ -65,8 +64,8 @@ def move_to_worktree(
 
 def begin_in_worktree(spec: RunSpec) -> tuple[RunSpec, RunTarget]:
     """The spec of a new run, prepared again in a worktree that is named like the run, and the run to begin."""
+    from ralphproof.runs.request import RunTarget
     from ralphproof.runs.spec import prepare_spec
-    from ralphproof.runs.target import RunTarget
 
     run = new_run_id(time.time(), os.urandom(3))
     request, worktree, remarks = move_to_worktree(spec.request, spec.project, run)

@@ -18,7 +18,7 @@ from ralphproof.planning.result import SENT_BACK, Planned, first_of, outside
 from ralphproof.planning.terminal import Terminal, interrupted
 from ralphproof.process.tree import TURN_VARIABLE
 from ralphproof.runs import assembly
-from ralphproof.runs.project_lock import ProjectLock
+from ralphproof.runs.open_project import ProjectLock
 from ralphproof.store.locks import DirectoryLock
 from ralphproof.views.snapshots import trees_folder
 

@@ -20,7 +20,7 @@ from ralphproof.planning.validation import (
     story_remarks,
     text_of,
 )
-from ralphproof.runs.project_lock import refuse_active_marker
+from ralphproof.runs.open_project import refuse_active_marker
 from ralphproof.runs.resume import PLANNING_NOTE, plannings_folder
 from ralphproof.store.run_folder import new_run_id
 from ralphproof.stories import schema

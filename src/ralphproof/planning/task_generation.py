@@ -14,9 +14,15 @@ from ralphproof.engine.plan import Pipeline
 from ralphproof.engine.run_hooks import HOOKS
 from ralphproof.engine.state import RunOver
 from ralphproof.runs.execute import execute
-from ralphproof.runs.request import load_request
-from ralphproof.runs.request_flags import LATEST_RUN, drop_unset, is_guarded
-from ralphproof.runs.target import FRESH_RUN, RunTarget, find_enclosing_run
+from ralphproof.runs.request import (
+    FRESH_RUN,
+    LATEST_RUN,
+    RunTarget,
+    drop_unset,
+    find_enclosing_run,
+    is_guarded,
+    load_request,
+)
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.tasks.draft import TaskDraft, validate_dependencies
@@ -33,7 +39,7 @@ if TYPE_CHECKING:
     from ralphproof.runs.context import CreateObservers, RunContext
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.store.runs import RunRow
+    from ralphproof.store.ledger import RunRow
 
 
 # Tasks in an agent's message: the one block of YAML in it, and every reason why it cannot be taken.
@@ -289,7 +295,7 @@ def _is_such(project: Project, row: RunRow) -> bool:
 
 def _run(args: Namespace, order: RunSpec, which: RunTarget) -> Drafted:
     from ralphproof.process.keeper_client import KeeperClient
-    from ralphproof.runs.constraints import apply_parent_constraints
+    from ralphproof.runs.children import apply_parent_constraints
 
     parent = which.row.parent if which.row else find_enclosing_run(order.project)
     if parent:  # before the order is made one for an answer: whoever holds it prepares it anew

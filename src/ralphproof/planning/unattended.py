@@ -12,7 +12,7 @@ from ralphproof.engine.plan import Pipeline
 from ralphproof.engine.records import CheckBegan, TurnBegan
 from ralphproof.engine.run_hooks import HOOKS
 from ralphproof.planning.result import SENT_BACK, Planned, outside
-from ralphproof.runs.request_flags import drop_unset, is_guarded
+from ralphproof.runs.request import drop_unset, is_guarded
 from ralphproof.stories.story_folder import folder_flags
 
 if TYPE_CHECKING:

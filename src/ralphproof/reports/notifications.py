@@ -8,7 +8,7 @@ import select
 import time
 
 from ralphproof.base import interpreter
-from ralphproof.base.child_processes import RegisterChild, unregister_child
+from ralphproof.base.processes import RegisterChild, unregister_child
 from ralphproof.base.value import TYPE_CHECKING, assert_never, replace, value
 from ralphproof.engine.budget import Spend, format_usd
 from ralphproof.engine.limits import WAITING

@@ -11,7 +11,7 @@ from ralphproof.engine.agent import TurnInput
 from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.records import RunEnded, TurnBegan
 from ralphproof.engine.sandbox import CONTINUE, STOP
-from ralphproof.process.observer import TurnFollower
+from ralphproof.process.keeper_client import TurnFollower
 from ralphproof.runs.request import load_request
 from ralphproof.runs.spec import prepare_spec
 from ralphproof.store.run_folder import RunFolder

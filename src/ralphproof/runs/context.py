@@ -15,14 +15,13 @@ from ralphproof.engine.records import RunEnded, TurnBegan
 from ralphproof.engine.sandbox import KILL
 from ralphproof.process.keeper_client import KeeperClient, KeeperPool
 from ralphproof.process.signals import RunClock
-from ralphproof.runs.agent_signals import signal_files
 from ralphproof.runs.assembly import build_run_sandbox, open_workspace
+from ralphproof.runs.environment import signal_files
 from ralphproof.sandbox.runner import DirectRunner
+from ralphproof.store.ledger import MemoryLedger, SqliteLedger
 from ralphproof.store.locks import WORKTREE_HINT, DirectoryLock, task_folder_lock
-from ralphproof.store.memory_ledger import MemoryLedger
 from ralphproof.store.run_folder import RunFolder, new_run_id
 from ralphproof.store.spend import SpendStore
-from ralphproof.store.sqlite_ledger import SqliteLedger
 from ralphproof.views.snapshots import TREES_NOTE, trees_folder
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.records import Record
     from ralphproof.engine.sandbox import Command
     from ralphproof.reports.notifications import NotificationObserver
-    from ralphproof.reports.otel_spans import OtelObserver
+    from ralphproof.reports.otel import OtelObserver
     from ralphproof.runs.spec import RunSpec
     from ralphproof.settings.typed_settings import Settings
     from ralphproof.store.project import Project

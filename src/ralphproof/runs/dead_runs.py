@@ -9,10 +9,10 @@ from ralphproof.base.git_layout import git_folders
 from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.budget import format_usd
-from ralphproof.engine.check_runner import judge_call_id, judging_call_id
 from ralphproof.engine.claim import ParsedClaim
 from ralphproof.engine.events import Spent, Usage
 from ralphproof.engine.iteration import turn_file_name
+from ralphproof.engine.loop import judge_call_id, judging_call_id
 from ralphproof.engine.metrics import outcome_with_metrics
 from ralphproof.engine.outcome import Failed, Outcome, outcome_json
 from ralphproof.engine.records import (
@@ -39,18 +39,17 @@ from ralphproof.engine.state import (
     count_begun_iterations,
 )
 from ralphproof.process import cleanup, turn_journal
-from ralphproof.proof.publish import publish_metrics
+from ralphproof.proof.page import publish_metrics
 from ralphproof.runs.assembly import PROTECTED_COPIES_FOLDER, build_tripwires
 from ralphproof.runs.children import cancel_descendants, is_run_alive
 from ralphproof.runs.open_project import open_project
 from ralphproof.sandbox.selection import remove_sandbox_leftovers
+from ralphproof.store.ledger import RunRow, SqliteLedger
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.store.run_state import list_command_logs, list_turn_files, turn_file_path
-from ralphproof.store.runs import RunRow
 from ralphproof.store.signal_files import SignalFiles
 from ralphproof.store.spend import SpendStore, last_reported_spend
-from ralphproof.store.sqlite_ledger import SqliteLedger
 from ralphproof.stories.recovery import refuse_unjudged_stories, restore_stories, watch_stories_file
 from ralphproof.stories.workflow import story_reviews, story_workflow_in
 from ralphproof.views.interrupted_run import idle_since_ns, turn_end_ns

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ralphproof.base.value import Json
-    from ralphproof.runs.fitness import Fitness, FitnessCondition
+    from ralphproof.runs.preflight import Fitness, FitnessCondition
     from ralphproof.settings.skills import Skill
 
 

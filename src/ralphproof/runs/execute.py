@@ -6,40 +6,159 @@ import os
 import sys
 import time
 
+from ralphproof import __version__
+from ralphproof.agents.selection import installed_version
 from ralphproof.base.errors import HarnessFailed, Refused, StaleRead, wrap_os_error
 from ralphproof.base.escaping import collapse_lines, sanitize
-from ralphproof.base.process_identity import current_process
+from ralphproof.base.processes import current_process
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.engine.limits import SERVICE_UNAVAILABLE, Breach
 from ralphproof.engine.loop import NEW_STATE, Loop
 from ralphproof.engine.outcome import Failed
 from ralphproof.process.signals import RunClock
-from ralphproof.runs.constraints import apply_parent_constraints, cap_budget_by_ancestors, save_constraints
+from ralphproof.runs.children import apply_parent_constraints, cap_budget_by_ancestors, save_constraints
 from ralphproof.runs.context import RunContext
 from ralphproof.runs.dead_runs import close_dead_runs, find_live_turn
 from ralphproof.runs.environment import build_environment, open_run_scm, run_tripwires
-from ralphproof.runs.facts import build_run_facts
-from ralphproof.runs.request import save_request
-from ralphproof.runs.target import FRESH_RUN, RUN_ID_VARIABLE, find_parent_run
+from ralphproof.runs.request import FRESH_RUN, RUN_ID_VARIABLE, find_parent_run, save_request
 from ralphproof.sandbox.selection import SANDBOX_VARIABLE
-from ralphproof.store.memory_ledger import MemoryLedger
-from ralphproof.store.sqlite_ledger import SqliteLedger
+from ralphproof.store.ledger import MemoryLedger, SqliteLedger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ralphproof.agents.selection import SelectedAgent
+    from ralphproof.base.value import Json
     from ralphproof.engine.actions import RunRules
     from ralphproof.engine.environment import LoopEnvironment
     from ralphproof.engine.outcome import Outcome
+    from ralphproof.engine.sandbox import Sandbox
     from ralphproof.engine.state import State
     from ralphproof.process.keeper_client import KeeperClient
     from ralphproof.runs.context import CreateObservers, Listen
-    from ralphproof.runs.request import RunRequest
+    from ralphproof.runs.request import RunRequest, RunTarget
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.runs.target import RunTarget
     from ralphproof.store.project import Project
+    from ralphproof.stories.workflow import StoryWorkflow
 
     OnEnd = Callable[[RunContext, Outcome], object]
+
+
+MAX_TITLE_CHARS = 120
+
+
+def build_run_facts(spec: RunSpec, sandbox: Sandbox, workspace: str, task_folder: str, parent: str) -> dict[str, Json]:
+    """The facts of a run with this spec."""
+    settings = spec.loaded.settings
+    agent, fallback_index = spec.selected_agents[0], len(spec.selected_agents) - len(settings.agent.fallbacks)
+    fallbacks = [_agent_facts(fallback) for fallback in spec.selected_agents[fallback_index:]]
+    return {
+        "title": _prompt_title(spec.request.prompt[0] or _shell_text(spec.request.program)),
+        "version": __version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "system": " ".join(os.uname()[::2]) if hasattr(os, "uname") else sys.platform,
+        "preset": settings.preset,
+        **_agent_facts(agent),
+        "model": agent.model or "",
+        "ladder": list(settings.agent.ladder),
+        "rotate": list(settings.agent.rotate),
+        "fallbacks": [*fallbacks],
+        "checks": [
+            *(spec.stage_plan.check_labels if spec.stage_plan else ()),
+            *(check.name for check in spec.custom.checks),
+        ],
+        "skill": spec.skill.name if spec.skill else "",
+        "taskType": spec.fitness.type if spec.fitness else "",
+        "sandbox": _sandbox_facts(sandbox, spec),
+        "workspace": workspace,
+        "maximumIterations": settings.maximum_iterations,
+        "maxCostUsd": settings.cost_limit_micro_usd / 1_000_000,
+        "maxTokens": settings.limits.max_tokens,
+        "maxSeconds": settings.limits.max_seconds,
+        "dailyCostUsd": settings.daily_limit_micro_usd / 1_000_000,
+        "protectedPaths": list(settings.protected_paths),
+        "promptFile": spec.prompt_file,
+        "settingsDigest": spec.loaded.digest,
+        "mustFailFirst": settings.must_fail_first,
+        "protectTests": settings.protect_tests,
+        "verifyIn": settings.verify_in,
+        "setup": list(settings.setup),
+        "mayChange": list(spec.request.may_change),
+        "directory": spec.project.root,
+        "taskFolder": task_folder,
+        "project": spec.request.project,
+        "task": spec.request.task,
+        "parent": parent,
+        "work": spec.request.task_id,
+        "stages": _stage_facts(spec),
+        **({"stories": _story_facts(spec.story_workflow)} if spec.story_workflow else {}),
+    }
+
+
+def _shell_text(words: tuple[str, ...]) -> str:
+    """A supervised program as a shell command; empty where there is none."""
+    if not words:
+        return ""
+    import shlex
+
+    return shlex.join(words)
+
+
+def _prompt_title(prompt: str) -> str:
+    """The first line of a prompt, for lists; empty where the prompt is in a file or a task."""
+    first = next((line.strip() for line in prompt.splitlines() if line.strip()), "")
+    return first if len(first) <= MAX_TITLE_CHARS else first[: MAX_TITLE_CHARS - 1] + "…"
+
+
+def _sandbox_facts(sandbox: Sandbox, spec: RunSpec) -> dict[str, Json]:
+    """The sandbox: kind, strength, weaknesses, and what can be reached from it."""
+    facts: dict[str, Json] = {"name": sandbox.name, "strength": sandbox.strength}
+    if sandbox.strength == "none":
+        return facts
+    settings = spec.loaded.settings.sandbox
+    weaknesses, limits = getattr(sandbox, "weaknesses", ()), getattr(sandbox, "limits", "")
+    return facts | {
+        "weak": list(weaknesses), "limits": limits, "allowHosts": list(settings.allow_hosts),
+        "allowLocalPorts": list(settings.allow_local_ports), "readPaths": list(settings.read_paths),
+    }  # fmt: skip
+
+
+def _stage_facts(spec: RunSpec) -> list[Json]:
+    """The stages, where there are several."""
+    stages = spec.stage_plan.pipeline.stages if spec.stage_plan else ()
+    return [
+        {
+            "name": stage.name,
+            "agent": spec.agents[stage.place or 0].name,
+            "maxIterations": stage.max_iterations,
+            "promise": stage.claim.word,
+            "verification": stage.method,
+        }
+        for stage in (stages if len(stages) > 1 else ())
+    ]
+
+
+def _story_facts(workflow: StoryWorkflow) -> dict[str, Json]:
+    """The story workflow, which recovery needs after a crash."""
+    return {
+        "folder": workflow.folder,
+        "cap": workflow.cap,
+        "skipReview": workflow.skip_review,
+        "capIsFailure": workflow.cap_is_failure,
+    }
+
+
+def _agent_facts(selected: SelectedAgent) -> dict[str, Json]:
+    """An agent, its version and its permissions."""
+    return {
+        "agent": selected.agent.name,
+        "agentVersion": installed_version(selected.program) if selected.program else None,
+        "permissions": selected.permissions,
+    }
+
+
+# Executing a run from its spec to its outcome: begin or resume, loop, and the single pass where the loop breaks.
+
 
 SINGLE_PASS = "single-pass"  # noqa: S105 (a setting, no password)
 FALLBACK_NOTICE = "[Ralph] Falling back to normal execution..."
@@ -181,7 +300,7 @@ def _clear_stale_markers(context: RunContext) -> list[str]:
         return prepare_marker(context.project.root, context.run)
     if not context.spec.request.task_folder or isinstance(context.ledger, MemoryLedger):
         return []
-    from ralphproof.runs.agent_signals import put_away_stale_markers
+    from ralphproof.runs.environment import put_away_stale_markers
 
     return put_away_stale_markers(context.ledger, context.folder.task_folder, context.run)
 

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
     from ralphproof.engine.records import Record
     from ralphproof.engine.workspace import Snapshot
-    from ralphproof.store.runs import RunRow
-    from ralphproof.store.sqlite_ledger import SqliteLedger
+    from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.workspace.commit_builder import CommitBuilder
 
 

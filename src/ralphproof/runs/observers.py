@@ -7,7 +7,7 @@ import sys
 
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.display.console import ConsoleObserver
-from ralphproof.display.style import Style, stream_style
+from ralphproof.display.terminal import Style, stream_style
 from ralphproof.engine.limits import INTERRUPTED, STEP, WAITING
 from ralphproof.engine.outcome import Aborted
 from ralphproof.process.keeper_client import KeeperClient
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ralphproof.engine.environment import Observer
     from ralphproof.engine.outcome import Outcome
     from ralphproof.runs.context import RunContext
+    from ralphproof.runs.request import RunTarget
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.runs.target import RunTarget
     from ralphproof.store.run_folder import RunFolder
 
 
@@ -60,7 +60,7 @@ def create_observers(
 
         observers.append(NdjsonObserver(sys.stdout, folder.run, args.verbose, mask))
     if args.verbose:
-        from ralphproof.display.verbose import VerboseContext, VerboseObserver
+        from ralphproof.display.console import VerboseContext, VerboseObserver
 
         commands = {guardrail.name: guardrail.shown for guardrail in settings.guardrails}
         conditions = VerboseContext(settings.maximum_iterations, settings.completion_response, commands)

@@ -15,14 +15,13 @@ from ralphproof.base.errors import RalphError
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.agent import TurnInput
 from ralphproof.engine.budget import Budget, RemainingBudget
-from ralphproof.engine.check_runner import judging_call_id
 from ralphproof.engine.environment import SpendPollTimer
 from ralphproof.engine.events import Ended, Event, Spent, Usage
+from ralphproof.engine.loop import judging_call_id
 from ralphproof.engine.sandbox import ACTIVE, CONTINUE, STOP
 from ralphproof.engine.state import build_state
-from ralphproof.process.observer import TurnFollower
-from ralphproof.runs.children import remaining_budget
-from ralphproof.runs.constraints import load_budget
+from ralphproof.process.keeper_client import TurnFollower
+from ralphproof.runs.children import load_budget, remaining_budget
 from ralphproof.runs.open_project import view_project
 from ralphproof.runs.request import load_request
 from ralphproof.runs.spec import prepare_spec
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ralphproof.engine.agent import Agent
-    from ralphproof.store.sqlite_ledger import SqliteLedger
+    from ralphproof.store.ledger import SqliteLedger
 
 
 class OtherSpend:

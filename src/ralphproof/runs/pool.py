@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ralphproof.engine.environment import Observer
     from ralphproof.engine.outcome import Outcome
     from ralphproof.runs.context import RunContext
+    from ralphproof.runs.request import RunTarget
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.runs.target import RunTarget
     from ralphproof.settings.typed_settings import Settings
     from ralphproof.store.run_folder import RunFolder
     from ralphproof.store.spend import InProcessSharedBudget

@@ -8,9 +8,15 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.secret_references import map_strings, replace_secrets, resolve_secrets
 from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
 from ralphproof.engine.budget import NoSharedBudget
+from ralphproof.engine.claim import is_same_word, strip_claim_tags
+from ralphproof.engine.limits import RESUMABLE_REASONS
+from ralphproof.engine.outcome import Aborted
+from ralphproof.engine.records import RunEnded
 from ralphproof.settings.loader import COMMAND_LINE
+from ralphproof.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Callable, Mapping
     from typing import Any
 
@@ -22,7 +28,62 @@ if TYPE_CHECKING:
     from ralphproof.engine.limits import Breach
     from ralphproof.engine.state import State
     from ralphproof.settings.typed_settings import Settings
+    from ralphproof.store.ledger import RunRow
+    from ralphproof.store.project import Project
     from ralphproof.store.run_folder import RunFolder
+
+
+RUN_ID_VARIABLE = "RALPH_RUN_ID"
+
+
+@value
+class RunTarget:
+    """A new run, a new run whose id is fixed already (`run`), or the run to resume (`row`)."""
+
+    run: str = ""
+    row: RunRow | None = None
+
+
+FRESH_RUN = RunTarget()
+
+
+def find_parent_run(project: Project, target: RunTarget) -> str:
+    """The run that this one is part of; empty for most. Raises Refused where the parent is over."""
+    if target.row:
+        return target.row.parent
+    return _find_requesting_run(project, target.run) or find_enclosing_run(project)
+
+
+def find_enclosing_run(project: Project) -> str:
+    """The run whose agent started this process, if this repository's ledger has it and it has not ended; else empty."""
+    name = os.environ.get(RUN_ID_VARIABLE, "")
+    if not name:
+        return ""
+    ledger = project.ledger()
+    try:
+        row = ledger.row(name)
+        return row.id if row and not row.ended else ""
+    finally:
+        ledger.close()
+
+
+def _find_requesting_run(project: Project, run: str) -> str:
+    """The run whose agent asked for this one; raises Refused where that is over, unless it only waits."""
+    parent = load_requesting_run(RunFolder(project.root, run, project.store)) if run else ""
+    if not parent:
+        return ""
+    ledger = project.ledger()
+    try:
+        row, end = ledger.row(parent), ledger.run_end(parent)
+    finally:
+        ledger.close()
+    waits = isinstance(end, RunEnded) and isinstance(end.outcome, Aborted) and end.outcome.reason in RESUMABLE_REASONS
+    if row is None or (end is not None and not waits):
+        raise Refused(f"run {parent} asked for this one, and is {'over' if row else 'not on record'}; begin it anew")
+    return parent
+
+
+# RunRequest: what a caller asks for, and its stored form beside the run's logs.
 
 
 @value
@@ -266,3 +327,55 @@ def resolve_task_folder(name: str) -> str:
     if os.path.lexists(path) and not os.path.isdir(path):
         raise Refused(f"the task folder {path} is not a directory; name another one")
     return path
+
+
+# Settings of a run request, read from parsed command-line flags.
+
+
+LATEST_RUN = "latest"
+
+
+def check_settings_from_flags(args: Namespace) -> dict[str, Any]:
+    """What these flags say in the settings' own shape; raises Refused where they contradict each other."""
+    if args.no_check and args.check:
+        raise Refused("--no-check and --check contradict each other; give one of them")
+    return {"guardrails": [], "finalChecks": []} if args.no_check else {}
+
+
+def is_guarded(args: Namespace) -> bool:
+    """Whether something is to hold the agent; raises Refused where the flags say both."""
+    if args.no_sandbox and (args.sandbox is not None or args.allow_host):
+        other = "--sandbox" if args.sandbox is not None else "--allow-host"
+        raise Refused(f"--no-sandbox and {other} contradict each other; give one of them")
+    return not args.no_sandbox
+
+
+def settings_from_flags(args: Namespace) -> dict[str, Any]:
+    """The flags that are settings, in the settings' own shape; what was not given is not there."""
+    settings: dict[str, Any] = {
+        "preset": args.preset,
+        "maximumIterations": args.maximum_iterations,
+        "completionResponse": _completion_word(args.completion_response, args.promise),
+        "streamAgentOutput": args.stream_agent_output,
+        "agent": {"command": args.agent, "model": args.model},
+        "review": {"enabled": False if args.skip_review else None, "cap": args.review_cap},
+        "limits": {"maxCostUsd": args.max_cost_usd, "maxMinutes": args.max_minutes, "maxTokens": args.max_tokens},
+        "sandbox": {"backend": args.sandbox},
+    }
+    return drop_unset(settings)
+
+
+def drop_unset(settings: dict[str, Any]) -> dict[str, Any]:
+    """Those settings that hold something."""
+    nested = {name: drop_unset(item) if isinstance(item, dict) else item for name, item in settings.items()}
+    return {name: item for name, item in nested.items() if item is not None and item != {}}
+
+
+def _completion_word(response: str | None, promise: str | None) -> str | None:
+    if (
+        response is not None
+        and promise is not None
+        and not is_same_word(strip_claim_tags(response), strip_claim_tags(promise))
+    ):
+        raise Refused("--completion-response and --promise are one setting, and were given two values; give one")
+    return response if response is not None else promise

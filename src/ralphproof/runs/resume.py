@@ -8,7 +8,7 @@ import time
 from ralphproof.base.errors import Refused
 from ralphproof.base.files import read_file
 from ralphproof.base.git_layout import is_run_worktree
-from ralphproof.base.process_identity import current_process
+from ralphproof.base.processes import current_process
 from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.engine.actions import Conclude, EndRun
 from ralphproof.engine.limits import WAITING, Breach
@@ -16,8 +16,8 @@ from ralphproof.engine.loop import Loop
 from ralphproof.engine.next_action import next_action
 from ralphproof.engine.outcome import Aborted, Failed, Stopped
 from ralphproof.engine.state import IterationJudged, RunOver, State, build_state
-from ralphproof.runs.agent_restrictions import refuse_unrelated_run_in_turn
-from ralphproof.runs.constraints import load_constraints, sandbox_as_settings, save_constraints
+from ralphproof.runs.children import load_constraints, sandbox_as_settings, save_constraints
+from ralphproof.runs.control import refuse_unrelated_run_in_turn
 from ralphproof.runs.dead_runs import (
     close_dead_runs,
     end_leftover_processes,
@@ -29,10 +29,10 @@ from ralphproof.runs.dead_runs import (
 from ralphproof.runs.environment import build_environment, open_run_scm, run_tripwires
 from ralphproof.runs.execute import build_loop, request_to_save, run_rules
 from ralphproof.runs.request import REQUEST_NOTE, load_request, override_request, save_request
+from ralphproof.store.ledger import SqliteLedger
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.store.run_state import RUNNING, find_run, refuse_collected_run, run_state
 from ralphproof.store.signal_files import SignalFiles
-from ralphproof.store.sqlite_ledger import SqliteLedger
 from ralphproof.views.interrupted_run import active_seconds, describe_takeover, idle_since_ns, turn_end_ns
 from ralphproof.views.run_status import refuse_finished_run
 from ralphproof.workspace.protected_files import ProtectedFileTripwires
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from ralphproof.engine.outcome import Outcome
     from ralphproof.runs.context import RunContext
     from ralphproof.runs.request import RunRequest
+    from ralphproof.store.ledger import RunRow
     from ralphproof.store.project import Project
-    from ralphproof.store.runs import RunRow
 
 
 HOW_TO_RAISE_LIMIT = {

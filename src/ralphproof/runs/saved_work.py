@@ -16,7 +16,7 @@ from ralphproof.views.snapshots import require_snapshot, snapshots_by_iteration,
 if TYPE_CHECKING:
     from ralphproof.engine.records import Record
     from ralphproof.engine.workspace import Snapshot
-    from ralphproof.store.runs import RunRow
+    from ralphproof.store.ledger import RunRow
     from ralphproof.workspace.commit_builder import CommitPlan
 
 

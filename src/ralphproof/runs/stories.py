@@ -9,7 +9,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.git_layout import git_folders
 from ralphproof.base.json_text import UnusableFile, read_bounded_file
 from ralphproof.base.value import TYPE_CHECKING, replace
-from ralphproof.runs.project_lock import refuse_active_marker
+from ralphproof.runs.open_project import refuse_active_marker
 from ralphproof.store.locks import WORKTREE_HINT
 from ralphproof.stories.files import MARKER, STORIES_FILE, MarkerFacts, StoryFiles, remove_stale_marker
 from ralphproof.stories.plan import StoryPlan

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from ralphproof.base.child_processes import run_program
 from ralphproof.base.errors import Refused
+from ralphproof.base.processes import run_program
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.sandbox.environment import passed_variable_names
 from ralphproof.sandbox.host_paths import is_within
@@ -23,7 +23,7 @@ from ralphproof.sandbox.plan import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ralphproof.base.child_processes import ProgramOutput
+    from ralphproof.base.processes import ProgramOutput
     from ralphproof.engine.sandbox import Command
     from ralphproof.sandbox.plan import ResourceLimits, SandboxPlan
 

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from ralphproof.base.child_processes import run_program
+from ralphproof.base.processes import run_program
 from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
 from ralphproof.sandbox.environment import TURN_VARIABLE, passed_variable_names
 from ralphproof.sandbox.host_paths import is_within
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-    from ralphproof.base.child_processes import ProgramOutput
+    from ralphproof.base.processes import ProgramOutput
     from ralphproof.engine.sandbox import Command
     from ralphproof.sandbox.plan import Mount, SandboxPlan
 

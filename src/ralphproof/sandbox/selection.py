@@ -65,7 +65,7 @@ def remove_sandbox_leftovers(store: str, root: str, run: str) -> None:
 
 def _end_leftover_sandbox(file: str) -> None:
     """Clean up for a launcher that was killed."""
-    from ralphproof.base.child_processes import run_program
+    from ralphproof.base.processes import run_program
     from ralphproof.sandbox.plan import read_launch_spec, remove_temp_folder
 
     try:

@@ -28,7 +28,7 @@ BUILTIN: dict[str, dict[str, str]] = {
     "checks": {
         "external": "ralphproof.checks.command:CommandCheck",
         "semantic": "ralphproof.checks.judge:Judge",
-        "string_match": "ralphproof.checks.claim_check:ClaimCheck",
+        "string_match": "ralphproof.checks.factory:ClaimCheck",
     },
     "limits": {},
     "observers": {},

@@ -97,7 +97,7 @@ def examine_project(root: str) -> DoctorItem:
 
 def examine_state_folder(environ: Mapping[str, str]) -> DoctorItem:
     """The state directory."""
-    from ralphproof.store.state_dir import ensure_state_dir
+    from ralphproof.store.project import ensure_state_dir
 
     try:
         path = ensure_state_dir(environ)
@@ -388,7 +388,7 @@ def _limits_item() -> DoctorItem:
 
 def _unboxable_reason(root: str, environ: Mapping[str, str]) -> str:
     from ralphproof.sandbox.planner import refuse_unsafe_project
-    from ralphproof.store.state_dir import find_state_dir
+    from ralphproof.store.project import find_state_dir
 
     try:
         home = os.path.realpath(environ.get("HOME") or os.path.expanduser("~"))
@@ -407,8 +407,8 @@ OPTIONAL_PACKAGES = (("apprise", "notify", "notifications other than commands"),
 def examine_spend(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]:
     """The cost of all runs of this UTC day, if any."""
     from ralphproof.settings.loader import load_settings
+    from ralphproof.store.project import find_state_dir
     from ralphproof.store.spend import SpendStore
-    from ralphproof.store.state_dir import find_state_dir
 
     folder = find_state_dir(environ)
     if not os.path.exists(os.path.join(folder, "spend.db")):
@@ -435,10 +435,10 @@ def examine_optional_packages() -> Iterator[DoctorItem]:
     """Optional packages."""
     from importlib.util import find_spec
 
-    from ralphproof.reports import otel_exporter
+    from ralphproof.reports import otel
 
     installed = {package: find_spec(package) is not None for package, _, _ in OPTIONAL_PACKAGES}
-    installed["opentelemetry"] = otel_exporter.is_opentelemetry_installed()  # other packages bring parts of it
+    installed["opentelemetry"] = otel.is_opentelemetry_installed()  # other packages bring parts of it
     for package, extra, what in OPTIONAL_PACKAGES:
         if installed[package]:
             yield DoctorItem(package, OK, f"installed, for {what}")

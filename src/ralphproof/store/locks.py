@@ -8,7 +8,7 @@ import os
 
 from ralphproof.base.errors import Busy, Refused
 from ralphproof.base.files import explain_os_error, make_private_folder
-from ralphproof.base.process_identity import ProcessIdentity, current_process
+from ralphproof.base.processes import ProcessIdentity, current_process
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.store.database import run_exclusively
 

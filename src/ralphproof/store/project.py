@@ -1,22 +1,119 @@
-"""A project: its root folder and where the records of its runs are."""
+"""A project: its root, its state folder, and opening what is stored there."""
 
 from __future__ import annotations
 
 import os
 
-from ralphproof.base.errors import Refused
-from ralphproof.base.files import explain_os_error
+from ralphproof.base.errors import RalphError, Refused
+from ralphproof.base.files import explain_os_error, make_private_folder
 from ralphproof.base.git_layout import is_inside_project, resolve_project_root
 from ralphproof.base.redaction import find_environment_secrets, mask_text
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.state import State, build_state
 from ralphproof.store.database import STATE_DIR_REMEDY
-from ralphproof.store.sqlite_ledger import SqliteLedger
-from ralphproof.store.state_dir import ensure_state_dir, find_state_dir
+from ralphproof.store.ledger import SqliteLedger
 from ralphproof.workspace.repository_id import lookup_repository_id, repository_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+
+# SQLite's write-ahead log needs memory that all readers share, which these do not give.
+_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "fuse.glusterfs")
+_REMEDY = "set RALPH_STATE_DIR to a local directory of yours"
+
+
+def account_home() -> str:
+    """The user's home directory by the user database; empty for an unknown user."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return ""
+
+
+def mounts() -> str:
+    """The kernel's table of mounts; empty on a system that shows none."""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def ensure_state_dir(
+    environ: Mapping[str, str], account_home: Callable[[], str] = account_home, mounts: Callable[[], str] = mounts
+) -> str:
+    """The state directory, created if it was missing.
+
+    RALPH_STATE_DIR, else `ralphproof` in XDG_STATE_HOME, else in `.local/state` of a home directory that exists. A home
+    directory that does not exist means that there is none, so it is never created.
+    """
+    if chosen := environ.get("RALPH_STATE_DIR"):
+        return _require_usable(os.path.abspath(os.path.expanduser(chosen)), mounts())
+    chosen = environ.get("XDG_STATE_HOME", "")
+    if os.path.isabs(chosen):
+        return _require_usable(os.path.join(chosen, "ralphproof"), mounts())
+    refusal: RalphError = Refused(f"there is no home directory to keep state in; {_REMEDY}")
+    for home in (environ.get("HOME", ""), account_home()):
+        if not os.path.isabs(home) or not os.path.isdir(home):
+            continue
+        try:
+            return _require_usable(os.path.join(home, ".local", "state", "ralphproof"), mounts())
+        except RalphError as error:
+            refusal = error
+    raise refusal
+
+
+def _require_usable(path: str, mounts: str) -> str:
+    if os.path.islink(path) and os.lstat(path).st_uid not in (0, os.geteuid()):
+        raise Refused(f"{path} is a symbolic link that somebody else made; {_REMEDY}")
+    if kind := network_kind(os.path.realpath(path), mounts):
+        raise Refused(f"{path} is on a network file system ({kind}), where the ledger would break; {_REMEDY}")
+    try:
+        make_private_folder(path)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise Refused(f"cannot write {path}; {_REMEDY}")
+    except OSError as error:
+        raise explain_os_error(error, path, _REMEDY) from error
+    return path
+
+
+def network_kind(path: str, mounts: str) -> str:
+    """The kind of network file system that an absolute path is on, by a table like /proc/mounts; empty for none."""
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = _unescape(fields[1])
+        if (path + "/").startswith(point.rstrip("/") + "/") and len(point) >= len(best):
+            best, kind = point, fields[2]
+    return kind if kind in _NETWORK else ""
+
+
+def _unescape(field: str) -> str:
+    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        field = field.replace(code, char)
+    return field
+
+
+def find_state_dir(environ: Mapping[str, str]) -> str:
+    """Where the state directory is, or would be; nothing is created."""
+    if chosen := environ.get("RALPH_STATE_DIR"):
+        return os.path.abspath(os.path.expanduser(chosen))
+    chosen = environ.get("XDG_STATE_HOME", "")
+    if os.path.isabs(chosen):
+        return os.path.join(chosen, "ralphproof")
+    homes = [home for home in (environ.get("HOME", ""), account_home()) if os.path.isabs(home) and os.path.isdir(home)]
+    places = [os.path.join(home, ".local", "state", "ralphproof") for home in homes]
+    if not places:
+        raise Refused(f"there is no home directory to keep state in; {_REMEDY}")
+    return next((place for place in places if os.path.isdir(place)), places[0])
+
+
+# A project: its root folder and where the records of its runs are.
 
 
 @value

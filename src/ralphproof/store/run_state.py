@@ -7,16 +7,15 @@ import os
 from ralphproof.base.errors import Refused
 from ralphproof.base.files import make_private_folder, read_file, write_atomically
 from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.store.ledger import LATEST
 from ralphproof.store.run_folder import is_run_id
-from ralphproof.store.runs import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ralphproof.process.turn_journal import TurnHistory
+    from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.store.project import Project
-    from ralphproof.store.runs import RunRow
-    from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
 NOTES_FOLDER, NOTE_SUFFIX = "swept", ".json"

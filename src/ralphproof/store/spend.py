@@ -9,17 +9,20 @@ from ralphproof.base.errors import HarnessFailed, LedgerBroken, RalphError
 from ralphproof.base.files import explain_os_error, make_private_folder, write_atomically
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.budget import DaySpend, SharedSpend, Spend, utc_day
-from ralphproof.store import schema
 from ralphproof.store.database import (
     BUSY_TIMEOUT_S,
     MAX_TRIES,
     STATE_DIR_REMEDY,
     SUSPECT_SUFFIX,
+    DatabaseSchema,
     connect,
     create_database_file,
+    create_tables,
     make_durable,
+    require_schema_version,
     run_exclusively,
     run_with_retries,
+    schema_version,
 )
 from ralphproof.store.serialization import to_valid_utf8
 
@@ -79,7 +82,7 @@ class InProcessSharedBudget:
 
 # A call that is not over has a row in `live` with its cost so far; the transaction that books it deletes the row. The
 # runs with the same `name` in `shared` have a budget together.
-SPEND_SCHEMA = schema.DatabaseSchema(
+SPEND_SCHEMA = DatabaseSchema(
     3,
     (
         """CREATE TABLE booking (
@@ -133,8 +136,8 @@ def prepare_spend_file(database: Connection, path: str, trusted: bool) -> None:
 
     A file that replaces a lost one is not `trusted`, and gets no head file.
     """
-    version = schema.schema_version(database)
-    schema.require_schema_version(version, SPEND_SCHEMA.version, path)
+    version = schema_version(database)
+    require_schema_version(version, SPEND_SCHEMA.version, path)
     make_durable(database, path)
     if not version:
         run_exclusively(path, lambda: _create_spend_tables(database, path, trusted))
@@ -148,7 +151,7 @@ def _create_spend_tables(database: Connection, path: str, trusted: bool) -> None
             write_atomically(place, name, _format_head(CHAIN_START))
         finally:
             os.close(place)
-    schema.create_tables(database, SPEND_SCHEMA)
+    create_tables(database, SPEND_SCHEMA)
 
 
 def head_file_path(path: str) -> str:
@@ -555,12 +558,12 @@ def require_spend_version(state_dir: str) -> None:
     try:
         database = connect(path, BUSY_TIMEOUT_S, read_only=True)
         try:
-            version = run_with_retries(database, path, lambda: schema.schema_version(database))
+            version = run_with_retries(database, path, lambda: schema_version(database))
         finally:
             database.close()
     except RalphError:
         return
-    schema.require_schema_version(version, SPEND_SCHEMA.version, path)
+    require_schema_version(version, SPEND_SCHEMA.version, path)
 
 
 def spend_on_day(state_dir: str, day: int) -> Spend | None:

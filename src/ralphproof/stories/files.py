@@ -8,7 +8,7 @@ import time
 
 from ralphproof.base.errors import wrap_os_error
 from ralphproof.base.files import open_subfolder, read_file_start, remove_file, write_atomically
-from ralphproof.base.process_identity import ProcessIdentity, current_process
+from ralphproof.base.processes import ProcessIdentity, current_process
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.stories.schema import MAX_BYTES
 

@@ -17,9 +17,8 @@ from ralphproof.stories.workflow import story_workflow_in
 if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.engine.state import State
+    from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.store.project import Project
-    from ralphproof.store.runs import RunRow
-    from ralphproof.store.sqlite_ledger import SqliteLedger
     from ralphproof.stories.plan import StoryPlan
     from ralphproof.stories.workflow import StoryWorkflow
 

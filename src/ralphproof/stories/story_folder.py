@@ -125,7 +125,7 @@ def create_file(folder: int, name: str, data: bytes) -> bool:
 
 def remove_temporary_files(folder: int) -> None:
     """Remove temporary files of dead processes."""
-    from ralphproof.base.process_identity import ProcessIdentity
+    from ralphproof.base.processes import ProcessIdentity
 
     for name in os.listdir(folder):
         if (left := _TEMPORARY_FILE.fullmatch(name)) and not ProcessIdentity(int(left[1])).alive:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.engine.metrics import StoryReview
     from ralphproof.engine.workspace import Change
+    from ralphproof.store.ledger import RunRow
     from ralphproof.store.project import Project
-    from ralphproof.store.runs import RunRow
 
 
 # Stories of a recorded run

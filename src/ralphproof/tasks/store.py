@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ralphproof.base.value import Json
+    from ralphproof.store.ledger import SqliteLedger
     from ralphproof.store.project import Project
-    from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
 # JSON columns, which others may have written.

@@ -16,8 +16,7 @@ from textual.worker import WorkerFailed
 
 from ralphproof.base.errors import HarnessFailed, RalphError, wrap_os_error
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.tui.dialogs import HelpDialog
-from ralphproof.tui.page import Page
+from ralphproof.tui.page import HelpDialog, Page
 from ralphproof.tui.runs_pages import RunPage, RunsPage
 from ralphproof.tui.style import ASCII, BAD
 from ralphproof.tui.task_pages import BoardPage

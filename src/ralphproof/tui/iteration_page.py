@@ -7,7 +7,6 @@ from textual.binding import Binding, BindingType
 
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.display.phrases import format_count
-from ralphproof.tui.agent_panel import event_lines
 from ralphproof.tui.log_pages import DiffPage, LogsPage
 from ralphproof.tui.page import Page
 from ralphproof.tui.style import (
@@ -28,7 +27,7 @@ from ralphproof.tui.style import (
     plain_line,
     plain_lines,
 )
-from ralphproof.tui.widgets import Column, TextView
+from ralphproof.tui.widgets import Column, TextView, event_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

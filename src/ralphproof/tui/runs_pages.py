@@ -12,7 +12,6 @@ from textual.widgets import Static
 
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.display.phrases import describe_sandbox, format_count, format_duration, format_time
-from ralphproof.tui.agent_panel import AgentPanel
 from ralphproof.tui.iteration_page import ITERATION_COLUMNS, IterationPage, iteration_row
 from ralphproof.tui.log_pages import DiffPage, LogsPage
 from ralphproof.tui.page import FilteredPage, FilterInput, Page, badge_text
@@ -37,7 +36,7 @@ from ralphproof.tui.style import (
     run_badge,
 )
 from ralphproof.tui.task_pages import StoriesPage
-from ralphproof.tui.widgets import Column, TableView
+from ralphproof.tui.widgets import AgentPanel, Column, TableView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

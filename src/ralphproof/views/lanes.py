@@ -13,9 +13,8 @@ from ralphproof.views.task_detail import list_task_iterations
 if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.engine.metrics import StoryReview
+    from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.store.project import Project
-    from ralphproof.store.runs import RunRow
-    from ralphproof.store.sqlite_ledger import SqliteLedger
     from ralphproof.views.run_records import RunHistory
     from ralphproof.views.task_detail import TaskIteration
     from ralphproof.views.tasks import TaskView

@@ -16,7 +16,7 @@ from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.sandbox import CONTINUE, STOP, Exit
 from ralphproof.engine.state import State
 from ralphproof.process import turn_journal
-from ralphproof.process.observer import TurnFollower, TurnOutput
+from ralphproof.process.keeper_client import TurnFollower, TurnOutput
 from ralphproof.process.output import LOG_SIZES
 from ralphproof.process.tree import is_alive
 from ralphproof.store.run_state import RUNNING, run_state, turn_file_path
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.engine.events import Event
     from ralphproof.engine.sandbox import Command, CommandWatcher, Sandbox
+    from ralphproof.store.ledger import SqliteLedger
     from ralphproof.store.project import Project
-    from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
 # Reading a turn's log without following it.

@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ralphproof.base.value import Json
+    from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.store.project import Project
-    from ralphproof.store.runs import RunRow
-    from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
 # Reading logs in chunks.

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from ralphproof.base.value import Json
     from ralphproof.engine.budget import Spend
+    from ralphproof.store.ledger import SqliteLedger
     from ralphproof.store.project import Project
-    from ralphproof.store.sqlite_ledger import SqliteLedger
     from ralphproof.views.run_records import RunHistory
     from ralphproof.views.run_status import RunStatus
     from ralphproof.views.timeline import TimelineNote

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from ralphproof.engine.budget import Spend
     from ralphproof.engine.check import Finding
     from ralphproof.engine.outcome import Outcome
+    from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.store.project import Project
-    from ralphproof.store.runs import RunRow
-    from ralphproof.store.sqlite_ledger import SqliteLedger
     from ralphproof.views.run_records import RunHistory
 
 

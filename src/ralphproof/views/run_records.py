@@ -13,9 +13,8 @@ from ralphproof.views.timeline import Timeline
 if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.engine.records import Record
+    from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.store.project import Project
-    from ralphproof.store.runs import RunRow
-    from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
 # Records one by one.

@@ -40,9 +40,9 @@ from ralphproof.engine.records import (
 )
 from ralphproof.engine.retry import AgentRotation
 from ralphproof.engine.state import JobPicked, RunOver, State, build_state, count_begun_iterations
+from ralphproof.store.ledger import CANCEL, PAUSE
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.store.run_state import CRASHED, ENDED, ORPHANED, PAUSED, RUNNING, STOPPED, run_state
-from ralphproof.store.runs import CANCEL, PAUSE
 from ralphproof.views.timeline import RunAge
 
 if TYPE_CHECKING:
@@ -52,9 +52,8 @@ if TYPE_CHECKING:
     from ralphproof.engine.limits import Breach
     from ralphproof.engine.outcome import Outcome
     from ralphproof.engine.records import Record
+    from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.store.project import Project
-    from ralphproof.store.runs import RunRow
-    from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
 # Hints and refusals for runs that cannot be controlled.

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
     from ralphproof.base.value import Json
     from ralphproof.engine.budget import Spend
+    from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.store.project import Project
-    from ralphproof.store.runs import RunRow
-    from ralphproof.store.sqlite_ledger import SqliteLedger
 
 
 @value

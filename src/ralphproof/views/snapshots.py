@@ -6,7 +6,7 @@ import os
 
 from ralphproof.base.errors import RalphError, Refused
 from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.display.diffstat import parse_diffstat
+from ralphproof.display.phrases import parse_diffstat
 from ralphproof.engine.records import BaselineSaved, RunBegan, Saved
 from ralphproof.store.locks import DirectoryLock
 from ralphproof.store.run_folder import RunFolder
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.engine.records import Record
     from ralphproof.engine.workspace import Snapshot
+    from ralphproof.store.ledger import RunRow
     from ralphproof.store.project import Project
-    from ralphproof.store.runs import RunRow
     from ralphproof.workspace.backup import BackupState
     from ralphproof.workspace.git_workspace import GitWorkspace
     from ralphproof.workspace.plain_workspace import PlainWorkspace

@@ -13,8 +13,7 @@ from starlette.routing import Route
 from ralphproof.base.errors import RalphError
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.web.api import ControlApi, ReadApi
-from ralphproof.web.change_watcher import ChangeWatcher
-from ralphproof.web.event_stream import EventStreams, LiveEventFeeds
+from ralphproof.web.event_stream import ChangeWatcher, EventStreams, LiveEventFeeds
 from ralphproof.web.guard import CLOSE_HEADER, HEALTH_PATH, AccessGuard
 from ralphproof.web.http import (
     JSON_TYPE,
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
 
     from ralphproof.runs.control import RunControl
     from ralphproof.views.read_model import ReadModel
+    from ralphproof.web.api import ReaderPool
     from ralphproof.web.event_stream import Overhear
     from ralphproof.web.guard import AccessToken, ServerAddress
-    from ralphproof.web.readers import ReaderPool
 
 
 # Static files. Only files that exist at the start are served, by name; no path is ever built from a request.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ralphproof.store.statistics import PeriodTotals
     from ralphproof.views.read_model import ReadModel
-    from ralphproof.web.readers import ReaderPool
+    from ralphproof.web.api import ReaderPool
 
     Sample = tuple[Mapping[str, str], float]
 

@@ -15,18 +15,17 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.web.api import ReaderPool
 from ralphproof.web.app import WebApp
 from ralphproof.web.guard import SECURITY_HEADERS
 from ralphproof.web.http import JSON_TYPE, encode_json
-from ralphproof.web.readers import ReaderPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ralphproof.runs.control import RunControl
     from ralphproof.views.read_model import ReadModel
-    from ralphproof.web.change_watcher import ChangeWatcher
-    from ralphproof.web.event_stream import Overhear
+    from ralphproof.web.event_stream import ChangeWatcher, Overhear
     from ralphproof.web.guard import AccessToken, ServerAddress
 
 

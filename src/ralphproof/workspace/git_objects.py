@@ -7,9 +7,9 @@ import os
 import select
 import time
 
-from ralphproof.base.child_processes import unregister_child
 from ralphproof.base.files import AtomicFileBatch, sync_folders, write_all
 from ralphproof.base.git_layout import head_commit, is_object_id, read_ref_text, read_regular_file
+from ralphproof.base.processes import unregister_child
 from ralphproof.base.run_program import SIGKILL, start_program
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, GitFailed

@@ -1,32 +1,195 @@
-"""The ledger on disk: one SQLite file for a repository."""
+"""The ledger: append-only records of all runs of a repository, in SQLite or in memory."""
 
 from __future__ import annotations
 
 import os
 import time
 
-from ralphproof.base.errors import HarnessFailed, LedgerBroken
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.errors import HarnessFailed, LedgerBroken, NotThere, Refused
+from ralphproof.base.processes import ProcessIdentity
+from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.engine.metrics import ABORTED
 from ralphproof.store import database, serialization
 from ralphproof.store.database import BUSY_TIMEOUT_S, run_with_retries
-from ralphproof.store.runs import LATEST, RunRow, effective_control_request, resolve_run_name, validate_control_request
 from ralphproof.store.serialization import chain_digest, record_rows
 
 if TYPE_CHECKING:
     from _sqlite3 import Connection
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any, TypeVar
 
-    from ralphproof.base.process_identity import ProcessIdentity
+    from ralphproof.base.processes import ProcessIdentity
     from ralphproof.engine.metrics import Metrics
     from ralphproof.engine.records import Record
     from ralphproof.store.landings import LandingTable
-    from ralphproof.store.runs import LedgerQueries
     from ralphproof.store.statistics import PastRun, PeriodTotals, TimeSlotTotals
     from ralphproof.store.tasks import TaskTable
 
     T = TypeVar("T")
     ChainRow = tuple[str, int, int, str, str, float, str, str]  # a row, with its digest at its end
+
+
+LATEST = "latest"
+PAUSE, RESUME, CANCEL = "pause", "resume", "cancel"
+CONTROL_REQUESTS = (PAUSE, RESUME, CANCEL, "")  # the last one is another word for RESUME
+_MAX_SHOWN = 6
+
+
+@value
+class RunRow:
+    """A row of the runs table. `parent` is the run that started this one; empty for most."""
+
+    id: str
+    began_at: float
+    directory: str
+    pid: int
+    pid_start: str
+    boot: str
+    ended: bool
+    parent: str = ""
+    host: str = ""
+
+    @property
+    def process(self) -> ProcessIdentity:
+        """The process that has, or had, this run."""
+        return ProcessIdentity(self.pid, self.pid_start, self.boot, self.host)
+
+
+def validate_control_request(request: str) -> str:
+    """The same request; raises HarnessFailed for an unknown one."""
+    if request not in CONTROL_REQUESTS:
+        raise HarnessFailed(f"no run understands the request {request!r}")
+    return request
+
+
+def effective_control_request(requests: Sequence[str]) -> str:
+    """The request that counts, of all in order. Nothing takes a cancel back."""
+    if CANCEL in requests:
+        return CANCEL
+    return PAUSE if requests and requests[-1] == PAUSE else ""
+
+
+def resolve_run_name(name: str, found: Sequence[str]) -> str:
+    """The run that `name` means, of those found for it; raises Refused unless there is exactly one."""
+    if len(found) == 1:
+        return found[0]
+    if name in found:
+        return name
+    if not found:
+        wanted = "no run yet" if name == LATEST else f"no run is called {name!r}, and none begins so"
+        raise NotThere(f"{wanted}; see: ralph status")
+    shown = ", ".join(found[:_MAX_SHOWN]) + (", …" if len(found) > _MAX_SHOWN else "")
+    raise Refused(f"several runs begin with {name!r}: {shown}")
+
+
+# Records are numbered in the order in which they became durable, over all runs: the last number tells whether there is
+# anything new, and an index of one run's records finds its own. The plus keeps SQLite (3.40) from scanning that whole
+# index, which is in the order of the groups.
+_LAST = "SELECT ifnull(max(seq), 0) FROM record"
+_CHANGED = "SELECT run, max(seq) FROM record WHERE seq > ? GROUP BY +run"
+_SINCE = "SELECT seq, at, data FROM record WHERE run = ? AND seq > ? ORDER BY seq"
+_LAST_OF = "SELECT ifnull(max(seq), 0) FROM record WHERE run = ?"
+_FIRST = "SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq LIMIT 1"
+_FINAL = "SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq DESC LIMIT 1"
+_ANSWERS = """SELECT seq, data FROM record WHERE run = ?1 AND kind = 'CheckEnded' AND iteration = (
+    SELECT iteration FROM record WHERE run = ?1 AND kind = 'CheckEnded' ORDER BY iteration DESC LIMIT 1) ORDER BY seq"""
+_WANTED = "SELECT (SELECT ifnull(max(seq), 0) FROM control_request), (SELECT ifnull(max(seq), 0) FROM user_message)"
+_TASKS = "SELECT count(*), ifnull(max(updated_at), 0), (SELECT ifnull(max(seq), 0) FROM attempt) FROM task"
+_PLACE = "SELECT seq FROM run WHERE id = ?"
+_NEWEST = "SELECT id FROM run WHERE directory = ? ORDER BY seq DESC LIMIT 1"
+_PAGE = "SELECT id FROM run WHERE seq < ? ORDER BY seq DESC LIMIT ?"
+# A run that was resumed still has the statistics of its earlier end, so of the newest ones the last record is checked.
+_OPEN = """SELECT id FROM run WHERE NOT EXISTS (SELECT 1 FROM run_stats WHERE run_stats.run = run.seq)
+    UNION SELECT id FROM run WHERE seq > (SELECT max(seq) FROM run) - 2000 AND (
+        SELECT kind FROM record WHERE record.run = run.id ORDER BY seq DESC LIMIT 1) IS NOT 'RunEnded'"""
+_REASONS = """SELECT day, reason, sum(runs) FROM stats_group CROSS JOIN stats_sum ON kind = id AND day BETWEEN ? AND ?
+    WHERE status = ? GROUP BY day, reason"""
+_HOURLY = """SELECT CAST((ended - day * 86400) / 3600 AS INTEGER), reason, count(*) FROM run_stats
+    WHERE day BETWEEN ? AND ? AND status = ? GROUP BY 1, 2"""
+_HIGHEST = (1 << 63) - 1
+
+
+class LedgerQueries:
+    """Queries that displays repeat: each costs what has changed, not what there is."""
+
+    def __init__(self, database: Connection, path: str) -> None:
+        self._database, self._path = database, path
+
+    def last_seq(self) -> int:
+        """The number of the newest record of all; 0 if there is none."""
+        return int(self._ask(_LAST)[0][0])
+
+    def last_seq_of(self, run: str) -> int:
+        """The number of the newest record of a run."""
+        return int(self._ask(_LAST_OF, run)[0][0])
+
+    def request_counts(self) -> tuple[int, int]:
+        """How many control requests and user messages there are, over all runs."""
+        request, word = self._ask(_WANTED)[0]
+        return int(request), int(word)
+
+    def changed_runs(self, after: int) -> dict[str, int]:
+        """The runs with records after this number, each with the number of its newest."""
+        return {run: int(seq) for run, seq in self._ask(_CHANGED, after)}
+
+    def records_since(self, run: str, after: int) -> tuple[tuple[int, float, Record], ...]:
+        """The records of a run after this number, oldest first, each with its number and its time (epoch seconds)."""
+        found = self._ask(_SINCE, run, after)
+        return tuple(
+            (seq, float(at), serialization.parse_record(data, f"record {seq} of run {run}")) for seq, at, data in found
+        )
+
+    def first_record(self, run: str, kind: str) -> Record | None:
+        """The first record of a run that is of this kind."""
+        return self._one(_FIRST, run, kind)
+
+    def last_record(self, run: str, kind: str) -> Record | None:
+        """The last record of a run that is of this kind."""
+        return self._one(_FINAL, run, kind)
+
+    def last_check_results(self, run: str) -> tuple[Record, ...]:
+        """The results of checks in the last iteration that had any, oldest first."""
+        found = self._ask(_ANSWERS, run)
+        return tuple(serialization.parse_record(data, f"record {seq} of run {run}") for seq, data in found)
+
+    def task_version(self) -> tuple[int, float, int]:
+        """Changes whenever a task does: how many there are, when one was last changed, the last attempt."""
+        count, changed, attempts = self._ask(_TASKS)[0]
+        return int(count), float(changed), int(attempts)
+
+    def run_count(self) -> int:
+        """How many runs there are: none is ever deleted, so the last number tells."""
+        return int(self._ask("SELECT ifnull(max(seq), 0) FROM run")[0][0])
+
+    def run_page(self, limit: int, before: str = "") -> tuple[str, ...]:
+        """The newest runs, or those before this one, the newest first."""
+        place = self._ask(_PLACE, before) if before else [(_HIGHEST,)]
+        return tuple(run for (run,) in self._ask(_PAGE, place[0][0], limit)) if place else ()
+
+    def newest_run_in(self, directory: str) -> str | None:
+        """The newest run that was started in this directory."""
+        found = self._ask(_NEWEST, serialization.path_for_sqlite(directory))
+        return found[0][0] if found else None
+
+    def open_runs(self) -> tuple[str, ...]:
+        """The runs that have not ended, as far as can be told without reading all records."""
+        return tuple(run for (run,) in self._ask(_OPEN))
+
+    def abort_reasons(self, first_day: int, last_day: int) -> tuple[tuple[int, str, int], ...]:
+        """Why runs were aborted, and how many: by the day in which they ended, or by the hour of a single day."""
+        question = _HOURLY if first_day == last_day else _REASONS
+        found = self._ask(question, first_day, last_day, ABORTED)
+        return tuple((int(at), str(reason), int(count)) for at, reason, count in found)
+
+    def _one(self, question: str, run: str, kind: str) -> Record | None:
+        found = self._ask(question, run, kind)
+        return serialization.parse_record(found[0][1], f"record {found[0][0]} of run {run}") if found else None
+
+    def _ask(self, question: str, *values: object) -> list[Any]:
+        return run_with_retries(self._database, self._path, lambda: self._database.execute(question, values).fetchall())
+
+
+# The ledger on disk: one SQLite file for a repository.
 
 
 # A run has ended if its last record says so.
@@ -195,8 +358,6 @@ class SqliteLedger:
     @property
     def queries(self) -> LedgerQueries:
         """Queries for displays."""
-        from ralphproof.store.runs import LedgerQueries
-
         return LedgerQueries(self._database, self._path)
 
     @property
@@ -353,3 +514,155 @@ def extend_chain(
     """The chain with one more record."""
     row = record_rows(run, (record,), at, mask)[0]
     return (*chain, (*row, chain_digest(chain[-1][-1] if chain else "", row)))
+
+
+# The ledger in memory, for runs that are not recorded and for tests.
+
+
+class MemoryLedger:
+    """Keeps records in memory only."""
+
+    repaired = ""
+
+    def __init__(self, mask: Callable[[str], str] = str) -> None:
+        self._mask = mask
+        self._runs: dict[str, RunRow] = {}
+        self._rows: dict[str, list[tuple[serialization.Row, str]]] = {}
+        self._control_requests: dict[str, list[str]] = {}
+        self._user_messages: list[tuple[str, str]] = []
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def begin_run(
+        self, run: str, directory: str, began_at: float, process: ProcessIdentity, parent: str = "", task: str = ""
+    ) -> None:
+        """Add a new run. There are no tasks in memory."""
+        if run in self._runs:
+            raise HarnessFailed(f"run {run} is known already")
+        row = RunRow(run, began_at, directory, process.pid, process.start, process.boot, False, parent, process.host)
+        self._runs[run] = row
+
+    def assign_process(self, run: str, process: ProcessIdentity) -> None:
+        """Record the process that resumes a run."""
+        old = self._runs[self._known(run)]
+        facts = {"pid": process.pid, "pid_start": process.start, "boot": process.boot, "host": process.host}
+        self._runs[run] = replace(old, **facts)
+
+    def append(self, run: str, records: tuple[Record, ...]) -> None:
+        """Add all records or none. A run that was not begun is added by its name alone."""
+        at = time.time()
+        rows = list(self._rows.get(run, ()))
+        taken = {row[1:4] for row, _ in rows}
+        for row in serialization.record_rows(run, records, at, self._mask):
+            if row[1:4] in taken:
+                raise serialization.duplicate_record_error(row)
+            taken.add(row[1:4])
+            rows.append((row, serialization.chain_digest(rows[-1][1] if rows else "", row)))
+        if run not in self._runs:
+            self.begin_run(run, "", at, ProcessIdentity(0))
+        self._rows[run] = rows
+
+    def records(self, run: str) -> tuple[Record, ...]:
+        """All records of a run, oldest first."""
+        return tuple(record for _, record in self.timed_records(run))
+
+    def timed_records(self, run: str) -> tuple[tuple[float, Record], ...]:
+        """The same, each with the time at which it was written, in seconds since the epoch."""
+        rows = [row for row, _ in self._rows.get(run, ())]
+        return tuple((row[5], serialization.parse_record(row[6], f"a record of run {run}")) for row in rows)
+
+    def run_end(self, run: str) -> Record | None:
+        """The record that ended a run; None if it has not ended, or was resumed since."""
+        return self.records(run)[-1] if self._ended(run) else None
+
+    def runs(self, limit: int | None = None) -> tuple[RunRow, ...]:
+        """Runs, the newest first."""
+        rows = [replace(row, ended=self._ended(row.id)) for row in reversed(self._runs.values())]
+        return tuple(rows[:limit])
+
+    def row(self, run: str) -> RunRow | None:
+        """A run as it is now; None if it is unknown."""
+        return next((row for row in self.runs() if row.id == run), None)
+
+    def children(self, run: str) -> tuple[RunRow, ...]:
+        """The child runs of a run, oldest first."""
+        return tuple(row for row in self.runs()[::-1] if run and row.parent == run != row.id)
+
+    def descendants(self, run: str) -> tuple[RunRow, ...]:
+        """Child runs, their children and so on, oldest first."""
+        names, found = [run], {run}
+        for name in names:
+            more = {row.id for row in self.children(name)} - found
+            names += more
+            found |= more
+        return tuple(row for row in self.runs()[::-1] if row.id in found - {run})
+
+    def find(self, name: str) -> str:
+        """The id of the run that a user names by its id, a unique prefix of it, or `latest`.
+
+        `latest` is the newest run, in whichever worktree; child runs do not count.
+        """
+        if name == LATEST:
+            return resolve_run_name(name, [row.id for row in self.runs() if not row.parent][:1])
+        return resolve_run_name(name, sorted(run for run in self._runs if run.startswith(name)))
+
+    def requested_control(self, run: str) -> str:
+        """What is requested of this run: "", "pause" or "cancel". Nothing takes a cancel back."""
+        return effective_control_request(self._control_requests.get(run, []))
+
+    def request_control(self, run: str, kind: str) -> None:
+        """Request something of a run: "pause", "cancel", or "resume" ("" means the same)."""
+        self._control_requests.setdefault(self._known(run), []).append(validate_control_request(kind))
+
+    def add_user_message(self, run: str, words: str) -> int:
+        """Store a message of the user to a run; its number, which is higher than that of all earlier ones."""
+        self._user_messages.append((self._known(run), serialization.dump_masked_json(words, self._mask)))
+        return len(self._user_messages)
+
+    def user_messages(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
+        """The user's messages to this run after this number, each with its own."""
+        said = [
+            (number, data) for number, (to, data) in enumerate(self._user_messages, 1) if to == run and number > after
+        ]
+        return tuple(
+            (number, serialization.parse_user_message(data, f"word {number} to run {run}")) for number, data in said
+        )
+
+    def verify_chain(self, run: str) -> str | None:
+        """Describes the first record of a run that is not as it was written; None if all are."""
+        previous = ""
+        for row, digest in self._rows.get(run, ()):
+            if serialization.chain_digest(previous, row) != digest:
+                return f"{row[3]} of iteration {row[1]} of run {run} was changed"
+            previous = digest
+        return None
+
+    def statistics(self, first_day: int, last_day: int) -> PeriodTotals:
+        """Totals of the runs that ended in these days (counted from 1970)."""
+        from ralphproof.store.statistics import sum_runs
+
+        return sum_runs(self._finished(), first_day, last_day)
+
+    def past_runs(self) -> tuple[PastRun, ...]:
+        """The completed ones among the last runs, the newest first."""
+        from ralphproof.engine.metrics import COMPLETED
+        from ralphproof.store.statistics import MAX_PAST_RUNS, PastRun
+
+        last = self._finished()[::-1][:MAX_PAST_RUNS]
+        return tuple(PastRun(run.skill, run.iterations, run.micro_usd) for run in last if run.status == COMPLETED)
+
+    def _finished(self) -> list[Metrics]:
+        """The metrics of all runs that have ended, oldest first: those of the last end for each."""
+        from ralphproof.engine.records import RunEnded
+
+        ends = ([one for one in self.records(run) if isinstance(one, RunEnded)][-1:] for run in self._runs)
+        return [end.metrics for found in ends for end in found if end.metrics is not None]
+
+    def _known(self, run: str) -> str:
+        if run not in self._runs:
+            raise HarnessFailed(f"run {run} is not known")
+        return run
+
+    def _ended(self, run: str) -> bool:
+        return any(row[4] == "RunEnded" for row, _ in self._rows.get(run, ())[-1:])

@@ -10,11 +10,12 @@ import stat
 import time
 
 from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.checks.readers.counts import bounded_names
+from ralphproof.checks.runner_output import bounded_names
 from ralphproof.engine.check import SuiteResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_CASES = 100_000
