@@ -51,7 +51,7 @@ def gone(ralph: Ralph, run: str) -> bool:
 
 def rests(ralph: Ralph, run: str) -> None:
     """Wait until a run rests."""
-    until(lambda: build_state(ralph.records(run)).paused, f"run {run} rests")
+    until(lambda: build_state(ralph.records(run)).user.paused, f"run {run} rests")
 
 
 def lose_harness(ralph: Ralph, run: str) -> None:

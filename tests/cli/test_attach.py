@@ -128,7 +128,7 @@ def test_a_run_that_was_taken_up_in_mid_turn_is_followed_too(ralph: Ralph) -> No
     reached(ralph, "one")
     lose_harness(ralph, run)
     harness = ralph.start("resume", run)
-    until(lambda: ralph.state(run).session == 2, "it is taken up")
+    until(lambda: ralph.state(run).run.session == 2, "it is taken up")
     live = ralph.start("attach")
     shows(live, "hello")
     let(ralph, "one")

@@ -241,8 +241,8 @@ class FakeEnvironment:
         )  # fmt: skip
         state = self.rebuilt()
         loop = Loop("r1", self.rules, env, state=state)
-        if state.run:
-            loop.resume(state.elapsed_s)
+        if state.run.id:
+            loop.resume(state.run.elapsed_s)
         return loop
 
     def status(self) -> ChildRunsStatus:

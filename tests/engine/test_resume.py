@@ -142,7 +142,7 @@ def test_what_the_user_changed_during_a_pause_is_theirs() -> None:
     assert isinstance(regained, UserChangesSaved)
     assert regained.paths == ("mine.txt",)
     assert env.between[-1][0].id == regained.snapshot.id, "the agent's change is measured from behind it"
-    assert env.rebuilt().user_paths == {"mine.txt"}
+    assert env.rebuilt().user.paths == {"mine.txt"}
 
 
 def test_a_run_that_is_taken_up_measures_from_what_it_finds() -> None:
@@ -150,7 +150,7 @@ def test_a_run_that_is_taken_up_measures_from_what_it_finds() -> None:
     env.run()
     env.clock.requested_stop, env.user_changes = "", ("mine.txt",)
     env.run()
-    assert env.rebuilt().user_paths == {"mine.txt"}
+    assert env.rebuilt().user.paths == {"mine.txt"}
 
 
 @pytest.mark.parametrize(("rules", "verified"), [(SUPERVISED, True), (UNCHECKED, False)], ids=["checked", "unchecked"])
@@ -270,7 +270,7 @@ def test_an_unjudged_end_is_opened_again_and_ends_with_the_same_reason_where_not
     env.run()
     state = env.rebuilt().after(Resumed(2, 0.0, 0.0))
     assert not isinstance(state.phase, RunOver)
-    step = next_action(replace(state, unattended=False), env.rules, RunConditions(0.0))
+    step = next_action(state.attended(), env.rules, RunConditions(0.0))
     assert isinstance(step, EndRun)
     assert isinstance(step.outcome, Aborted)
     assert step.outcome.reason == "MAX_ITERATIONS"
@@ -342,7 +342,7 @@ def test_what_an_agent_did_before_its_service_failed_is_not_the_users() -> None:
     env.ledger.crash_on = TurnRetried
     with pytest.raises(Crash):
         env.run()
-    before = env.rebuilt().last_saved
+    before = env.rebuilt().trees.last_saved
     outcome = env.run()
     assert isinstance(outcome, Completed)
     regained = [record for record in env.ledger.appended if isinstance(record, UserChangesSaved)]
@@ -360,7 +360,7 @@ def test_a_turn_that_was_never_started_begins_with_what_is_found() -> None:
     env.never_started, env.user_changes = True, ("mine.txt",)
     outcome = env.run()
     assert isinstance(outcome, Completed)
-    assert env.rebuilt().user_paths == {"mine.txt"}
+    assert env.rebuilt().user.paths == {"mine.txt"}
     assert not env.turn_inputs[-1].adopt
 
 

@@ -260,8 +260,8 @@ def test_a_new_iteration_forgets_empty_replies_sessions_and_turns_but_not_what_w
     keys = [record_key(record) for record in env.ledger.appended]
     at = keys.index((2, 0, "Picked"))
     before, state = build_state(env.ledger.appended[:at]), build_state(env.ledger.appended[: at + 1])
-    assert (before.empty_replies, before.agent_session, before.turn) == (1, "s", 3)
-    assert (state.empty_replies, state.agent_session, state.turn, state.iteration) == (0, None, 1, 2)
+    assert (before.agent.empty_replies, before.agent.session, before.turn) == (1, "s", 3)
+    assert (state.agent.empty_replies, state.agent.session, state.turn, state.iteration) == (0, None, 1, 2)
     assert state.spend == before.spend == Spend(1_000, 15, 1)
     assert isinstance(before.phase, IterationJudged)
 

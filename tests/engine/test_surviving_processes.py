@@ -12,7 +12,7 @@ from ralphproof.engine.next_action import next_action
 from ralphproof.engine.outcome import Failed
 from ralphproof.engine.plan import Job, Pipeline, Stage, Task
 from ralphproof.engine.sandbox import Exit
-from ralphproof.engine.state import Checking, State
+from ralphproof.engine.state import Checking, RunInfo, State
 from ralphproof.engine.workspace import Change, Snapshot
 
 STAGE = Stage("work", ClaimRule("DONE"), ("make test",))
@@ -23,7 +23,7 @@ FACTS = Iteration(
 
 
 def after(facts: Iteration) -> object:
-    return next_action(State("run", Checking(facts), 1, 1), RULES, RunConditions(1.0))
+    return next_action(State(RunInfo("run"), Checking(facts), iteration=1, turn=1), RULES, RunConditions(1.0))
 
 
 def test_with_everything_in_order_the_checks_are_asked() -> None:

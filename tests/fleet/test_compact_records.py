@@ -68,7 +68,7 @@ def test_the_next_action_is_the_same_at_every_record(steps: list[Step]) -> None:
     whole, cut = State(), State()
     for record in world.ledger.appended:
         whole, cut = after(whole, record), after(cut, unpack(json.loads(json.dumps(compact_record(record)))))
-        now = RunConditions(whole.elapsed_s, 1_000.0)
+        now = RunConditions(whole.run.elapsed_s, 1_000.0)
         assert told(next_action(cut, TIGHT, now)) == told(next_action(whole, TIGHT, now))
         assert (cut.spend, cut.iteration, cut.turn, cut.passed) == (
             whole.spend,

@@ -214,7 +214,7 @@ def test_a_check_that_fails_at_the_second_asking_is_not_asked_again_to_please(ra
     agent = ralph.script([say("not yet")], [done()])
     ended = run(ralph, agent, check=COUNTED % 2)
     used_up(ralph, ended)
-    assert ralph.state().baseline.passed is False
+    assert ralph.state().baseline.report.passed is False
     assert [past.report.passed for past in ralph.state().history.iterations] == [True, False]
 
 

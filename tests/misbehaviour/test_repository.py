@@ -139,7 +139,7 @@ def test_the_users_own_changes_stay_and_are_nobody_elses_work(ralph: Ralph, scm:
     assert ralph.git("log", "--format=%s", "-1").strip() == (
         "Apply the scripted change" if scm else "a state of the project"
     )
-    began = ralph.state().run_start
+    began = ralph.state().trees.run_start
     assert ralph.git("show", f"{began.ref}:edited") == "2", "and they can be had again from the run's first save"
 
 

@@ -90,7 +90,7 @@ def test_a_secret_that_the_agent_writes_into_a_file_is_its_own_work(ralph: Ralph
     ended = ralph("run", "-p", "make it so", "--agent", agent, "--check", "cat config.py", "-m", "1", env=GIVEN)
     assert ended.code == 0
     hold(ralph, ended)
-    assert ralph.git("show", f"{ralph.state().current_tree.ref}:config.py") == f'KEY = "{IN_ENVIRONMENT}"\n'
+    assert ralph.git("show", f"{ralph.state().trees.current.ref}:config.py") == f'KEY = "{IN_ENVIRONMENT}"\n'
     assert leaks(ralph) == []
 
 

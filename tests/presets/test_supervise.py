@@ -18,7 +18,7 @@ from ralphproof.engine.iteration import History, Iteration
 from ralphproof.engine.next_action import pre_turn_action
 from ralphproof.engine.records import ClaimFound, Noticed, Saved, TurnBegan
 from ralphproof.engine.sandbox import Exit
-from ralphproof.engine.state import State
+from ralphproof.engine.state import NO_TREE, RunInfo, State
 from ralphproof.runs.assembly import build_rules
 from ralphproof.settings.loader import load_settings
 from tests.engine.fake_environment import JOB, NOTHING
@@ -404,10 +404,8 @@ def test_a_file_limits_restarts_and_a_flag_beats_it(ralph: Ralph) -> None:
 
 def pause_s(rules: RunRules, *turns: Turn) -> float:
     """The pause before the attempt that follows these."""
-    past = tuple(
-        Iteration(number, JOB, turn, State().run_start, NOTHING, CheckReport()) for number, turn in enumerate(turns, 1)
-    )
-    state = State(run="r1", iteration=len(past) + 1, turn=1, history=History(past))
+    past = tuple(Iteration(number, JOB, turn, NO_TREE, NOTHING, CheckReport()) for number, turn in enumerate(turns, 1))
+    state = State(RunInfo("r1"), iteration=len(past) + 1, turn=1, history=History(past))
     step = pre_turn_action(state, rules, RunConditions(0.0), JOB)
     assert isinstance(step, TakeTurn)
     return step.pause_s

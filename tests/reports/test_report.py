@@ -27,7 +27,7 @@ from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome
 from ralphproof.engine.plan import Job, Stage, Task
 from ralphproof.engine.run_metrics import MAX_STORIES, compute_run_metrics, run_metrics_json
 from ralphproof.engine.sandbox import Exit
-from ralphproof.engine.state import BetweenIterations, Checking, Phase, State, TurnFinished
+from ralphproof.engine.state import Baseline, BetweenIterations, Checking, Phase, RunInfo, State, TurnFinished
 from ralphproof.engine.workspace import Change, Snapshot
 from ralphproof.reports.daily_report import (
     escape_markdown,
@@ -72,7 +72,8 @@ def one(number: int, **facts: object) -> Iteration:
 
 
 def state(*iterations: Iteration, **facts: object) -> State:
-    made = State("r", iteration=len(iterations), history=History(iterations), began_s=NOON_S - 60, labels=LABELS)
+    info = RunInfo("r", LABELS, NOON_S - 60)
+    made = State(info, iteration=len(iterations), history=History(iterations))
     return replace(made, **facts)
 
 
@@ -92,7 +93,9 @@ def test_a_run_is_told_by_its_labels_its_outcome_and_its_times() -> None:
 
 
 def test_labels_that_are_no_text_or_not_there_are_empty() -> None:
-    made = compute_run_metrics(state(labels={"skill": None, "agent": ["x"], "preset": 3}), DONE, NOON_S)
+    made = compute_run_metrics(
+        state(run=RunInfo("r", {"skill": None, "agent": ["x"], "preset": 3}, NOON_S - 60)), DONE, NOON_S
+    )
     assert (made.skill, made.agent, made.preset, made.model) == ("", "", "", "")
 
 
@@ -138,24 +141,24 @@ def test_tests_fixed_are_those_that_no_longer_fail(
 ) -> None:
     baseline = CheckReport(tuple(finding(*item) for item in before))
     last = one(1, report=CheckReport(tuple(finding(*item) for item in after)))
-    assert compute_run_metrics(state(last, baseline=baseline), DONE, NOON_S).tests_fixed == fixed
+    assert compute_run_metrics(state(last, baseline=Baseline(baseline)), DONE, NOON_S).tests_fixed == fixed
 
 
 def test_a_check_that_passes_without_a_word_has_no_failing_test() -> None:
     quiet = CheckReport((finding("t", None, passed=True),))
     assert (
         compute_run_metrics(
-            state(one(1, report=quiet), baseline=CheckReport((finding("t", 4),))), DONE, NOON_S
+            state(one(1, report=quiet), baseline=Baseline(CheckReport((finding("t", 4),)))), DONE, NOON_S
         ).tests_fixed
         == 4
     )
-    assert compute_run_metrics(state(one(1, report=quiet), baseline=quiet), DONE, NOON_S).tests_fixed is None
+    assert compute_run_metrics(state(one(1, report=quiet), baseline=Baseline(quiet)), DONE, NOON_S).tests_fixed is None
 
 
 def test_the_last_answer_of_a_check_counts_where_it_was_not_always_asked() -> None:
     asked = one(1, report=CheckReport((finding("t", 1),)))
     baseline = CheckReport((finding("t", 3),))
-    assert compute_run_metrics(state(asked, one(2), baseline=baseline), STOPPED, NOON_S).tests_fixed == 2
+    assert compute_run_metrics(state(asked, one(2), baseline=Baseline(baseline)), STOPPED, NOON_S).tests_fixed == 2
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_tests_that_fail_now_and_did_not_before_are_named_as_new(ralph: Ralph) -
     agent = ralph.script([say("working")], [write(made="yes"), say("working")])
     ended = ralph("run", "-p", "go", "--agent", agent, "--check", f"{sys.executable} calc.py", "-m", "3")
     hold(ralph, ended)
-    (before,) = ralph.state().baseline.findings
+    (before,) = ralph.state().baseline.report.findings
     assert before.tests is not None
     assert (before.tests.failed, before.tests.passed) == (1, 2)
     assert "its one failing test failed before the run began as well." in prompt(ralph, 2)
@@ -134,7 +134,7 @@ def test_ctrl_c_before_the_first_iteration_starts_no_agent(ralph: Ralph, end: st
     hold(ralph, ended)
     outcome = ralph.outcome()
     assert (ended.code, outcome["reason"], outcome["iterations"]) == (130, "INTERRUPTED", 0), ended
-    assert [finding.why for finding in ralph.state().baseline.findings] == said
+    assert [finding.why for finding in ralph.state().baseline.report.findings] == said
     assert steps(ralph) == [("CheckBegan", 0)]
     assert not (ralph.folder / "second").exists()
     assert not (ralph.folder / "started").exists()
@@ -147,7 +147,7 @@ def test_a_check_that_hangs_before_the_first_iteration_is_ended_by_its_timeout(r
     ended = ralph("run", "-p", "go", "--agent", ralph.script([write(made="yes"), done()]))
     hold(ralph, ended)
     assert (ended.code, ralph.outcome()["iterations"]) == (0, 1), ended
-    (finding,) = ralph.state().baseline.findings
+    (finding,) = ralph.state().baseline.report.findings
     assert (finding.passed, finding.why) == (False, "a timeout after 1 s")
     assert f"before the first iteration guardrail {command} fails with a timeout after 1 s" in ended.err
     assert there(word(ralph)) == []

@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
         already = request_pause(tail, ledger, project)
         if args.wait and not _wait_until_paused(tail, ledger, project):
             return _print_not_paused(run, args)
-        _print_result(run, tail.state.paused, already, args)
+        _print_result(run, tail.state.user.paused, already, args)
         return 0
     finally:
         ledger.close()
@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
 
 def _wait_until_paused(tail: RecordTail, ledger: SqliteLedger, project: Project) -> bool:
     """Wait until a run is paused; False if it ended, or the pause was withdrawn."""
-    while not tail.state.paused:
+    while not tail.state.user.paused:
         state = tail.standing(project)
         if state == ENDED or ledger.requested_control(tail.row.id) != PAUSE:
             return False

@@ -232,6 +232,6 @@ def _condition_lines(summary: RunSummary, row: RunRow) -> list[str]:
             line for line in (*phrases.sandbox_weaknesses(sandbox), phrases.describe_resource_limits(sandbox)) if line
         ]
     lines.append("checks: " + (", ".join(map(str, checks)) if isinstance(checks, list | tuple) and checks else "none"))
-    if summary.state.baseline.findings:
-        lines.append(f"{describe_iteration(0)}: {phrases.describe_report(summary.state.baseline)}")
+    if summary.state.baseline.report.findings:
+        lines.append(f"{describe_iteration(0)}: {phrases.describe_report(summary.state.baseline.report)}")
     return lines

@@ -56,7 +56,7 @@ class RunRules:
 
     def agent_order(self, state: State, job: Job) -> tuple[int, ...]:
         """Indexes of the agents that may take this job's next turn, the preferred one first."""
-        return self.agent_rotation.order(state.iteration, state.rung, job.stage.place)
+        return self.agent_rotation.order(state.iteration, state.escalation.rung, job.stage.place)
 
 
 @value

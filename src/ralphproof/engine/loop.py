@@ -122,7 +122,7 @@ class CheckRunner:
 
     def _record_finding(self, looked: Inspection, finding: Finding) -> None:
         """Tell what a check found. One that was stopped on somebody's wish said nothing of the work, but may cost."""
-        place, session, spent = (looked.iteration, looked.turn), self._session.state.session, finding.spent
+        place, session, spent = (looked.iteration, looked.turn), self._session.state.run.session, finding.spent
         stopped = finding.why == "stopped" and self._session.is_stopping
         if spent is not None:
             mark = judge_call_id(self._session.id, *place, looked.round, finding.check, session if stopped else None)
@@ -135,17 +135,19 @@ class CheckRunner:
     def _inspection(self) -> Inspection:
         state = self._session.state
         if isinstance(state.phase, JobPicked):
-            return Inspection(0, 1, "", state.current_tree, Change(), state.round, None, state.current_tree)
+            return Inspection(0, 1, "", state.trees.current, Change(), state.round, None, state.trees.current)
         facts = state.facts
         return Inspection(
             state.iteration, state.turn, facts.turn.text, facts.snapshot, facts.change, state.round, facts.claim,
-            self._environment.task_base or state.run_start,
+            self._environment.task_base or state.trees.run_start,
         )  # fmt: skip
 
     def _known_finding(self, check: Check) -> Finding | None:
         """What another check of the same key has found in this tree."""
         key, phase = getattr(check, "key", ""), self._session.state.phase
-        report = self._session.state.baseline if isinstance(phase, JobPicked) else self._session.state.facts.report
+        report = (
+            self._session.state.baseline.report if isinstance(phase, JobPicked) else self._session.state.facts.report
+        )
         found = next((finding for finding in report.findings if key and finding.key == key), None)
         return replace(found, check=check.name, seconds=0.0, runs=0, spent=None) if found else None
 
@@ -203,7 +205,7 @@ class LoopHooks:
 
     def run_after_run(self, outcome: Outcome) -> None:
         """The user's own commands at the end of a run. Whatever becomes of them, the run ends as it does."""
-        if not self._session.state.run or not self._session.rules.hook_commands(AFTER_RUN):
+        if not self._session.state.run.id or not self._session.rules.hook_commands(AFTER_RUN):
             return
         if isinstance(outcome, Aborted) and outcome.reason in TRIPWIRE_REASONS:
             self._session.notice(
@@ -339,8 +341,8 @@ class Loop:
 
     def _hold_paused(self, seconds: float) -> None:
         """Rest as somebody wants it; that time is no part of the run's age."""
-        if not self._session.state.paused:
-            self._session.record(records.Paused(self._session.state.iteration, self._session.state.pauses))
+        if not self._session.state.user.paused:
+            self._session.record(records.Paused(self._session.state.iteration, self._session.state.user.pauses))
         self._session.flush()
         began_s = self._environment.clock.monotonic()
         self._environment.sleep(seconds)
@@ -363,7 +365,7 @@ class Loop:
         """
         now_s, held = self._environment.clock.epoch(), self.facts.get("sandbox")
         box = held if isinstance(held, dict) else None
-        self._session.record(records.Resumed(self._session.state.session + 1, now_s, elapsed_s, box))
+        self._session.record(records.Resumed(self._session.state.run.session + 1, now_s, elapsed_s, box))
         self._session.began_s = self._environment.clock.monotonic() - elapsed_s
         self._session.command_ended_ns, self._session.quiet_since_ns = ended_ns, quiet_ns
         self._session.turn_was_open = isinstance(self._session.state.phase, TurnRunning | TurnFinished)
@@ -377,7 +379,7 @@ class Loop:
     def until(self, rests: Callable[[actions.Action], bool]) -> actions.Action:
         """Go on as `run` does, but leave what is to be done next undone where the caller rests before it."""
         try:
-            if not self._session.state.run:
+            if not self._session.state.run.id:
                 self._begin()
             while not isinstance(
                 step := next_action(self._session.state, self._session.rules, self.conditions()), actions.Finish
@@ -405,7 +407,7 @@ class Loop:
         self._apply_verdict_to_plan()
         self._session.plan = self._environment.plan.read()
         choice = choose_next_job(self._session.plan, self._session.rules.pipeline, self._session.state.passed)
-        round = self._session.state.user_saves + 1 if self._session.state.iteration == iteration else 1
+        round = self._session.state.user.saves + 1 if self._session.state.iteration == iteration else 1
         self._session.record(_picked_record(iteration, choice, self._session.state.history, round))
 
     def perform(self, step: actions.Action) -> None:
@@ -445,7 +447,7 @@ class Loop:
                 self._checks.run((check, *beside))
             case actions.Conclude(verdict):
                 elapsed_s, counts = self._session.now().elapsed_s, self._verdict_if_undamaged(verdict)
-                self._session.record(records.Judged(state.iteration, state.turn, counts, elapsed_s, state.session))
+                self._session.record(records.Judged(state.iteration, state.turn, counts, elapsed_s, state.run.session))
                 self._apply_verdict_to_plan()
             case actions.CommitWork(why_not) if why_not:
                 self._session.record(records.ScmEnded(state.iteration, CommitResult(error=why_not)))
@@ -477,13 +479,13 @@ class Loop:
             self._turns.prepare()
         state, agent = (
             self._session.state,
-            self._environment.agent_at(step.agent_index, self._session.state.agent if begun else ""),
+            self._environment.agent_at(step.agent_index, self._session.state.agent.name if begun else ""),
         )
         before = self._environment.files.read_prompt(f"prompt_{name}") if begun else None
         self._turns.prompt = self._turns.compose_prompt(step.job) if before is None else before
         brief = replace(self._turns.turn_input(f"prompt_{name}", f"agent_{name}", self._turns.prompt), adopt=taken_up)
-        if state.agent_session and step.agent_index == state.agent_index:
-            brief = replace(brief, session=state.agent_session, session_spent=state.session_spent)
+        if state.agent.session and step.agent_index == state.agent.index:
+            brief = replace(brief, session=state.agent.session, session_spent=state.agent.session_spent)
         if not begun:
             digest = hashlib.sha256(self._turns.prompt.encode("utf-8", "surrogatepass")).hexdigest()
             self._turns.prepare()
@@ -522,7 +524,7 @@ class Loop:
         self._environment.editable_plan.close()
         self._hooks.run_after_run(outcome)
         metrics = self._metrics(outcome)
-        self._session.record(records.RunEnded(outcome, metrics, self._session.state.session))
+        self._session.record(records.RunEnded(outcome, metrics, self._session.state.run.session))
         self._environment.files.begin_outcome()
         self._session.flush()
         self._environment.files.write_outcome(outcome_with_metrics(outcome_json(outcome), metrics))

@@ -87,7 +87,7 @@ def completed_outcome(state: State, now: RunConditions, concerns: tuple[str, ...
 
 def _checks_of_the_agent(state: State) -> set[str]:
     """Checks that could not be run before the first turn: the agent added them, so their pass is only its claim."""
-    return {finding.check for finding in state.baseline.findings if finding.unrunnable}
+    return {finding.check for finding in state.baseline.report.findings if finding.unrunnable}
 
 
 def _outcome_concerns(state: State) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ def _outcome_concerns(state: State) -> tuple[str, ...]:
     stages = {stage for _, stage in last}
     found = [why for facts in last.values() for why in _iteration_doubts(facts, several=len(stages) > 1)]
     found += _weak_evidence(state)
-    return (*found, *(f"scm: {concern}" for concern in state.committed.concerns))
+    return (*found, *(f"scm: {concern}" for concern in state.scm.committed.concerns))
 
 
 def _weak_evidence(state: State) -> Iterator[str]:
@@ -107,17 +107,19 @@ def _weak_evidence(state: State) -> Iterator[str]:
     yield from (one.message for one in latest.altered_inputs)
     for check in sorted(_checks_of_the_agent(state) & {one.check for one in report.findings}):
         yield f"{check} could not be run before the run began: the agent brought it, so its pass is only claimed"
-    yield from (one.message for one in find_weakened_checks(report, state.baseline))
+    yield from (one.message for one in find_weakened_checks(report, state.baseline.report))
     earlier = (
-        (state.run_start.tree, state.baseline),
+        (state.trees.run_start.tree, state.baseline.report),
         *((one.snapshot.tree, one.report) for one in _earlier_iterations(state)),
     )
     for finding in report.findings:
         if times := count_flaky_failures(finding, latest.snapshot.tree, earlier):
             often = "once" if times == 1 else f"{times} times"
             yield f"{finding.check} is flaky: on this very tree it failed {often} before it passed"
-    if state.labels.get("mustFailFirst"):
-        green = [one.check for one in report.findings if (known := state.baseline.find(one.check)) and known.passed]
+    if state.run.facts.get("mustFailFirst"):
+        green = [
+            one.check for one in report.findings if (known := state.baseline.report.find(one.check)) and known.passed
+        ]
         if green:
             yield f"passed before the run began as well, so no evidence of this work: {', '.join(green)}"
 
@@ -156,7 +158,7 @@ def _tree_passed_checks(state: State, breach: Breach) -> bool:
             facts = past[-1]
         case _:
             return False
-    if state.changed_since_checks or breach.reason in TRIPWIRE_REASONS:
+    if state.trees.changed_since_checks or breach.reason in TRIPWIRE_REASONS:
         return False
     asked = {finding.check for finding in facts.report.findings}
     return facts.report.verified and asked.issuperset(facts.job.stage.checks)
@@ -196,7 +198,7 @@ def pre_turn_action(state: State, rules: RunRules, now: RunConditions, job: Job)
     limits, history, spend = rules.limits, state.history, total_spend(state, now)
     if now.paused:
         return HoldPaused(MAX_REST_S)
-    if state.paused:
+    if state.user.paused:
         return SaveUserChanges()
     if state.turn == 1 and _has_new_claim(state, job, now.claim):
         return JudgeFoundClaim()
@@ -205,7 +207,7 @@ def pre_turn_action(state: State, rules: RunRules, now: RunConditions, job: Job)
         return EndRun(aborted_outcome(state, now, breach))
     if breach := next(filter(None, (own(state) for own in rules.custom_limits)), None):
         return EndRun(aborted_outcome(state, now, breach))
-    if breach := limits.find_lack_of_progress(history.since(state.pattern_start)):
+    if breach := limits.find_lack_of_progress(history.since(state.escalation.since)):
         return _escalate_or_end(state, rules, now, breach)
     if rules.step_after is not None and history.turn_count > rules.step_after:
         return EndRun(aborted_outcome(state, now, Breach(STEP, STEP_MESSAGE)))
@@ -213,7 +215,7 @@ def pre_turn_action(state: State, rules: RunRules, now: RunConditions, job: Job)
         return near
     if look := _run_baseline_checks(state, rules, now):
         return _require_failing_check(state, rules, now) if isinstance(look, SaveBaseline) else look
-    place = state.services.first_ready(rules.agent_order(state, job), now.epoch_s)
+    place = state.agent.services.first_ready(rules.agent_order(state, job), now.epoch_s)
     if place is None:
         return _wait_until_ready(state, rules, now, job)
     return TakeTurn(job, place, _pause_s(state, rules))
@@ -258,10 +260,10 @@ def _pause_s(state: State, rules: RunRules) -> float:
 
 def _escalate_or_end(state: State, rules: RunRules, now: RunConditions, breach: Breach) -> Action:
     """A stronger model, then once a prompt with debugging instructions, then the end."""
-    if state.rung + 1 < rules.agent_rotation.rungs:
-        return Escalate(state.rung + 1, False, breach.message)
-    if rules.debug_advice and breach.reason == STALL and not state.debug_iteration:
-        return Escalate(state.rung, True, breach.message)
+    if state.escalation.rung + 1 < rules.agent_rotation.rungs:
+        return Escalate(state.escalation.rung + 1, False, breach.message)
+    if rules.debug_advice and breach.reason == STALL and not state.escalation.debug_iteration:
+        return Escalate(state.escalation.rung, True, breach.message)
     return EndRun(aborted_outcome(state, now, breach))
 
 
@@ -281,9 +283,9 @@ def _run_baseline_checks(state: State, rules: RunRules, now: RunConditions) -> R
     verify no work, and the run ends.
     """
     checks = tuple(dict.fromkeys(check for stage in rules.pipeline.stages for check in stage.checks))
-    if not rules.baseline or not checks or state.baseline_saved or state.history.iterations or state.turn > 1:
+    if not rules.baseline or not checks or state.baseline.saved or state.history.iterations or state.turn > 1:
         return None
-    missing = next((one for one in state.baseline.findings if one.required and one.unrunnable), None)
+    missing = next((one for one in state.baseline.report.findings if one.required and one.unrunnable), None)
     if missing and not rules.allow_missing_check:
         named = missing.check if missing.command in ("", missing.check) else f"{missing.check} ({missing.command})"
         own = rules.pipeline.find_stage(missing.check.partition(".")[0]) is not None  # the task itself names it
@@ -291,7 +293,7 @@ def _run_baseline_checks(state: State, rules: RunRules, now: RunConditions) -> R
         message = CHECK_CANNOT_RUN.format(named, missing.unrunnable, "" if own else OTHER_CHECK_HINT)
         refused = failed_outcome(state, now, message, exit_code=2)
         return EndRun(replace(refused, check=missing.check))
-    asked = {finding.check for finding in state.baseline.findings}
+    asked = {finding.check for finding in state.baseline.report.findings}
     return next((RunChecks(check) for check in checks if check not in asked), SaveBaseline())
 
 
@@ -299,7 +301,7 @@ def _require_failing_check(state: State, rules: RunRules, now: RunConditions) ->
     """Save the tree with what the checks wrote as the agent's starting point; end the run if one check had to fail and
     none did.
     """
-    required = [finding for finding in state.baseline.findings if finding.required]
+    required = [finding for finding in state.baseline.report.findings if finding.required]
     if not rules.must_fail_first or any(not finding.passed for finding in required):
         return SaveBaseline()
     return EndRun(failed_outcome(state, now, ALL_PASSED_BEFORE_RUN, exit_code=2))
@@ -307,7 +309,7 @@ def _require_failing_check(state: State, rules: RunRules, now: RunConditions) ->
 
 def _wait_until_ready(state: State, rules: RunRules, now: RunConditions, job: Job) -> Action:
     """Wait for the first service that may be called again; after a resume with fewer agents there may be none."""
-    until = state.services.ready_at(rules.agent_order(state, job))
+    until = state.agent.services.ready_at(rules.agent_order(state, job))
     if until is None:
         return EndRun(aborted_outcome(state, now, Breach(SERVICE_UNAVAILABLE, "no agent's service answers")))
     return WaitForService(min(until - now.epoch_s, MAX_REST_S))
@@ -353,14 +355,14 @@ def _action_of_phase(state: State, rules: RunRules, now: RunConditions) -> Actio
         case RunOver(outcome):
             return Finish(outcome)
         case TurnRunning(job):
-            return TakeTurn(job, state.agent_index)
+            return TakeTurn(job, state.agent.index)
         case TurnFinished():
             return SaveWork()
         case _ if now.stop_reason:
             return EndRun(aborted_outcome(state, now, Breach(now.stop_reason, "the run was asked to end")))
         case _ if (begun := state.hooks.open) and begun[1] < len(rules.hook_commands(begun[0])):
             return RunHook(*begun)
-        case _ if state.unattended and not (
+        case _ if state.user.unattended and not (
             SCM_STEP in state.open_steps and now.open_command_ended
         ):  # else our own commit would be the user's
             return SaveUserChanges()
@@ -404,9 +406,11 @@ def _while_checking(state: State, rules: RunRules, now: RunConditions, facts: It
         case _:
             pass
     if rules.max_empty_replies is not None and _is_empty_reply(facts):
-        if state.empty_replies >= rules.max_empty_replies:
+        if state.agent.empty_replies >= rules.max_empty_replies:
             return EndRun(
-                aborted_outcome(state, now, Breach(EMPTY_REPLIES, f"{state.empty_replies + 1} empty replies in a row"))
+                aborted_outcome(
+                    state, now, Breach(EMPTY_REPLIES, f"{state.agent.empty_replies + 1} empty replies in a row")
+                )
             )
         return RetryTurn(empty=True, why="the agent ended well and said nothing")
     claimed = facts.job.stage.claim.accepts(facts.claim)
@@ -459,7 +463,7 @@ def _await_children(state: State, rules: RunRules, now: RunConditions) -> Action
 def _conclude(state: State, rules: RunRules, now: RunConditions, facts: Iteration) -> Conclude:
     return Conclude(
         judge_iteration(
-            state.history.with_iteration(facts), total_spend(state, now), rules.limits, now.day, state.baseline
+            state.history.with_iteration(facts), total_spend(state, now), rules.limits, now.day, state.baseline.report
         )
     )
 
@@ -479,9 +483,9 @@ def _wait_for_service(
     state: State, rules: RunRules, now: RunConditions, message: str, resets_at: float | None
 ) -> Action:
     """Pause this agent's service; end the run if no agent is left or the wait exceeds the run's time."""
-    failures = state.services.outage_at(state.agent_index).failures + 1
-    until = next_retry_at(failures, resets_at, now.epoch_s, state.run)
-    ready_at = state.services.with_failure(state.agent_index, until).ready_at(rules.agent_order(state, state.job))
+    failures = state.agent.services.outage_at(state.agent.index).failures + 1
+    until = next_retry_at(failures, resets_at, now.epoch_s, state.run.id)
+    ready_at = state.agent.services.with_failure(state.agent.index, until).ready_at(rules.agent_order(state, state.job))
     if ready_at is None:
         return EndRun(
             aborted_outcome(state, now, Breach(SERVICE_UNAVAILABLE, f"{message} ({failures} times in a row)"))
@@ -514,7 +518,7 @@ def _after_verdict(
         over := rules.limits.find_overspent(total_spend(state, now), now.day)
     ):  # the message was what cost too much
         return EndRun(aborted_outcome(state, now, over))
-    if rules.scm and not kept and _all_checks_passed(rules, facts) and facts.change.known and state.uncommitted:
+    if rules.scm and not kept and _all_checks_passed(rules, facts) and facts.change.known and state.scm.uncommitted:
         return CommitWork(
             NO_BUDGET_FOR_MESSAGE if rules.limits.find_spend_exhausted(total_spend(state, now), now.day) else ""
         )

@@ -31,7 +31,7 @@ def compute_run_metrics(
     spend = outcome.spend
     changed = {path for one in passes for path in one.change.paths if path not in one.change.older}
     return Metrics(
-        run=state.run, began_s=state.began_s, ended_s=ended_s, status=status, reason=reason,
+        run=state.run.id, began_s=state.run.began_s, ended_s=ended_s, status=status, reason=reason,
         skill=_label(state, "skill"), task_type=_label(state, "taskType"), agent=_label(state, "agent"),
         model=_model(state) or _label(state, "model"), preset=_label(state, "preset"),
         iterations=outcome.iterations, seconds=max(0.0, outcome.seconds),
@@ -71,13 +71,13 @@ def _all_iterations(state: State) -> tuple[Iteration, ...]:
 
 
 def _label(state: State, name: str) -> str:
-    found = state.labels.get(name)
+    found = state.run.facts.get(name)
     return found if isinstance(found, str) else ""
 
 
 def _sandbox(state: State) -> tuple[str, str] | None:
     """Name and strength of the run's sandbox; None where not recorded."""
-    found = state.labels.get("sandbox")
+    found = state.run.facts.get("sandbox")
     return (str(found.get("name")), str(found.get("strength"))) if isinstance(found, dict) else None
 
 
@@ -96,7 +96,7 @@ def _has_claim(one: Iteration) -> bool:
 def _tests_fixed(state: State) -> int | None:
     """The decrease in failing tests since before the first iteration, over the checks where both counts are known."""
     last = {finding.check: finding for one in _all_iterations(state) for finding in one.report.findings}
-    pairs = [(earlier, last[earlier.check]) for earlier in state.baseline.findings if earlier.check in last]
+    pairs = [(earlier, last[earlier.check]) for earlier in state.baseline.report.findings if earlier.check in last]
     counts = [(_count_failing(one, other), _count_failing(other, one)) for one, other in pairs]
     known = [before - after for before, after in counts if before is not None and after is not None]
     return sum(known) if known else None

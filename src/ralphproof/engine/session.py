@@ -33,7 +33,7 @@ class RunSession:
         self.id, self.rules, self.environment, self.state = run, rules, environment, state
         self.plan = EMPTY_PLAN
         self.is_halted: Callable[[], bool] = lambda: False  # asked beside the signals
-        self.began_s = environment.clock.monotonic() - state.elapsed_s  # less the time for which the run was paused
+        self.began_s = environment.clock.monotonic() - state.run.elapsed_s  # less the time for which the run was paused
         self.retry_clock = RetryClock()
         # How the run was resumed:
         self.quiet_since_ns = 0  # since when none of its processes was alive
@@ -75,7 +75,7 @@ class RunSession:
     def now(self) -> RunConditions:
         """Time and signals. `Loop.conditions` adds what is asked of others."""
         clock, now_s = self.environment.clock, self.environment.clock.monotonic()
-        epoch_s = self.retry_clock.now(self.state.services, clock.epoch(), now_s)
+        epoch_s = self.retry_clock.now(self.state.agent.services, clock.epoch(), now_s)
         return RunConditions(
             now_s - self.began_s, epoch_s, clock.stop_reason(), open_command_ended=bool(self.command_ended_ns)
         )
@@ -157,7 +157,7 @@ class AgentTurns:
         whole = replace(job, task=task, stage=rules.pipeline.find_stage(job.stage.name) or job.stage)
         count = IterationCount(state.attempt, rules.limits.budget.iterations) if rules.show_count else None
         tries = IterationCount(state.history.attempts(job) + 1, whole.stage.max_iterations)
-        advice = rules.debug_advice if state.debug_iteration == state.iteration else ""
+        advice = rules.debug_advice if state.escalation.debug_iteration == state.iteration else ""
         if rules.limits.protect_tests and whole.stage.edits and task.prompt.strip():
             advice = f"{FIXED_TESTS_NOTE}\n\n{advice}".strip()
         return compose_prompt(
@@ -166,7 +166,7 @@ class AgentTurns:
             count,
             self._previous_iteration(),
             advice,
-            state.user_messages,
+            state.user.messages,
             tries,
             self._session.exports(),
         )
@@ -190,7 +190,7 @@ class AgentTurns:
     def add_user_messages(self) -> None:
         """What the user said since the last prompt goes into this one."""
         for number, text in self._environment.ledger.user_messages(
-            self._session.id, self._session.state.last_user_message
+            self._session.id, self._session.state.user.last_message
         ):
             self._session.record(UserMessageAdded(self._session.state.iteration, number, text))
 

@@ -44,7 +44,7 @@ from ralphproof.engine.records import (
 from ralphproof.engine.retry import ServiceOutages
 from ralphproof.engine.run_hooks import AFTER_ITERATION, AFTER_RUN, BEFORE_ITERATION, BEFORE_RUN, HookProgress
 from ralphproof.engine.sandbox import Exit
-from ralphproof.engine.workspace import CommitResult, Snapshot
+from ralphproof.engine.workspace import Change, CommitResult, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -107,92 +107,140 @@ Phase = BetweenIterations | JobPicked | TurnRunning | TurnFinished | Checking | 
 
 
 SCM_STEP = "the SCM step"
+NO_TREE = Snapshot(None, None)
+
+
+@value
+class RunInfo:
+    """A run and the processes that ran it.
+
+    `facts` are those of its first record; `session` counts the processes. `elapsed_s` is the run's age when an
+    iteration was last judged, or the run was resumed.
+    """
+
+    id: str = ""
+    facts: dict[str, Json] = {}  # noqa: RUF012 (never changed)
+    began_s: float = 0.0
+    session: int = 1
+    elapsed_s: float = 0.0
+
+
+@value
+class Trees:
+    """Saved trees that changes are measured against.
+
+    `history_base` is the tree whose commits must not be rewritten: the first one, until the user commits while no agent
+    runs. All turns of an iteration together make its change, from `iteration_start` on. `last_saved` is the tree as
+    anyone last saved it; `changed_since_checks`: somebody else changed it since checks saw it.
+    """
+
+    run_start: Snapshot = NO_TREE
+    history_base: Snapshot = NO_TREE
+    iteration_start: Snapshot = NO_TREE
+    current: Snapshot = NO_TREE
+    last_saved: Snapshot = NO_TREE
+    changed_since_checks: bool = False
+
+
+@value
+class Baseline:
+    """The checks before the first turn: what they found, whether their tree was saved, and the paths they wrote."""
+
+    report: CheckReport = CheckReport()
+    saved: bool = False
+    paths: frozenset[str] = frozenset()
+
+
+@value
+class AgentState:
+    """The agent that was called last, by its index and name, with the digest of its prompt.
+
+    `session` is a session of that agent with work that a service fault interrupted, and `session_spent` its cost.
+    """
+
+    index: int = 0
+    name: str = ""
+    prompt_digest: str = ""
+    session: str | None = None
+    session_spent: Spent = Spent(0, Usage())
+    empty_replies: int = 0
+    services: ServiceOutages = ServiceOutages()
+
+
+@value
+class UserState:
+    """What the user said and changed. While `unattended`, no harness was running, and while `paused`, nothing was
+    running: what changes then is the user's. `messages` are those for this iteration, `last_message` is the number of
+    the last one of all.
+    """
+
+    messages: tuple[str, ...] = ()
+    last_message: int = 0
+    paused: bool = False
+    pauses: int = 0
+    saves: int = 0
+    paths: frozenset[str] = frozenset()
+    unattended: bool = False
+
+
+@value
+class Escalation:
+    """Repetitions are looked for from iteration `since` on, with the model of the ladder at `rung`; iteration
+    `debug_iteration` gets debugging instructions.
+    """
+
+    since: int = 1
+    rung: int = 0
+    debug_iteration: int = 0
+
+
+@value
+class ScmState:
+    """Whether the tree changed since the last commit to the user's SCM, and the result of that commit."""
+
+    uncommitted: bool = False
+    committed: CommitResult = CommitResult()
 
 
 @value
 class State:
     """The state of a run.
 
-    `elapsed_s` is the run's age when an iteration was last judged, or the run was resumed. `last` is the tree that the
-    next change is measured against, `found` the one at the start of this iteration: all its turns together made its
-    change. `unkept`: the tree changed since the last commit to the user's SCM; `committed` is the result of that.
-    `begun` is the check or SCM step that began and has no recorded end: it is adopted, never begun a second time.
-    `place`, `agent` and `digest` are those of the last called agent and its prompt. `thread` is a session of that
-    agent, with work that a service fault interrupted, and `billed` its cost. `labels` are the facts of `RunBegan`.
-    `baseline` is the check report before the first turn, `written` what the checks wrote. Repetitions are looked for
-    from iteration `since` on, with the model of the ladder at `rung`; iteration `deep` gets debugging instructions.
-
-    `session` counts the processes that ran this run; `before` is the state in which one of them ended it. While
-    `unsure`, no harness was running, and while `paused`, nothing was running: what changes then is `theirs`, the
-    user's. `base` is the tree whose commits must not be rewritten: the first one, until the user commits during such a
-    time. `words` are the user's messages for this iteration, `last_word` the number of the last message of all.
-
-    `seen` is the tree as last saved by anyone; `round` counts how often the checks started again on this turn's work.
-    `awaited_s` is the run's age when it began to wait for child runs, None where it does not. `hooks` is the progress
-    of hook commands. `unjudged`: somebody else changed the tree since checks saw it.
+    `phase_before_end` is the phase in which a process ended the run. `round` counts how often the checks started again
+    on this turn's work. `open_steps` are checks and SCM steps that began and have no recorded end: they are adopted,
+    never begun a second time. `children_awaited_s` is the run's age when it began to wait for child runs, None where it
+    does not.
     """
 
-    run: str = ""
+    run: RunInfo = RunInfo()
     phase: Phase = BetweenIterations()
+    phase_before_end: Phase = BetweenIterations()
     iteration: int = 0
     turn: int = 0
+    round: int = 1
+    open_steps: tuple[str, ...] = ()
     history: History = History()
-    spend: Spend = Spend()
     feedback: Feedback = Feedback()
     passed: frozenset[tuple[str, str]] = frozenset()
-    run_start: Snapshot = Snapshot(None, None)
-    current_tree: Snapshot = Snapshot(None, None)
-    iteration_start: Snapshot = Snapshot(None, None)
-    empty_replies: int = 0
-    services: ServiceOutages = ServiceOutages()
-    agent_index: int = 0
-    agent_session: str | None = None
-    session_spent: Spent = Spent(0, Usage())
-    notices: int = 0
-    elapsed_s: float = 0.0
-    open_steps: tuple[str, ...] = ()
-    uncommitted: bool = False
-    committed: CommitResult = CommitResult()
-    began_s: float = 0.0
-    labels: dict[str, Json] = {}  # noqa: RUF012 (never changed)
-    baseline: CheckReport = CheckReport()
-    baseline_saved: bool = False
-    baseline_paths: frozenset[str] = frozenset()
-    warned: frozenset[str] = frozenset()
-    pattern_start: int = 1
-    rung: int = 0
-    debug_iteration: int = 0
-    session: int = 1
-    phase_before_end: Phase = BetweenIterations()
-    user_paths: frozenset[str] = frozenset()
-    history_base: Snapshot = Snapshot(None, None)
-    user_messages: tuple[str, ...] = ()
-    last_user_message: int = 0
-    paused: bool = False
-    pauses: int = 0
-    user_saves: int = 0
-    unattended: bool = False
-    prompt_digest: str = ""
-    agent: str = ""
-    children_awaited_s: float | None = None
-    last_saved: Snapshot = Snapshot(None, None)
-    round: int = 1
+    spend: Spend = Spend()
+    trees: Trees = Trees()
+    baseline: Baseline = Baseline()
+    agent: AgentState = AgentState()
+    user: UserState = UserState()
+    escalation: Escalation = Escalation()
+    scm: ScmState = ScmState()
     hooks: HookProgress = HookProgress()
-    changed_since_checks: bool = False
+    children_awaited_s: float | None = None
+    notices: int = 0
+    warned: frozenset[str] = frozenset()
 
     def after(self, record: Record) -> State:
         """The state that this record leads to."""
         match record:
             case RunBegan(run, tree, labels, at):
+                info = replace(self.run, id=run, facts=labels, began_s=at)
                 return replace(
-                    self,
-                    run_start=tree,
-                    history_base=tree,
-                    current_tree=tree,
-                    last_saved=tree,
-                    run=run,
-                    labels=labels,
-                    began_s=at,
+                    self, run=info, trees=Trees(run_start=tree, history_base=tree, current=tree, last_saved=tree)
                 )
             case (
                 Resumed() | UserChangesSaved() | Paused() | UserMessageAdded()
@@ -201,40 +249,28 @@ class State:
             ):  # fmt: skip
                 return self._after_others(record)
             case BaselineSaved(tree, written):
-                grounded = replace(self, baseline_saved=True, baseline_paths=frozenset(written))
-                return replace(grounded, run_start=tree, current_tree=tree, iteration_start=tree, last_saved=tree)
+                baseline = replace(self.baseline, saved=True, paths=frozenset(written))
+                trees = replace(self.trees, run_start=tree, current=tree, iteration_start=tree, last_saved=tree)
+                return replace(self, baseline=baseline, trees=trees)
             case Escalated(iteration, rung, deep):
-                return replace(
-                    self,
-                    pattern_start=iteration,
-                    rung=rung,
-                    debug_iteration=iteration if deep else self.debug_iteration,
-                )
+                debug_iteration = iteration if deep else self.escalation.debug_iteration
+                return replace(self, escalation=Escalation(iteration, rung, debug_iteration))
             case Warned(_, what):
                 return replace(self, warned=self.warned | {what})
             case Picked(iteration, choice):
                 again = (AFTER_ITERATION, AFTER_RUN, *((BEFORE_ITERATION,) if iteration != self.iteration else ()))
                 picked = replace(self, phase=JobPicked(choice), iteration=iteration, turn=1)
-                picked = replace(picked, hooks=self.hooks.without(*again))
+                picked = replace(picked, hooks=self.hooks.without(*again), children_awaited_s=None, round=1)
                 return replace(
                     picked,
-                    empty_replies=0,
-                    iteration_start=self.current_tree,
-                    agent_session=None,
-                    user_messages=(),
-                    children_awaited_s=None,
-                    round=1,
+                    trees=replace(self.trees, iteration_start=self.trees.current),
+                    agent=replace(self.agent, empty_replies=0, session=None),
+                    user=replace(self.user, messages=()),
                 )
             case TurnBegan(prompt_digest=digest, agent=agent, place=place):
-                thread = self.agent_session if place == self.agent_index else None
-                return replace(
-                    self,
-                    phase=TurnRunning(self.job),
-                    agent_index=place,
-                    agent_session=thread,
-                    prompt_digest=digest,
-                    agent=agent,
-                )
+                session = self.agent.session if place == self.agent.index else None
+                called = replace(self.agent, index=place, name=agent, prompt_digest=digest, session=session)
+                return replace(self, phase=TurnRunning(self.job), agent=called)
             case TurnEnded(_, _, reply):
                 return replace(self, phase=TurnFinished(self.job, reply), spend=self.spend.plus_turn(reply))
             case Saved():
@@ -273,9 +309,10 @@ class State:
             case UserChangesSaved():
                 return self._regained(record)
             case Paused(_, number):
-                return replace(self, paused=True, pauses=number + 1)
+                return replace(self, user=replace(self.user, paused=True, pauses=number + 1))
             case UserMessageAdded(_, number, text):
-                return replace(self, user_messages=(*self.user_messages, text), last_user_message=number)
+                messages = (*self.user.messages, text)
+                return replace(self, user=replace(self.user, messages=messages, last_message=number))
             case ClaimFound():
                 return replace(self, phase=TurnFinished(self.job, Turn(Exit(0), taken=False)))
             case ChildRunsAwaited(elapsed_s=elapsed_s):
@@ -295,6 +332,10 @@ class State:
                 return facts.job
             case _:
                 raise ValueError("no job is at hand")
+
+    def attended(self) -> State:
+        """The same state with a harness running: what changes in the tree is no longer taken for the user's."""
+        return replace(self, user=replace(self.user, unattended=False))
 
     @property
     def attempt(self) -> int:
@@ -336,7 +377,7 @@ class State:
             self, spend=spend, open_steps=tuple(check for check in self.open_steps if check != finding.check)
         )
         if record.iteration == 0:
-            return replace(ended, baseline=self.baseline.with_finding(finding))
+            return replace(ended, baseline=replace(self.baseline, report=self.baseline.report.with_finding(finding)))
         return replace(ended, phase=Checking(replace(self.facts, report=self.facts.report.with_finding(finding))))
 
     def _saved(self, record: Saved) -> State:
@@ -344,31 +385,32 @@ class State:
             record.iteration, self.job, self.reply, record.snapshot, record.change, CheckReport(),
             record.heard.claim, record.heard.uncounted, record.sprung, record.illegal, record.altered,
         )  # fmt: skip
-        unkept, tree = self.uncommitted or bool(record.change.paths), record.snapshot
-        kept = replace(
-            self, current_tree=tree, last_saved=tree, uncommitted=unkept, unattended=False, phase=Checking(facts)
+        tree = record.snapshot
+        return replace(
+            self,
+            phase=Checking(facts),
+            trees=replace(self.trees, current=tree, last_saved=tree, changed_since_checks=False),
+            scm=self._scm_after(record.change),
+            user=replace(self.user, unattended=False),
         )
-        return replace(kept, changed_since_checks=False)
+
+    def _scm_after(self, change: Change) -> ScmState:
+        return replace(self.scm, uncommitted=self.scm.uncommitted or bool(change.paths))
 
     def _resumed(self, record: Resumed) -> State:
         """The state before the interruption. After an end, a wait continues; what a limit or the settings had stopped
         is retried.
         """
-        labels = self.labels if record.sandbox is None else {**self.labels, "sandbox": record.sandbox}
-        taken = replace(self, session=record.session, elapsed_s=record.elapsed_s, unattended=True, labels=labels)
+        known = self.run.facts if record.sandbox is None else {**self.run.facts, "sandbox": record.sandbox}
+        info = replace(self.run, session=record.session, elapsed_s=record.elapsed_s, facts=known)
+        taken = replace(self, run=info, user=replace(self.user, unattended=True))
         if not isinstance(self.phase, RunOver):
             return taken
-        open_again = replace(taken, phase=self.phase_before_end, services=ServiceOutages(), empty_replies=0)
-        open_again = replace(open_again, hooks=replace(self.hooks, failed=None))
+        agent = replace(self.agent, services=ServiceOutages(), empty_replies=0)
+        open_again = replace(taken, phase=self.phase_before_end, agent=agent, hooks=replace(self.hooks, failed=None))
         match self.phase_before_end:
             case Checking(facts) if isinstance(classify_fault(facts.turn), ConfigFault):
-                return replace(
-                    open_again,
-                    phase=JobPicked(facts.job),
-                    turn=self.turn + 1,
-                    round=1,
-                    current_tree=self.iteration_start,
-                )
+                return open_again._with_next_turn(facts.job, self.turn + 1)
             case IterationJudged(facts, Stopped()):
                 return replace(open_again, phase=Checking(facts), history=History(self.history.iterations[:-1]))
             case IterationJudged(_, Waiting()):
@@ -378,89 +420,93 @@ class State:
 
     def _regained(self, record: UserChangesSaved) -> State:
         """Changes count as the agent's again; a commit made by the user meanwhile is no rewriting of history."""
-        tree = record.snapshot
-        regained = replace(
-            self, history_base=self.history_base if tree.head == self.last_saved.head else tree, last_saved=tree,
-            unattended=False, paused=False,
-            user_paths=self.user_paths.union(record.paths), user_saves=record.number + 1,
-        )  # fmt: skip
-        return regained._onto(tree, bool(record.paths), record.replanned)
+        paths = self.user.paths.union(record.paths)
+        user = replace(self.user, unattended=False, paused=False, paths=paths, saves=record.number + 1)
+        regained = replace(self, user=user, trees=self._trees_with_foreign(record.snapshot))
+        return regained._onto(record.snapshot, bool(record.paths), record.replanned)
+
+    def _trees_with_foreign(self, tree: Snapshot) -> Trees:
+        """The trees after somebody other than an agent saved this one; commits in it rewrite no history."""
+        base = self.trees.history_base if tree.head == self.trees.last_saved.head else tree
+        return replace(self.trees, history_base=base, last_saved=tree)
 
     def _onto(self, tree: Snapshot, changed: bool, replanned: bool) -> State:
         """The state on another tree, which the agent did not make: its changes are measured from there."""
+        unchecked = self.trees.changed_since_checks or changed
         match self.phase:
             case Checking(facts) if changed:
                 return self._looked_at_anew(replace(facts, snapshot=tree))
             case Checking():
-                return replace(self, current_tree=tree)
+                return replace(self, trees=replace(self.trees, current=tree))
             case JobPicked() if self.turn > 1:  # what all turns of an iteration changed is measured together
-                return replace(self, changed_since_checks=self.changed_since_checks or changed)
+                return replace(self, trees=replace(self.trees, changed_since_checks=unchecked))
             case phase:
+                trees = replace(self.trees, current=tree, iteration_start=tree, changed_since_checks=unchecked)
                 anew = replanned and isinstance(phase, JobPicked)
-                onto = replace(
-                    self,
-                    changed_since_checks=self.changed_since_checks or changed,
-                    phase=BetweenIterations() if anew else phase,
-                )
-                return replace(onto, current_tree=tree, iteration_start=tree)
+                return replace(self, trees=trees, phase=BetweenIterations() if anew else phase)
 
     def _hooked(self, record: HookEnded) -> State:
         """A hook's changes are not the agent's work. Before the first turn they can only be the user's."""
         known = replace(self, hooks=self.hooks.ended(record.hook, record.place, record.result))
         if (tree := record.snapshot) is None:
             return known
-        base = self.history_base if tree.head == self.last_saved.head else tree
-        known = replace(known, history_base=base, last_saved=tree, user_saves=self.user_saves + record.replanned)
+        user = replace(self.user, saves=self.user.saves + record.replanned)
+        known = replace(known, trees=self._trees_with_foreign(tree), user=user)
         if self.agent_started:
             known = replace(known, hooks=replace(known.hooks, paths=known.hooks.paths.union(record.paths)))
         else:
-            known = replace(known, user_paths=self.user_paths.union(record.paths))
+            known = replace(known, user=replace(user, paths=user.paths.union(record.paths)))
         return known._onto(tree, bool(record.paths), record.replanned)
 
     @property
     def agent_started(self) -> bool:
         """Whether an agent was ever started in this run."""
-        return bool(self.prompt_digest)
+        return bool(self.agent.prompt_digest)
 
     def _joined(self, record: ChildWorkJoined) -> State:
         snapshot, change, sprung = record.snapshot, record.change, record.sprung
         facts = replace(self.facts, snapshot=snapshot, change=change, tripwires=sprung)
         facts = replace(facts, plan_violations=record.illegal, altered_inputs=record.altered)
-        joined = replace(
-            self, uncommitted=self.uncommitted or bool(change.paths), children_awaited_s=None, last_saved=snapshot
-        )
+        trees = replace(self.trees, last_saved=snapshot)
+        joined = replace(self, scm=self._scm_after(change), children_awaited_s=None, trees=trees)
         return joined._looked_at_anew(facts)
 
     def _looked_at_anew(self, facts: Iteration) -> State:
         """The tree differs from the one checked, so earlier findings do not apply to it."""
         round = self.round + (1 if facts.report.findings or self.open_steps else 0)
         blank = Checking(replace(facts, report=CheckReport()))
-        return replace(self, phase=blank, current_tree=facts.snapshot, round=round, open_steps=())
+        trees = replace(self.trees, current=facts.snapshot)
+        return replace(self, phase=blank, trees=trees, round=round, open_steps=())
 
     def _again(self, record: TurnRetried) -> State:
-        again = replace(
-            self, phase=JobPicked(self.job), turn=record.turn + 1, round=1, current_tree=self.iteration_start
-        )
+        again, agent = self._with_next_turn(self.job, record.turn + 1), self.agent
         if record.empty:
-            return replace(
-                again,
-                empty_replies=self.empty_replies + 1,
-                services=self.services.with_answer(self.agent_index),
-                agent_session=None,
-            )
-        reply, services = self.facts.turn, self.services.with_failure(self.agent_index, record.until, record.wait_s)
+            services = agent.services.with_answer(agent.index)
+            empty_replies = agent.empty_replies + 1
+            return replace(again, agent=replace(agent, empty_replies=empty_replies, services=services, session=None))
+        reply, services = self.facts.turn, agent.services.with_failure(agent.index, record.until, record.wait_s)
         if not reply.session or not reply.tools:  # nothing in it is worth going on with
-            return replace(again, services=services, agent_session=None)
-        billed = self.session_spent.plus(reply.spent) if reply.session == self.agent_session else reply.spent
-        return replace(again, services=services, agent_session=reply.session, session_spent=billed)
+            return replace(again, agent=replace(agent, services=services, session=None))
+        spent = agent.session_spent.plus(reply.spent) if reply.session == agent.session else reply.spent
+        agent = replace(agent, services=services, session=reply.session, session_spent=spent)
+        return replace(again, agent=agent)
+
+    def _with_next_turn(self, job: Job, turn: int) -> State:
+        """The same iteration before another turn: the change is measured from the iteration's start again."""
+        trees = replace(self.trees, current=self.trees.iteration_start)
+        return replace(self, phase=JobPicked(job), turn=turn, round=1, trees=trees)
 
     def _kept(self, committed: CommitResult, called: Turn | None) -> State:
         """The harness's own commit is not the agent's work: the next change is measured from after it."""
-        last = replace(self.current_tree, head=committed.commit) if committed.commit else self.current_tree
-        spend = self.spend.plus_turn(called) if called else self.spend
-        phase, unkept = replace(self.phase, scm_done=True), self.uncommitted and bool(committed.error)
+        tree = self.trees.current
+        tree = replace(tree, head=committed.commit) if committed.commit else tree
         return replace(
-            self, phase=phase, spend=spend, open_steps=(), current_tree=last, uncommitted=unkept, committed=committed
+            self,
+            phase=replace(self.phase, scm_done=True),
+            spend=self.spend.plus_turn(called) if called else self.spend,
+            open_steps=(),
+            trees=replace(self.trees, current=tree),
+            scm=ScmState(self.scm.uncommitted and bool(committed.error), committed),
         )
 
     def _judged(self, record: Judged) -> State:
@@ -470,11 +516,15 @@ class State:
             passed -= {(facts.job.task.id, stage) for stage in verdict.reopened}
         feedback = verdict.feedback if isinstance(verdict, Retry | SentBack) else Feedback()
         return replace(
-            self, phase=IterationJudged(facts, verdict), history=self.history.with_iteration(facts),
-            passed=passed, feedback=feedback,
-            elapsed_s=record.elapsed_s, services=self.services.with_answer(self.agent_index),
+            self,
+            phase=IterationJudged(facts, verdict),
+            history=self.history.with_iteration(facts),
+            passed=passed,
+            feedback=feedback,
+            run=replace(self.run, elapsed_s=record.elapsed_s),
+            agent=replace(self.agent, services=self.agent.services.with_answer(self.agent.index)),
             hooks=self.hooks.without(AFTER_ITERATION),
-        )  # fmt: skip
+        )
 
 
 def build_state(records: Iterable[Record]) -> State:

@@ -52,7 +52,7 @@ class WorkSaver:
         snapshot = self._environment.workspace.save(self._session.id, "0-checked")
         if snapshot.id is None:
             raise Refused(f"the checks left the project so that it cannot be saved: {snapshot.problem}")
-        written = self._environment.workspace.change(self._session.state.run_start, snapshot).paths
+        written = self._environment.workspace.change(self._session.state.trees.run_start, snapshot).paths
         self._session.record(records.BaselineSaved(snapshot, written))
 
     def _add_extra_notices(self) -> None:
@@ -83,7 +83,7 @@ class WorkSaver:
             None if stage.edits else workspace.find_snapshot(self._session.id, name)
         )  # by us, before we died over it
         snapshot = (
-            replace(before, left_out=self._session.state.iteration_start.left_out)
+            replace(before, left_out=self._session.state.trees.iteration_start.left_out)
             if before
             else workspace.save(self._session.id, name)
         )
@@ -103,7 +103,7 @@ class WorkSaver:
     def _altered_check_inputs(self, now: Snapshot) -> tuple[AlteredCheckInput, ...]:
         """What decides over the checks and is not as the run found it; what the user changed meanwhile is theirs."""
         return self._environment.check_pins.find_altered(
-            self._session.state.run_start, now, self._session.state.user_paths
+            self._session.state.trees.run_start, now, self._session.state.user.paths
         )
 
     def _review_plan_edits(self, name: str, snapshot: Snapshot, change: Change) -> PlanEdits:
@@ -113,12 +113,12 @@ class WorkSaver:
         examined = self._environment.editable_plan.review_edits(
             name,
             self._session.state.job,
-            _without_paths(change, (*self._session.state.baseline_paths, self._environment.prompt_file)),
+            _without_paths(change, (*self._session.state.baseline.paths, self._environment.prompt_file)),
         )
         if examined.stray_files:
             others = tuple(path for path in change.paths if path not in examined.stray_files)
             spared = replace(snapshot, left_out=(*snapshot.left_out, *others))
-            self._environment.workspace.restore(self._session.state.iteration_start, spared)
+            self._environment.workspace.restore(self._session.state.trees.iteration_start, spared)
             told = self._set_aside_message(name, snapshot, examined.stray_files)
             return replace(examined, remarks=(*examined.remarks, told))
         return examined
@@ -138,11 +138,11 @@ class WorkSaver:
         """
         workspace = self._environment.workspace
         theirs: tuple[str, ...] = ()
-        if snapshot.id is not None and snapshot.head != self._session.state.iteration_start.head:
+        if snapshot.id is not None and snapshot.head != self._session.state.trees.iteration_start.head:
             stage = self._session.state.job.stage.name
             return snapshot, (), (f"stage {stage} only looks, and yet it committed; that is looked at again",)
         if snapshot.id is None or not (
-            changed := workspace.change(self._session.state.iteration_start, snapshot).paths
+            changed := workspace.change(self._session.state.trees.iteration_start, snapshot).paths
         ):
             return snapshot, (), ()
         if self._session.turn_was_open:  # nobody saw it end: what the user may have changed since is left alone
@@ -154,7 +154,7 @@ class WorkSaver:
         if not (changed := tuple(path for path in changed if path not in theirs)):
             return snapshot, (), ()
         workspace.restore(
-            self._session.state.iteration_start, replace(snapshot, left_out=(*snapshot.left_out, *theirs))
+            self._session.state.trees.iteration_start, replace(snapshot, left_out=(*snapshot.left_out, *theirs))
         )
         told = self._set_aside_message(name, snapshot, changed)
         return workspace.save(self._session.id, f"{name}-put-back"), changed, (told,)
@@ -162,7 +162,7 @@ class WorkSaver:
     def _set_aside_message(self, name: str, snapshot: Snapshot, paths: tuple[str, ...]) -> str:
         """That a stage which only looks left other files than it found; whoever changed them can have them back."""
         more = f" and {len(paths) - MAX_NAMED_PATHS} more" if len(paths) > MAX_NAMED_PATHS else ""
-        found, stage = self._session.state.iteration_start, self._session.state.job.stage.name
+        found, stage = self._session.state.trees.iteration_start, self._session.state.job.stage.name
         if self._environment.workspace.kind == "git" and snapshot.ref and found.ref:
             only = f" -- {' '.join(map(_shell_quote, paths))}" if len(paths) <= MAX_NAMED_PATHS else ""
             back = f"git --literal-pathspecs diff --binary {found.ref} {snapshot.ref}{only} | git apply"
@@ -177,9 +177,9 @@ class WorkSaver:
     def _change_since_start(self, now: Snapshot) -> Change:
         """What the iteration changed. Commits that were made during the run may be made anew: they are no history."""
         state, workspace = self._session.state, self._environment.workspace
-        change = workspace.change(state.iteration_start, now)
-        if change.rewritten and state.iteration_start.head != state.history_base.head:
-            return replace(change, rewritten=workspace.change(state.history_base, now).rewritten)
+        change = workspace.change(state.trees.iteration_start, now)
+        if change.rewritten and state.trees.iteration_start.head != state.trees.history_base.head:
+            return replace(change, rewritten=workspace.change(state.trees.history_base, now).rewritten)
         return change
 
     def changed_after_end(self, change: Change) -> tuple[str, ...]:
@@ -190,14 +190,14 @@ class WorkSaver:
     def save_user_changes(self) -> None:
         """Keep the tree as it is found; what changed while nobody of ours was at work is the user's."""
         state, workspace = self._session.state, self._environment.workspace
-        snapshot = workspace.save(self._session.id, f"{state.iteration}-theirs{state.user_saves or ''}")
+        snapshot = workspace.save(self._session.id, f"{state.iteration}-theirs{state.user.saves or ''}")
         if snapshot.id is None:
             raise Refused(f"the project cannot be saved, so no agent may touch it: {snapshot.problem}")
         remarks, own = (
             self._environment.editable_plan.accept_user_changes(SCM_STEP in state.open_steps),
             self._environment.editable_plan.files,
         )
-        paths = tuple(path for path in workspace.change(state.last_saved, snapshot).paths if path not in own)
+        paths = tuple(path for path in workspace.change(state.trees.last_saved, snapshot).paths if path not in own)
         quiet_ns, self._session.quiet_since_ns = self._session.quiet_since_ns, 0
         for remark in remarks:
             self._session.notice(remark)
@@ -214,7 +214,7 @@ class WorkSaver:
         both = (*paths, *unsaid)
         self._session.record(
             records.UserChangesSaved(
-                self._session.state.iteration, self._session.state.user_saves, snapshot, both, replanned
+                self._session.state.iteration, self._session.state.user.saves, snapshot, both, replanned
             )
         )
         if paths:
@@ -241,13 +241,13 @@ class Committer:
         before = world.workspace.find_snapshot(self._session.id, checked) if self._session.command_ended_ns else None
         before = before or world.workspace.save(self._session.id, checked)
         message, reply, theirs = self._commit_message(name, before)
-        users = state.user_paths | state.hooks.paths
+        users = state.user.paths | state.hooks.paths
         others = tuple(sorted(users.union(theirs)))
         work = CommitRequest(
-            state.iteration, message, state.run_start, state.current_tree, others, world.editable_plan.files
+            state.iteration, message, state.trees.run_start, state.trees.current, others, world.editable_plan.files
         )
         changed = {path for facts in state.history.iterations for path in facts.change.paths}
-        committed = world.commit(work, state.baseline_paths | (users - changed))
+        committed = world.commit(work, state.baseline.paths | (users - changed))
         self._session.command_ended_ns = 0
         self._session.record(records.ScmEnded(state.iteration, committed, reply, message))
         world.files.publish(name)
@@ -269,7 +269,7 @@ class Committer:
         if own := state.job.message(word.replace("_", " ") or "work in progress"):
             return own, None, ()
         brief = self._turns.turn_input(f"{name}_prompt", name, COMMIT_MESSAGE_PROMPT, stream=False)
-        reply = self._turns.ask_agent(self._environment.agent_at(state.agent_index), brief)
+        reply = self._turns.ask_agent(self._environment.agent_at(state.agent.index), brief)
         theirs = self._restore_tree(name, before)
         return "" if reply.errored else parse_commit_message(reply.text), reply, theirs
 

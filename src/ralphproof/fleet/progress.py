@@ -152,7 +152,7 @@ def contradiction(state: State, word: str) -> str:
     """What a step reported that its records contradict; empty if they agree or are inconclusive."""
     expected: str | None = None
     if isinstance(state.phase, RunOver | BetweenIterations):
-        expected = type(next_action(state, NO_RULES, RunConditions(state.elapsed_s))).__name__
+        expected = type(next_action(state, NO_RULES, RunConditions(state.run.elapsed_s))).__name__
     if (expected == FINISH) != (word == FINISH):
         return f"the step says {word}, and its records end in {type(state.phase).__name__}"
     return ""

@@ -155,8 +155,8 @@ def load_loop_result(project: Project, row: RunRow, records: tuple[Record, ...])
     state = build_state(records)
     if not (isinstance(state.phase, RunOver) and isinstance(state.phase.outcome, Completed)):
         return None
-    if state.committed.commit and not state.uncommitted:
-        return LoopResult(state.committed.commit)
+    if state.scm.committed.commit and not state.scm.uncommitted:
+        return LoopResult(state.scm.committed.commit)
     work = load_saved_work(project, row, records, max(snapshots_by_iteration(records)))
     with CommitBuilder(project.root, os.environ) as landable:
         landing = landable.plan(work.snapshot, secret_reason)

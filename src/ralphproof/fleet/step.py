@@ -111,7 +111,7 @@ class LoopStepper:
         state = self._loop.state
         match action:
             case WaitForService():
-                return state.services.ready_at(self._loop.rules.agent_order(state, state.job))
+                return state.agent.services.ready_at(self._loop.rules.agent_order(state, state.job))
             case AwaitChildRuns(seconds=seconds):
                 return self._loop.environment.clock.epoch() + seconds
             case _:
@@ -330,7 +330,7 @@ class Step:
             for word in list(self._commands):
                 self.handle_command(word)
             if state.turn_running:
-                self._tell(step_process.turn_begun_report(state.iteration, state.turn, state.agent))
+                self._tell(step_process.turn_begun_report(state.iteration, state.turn, state.agent.name))
             step = run.step(self._request.allot, self._request.finish, self._halted, self._request.spent)
             outcome = step[0].outcome if isinstance(step[0], Finish) else None
             for trouble in run.context.notifiers.deliver(outcome) if outcome else ():
@@ -344,7 +344,7 @@ class Step:
         from ralphproof.runs.resume import load_resumed_request
         from ralphproof.runs.spec import prepare_spec
 
-        if not state.run:
+        if not state.run.id:
             spec = prepare_spec(replace(self._load_request(), project_dir=project.root))
             return StepRun(self._context(spec, keeper, self._spec.loop), resumed=False)
         row, request = load_resumed_request(project, self._spec.loop, EMPTY_REQUEST)

@@ -146,7 +146,7 @@ class LoopTakeover:
 
     def _unsaved(self, rows: tuple[ChainRow, ...]) -> dict[str, str]:
         """A snapshot of the current tree, if no record has it."""
-        seen = build_state(_parse_records(rows)).last_saved
+        seen = build_state(_parse_records(rows)).trees.last_saved
         with tempfile.TemporaryDirectory(prefix="ralph-lost-") as private:
             git = GitWorkspace(self._folder.tree, private, self._environ)
             try:
@@ -195,7 +195,7 @@ class LoopTakeover:
 
     def _restore(self, records: tuple[Record, ...]) -> None:
         """Restore the saved trees under their names, and the files of the last one."""
-        work, seen = self._lease.tree_ref("*"), build_state(records).last_saved
+        work, seen = self._lease.tree_ref("*"), build_state(records).trees.last_saved
         words = ("fetch", "-q", "--no-tags", "--no-write-fetch-head", self._mirror.path)
         self._git(*words, f"+{work}:refs/ralph/{self._loop}/*")
         with tempfile.TemporaryDirectory(prefix="ralph-take-") as private:

@@ -239,7 +239,7 @@ def _criteria_met(state: State) -> int:
 
 def _changed_lines(project: Project, state: State) -> int | None:
     """Lines that a run added and removed; None if its trees are not known."""
-    began, last = state.run_start.tree, state.current_tree.tree
+    began, last = state.trees.run_start.tree, state.trees.current.tree
     if began is None or last is None:
         return None
     reply = SourceRepository(project.root, os.environ).run(

@@ -482,7 +482,7 @@ def shown_iteration(state: State) -> Iteration | None:
 
 def final_snapshot(state: State) -> Snapshot:
     """The snapshot that was last saved and judged."""
-    return state.history.latest.snapshot if state.history.iterations else state.run_start
+    return state.history.latest.snapshot if state.history.iterations else state.trees.run_start
 
 
 def build_proof(facts: ProofInputs, mask: Callable[[str], str] = str) -> dict[str, Json]:
@@ -496,8 +496,8 @@ def build_proof(facts: ProofInputs, mask: Callable[[str], str] = str) -> dict[st
     }  # fmt: skip
     proof: dict[str, Json] = {
         **_EMPTY_FIELDS, **fields,
-        "v": VERSION, "type": TYPE, "run": state.run, "project": facts.project,
-        "task": {"title": facts.title, **get_object(fields, "task"), "prompt": state.prompt_digest},
+        "v": VERSION, "type": TYPE, "run": state.run.id, "project": facts.project,
+        "task": {"title": facts.title, **get_object(fields, "task"), "prompt": state.agent.prompt_digest},
         "subject": place | get_object(fields, "subject"),
         "settings": {"file": facts.settings_file, **get_object(fields, "settings")},
         "versions": {**facts.versions, **get_object(fields, "versions")},
@@ -656,7 +656,7 @@ def build_proof_in_workspace(project: Project, run: str, ledger: SqliteLedger, w
         raise LedgerBroken(f"{broken}: nothing is proved by it")
     past = RecordedRun.of(ledger.chain(run))
     state = past.state
-    place = str(state.labels.get("directory") or project.root)
+    place = str(state.run.facts.get("directory") or project.root)
     subject = (
         _git_subject(workspace, state) if isinstance(workspace, GitWorkspace) else _plain_subject(final_snapshot(state))
     )
@@ -681,8 +681,8 @@ def _plain_subject(saved: Snapshot) -> WorkspaceSubject:
 
 def _git_subject(git: GitWorkspace, state: State) -> WorkspaceSubject:
     """The SCM's commit, or HEAD where it has the checked tree, or else the commit that saves the tree."""
-    saved, commit = final_snapshot(state), state.committed.commit
-    if commit and not state.uncommitted and (differs := differing_paths(git, commit, saved)) is not None:
+    saved, commit = final_snapshot(state), state.scm.committed.commit
+    if commit and not state.scm.uncommitted and (differs := differing_paths(git, commit, saved)) is not None:
         return WorkspaceSubject("commit", commit, _tree_of_commit(git, commit), differs)
     if saved.head and differing_paths(git, saved.head, saved) == ():
         return WorkspaceSubject("commit", saved.head, _tree_of_commit(git, saved.head))

@@ -70,7 +70,7 @@ class RunFollower:
         if isinstance(last, RunEnded):
             return last.outcome
         if state.turn_running:
-            self._follow_turn(state.iteration, state.turn, state.agent, self._turn_may_begin, late=True)
+            self._follow_turn(state.iteration, state.turn, state.agent.name, self._turn_may_begin, late=True)
         while True:
             records = self._records.more()
             for number, record in enumerate(records, 1):

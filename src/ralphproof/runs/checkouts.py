@@ -117,7 +117,7 @@ class CleanCheckouts:
         if start is None:
             check_out(self._root, snapshot.id, self._checkout.tree, self._environ)
             return
-        user_paths = frozenset((*self._staged_at_start(), *build_state(self._records(self._folder.run)).user_paths))
+        user_paths = frozenset((*self._staged_at_start(), *build_state(self._records(self._folder.run)).user.paths))
         check_out_pending_work(self._root, PendingWork(start, snapshot, user_paths), self._checkout.tree, self._environ)
 
     def _commits_work(self) -> bool:

@@ -203,7 +203,7 @@ def _cancelled_outcome(state: State) -> Outcome:
     from ralphproof.engine.next_action import aborted_outcome
 
     why = Breach(CANCELLED, "cancelled; its harness had died")
-    return aborted_outcome(state, RunConditions(state.elapsed_s), why)
+    return aborted_outcome(state, RunConditions(state.run.elapsed_s), why)
 
 
 def recorded_outcome(ledger: SqliteLedger, run: str) -> Outcome:
@@ -227,7 +227,10 @@ def request_pause(tail: RecordTail, ledger: SqliteLedger, project: Project) -> b
 
 def unpause_run(ledger: SqliteLedger, row: RunRow) -> tuple[bool, bool, str]:
     """Resume a paused run whose harness lives: whether a pause was requested, whether it had paused, and a message."""
-    was_requested, was_paused = ledger.requested_control(row.id) == PAUSE, build_state(ledger.records(row.id)).paused
+    was_requested, was_paused = (
+        ledger.requested_control(row.id) == PAUSE,
+        build_state(ledger.records(row.id)).user.paused,
+    )
     if not was_requested:
         return was_requested, was_paused, f"run {row.id} was not paused; it is at work, ralph attach {row.id} looks on"
     ledger.request_control(row.id, RESUME)
@@ -306,7 +309,7 @@ class LedgerRunControl:
     def _pause(self, ledger: SqliteLedger, row: RunRow) -> str:
         tail = RecordTail(ledger, row)
         request_pause(tail, ledger, self._project)
-        return f"run {row.id} " + ("rests" if tail.state.paused else "will rest before its next turn")
+        return f"run {row.id} " + ("rests" if tail.state.user.paused else "will rest before its next turn")
 
     def _resume(self, ledger: SqliteLedger, row: RunRow) -> str:
         if run_state(ledger, row, self._project) != RUNNING:

@@ -174,7 +174,7 @@ def _run_and_ancestors(rows: tuple[RunRow, ...], run: str) -> set[str]:
 
 def _crash_outcome(state: State) -> Outcome:
     died = "the harness died in mid-run (crashed)"
-    return Failed(died, count_begun_iterations(state), spend=state.bill, seconds=state.elapsed_s)
+    return Failed(died, count_begun_iterations(state), spend=state.bill, seconds=state.run.elapsed_s)
 
 
 def close_dead_run(
@@ -206,7 +206,7 @@ def close_dead_run(
     outcome = ending(state)
     _book_missing_spend(project, state, ledger.records(row.id), ended_s)
     reviewed = story_reviews(project, row, began.facts) if began else ()
-    ended = RunEnded(outcome, compute_run_metrics(state, outcome, ended_s, reviewed), state.session)
+    ended = RunEnded(outcome, compute_run_metrics(state, outcome, ended_s, reviewed), state.run.session)
     folder = RunFolder(row.directory, row.id, project.store, project.mask)
     folder.begin_outcome()
     ledger.append(row.id, (ended,))
@@ -234,20 +234,22 @@ def _stopped_check_records(project: Project, state: State, records: tuple[Record
     """
     if not isinstance(state.phase, Checking):
         return ()
-    position, session = (state.iteration, state.turn), state.session
+    position, session = (state.iteration, state.turn), state.run.session
     judges = (check for check in state.open_steps if check in state.job.stage.judges)
     stopped = [CheckStopped(*position, check, Spent(None), session) for check in judges]
     missing = [
         record for record in stopped if not any(record_key(record) == record_key(existing) for existing in records)
     ]
     if missing:
-        missing[0] = replace(missing[0], spent=_last_reported_cost(project, state.run, judging_call_id(state.run)))
+        missing[0] = replace(
+            missing[0], spent=_last_reported_cost(project, state.run.id, judging_call_id(state.run.id))
+        )
     return tuple(missing)
 
 
 def _book_missing_spend(project: Project, state: State, records: tuple[Record, ...], at: float) -> None:
     """Book what was spent and not booked when the harness died. What is booked already keeps its date."""
-    run, spend = state.run, SpendStore.open(project.state_dir)
+    run, spend = state.run.id, SpendStore.open(project.state_dir)
     try:
         if SCM_STEP in state.open_steps:
             spend.book(run, f"{run}/scm_{state.iteration:03d}", Spent(None), at)
@@ -255,7 +257,7 @@ def _book_missing_spend(project: Project, state: State, records: tuple[Record, .
             match record:
                 case TurnEnded(iteration, turn, reply) if reply.exit.why != "unstartable":
                     spend.book(run, f"{run}/{turn_file_name(f'agent_{iteration:03d}', turn)}", reply.spent, at)
-                case CheckStopped(iteration, turn, check, spent, session) if session == state.session:
+                case CheckStopped(iteration, turn, check, spent, session) if session == state.run.session:
                     call = judge_call_id(run, iteration, turn, state.round, check, session)
                     spend.book(run, call, spent, at, judging_call_id(run))
                 case ScmEnded(iteration, _, Turn() as reply):
@@ -309,7 +311,7 @@ def _save_unsaved_turn(
     sprung = tripwires.check_and_restore(turn_file_name(f"agent_{iteration:03d}", turn))
     if sprung.touched:
         snapshot = workspace.save(row.id, f"{name}-put-back")
-    change = workspace.change(state.current_tree, snapshot)
+    change = workspace.change(state.trees.current, snapshot)
     if change.rewritten or snapshot.id is None:
         change = replace(change, kept=tripwires.history_backup())
     return (*ended, Saved(iteration, turn, snapshot, change, claim, sprung))
@@ -382,7 +384,7 @@ class UnjudgedWork:
 
 def state_when_resumed(state: State) -> State:
     """The state of a run right after it is resumed."""
-    return state.after(Resumed(state.session + 1, state.began_s, state.elapsed_s))
+    return state.after(Resumed(state.run.session + 1, state.run.began_s, state.run.elapsed_s))
 
 
 def find_unjudged_work(

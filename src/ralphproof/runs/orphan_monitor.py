@@ -147,7 +147,7 @@ def follow_turn(root: str, run: str, name: str, *judge: str) -> None:
         return
     ledger = project.ledger()
     try:
-        agent, idle_s = _select_reader(folder, judge[0] if judge else build_state(ledger.records(run)).agent)
+        agent, idle_s = _select_reader(folder, judge[0] if judge else build_state(ledger.records(run)).agent.name)
         turn_input = TurnInput(
             "", "", project.root, (), folder.log_base(name), folder.turn_file(name), "", 0.0, adopt=True
         )

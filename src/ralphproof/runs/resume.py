@@ -165,7 +165,7 @@ def resume_run(context: RunContext) -> ResumedLoop:
     environment = build_environment(context, scm, tripwires, tuple(record for _, record in stamped))
     loop = build_loop(context, rules, environment, state)
     summary = f"run {run}: {describe_takeover(project, run, state)}"
-    if state.run:
+    if state.run.id:
         runs = (run, *(row.id for row in ledger.descendants(run)))
         age_s = active_seconds(project, run, stamped, time.time())
         loop.resume(age_s, turn_end_ns(project, run, resumed), idle_since_ns(project, runs))
@@ -201,10 +201,11 @@ def _clear_answered_marker(context: RunContext, state: State) -> tuple[str, ...]
 
 def _refuse_other_agent(context: RunContext, state: State) -> None:
     """Raise Refused where an unfinished turn was begun by an agent that the settings no longer name."""
-    if state.turn_running and state.agent not in (agent.name for agent in context.spec.agents):
+    begun_by = state.agent.name
+    if state.turn_running and begun_by not in (agent.name for agent in context.spec.agents):
         raise Refused(
-            f"the last turn of run {context.run} was begun by {state.agent}, and the settings name another agent now; "
-            f"resume it with --agent {state.agent}, or close it: ralph cancel {context.run}"
+            f"the last turn of run {context.run} was begun by {begun_by}, and the settings name another agent now; "
+            f"resume it with --agent {begun_by}, or close it: ralph cancel {context.run}"
         )
 
 
@@ -213,7 +214,7 @@ def refuse_unraised_limit(loop: Loop, state: State) -> None:
     if not (isinstance(state.phase, RunOver) and isinstance(state.phase.outcome, Aborted)):
         return
     reason = state.phase.outcome.reason
-    match next_action(replace(loop.state, unattended=False), loop.rules, loop.conditions()):
+    match next_action(loop.state.attended(), loop.rules, loop.conditions()):
         case EndRun(Aborted(breach)) | Conclude(Stopped(breach)) if breach.reason == reason:
             how = HOW_TO_RAISE_LIMIT.get(reason, "raise that limit in the settings")
             raise Refused(f"run {loop.id} was stopped by {reason}, and still is ({breach.message}); {how}")

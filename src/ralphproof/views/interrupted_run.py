@@ -59,7 +59,7 @@ def _describe_phase(project: Project, run: str, state: State) -> tuple[str, str,
             return f"{died} while {state.hooks.open[0]} ran", "that is finished", later
         case Checking() if state.open_steps:
             return f"{died} while {state.open_steps[0]} looked at iteration {number}", "that is finished", later
-        case _ if state.paused:
+        case _ if state.user.paused:
             return f"{died} while it rested before iteration {number}", "", ""
         case _:
             return f"{died} in iteration {number}" if number else f"{died} at its start", "", ""

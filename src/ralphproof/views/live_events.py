@@ -208,7 +208,7 @@ class LiveEvents:
         batcher = EventBatcher(name, self._project.mask, self._send, self._stopped.is_set)
         follower = TurnFollower(lambda: not self._stopped.is_set() and self._is_running(ledger))
         try:
-            replay_turn(self._project, self._run, name, state.agent, batcher, follower)
+            replay_turn(self._project, self._run, name, state.agent.name, batcher, follower)
         except Exception:  # noqa: BLE001 (it looks on, and any agent may write anything: its log can be read as it is)
             return
         batcher.flush()

@@ -83,5 +83,5 @@ class RunHistory:
     @property
     def summary(self) -> RunSummary:
         """The summary as `ralph status` shows it, without its table of iterations."""
-        relabelled = {name: self.state.labels[name] for name in ("sandbox",) if name in self.state.labels}
+        relabelled = {name: self.state.run.facts[name] for name in ("sandbox",) if name in self.state.run.facts}
         return RunSummary(self.state, {**self._facts, **relabelled}, (), self._last, self._refused)

@@ -140,7 +140,7 @@ def summarize_records(records: tuple[Record, ...]) -> RunSummary:
     passes = tuple(IterationSummary(facts, verdicts[facts.number], age.judged_s(facts.number)) for facts in iterations)
     start_facts = next((record.facts for record in records if isinstance(record, RunBegan)), {})
     relabelled = {
-        name: state.labels[name] for name in ("sandbox",) if name in state.labels
+        name: state.run.facts[name] for name in ("sandbox",) if name in state.run.facts
     }  # who took it up may say anew
     refusals = (record.why for record in reversed(records) if isinstance(record, TurnRetried) and not record.empty)
     hooks = tuple(record for record in records if isinstance(record, HookEnded))
@@ -157,7 +157,7 @@ def display_state(status: str, state: State) -> str:
         case RunOver():
             return ENDED
         case _:
-            return PAUSED if status == RUNNING and state.paused else status
+            return PAUSED if status == RUNNING and state.user.paused else status
 
 
 def describe_activity(summary: RunSummary, status: str) -> str:
@@ -165,7 +165,7 @@ def describe_activity(summary: RunSummary, status: str) -> str:
     state = summary.state
     if status in (CRASHED, ENDED, STOPPED):
         return ""
-    if state.paused:
+    if state.user.paused:
         return f"iteration {state.iteration}: rests before its turn"
     match summary.last:
         case TurnBegan(iteration):
@@ -198,7 +198,7 @@ def service_retry_time(summary: RunSummary, now: float) -> float | None:
     """When (epoch seconds) the first service may be asked again; None where the run does not wait for one."""
     match summary.state.phase:
         case JobPicked(Job()):
-            services, places = summary.state.services, _agent_order(summary)
+            services, places = summary.state.agent.services, _agent_order(summary)
             return services.ready_at(places) if services.first_ready(places, now) is None else None
         case _:
             return None
@@ -206,7 +206,7 @@ def service_retry_time(summary: RunSummary, now: float) -> float | None:
 
 def _agent_order(summary: RunSummary) -> tuple[int, ...]:
     state = summary.state
-    return _agent_crew(summary).order(state.iteration, state.rung, state.job.stage.place)
+    return _agent_crew(summary).order(state.iteration, state.escalation.rung, state.job.stage.place)
 
 
 def _agent_crew(summary: RunSummary) -> AgentRotation:
@@ -275,8 +275,8 @@ def run_summary_json(summary: RunSummary) -> dict[str, Json]:
         "facts": summary.facts,
         "outcome": outcome_json(outcome) if outcome else None,
         "until": service_retry_time(summary, time.time()),
-        "baseline": _checks_json(state.baseline),
-        "sessions": state.session,
+        "baseline": _checks_json(state.baseline.report),
+        "sessions": state.run.session,
         "iterations": [_iteration_json(item) for item in summary.passes],
         "hooks": [_hook_json(record) for record in summary.hooks],
     }
@@ -330,11 +330,11 @@ def _checks_json(report: CheckReport) -> list[Json]:
 
 def run_spend(project: Project, state: State) -> Spend:
     """The cost of a run so far, including running calls: a lower bound then."""
-    if isinstance(state.phase, RunOver) or not state.run:
+    if isinstance(state.phase, RunOver) or not state.run.id:
         return state.bill
     from ralphproof.store.spend import spend_of_runs
 
-    bill, spent = state.bill, spend_of_runs(project.state_dir, (state.run,))
+    bill, spent = state.bill, spend_of_runs(project.state_dir, (state.run.id,))
     if spent is None or spent.micro_usd <= bill.micro_usd:
         return bill
     return Spend(
@@ -453,7 +453,7 @@ class RunStatus:
             alive = find_orphaned_processes(row.id) if state == CRASHED else ()
             interruption = describe_interruption(project, row.id, summary.state)
         children = tuple((child.id, run_state(ledger, child, project)) for child in ledger.descendants(row.id))
-        unread = len(ledger.user_messages(row.id, summary.state.last_user_message))
+        unread = len(ledger.user_messages(row.id, summary.state.user.last_message))
         phase, spend = summary.state.phase, run_spend(project, summary.state)
         outcome = phase.outcome if isinstance(phase, RunOver) else None
         total = spend_with_children(ledger, project, row.id, spend, outcome) if children else None
@@ -505,8 +505,8 @@ class RunStatus:
     def detail_lines(self) -> list[str]:
         """The other lines."""
         state, lines = self.summary.state, []
-        if state.session > 1:
-            lines.append(f"taken up {phrases.format_count(state.session - 1, 'time')}")
+        if state.run.session > 1:
+            lines.append(f"taken up {phrases.format_count(state.run.session - 1, 'time')}")
         if not self.over:
             tokens = f", {self.spend.tokens} tokens" if self.spend.tokens else ""
             count = phrases.format_count(count_begun_iterations(state), "iteration")
