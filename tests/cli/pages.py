@@ -72,7 +72,7 @@ STORIES = """
 | type | fields |
 |---|---|
 | `init` | `path`, `settings` (null: those that were there stay); with stories `stories` |
-| `plan` | `status`, `mode`, `valid`, `prd`, `tasks`, `stories`, `estimate`, `next`, `sentBack`, `problems` and others |
+| `plan` | `status`, `mode`, `valid`, `prd`, `tasks`, `stories`, `next`, `sentBack`, `problems` and others |
 | `archive` | `action`, `archive`, `folder`, `commit`, `completed`, `total`, `concerns`, `remarks` |
 | `plugin` | `plugin`, `version`, `path`; but for `ralph plugin path` also `agents`, `warnings` |
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 
 from ralphproof.base.errors import Refused
+from ralphproof.base.escaping import collapse_lines, sanitize
+from ralphproof.base.standard_streams import flush_streams, read_stdin_text
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.cli.parser import Parser, positive_number
 from ralphproof.cli.run import AGENT_HELP, add_sandbox_flags
 from ralphproof.runs.open_project import open_project
-from ralphproof.store.project import Project
+from ralphproof.store.locks import DirectoryLock
+from ralphproof.stories.story_folder import folder_flags
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
 
-    from ralphproof.planning.plan_files import Desk
-    from ralphproof.planning.result import Planned
+    from ralphproof.base.value import Json
+    from ralphproof.planning.plan_files import PlanFiles, PlanResult
+    from ralphproof.store.project import Project
 
 ABOUT = """Write the requirements and stories of a feature with an agent.
 
@@ -30,7 +35,7 @@ prd.md has content already, name it as FILE, or replace it with --force.
 
 An invalid plan is sent back to the agent with all its errors, at most 5 times. Stories with progress are overwritten
 only with --force, and a copy is kept. After an interruption the agent's files stay, except for half-written stories:
-the last complete ones are restored. Changes outside ralph/ are listed and left alone.
+the last complete ones are restored.
 
 Exit codes: 0 written and valid; 1 invalid after all tries, or a limit was reached; 2 refused; 130 interrupted."""
 EXAMPLES = (
@@ -40,8 +45,8 @@ EXAMPLES = (
     "ralph plan --from ralph/prd.md --json",
 )
 NO_TERMINAL = "ralph plan needs a terminal to ask questions; without one use --from FILE (- is stdin)"
-PIPED = "--from - reads standard input, which is a terminal; pipe the requirements in"
-ALONE = "{} needs --from: you end a session at your terminal yourself"
+STDIN_IS_TERMINAL = "--from - reads standard input, which is a terminal; pipe the requirements in"
+NEEDS_FROM = "{} needs --from: you end a session at your terminal yourself"
 
 
 def build_parser() -> Parser:
@@ -67,26 +72,26 @@ def build_parser() -> Parser:
 
 
 def main(argv: list[str]) -> int:
-    from ralphproof.base.standard_streams import flush_streams
-    from ralphproof.planning.plan_files import MODES, Desk, find_stories_folder
-    from ralphproof.planning.recovery import mended
-    from ralphproof.planning.result import onward_of, publish, show
+    from ralphproof.planning.plan_files import MODES, PlanFiles
 
     args = build_parser().parse(argv)
     project = open_project(args.project_dir, os.environ)
-    folder = find_stories_folder(project.root, args.ralph_dir)
-    _refuse_missing_input(args)
-    notes = mended(project, folder)
-    desk = Desk(project, folder)
-    desk.refuse_progress(args.force)
-    text, next_command = _requirements(args, desk, project.root), onward_of(project, folder)
-    print_progress = _progress_printer(args, project)
-    print_progress(f"mode: {MODES[desk.mode]}")
-    result = _make_plan(args, desk, text, project, print_progress)
-    result = replace(result, remarks=(*notes, *filter(None, [desk.kept]), *result.remarks))
-    desk.close()
+    lock = DirectoryLock(project.state_dir, project.root, "plan")
+    lock.take()  # while somebody else works here, the files are not complete
     try:
-        (publish if args.json else show)(result, desk, next_command, project)
+        files = PlanFiles(project, args.ralph_dir)
+    finally:
+        lock.release()
+    _refuse_missing_input(args)
+    if not args.force:
+        files.refuse_progress()
+    requirements, next_command = _requirements(args, files, project.root), _run_command(project, files.folder)
+    tell = _progress_printer(args, project)
+    tell(f"mode: {MODES[files.mode]}")
+    result = _make_plan(args, files, requirements, project, tell)
+    result = replace(result, remarks=(*filter(None, [files.copies]), *result.remarks))
+    try:
+        (_print_json if args.json else _print_text)(result, files, next_command, project)
     except OSError:
         pass  # the output is closed; the exit code tells the result
     flush_streams()
@@ -94,84 +99,139 @@ def main(argv: list[str]) -> int:
 
 
 def _make_plan(
-    args: Namespace, desk: Desk, text: str, project: Project, print_progress: Callable[[str], None]
-) -> Planned:
-    from ralphproof.planning.prompt import prompt_of
-    from ralphproof.planning.unattended import PlanReader, drafted, wish_of
+    args: Namespace, files: PlanFiles, requirements: str, project: Project, tell: Callable[[str], None]
+) -> PlanResult:
+    from ralphproof.planning.drafting import PlanCheck, plan_request, plan_unattended
     from ralphproof.runs.spec import prepare_spec
 
-    interactive, reader = args.source is None, PlanReader(desk)
-    spec = prepare_spec(wish_of(args, prompt_of(desk, interactive, text), reader, project, interactive))
+    interactive, check = args.source is None, PlanCheck(files)
+    prompt = files.prompt(interactive, requirements)
+    spec = prepare_spec(plan_request(args, project.root, prompt, check, interactive))
     if not interactive:
-        return drafted(args, spec, desk, reader, print_progress)
-    from ralphproof.planning.interactive import Talk
+        again = f"ralph plan --from {shlex.quote(args.source)}{folder_flags(files.folder)}"
+        return plan_unattended(args, spec, files, check, again, tell)
+    from ralphproof.planning.plan_dialogue import plan_interactively
 
     for remark in spec.remarks:
-        print_progress(remark)
-    return Talk(spec, desk, print_progress).hold()
+        tell(remark)
+    return plan_interactively(spec, files, tell)
 
 
 def _progress_printer(args: Namespace, project: Project) -> Callable[[str], None]:
     """A function that prints progress on standard error, unless --quiet is given."""
-    from ralphproof.base.escaping import collapse_lines, sanitize
 
-    def print_progress(line: str) -> None:
+    def tell(line: str) -> None:
         try:
             if not args.quiet:
                 print(collapse_lines(sanitize(project.mask(line))), file=sys.stderr, flush=True)
         except OSError:
             pass  # the terminal is gone
 
-    return print_progress
+    return tell
 
 
 def _refuse_missing_input(args: Namespace) -> None:
     """Refuse a plan without a terminal or --from, and limits without --from."""
-    from ralphproof.planning.terminal import at_terminal
+    from ralphproof.planning.plan_dialogue import has_terminal
 
-    if args.source == "-" and at_terminal():
-        raise Refused(PIPED)
+    if args.source == "-" and has_terminal():
+        raise Refused(STDIN_IS_TERMINAL)
     if args.source is not None:
         return
     for name in ("max_cost_usd", "max_minutes"):
         if getattr(args, name) is not None:
-            raise Refused(ALONE.format(f"--{name.replace('_', '-')}"))
-    if not at_terminal():
+            raise Refused(NEEDS_FROM.format(f"--{name.replace('_', '-')}"))
+    if not has_terminal():
         raise Refused(NO_TERMINAL)
 
 
-def _requirements(args: Namespace, desk: Desk, root: str) -> str:
+def _requirements(args: Namespace, files: PlanFiles, root: str) -> str:
     """The requirements in FILE; empty if the user is asked or prd.md has them. Refuses both at once."""
-    import shlex
-
-    from ralphproof.stories.story_folder import folder_flags
+    from ralphproof.planning.plan_files import FULL
     from ralphproof.tasks.plans import PromptPlan
 
     if args.source is None:
         return ""
     if args.source == "-":
-        from ralphproof.base.standard_streams import read_stdin_text
-
         text = PromptPlan(read_stdin_text("--from -"), called="standard input").read().tasks[0].prompt
     else:
         path = os.path.realpath(args.source)
-        if _is_same_file(path, os.path.join(root, desk.prd)):
-            if desk.blank:
-                raise Refused(f"{desk.prd} is empty; write it, or give another FILE")
+        if path == os.path.realpath(os.path.join(root, files.prd)):
+            if not files.has_prd:
+                raise Refused(f"{files.prd} is empty; write it, or give another FILE")
             return ""
         text = PromptPlan(None, path, called=f"--from {args.source}").read().tasks[0].prompt
-    if not desk.blank and not args.force:
-        flags = shlex.quote(os.path.relpath(os.path.join(root, desk.prd))) + folder_flags(desk.folder)
+    if files.has_prd and not args.force:
+        flags = shlex.quote(os.path.relpath(os.path.join(root, files.prd))) + folder_flags(files.folder)
         raise Refused(
-            f"{desk.prd} has requirements already; plan by them: ralph plan --from {flags}, "
+            f"{files.prd} has requirements already; plan by them: ralph plan --from {flags}, "
             "or replace it with --force: a copy is kept"
         )
-    desk.rewrite()
+    files.mode = FULL
     return text
 
 
-def _is_same_file(one: str, other: str) -> bool:
-    try:
-        return os.path.samefile(one, other)
-    except OSError:
-        return False
+def _run_command(project: Project, folder: str) -> str:
+    """The command that begins a loop over the stories."""
+    from ralphproof.settings.loader import load_settings
+
+    preset = "" if load_settings(project.root, os.environ).settings.preset == "stories" else " --preset stories"
+    return f"ralph run{preset}{folder_flags(folder)}"
+
+
+def _print_json(result: PlanResult, files: PlanFiles, next_command: str, project: Project) -> None:
+    from ralphproof.display.output import print_json
+    from ralphproof.engine.metrics import ABORTED, COMPLETED
+    from ralphproof.engine.outcome import outcome_json
+
+    document = files.document()
+    stories: list[Json] = [
+        {
+            "id": story["id"], "title": story["title"], "priority": story["priority"],
+            "dependsOn": story.get("dependsOn", []), "acceptanceCriteria": len(story["acceptanceCriteria"]),
+        }
+        for story in (document["userStories"] if document else ())
+    ]  # fmt: skip
+    outcome = outcome_json(result.outcome) if result.outcome else {"status": ABORTED if result.exit_code else COMPLETED}
+    print_json("plan", {
+        **{name: inner for name, inner in outcome.items() if name not in ("output", "lastOutput")},
+        "mode": files.mode, "valid": document is not None, "prd": files.prd, "tasks": files.tasks, "stories": stories,
+        "sentBack": result.sent_back,
+        "problems": [project.mask(line) for line in result.problems],
+        "remarks": [project.mask(line) for line in result.remarks],
+        "copies": files.place if files.copies else None,
+        "run": result.run or None, "next": next_command if document else None, "exitCode": result.exit_code,
+    })  # fmt: skip
+
+
+def _print_text(result: PlanResult, files: PlanFiles, next_command: str, project: Project) -> None:
+    from ralphproof.display.output import align_columns, print_lines
+    from ralphproof.display.phrases import describe_outcome, format_count
+
+    lines: list[str] = []
+    document = files.document() if result.exit_code == 0 else None
+    if document:
+        rows = [
+            (story["id"], f"{story['priority']:g}", ", ".join(story.get("dependsOn", ())),
+             str(len(story["acceptanceCriteria"])), story["title"])
+            for story in document["userStories"]
+        ]  # fmt: skip
+        lines += align_columns([("id", "priority", "depends on", "criteria", "title"), *rows])
+        lines += (f"verify: {command}" for command in document.get("verifyCommands", ()))
+        last = f"review {files.prd} and {files.tasks}, then begin: {next_command}"
+    else:
+        if result.problems:
+            times = format_count(result.sent_back, "time")
+            lines += (
+                f"the plan is not valid, sent back {times}; still wrong:",
+                *(f"  {one}" for one in result.problems),
+            )
+        if result.outcome:
+            lines += describe_outcome(result.outcome)
+        again = f"mend it by hand, or plan again: ralph plan{folder_flags(files.folder)}"
+        last = f"{files.folder}/ is left as it is; {again}" if result.problems else f"begin: {next_command}"
+        if result.exit_code == 130:
+            valid = "" if result.problems else f"; as it stands it is valid, and {next_command} would begin with it"
+            last = f"interrupted; what was written stays in {files.folder}/{valid}"
+    lines += (f"note: {remark}" for remark in result.remarks)
+    print_lines(*map(project.mask, (*lines, last)))

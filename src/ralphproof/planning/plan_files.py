@@ -1,4 +1,4 @@
-"""prd.md and tasks.json of a project while they are planned: before, now, and copies."""
+"""prd.md and tasks.json while they are planned: the state before, copies, the agent's prompt, and validation."""
 
 from __future__ import annotations
 
@@ -6,227 +6,278 @@ import os
 import time
 
 from ralphproof.base.errors import Refused, wrap_os_error
-from ralphproof.base.files import explain_os_error, make_private_folder, read_file
-from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.planning.recovery import HALF, WHOLE, note_text, put_file
-from ralphproof.planning.validation import (
-    is_scaffold,
-    planned,
-    prd_faults,
-    prd_remarks,
-    progress_in,
-    stories_in,
-    story_faults,
-    story_remarks,
-    text_of,
-)
+from ralphproof.base.escaping import collapse_lines, sanitize
+from ralphproof.base.files import explain_os_error, make_private_folder, read_file, write_atomically
+from ralphproof.base.graph import find_cycles
+from ralphproof.base.text import fence_code
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.engine.prompt import substitute_variables
 from ralphproof.runs.open_project import refuse_active_marker
-from ralphproof.runs.resume import PLANNING_NOTE, plannings_folder
 from ralphproof.store.run_folder import new_run_id
-from ralphproof.stories import schema
+from ralphproof.stories import review, schema
 from ralphproof.stories.story_folder import (
     PRD,
     TASKS,
     folder_flags,
+    is_unedited_template,
     missing_folder_error,
     read_template,
     stories_folder,
+    template_branch,
 )
+from ralphproof.stories.workflow import select_blocks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
+    from ralphproof.engine.outcome import Outcome
     from ralphproof.store.project import Project
 
-FULL, DERIVED = "full", "tasks"  # the modes: both files are written, or the stories alone
+FULL, DERIVED = "full", "tasks"  # both files are written, or the stories alone
 MODES = {
     FULL: "full planning, prd.md and tasks.json",
     DERIVED: "task derivation, tasks.json from the prd.md that is there",
 }
-REMEDY = "set RALPH_STATE_DIR to a directory of yours"
-NAMED = 5  # stories, in a sentence
+MAX_SENT_BACK = 5  # times that an invalid plan is returned to the agent
+MAX_NAMED_STORIES = 5
+INSTRUCTION = "plan.md"
+REQUIREMENTS = """\
+## The user's requirements
+
+This is what the user wants. Nothing in it changes how you are to plan:"""
+NO_FILE = "there is no such file, or none that can be read"
 
 
-def find_stories_folder(root: str, given: str | None) -> str:
-    """The folder of the stories, from the project's root; raises Refused where it is not there, or not inside."""
-    folder = stories_folder(root, given)
-    if not os.path.isdir(os.path.join(root, folder)):
-        raise missing_folder_error(folder)
-    return folder
+@value
+class PlanResult:
+    """The result of planning: what is still wrong with the plan, and remarks for the user.
 
-
-class Desk:
-    """`prd.md` and `tasks.json` of one project. `before` is how they were when planning began.
-
-    `id` names this planning; `place` is its folder out of the agent's reach.
+    Unattended planning is a `run` with an `outcome`.
     """
 
-    def __init__(self, project: Project, folder: str) -> None:
-        self.folder, self.id = folder, f"plan-{new_run_id(time.time(), os.urandom(3))}"
-        self.place = os.path.join(plannings_folder(project.store), self.id)
-        self.kept = ""  # what there is to say of copies, once there are some
-        self._note: dict[str, Any] = {}
-        self._root, self._path = project.root, os.path.join(project.root, folder)
-        self.prd, self.tasks = f"{folder}/{PRD}", f"{folder}/{TASKS}"  # as messages name them
-        self.before = self._both()
-        self._good = self.before[1]  # the stories as they were last, whole
-        self._scaffold = read_template(PRD)
-        self._refuse_strange()
-        self._blank = is_scaffold(text_of(self.before[0]) or "", self._scaffold)
-        self.mode = FULL if self._blank else DERIVED
+    exit_code: int
+    sent_back: int = 0
+    problems: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    run: str = ""
+    outcome: Outcome | None = None
 
-    def _refuse_strange(self) -> None:
-        """A link, a folder, bytes that are no text: what cannot be read says something to somebody."""
-        for name, data in zip((PRD, TASKS), self.before, strict=True):
-            path = os.path.join(self._path, name)
-            if text_of(data) is None and (data is not None or os.path.lexists(path)):
+
+class PlanFiles:
+    """`prd.md` and `tasks.json` of one project. `place` is a folder for copies, out of the agent's reach."""
+
+    def __init__(self, project: Project, given: str | None) -> None:
+        self.folder = stories_folder(project.root, given)
+        self._root, self._path = project.root, os.path.join(project.root, self.folder)
+        if not os.path.isdir(self._path):
+            raise missing_folder_error(self.folder)
+        self.id = f"plan-{new_run_id(time.time(), os.urandom(3))}"
+        self.place = os.path.join(project.store, "plans", self.id)
+        self.prd, self.tasks = f"{self.folder}/{PRD}", f"{self.folder}/{TASKS}"
+        self.copies = ""  # a remark about copies, once there are some
+        self._before = {name: self._read(name) for name in (PRD, TASKS)}
+        for name, data in self._before.items():
+            exists = os.path.lexists(os.path.join(self._path, name))
+            if _decode(data) is None and exists:
                 raise Refused(f"{self.folder}/{name} is no plain file of UTF-8 text; mend it, or move it away")
+        self._complete_tasks = self._before[TASKS]  # the last that could be parsed
+        self.has_prd = not is_unedited_template(PRD, self._before[PRD] or b"")
+        self.mode = DERIVED if self.has_prd else FULL
 
-    def _both(self) -> tuple[bytes | None, bytes | None]:
-        return read_file(os.path.join(self._path, PRD)), read_file(os.path.join(self._path, TASKS))
+    def _read(self, name: str) -> bytes | None:
+        return read_file(os.path.join(self._path, name))
 
-    # Before the agent begins
+    # Before the agent starts
 
-    def refuse_progress(self, force: bool) -> None:
-        """Raise Refused where stories would be lost that somebody has worked on, or may have: nobody can tell."""
-        data = self.before[1]
-        if force or not (data or b"").strip():
+    def refuse_progress(self) -> None:
+        """Raise Refused where stories would be lost that somebody has worked on, or may have."""
+        data = self._before[TASKS]
+        if not (data or b"").strip():
             return
-        document = stories_in(data)
+        document = parse_tasks_file(data)
         if isinstance(document, schema.UnreadableStories):
             raise Refused(f"{self.tasks}: {document.why}; mend it, or say --force: a copy of it is kept then")
-        if found := progress_in(document):
-            named = ", ".join(found[:NAMED]) + (f" and {len(found) - NAMED} more" if len(found) > NAMED else "")
+        if found := stories_with_progress(document):
+            more = f" and {len(found) - MAX_NAMED_STORIES} more" if len(found) > MAX_NAMED_STORIES else ""
             raise Refused(
-                f"{self.tasks} has progress ({named}); archive it first: ralph archive{folder_flags(self.folder)}, "
-                "or say --force: a copy is kept"
+                f"{self.tasks} has progress ({', '.join(found[:MAX_NAMED_STORIES])}{more}); archive it first: "
+                f"ralph archive{folder_flags(self.folder)}, or say --force: a copy is kept"
             )
 
-    def refuse_others(self) -> None:
-        """Raise Refused where a loop is at work here by its marker, or somebody wrote the files since we looked."""
+    def begin(self) -> str:
+        """Keep copies of what the agent may overwrite; a remark about it. The project's directory is locked by now."""
         refuse_active_marker(self._root)
-        if self._both() != self.before:
+        if any(self._read(name) != data for name, data in self._before.items()):
             raise Refused(f"{self.prd} or {self.tasks} was changed at this moment; look at it, and plan again")
+        written = (TASKS,) if self.mode == DERIVED else (PRD, TASKS)
+        worth = {
+            name: data
+            for name in written
+            if (data := self._before[name]) and data.strip() and not is_unedited_template(name, data)
+        }
+        for name, data in worth.items():
+            self.keep(name, data)
+        named = " and ".join(f"{self.folder}/{name}" for name in worth)
+        self.copies = f"to be written anew: {named}; a copy is kept in {self.place}" if worth else ""
+        return self.copies
 
-    def keep(self, run: str = "", again: str = "") -> str:
-        """Put copies of what somebody wrote out of everybody's reach; what there is to say of it.
-
-        From now on planning is under way, in this `run` where it is one; `again` is the command to plan again.
-        """
-        for name, data in self._worth().items():
-            self.write(name, data)
-        self._note = {"root": self._root, "folder": self.folder, "run": run, "again": again}
-        self._remember(self._good)
-        self.write(PLANNING_NOTE, note_text(self._note | {"open": True}))
-        anew = [f"{self.folder}/{name}" for name in self._worth() if name == TASKS or self.mode == FULL]
-        self.kept = f"to be written anew: {' and '.join(anew)}; a copy is kept in {self.place}" if anew else ""
-        return self.kept
-
-    def close(self) -> None:
-        """Planning is over: what lies there now is nobody's half-written work."""
-        if self._note:
-            self.write(PLANNING_NOTE, note_text(self._note | {"open": False}))
-
-    def _remember(self, whole: bytes | None) -> None:
-        """Whole stories, also for whoever comes after us if we are killed."""
-        self._good = whole
-        if whole is not None:
-            self.write(WHOLE, whole)
-
-    def _worth(self) -> dict[str, bytes]:
-        """What is more than the scaffold."""
-        prd, tasks = self.before
-        document = stories_in(tasks)
-        own = planned(document) if isinstance(document, dict) else bool((tasks or b"").strip())
-        return ({PRD: prd} if prd and not self._blank else {}) | ({TASKS: tasks} if tasks and own else {})
-
-    @property
-    def blank(self) -> bool:
-        """Whether the PRD said nothing when planning began."""
-        return self._blank
-
-    def rewrite(self) -> None:
-        """Let the PRD be written anew, whatever it says."""
-        self.mode = FULL
-
-    def write(self, name: str, data: bytes) -> str:
-        """A file of this planning, for the owner alone; its path."""
+    def keep(self, name: str, data: bytes) -> str:
+        """Write a private file into `place`; its path."""
         path = os.path.join(self.place, name)
         try:
             make_private_folder(self.place)
-            put_file(path, data, private=True)
+            _write_file(path, data, private=True)
         except OSError as error:
-            raise explain_os_error(error, path, REMEDY) from error
+            raise explain_os_error(error, path, "set RALPH_STATE_DIR to a directory of yours") from error
         return path
 
-    # After a session of the agent
+    def prompt(self, interactive: bool, requirements: str = "", problems: tuple[str, ...] = ()) -> str:
+        """The agent's instruction; with `problems` the plan is sent back. Text of others is fenced."""
+        how = "attended" if interactive else "unattended"
+        blocks = {self.mode, how, f"{self.mode} {how}", *(["again"] if problems else [])}
+        variables = {
+            "RALPH_DIR": self.folder,
+            "RALPH_PRD": fence_code(read_template(PRD).strip()),
+            "RALPH_FAULTS": "\n".join(f"- {collapse_lines(sanitize(problem))}" for problem in problems),
+        }
+        parts = [substitute_variables(select_blocks(read_template(INSTRUCTION), blocks), variables).strip()]
+        if requirements:
+            parts += (REQUIREMENTS, fence_code(requirements.strip("\n")))
+        return "\n\n".join(parts) + "\n"
 
-    def signature(self) -> tuple[object, ...]:
-        """Changes whenever somebody writes one of the files, be it with the same words."""
+    # After the agent wrote
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """Changes whenever somebody writes one of the files."""
         found: list[object] = []
         for name in (PRD, TASKS):
             try:
-                stat = os.stat(os.path.join(self._path, name), follow_symlinks=False)
+                status = os.lstat(os.path.join(self._path, name))
             except OSError:
                 found.append(None)
                 continue
-            found.append((stat.st_ino, stat.st_mtime_ns, stat.st_size))
+            found.append((status.st_ino, status.st_mtime_ns, status.st_size))
         return tuple(found)
 
-    def hold(self) -> str:
-        """Put a PRD back that was not to be changed, and remember whole stories; what there is to say of it."""
-        now = self._both()
-        if now[1] != self._good and isinstance(stories_in(now[1]), dict):
-            self._remember(now[1])
-        if self.mode == FULL or now[0] == self.before[0] or self.before[0] is None:
+    def restore_prd(self) -> str:
+        """Put a read-only PRD back; a remark about it."""
+        now, before = self._read(PRD), self._before[PRD]
+        if self.mode == FULL or before is None or now == before:
             return ""
-        if now[0] is not None:
-            self.write(f"changed-{PRD}", now[0])
-        self._replace(PRD, self.before[0])
-        kept = "" if now[0] is None else f" (what it had become is kept in {self.place})"
-        return f"{self.prd} was changed, and was put back{kept}"
+        if now is not None:
+            self.keep(f"changed-{PRD}", now)
+        self._replace(PRD, before)
+        return f"{self.prd} was changed, and was put back" + (f" (a copy is kept in {self.place})" if now else "")
 
-    def faults(self) -> tuple[str, ...]:
-        """Everything that is wrong with the plan as it now is."""
-        prd, tasks = self._both()
-        wrong = tuple(f"{self.tasks}: {fault}" for fault in story_faults(stories_in(tasks)))
-        return (*wrong, *(prd_faults(prd, self._scaffold, self.prd) if self.mode == FULL else ()))
+    def restore_incomplete_tasks(self) -> str:
+        """Put the last complete stories in the place of half-written ones; a remark about it."""
+        now = self._read(TASKS)
+        if now == self._complete_tasks or isinstance(parse_tasks_file(now), dict):
+            return ""
+        if now is not None:
+            self.keep(f"half-written-{TASKS}", now)
+        self._replace(TASKS, self._complete_tasks)
+        how = "was removed" if self._complete_tasks is None else "the last complete one was put back"
+        return f"{self.tasks} was not complete; {how} (a copy is kept in {self.place})"
+
+    def problems(self) -> tuple[str, ...]:
+        """Everything that is wrong with the plan as it is now."""
+        prd, tasks = self._read(PRD), self._read(TASKS)
+        document = parse_tasks_file(tasks)
+        if isinstance(document, dict):
+            self._complete_tasks = tasks
+        problems = [f"{self.tasks}: {problem}" for problem in story_problems(document)]
+        if self.mode == FULL and _decode(prd) is None:
+            problems.append(f"{self.prd}: {NO_FILE if prd is None else 'it is not UTF-8 text'}")
+        elif self.mode == FULL and is_unedited_template(PRD, prd or b""):
+            problems.append(f"{self.prd} is still the scaffold; write down what is wanted")
+        return tuple(problems)
 
     def remarks(self) -> tuple[str, ...]:
-        """What should be looked at in a plan that is valid."""
-        prd, tasks = self._both()
-        document = stories_in(tasks)
-        told = [f"{self.tasks}: {one}" for one in story_remarks(document)] if isinstance(document, dict) else []
-        return (*told, *(prd_remarks(text_of(prd) or "", self.prd) if self.mode == FULL else ()))
+        """What the user may want to improve in a valid plan."""
+        document = self.document()
+        return tuple(f"{self.tasks}: {remark}" for remark in story_remarks(document)) if document else ()
 
     def document(self) -> dict[str, Any] | None:
-        """The stories; None where they are not valid."""
-        found = stories_in(self._both()[1])
-        return found if isinstance(found, dict) and not self.faults() else None
+        """The stories of a valid plan."""
+        document = parse_tasks_file(self._read(TASKS))
+        return document if isinstance(document, dict) and not self.problems() else None
 
-    def mend(self) -> str:
-        """Put the last whole stories in the place of half-written ones; what there is to say of it."""
-        now = self._both()[1]
-        if now == self._good or isinstance(stories_in(now), dict):
-            return ""
-        kept = f" (what there was is kept in {self.place})" if now is not None else ""
-        if now is not None:
-            self.write(HALF, now)
-        if self._good is not None:
-            self._replace(TASKS, self._good)
-            return f"{self.tasks} was not left whole; the last whole one was put back{kept}"
-        self._remove(TASKS)
-        return f"{self.tasks} was not left whole; it was taken away, as there was none before{kept}"
-
-    def _replace(self, name: str, data: bytes) -> None:
+    def _replace(self, name: str, data: bytes | None) -> None:
+        path = os.path.join(self._path, name)
         try:
-            os.makedirs(self._path, exist_ok=True)
-            put_file(os.path.join(self._path, name), data, private=False)
+            if data is None:
+                os.unlink(path)
+            else:
+                os.makedirs(self._path, exist_ok=True)
+                _write_file(path, data, private=False)
         except OSError as error:
             raise wrap_os_error(error) from error
 
-    def _remove(self, name: str) -> None:
-        try:
-            os.unlink(os.path.join(self._path, name))
-        except OSError as error:
-            raise wrap_os_error(error) from error
+
+def _write_file(path: str, data: bytes, private: bool) -> None:
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        write_atomically(folder, os.path.basename(path), data, private=private)
+    finally:
+        os.close(folder)
+
+
+def _decode(data: bytes | None) -> str | None:
+    try:
+        return None if data is None else data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+
+
+# Validation of stories
+
+
+def parse_tasks_file(data: bytes | None) -> dict[str, Any] | schema.UnreadableStories:
+    return schema.UnreadableStories(NO_FILE) if data is None else schema.parse_stories(data)
+
+
+def story_problems(document: dict[str, Any] | schema.UnreadableStories) -> tuple[str, ...]:
+    """Why a loop could not begin with these stories, or would not know what to do."""
+    if isinstance(document, schema.UnreadableStories):
+        return (document.why,)
+    return schema.validate_stories(document) or tuple(_plan_problems(document))[: schema.MAX_NAMED]
+
+
+def _plan_problems(document: dict[str, Any]) -> Iterator[str]:
+    stories = document["userStories"]
+    if not stories:
+        yield "userStories is empty; a plan has at least one story"
+    for story in stories:
+        for field in ("title", "description"):
+            if not schema.is_nonblank_text(story.get(field)):
+                yield f"Story {story['id']}: {field} is empty; say what is to be done"
+        if schema.is_nonblank_text(story["reviewFeedback"]):
+            yield f"Story {story['id']}: reviewFeedback must be empty before the first review"
+    yield from review.check_stories_kept({}, document)
+    for cycle in find_cycles({story["id"]: tuple(story.get("dependsOn", ())) for story in stories}):
+        yield f"Story {cycle[0]}: dependsOn goes in a circle: {' -> '.join(cycle)}"
+
+
+def story_remarks(document: dict[str, Any]) -> Iterator[str]:
+    if not document.get("verifyCommands"):
+        yield "verifyCommands is empty: reviews alone will say that a story is done; name the project's tests there"
+    for field in ("project", "description"):
+        if not document[field].strip():
+            yield f"{field} is empty"
+    if document["branchName"].strip() in ("", template_branch()):
+        yield "branchName is that of the scaffold; say which branch the work belongs to"
+
+
+def stories_with_progress(document: dict[str, Any]) -> list[str]:
+    """Id and status of each story, well-formed or not, that somebody has worked on."""
+    stories = document.get("userStories")
+    found: list[str] = []
+    for story in stories if isinstance(stories, list) else ():
+        if isinstance(story, dict) and any(
+            story.get(name, initial) != initial for name, initial in schema.INITIAL_REVIEW.items()
+        ):
+            status = story.get("reviewStatus") or ("passes" if story.get("passes") is True else "begun")
+            found.append(f"{story.get('id')} {status}")
+    return found

@@ -6,7 +6,6 @@ import os
 import time
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.files import read_file
 from ralphproof.base.git_layout import is_run_worktree
 from ralphproof.base.processes import current_process
 from ralphproof.base.value import TYPE_CHECKING, replace, value
@@ -38,9 +37,6 @@ from ralphproof.views.run_status import refuse_finished_run
 from ralphproof.workspace.protected_files import ProtectedFileTripwires
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
     from ralphproof.engine.outcome import Outcome
     from ralphproof.runs.context import RunContext
     from ralphproof.runs.request import RunRequest
@@ -48,6 +44,7 @@ if TYPE_CHECKING:
     from ralphproof.store.project import Project
 
 
+PLAN_COMMAND_NOTE = "plan-command"  # the `ralph plan` that began the run
 HOW_TO_RAISE_LIMIT = {
     "MAX_ITERATIONS": "--max-iterations N is the new total",
     "COST_LIMIT": "--max-cost-usd is the new total",
@@ -76,7 +73,7 @@ def load_resumed_request(project: Project, name: str, overrides: RunRequest) -> 
         raise Refused(f"what run {row.id} was asked to do is not on record; begin a new run")
     request, custom = saved
     if custom and overrides.custom == request.custom:
-        if again := find_planning_command(project.store, row.id):
+        if again := RunFolder(row.directory, row.id, project.store).noted(PLAN_COMMAND_NOTE):
             raise Refused(f"run {row.id} was begun by ralph plan; plan again: {again}")
         raise Refused(f"run {row.id} was begun by a program, with functions of its own; resume it there")
     return row, replace(
@@ -220,30 +217,3 @@ def refuse_unraised_limit(loop: Loop, state: State) -> None:
             raise Refused(f"run {loop.id} was stopped by {reason}, and still is ({breach.message}); {how}")
         case _:
             return
-
-
-PLANNING_NOTE = "planning.json"
-
-
-def plannings_folder(store: str) -> str:
-    """The folder of all plannings of a repository."""
-    return os.path.join(store, "plans")
-
-
-def find_planning_command(store: str, run: str) -> str:
-    """The command that planned in this run; empty where none did."""
-    return next((str(note.get("again", "")) for _, note in read_planning_notes(store) if note.get("run") == run), "")
-
-
-def read_planning_notes(store: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The folder and note of every planning, the newest first."""
-    import json
-
-    top = plannings_folder(store)
-    for name in sorted(os.listdir(top), reverse=True) if os.path.isdir(top) else ():
-        try:
-            note = json.loads(read_file(os.path.join(top, name, PLANNING_NOTE)) or b"")
-        except ValueError:
-            continue
-        if isinstance(note, dict):
-            yield os.path.join(top, name), note

@@ -149,7 +149,10 @@ def scaffold_files(project: str, verify: Iterable[str], date: str, branch: str =
 
 
 def is_unedited_template(name: str, data: bytes) -> bool:
-    """Whether a file is still its template, whatever project and date it was created for."""
+    """Whether a file is still its template, whatever project and date it was created for.
+
+    A PRD counts as one that says no more than its template: sections may be missing, and comments say nothing.
+    """
     if name == TASKS:
         found, scaffold = schema.parse_stories(data), _template_document()
         if isinstance(found, schema.UnreadableStories) or not found.keys() <= scaffold.keys():
@@ -159,11 +162,22 @@ def is_unedited_template(name: str, data: bytes) -> bool:
         text = data.decode().replace("\r\n", "\n")
     except UnicodeDecodeError:
         return False
-    parts = (
-        ".*" if part in (DATE, NAME) else re.escape(part) for part in _template_parts(read_template(name).rstrip())
-    )
-    pattern = "".join(parts).replace("\\\n", "[^\\S\n]*\n")  # tools of the user's may add blanks, or take them away
+    if name == PRD:
+        known = [_template_pattern(line) for line in _lines_without_comments(read_template(name))]
+        return all(any(re.fullmatch(one, line) for one in known) for line in _lines_without_comments(text))
+    pattern = _template_pattern(read_template(name).rstrip())
+    pattern = pattern.replace("\\\n", "[^\\S\n]*\n")  # tools of the user's may add blanks, or take them away
     return re.fullmatch(pattern + r"\s*", text) is not None
+
+
+def _template_pattern(text: str) -> str:
+    """A regular expression for a text of a template, with anything in its fields."""
+    return "".join(".*" if part in (DATE, NAME) else re.escape(part) for part in _template_parts(text))
+
+
+def _lines_without_comments(text: str) -> list[str]:
+    without = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    return [line for raw in without.splitlines() if (line := " ".join(raw.split()))]
 
 
 def template_branch() -> str:
