@@ -11,7 +11,15 @@ from ralphproof.engine.agent import Turn, TurnInput, TurnWatcher
 from ralphproof.engine.budget import ChildRunsStatus
 from ralphproof.engine.check import AlteredCheckInput, Check, CheckWatcher, Finding, Inspection
 from ralphproof.engine.claim import Claim, ClaimRule
-from ralphproof.engine.environment import LoopEnvironment, run_checks_in_sequence
+from ralphproof.engine.environment import (
+    AgentAccess,
+    CheckAccess,
+    LoopEnvironment,
+    PlanAccess,
+    SpendAccess,
+    WorkAccess,
+    run_checks_in_sequence,
+)
 from ralphproof.engine.events import Limited, Spent, Usage
 from ralphproof.engine.limits import Limits
 from ralphproof.engine.loop import Loop
@@ -235,10 +243,17 @@ class FakeEnvironment:
         names = {check for stage in self.rules.pipeline.stages for check in (*stage.checks, *stage.judges)}
         checks: dict[str, Check] = {name: FakeCheck(self, name) for name in names}
         env = LoopEnvironment(
-            self, (self,) * 9, NoSandbox(), self, checks, self.ledger, self.run_files, self.clock, self.daily_spend,
-            scm=self, tripwires=self, check_pins=FakeCheckPins(self), find_claim=lambda _: _next(self.claims, None),
-            child_runs=self, was_started=lambda _: not self.never_started, run_checks=run_checks,
-        )  # fmt: skip
+            AgentAccess((self,) * 9, NoSandbox()),
+            PlanAccess(self, find_claim=lambda _: _next(self.claims, None)),
+            CheckAccess(checks, run_checks, FakeCheckPins(self)),
+            WorkAccess(self, self, self),
+            SpendAccess(self.daily_spend),
+            self.ledger,
+            self.run_files,
+            self.clock,
+            child_runs=self,
+            was_started=lambda _: not self.never_started,
+        )
         state = self.rebuilt()
         loop = Loop("r1", self.rules, env, state=state)
         if state.run.id:

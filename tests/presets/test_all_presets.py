@@ -14,7 +14,7 @@ from ralphproof.checks.command import CommandCheck, CommandCheckSpec
 from ralphproof.engine.actions import RunRules
 from ralphproof.engine.budget import Budget
 from ralphproof.engine.claim import Claim
-from ralphproof.engine.environment import LoopEnvironment
+from ralphproof.engine.environment import AgentAccess, CheckAccess, LoopEnvironment, PlanAccess, SpendAccess, WorkAccess
 from ralphproof.engine.limits import Limits
 from ralphproof.engine.loop import Loop
 from ralphproof.engine.outcome import Aborted, Completed, Outcome
@@ -63,11 +63,15 @@ def one_iteration(
     check = CommandCheck(CommandCheckSpec("test -f made", "made", name), sandbox, run_folder, str(project), env)
     ledger.begin_run("run", str(project), 0.0, current_process())
     environment = LoopEnvironment(
-        FixedPlan(task), (ScriptedAgent(str(script)),), sandbox,
-        PlainWorkspace(str(project), str(folder / "private")), {name: check}, ledger,
-        run_folder, RunClock(), InMemorySpend(), env,
-        find_claim=lambda iteration: claim if iteration else None,
-    )  # fmt: skip
+        AgentAccess((ScriptedAgent(str(script)),), sandbox, env),
+        PlanAccess(FixedPlan(task), find_claim=lambda iteration: claim if iteration else None),
+        CheckAccess({name: check}),
+        WorkAccess(PlainWorkspace(str(project), str(folder / "private"))),
+        SpendAccess(InMemorySpend()),
+        ledger,
+        run_folder,
+        RunClock(),
+    )
     try:
         outcome = Loop("run", RunRules(pipeline, Limits(Budget(iterations=1)), pause_s=0.0), environment).run()
     finally:

@@ -19,7 +19,7 @@ from ralphproof.checks.factory import CheckContext, CheckDependencies, create_ch
 from ralphproof.checks.parallel import run_checks_in_parallel
 from ralphproof.engine.actions import RunRules
 from ralphproof.engine.budget import Budget
-from ralphproof.engine.environment import LoopEnvironment
+from ralphproof.engine.environment import AgentAccess, CheckAccess, LoopEnvironment, PlanAccess, SpendAccess, WorkAccess
 from ralphproof.engine.limits import Limits
 from ralphproof.engine.loop import Loop
 from ralphproof.engine.outcome import Aborted, Completed, Outcome
@@ -101,9 +101,15 @@ class Bench:
         checks = create_checks(leaves.values(), dependencies)
         ledger.begin_run("run", str(self.root), 0.0, current_process())
         environment = LoopEnvironment(
-            FixedPlan(spec), (agent,), sandbox, workspace, checks, ledger, folder, RunClock(), InMemorySpend(), env,
-            run_checks=run_checks_in_parallel,
-        )  # fmt: skip
+            AgentAccess((agent,), sandbox, env),
+            PlanAccess(FixedPlan(spec)),
+            CheckAccess(checks, run_checks_in_parallel),
+            WorkAccess(workspace),
+            SpendAccess(InMemorySpend()),
+            ledger,
+            folder,
+            RunClock(),
+        )
         outcome = Loop(
             "run", RunRules(pipeline, Limits(Budget(iterations=max_iterations)), pause_s=0.0), environment
         ).run()

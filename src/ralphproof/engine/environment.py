@@ -233,55 +233,90 @@ def run_checks_in_sequence(
 
 
 @value
-class LoopEnvironment:
-    """The services that one run uses. `env` is the environment of its agents."""
+class AgentAccess:
+    """Agents and how they run: the usual one first, then those to go on with when its service is down."""
 
-    plan: PlanSource
-    agents: tuple[Agent, ...]  # the usual one, and those to go on with when its service is not there
+    order: tuple[Agent, ...]
     sandbox: Sandbox
+    env: tuple[tuple[str, str], ...] = ()
+    hooks: tuple[tuple[str, str], ...] = ()  # commands that agents call at events of their own
+    allowed_commands: tuple[str, ...] = ()  # commands that guarded agents may run all the same
+
+
+@value
+class PlanAccess:
+    """The plan, and claims that are found outside of an agent's message."""
+
+    source: PlanSource
+    editable: EditablePlan = FixedPlan()
+    find_claim: Callable[[int], Claim | None] = lambda _: None  # what a file claims, or a message of this iteration
+    set_aside_claim: Callable[[str], tuple[str, ...]] = lambda _: ()  # put a marker with this stamp away; its new name
+
+
+@value
+class CheckAccess:
+    """Checks by name, how several are run, and the pins of what decides over them."""
+
+    by_name: dict[str, Check]
+    run: Callable[[tuple[Check, ...], Inspection, CheckWatcher], tuple[Finding, ...]] = run_checks_in_sequence
+    pins: CheckPins = NoCheckPins()
+
+
+@value
+class WorkAccess:
+    """The tree that the agent works in, and what guards and commits it."""
+
     workspace: Workspace
-    checks: dict[str, Check]
+    tripwires: Tripwires = NoTripwires()
+    scm: Scm | None = None
+    task_base: Snapshot | None = None  # the tree that the task's work began on, where earlier runs were at it too
+    prompt_file: str = ""  # from the project's root; whoever changes it, it is no work of the agent's
+
+
+@value
+class SpendAccess:
+    """Spend of this and other runs, and what cheaper models saved, in micro-dollars."""
+
+    daily: DailySpend
+    shared: SharedBudget = NoSharedBudget()
+    model_savings: Callable[[History], int | None] = lambda _: None
+
+
+@value
+class LoopEnvironment:
+    """The services that one run uses."""
+
+    agents: AgentAccess
+    plan: PlanAccess
+    checks: CheckAccess
+    work: WorkAccess
+    spend: SpendAccess
     ledger: Ledger
     files: RunFiles
     clock: Clock
-    daily_spend: DailySpend
-    env: tuple[tuple[str, str], ...] = ()
-    scm: Scm | None = None
     observers: tuple[Observer, ...] = ()
-    find_claim: Callable[[int], Claim | None] = lambda _: None  # what a file claims, or a message of this iteration
-    set_aside_claim: Callable[[str], tuple[str, ...]] = lambda _: ()  # put a marker with this stamp away; its new name
     child_runs: ChildRuns = NoChildRuns()
-    was_started: Callable[[str], bool] = lambda _: True  # whether the command of this name was ever started
-    tripwires: Tripwires = NoTripwires()
-    check_pins: CheckPins = NoCheckPins()
-    editable_plan: EditablePlan = FixedPlan()
-    model_savings: Callable[[History], int | None] = lambda _: None  # micro-dollars that cheaper models saved
-    extra_notices: tuple[Callable[[], tuple[str, ...]], ...] = ()  # asked after every turn what else is worth telling
-    task_base: Snapshot | None = None  # the tree that the task's work began on, where earlier runs were at it too
-    run_checks: Callable[[tuple[Check, ...], Inspection, CheckWatcher], tuple[Finding, ...]] = run_checks_in_sequence
-    agent_hooks: tuple[tuple[str, str], ...] = ()  # what agents call at events of their own
-    shared_budget: SharedBudget = NoSharedBudget()
-    prompt_file: str = ""  # from the project's root; whoever changes it, it is no work of the agent's
     hook_runner: HookRunner = NoHooks()
-    allowed_commands: tuple[str, ...] = ()  # commands that guarded agents may run all the same
+    was_started: Callable[[str], bool] = lambda _: True  # whether the command of this name was ever started
+    extra_notices: tuple[Callable[[], tuple[str, ...]], ...] = ()  # asked after every turn what else is worth telling
 
     def turn_input(
         self, prompt: str, prompt_name: str, name: str, exports: dict[str, str],
         timeout_s: float, idle_s: float | None, stream: bool,
     ) -> TurnInput:  # fmt: skip
         """Write the prompt, and determine the paths of this turn's files."""
-        folder, env = self.files, dict(self.env) | exports
+        folder, env = self.files, dict(self.agents.env) | exports
         return TurnInput(
-            prompt, folder.write_prompt(prompt_name, prompt), self.workspace.root, tuple(env.items()),
+            prompt, folder.write_prompt(prompt_name, prompt), self.work.workspace.root, tuple(env.items()),
             folder.log_base(name),
             folder.turn_file(name), f"{folder.run}/{name}", timeout_s, idle_s, stream,
-            hooks=self.agent_hooks if stream else (), allowed_commands=self.allowed_commands if stream else (),
+            hooks=self.agents.hooks if stream else (), allowed_commands=self.agents.allowed_commands if stream else (),
         )  # fmt: skip
 
     def agent_at(self, place: int, name: str = "") -> Agent:
         """The agent at this index, or the one with this name if the order has changed."""
-        named = (agent for agent in self.agents if agent.name == name)
-        there = self.agents[place if place < len(self.agents) else 0]
+        named = (agent for agent in self.agents.order if agent.name == name)
+        there = self.agents.order[place if place < len(self.agents.order) else 0]
         return there if there.name == name else next(named, there)
 
     def sleep(self, seconds: float) -> None:
@@ -290,15 +325,15 @@ class LoopEnvironment:
         for observer in self.observers:
             _call_observer(observer.tick)
 
-    def commit(self, work: CommitRequest, others: frozenset[str]) -> CommitResult:
+    def commit(self, request: CommitRequest, others: frozenset[str]) -> CommitResult:
         """Commit passed work to the user's SCM, unless it has no message or a stop is requested. Paths changed only by
         `others` (checks or the user) and left out of the commit are not reported.
         """
-        if not work.message:
+        if not request.message:
             return CommitResult(error="the agent gave no commit message; the work is saved, not committed")
         if self.clock.stop_reason():
             return CommitResult(error="the run was asked to end; the work is saved, not committed")
-        kept = self.scm.commit(work, TurnMonitor(self)) if self.scm else CommitResult()
+        kept = self.work.scm.commit(request, TurnMonitor(self)) if self.work.scm else CommitResult()
         return replace(kept, left=tuple(path for path in kept.left if path not in others))
 
     def notify_record(self, record: Record) -> None:
@@ -372,7 +407,7 @@ class TurnMonitor:
             if type(event) is Spent:
                 self._spent, self._ended = event, False
                 self._priced = self._priced or event.micro_usd is not None
-                self._env.shared_budget.update_live(self._env.files.run, event)
+                self._env.spend.shared.update_live(self._env.files.run, event)
                 self.overspent = (
                     self.overspent
                     or self._remaining.exceeded_by(event)
@@ -398,7 +433,7 @@ class TurnMonitor:
 
     def _poll_shared_budget(self) -> None:
         """Stop when the shared budget, from which other runs spend at the same time, is used up."""
-        shared = self._env.shared_budget.total()
+        shared = self._env.spend.shared.total()
         if shared is not None and shared.micro_usd > shared.limit and not self._ended:
             self.overspent = True
 
@@ -407,7 +442,7 @@ class TurnMonitor:
         now_s = self._env.clock.monotonic()
         if not self._call or not self._priced or not self._spend_poll.due(now_s):
             return
-        others = self._env.daily_spend.update_live(
+        others = self._env.spend.daily.update_live(
             self._env.files.run, self._call, self._spent, self._env.clock.epoch()
         )  # fmt: skip
         self._others_today = self._others_today if others is None else others
@@ -434,7 +469,7 @@ class TurnMonitor:
         if now_s - self._last_active_s < self._activity_poll_s:
             return False
         self._last_active_s = now_s
-        return self._env.workspace.has_activity()
+        return self._env.work.workspace.has_activity()
 
 
 def _call_observer(call: Callable[..., None], *what: object) -> None:

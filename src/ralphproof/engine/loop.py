@@ -74,12 +74,12 @@ class CheckRunner:
         for check in checks:
             if check not in self._session.state.open_steps:
                 self._session.record(CheckBegan(looked.iteration, looked.turn, check, looked.round))
-        known = {check: finding for check in checks if (finding := self._known_finding(world.checks[check]))}
+        known = {check: finding for check in checks if (finding := self._known_finding(world.checks.by_name[check]))}
         self._session.flush()
-        open_ones = tuple(world.checks[check] for check in checks if check not in known)
+        open_ones = tuple(world.checks.by_name[check] for check in checks if check not in known)
         judging = bool(open_ones) and not set(checks).isdisjoint(self._session.state.job.stage.judges)
         answers = (
-            self._run_judges(open_ones, looked) if judging else world.run_checks(open_ones, looked, TurnMonitor(world))
+            self._run_judges(open_ones, looked) if judging else world.checks.run(open_ones, looked, TurnMonitor(world))
         )
         for finding in (*known.values(), *answers):
             self._record_finding(looked, finding)
@@ -88,7 +88,7 @@ class CheckRunner:
 
     def _close_judge_calls(self) -> None:
         try:
-            self._environment.daily_spend.close_call(self._session.id, judging_call_id(self._session.id))
+            self._environment.spend.daily.close_call(self._session.id, judging_call_id(self._session.id))
         except RalphError:
             pass  # a little more than they cost counts, until they are next asked
 
@@ -107,10 +107,10 @@ class CheckRunner:
             world, left, until_s=float("inf") if seconds is None else self._session.began_s + seconds, call=call
         )
         name = f"{looked.iteration}-judged"
-        before = world.workspace.save(self._session.id, name)
-        found = world.run_checks(judges, replace(looked, max_micro_usd=left.micro_usd), eyes)
-        after = world.workspace.save(self._session.id, name)
-        moved = world.workspace.change(before, after).paths if before.id and after.id else ()
+        before = world.work.workspace.save(self._session.id, name)
+        found = world.checks.run(judges, replace(looked, max_micro_usd=left.micro_usd), eyes)
+        after = world.work.workspace.save(self._session.id, name)
+        moved = world.work.workspace.change(before, after).paths if before.id and after.id else ()
         if not moved:
             return found
         named = ", ".join(moved[:MAX_NAMED_PATHS])
@@ -139,7 +139,7 @@ class CheckRunner:
         facts = state.facts
         return Inspection(
             state.iteration, state.turn, facts.turn.text, facts.snapshot, facts.change, state.round, facts.claim,
-            self._environment.task_base or state.trees.run_start,
+            self._environment.work.task_base or state.trees.run_start,
         )  # fmt: skip
 
     def _known_finding(self, check: Check) -> Finding | None:
@@ -174,7 +174,7 @@ class LoopHooks:
         saved, name = f"{iteration}-hook{number + 1}", f"hook_{iteration:03d}_{hook}_{number + 1}"
         if not taken_up:
             if looks:
-                world.workspace.save(self._session.id, saved)
+                world.work.workspace.save(self._session.id, saved)
             self._session.record(records.HookBegan(iteration, hook, place, number, command))
         self._session.flush()
         if taken_up and not looks and not world.was_started(name):  # the run it was to come after goes on
@@ -187,17 +187,17 @@ class LoopHooks:
         if not looks:
             self._session.record(records.HookEnded(iteration, hook, place, number, result))
             return
-        remarks = world.editable_plan.accept_user_changes(True)
+        remarks = world.plan.editable.accept_user_changes(True)
         before, after = (
-            world.workspace.find_snapshot(self._session.id, saved),
-            world.workspace.save(self._session.id, f"{saved}-after"),
+            world.work.workspace.find_snapshot(self._session.id, saved),
+            world.work.workspace.save(self._session.id, f"{saved}-after"),
         )
         if after.id is None:
             raise Refused(f"{hook} left the project so that it cannot be saved: {after.problem}")
-        changed = world.workspace.change(before, after).paths if before and before.id else ()
-        paths = tuple(path for path in changed if path not in world.editable_plan.files)
+        changed = world.work.workspace.change(before, after).paths if before and before.id else ()
+        paths = tuple(path for path in changed if path not in world.plan.editable.files)
         if not state.agent_started:
-            world.check_pins.accept_user_changes(paths)
+            world.checks.pins.accept_user_changes(paths)
         self._session.plan = self._session.plan if not remarks else EMPTY_PLAN
         self._session.record(records.HookEnded(iteration, hook, place, number, result, after, paths, bool(remarks)))
         for remark in remarks:
@@ -226,7 +226,7 @@ class LoopHooks:
             if hook in (BEFORE_ITERATION, AFTER_ITERATION)
             else self._session.exports(state.history.turn_count)
         )
-        exports |= {"RALPH_HOOK": hook, "RALPH_PROJECT_DIR": world.workspace.root}
+        exports |= {"RALPH_HOOK": hook, "RALPH_PROJECT_DIR": world.work.workspace.root}
         if hook == AFTER_ITERATION and isinstance(state.phase, IterationJudged):
             verdict = state.phase.verdict
             exports["RALPH_VERDICT"] = verdict_word(verdict)
@@ -314,9 +314,9 @@ class Loop:
         self._account.book_pending()
         own = replace(outcome, spend=self._session.state.bill)  # children have figures of their own
         metrics = compute_run_metrics(
-            self._session.state, own, self._environment.clock.epoch(), self._environment.editable_plan.story_reviews()
+            self._session.state, own, self._environment.clock.epoch(), self._environment.plan.editable.story_reviews()
         )
-        return replace(metrics, saved_micro_usd=self._environment.model_savings(self._session.state.history))
+        return replace(metrics, saved_micro_usd=self._environment.spend.model_savings(self._session.state.history))
 
     def conditions(self) -> RunConditions:
         """The present, with whatever else the next step may depend on."""
@@ -326,15 +326,15 @@ class Loop:
         now = replace(now, day=self._account.day_spend(), children=self._environment.child_runs.status())
         if not isinstance(phase, JobPicked):
             return now
-        return replace(now, paused=self._environment.clock.paused(), claim=self._environment.find_claim(0))
+        return replace(now, paused=self._environment.clock.paused(), claim=self._environment.plan.find_claim(0))
 
     def _apply_verdict_to_plan(self) -> None:
         """Make the plan say what was judged; again, if we cannot know whether it does."""
         if isinstance(self._session.state.phase, IterationJudged) and not isinstance(
-            self._environment.editable_plan, FixedPlan
+            self._environment.plan.editable, FixedPlan
         ):
             self._session.flush()
-            for remark in self._environment.editable_plan.apply_verdict(
+            for remark in self._environment.plan.editable.apply_verdict(
                 self._session.state.phase.facts, self._session.state.phase.verdict
             ):
                 self._session.notice(remark)
@@ -395,17 +395,17 @@ class Loop:
             return actions.Finish(self._fail(wrap_os_error(error)))
 
     def _begin(self) -> None:
-        began = self._environment.workspace.begin(self._session.id)
+        began = self._environment.work.workspace.begin(self._session.id)
         if began.id is None:
             raise Refused(f"the project cannot be saved, so no agent may touch it: {began.problem}")
-        self._environment.check_pins.begin()
+        self._environment.checks.pins.begin()
         self._session.record(records.RunBegan(self._session.id, began, self.facts, self._environment.clock.epoch()))
         self._session.flush()
 
     def _pick(self, iteration: int) -> None:
         """What comes next, by the plan as it now is."""
         self._apply_verdict_to_plan()
-        self._session.plan = self._environment.plan.read()
+        self._session.plan = self._environment.plan.source.read()
         choice = choose_next_job(self._session.plan, self._session.rules.pipeline, self._session.state.passed)
         round = self._session.state.user.saves + 1 if self._session.state.iteration == iteration else 1
         self._session.record(_picked_record(iteration, choice, self._session.state.history, round))
@@ -504,7 +504,7 @@ class Loop:
     def _verdict_if_undamaged(self, verdict: Verdict) -> Verdict:
         """The verdict, unless it lets work count although the repository was damaged since the run began."""
         if isinstance(verdict, Passed) or (isinstance(verdict, Retry) and self._session.state.facts.report.passed):
-            damage = self._environment.tripwires.repository_damage()
+            damage = self._environment.work.tripwires.repository_damage()
             return Stopped(Breach(HISTORY_REWRITTEN, damage)) if damage else verdict
         return verdict
 
@@ -513,15 +513,15 @@ class Loop:
             self._session.state.phase_before_end, TurnRunning | TurnFinished
         )  # when it is taken up
         if isinstance(outcome, Completed) and (
-            damage := self._environment.tripwires.repository_damage()
+            damage := self._environment.work.tripwires.repository_damage()
         ):  # by commits or hooks
             outcome = aborted_outcome(self._session.state, self._session.now(), Breach(HISTORY_REWRITTEN, damage))
-        for remark in () if asked_later else self._environment.tripwires.final_warnings():
+        for remark in () if asked_later else self._environment.work.tripwires.final_warnings():
             self._session.notice(remark)
         if isinstance(outcome, Failed) or (isinstance(outcome, Aborted) and outcome.reason not in RESUMABLE_REASONS):
             for remark in self._environment.child_runs.stop_all():
                 self._session.notice(remark)
-        self._environment.editable_plan.close()
+        self._environment.plan.editable.close()
         self._hooks.run_after_run(outcome)
         metrics = self._metrics(outcome)
         self._session.record(records.RunEnded(outcome, metrics, self._session.state.run.session))
@@ -529,13 +529,13 @@ class Loop:
         self._session.flush()
         self._environment.files.write_outcome(outcome_with_metrics(outcome_json(outcome), metrics))
         if not asked_later:
-            self._environment.tripwires.discard()
+            self._environment.work.tripwires.discard()
 
     def _fail(self, error: RalphError) -> Outcome:
         """We cannot go on: say why, in the record too as far as it can still be written."""
         outcome: Outcome = failed_outcome(self._session.state, self._session.now(), str(error), error.exit_code)
         if error.reason:
-            kept = self._environment.tripwires.history_backup() if error.reason == WORKSPACE_GONE else ""
+            kept = self._environment.work.tripwires.history_backup() if error.reason == WORKSPACE_GONE else ""
             outcome = aborted_outcome(
                 self._session.state, self._session.now(), Breach(error.reason, f"{error}{kept and f'; {kept}'}")
             )

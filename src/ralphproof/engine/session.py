@@ -104,8 +104,8 @@ class SpendAccount:
         """Count what is not counted yet. Returns why that failed: the work is saved before the run ends over it."""
         try:
             while self._unbooked:
-                self._environment.daily_spend.book(self._session.id, *self._unbooked[0])
-                self._environment.shared_budget.record_call(self._session.id, self._unbooked[0][1])
+                self._environment.spend.daily.book(self._session.id, *self._unbooked[0])
+                self._environment.spend.shared.record_call(self._session.id, self._unbooked[0][1])
                 del self._unbooked[0]
         except RalphError as error:
             return str(error)
@@ -121,13 +121,13 @@ class SpendAccount:
         return replace(left, micro_usd=own if left.micro_usd is None else min(own, left.micro_usd))
 
     def day_spend(self, call: str = "") -> DaySpend:
-        together = self._environment.shared_budget.total()
+        together = self._environment.spend.shared.total()
         if self._session.rules.limits.budget.daily_micro_usd is None:
             return DaySpend(shared=together)
         day = (
             DaySpend(0, self.problem)
             if self.problem
-            else self._environment.daily_spend.day_spend(self._environment.clock.epoch(), call)
+            else self._environment.spend.daily.day_spend(self._environment.clock.epoch(), call)
         )
         return replace(day, shared=together)
 
@@ -150,7 +150,7 @@ class AgentTurns:
         """The prompt for a job; its task's text, which records leave out, comes from the plan."""
         state, rules = self._session.state, self._session.rules
         plan = self._session.plan = (
-            self._environment.plan.read()
+            self._environment.plan.source.read()
         )  # anew: the prompt file may have been edited since it was picked
         self._notice_edited_prompt(plan.digest)
         task = next((known for known in plan.tasks if known.id == job.task.id), job.task)
@@ -176,7 +176,7 @@ class AgentTurns:
         before, during = self._prompt_version
         self._prompt_version = digest, self._session.state.iteration
         if before and before != digest:
-            name = self._environment.prompt_file or "the prompt file"
+            name = self._environment.work.prompt_file or "the prompt file"
             self._session.notice(f"{name} changed during iteration {during}; used from now on")
 
     def warn_read_only_stage(self) -> None:
@@ -197,12 +197,12 @@ class AgentTurns:
     def prepare(self) -> None:
         """What somebody changed since the last turn is no agent's doing, and a refused claim is none any more."""
         self._set_refused_claim_aside()
-        self._environment.editable_plan.begin_turn(
+        self._environment.plan.editable.begin_turn(
             self._session.state.attempt, self._session.state.job, self._session.state.history.context_window
         )
         self.start_watching("children")
         if self._session.state.turn == 1:  # all turns of an iteration together make its change
-            self._environment.workspace.mark_iteration_start()
+            self._environment.work.workspace.mark_iteration_start()
 
     def _set_refused_claim_aside(self) -> None:
         """A marker whose claim was judged, and did not end the run, would be found after the next turn again."""
@@ -210,19 +210,19 @@ class AgentTurns:
         claim = latest.claim if latest else None
         if latest is None or claim is None or claim.waiting or not latest.job.stage.claim.accepts(claim):
             return
-        for name in self._environment.set_aside_claim(claim.stamp) if claim.stamp else ():
+        for name in self._environment.plan.set_aside_claim(claim.stamp) if claim.stamp else ():
             self._session.notice(f"{claim.word} was refused, and put away as {name}; the agent may claim anew")
 
     def start_watching(self, name: str) -> None:
         """Set the tripwires. What runs of its own touched meanwhile is put back first: they know no better than it."""
         if self._environment.child_runs.has_activity():
-            sprung = self._environment.tripwires.check_and_restore(
+            sprung = self._environment.work.tripwires.check_and_restore(
                 turn_file_name(f"{name}_{self._session.state.iteration:03d}", self._session.state.turn)
             )
             if sprung.touched:
                 paths = ", ".join(f"{one.path} ({one.trouble or one.rule})" for one in sprung.touched)
                 self._session.notice(f"runs of its own changed what no agent may change; it was put back: {paths}")
-        for remark in self._environment.tripwires.start_watching():
+        for remark in self._environment.work.tripwires.start_watching():
             self._session.notice(remark)
 
     def _previous_iteration(self) -> PreviousIteration | None:
@@ -231,7 +231,7 @@ class AgentTurns:
             return None
         last = self._session.state.history.latest
         files = tuple(path for path in last.change.paths if path not in last.change.older)
-        commits = self._environment.workspace.log(MAX_COMMITS_SHOWN)
+        commits = self._environment.work.workspace.log(MAX_COMMITS_SHOWN)
         known = files if last.change.known else None
         return PreviousIteration(
             self._session.state.iteration, known, commits, last.report.visible, describe_last_error(last)
@@ -247,7 +247,7 @@ class AgentTurns:
         """The agent's answer. What it cost is booked before anything else follows from it."""
         self._session.flush()
         eyes = TurnMonitor(self._environment, self._account.remaining(brief.call_id), brief.idle_s, call=brief.call_id)
-        reply = agent.take_turn(brief, self._environment.sandbox, eyes)
+        reply = agent.take_turn(brief, self._environment.agents.sandbox, eyes)
         if reply.exit.why != "unstartable":
             self._account.book(brief.call_id, reply.spent, brief.call_id)
         if reply.exit.why in ("stopped", "killed") and eyes.overspent:
@@ -269,7 +269,7 @@ class AgentTurns:
             return ParsedClaim(
                 None, (*heard.uncounted, f"{quote_excerpt(planned.word)} was said in a turn that failed")
             )
-        if claim := planned or self._environment.find_claim(self._session.state.attempt):
+        if claim := planned or self._environment.plan.find_claim(self._session.state.attempt):
             return ParsedClaim(claim, heard.uncounted)
         if self._session.rules.wait_code is not None and (reply.exit.why, reply.exit.code) == (
             "exit",

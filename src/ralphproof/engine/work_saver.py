@@ -34,7 +34,9 @@ class WorkSaver:
         altered = self._altered_check_inputs(snapshot)
         theirs = self.changed_after_end(change)
         self._session.turn_was_open = False
-        prompt = tuple(path for path in (self._environment.prompt_file,) if path in change.paths and path not in theirs)
+        prompt = tuple(
+            path for path in (self._environment.work.prompt_file,) if path in change.paths and path not in theirs
+        )
         change, heard = _without_paths(change, (*theirs, *prompt)), self._turns.find_claim(state.reply, examined.claim)
         self._session.record(
             records.Saved(state.iteration, state.turn, snapshot, change, heard, sprung, examined.violations, altered)
@@ -49,10 +51,10 @@ class WorkSaver:
             raise DiskFull(_lost_output_message(state.reply.exit))
 
     def save_baseline(self) -> None:
-        snapshot = self._environment.workspace.save(self._session.id, "0-checked")
+        snapshot = self._environment.work.workspace.save(self._session.id, "0-checked")
         if snapshot.id is None:
             raise Refused(f"the checks left the project so that it cannot be saved: {snapshot.problem}")
-        written = self._environment.workspace.change(self._session.state.trees.run_start, snapshot).paths
+        written = self._environment.work.workspace.change(self._session.state.trees.run_start, snapshot).paths
         self._session.record(records.BaselineSaved(snapshot, written))
 
     def _add_extra_notices(self) -> None:
@@ -78,7 +80,7 @@ class WorkSaver:
         self._add_extra_notices()
 
     def _save_tree(self, name: str, agent: str) -> tuple[Snapshot, Change, TripwireReport, PlanEdits]:
-        workspace, stage = self._environment.workspace, self._session.state.job.stage
+        workspace, stage = self._environment.work.workspace, self._session.state.job.stage
         before = (
             None if stage.edits else workspace.find_snapshot(self._session.id, name)
         )  # by us, before we died over it
@@ -88,7 +90,7 @@ class WorkSaver:
             else workspace.save(self._session.id, name)
         )
         snapshot, undone, told = self._revert_read_only_stage(name, snapshot) if stage.looks else (snapshot, (), ())
-        sprung, change = self._environment.tripwires.check_and_restore(agent), self._change_since_start(snapshot)
+        sprung, change = self._environment.work.tripwires.check_and_restore(agent), self._change_since_start(snapshot)
         examined = self._review_plan_edits(name, snapshot, change)
         if sprung.touched or examined.has_reverted:  # that is no work; all that the agent left is under the first name
             snapshot = workspace.save(self._session.id, f"{name}-put-back")
@@ -96,13 +98,13 @@ class WorkSaver:
         if snapshot.problem:
             self._session.notice(f"not everything could be saved: {snapshot.problem}")
         if change.rewritten or snapshot.id is None:
-            change = replace(change, kept=self._environment.tripwires.history_backup())
+            change = replace(change, kept=self._environment.work.tripwires.history_backup())
         sprung = replace(sprung, remarks=(*told, *sprung.remarks))
         return snapshot, replace(change, undone=undone), sprung, examined
 
     def _altered_check_inputs(self, now: Snapshot) -> tuple[AlteredCheckInput, ...]:
         """What decides over the checks and is not as the run found it; what the user changed meanwhile is theirs."""
-        return self._environment.check_pins.find_altered(
+        return self._environment.checks.pins.find_altered(
             self._session.state.trees.run_start, now, self._session.state.user.paths
         )
 
@@ -110,15 +112,15 @@ class WorkSaver:
         """What the turn did to the plan; files that its stage may not touch are as it found them."""
         if not self._turn_was_taken:
             return NO_PLAN_EDITS
-        examined = self._environment.editable_plan.review_edits(
+        examined = self._environment.plan.editable.review_edits(
             name,
             self._session.state.job,
-            _without_paths(change, (*self._session.state.baseline.paths, self._environment.prompt_file)),
+            _without_paths(change, (*self._session.state.baseline.paths, self._environment.work.prompt_file)),
         )
         if examined.stray_files:
             others = tuple(path for path in change.paths if path not in examined.stray_files)
             spared = replace(snapshot, left_out=(*snapshot.left_out, *others))
-            self._environment.workspace.restore(self._session.state.trees.iteration_start, spared)
+            self._environment.work.workspace.restore(self._session.state.trees.iteration_start, spared)
             told = self._set_aside_message(name, snapshot, examined.stray_files)
             return replace(examined, remarks=(*examined.remarks, told))
         return examined
@@ -136,7 +138,7 @@ class WorkSaver:
 
         What it changed is kept by its name.
         """
-        workspace = self._environment.workspace
+        workspace = self._environment.work.workspace
         theirs: tuple[str, ...] = ()
         if snapshot.id is not None and snapshot.head != self._session.state.trees.iteration_start.head:
             stage = self._session.state.job.stage.name
@@ -163,11 +165,11 @@ class WorkSaver:
         """That a stage which only looks left other files than it found; whoever changed them can have them back."""
         more = f" and {len(paths) - MAX_NAMED_PATHS} more" if len(paths) > MAX_NAMED_PATHS else ""
         found, stage = self._session.state.trees.iteration_start, self._session.state.job.stage.name
-        if self._environment.workspace.kind == "git" and snapshot.ref and found.ref:
+        if self._environment.work.workspace.kind == "git" and snapshot.ref and found.ref:
             only = f" -- {' '.join(map(_shell_quote, paths))}" if len(paths) <= MAX_NAMED_PATHS else ""
             back = f"git --literal-pathspecs diff --binary {found.ref} {snapshot.ref}{only} | git apply"
         else:
-            patch = self._environment.workspace.diff(found, snapshot)
+            patch = self._environment.work.workspace.diff(found, snapshot)
             back = f"git apply {self._environment.files.write_patch(f'aside_{name}', patch)}"
         what = (
             f"stage {stage} only looks; what changed meanwhile was put back: {', '.join(paths[:MAX_NAMED_PATHS])}{more}"
@@ -176,7 +178,7 @@ class WorkSaver:
 
     def _change_since_start(self, now: Snapshot) -> Change:
         """What the iteration changed. Commits that were made during the run may be made anew: they are no history."""
-        state, workspace = self._session.state, self._environment.workspace
+        state, workspace = self._session.state, self._environment.work.workspace
         change = workspace.change(state.trees.iteration_start, now)
         if change.rewritten and state.trees.iteration_start.head != state.trees.history_base.head:
             return replace(change, rewritten=workspace.change(state.trees.history_base, now).rewritten)
@@ -185,17 +187,17 @@ class WorkSaver:
     def changed_after_end(self, change: Change) -> tuple[str, ...]:
         """What changed after the command ended that nobody saw end: that was the user, and is no work of it."""
         ended_ns, self._session.command_ended_ns = self._session.command_ended_ns, 0
-        return self._environment.workspace.changed_since(change.paths, ended_ns) if ended_ns else ()
+        return self._environment.work.workspace.changed_since(change.paths, ended_ns) if ended_ns else ()
 
     def save_user_changes(self) -> None:
         """Keep the tree as it is found; what changed while nobody of ours was at work is the user's."""
-        state, workspace = self._session.state, self._environment.workspace
+        state, workspace = self._session.state, self._environment.work.workspace
         snapshot = workspace.save(self._session.id, f"{state.iteration}-theirs{state.user.saves or ''}")
         if snapshot.id is None:
             raise Refused(f"the project cannot be saved, so no agent may touch it: {snapshot.problem}")
         remarks, own = (
-            self._environment.editable_plan.accept_user_changes(SCM_STEP in state.open_steps),
-            self._environment.editable_plan.files,
+            self._environment.plan.editable.accept_user_changes(SCM_STEP in state.open_steps),
+            self._environment.plan.editable.files,
         )
         paths = tuple(path for path in workspace.change(state.trees.last_saved, snapshot).paths if path not in own)
         quiet_ns, self._session.quiet_since_ns = self._session.quiet_since_ns, 0
@@ -210,7 +212,7 @@ class WorkSaver:
         self, snapshot: Snapshot, paths: tuple[str, ...], unsaid: tuple[str, ...] = (), replanned: bool = False
     ) -> None:
         """Record what is not the agent's work. Whoever changed what is `unsaid`, that is told elsewhere."""
-        self._environment.check_pins.accept_user_changes((*paths, *unsaid))
+        self._environment.checks.pins.accept_user_changes((*paths, *unsaid))
         both = (*paths, *unsaid)
         self._session.record(
             records.UserChangesSaved(
@@ -238,13 +240,15 @@ class Committer:
             self._session.record(records.ScmBegan(state.iteration))
         name = f"scm_{state.iteration:03d}"
         checked = f"{state.iteration}-checked"
-        before = world.workspace.find_snapshot(self._session.id, checked) if self._session.command_ended_ns else None
-        before = before or world.workspace.save(self._session.id, checked)
+        before = (
+            world.work.workspace.find_snapshot(self._session.id, checked) if self._session.command_ended_ns else None
+        )
+        before = before or world.work.workspace.save(self._session.id, checked)
         message, reply, theirs = self._commit_message(name, before)
         users = state.user.paths | state.hooks.paths
         others = tuple(sorted(users.union(theirs)))
         work = CommitRequest(
-            state.iteration, message, state.trees.run_start, state.trees.current, others, world.editable_plan.files
+            state.iteration, message, state.trees.run_start, state.trees.current, others, world.plan.editable.files
         )
         changed = {path for facts in state.history.iterations for path in facts.change.paths}
         committed = world.commit(work, state.baseline.paths | (users - changed))
@@ -262,7 +266,7 @@ class Committer:
         claim, rule = state.facts.claim, state.job.stage.claim
         heard = claim is not None and (rule.accepts(claim) or rule.refuses(claim))
         word = (
-            (self._environment.editable_plan.status_word(state.job.task.id) or (claim.word if claim else ""))
+            (self._environment.plan.editable.status_word(state.job.task.id) or (claim.word if claim else ""))
             if heard
             else ""
         )
@@ -275,7 +279,7 @@ class Committer:
 
     def _restore_tree(self, name: str, before: Snapshot) -> tuple[str, ...]:
         """Undo what the call for a message changed in the tree; what the user changed since it ended stays."""
-        workspace, sprung = self._environment.workspace, self._environment.tripwires.check_and_restore(name)
+        workspace, sprung = self._environment.work.workspace, self._environment.work.tripwires.check_and_restore(name)
         after = workspace.save(self._session.id, f"{self._session.state.iteration}-scm")
         theirs = self._work.changed_after_end(workspace.change(before, after)) if self._session.command_ended_ns else ()
         spared = replace(after, left_out=(*after.left_out, *theirs))

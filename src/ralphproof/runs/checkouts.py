@@ -214,7 +214,7 @@ def prepare_worktree(spec: RunSpec, folder: RunFolder, world: LoopEnvironment) -
     setup, root = spec.loaded.settings.setup, spec.project.root
     if not spec.request.in_worktree or not setup or folder.noted(WORKTREE_READY_NOTE):
         return
-    checkout = PreparedCheckout(root, world.sandbox, _free_log_number(folder, setup))
+    checkout = PreparedCheckout(root, world.agents.sandbox, _free_log_number(folder, setup))
     for command, slug in zip(setup, unique_slugs(setup), strict=True):
         step = create_setup_check(
             CommandCheckSpec(command, slug, timeout_s=SETUP_TIMEOUT_S), checkout, folder, spec.check_env

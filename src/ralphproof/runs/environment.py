@@ -15,7 +15,16 @@ from ralphproof.checks.command import INTERRUPTED, MAX_INTERRUPTIONS, shell_argv
 from ralphproof.checks.parallel import run_checks_in_parallel
 from ralphproof.engine.check import AlteredCheckInput, NoCheckPins
 from ralphproof.engine.claim import Claim
-from ralphproof.engine.environment import FixedPlan, LoopEnvironment, NoChildRuns
+from ralphproof.engine.environment import (
+    AgentAccess,
+    CheckAccess,
+    FixedPlan,
+    LoopEnvironment,
+    NoChildRuns,
+    PlanAccess,
+    SpendAccess,
+    WorkAccess,
+)
 from ralphproof.engine.limits import CHECKS_WEAKENED
 from ralphproof.engine.outcome import Aborted, Completed
 from ralphproof.engine.plan import ExternalVerification
@@ -359,24 +368,26 @@ def build_environment(
     children, story_plan = _child_runs(context), _open_story_plan(context)
     child_remarks = (children.remarks,) if isinstance(children, LedgerChildRuns) else ()
     checks = build_checks(spec, folder, context.sandbox, context.workspace, _open_clean_checkouts(context))
+    hooks = (*(hook_commands() if story_plan else ()), *_guard_hooks(context))
+    allowed_commands = spec.story_workflow.may_run if spec.story_workflow else ()
+    find_claim = signals if story_plan is None else lambda number: story_plan.claim(number) or signals(number)
+    pins = create_check_pins(spec, folder, context.workspace, context.ledger)
+    savings = savings_calculator(context.settings, spec.selected_agents)
     return LoopEnvironment(
-        story_plan or spec.plan, spec.agents, context.sandbox, context.workspace, checks | custom_checks,
-        context.ledger, folder, context.clock, context.spend, _agent_variables(context), scm,
+        AgentAccess(spec.agents, context.sandbox, _agent_variables(context), hooks, allowed_commands),
+        PlanAccess(story_plan or spec.plan, story_plan or FixedPlan(), find_claim, signals.refuse),
+        CheckAccess(checks | custom_checks, run_checks_in_parallel, pins),
+        WorkAccess(context.workspace, tripwires, scm, _task_origin(context), context.prompt_file),
+        SpendAccess(context.spend, spec.custom.shared_budget, savings),
+        context.ledger,
+        folder,
+        context.clock,
         (context.turns, *_display_observers(context, earlier), *_recording_observers(context, signals, earlier)),
-        find_claim=(
-            signals if story_plan is None else lambda iteration: story_plan.claim(iteration) or signals(iteration)
-        ),
-        set_aside_claim=signals.refuse, editable_plan=story_plan or FixedPlan(), child_runs=children,
-        was_started=lambda name: _was_started(context, name), tripwires=tripwires,
-        shared_budget=spec.custom.shared_budget,
-        check_pins=create_check_pins(spec, folder, context.workspace, context.ledger),
-        model_savings=savings_calculator(context.settings, spec.selected_agents),
-        extra_notices=(SettingsChangeDetector(spec.loaded.files), signals.remarks, *child_remarks),
-        run_checks=run_checks_in_parallel, task_base=_task_origin(context),
-        agent_hooks=(*(hook_commands() if story_plan else ()), *_guard_hooks(context)),
-        allowed_commands=spec.story_workflow.may_run if spec.story_workflow else (), hook_runner=_hook_runner(context),
-        prompt_file=context.prompt_file,
-    )  # fmt: skip
+        children,
+        _hook_runner(context),
+        lambda name: _was_started(context, name),
+        (SettingsChangeDetector(spec.loaded.files), signals.remarks, *child_remarks),
+    )
 
 
 def _display_observers(context: RunContext, earlier: tuple[Record, ...]) -> tuple[Observer, ...]:
