@@ -15,9 +15,9 @@ from ralphproof.agents.claude import Claude
 from ralphproof.agents.codex import Codex
 from ralphproof.agents.gemini import Gemini
 from ralphproof.engine.agent import TurnInput
-from ralphproof.planning.plan_files import stories_with_progress, story_problems, story_remarks
+from ralphproof.planning.plan_files import is_blank_prd, stories_with_progress, story_problems, story_remarks
 from ralphproof.process import cleanup
-from ralphproof.stories.story_folder import is_unedited_template, read_template
+from ralphproof.stories.story_folder import read_template
 from tests.agents import isolated_network, real_clis
 from tests.agents.model_server import shown
 from tests.cli.steering import let, reached, waits_for
@@ -723,7 +723,7 @@ SCAFFOLD = read_template("prd.md")
     ],
 )
 def test_a_scaffold_says_nothing_whatever_it_is_called(prd: str, scaffold: bool) -> None:
-    assert is_unedited_template("prd.md", prd.encode()) is scaffold
+    assert is_blank_prd(prd.encode()) is scaffold
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ class PlanFiles:
             if _decode(data) is None and exists:
                 raise Refused(f"{self.folder}/{name} is no plain file of UTF-8 text; mend it, or move it away")
         self._complete_tasks = self._before[TASKS]  # the last that could be parsed
-        self.has_prd = not is_unedited_template(PRD, self._before[PRD] or b"")
+        self.has_prd = not is_blank_prd(self._before[PRD] or b"")
         self.mode = DERIVED if self.has_prd else FULL
 
     def _read(self, name: str) -> bytes | None:
@@ -190,7 +190,7 @@ class PlanFiles:
         problems = [f"{self.tasks}: {problem}" for problem in story_problems(document)]
         if self.mode == FULL and _decode(prd) is None:
             problems.append(f"{self.prd}: {NO_FILE if prd is None else 'it is not UTF-8 text'}")
-        elif self.mode == FULL and is_unedited_template(PRD, prd or b""):
+        elif self.mode == FULL and is_blank_prd(prd or b""):
             problems.append(f"{self.prd} is still the scaffold; write down what is wanted")
         return tuple(problems)
 
@@ -222,6 +222,11 @@ def _write_file(path: str, data: bytes, private: bool) -> None:
         write_atomically(folder, os.path.basename(path), data, private=private)
     finally:
         os.close(folder)
+
+
+def is_blank_prd(data: bytes) -> bool:
+    """Whether a PRD is empty, or says no more than its template."""
+    return not data.strip() or is_unedited_template(PRD, data)
 
 
 def _decode(data: bytes | None) -> str | None:

@@ -163,8 +163,9 @@ def is_unedited_template(name: str, data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     if name == PRD:
-        known = [_template_pattern(line) for line in _lines_without_comments(read_template(name))]
-        return all(any(re.fullmatch(one, line) for one in known) for line in _lines_without_comments(text))
+        known = [_template_pattern(line) + r"\s*" for line in _lines_without_comments(read_template(name))]
+        lines = [f"{line} " for line in _lines_without_comments(text)]  # a field at the end of a line may be empty
+        return bool(lines) and all(any(re.fullmatch(one, line) for one in known) for line in lines)
     pattern = _template_pattern(read_template(name).rstrip())
     pattern = pattern.replace("\\\n", "[^\\S\n]*\n")  # tools of the user's may add blanks, or take them away
     return re.fullmatch(pattern + r"\s*", text) is not None
