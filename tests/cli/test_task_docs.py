@@ -12,7 +12,7 @@ import pytest
 
 from ralphproof.base.yaml_text import parse_yaml_documents
 from ralphproof.cli.task import TASK_VERBS
-from ralphproof.planning.task_generation import fences_in
+from ralphproof.planning.task_generation import find_code_blocks
 from ralphproof.settings.keys import PIPELINE_STAGES
 from ralphproof.settings.loader import load_settings
 from ralphproof.settings.skills import load_skill
@@ -30,7 +30,7 @@ def page(name: str) -> str:
 
 
 def blocks(name: str, language: str) -> list[str]:
-    return [fence.text for fence in fences_in(page(name)) if fence.language == language]
+    return [fence.text for fence in find_code_blocks(page(name)) if fence.language == language]
 
 
 def wrong_with(text: str) -> list[str]:
@@ -48,7 +48,9 @@ def test_the_files_of_tasks_on_the_page_are_valid(text: str) -> None:
 
 
 def test_the_example_that_agents_are_shown_is_valid() -> None:
-    (example,) = (fence.text for fence in fences_in(load_skill("/nowhere", "tasks").body) if fence.language == "yaml")
+    (example,) = (
+        fence.text for fence in find_code_blocks(load_skill("/nowhere", "tasks").body) if fence.language == "yaml"
+    )
     assert wrong_with(example) == []
 
 
@@ -94,7 +96,7 @@ def test_the_template_on_the_page_can_be_used(tmp_path: Path) -> None:
 def test_the_pages_name_everything_that_there_is() -> None:
     tasks, verification, pipeline = page("tasks"), page("verification"), page("pipeline")
     assert [verb for verb in TASK_VERBS if f"| `ralph task {verb}" not in tasks] == []
-    shown = next(fence.text.split() for fence in fences_in(tasks) if not fence.language)
+    shown = next(fence.text.split() for fence in find_code_blocks(tasks) if not fence.language)
     assert shown == [template.name for template in list_templates()]
     assert [name for name in TASK_VARIABLES if f"`{{{{{name}}}}}`" not in verification] == []
     assert [name for name in TASK_VARIABLES.values() if f"`{name}`" not in verification] == []

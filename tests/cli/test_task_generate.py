@@ -10,7 +10,7 @@ import pytest
 from ralphproof.base.text import MAX_TEXT_CHARS
 from ralphproof.engine.records import TurnBegan
 from ralphproof.planning import task_generation
-from ralphproof.planning.task_generation import Demands, TaskAnswer, answer_in
+from ralphproof.planning.task_generation import TaskAnswer, parse_answer
 from tests.cli.steering import let, lose_harness, reached, waits_for
 from tests.ralph import Ended, Ralph, Step, say
 
@@ -313,8 +313,6 @@ def test_another_kind_of_run_is_not_taken_up(ralph: Ralph) -> None:
 
 # Where the tasks stand in a message
 
-NOTHING_KNOWN = Demands({})
-
 
 @pytest.mark.parametrize(
     "message",
@@ -335,7 +333,7 @@ NOTHING_KNOWN = Demands({})
     ],
 )
 def test_the_one_block_of_yaml_is_found(message: str) -> None:
-    answer = answer_in(message, NOTHING_KNOWN)
+    answer = parse_answer(message, {})
     assert answer.problems == ()
     assert [(draft.id, draft.title) for draft in answer.drafts] == [("T-1", "Export as CSV")]
 
@@ -346,11 +344,11 @@ def test_the_one_block_of_yaml_is_found(message: str) -> None:
         (f"{fenced(ONE)}\n\nand\n\n{fenced(TWO)}", "the message has 2 blocks of yaml; put all tasks into one"),
         (f"{fenced(ONE, '')}\n\nand\n\n{fenced(TWO, '')}", "the message has 2 blocks of yaml; put all tasks into one"),
         (fenced(ONE, "python"), task_generation.NO_BLOCK),
-        (f"```yaml\n{ONE}", task_generation.OPEN),
-        (fenced(""), task_generation.NOTHING),
-        (fenced("[]\n"), task_generation.NOTHING),
+        (f"```yaml\n{ONE}", task_generation.UNCLOSED),
+        (fenced(""), task_generation.NO_TASK),
+        (fenced("[]\n"), task_generation.NO_TASK),
         ("I wrote the tasks to tasks.yaml.", 'task 1: must be a mapping with id, title and completion, not "I wrote'),
-        (ONE + "#" * MAX_TEXT_CHARS, task_generation.LONG),
+        (ONE + "#" * MAX_TEXT_CHARS, task_generation.TOO_LONG),
         (fenced(ONE.replace("title:", "status: done\n  title:")), "T-1: how it stands is not yours to say"),
         (fenced(ONE + ONE), "T-1: the id is given 2 times"),
         (fenced(ONE.replace("title:", "dependencies: [T-9]\n  title:")), "T-1: dependencies name T-9, which is no"),
@@ -358,13 +356,13 @@ def test_the_one_block_of_yaml_is_found(message: str) -> None:
     ],
 )
 def test_what_cannot_be_taken_says_why(message: str, why: str) -> None:
-    answer = answer_in(message, NOTHING_KNOWN)
+    answer = parse_answer(message, {})
     assert answer.drafts == ()
     assert answer.problems[0].startswith(why)
 
 
 def test_the_example_is_no_answer() -> None:
-    assert answer_in(fenced(ONE), Demands({}, example=ONE)) == TaskAnswer(problems=(task_generation.ECHO,))
+    assert parse_answer(fenced(ONE), {}, example=ONE) == TaskAnswer(problems=(task_generation.EXAMPLE_REPEATED,))
 
 
 def test_an_agent_that_repeats_its_prompt_makes_no_tasks(ralph: Ralph) -> None:

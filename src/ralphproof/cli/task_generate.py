@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ralphproof.base.value import Json
-    from ralphproof.planning.task_generation import Drafted
+    from ralphproof.planning.task_generation import Generation
     from ralphproof.tasks.draft import TaskDraft
 
 GENERATE_ABOUT = """Let an agent split a request or document into tasks, and accept only valid ones.
@@ -68,19 +68,19 @@ def generate_parser() -> Parser:
 
 
 def generate_main(argv: list[str]) -> int:
-    from ralphproof.planning.task_generation import Reader, drafted
+    from ralphproof.planning.task_generation import TaskGenerator
 
     args = generate_parser().parse(argv)
     text, destination = _source_text(args), _destination_from_flags(args)
     _refuse_bad_spec(args.spec)
-    reader = Reader(open_project(args.project_dir, os.environ), args.spec or "")
-    generation = drafted(args, text, reader)
+    generator = TaskGenerator(open_project(args.project_dir, os.environ), args.spec or "")
+    generation = generator.generate(args, text) if args.resume is None else generator.resume(args, args.resume)
     if not isinstance(generation.outcome, Completed):
-        return _print_failure(generation, args, reader.project)
-    answer = reader.read(generation.said, renewed=True)
+        return _print_failure(generation, args, generator.project)
+    answer = generator.read(generation.message, taken=True)
     if answer.problems:  # its dependencies may be deleted meanwhile
         raise Refused("\n".join(answer.problems))
-    return _save_and_print(generation, answer.drafts, destination, args, reader.project)
+    return _save_and_print(generation, answer.drafts, destination, args, generator.project)
 
 
 def _source_text(args: Namespace) -> str:
@@ -135,7 +135,7 @@ def _refuse_existing(path: str, force: bool) -> None:
         raise Refused(f"{path} exists; --force overwrites it")
 
 
-def _print_failure(generation: Drafted, args: Namespace, project: Project) -> int:
+def _print_failure(generation: Generation, args: Namespace, project: Project) -> int:
     """Print the outcome and the errors of the last answer; the exit code."""
     from ralphproof.display import phrases
 
@@ -152,7 +152,11 @@ def _print_failure(generation: Drafted, args: Namespace, project: Project) -> in
 
 
 def _save_and_print(
-    generation: Drafted, drafts: tuple[TaskDraft, ...], destination: TaskDestination, args: Namespace, project: Project
+    generation: Generation,
+    drafts: tuple[TaskDraft, ...],
+    destination: TaskDestination,
+    args: Namespace,
+    project: Project,
 ) -> int:
     """Save or write valid tasks, and print them."""
     from ralphproof.display import phrases
@@ -220,7 +224,7 @@ def _write_tasks(path: str, drafts: tuple[TaskDraft, ...], force: bool) -> None:
 
 
 def _print_json_result(
-    generation: Drafted, drafts: tuple[TaskDraft, ...], warnings: list[str], destination: TaskDestination
+    generation: Generation, drafts: tuple[TaskDraft, ...], warnings: list[str], destination: TaskDestination
 ) -> None:
     from ralphproof.engine.outcome import outcome_json
     from ralphproof.tasks.draft import draft_to_dict
