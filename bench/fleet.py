@@ -19,7 +19,7 @@ sys.path.insert(1, os.path.join(sys.path[0], "src"))
 from bench.fleet_setting import HOUR_S, USD, Setting, Tally, governor_of, packed_bytes
 from bench.fleet_weather import World
 
-from ralphproof.fleet.connection import FleetTiming
+from ralphproof.fleet.timing import FleetTiming
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

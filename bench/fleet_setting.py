@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from ralphproof.base.value import pack
 from ralphproof.base.value import replace as value_replace
-from ralphproof.fleet.connection import FleetTiming
 from ralphproof.fleet.governor import Allowance, Governor, TurnRequest
+from ralphproof.fleet.timing import FleetTiming
 
 HOUR_S = 3600.0
 USD = 1_000_000

@@ -8,8 +8,8 @@ from bench.fleet_setting import USD, Loop, Setting, Worker, sizes_of
 from bench.fleet_world import Traffic
 
 from ralphproof.base.value import pack
-from ralphproof.fleet.connection import lost_retry_s
 from ralphproof.fleet.governor import Allowance
+from ralphproof.fleet.timing import lost_retry_s
 
 CLAIM_LOST_S = 10.0  # after so long a claim is made once more whose worker died over it
 

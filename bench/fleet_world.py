@@ -1,6 +1,6 @@
 """A fleet as discrete events: its governor, which is the real one, and its loops; no waiting, no processes.
 
-Numbers of the engine come from `fleet/connection.py`. What is made up is in `Setting`, and bench/fleet.py prints it.
+Numbers of the engine come from `fleet/timing.py`. What is made up is in `Setting`, and bench/fleet.py prints it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections import Counter, deque
 
 from bench.fleet_setting import USD, Loop, Setting, Tally, Turn, Worker
 
-from ralphproof.fleet.connection import (
+from ralphproof.fleet.governor import Governor, TurnGranted, apply_event
+from ralphproof.fleet.timing import (
     CLAIM_HOLD_S,
     CLAIM_TIMEOUT_S,
     MAX_CLAIMS,
     RETRY_MAX_S,
     RETRY_S,
-    SIGNAL_TIMEOUT_S,
+    SPEND_REPORT_S,
     lost_retry_s,
     permit_retry_s,
 )
-from ralphproof.fleet.governor import Governor, TurnGranted, apply_event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -278,8 +278,8 @@ class Traffic:
         unknown = loop.unpriced or self.random.random() < self.given.unknown
         loop.spent += 0 if unknown else micro_usd
         if loop.allot is None:
-            for tick in range(1, int(turn.seconds / SIGNAL_TIMEOUT_S)):
-                self._heard("spending", turn.began + tick * SIGNAL_TIMEOUT_S)
+            for tick in range(1, int(turn.seconds / SPEND_REPORT_S)):
+                self._heard("spending", turn.began + tick * SPEND_REPORT_S)
         self._set_aside(loop, turn, micro_usd)
         told = {"loop": loop.name, "number": loop.number, "microUsd": None if unknown else micro_usd, "tokens": 0}
         self.hop(self._say, {"what": "settled", **told})

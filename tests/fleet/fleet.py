@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ralphproof.base.interpreter import LAUNCHER
-from ralphproof.fleet.connection import FleetTiming, dev_server_argv, find_free_port, find_temporal
+from ralphproof.fleet.dev_server import dev_server_argv, find_free_port, find_temporal
 from ralphproof.fleet.governor import Allowance
-from ralphproof.fleet.submission import FleetSubmission, LoopSpec, SubmittedLoop
+from ralphproof.fleet.loop_spec import LoopSpec
+from ralphproof.fleet.submission import FleetSubmission, SubmittedLoop
+from ralphproof.fleet.timing import FleetTiming
 from tests.fleet.machines import python
 from tests.ralph import SOURCE, Step, until
 
@@ -53,8 +55,8 @@ class Server:
 
 async def _answers(address: str) -> bool:
     from ralphproof.base.errors import Refused
-    from ralphproof.fleet.connection import TemporalServer as Place
-    from ralphproof.fleet.connection import connect
+    from ralphproof.fleet.client import TemporalServer as Place
+    from ralphproof.fleet.client import connect
 
     try:
         await connect(Place(address))
@@ -167,8 +169,8 @@ class Crew:
 
     def ask(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Something asked of the server by a client of its own."""
-        from ralphproof.fleet.connection import TemporalServer as Place
-        from ralphproof.fleet.connection import connect
+        from ralphproof.fleet.client import TemporalServer as Place
+        from ralphproof.fleet.client import connect
 
         async def through() -> T:
             return await work(await connect(Place(self.address, self.namespace)))

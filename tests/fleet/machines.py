@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from ralphproof.base import interpreter
-from ralphproof.fleet.submission import LoopSpec, loop_spec_json
+from ralphproof.fleet.loop_spec import LoopSpec, loop_spec_json
 from ralphproof.process import cleanup
 from ralphproof.runs.request import RunRequest, serialize_request
 from ralphproof.store.run_folder import new_run_id
 from tests.needs import require
 from tests.ralph import SOURCE, Step, until
 
-PROGRAM = ("-I", interpreter.LAUNCHER, sysconfig.get_path("purelib"), "--", "ralphproof.fleet.step_program")
+PROGRAM = ("-I", interpreter.LAUNCHER, sysconfig.get_path("purelib"), "--", "ralphproof.fleet.step")
 FIX = {"check.sh": 'test "$(cat done 2>/dev/null)" = 3\n'}
 TIMEOUT_S = 60.0
 
@@ -82,6 +82,10 @@ class Remote:
 
     def kinds(self) -> list[str]:
         return [kind for kind, _ in self.records()]
+
+    def ended_turns(self) -> list[dict[str, Any]]:
+        """What the agent replied in each turn that ended."""
+        return [data["reply"] for kind, data in self.records() if kind == "TurnEnded"]
 
     def saved(self, name: str) -> str:
         """The ref of a saved tree."""
@@ -170,7 +174,7 @@ class Machine:
     def tree(self) -> Path:
         return self.work / "loops" / self.remote.loop / "tree"
 
-    def start(self, order: LoopSpec, epoch: int = 1, known: int = 0, **more: Any) -> Live:
+    def start(self, order: LoopSpec, epoch: int = 1, **more: Any) -> Live:
         """Begin a step."""
         log = (self.folder / "log").open("ab")
         via = ("setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups") if self.uid else ()
@@ -179,25 +183,22 @@ class Machine:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=self.folder, start_new_session=True,
         )  # fmt: skip
         log.close()
-        first = {"spec": loop_spec_json(order), "epoch": epoch, "worker": self.name, "known": known, **more}
+        first = {"spec": loop_spec_json(order), "epoch": epoch, "worker": self.name, **more}
         live = Live(process)
         live.say(json.dumps(first))
         self.live.append(live)
         return live
 
-    def step(self, order: LoopSpec, epoch: int = 1, known: int = 0, **more: Any) -> dict[str, Any]:
+    def step(self, order: LoopSpec, epoch: int = 1, **more: Any) -> dict[str, Any]:
         """Take a step to its end; the last line."""
-        return self.start(order, epoch, known, **more).end()
+        return self.start(order, epoch, **more).end()
 
-    def to_the_end(
-        self, order: LoopSpec, epoch: int = 1, known: int = 0, finish: bool = True
-    ) -> list[dict[str, Any]]:  # fmt: skip
+    def to_the_end(self, order: LoopSpec, epoch: int = 1) -> list[dict[str, Any]]:
         """Step until the run is over; all last lines."""
         said: list[dict[str, Any]] = []
         while len(said) < 12:
-            said.append(self.step(order, epoch, known, finish=finish or bool(said and said[-1]["next"] == "EndRun")))
+            said.append(self.step(order, epoch))
             assert said[-1]["type"] == "rest", (said[-1], self.log)
-            known += len(said[-1]["records"])
             if said[-1]["next"] == "Finish":
                 return said
         raise AssertionError([one["next"] for one in said])

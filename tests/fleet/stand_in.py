@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ralphproof.base.value import pack
+from ralphproof.base.value import pack, unpack
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.budget import Spend
 from ralphproof.engine.claim import ParsedClaim
@@ -28,7 +28,9 @@ from ralphproof.engine.plan import AllDone, Job, Stage, Task
 from ralphproof.engine.prompt import Feedback
 from ralphproof.engine.records import Judged, Picked, Record, RunBegan, RunEnded, Saved, TurnBegan, TurnEnded
 from ralphproof.engine.sandbox import Exit
+from ralphproof.engine.state import RunOver, build_state
 from ralphproof.engine.workspace import Change, Snapshot
+from ralphproof.fleet.progress import loop_end
 
 AGENT = """
 echo "start $LOOP $ITERATION" >> "$LOG"
@@ -112,8 +114,14 @@ class Play:
 
     def rest(self, records: list[Any], word: str) -> None:
         until = time.time() + self.play["pause"] if self.play.get("pause") and word == "PickNextJob" else None
-        new = records[self.asked["known"] :]
-        say(type="rest", records=new, next="WaitForService" if until else word, until=until, head="c0ffee")
+        state = build_state(map(unpack, records))
+        outcome = state.phase.outcome if isinstance(state.phase, RunOver) else None
+        judged = sum(one["is"] == "Judged" for one in records)
+        say(
+            type="rest", next="WaitForService" if until else word, until=until, head="c0ffee",
+            spend=pack(state.spend), iterations=outcome.iterations if outcome else judged,
+            end=pack(loop_end(outcome)) if outcome else None,
+        )  # fmt: skip
 
     def agent(self, iteration: int) -> str:
         """Start the agent, or adopt it; the word that ended it before its end."""

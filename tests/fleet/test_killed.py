@@ -48,7 +48,7 @@ def agent(room: Path) -> str:
 def test_a_push_whose_answer_got_lost_has_happened(remote: Remote, machine: Making, room: Path) -> None:
     a = machine()
     mortal(a, 2, "code=1")
-    last = a.step(order_for(remote, agent(room)), finish=True)
+    last = a.step(order_for(remote, agent(room)))
     assert last["next"] == "PickNextJob", (last, a.log)
     assert last["head"] == remote.refs()["record"]
     assert (room / "started").read_text() == "1\n"
@@ -63,7 +63,7 @@ def test_kill_9_after_a_push_costs_nothing(remote: Remote, machine: Making, room
     here, epoch, killed, ends = a, 1, 0, list[str]()
     while "Finish" not in ends:
         assert len(ends) + killed < 12, (ends, a.log, b.log)
-        live = here.start(order, epoch, finish=True)
+        live = here.start(order, epoch)
         live.process.wait(60)
         if live.process.returncode < 0:
             killed, epoch = killed + 1, epoch + 1

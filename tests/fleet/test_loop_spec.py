@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ralphproof.base.errors import Refused
-from ralphproof.fleet.folders import LoopFolder
-from ralphproof.fleet.step_process import parse_step_request
-from ralphproof.fleet.submission import LoopSpec, loop_spec_json, parse_loop_spec, without_password
+from ralphproof.fleet.loop_folder import LoopFolder
+from ralphproof.fleet.loop_spec import LoopSpec, loop_spec_json, parse_loop_spec, without_password
+from ralphproof.fleet.step import parse_step_request
 
 REQUEST: dict[str, Any] = {
     "request": {"is": "RunRequest", "prompt": ["make it so", None]},
@@ -79,10 +79,9 @@ def test_an_order_without_what_it_needs_is_refused(name: str) -> None:
         (b"[" * 100_000, "must be one JSON object"),
         ({"epoch": -1}, "epoch must be a whole number"),
         ({"epoch": True}, "epoch must be a whole number"),
-        ({"epoch": 1, "known": 0.5}, "known must be a whole number"),
+        ({"epoch": 1, "spent": 0.5}, "spent must be a whole number"),
         ({"epoch": 1, "allot": "1"}, "allot must be a whole number"),
-        ({"epoch": 1, "finish": 1}, "finish must be true or false"),
-        ({"epoch": 1, "worker": "a\nb"}, "standing must be a worker's name"),
+        ({"epoch": 1, "worker": "a\nb"}, "worker must be a name"),
         ({"epoch": 1}, "a loop spec is an object"),
     ],
 )

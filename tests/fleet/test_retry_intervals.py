@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ralphproof.fleet.connection import (
+from ralphproof.fleet.timing import (
     LOST_RETRY_MAX_S,
     PERMIT_RETRY_MAX_S,
     PERMIT_RETRY_S,

@@ -16,14 +16,9 @@ from typing import Any
 import pytest
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import pack, replace
-from ralphproof.engine.budget import Spend
-from ralphproof.engine.outcome import Retry
-from ralphproof.engine.prompt import Feedback
-from ralphproof.engine.records import Judged, Noticed
+from ralphproof.base.value import replace
 from ralphproof.fleet import client
-from ralphproof.fleet.connection import find_temporal
-from ralphproof.fleet.progress import LoopProgress
+from ralphproof.fleet.dev_server import find_temporal
 from tests.fleet.fleet import TEMPO, Crew, Server, serving
 from tests.fleet.machines import Remote, git
 from tests.needs import require
@@ -351,18 +346,6 @@ def test_the_development_server_ends_with_its_verb_and_leaves_nothing(tmp_path: 
     with verb:
         assert verb.wait(30) == 0
     assert not Path(f"/proc/{told['serverPid']}").exists()
-
-
-def test_a_report_that_no_history_could_hold_is_cut_to_what_decides() -> None:
-    from ralphproof.fleet.temporal_worker import MAX_RESULT_BYTES, shorten_report
-
-    told = [pack(Noticed(1, number, "x" * 1000)) for number in range(1000)]
-    judged = pack(Judged(7, 1, Retry(Feedback()), 1.0))
-    whole = {"type": "rest", "records": [*told, judged], "next": "PickNextJob", "until": None, "head": "h"}
-    cut = shorten_report(whole)
-    assert len(json.dumps(cut)) < MAX_RESULT_BYTES < len(json.dumps(whole))
-    after = LoopProgress().after(cut, Spend(5))
-    assert (after.known, after.iterations, after.spend.micro_usd) == (1001, 7, 5)
 
 
 def test_whoever_waits_outlives_the_server(monkeypatch: pytest.MonkeyPatch) -> None:

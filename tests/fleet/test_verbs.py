@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from ralphproof.fleet.connection import find_free_port
+from ralphproof.fleet.dev_server import find_free_port
 from tests.needs import require
 from tests.ralph import Ralph
 from tests.ralph import ralph as ralph

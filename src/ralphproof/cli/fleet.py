@@ -1,24 +1,40 @@
-"""`ralph fleet`: status, cancel and logs of loops on many machines."""
+"""`ralph fleet`: loops on many machines, driven by a Temporal server."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
+import signal
 import sys
 
 from ralphproof.base.errors import NotThere, Refused
 from ralphproof.base.escaping import sanitize
 from ralphproof.base.standard_streams import flush_streams
-from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.cli.parser import Parser, Subverbs, positive_int
+from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.cli.parser import SUPPRESS, Parser, Subverbs, positive_int, positive_number, seconds
+from ralphproof.cli.run import (
+    add_agent_flags,
+    add_claim_flags,
+    add_limit_flags,
+    add_prompt_flags,
+    parse_with_prompt,
+    prompt_from_flags,
+)
+from ralphproof.cli.serve import port_number
 from ralphproof.display.output import print_json, print_lines
+from ralphproof.runs.request import base_request, settings_from_flags
+from ralphproof.settings.keys import PIPELINE_STAGES
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Awaitable, Callable
     from typing import Any, NoReturn
 
-    from ralphproof.fleet.connection import TemporalServer
+    from ralphproof.fleet.client import TemporalServer
+    from ralphproof.fleet.governor import Allowance
+    from ralphproof.fleet.step_process import StepPool
+    from ralphproof.runs.request import RunRequest
 
 
 ABOUT = """Run many loops on many machines that share only a git remote. A Temporal server drives them.
@@ -42,26 +58,18 @@ FLEET_VERBS = {
     "logs": "show the output of a loop's agent and checks",
     "dev": "run a local Temporal server",
 }
+MISSING_TEMPORAL = "ralph fleet needs temporalio and fsspec; install them: pip install 'ralphproof[fleet]'"
 
-SUBVERBS = Subverbs(
-    "fleet",
-    ABOUT,
-    EXAMPLES,
-    FLEET_VERBS,
-    "status",
-    {
-        **dict.fromkeys(FLEET_VERBS, "fleet"),
-        "submit": "fleet_submit",
-        **dict.fromkeys(("worker", "dev"), "fleet_worker"),
-    },
-)
+SUBVERBS = Subverbs("fleet", ABOUT, EXAMPLES, FLEET_VERBS, "status", dict.fromkeys(FLEET_VERBS, "fleet"))
 build_parser, build_parsers, main = SUBVERBS.build_parser, SUBVERBS.build_parsers, SUBVERBS.main
+
+
+SERVER_FLAGS = ("address", "namespace", "tls_cert", "tls_key", "tls_ca")
 
 
 def add_server_flags(parser: Parser) -> None:
     """Add the flags that name the server."""
-    group = parser.add_argument_group("server")
-    add = group.add_argument
+    add = parser.add_argument_group("server").add_argument
     add("--address", metavar="HOST:PORT", help="server address (default: 127.0.0.1:7233)")
     add("--namespace", metavar="N", help="server namespace (default: default)")
     add("--tls-cert", metavar="FILE", help="client certificate")
@@ -71,23 +79,19 @@ def add_server_flags(parser: Parser) -> None:
 
 def server_from_flags(args: Namespace) -> TemporalServer:
     """The server that the flags name; refuses invalid flags and a missing library."""
-    from ralphproof.fleet.connection import TemporalServer, require_temporal
-
-    flags = {name: getattr(args, name) for name in ("address", "namespace", "tls_cert", "tls_key", "tls_ca")}
-    server = TemporalServer.of(flags, os.environ)
-    require_temporal()
-    return server
+    try:
+        from ralphproof.fleet.client import TemporalServer
+    except ModuleNotFoundError:
+        raise Refused(MISSING_TEMPORAL) from None
+    return TemporalServer.of({name: getattr(args, name) for name in SERVER_FLAGS}, os.environ)
 
 
 def run_client_and_exit(args: Namespace, work: Callable[[Any], Awaitable[int]]) -> NoReturn:
-    """Run `work` with a server client, and end this process with its exit code.
-
-    A process that used such a client and exits normally is sometimes aborted by it (temporalio 1.35).
-    """
+    """Run `work` with a client of the server, and end this process with its exit code."""
     server = server_from_flags(args)
 
     async def run() -> int:
-        from ralphproof.fleet.connection import run_with_client
+        from ralphproof.fleet.client import run_with_client
 
         return await run_with_client(server, work)
 
@@ -95,20 +99,296 @@ def run_client_and_exit(args: Namespace, work: Callable[[Any], Awaitable[int]]) 
 
 
 def run_and_exit(work: Callable[[], int], as_json: bool) -> NoReturn:
-    """Run `work`, flush the output, and end this process with its exit code."""
+    """Run `work`, flush the output, and end this process with its exit code.
+
+    A process that used a client of the server and exits normally is sometimes aborted by it (temporalio 1.35). The
+    library's log is silenced: it has a traceback for each lost step, which we report ourselves.
+    """
+    import logging
+
     from ralphproof.cli.dispatch import run_to_exit_code
 
-    silence_library_log()
+    logging.getLogger("temporalio").setLevel(logging.CRITICAL)
     code = run_to_exit_code(work, ["--json"] if as_json else [])
     flush_streams()
     os._exit(code)
 
 
-def silence_library_log() -> None:
-    """Silence the library, which logs each lost step with a traceback; we report them ourselves."""
-    import logging
+# ralph fleet dev
 
-    logging.getLogger("temporalio").setLevel(logging.CRITICAL)
+
+DEV_ABOUT = """Run a local Temporal server until Ctrl-C. It listens on 127.0.0.1.
+
+It is for experiments; docs/fleet-setup.md explains a production server. Without --db it forgets everything at its end.
+Exit codes: 0 ended by a signal, 2 cannot be started, 3 ended by itself."""
+DEV_EXAMPLES = ("ralph fleet dev", "ralph fleet dev --db fleet.db", "ralph fleet dev --port 7300 --ui-port 8300")
+
+
+def dev_parser() -> Parser:
+    parser = Parser("fleet dev", DEV_ABOUT, DEV_EXAMPLES)
+    add = parser.add_argument
+    add("--port", type=port_number, default=7233, metavar="N", help="port; 0 takes a free one (default: 7233)")
+    add("--ui-port", type=port_number, metavar="N", help="port of the server's web UI (default: none)")
+    add("--db", metavar="FILE", help="database file (default: in memory)")
+    return parser
+
+
+def dev_main(argv: list[str]) -> int:
+    from ralphproof.fleet.dev_server import run_dev_server
+
+    args = dev_parser().parse(argv)
+
+    def print_ready(port: int, pid: int) -> None:
+        if args.json:
+            print_json("dev", {"address": f"127.0.0.1:{port}", "pid": os.getpid(), "serverPid": pid})
+        else:
+            print(f"Temporal server ready at 127.0.0.1:{port}")
+        sys.stdout.flush()
+
+    run_dev_server(args.port, args.ui_port, args.db, print_ready)
+    return 0
+
+
+# ralph fleet worker
+
+
+WORKER_ABOUT = """Run steps of loops on this machine, as many at once as there are slots, until Ctrl-C or SIGTERM.
+
+Running a worker is consent to the commands of every repository that is submitted to it. At shutdown it takes no new
+step and gives running ones --grace seconds; then it leaves them: their agents continue, and a worker started in the
+same folder within the heartbeat takes them over, else another one continues the loops from git. A worker that cannot
+reach its server for longer than the heartbeat ends its agents itself. Exit codes: 0 ended by a signal, 2 cannot work
+here."""
+WORKER_EXAMPLES = (
+    "ralph fleet worker",
+    "ralph fleet worker --slots 4 --work-dir /var/lib/ralph",
+    "ralph fleet worker --address temporal.example:7233 --namespace ralph --tls-cert w.pem --tls-key w.key",
+)
+
+
+def worker_parser() -> Parser:
+    parser = Parser("fleet worker", WORKER_ABOUT, WORKER_EXAMPLES)
+    add = parser.add_argument
+    add("--work-dir", metavar="DIR", help="folder for clones and turns (default: fleet in the state directory)")
+    add("--slots", type=positive_int, default=2, metavar="N", help="concurrent steps (default: 2)")
+    add("--name", metavar="NAME", help="worker name (default: host name and a random part)")
+    grace = "seconds that running steps get at shutdown (default: 10)"
+    add("--grace", type=seconds, default=10.0, metavar="S", help=grace)
+    add("--turn-program", metavar="CMD", help=SUPPRESS)
+    add_server_flags(parser)
+    return parser
+
+
+def worker_main(argv: list[str]) -> int:
+    args = worker_parser().parse(argv)
+    server = server_from_flags(args)
+    pool = _open_step_pool(args)
+
+    async def run() -> int:
+        from ralphproof.fleet.client import connect
+        from ralphproof.fleet.worker import run_worker
+
+        client = await connect(server)
+        shutdown = asyncio.Event()
+        _shut_down_on_signal(shutdown, args)
+        await run_worker(client, pool, args.grace, shutdown, lambda: _print_ready(args, pool.name, server.address))
+        return 0
+
+    run_and_exit(lambda: asyncio.run(run()), args.json)
+
+
+def _open_step_pool(args: Namespace) -> StepPool:
+    """Lock the worker's folder, choose its name, and return its step pool; refuses a folder of another worker."""
+    import shlex
+
+    from ralphproof.base import interpreter
+    from ralphproof.fleet.step_process import STEP_PROGRAM, StepPool
+    from ralphproof.fleet.worker import lock_worker_folder, worker_name
+    from ralphproof.store.project import ensure_state_dir
+
+    folder = os.path.abspath(args.work_dir) if args.work_dir else os.path.join(ensure_state_dir(os.environ), "fleet")
+    lock_worker_folder(folder)
+    name = worker_name(folder, args.name)
+    argv = shlex.split(args.turn_program) if args.turn_program else interpreter.module_command(STEP_PROGRAM)
+    return StepPool(name, folder, args.slots, argv)
+
+
+def _shut_down_on_signal(shutdown: asyncio.Event, args: Namespace) -> None:
+    """Shut down at the first signal; exit at once at the second."""
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if shutdown.is_set():
+            os._exit(130)
+        if not args.quiet:
+            print("ralph: shutting down; running steps get some time to finish", file=sys.stderr, flush=True)
+        shutdown.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            loop.add_signal_handler(number, on_signal)
+
+
+def _print_ready(args: Namespace, name: str, where: str) -> None:
+    if args.json:
+        print_json("worker", {"name": name, "at": where, "slots": args.slots, "pid": os.getpid()})
+    elif not args.quiet:
+        print(f"worker {name} is ready, {args.slots} slot{'s' if args.slots > 1 else ''}, {where}")
+    sys.stdout.flush()
+
+
+# ralph fleet submit
+
+
+SUBMIT_ABOUT = """Submit loops: one for a prompt, or one per task of a file. Prints their ids.
+
+Everything that can be checked without the repository is checked before anything is sent. All loops are accepted, or
+none. A task starts when its dependencies have completed. Cost limits hold over all workers: --max-cost-usd per loop,
+--total-cost-usd for this submission, --daily-cost-usd for all your loops in the fleet. With --wait the exit code is
+the highest of the loops: 0 means all completed."""
+SUBMIT_EXAMPLES = (
+    'ralph fleet submit --repo https://git.example/app.git -p "make the tests pass" --check "make test"',
+    "ralph fleet submit --repo /srv/git/app.git --ref main --tasks tasks.yaml --land main --wait",
+    "ralph fleet submit --repo git@git.example:app.git -f prompt.md --total-cost-usd 20 --rate claude=10/min",
+)
+
+
+def submit_parser() -> Parser:
+    parser = Parser("fleet submit", SUBMIT_ABOUT, SUBMIT_EXAMPLES)
+    add = parser.add_argument
+    add("words", nargs="?", metavar="PROMPT", help="same as --prompt")
+    add("--repo", metavar="URL", help="repository that all workers can reach: a URL or a path")
+    add("--ref", default="", metavar="B", help="branch or commit to start from (default: the default branch)")
+    add_prompt_flags(parser)
+    add("--tasks", action="append", metavar="FILE", help="task file, one loop per task; repeatable; - is stdin")
+    skip = "with --tasks: skip a stage; repeatable"
+    add("--skip", action="append", choices=PIPELINE_STAGES, metavar="STAGE", help=skip)
+    add_claim_flags(parser)
+    add_agent_flags(parser)
+    add_limit_flags(parser)
+    total = "cost limit for all loops of this submission"
+    add("--total-cost-usd", type=positive_number, metavar="USD", help=total)
+    daily = "cost limit for all your loops in the fleet per UTC day"
+    add("--daily-cost-usd", type=positive_number, metavar="USD", help=daily)
+    add("--max-parallel", type=positive_int, metavar="N", help="most concurrent turns of yours")
+    add("--fleet-parallel", type=positive_int, metavar="N", help="most concurrent turns of all submitters")
+    rate, crowd = "most turns of an agent per minute; repeatable", "most concurrent turns of an agent; repeatable"
+    add("--rate", action="append", type=agent_rate, default=[], metavar="AGENT=N/min", help=rate)
+    add("--agent-parallel", action="append", type=agent_limit, default=[], metavar="AGENT=N", help=crowd)
+    folder = "folder for logs that workers and you can reach (any fsspec URL)"
+    add("--artifacts", default="", metavar="URL", help=folder)
+    add("--land", default="", metavar="BRANCH", help="land completed work on this branch (default: ralph/LOOP)")
+    add("--submitter", default="", metavar="NAME", help="submitter's name (default: your login name)")
+    silent = "a worker silent for S seconds loses its turns (default: 30)"
+    add("--heartbeat", type=positive_number, default=30.0, metavar="S", help=silent)
+    add("--wait", action="store_true", help="wait until all loops have ended")
+    add_server_flags(parser)
+    return parser
+
+
+def agent_limit(text: str) -> tuple[str, int]:
+    """AGENT=N"""
+    name, mark, number = text.rpartition("=")
+    if not mark or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form AGENT=N, or AGENT=N/min for a rate")
+    return name, positive_int(number)
+
+
+def agent_rate(text: str) -> tuple[str, int]:
+    """AGENT=N/min"""
+    count, slash, unit = text.rpartition("/")
+    if slash and unit not in ("min", "minute", "m"):
+        raise argparse.ArgumentTypeError(f"a rate is a number of turns per minute: AGENT=N/min, not {text!r}")
+    return agent_limit(count if slash else text)
+
+
+def submit_main(argv: list[str]) -> int:
+    args = parse_with_prompt(argv, submit_parser())
+    if not args.repo:
+        raise Refused("no repository; use --repo URL (see ralph fleet submit --help)")
+    from ralphproof.fleet.submission import SubmitOptions, build_submission
+    from ralphproof.fleet.timing import FleetTiming
+
+    options = SubmitOptions(
+        args.repo, args.ref, args.land, args.artifacts, args.submitter, tuple(args.tasks or ()),
+        _allowance_from_flags(args), FleetTiming(heartbeat_s=max(1.0, args.heartbeat)),
+    )  # fmt: skip
+    submission = build_submission(options, _submit_request(args))
+
+    async def submit(client: Any) -> int:
+        from ralphproof.fleet.client import submit_loops, wait_for_submission
+
+        await submit_loops(client, submission)
+        _print_submitted(submission.id, [one.spec.loop for one in submission.loops], args)
+        try:
+            return _print_ends(await wait_for_submission(client, submission.id), args.json) if args.wait else 0
+        except asyncio.CancelledError:  # Ctrl-C
+            print("ralph: the loops continue; ralph fleet cancel ends them", file=sys.stderr, flush=True)
+            raise
+
+    run_client_and_exit(args, submit)
+
+
+def _submit_request(args: Namespace) -> RunRequest:
+    """The request of each loop. A prompt file is read now: it is on this machine alone."""
+    has_prompt = any(text is not None for text in (args.words, args.prompt, args.prompt_file))
+    if args.tasks and has_prompt:
+        raise Refused("give a prompt or --tasks, not both")
+    if args.skip and (not args.tasks or set(args.skip) == set(PIPELINE_STAGES)):
+        raise Refused("--skip leaves no stage; keep one" if args.tasks else "--skip is for --tasks")
+    if any(not check.strip() for check in args.check or ()):
+        raise Refused("--check needs a command; one of them is empty")
+    settings = settings_from_flags(args)
+    if args.tasks:
+        settings["preset"] = "pipeline"
+        request = base_request(args, ("", None), settings, skip_stages=tuple(args.skip or ()))
+    else:
+        text, file = prompt_from_flags(args)
+        text = _read_prompt_file(file) if file is not None else text
+        if not (text or "").strip():
+            raise Refused("no prompt; use -p TEXT, -f FILE or --tasks FILE")
+        request = base_request(args, (text, None), settings)
+    return replace(request, project_dir=None)
+
+
+def _read_prompt_file(file: str) -> str:
+    try:
+        with open(file, "rb") as opened:
+            return opened.read().removeprefix(b"\xef\xbb\xbf").decode("utf-8")
+    except OSError as error:
+        raise Refused(f"the prompt file {file} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise Refused(f"the prompt file {file} is not text") from None
+
+
+def _allowance_from_flags(args: Namespace) -> Allowance:
+    from ralphproof.fleet.governor import Allowance
+
+    total, daily = (
+        None if usd is None else max(1, round(usd * 1_000_000)) for usd in (args.total_cost_usd, args.daily_cost_usd)
+    )
+    limits, rates = dict(args.agent_parallel), dict(args.rate)
+    return Allowance(total, daily, args.max_parallel, args.fleet_parallel, limits, rates)
+
+
+def _print_submitted(id: str, loops: list[str], args: Namespace) -> None:
+    if not args.json:
+        print_lines(*loops)
+    elif not args.wait:
+        print_json("submit", {"submission": id, "loops": [*loops]})
+    sys.stdout.flush()
+
+
+def _print_ends(loops: list[dict[str, Any]], as_json: bool) -> int:
+    code = max((loop["exitCode"] or 0 for loop in loops), default=0)
+    if as_json:
+        print_json("submit", {"loops": [*loops], "exitCode": code})
+    else:
+        print_lines(*map(loop_line, loops))
+    return code
+
+
+# ralph fleet cancel
 
 
 CANCEL_ABOUT = "End loops; their agents are ended, and their work is kept."
@@ -133,25 +413,19 @@ def cancel_main(argv: list[str]) -> int:
         raise Refused("name loops, or use --all (see ralph fleet cancel --help)")
 
     async def cancel(client: Any) -> int:
-        from ralphproof.fleet import client as fleet_client
+        from ralphproof.fleet.client import cancel_all, cancel_loops
 
-        if args.all:
-            return _print_cancelled(await fleet_client.cancel_all(client), args.json)
-        for loop in args.loops:
-            await fleet_client.find_loop(client, loop)  # all of them exist, or none is cancelled
-        for loop in args.loops:
-            await fleet_client.cancel_loop(client, loop)
-        return _print_cancelled(args.loops, args.json)
+        loops = await cancel_all(client) if args.all else await cancel_loops(client, args.loops)
+        if args.json:
+            print_json("cancel", {"loops": [*loops]})
+        else:
+            print_lines(f"cancelled: {', '.join(loops)}" if loops else "no loop is running")
+        return 0
 
     run_client_and_exit(args, cancel)
 
 
-def _print_cancelled(loops: list[str], as_json: bool) -> int:
-    if as_json:
-        print_json("cancel", {"loops": [*loops]})
-    else:
-        print_lines(*([f"cancelled: {', '.join(loops)}"] if loops else ["no loop is running"]))
-    return 0
+# ralph fleet logs
 
 
 LOGS_ABOUT = """Show the output of a loop's agent and checks, whichever machine it ran on.
@@ -181,9 +455,9 @@ def logs_main(argv: list[str]) -> int:
         return print_logs(args, args.artifacts)
 
     async def find_logs(client: Any) -> int:
-        from ralphproof.fleet import client as fleet_client
+        from ralphproof.fleet.client import find_loop
 
-        return print_logs(args, str((await fleet_client.find_loop(client, args.loop)).get("artifacts") or ""))
+        return print_logs(args, str((await find_loop(client, args.loop)).get("artifacts") or ""))
 
     run_client_and_exit(args, find_logs)
 
@@ -212,6 +486,9 @@ def print_logs(args: Namespace, url: str) -> int:
     return 0
 
 
+# ralph fleet status
+
+
 STATUS_ABOUT = "Show the state and cost of loops."
 STATUS_EXAMPLES = ("ralph fleet status", "ralph fleet status 20261117-171500-k3f9-1", "ralph fleet status --json")
 
@@ -227,24 +504,16 @@ def status_main(argv: list[str]) -> int:
     args = status_parser().parse(argv)
 
     async def find_status(client: Any) -> int:
-        from ralphproof.fleet import client as fleet_client
+        from ralphproof.fleet.client import find_loop, list_loops
 
-        found = (
-            [await fleet_client.find_loop(client, args.loop)] if args.loop else await fleet_client.list_loops(client)
-        )
-        return _print_status(found, args.loop, args.json)
+        loops = [await find_loop(client, args.loop)] if args.loop else await list_loops(client)
+        if args.json:
+            print_json("loop", loops[0]) if args.loop else print_json("fleet", {"loops": [*loops]})
+        else:
+            print_lines(*map(loop_line, loops) if loops else ["no loop was submitted"])
+        return 0
 
     run_client_and_exit(args, find_status)
-
-
-def _print_status(found: list[dict[str, Any]], one: str | None, as_json: bool) -> int:
-    if as_json:
-        print_json("loop", found[0]) if one else print_json("fleet", {"loops": [*found]})
-    elif not found:
-        print_lines("no loop was submitted")
-    else:
-        print_lines(*(loop_line(loop) for loop in found))
-    return 0
 
 
 def loop_line(loop: dict[str, Any]) -> str:

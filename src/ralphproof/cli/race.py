@@ -8,8 +8,8 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, positive_int, positive_number
-from ralphproof.cli.run import AGENT_HELP, add_limit_flags, add_prompt_flags, parse_with_prompt
-from ralphproof.cli.work import progress_printer
+from ralphproof.cli.run import AGENT_HELP, add_limit_flags, add_prompt_flags, parse_with_prompt, prompt_from_flags
+from ralphproof.cli.work import bounded_settings, progress_printer
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.phrases import format_cost, format_count, format_duration
 from ralphproof.engine.budget import Spend
@@ -31,6 +31,7 @@ from ralphproof.process.signals import SignalRouter
 from ralphproof.runs.observers import PoolDisplay
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.pool import RunPool
+from ralphproof.runs.request import base_request, drop_unset
 from ralphproof.store.spend import InProcessSharedBudget
 
 if TYPE_CHECKING:
@@ -70,23 +71,12 @@ def build_parser() -> Parser:
     add_prompt_flags(parser)
     add("--agent", action="append", metavar="CMD", help=f"{AGENT_HELP}; repeatable: assigned in turn")
     add("--model", action="append", metavar="M", help="model; repeatable: one per agent, or several for one agent")
-    add(
-        "-m",
-        "--maximum-iterations",
-        "-n",
-        "--max-iterations",
-        type=positive_int,
-        metavar="N",
-        help="most iterations per agent",
-    )
+    names = ("-m", "--maximum-iterations", "-n", "--max-iterations")
+    add(*names, type=positive_int, metavar="N", help="most iterations per agent")
     add_limit_flags(parser)
     add("--total-cost-usd", type=positive_number, metavar="USD", help="cost limit for all agents together")
     add("--best", action="store_true", help="let all finish and take the best")
-    add(
-        "--by",
-        metavar="LIST",
-        help=f"with --best: criteria by weight (default {','.join(DEFAULT_CRITERIA)})",
-    )
+    add("--by", metavar="LIST", help=f"with --best: criteria by weight (default {','.join(DEFAULT_CRITERIA)})")
     add("--parallel", type=positive_int, metavar="N", help="most concurrent agents (default: all)")
     add("--resume", metavar="RACE", help="continue an interrupted race; latest is the newest")
     add("--dry-run", action="store_true", help="print the agents; start nothing")
@@ -182,26 +172,5 @@ def _result_json(one: RaceResult) -> Json:
 
 def race_request(args: Namespace, agent: str, model: str) -> RunRequest:
     """The request for one agent."""
-    from ralphproof.cli.run import prompt_from_flags
-    from ralphproof.runs.request import RunRequest, check_settings_from_flags, drop_unset, is_guarded
-
-    cost_limits = [limit for limit in (args.max_cost_usd, args.total_cost_usd) if limit is not None]
-    flags = {
-        "maximumIterations": args.maximum_iterations,
-        "agent": {"command": agent or None, "model": model or None},
-        "limits": {
-            "maxCostUsd": min(cost_limits, default=None),
-            "maxMinutes": args.max_minutes,
-            "maxTokens": args.max_tokens,
-        },
-        "sandbox": {"backend": args.sandbox},
-    }
-    return RunRequest(
-        prompt_from_flags(args), drop_unset(flags) | check_settings_from_flags(args), args.project_dir,
-        tuple(args.check or ()), tuple(args.protect or ()), find_checks=True,
-        allow_missing_check=args.allow_missing_check,
-        guarded=is_guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
-        judge=tuple(args.judge or ()), allow_hosts=tuple(args.allow_host or ()),
-        may_change=tuple(args.may_change or ()),
-        in_worktree=True,
-    )  # fmt: skip
+    settings = {**bounded_settings(args), "agent": {"command": agent or None, "model": model or None}}
+    return base_request(args, prompt_from_flags(args), drop_unset(settings), in_worktree=True)

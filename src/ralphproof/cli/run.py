@@ -22,9 +22,8 @@ from ralphproof.runs.open_project import open_project
 from ralphproof.runs.request import (
     LATEST_RUN,
     RUN_ID_VARIABLE,
-    check_settings_from_flags,
+    base_request,
     find_enclosing_run,
-    is_guarded,
     load_request,
     save_request,
     settings_from_flags,
@@ -161,19 +160,8 @@ def build_parser() -> Parser:
     add = parser.add_argument
     add("words", nargs="?", metavar="PROMPT", help="same as --prompt")
     add_prompt_flags(parser)
-    add(
-        "-m",
-        "--maximum-iterations",
-        "-n",
-        "--max-iterations",
-        type=positive_int,
-        metavar="N",
-        help="stop after N iterations",
-    )
-    add("-c", "--completion-response", metavar="WORD", help="word by which the agent claims completion (default DONE)")
-    add("--promise", metavar="WORD", help="same as --completion-response")
-    add("--agent", metavar="CMD", help=AGENT_HELP)
-    add("--model", metavar="M", help="model to request from the agent")
+    add_claim_flags(parser)
+    add_agent_flags(parser)
     add("--preset", metavar="P", help="loop style (default harness)")
     add("--skip-review", action="store_true", default=None, help="with stories: skip reviews")
     add("--review-cap", type=positive_int, metavar="N", help="with stories: most reviews per story (default 5)")
@@ -196,6 +184,22 @@ def add_prompt_flags(parser: Parser) -> None:
     add = parser.add_argument
     add("-p", "--prompt", metavar="TEXT", help="what the agent should achieve")
     add("-f", "--prompt-file", metavar="FILE", help="read the prompt from a file before each iteration; - is stdin")
+
+
+def add_claim_flags(parser: Parser) -> None:
+    """Add the flags for the word that claims completion."""
+    add = parser.add_argument
+    add("-c", "--completion-response", metavar="WORD", help="word by which the agent claims completion (default DONE)")
+    add("--promise", metavar="WORD", help="same as --completion-response")
+
+
+def add_agent_flags(parser: Parser) -> None:
+    """Add the flags for the agent and the number of its iterations."""
+    add = parser.add_argument
+    names = ("-m", "--maximum-iterations", "-n", "--max-iterations")
+    add(*names, type=positive_int, metavar="N", help="stop after N iterations")
+    add("--agent", metavar="CMD", help=AGENT_HELP)
+    add("--model", metavar="M", help="model to request from the agent")
 
 
 def add_limit_flags(parser: Parser) -> None:
@@ -359,17 +363,11 @@ def _requested_run(args: Namespace, build_request: Callable[[Namespace], RunRequ
 
 def request_from_flags(args: Namespace) -> RunRequest:
     """The request of a command line."""
-    from ralphproof.runs.request import RunRequest
-
     prompt = ("", None) if args.resume is not None else prompt_from_flags(args)
-    return RunRequest(
-        prompt, settings_from_flags(args) | check_settings_from_flags(args), args.project_dir, tuple(args.check or ()),
-        tuple(args.protect or ()), find_checks=True, allow_missing_check=args.allow_missing_check,
-        guarded=is_guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
-        skill=args.skill or "", task_type=args.type or "", risk=args.risk or "", force=args.force,
-        explain=args.explain, judge=tuple(args.judge or ()), story_folder=args.ralph_dir or "",
-        allow_hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()), in_worktree=args.worktree,
-        step=args.step,
+    return base_request(
+        args, prompt, settings_from_flags(args), skill=args.skill or "", task_type=args.type or "",
+        risk=args.risk or "", force=args.force, explain=args.explain, story_folder=args.ralph_dir or "",
+        in_worktree=args.worktree, step=args.step,
     )  # fmt: skip
 
 

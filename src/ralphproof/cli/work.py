@@ -9,10 +9,10 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, positive_int, positive_number
-from ralphproof.cli.run import AGENT_HELP, add_limit_flags, add_stream_flags
+from ralphproof.cli.run import add_agent_flags, add_limit_flags, add_stream_flags
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.process.keeper_client import KeeperClient
-from ralphproof.runs.request import check_settings_from_flags, drop_unset, is_guarded
+from ralphproof.runs.request import base_request, settings_from_flags
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -59,17 +59,7 @@ def build_parser() -> Parser:
     parser = Parser("work", ABOUT, EXAMPLES, UNAVAILABLE_FLAGS)
     add = parser.add_argument
     add("tasks", nargs="*", metavar="TASK", help="task ids (default: all open tasks)")
-    add(
-        "-m",
-        "--maximum-iterations",
-        "-n",
-        "--max-iterations",
-        type=positive_int,
-        metavar="N",
-        help="most iterations per task",
-    )
-    add("--agent", metavar="CMD", help=AGENT_HELP)
-    add("--model", metavar="M", help="model to request from the agent")
+    add_agent_flags(parser)
     add(
         "--skip",
         action="append",
@@ -123,9 +113,9 @@ def _work_in_sequence(args: Namespace, keeper: KeeperClient | None) -> WorkResul
             print_stages(spec)
 
     project = open_project(args.project_dir, os.environ)
-    build_request = _preview_request if args.parallel else work_request
+    request = _preview_request if args.parallel else work_request
     scheduler = SequentialScheduler(
-        project, args.tasks, lambda task: build_request(args, task), progress_printer(project, args),
+        project, args.tasks, lambda task: request(args, task), progress_printer(project, args),
         None if keeper is None else execute, preview,
     )  # fmt: skip
     return scheduler.work()
@@ -199,25 +189,12 @@ def _preview_request(args: Namespace, task: str) -> RunRequest:
 
 def work_request(args: Namespace, task: str) -> RunRequest:
     """The request for one task."""
-    from ralphproof.runs.request import RunRequest
+    settings = {**bounded_settings(args), "preset": "pipeline"}
+    return base_request(args, ("", None), settings, task=task, task_id=task, skip_stages=tuple(args.skip or ()))
 
-    cost_limits = [limit for limit in (args.max_cost_usd, args.total_cost_usd) if limit is not None]
-    flags: dict[str, Any] = {
-        "preset": "pipeline",
-        "maximumIterations": args.maximum_iterations,
-        "streamAgentOutput": args.stream_agent_output,
-        "agent": {"command": args.agent, "model": args.model},
-        "limits": {
-            "maxCostUsd": min(cost_limits, default=None),
-            "maxMinutes": args.max_minutes,
-            "maxTokens": args.max_tokens,
-        },
-        "sandbox": {"backend": args.sandbox},
-    }
-    return RunRequest(
-        ("", None), drop_unset(flags) | check_settings_from_flags(args), args.project_dir, tuple(args.check or ()),
-        tuple(args.protect or ()), find_checks=True, allow_missing_check=args.allow_missing_check,
-        guarded=is_guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
-        task=task, task_id=task, skip_stages=tuple(args.skip or ()), judge=tuple(args.judge or ()),
-        allow_hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()),
-    )  # fmt: skip
+
+def bounded_settings(args: Namespace) -> dict[str, Any]:
+    """The settings of flags with a cost limit for all runs together, which holds for each of them too."""
+    settings = settings_from_flags(args)
+    limits = [limit for limit in (args.max_cost_usd, args.total_cost_usd) if limit is not None]
+    return settings | ({"limits": {**settings.get("limits", {}), "maxCostUsd": min(limits)}} if limits else {})

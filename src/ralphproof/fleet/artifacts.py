@@ -10,12 +10,11 @@ import os
 
 from ralphproof.base.errors import NotThere, Refused
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.fleet.submission import is_plain_name, without_password
+from ralphproof.fleet.loop_spec import is_plain_name, without_password
 from ralphproof.store.run_folder import PRIVATE_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
 
 MAX_LOG_BYTES = 64 << 20  # of one file; logs are cut at the same size
 CHUNK_BYTES = 1 << 20
@@ -58,22 +57,19 @@ class ArtifactFolder:
         return trouble
 
     def _copy(self, name: str, path: str) -> None:
-        goal = f"{self._folder}/{name}"
-        with open(path, "rb", opener=_open_no_follow) as source:
-            if self._writes_atomically:
-                with self._files.open(goal, "wb") as target:
-                    _copy_file(source, target)
-                return
+        """Copy to a temporary file and rename it, except in stores that show a file only when it is complete."""
+        goal, protocol = f"{self._folder}/{name}", self._files.protocol
+        whole = not {*WHOLE_FILE_PROTOCOLS}.isdisjoint((protocol,) if isinstance(protocol, str) else protocol)
+        if not whole:
             self._files.makedirs(goal.rpartition("/")[0], exist_ok=True)
-            with self._files.open(f"{goal}.tmp", "wb") as target:
-                _copy_file(source, target)
-            self._files.mv(f"{goal}.tmp", goal)
-
-    @property
-    def _writes_atomically(self) -> bool:
-        """Whether the store shows a file only when it is complete. For others a temporary file is renamed."""
-        protocol = self._files.protocol
-        return not {*WHOLE_FILE_PROTOCOLS}.isdisjoint((protocol,) if isinstance(protocol, str) else protocol)
+        copy = goal if whole else f"{goal}.tmp"
+        with open(path, "rb", opener=_open_no_follow) as source, self._files.open(copy, "wb") as target:
+            left = MAX_LOG_BYTES
+            while left > 0 and (piece := source.read(min(CHUNK_BYTES, left))):
+                target.write(piece)
+                left -= len(piece)
+        if not whole:
+            self._files.mv(copy, goal)
 
     def names(self) -> tuple[str, ...]:
         """Names of the loop's files. Raises NotThere if the folder cannot be read."""
@@ -97,29 +93,8 @@ class ArtifactFolder:
             raise NotThere(f"{self.display_url} has no {name}: {' '.join(str(error).split())[:200]}") from error
 
 
-def refuse_unknown_store(url: str) -> None:
-    """Refuse a URL whose protocol fsspec does not know. Whether workers have its package is not checked."""
-    try:
-        import fsspec
-    except ImportError as error:
-        raise Refused(MISSING_FSSPEC) from error
-    try:
-        fsspec.get_filesystem_class(fsspec.utils.get_protocol(url))
-    except ValueError as error:
-        raise Refused(f"--artifacts {without_password(url)}: {str(error)[:200]}") from error
-    except ImportError:
-        pass
-
-
 def _open_no_follow(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW)
-
-
-def _copy_file(source: Any, target: Any) -> None:
-    left = MAX_LOG_BYTES
-    while left > 0 and (piece := source.read(min(CHUNK_BYTES, left))):
-        target.write(piece)
-        left -= len(piece)
 
 
 def list_logs(log_folder: str, run_folder: str) -> list[tuple[str, str]]:

@@ -1,17 +1,21 @@
-"""Client of a fleet on Temporal: submit, list, cancel, wait."""
+"""Client of a fleet: connection to the Temporal server; submit, list, wait, cancel."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-from typing import Any
+import os
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
 
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
-from ralphproof.base.errors import NotThere, Refused
-from ralphproof.base.value import TYPE_CHECKING, unpack
+from ralphproof.base.errors import HarnessFailed, NotThere, Refused
+from ralphproof.base.value import TYPE_CHECKING, unpack, value
 from ralphproof.fleet.progress import LoopProgress, failed_end
 from ralphproof.fleet.submission import FleetSubmission, submission_json
 from ralphproof.fleet.workflows import (
@@ -28,22 +32,111 @@ from ralphproof.fleet.workflows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
     from ralphproof.fleet.governor import Governor
+
+T = TypeVar("T")
+
+
+# Address and credentials of the server
+
+
+DEFAULT_ADDRESS, DEFAULT_NAMESPACE = "127.0.0.1:7233", "default"
+CONNECT_TIMEOUT_S = 5.0
+
+
+@value
+class TemporalServer:
+    """Address and credentials of the server. TLS files may be empty; the API key is never printed."""
+
+    address: str = DEFAULT_ADDRESS
+    namespace: str = DEFAULT_NAMESPACE
+    cert: str = ""
+    key: str = ""
+    ca: str = ""
+    api_key: str = ""
+
+    @staticmethod
+    def of(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> TemporalServer:
+        """From flags, else from the environment, else a server on this machine."""
+
+        def option(name: str, default: str = "") -> str:
+            return flags.get(name) or environ.get(f"RALPH_FLEET_{name.upper()}") or default
+
+        server = TemporalServer(
+            option("address", DEFAULT_ADDRESS), option("namespace", DEFAULT_NAMESPACE),
+            option("tls_cert"), option("tls_key"), option("tls_ca"),
+            environ.get("TEMPORAL_API_KEY", ""),
+        )  # fmt: skip
+        host, colon, port = server.address.rpartition(":")
+        if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise Refused(f"{server.address!r} is no address of a server; write HOST:PORT, as {DEFAULT_ADDRESS}")
+        if bool(server.cert) != bool(server.key):
+            raise Refused("--tls-cert and --tls-key are needed both")
+        return server
+
+
+async def connect(server: TemporalServer) -> Client:
+    """A client for a server that answers and has the namespace; raises Refused within seconds otherwise."""
+    files = [_read_file(path) for path in (server.ca, server.cert, server.key)]
+    tls = TLSConfig(server_root_ca_cert=files[0], client_cert=files[1], client_private_key=files[2])
+    try:
+        client = await Client.connect(
+            server.address, namespace=server.namespace, api_key=server.api_key or None,
+            tls=tls if any(files) else None, connect_timeout=timedelta(seconds=CONNECT_TIMEOUT_S),
+            runtime=_quiet_runtime(),
+        )  # fmt: skip
+        request = DescribeNamespaceRequest(namespace=server.namespace)
+        await client.workflow_service.describe_namespace(request, timeout=timedelta(seconds=CONNECT_TIMEOUT_S))
+    except (RuntimeError, RPCError) as error:
+        raise Refused(_connection_error(server, error)) from None
+    return client
+
+
+async def run_with_client(server: TemporalServer, work: Callable[[Client], Awaitable[T]]) -> T:
+    """Run work with a connected client. Raises HarnessFailed if the connection is lost or the server refuses a call."""
+    client = await connect(server)
+    try:
+        return await work(client)
+    except RPCError as error:
+        message = " ".join(str(error).split())[:200]
+        raise HarnessFailed(f"the server at {server.address} did not do it ({message}); try again") from None
+
+
+def _quiet_runtime() -> Runtime:
+    """The library's default runtime without its log line for each retried call."""
+    logging = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
+    return Runtime(telemetry=TelemetryConfig(logging=logging))
+
+
+def _connection_error(server: TemporalServer, error: Exception) -> str:
+    said = " ".join(str(error).split())[:200]
+    said = "connection refused" if "ConnectionRefused" in said else said  # the library's message has 250 characters
+    if "not found" in said.lower() and "namespace" in said.lower():
+        return f"the server at {server.address} has no namespace {server.namespace!r}; docs/fleet-setup.md says how"
+    return f"no Temporal server answers at {server.address} ({said}); start one with ralph fleet dev, or give --address"
+
+
+def _read_file(path: str) -> bytes | None:
+    if not path:
+        return None
+    try:
+        with open(os.path.expanduser(path), "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise Refused(f"{path} cannot be read ({error.strerror})") from None
+
+
+# Loops and the governor
 
 
 async def signal_governor(client: Client, event: dict[str, Any]) -> None:
     """Signal the governor; start its workflow with this event if none is running."""
-    argument = {"timing": event.get("timing")}
     await client.start_workflow(
-        GovernorWorkflow.run,
-        argument,
-        id=GOVERNOR_ID,
-        task_queue=TASK_QUEUE,
-        start_signal=EVENT_SIGNAL,
-        start_signal_args=[event],
-    )
+        GovernorWorkflow.run, {"timing": event.get("timing")}, id=GOVERNOR_ID, task_queue=TASK_QUEUE,
+        start_signal=EVENT_SIGNAL, start_signal_args=[event],
+    )  # fmt: skip
 
 
 RUNNING = WorkflowExecutionStatus.RUNNING
@@ -52,19 +145,11 @@ UNAVAILABLE_CODES = (
     RPCStatusCode.CANCELLED, RPCStatusCode.UNKNOWN, RPCStatusCode.NOT_FOUND,
 )  # fmt: skip
 RETRY_S, MAX_MISSING = 2.0, 5  # seconds between polls; polls for which a new submission may be unknown
-UNKNOWN_LOOP = "there is no loop {!r} in this fleet; ralph fleet status names them"
-
-MAX_CALL_BYTES = 1 << 20  # in one call; the server accepts twice that, and a history holds each spec twice
 
 
 async def submit_loops(client: Client, submission: FleetSubmission) -> None:
     """Submit all loops of a submission. When this returns, the server has all of them or none."""
     message = submission_json(submission)
-    if (size := len(json.dumps(message))) > MAX_CALL_BYTES:
-        raise Refused(
-            f"{len(submission.loops)} loops are {size >> 10} KiB in words, and a server takes {MAX_CALL_BYTES >> 10}; "
-            "hand them in in several parts"
-        )
     about = {name: message[name] for name in ("submission", "submitter", "allowance", "timing")}
     await signal_governor(client, {"what": "bounded", **about})
     loops = [{"loop": one["spec"]["loop"], **one["memo"]} for one in message["loops"]]
@@ -116,78 +201,76 @@ async def _waiting_loops(client: Client, memo: Any, status: WorkflowExecutionSta
     ends: dict[str, dict[str, Any]] = {}
     if status == WorkflowExecutionStatus.COMPLETED:
         ends = {one["loop"]: one for one in await wait_for_submission(client, memo["submission"])}
-    elif status != RUNNING:
-        gone = LoopProgress().with_end(
-            failed_end(f"not begun: its submission is {status.name.lower() if status else 'gone'}")
-        )
-        ends = {about["loop"]: gone.published for about in memo.get("each", ())}
-    return [
-        {
-            "running": status == RUNNING,
-            "submission": memo["submission"],
-            **about,
-            "trouble": "",
-            **LoopProgress().published,
-        }
-        | ends.get(about["loop"], {})
-        for about in memo.get("each", ())
-    ]
+    progress = LoopProgress()
+    if status not in (RUNNING, WorkflowExecutionStatus.COMPLETED):
+        progress = progress.with_end(failed_end(f"not begun: its submission is {_status_text(status)}"))
+    about = {"running": status == RUNNING, "submission": memo["submission"], "trouble": ""}
+    loops = memo.get("each", ())
+    return [about | loop | progress.published | ends.get(loop["loop"], {}) for loop in loops]
 
 
-async def find_loop(client: Client, name: str) -> dict[str, Any]:
-    """One loop by its id."""
+async def describe(client: Client, workflow: str) -> WorkflowExecutionDescription | None:
+    """The description of a workflow; None if the server does not know it."""
+    with ignore_missing():
+        return await client.get_workflow_handle(workflow).describe()
+    return None
+
+
+@contextmanager
+def ignore_missing() -> Iterator[None]:
+    """Suppress the server's answer that it does not know a workflow, or that it has ended."""
     try:
-        workflow = await client.get_workflow_handle(loop_workflow_id(name)).describe()
+        yield
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
-        return await _find_waiting_loop(client, name)
-    return _loop_json(workflow.id, workflow.status, await workflow.memo())
 
 
-async def _find_waiting_loop(client: Client, name: str) -> dict[str, Any]:
-    """A loop that has no workflow yet, found through its submission."""
-    try:
-        workflow = await client.get_workflow_handle(submission_workflow_id(name.rpartition("-")[0])).describe()
-    except RPCError as error:
-        raise _unknown_loop_error(error, name) from None
-    for loop in await _waiting_loops(client, await workflow.memo(), workflow.status):
-        if loop["loop"] == name:
-            return loop
-    raise NotThere(UNKNOWN_LOOP.format(name))
+async def find_loop(client: Client, name: str) -> dict[str, Any]:
+    """One loop by its id. One that has no workflow yet is found through its submission."""
+    if workflow := await describe(client, loop_workflow_id(name)):
+        return _loop_json(workflow.id, workflow.status, await workflow.memo())
+    if submission := await describe(client, submission_workflow_id(name.rpartition("-")[0])):
+        for loop in await _waiting_loops(client, await submission.memo(), submission.status):
+            if loop["loop"] == name:
+                return loop
+    raise NotThere(f"there is no loop {name!r} in this fleet; ralph fleet status names them")
 
 
 def _loop_json(id: str, status: WorkflowExecutionStatus | None, memo: Any) -> dict[str, Any]:
     progress = dict(memo.get("progress") or LoopProgress().published)
     if status != RUNNING and not progress["status"]:
-        progress = (
-            LoopProgress()
-            .with_end(failed_end(f"the loop's workflow is {status.name.lower() if status else 'gone'}"))
-            .published
-        )
+        progress = LoopProgress().with_end(failed_end(f"the loop's workflow is {_status_text(status)}")).published
     about = {name: memo.get(name, "") for name in ("title", "submitter", "submission", "artifacts")}
     return {"loop": id.removeprefix("ralph-"), "running": status == RUNNING, **about, "trouble": "", **progress}
 
 
+def _status_text(status: WorkflowExecutionStatus | None) -> str:
+    return status.name.lower() if status else "gone"
+
+
 async def cancel_loop(client: Client, name: str) -> None:
-    """Request cancellation of a loop; it is cancelled once its status says so. An ended loop is left as it is."""
+    """Request cancellation of a loop; it is cancelled once its status says so. An ended loop is left as it is.
+
+    A loop that waits is not started. If its submission has ended, the loop has ended too.
+    """
     if not (await find_loop(client, name))["running"]:
         return
-    try:
-        await client.get_workflow_handle(loop_workflow_id(name)).cancel()
-    except RPCError as error:
-        if error.status != RPCStatusCode.NOT_FOUND:
-            raise
-        await _cancel_waiting_loop(client, name)
+    with ignore_missing():
+        if await describe(client, loop_workflow_id(name)):
+            await client.get_workflow_handle(loop_workflow_id(name)).cancel()
+        else:
+            submission = submission_workflow_id(name.rpartition("-")[0])
+            await client.get_workflow_handle(submission).signal(UNWANTED_SIGNAL, name)
 
 
-async def _cancel_waiting_loop(client: Client, name: str) -> None:
-    """Prevent a waiting loop from starting. If its submission has ended, the loop has ended too."""
-    try:
-        await client.get_workflow_handle(submission_workflow_id(name.rpartition("-")[0])).signal(UNWANTED_SIGNAL, name)
-    except RPCError as error:
-        if error.status != RPCStatusCode.NOT_FOUND:
-            raise
+async def cancel_loops(client: Client, names: list[str]) -> list[str]:
+    """Cancel these loops; all of them exist, or none is cancelled."""
+    for name in names:
+        await find_loop(client, name)
+    for name in names:
+        await cancel_loop(client, name)
+    return names
 
 
 async def cancel_all(client: Client) -> list[str]:
@@ -196,11 +279,8 @@ async def cancel_all(client: Client) -> list[str]:
     async for one in client.list_workflows(
         f"WorkflowType IN ('{SUBMISSION_WORKFLOW}', '{LOOP_WORKFLOW}') AND ExecutionStatus='Running'"
     ):
-        try:
+        with ignore_missing():
             await client.get_workflow_handle(one.id).cancel()
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
     return cancelled
 
 
@@ -213,9 +293,3 @@ async def query_governor(client: Client) -> Governor | None:
         return None
     governor: Governor = unpack(state["governor"])
     return governor
-
-
-def _unknown_loop_error(error: RPCError, name: str) -> Exception:
-    if error.status == RPCStatusCode.NOT_FOUND:
-        return NotThere(UNKNOWN_LOOP.format(name))
-    return error

@@ -5,7 +5,8 @@ Refs below refs/ralph/fleet/<loop>/:
     work/<name>  the saved trees
     lost/<name>  unpublished work of workers that lost the lease
 
-Every push of the record is a compare-and-swap on its current commit, and carries the epoch.
+Every push of the record is a compare-and-swap on its current commit, and carries the epoch. The record is untrusted
+input: whoever may push to the remote can change it.
 """
 
 from __future__ import annotations
@@ -13,17 +14,113 @@ from __future__ import annotations
 import json
 from _thread import allocate_lock
 
-from ralphproof.base.errors import Refused
+from ralphproof.base.errors import LedgerBroken, Refused
 from ralphproof.base.git_layout import is_object_id
-from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.fleet.record_format import RecordMeta, encode_meta, parse_meta, parse_rows
-from ralphproof.fleet.submission import is_plain_name, without_password
+from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
+from ralphproof.fleet.loop_spec import is_plain_name, result_branch, without_password
+from ralphproof.store.serialization import chain_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
 
     from ralphproof.fleet.mirror import Mirror
-    from ralphproof.fleet.record_format import ChainRow
+
+    ChainRow = tuple[str, int, int, str, str, float, str, str]
+
+
+# The record's files: append-only ones of bounded size, and one with metadata.
+
+
+MAX_FILE_BYTES = 1 << 18  # a file of this size gets no more records
+META_FILE = "meta.json"
+_ROW_TYPES: tuple[tuple[type, ...], ...] = ((str,), (int,), (int,), (str,), (str,), (int, float), (str,), (str,))
+
+
+@value
+class RecordMeta:
+    """Last writer, contents, and the commit that the work started from. `result` is the commit of the finished work."""
+
+    epoch: int = 0
+    worker: str = ""
+    place: str = ""
+    records: int = 0
+    last: str = ""
+    base: str = ""
+    result: str = ""
+
+
+def changed_files(rows: tuple[ChainRow, ...], before: tuple[ChainRow, ...]) -> dict[str, bytes]:
+    """The record files that change when these rows follow the previous ones."""
+    old = dict(_record_files(before))
+    return {path: data for path, data in _record_files(rows) if old.get(path) != data}
+
+
+def _record_files(rows: tuple[ChainRow, ...]) -> Iterator[tuple[str, bytes]]:
+    number, lines, size = 1, list[bytes](), 0
+    for row in rows:
+        lines.append(json.dumps(row).encode() + b"\n")
+        size += len(lines[-1])
+        if size >= MAX_FILE_BYTES:
+            yield f"records/{number:05d}.jsonl", b"".join(lines)
+            number, lines, size = number + 1, [], 0
+    if lines:
+        yield f"records/{number:05d}.jsonl", b"".join(lines)
+
+
+def encode_meta(meta: RecordMeta) -> bytes:
+    """The content of the metadata file."""
+    data = pack(meta)
+    assert isinstance(data, dict)
+    return json.dumps({name: part for name, part in data.items() if name != "is"}, indent=1).encode() + b"\n"
+
+
+def parse_meta(files: Mapping[str, bytes]) -> RecordMeta:
+    """Parse the metadata file; raises LedgerBroken if it is malformed."""
+    try:
+        data = json.loads(files[META_FILE])
+        meta = unpack({**data, "is": "RecordMeta"})
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        raise LedgerBroken(f"the record of the loop on the remote has no page that can be read: {error}") from error
+    blank = RecordMeta()
+    for name in RecordMeta.__match_args__:
+        if not isinstance(getattr(meta, name), type(getattr(blank, name))):
+            raise LedgerBroken(f"the record of the loop on the remote says no usable {name}")
+    assert isinstance(meta, RecordMeta)
+    return meta
+
+
+def parse_rows(files: Mapping[str, bytes], loop: str) -> tuple[ChainRow, ...]:
+    """Parse the records and verify their hash chain; raises LedgerBroken at the first bad one."""
+    rows: list[ChainRow] = []
+    previous = ""
+    for path in sorted(path for path in files if path.startswith("records/")):
+        for line in files[path].splitlines():
+            row = _parse_row(line, loop, len(rows) + 1)
+            if chain_digest(previous, row[:-1]) != row[-1]:
+                raise LedgerBroken(f"record {len(rows) + 1} of loop {loop} on the remote was changed")
+            rows.append(row)
+            previous = row[-1]
+    meta = parse_meta(files)
+    if (len(rows), previous) != (meta.records, meta.last):
+        raise LedgerBroken(f"loop {loop} has {len(rows)} records on the remote, and should have {meta.records}")
+    return tuple(rows)
+
+
+def _parse_row(line: bytes, loop: str, number: int) -> ChainRow:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    sound = isinstance(found, list) and len(found) == len(_ROW_TYPES)
+    if not sound or not all(map(isinstance, found, _ROW_TYPES)) or found[0] != loop:
+        raise LedgerBroken(f"record {number} of loop {loop} on the remote cannot be read")
+    row: Any = tuple(found)
+    return row  # type: ignore[no-any-return]
+
+
+# The lease
+
 
 REF_ROOT = "refs/ralph/fleet/"
 RECORD_REF, WORK_REF, LOST_REF, BASE_REF = "record", "work", "lost", "base"
@@ -57,7 +154,7 @@ class LoopLease:
     @property
     def branch(self) -> str:
         """The ref of the result."""
-        return f"refs/heads/ralph/{self.loop}"
+        return f"refs/heads/{result_branch(self.loop)}"
 
     @property
     def head(self) -> str:
@@ -89,7 +186,7 @@ class LoopLease:
         if record and (record.meta.epoch, record.meta.place) == (self._epoch, self._place):
             return
         meta = replace(record.meta if record else RecordMeta(base=base), **self._own_fields)
-        files = {"meta.json": encode_meta(meta)}
+        files = {META_FILE: encode_meta(meta)}
         more = [] if record else [(base, f"{self.home}{WORK_REF}/{BASE_REF}")]
         self._push(meta, files, record.rows if record else (), more, f"epoch {self._epoch}: taken by {self._worker}")
 
@@ -105,12 +202,12 @@ class LoopLease:
         meta = replace(self.record.meta, **self._own_fields, records=len(rows), last=rows[-1][-1] if rows else "")
         meta = replace(meta, result=result or meta.result)
         files = {f"notes/{name}": data for name, data in notes.items() if self.record.notes.get(name) != data}
-        files |= RecordMeta.files(rows, self.record.rows)
+        files |= changed_files(rows, self.record.rows)
         fresh = [(commit, ref) for name, commit in trees.items() if self._differs(ref := self.tree_ref(name), commit)]
         fresh += also
         if not files and not fresh and meta == self.record.meta:
             return
-        files["meta.json"] = encode_meta(meta)
+        files[META_FILE] = encode_meta(meta)
         self._push(meta, files, rows, fresh, f"epoch {self._epoch}: {len(rows)} records", dict(notes))
 
     def fetch_trees(self) -> None:
@@ -131,13 +228,10 @@ class LoopLease:
     def save_lost(self, rows: tuple[ChainRow, ...], trees: Mapping[str, str]) -> tuple[str, ...]:
         """Push work that will not be continued to lost/ refs, and return these. The record does not change."""
         prefix = f"{self.home}{LOST_REF}/{_ref_component(self._worker or self._place)}-{self._epoch}-{self._place[:8]}"
-        files = {
-            "meta.json": encode_meta(replace(RecordMeta(records=len(rows)), **self._own_fields))
-        } | RecordMeta.files(rows, ())
-        commit = self.mirror.create_commit(
-            f"{prefix}-{RECORD_REF}", "", files, f"epoch {self._epoch}: lost by {self._worker}"
-        )
-        updates = [(commit, f"{prefix}-{RECORD_REF}"), *((tree, f"{prefix}-{name}") for name, tree in trees.items())]
+        record, meta = f"{prefix}-{RECORD_REF}", replace(RecordMeta(records=len(rows)), **self._own_fields)
+        files = {META_FILE: encode_meta(meta)} | changed_files(rows, ())
+        commit = self.mirror.create_commit(record, "", files, f"epoch {self._epoch}: lost by {self._worker}")
+        updates = [(commit, record), *((tree, f"{prefix}-{name}") for name, tree in trees.items())]
         for _ in self.mirror.attempts():
             if self.mirror.push(updates, {}):
                 return tuple(ref for _, ref in updates)

@@ -15,7 +15,7 @@ from ralphproof.base.errors import HarnessFailed, Refused
 from ralphproof.base.git_layout import is_object_id
 from ralphproof.base.run_program import find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.fleet.submission import without_password
+from ralphproof.fleet.loop_spec import without_password
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, user_git_environment
 
 if TYPE_CHECKING:

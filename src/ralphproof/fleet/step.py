@@ -1,14 +1,29 @@
-"""One step of a loop on a worker: until the next iteration, a wait, or the end."""
+"""One step of a loop, in a process of its own: from where the run rests until the next iteration, a wait, or the end.
+
+`main` is started with the worker's folder. Its input is a step request as one line of JSON, then `stop`, `cancel` or
+`kill`. Its output are reports, one JSON object per line: `begun` and `spent` during the step; finally `rest`, `fenced`
+(another worker has the loop; this step does not count) or `failed` (what is recorded stays).
+
+It is a separate process so that if it or the worker dies, the agent continues under its keeper and the next step
+adopts it.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import sys
 import time
-from threading import Event, Thread
+import traceback
+from contextlib import closing
+from threading import Event, Lock, Thread
 
-from ralphproof.base.errors import HarnessFailed, RalphError, Refused
-from ralphproof.base.value import TYPE_CHECKING, replace, unpack
+from ralphproof.base.errors import HarnessFailed, RalphError, Refused, wrap_os_error
+from ralphproof.base.escaping import collapse_lines, sanitize
+from ralphproof.base.redaction import find_environment_secrets, mask_text
+from ralphproof.base.standard_streams import reopen_closed_streams
+from ralphproof.base.value import TYPE_CHECKING, pack, replace, value
 from ralphproof.engine.actions import (
     Action,
     AwaitChildRuns,
@@ -23,77 +38,140 @@ from ralphproof.engine.actions import (
     Warn,
 )
 from ralphproof.engine.events import Spent
-from ralphproof.engine.loop import Loop
 from ralphproof.engine.outcome import Completed
-from ralphproof.engine.records import Saved, TurnBegan
+from ralphproof.engine.records import Judged, Saved, TurnBegan
 from ralphproof.engine.state import RunOver, build_state
-from ralphproof.fleet import step_process
 from ralphproof.fleet.artifacts import ArtifactFolder, list_growing_logs, list_logs
-from ralphproof.fleet.record_format import compact_record
-from ralphproof.fleet.remote_landing import LoopResult, load_loop_result, result_refs
-from ralphproof.fleet.takeover import LoopTakeover
-from ralphproof.process.signals import ignore_signals
+from ralphproof.fleet.lease import LeaseLost, LoopLease
+from ralphproof.fleet.loop_folder import LoopFolder, LoopTakeover, ensure_task
+from ralphproof.fleet.loop_spec import MAX_LOOP_SPEC_BYTES, MAX_NAME_CHARS, LoopSpec, parse_loop_spec
+from ralphproof.fleet.mirror import PATIENCE_S, Mirror, RemoteUnreachable
+from ralphproof.fleet.progress import end_after_landing, loop_end
+from ralphproof.fleet.remote_landing import land_on_remote
+from ralphproof.landing.worktree_run import landing_item_of_run
+from ralphproof.process.interrupts import take_over_signals
+from ralphproof.process.keeper_client import KeeperClient
+from ralphproof.process.signals import RunClock, ignore_signals
 from ralphproof.runs.children import save_constraints
 from ralphproof.runs.context import RunContext
 from ralphproof.runs.execute import begin_run
-from ralphproof.runs.resume import resume_run, take_over
+from ralphproof.runs.request import EMPTY_REQUEST, parse_request
+from ralphproof.runs.resume import load_resumed_request, resume_run, take_over
+from ralphproof.runs.spec import prepare_spec
 from ralphproof.store.ledger import SqliteLedger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Self
+    from collections.abc import Callable, Mapping
+    from typing import NoReturn, Self
 
     from ralphproof.base.value import Json
     from ralphproof.engine.actions import RunRules
-    from ralphproof.engine.events import Event as events_Event
+    from ralphproof.engine.events import Event as AgentEvent
+    from ralphproof.engine.loop import Loop
     from ralphproof.engine.records import Record
     from ralphproof.engine.state import State
-    from ralphproof.fleet.folders import LoopFolder
-    from ralphproof.fleet.lease import LoopLease
-    from ralphproof.fleet.step_process import StepRequest
-    from ralphproof.fleet.submission import LoopSpec
-    from ralphproof.process.keeper_client import KeeperClient
-    from ralphproof.process.signals import RunClock
+    from ralphproof.fleet.progress import LoopEnd
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
     from ralphproof.store.project import Project
 
-    Tell = Callable[[dict[str, Json]], None]
+    Report = dict[str, Json]
 
 
-# The run, one step at a time
+STOP_STEP, CANCEL_STEP, KILL_STEP = "stop", "cancel", "kill"
+PATIENCE_VARIABLE = "RALPH_FLEET_PATIENCE_SECONDS"
+MAX_NUMBER = 2**53
+
+
+@value
+class StepRequest:
+    """One step of a loop. The highest `epoch` has the loop. `allot` is the most that the step's turn may spend.
+
+    `spent` is what the loop had spent when that amount was reserved: an earlier attempt whose report was lost may have
+    used some of it. `worker` is the worker's name.
+    """
+
+    spec: LoopSpec
+    epoch: int
+    allot: int | None = None
+    worker: str = ""
+    spent: int | None = None
+
+
+def parse_step_request(line: bytes) -> StepRequest:
+    """Parse the first input line; raises Refused if it is malformed."""
+    if len(line) > MAX_LOOP_SPEC_BYTES:
+        raise Refused(f"a loop spec has at most {MAX_LOOP_SPEC_BYTES >> 20} MiB")
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"the first line must be one JSON object: {str(error)[:200]}") from error
+    if not isinstance(data, dict):
+        raise Refused("the first line must be one JSON object")
+    worker = data.get("worker", "")
+    if not isinstance(worker, str) or not worker.isprintable() or len(worker) > MAX_NAME_CHARS:
+        raise Refused(f"worker must be a name of at most {MAX_NAME_CHARS} characters")
+    for name in ("epoch", "allot", "spent"):
+        number = data.get(name)
+        optional = number is None and name != "epoch"
+        if not optional and (type(number) is not int or not 0 <= number <= MAX_NUMBER):
+            raise Refused(f"{name} must be a whole number from 0 on")
+    return StepRequest(parse_loop_spec(data.get("spec")), data["epoch"], data.get("allot"), worker, data.get("spent"))
+
+
+# The run, from one rest to the next
 
 
 RESTED_STATUS = "rested"  # note with the number of records when a step ended normally
+HOLD_RETRY_S = 30.0  # until a paused run is looked at again
+NEXT_ACTIONS = (PickNextJob, WaitForService, HoldPaused, AwaitChildRuns, Finish)
 
 
-class LoopStepper:
-    """Drives a loop to where it rests next: the next iteration, a wait, or the end.
+class RunStep:
+    """Continues a new or resumed run until it rests. The money in `allot` is counted from `spent` on."""
 
-    `spent_before` is what the run had spent when the step was allotted. What an earlier try of the same step has spent
-    since then is reported before anything else begins.
-    """
+    def __init__(self, context: RunContext, resumed: bool, halted: Callable[[], bool]) -> None:
+        self._context, self._resumed, self._is_halted = context, resumed, halted
+        self._spent_before, self._worked = 0, False
 
-    def __init__(self, loop: Loop, spent_before: int, finish: bool, is_halted: Callable[[], bool]) -> None:
-        self._loop, self._spent_before, self._finish, self._is_halted = loop, spent_before, finish, is_halted
-        self._worked = False
-
-    def step(self) -> tuple[Action, float | None]:
-        """The action before which the loop rests, and until when it waits. A wait is recorded; nobody waits here."""
-        action = self._loop.until(self._rests_before)
+    def run(self, allot: int | None, spent: int | None) -> tuple[Action, float | None]:
+        """The action before which the run rests, and until when it waits. A wait is recorded; nobody waits here."""
+        context = self._context
+        loop = self._resume() if self._resumed else begin_run(context)
+        self._spent_before = loop.state.spend.micro_usd if spent is None else min(spent, loop.state.spend.micro_usd)
+        most = None if allot is None else self._spent_before + allot
+        loop.limit_step(most, self._is_halted)
+        if allot == 0:  # nothing is left for turns: the run ends as if its own limit were used up
+            loop.rules = _rules_with_limit(loop.rules, self._spent_before)
+        if self._resumed:
+            take_over(context, loop)
+        if most is not None:  # for the monitor that watches the turn if this process dies
+            rules = _rules_with_limit(loop.rules, most)
+            save_constraints(context.folder, rules, context.spec, context.sandbox.name)
+        action = loop.until(lambda action: self._rests_before(loop, action))
         if isinstance(action, WaitForService | HoldPaused | AwaitChildRuns):
-            self._loop.perform(replace(action, seconds=0.0))
-            self._loop.flush()
-        return action, self._wait_until(action)
+            loop.perform(replace(action, seconds=0.0))
+            loop.flush()
+        context.folder.note(RESTED_STATUS, len(context.ledger.records(context.run)))
+        return action, _wait_until(loop, action)
 
-    def _rests_before(self, action: Action) -> bool:
-        state = self._loop.state
+    def _resume(self) -> Loop:
+        """The loop of a resumed run. After a step that ended normally, only new remarks are issued, not the summary."""
+        resumed = resume_run(self._context)
+        rested = self._context.folder.noted(RESTED_STATUS) == resumed.records
+        for line in (*(() if rested else (resumed.summary,)), *resumed.remarks):
+            resumed.loop.notice(line)
+        return resumed.loop
+
+    def _rests_before(self, loop: Loop, action: Action) -> bool:
+        """Whether the step ends here. What an earlier try of the same step has spent is reported before anything else
+        begins.
+        """
+        state = loop.state
         match action:
             case WaitForService() | HoldPaused() | AwaitChildRuns():
                 return True
-            case EndRun():
-                return not (self._finish or self._loop.environment.clock.stop_reason())
-            case SaveWork():
+            case EndRun() | SaveWork():
                 return False
             case TakeTurn() if state.turn_running:
                 return False
@@ -107,49 +185,19 @@ class LoopStepper:
                 self._worked = True
                 return False
 
-    def _wait_until(self, action: Action) -> float | None:
-        state = self._loop.state
-        match action:
-            case WaitForService():
-                return state.agent.services.ready_at(self._loop.rules.agent_order(state, state.job))
-            case AwaitChildRuns(seconds=seconds):
-                return self._loop.environment.clock.epoch() + seconds
-            case _:
-                return None
 
-
-class StepRun:
-    """A new or resumed run that is carried on until its next stop."""
-
-    def __init__(self, context: RunContext, resumed: bool) -> None:
-        self.context, self._resumed = context, resumed
-
-    def step(
-        self, allot: int | None, finish: bool, halted: Callable[[], bool], spent: int | None = None
-    ) -> tuple[Action, float | None]:
-        """Continue until the next stop: the action that is not carried out yet, and until when it waits."""
-        loop = self._resume() if self._resumed else begin_run(self.context)
-        spent_before = loop.state.spend.micro_usd if spent is None else min(spent, loop.state.spend.micro_usd)
-        most = None if allot is None else spent_before + allot
-        loop.limit_step(most, halted)
-        if allot == 0:  # nothing is left for turns: the run ends as if its own limit were used up
-            loop.rules = _rules_with_limit(loop.rules, spent_before)
-        if self._resumed:
-            take_over(self.context, loop)
-        if most is not None:  # for the monitor that watches the turn if this process dies
-            rules = _rules_with_limit(loop.rules, most)
-            save_constraints(self.context.folder, rules, self.context.spec, self.context.sandbox.name)
-        rest = LoopStepper(loop, spent_before, finish, halted).step()
-        self.context.folder.note(RESTED_STATUS, len(self.context.ledger.records(self.context.run)))
-        return rest
-
-    def _resume(self) -> Loop:
-        """The loop of a resumed run. After a step that ended normally, only new remarks are issued, not the summary."""
-        resumed = resume_run(self.context)
-        rested = self.context.folder.noted(RESTED_STATUS) == resumed.records
-        for line in (*(() if rested else (resumed.summary,)), *resumed.remarks):
-            resumed.loop.notice(line)
-        return resumed.loop
+def _wait_until(loop: Loop, action: Action) -> float | None:
+    now, state = loop.environment.clock.epoch(), loop.state
+    match action:
+        case WaitForService():
+            ready_at = state.agent.services.ready_at(loop.rules.agent_order(state, state.job))
+            return now + HOLD_RETRY_S if ready_at is None else ready_at
+        case AwaitChildRuns(seconds=seconds):
+            return now + seconds
+        case HoldPaused():
+            return now + HOLD_RETRY_S
+        case _:
+            return None
 
 
 def _rules_with_limit(rules: RunRules, max_micro_usd: int) -> RunRules:
@@ -219,10 +267,7 @@ class BackgroundSync:
         """Print an error unless it repeats the last one: a store that is down stays so for many attempts."""
         if trouble and trouble != self._told:
             self._told = trouble
-            print(f"artifacts: {trouble}", file=sys.stderr, flush=True)
-
-
-# The whole step: take over from the remote, run, publish to the remote.
+            log_line(f"artifacts: {trouble}")
 
 
 SPEND_REPORT_S = 1.0
@@ -231,13 +276,13 @@ SPEND_REPORT_S = 1.0
 class SpendReporter:
     """Reports the cost of the running turn, at most once a second."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: Callable[[Report], None]) -> None:
         self._tell, self._at, self._last = tell, 0.0, Spent(0)
 
     def on_record(self, record: Record) -> None:
-        """Ignored: records are sent with the final report."""
+        """Ignored: the final report has what all turns cost."""
 
-    def on_events(self, events: list[events_Event]) -> None:
+    def on_events(self, events: list[AgentEvent]) -> None:
         for event in events:
             if type(event) is Spent:
                 self._last = event
@@ -247,17 +292,23 @@ class SpendReporter:
         now, spent = time.monotonic(), self._last
         if spent != Spent(0) and now - self._at >= SPEND_REPORT_S:
             self._at, self._last = now, Spent(0)
-            self._tell(step_process.spend_report(spent.micro_usd, spent.usage.total if spent.usage else 0))
+            tokens = spent.usage.total if spent.usage else 0
+            self._tell({"type": "spent", "microUsd": spent.micro_usd, "tokens": tokens})
+
+
+# The whole step: take over from the remote, run, publish to the remote.
 
 
 class Step:
     """One step. Commands that arrive meanwhile are passed to the running turn or landing."""
 
-    def __init__(self, request: StepRequest, folder: LoopFolder, lease: LoopLease, tell: Tell) -> None:
-        self._request, self._folder, self._lease, self._tell = request, folder, lease, tell
+    def __init__(
+        self, request: StepRequest, folder: LoopFolder, lease: LoopLease, tell: Callable[[Report], None]
+    ) -> None:
+        self._request, self._lease, self._tell = request, lease, tell
         self._spec = request.spec
-        self._takeover = LoopTakeover(request.spec, folder, lease, os.environ, self._ensure_task)
-        self._run: StepRun | None = None
+        self._takeover = LoopTakeover(request.spec, folder, lease, os.environ)
+        self._clock: RunClock | None = None  # of the run
         self._landing: RunClock | None = None
         self._commands: set[str] = set()
 
@@ -266,89 +317,85 @@ class Step:
         self._commands.add(word)
         if self._landing is not None:
             self._landing.interrupt()
-        if self._run is None:
+        if self._clock is None:
             return
-        if word == step_process.CANCEL_STEP:
-            self._run.context.clock.cancel()
+        if word == CANCEL_STEP:
+            self._clock.cancel()
         else:
-            self._run.context.clock.end_command(now=word == step_process.KILL_STEP)
+            self._clock.end_command(now=word == KILL_STEP)
 
-    def run(self, keeper: KeeperClient) -> dict[str, Json]:
+    def _repeat_commands(self) -> None:
+        for word in list(self._commands):
+            self.handle_command(word)
+
+    def run(self, keeper: KeeperClient) -> Report:
         """Take the loop, take the step, and push everything to the remote; returns the report."""
         self._takeover.take()
-        records = self._records()
-        self._refuse_unknown(len(records))
-        state = build_state(records)
+        state = build_state(self._records())
         # First push what an earlier step could not push: the run must not continue before.
         self._publish(over=isinstance(state.phase, RunOver))
-        step, until = self._take_step(keeper, state)
-        self._publish(over=isinstance(step, Finish))
+        action, until = self._continue_run(keeper, state)
+        self._publish(over=isinstance(action, Finish))
         records = self._records()
-        new = [compact_record(record) for record in records[self._request.known :]]
-        report = step_process.rest_report(new, step, until, self._lease.head, build_state(records).spend)
-        return report | self._land(step)
+        end = self._land(action) if isinstance(action, Finish) else None
+        judged = (one.iteration for one in records if isinstance(one, Judged))
+        return {
+            "type": "rest",
+            "next": (type(action) if isinstance(action, NEXT_ACTIONS) else PickNextJob).__name__,
+            "until": until,
+            "head": self._lease.head,
+            "spend": pack(build_state(records).spend),
+            "iterations": action.outcome.iterations if isinstance(action, Finish) else max(judged, default=0),
+            "end": pack(end),
+        }
 
-    def _land(self, step: Action) -> dict[str, Json]:
-        """Land a completed run that has a target branch; the landing part of the report."""
-        if not self._spec.target or not (isinstance(step, Finish) and isinstance(step.outcome, Completed)):
-            return {}
-        from ralphproof.fleet.remote_landing import land_on_remote
-        from ralphproof.process.signals import RunClock
-
+    def _land(self, finish: Finish) -> LoopEnd:
+        """The end of the loop; a completed run that has a target branch is landed first."""
+        end = loop_end(finish.outcome)
+        if not self._spec.target or not isinstance(finish.outcome, Completed):
+            return end
         self._landing = RunClock(grace_s=0.0)
         try:
-            for word in self._commands:
-                self.handle_command(word)
-            project, mirror = self._takeover.project(), self._lease.mirror
-            return {"landed": land_on_remote(self._spec, project, mirror, self._landing).published}
+            self._repeat_commands()
+            commit, why = land_on_remote(self._spec, self._takeover.project(), self._lease.mirror, self._landing)
         except KeyboardInterrupt as error:
             raise HarnessFailed("landing was interrupted; nothing moved") from error
         finally:
             clock, self._landing = self._landing, None
             clock.close()
-
-    def _refuse_unknown(self, there: int) -> None:
-        known, loop = self._request.known, self._spec.loop
-        if known > there:
-            raise Refused(f"loop {loop} has {there} records, and {known} are said to be known")
+        return end_after_landing(end, commit, why)
 
     def give_up(self) -> tuple[str, ...]:
         """Another worker has the loop: end our processes, and save what that worker lacks under lost/."""
         return self._takeover.put_aside()
 
-    def _take_step(self, keeper: KeeperClient, state: State) -> tuple[Action, float | None]:
+    def _continue_run(self, keeper: KeeperClient, state: State) -> tuple[Action, float | None]:
         if isinstance(state.phase, RunOver):
             return Finish(state.phase.outcome), None
         project = self._takeover.project()
-        self._ensure_local_task(project)
-        run = self._create_run(project, keeper, state)
-        with (
-            BackgroundSync(self._spec, self._lease, project.store, project.root, self._on_moved) as beside,
-            run.context,
-        ):
-            self._run = run
-            for word in list(self._commands):
-                self.handle_command(word)
+        with closing(project.ledger(read_only=False)) as ledger:
+            ensure_task(ledger, self._spec)
+        context = self._create_context(project, keeper, state)
+        with BackgroundSync(self._spec, self._lease, project.store, project.root, self._on_moved) as sync, context:
+            self._clock = context.clock
+            self._repeat_commands()
             if state.turn_running:
-                self._tell(step_process.turn_begun_report(state.iteration, state.turn, state.agent.name))
-            step = run.step(self._request.allot, self._request.finish, self._halted, self._request.spent)
-            outcome = step[0].outcome if isinstance(step[0], Finish) else None
-            for trouble in run.context.notifiers.deliver(outcome) if outcome else ():
-                print(project.mask(trouble), file=sys.stderr)
-        self._run = None
-        beside.finish()
-        return step
+                self._tell_begun(state.iteration, state.turn, state.agent.name)
+            run = RunStep(context, bool(state.run.id), self._halted)
+            action, until = run.run(self._request.allot, self._request.spent)
+            if isinstance(action, Finish):
+                for trouble in context.notifiers.deliver(action.outcome):
+                    log_line(project.mask(trouble))
+        self._clock = None
+        sync.finish()
+        return action, until
 
-    def _create_run(self, project: Project, keeper: KeeperClient, state: State) -> StepRun:
-        from ralphproof.runs.request import EMPTY_REQUEST
-        from ralphproof.runs.resume import load_resumed_request
-        from ralphproof.runs.spec import prepare_spec
-
+    def _create_context(self, project: Project, keeper: KeeperClient, state: State) -> RunContext:
         if not state.run.id:
             spec = prepare_spec(replace(self._load_request(), project_dir=project.root))
-            return StepRun(self._context(spec, keeper, self._spec.loop), resumed=False)
+            return self._context(spec, keeper, self._spec.loop)
         row, request = load_resumed_request(project, self._spec.loop, EMPTY_REQUEST)
-        return StepRun(self._context(prepare_spec(request), keeper, row.id, row.parent), resumed=True)
+        return self._context(prepare_spec(request), keeper, row.id, row.parent)
 
     def _context(self, spec: RunSpec, keeper: KeeperClient, run: str, parent: str = "") -> RunContext:
         def create_observers(*_: object) -> tuple[SpendReporter]:
@@ -362,10 +409,6 @@ class Step:
         return RunContext(spec, keeper, create_observers, ignore_signals, run, parent, open_ledger)
 
     def _load_request(self) -> RunRequest:
-        import json
-
-        from ralphproof.runs.request import parse_request
-
         request = parse_request(json.dumps(self._spec.request).encode(), os.environ)
         if request is None:
             raise Refused("the request of the loop cannot be read; was it written by another version of ralph?")
@@ -379,63 +422,176 @@ class Step:
             self._publish()
         for record in records:
             if isinstance(record, TurnBegan):
-                self._tell(step_process.turn_begun_report(record.iteration, record.turn, record.agent))
+                self._tell_begun(record.iteration, record.turn, record.agent)
+
+    def _tell_begun(self, iteration: int, turn: int, agent: str) -> None:
+        """A turn has started, and the remote has its record."""
+        self._tell({"type": "begun", "iteration": iteration, "turn": turn, "agent": agent})
 
     def _publish(self, over: bool = False) -> None:
         """Push all local records to the remote; if the run is over, together with its result."""
         rows = self._takeover.rows()
         if not rows:
             return
-        result = self._result() if over else None
-        also = result_refs(self._spec, result) if result else ()
-        trees = self._takeover.trees(rows)
-        self._lease.publish(rows, self._takeover.notes(), trees, also, result.commit if result else "")
+        result = self._result() if over else ""
+        also = ((result, self._lease.branch),) if result else ()
+        self._lease.publish(rows, self._takeover.notes(), self._takeover.trees(rows), also, result)
 
-    def _result(self) -> LoopResult | None:
-        """The run's result, unless the remote has it."""
-        if self._lease.record and self._lease.record.meta.result:
-            return None
-        project = self._takeover.project()
-        ledger = project.ledger()
-        try:
-            row = ledger.row(self._spec.loop)
-            return load_loop_result(project, row, ledger.records(self._spec.loop)) if row else None
-        finally:
-            ledger.close()
+    def _result(self) -> str:
+        """The commit of a completed run's work; empty if the run was not completed, or if the remote has it."""
+        phase = build_state(self._records()).phase
+        completed = isinstance(phase, RunOver) and isinstance(phase.outcome, Completed)
+        if not completed or (self._lease.record and self._lease.record.meta.result):
+            return ""
+        return landing_item_of_run(self._takeover.project(), self._spec.loop).commit
 
     def _records(self) -> tuple[Record, ...]:
-        ledger = self._takeover.project().ledger()
-        try:
+        with closing(self._takeover.project().ledger()) as ledger:
             return ledger.records(self._spec.loop)
-        finally:
-            ledger.close()
 
     def _halted(self) -> bool:
-        return bool(self._commands & {step_process.STOP_STEP, step_process.KILL_STEP})
+        return bool(self._commands & {STOP_STEP, KILL_STEP})
 
     def _on_moved(self) -> None:
         """Another worker has the loop: end the agent, because its work would be discarded."""
-        self.handle_command(step_process.KILL_STEP)
+        self.handle_command(KILL_STEP)
 
-    def _ensure_task(self, ledger: SqliteLedger) -> str:
-        """Add the loop spec's task to a ledger that lacks it; returns the task's id, empty if the spec has none."""
-        if self._spec.task is None:
-            return ""
-        from ralphproof.tasks.draft import TaskDraft
-        from ralphproof.tasks.store import row_from_draft
 
-        draft = unpack({**self._spec.task, "is": "TaskDraft"})
-        if not isinstance(draft, TaskDraft) or not isinstance(draft.id, str):
-            raise Refused("task of the loop spec cannot be read; was it written by another version of ralph?")
-        if ledger.tasks.row(draft.id) is None:
-            ledger.tasks.add((row_from_draft(draft),))
-        return draft.id
+# The process
 
-    def _ensure_local_task(self, project: Project) -> None:
-        if self._spec.task is None:
-            return
-        ledger = project.ledger(read_only=False)
-        try:
-            self._ensure_task(ledger)
-        finally:
-            ledger.close()
+
+class WorkerPipe:
+    """Connection to the worker by standard input and output. When the worker is gone, this process exits."""
+
+    def __init__(self) -> None:
+        self._pending: list[str] = []
+        self._rest = b""
+        self._writing = Lock()
+        self._handler: Callable[[str], None] = self._pending.append
+
+    def read_first_line(self) -> bytes:
+        """The first line."""
+        while b"\n" not in self._rest and len(self._rest) <= MAX_LOOP_SPEC_BYTES:
+            piece = os.read(0, 1 << 16)
+            if not piece:
+                break
+            self._rest += piece
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def listen(self) -> None:
+        """Read further commands in a thread. At the end of input, exit at once and leave everything as it is."""
+        Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        while True:
+            *lines, self._rest = self._rest.split(b"\n")
+            for line in lines:
+                word = line.strip().decode("ascii", "replace")
+                if word in (STOP_STEP, CANCEL_STEP, KILL_STEP):
+                    self._handler(word)
+            piece = os.read(0, 1 << 12)
+            if not piece:
+                kill_self()
+            self._rest = (self._rest + piece)[-(1 << 16) :]
+
+    def set_handler(self, handler: Callable[[str], None]) -> None:
+        """Pass commands to this handler from now on, starting with those that arrived earlier."""
+        self._handler = handler
+        while self._pending:
+            handler(self._pending.pop(0))
+
+    def send(self, report: Report) -> None:
+        """Write a report and flush it."""
+        data = json.dumps(report).encode() + b"\n"
+        with self._writing:
+            try:
+                while data:
+                    data = data[os.write(1, data) :]
+            except BrokenPipeError:
+                kill_self()
+
+
+def kill_self() -> None:
+    """Exit like `kill -9`, without cleaning up: the next step finds everything it needs."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> NoReturn:
+    """Entry point; the argument is the worker's folder."""
+    code = take_step(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(code)  # a thread may still block on its input or on a store
+
+
+def take_step(argv: list[str]) -> int:
+    """Take one step; the last output line is the final report. The exit code is 0 if it rested or was fenced."""
+    reopen_closed_streams()
+    worker = WorkerPipe()
+    code = 0
+    try:
+        if len(argv) != 1 or argv[0].startswith("-"):
+            raise Refused("say one folder for the worker's own files")
+        request = parse_step_request(worker.read_first_line())
+        worker.listen()
+        report = _run_step(argv[0], request, worker)
+    except Exception as error:  # noqa: BLE001 (a fault of our own is a report too; where it lies is in the log)
+        message, code = _explain(error)
+        masked = mask_text("; ".join(message.splitlines()), find_environment_secrets(os.environ))
+        report = {"type": "failed", "message": masked, "exitCode": code}
+    worker.send(report)
+    return code
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """The message and the exit code of an error."""
+    error = wrap_os_error(error) if isinstance(error, OSError) else error
+    match error:
+        case RalphError():
+            return str(error), error.exit_code
+        case RemoteUnreachable():
+            return str(error), HarnessFailed.exit_code
+        case _:
+            traceback.print_exception(error, file=sys.stderr)
+            return f"ralph failed: {type(error).__name__}: {error}", HarnessFailed.exit_code
+
+
+def _run_step(work: str, request: StepRequest, worker: WorkerPipe) -> Report:
+    folder = LoopFolder(work, request.spec)
+    folder.lock()
+    environ, patience_s = folder.step_environment(os.environ), _patience_s(os.environ)
+    os.environ.clear()
+    os.environ.update(environ)
+    mirror = Mirror(folder.mirror, request.spec.repo, environ, patience_s)
+    lease = LoopLease(mirror, request.spec.loop, request.epoch, request.worker, folder.work_folder_id)
+    step = Step(request, folder, lease, worker.send)
+    keeper = KeeperClient()
+    try:
+        take_over_signals(lambda times: step.handle_command(STOP_STEP if times == 1 else KILL_STEP))
+        worker.set_handler(step.handle_command)
+        return step.run(keeper)
+    except LeaseLost:
+        _put_aside(step)
+        return {"type": "fenced"}
+    finally:
+        keeper.close()
+
+
+def _patience_s(environ: Mapping[str, str]) -> float:
+    """How long an unreachable remote is retried."""
+    text = environ.get(PATIENCE_VARIABLE, "")
+    return float(text) if text.isascii() and text.isdigit() else PATIENCE_S
+
+
+def _put_aside(step: Step) -> None:
+    """Another worker has the loop: end our processes and save our unpublished work."""
+    try:
+        for ref in step.give_up():
+            log_line(f"fenced; what was done here is kept in {ref}")
+    except (RalphError, RemoteUnreachable) as error:
+        log_line(f"fenced; what was done here stays here until the next step of the loop on this machine: {error}")
+
+
+def log_line(line: str) -> None:
+    """Write a line to the worker's log."""
+    print(collapse_lines(sanitize(line)), file=sys.stderr, flush=True)

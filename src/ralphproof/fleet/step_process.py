@@ -1,4 +1,4 @@
-"""Step processes: the protocol with their worker, and the processes running on one machine."""
+"""Step processes of a worker; `fleet/step.py` is the program and its protocol."""
 
 from __future__ import annotations
 
@@ -6,120 +6,19 @@ import asyncio
 import json
 import sys
 
-from ralphproof.base.errors import HarnessFailed, Refused
-from ralphproof.base.value import TYPE_CHECKING, pack, value
-from ralphproof.engine.actions import Action, AwaitChildRuns, EndRun, Finish, HoldPaused, PickNextJob, WaitForService
-from ralphproof.fleet.submission import MAX_LOOP_SPEC_BYTES, MAX_NAME_CHARS, LoopSpec, parse_loop_spec
+from ralphproof.base.errors import HarnessFailed
+from ralphproof.base.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.budget import Spend
-
-
-# Protocol between a worker and a step process: one JSON object per line.
-#
-# Input: a `StepRequest`, then `stop`, `cancel` or `kill`. Output: `begun` and `spent` during the step; finally one of
-# `rest`, `fenced` and `failed`.
-
-
-STOP_STEP, CANCEL_STEP, KILL_STEP = "stop", "cancel", "kill"
-STEP_COMMANDS = (STOP_STEP, CANCEL_STEP, KILL_STEP)
-MAX_NUMBER = 2**53
-NEXT_ACTIONS = (PickNextJob, WaitForService, HoldPaused, AwaitChildRuns, EndRun, Finish)
-
-
-@value
-class StepRequest:
-    """One step of a loop. The highest `epoch` has the loop. `allot` is the most that the step's turn may spend.
-
-    `spent` is what the loop had spent when that amount was reserved: an earlier attempt whose report was lost may have
-    used some of it. `finish` lets the step continue through the end of the run. `worker` is the worker's name. `known`
-    is the number of records that the caller already has.
-    """
-
-    spec: LoopSpec
-    epoch: int
-    allot: int | None = None
-    finish: bool = False
-    worker: str = ""
-    known: int = 0
-    spent: int | None = None
-
-
-def parse_step_request(line: bytes) -> StepRequest:
-    """Parse the first input line; raises Refused if it is malformed."""
-    if len(line) > MAX_LOOP_SPEC_BYTES:
-        raise Refused(f"a loop spec has at most {MAX_LOOP_SPEC_BYTES >> 20} MiB")
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"the first line must be one JSON object: {str(error)[:200]}") from error
-    if not isinstance(data, dict):
-        raise Refused("the first line must be one JSON object")
-    epoch, allot, known = (
-        _parse_number(data, "epoch"),
-        data.get("allot"),
-        _parse_number(data | {"known": data.get("known", 0)}),
-    )
-    finish, standing = data.get("finish", False), data.get("worker", "")
-    if not isinstance(finish, bool):
-        raise Refused("finish must be true or false")
-    if not isinstance(standing, str) or not standing.isprintable() or len(standing) > MAX_NAME_CHARS:
-        raise Refused(f"standing must be a worker's name of at most {MAX_NAME_CHARS} characters")
-    allot = None if allot is None else _parse_number(data, "allot")
-    spent = None if data.get("spent") is None else _parse_number(data, "spent")
-    return StepRequest(parse_loop_spec(data.get("spec")), epoch, allot, finish, standing, known, spent)
-
-
-def _parse_number(data: dict[str, object], name: str = "known") -> int:
-    number = data.get(name)
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MAX_NUMBER:
-        raise Refused(f"{name} must be a whole number from 0 on")
-    return number
-
-
-def turn_begun_report(iteration: int, turn: int, agent: str) -> dict[str, Json]:
-    """A turn has started, and the remote has its record."""
-    return {"type": "begun", "iteration": iteration, "turn": turn, "agent": agent}
-
-
-def spend_report(micro_usd: int | None, tokens: int) -> dict[str, Json]:
-    """What the running turn has cost so far; None if unknown."""
-    return {"type": "spent", "microUsd": micro_usd, "tokens": tokens}
-
-
-def rest_report(records: list[Json], step: Action, until: float | None, head: str, spend: Spend) -> dict[str, Json]:
-    """The step is over and published. Unless `next` is a wait or the end, another step follows at once.
-
-    `spend` is that of the whole loop, for receivers that cannot hold all records.
-    """
-    name = type(step).__name__ if isinstance(step, NEXT_ACTIONS) else PickNextJob.__name__
-    return {"type": "rest", "records": records, "next": name, "until": until, "head": head, "spend": pack(spend)}
-
-
-def fenced_report() -> dict[str, Json]:
-    """Another worker has the loop; this step does not count."""
-    return {"type": "fenced"}
-
-
-def failed_report(message: str, exit_code: int) -> dict[str, Json]:
-    """The step failed; what is recorded stays."""
-    return {"type": "failed", "message": message, "exitCode": exit_code}
-
-
-def encode_report(report: dict[str, Json]) -> bytes:
-    """A report as a line of output."""
-    return json.dumps(report).encode() + b"\n"
 
 
 # A step runs in a process of its own that exits with its worker: it notices the end of its standard input. Keeper and
 # agent continue, and the next step of the same loop on this machine adopts them.
 
 
-STEP_PROGRAM = "ralphproof.fleet.step_program"
+STEP_PROGRAM = "ralphproof.fleet.step"
 MAX_LINE_BYTES = 16 << 20
 FINAL_REPORTS = ("rest", "fenced", "failed")
 MAX_STDERR_CHARS = 2000

@@ -1,177 +1,46 @@
-"""Loops submitted to the fleet: specification, dependencies and allowance."""
+"""Submissions: loops that are submitted together, their dependencies, and what they may cost."""
 
 from __future__ import annotations
 
+import getpass
+import json
+import os
+import tempfile
+import time
+
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING, pack, value
-from ralphproof.fleet.connection import FleetTiming
+from ralphproof.base.run_program import find_program, run_program
+from ralphproof.base.value import TYPE_CHECKING, pack, replace, value
+from ralphproof.fleet.artifacts import ArtifactFolder
 from ralphproof.fleet.governor import Allowance
+from ralphproof.fleet.loop_spec import (
+    LoopSpec,
+    bad_address_message,
+    is_repository_address,
+    loop_spec_json,
+    parse_loop_spec,
+    without_password,
+)
+from ralphproof.fleet.timing import FleetTiming
+from ralphproof.runs.request import serialize_request
+from ralphproof.settings.loader import load_settings, read_settings_files
+from ralphproof.store.run_folder import new_run_id
+from ralphproof.store.tasks import CANCELLED, DONE
+from ralphproof.tasks.files import read_task_files, validate_entries
+from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, user_git_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
-    from ralphproof.base.value import Json
+    from ralphproof.runs.request import RunRequest
+    from ralphproof.settings.typed_settings import Settings
+    from ralphproof.tasks.draft import TaskDraft
 
 
-MAX_LOOP_SPEC_BYTES = 8 << 20  # of a spec; a prompt may be long, but is not a repository
-NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-MAX_NAME_CHARS = 100
-# JSON fields: name, expected value in words and as types, whether optional.
-_TEXT, _GROUP = ("a text", str), ("an object", dict)
-
-
-@value
-class LoopSpec:
-    """A loop as submitted. It has everything a worker needs; nothing is read from the worker's own settings.
-
-    `loop` is the run's id. `repo` is the URL of the git repository, `base` the branch or commit that the work starts
-    from, `target` the branch that it is to land on; if empty, it stays on its own branch. `request` is the run request
-    as it is stored with every run, with the prompt as text. `user` has the submitter's user settings: caps, prices and
-    limits come from there, never from the worker's user. `artifacts` is the fsspec URL of a folder for logs; empty for
-    none. `task` is a task's draft if the loop works on one; `agent` is the name by which rates are limited.
-    """
-
-    loop: str
-    repo: str
-    base: str
-    request: dict[str, Json]
-    user: dict[str, Json] = {}  # noqa: RUF012 (never changed)
-    submitter: str = ""
-    artifacts: str = ""
-    target: str = ""
-    task: dict[str, Json] | None = None
-    agent: str = ""
-
-
-def loop_spec_json(spec: LoopSpec) -> dict[str, Json]:
-    """The spec as JSON; `parse_loop_spec` reads it."""
-    return {name: getattr(spec, name) for name in LoopSpec.__match_args__}
-
-
-def parse_loop_spec(data: object) -> LoopSpec:
-    """Parse a spec; raises Refused with the first error in one line."""
-    if not isinstance(data, dict):
-        raise Refused(f"a loop spec is an object, not {_shown_value(data)}")
-    known: tuple[str, ...] = LoopSpec.__match_args__
-    if unknown := [str(name) for name in data if name not in known]:
-        raise Refused(f"a loop spec has no field {unknown[0][:MAX_NAME_CHARS]!r}; it has {', '.join(known)}")
-    for name, (words, kind), needed in _FIELDS:
-        if name not in data or (data[name] is None and name == "task"):
-            if needed:
-                raise Refused(f"the loop spec has no {name}")
-        elif not isinstance(data[name], kind):
-            raise Refused(f"{name} of the loop spec must be {words}, not {_shown_value(data[name])}")
-    spec = LoopSpec(**data)
-    for look in _RULES:
-        if wrong := look(spec):
-            raise Refused(wrong)
-    return spec
-
-
-_FIELDS: tuple[tuple[str, tuple[str, type], bool], ...] = (
-    ("loop", _TEXT, True), ("repo", _TEXT, True), ("base", _TEXT, True), ("request", _GROUP, True),
-    ("user", _GROUP, False), ("submitter", _TEXT, False), ("artifacts", _TEXT, False), ("target", _TEXT, False),
-    ("task", _GROUP, False), ("agent", _TEXT, False),
-)  # fmt: skip
-
-
-def _check_loop_name(spec: LoopSpec) -> str:
-    if not is_plain_name(spec.loop):
-        return f"{spec.loop[:MAX_NAME_CHARS]!r} cannot be the id of a loop: letters, digits, '-', '_' and '.' make one"
-    return ""
-
-
-def _check_repository(spec: LoopSpec) -> str:
-    """Reject what git would read as an option, or as a remote helper that runs commands."""
-    url = spec.repo
-    helper = "::" in url.partition("/")[0]
-    if not url or url.startswith("-") or helper or not url.isprintable():
-        return f"{without_password(url)[:200]!r} is no address of a repository; file, git, ssh and https are known"
-    return ""
-
-
-def _check_passwords(spec: LoopSpec) -> str:
-    """Reject URLs with passwords: specs appear in workflow histories, databases and process lists."""
-    for name, url in (("repo", spec.repo), ("artifacts", spec.artifacts)):
-        scheme, _, rest = url.partition("://")
-        user, _, _ = rest.partition("/")[0].rpartition("@")
-        if ":" in user or (user and scheme in ("http", "https")):
-            shown = without_password(url)[:200]
-            return (
-                f"{name} of the loop spec holds a password; write {shown}, and let workers have it (git's credentials)"
-            )
-    return ""
-
-
-def _check_refs(spec: LoopSpec) -> str:
-    for name, ref in (("base", spec.base), ("target", spec.target)):
-        odd = ref.startswith("-") or ".." in ref or any(letter in " ~^:?*[\\@{" for letter in ref)
-        if odd or not ref.isprintable() or (name == "base" and not ref):
-            return f"{name} of the loop spec must be a branch or a commit, not {ref[:200]!r}"
-    return ""
-
-
-def _check_prompt(spec: LoopSpec) -> str:
-    request: Any = spec.request.get("request")
-    if not isinstance(request, dict) or not isinstance(spec.request.get("flags"), dict):
-        return "request of the loop must hold a request and its flags"
-    prompt = request.get("prompt")
-    if not isinstance(prompt, list) or len(prompt) != 2 or prompt[1] is not None:
-        return "the prompt of a loop spec must be a text; a file is on the submitter's machine alone"
-    if spec.request.get("custom"):
-        return "functions passed by a program cannot be sent to another machine"
-    if spec.task is None and request.get("task_id"):
-        return f"the loop spec is for task {str(request['task_id'])[:MAX_NAME_CHARS]!r}, and does not hold it"
-    return ""
-
-
-def _check_texts(spec: LoopSpec) -> str:
-    for name in ("submitter", "agent", "artifacts"):
-        if not getattr(spec, name).isprintable():
-            return f"{name} of the loop spec has characters that cannot be printed"
-    return ""
-
-
-_RULES: tuple[Callable[[LoopSpec], str], ...] = (
-    _check_loop_name,
-    _check_repository,
-    _check_passwords,
-    _check_refs,
-    _check_prompt,
-    _check_texts,
-)
-
-
-def is_plain_name(text: str) -> bool:
-    """Whether a text may be part of a ref and of a file name."""
-    plain = bool(text) and not set(text) - NAME_CHARACTERS and len(text) <= MAX_NAME_CHARS
-    return plain and text[0] not in ".-" and ".." not in text and not text.endswith((".lock", "."))
-
-
-def without_password(url: str) -> str:
-    """A URL without user information, which may include a password."""
-    scheme, mark, rest = url.partition("://")
-    if not mark:
-        return url
-    place, slash, path = rest.partition("/")
-    return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
-
-
-def _shown_value(data: object) -> str:
-    return f"{str(data)[:60]!r}" if isinstance(data, str | int | float | bool) else f"a {type(data).__name__}"
-
-
-def result_branch(loop: str) -> str:
-    """The branch of a completed loop's work."""
-    return f"ralph/{loop}"
-
-
-# A submission: loops, their dependencies, and what they may cost.
-
-
-MAX_SUBMISSION_BYTES = 1_500_000  # the largest payload that a workflow history accepts
-MAX_TITLE_CHARS = 80
+MAX_SUBMISSION_BYTES = 1 << 20  # a server accepts twice that in one call, and a history holds each spec twice
+MAX_TITLE_CHARS, MAX_SUBMITTER_CHARS = 80, 100
+LS_REMOTE_TIMEOUT_S = 30.0
+PRIVATE_SETTINGS = ("notify", "otel")  # user settings that are not sent: their addresses contain tokens
 
 
 @value
@@ -200,8 +69,6 @@ class FleetSubmission:
 
 def submission_json(submission: FleetSubmission) -> dict[str, Any]:
     """JSON form for the server; raises Refused if it is too large for one message."""
-    import json
-
     packed = {
         "submission": submission.id,
         "submitter": submission.submitter,
@@ -222,7 +89,112 @@ def submission_json(submission: FleetSubmission) -> dict[str, Any]:
         ],
     }
     if (size := len(json.dumps(packed))) > MAX_SUBMISSION_BYTES:
-        raise Refused(
-            f"the submission has {size} bytes, and at most {MAX_SUBMISSION_BYTES} can be sent; submit it in parts"
-        )
+        message = f"{len(submission.loops)} loops are {size >> 10} KiB as JSON, and a server takes"
+        raise Refused(f"{message} {MAX_SUBMISSION_BYTES >> 10}; submit them in several parts")
     return packed
+
+
+# Building a submission
+
+
+@value
+class SubmitOptions:
+    """Where loops of a submission work, and for whom. Empty `ref`: the repository's default branch.
+
+    Empty `submitter`: the login name. `tasks` are task files, one loop per open task.
+    """
+
+    repo: str
+    ref: str = ""
+    target: str = ""
+    artifacts: str = ""
+    submitter: str = ""
+    tasks: tuple[str, ...] = ()
+    allowance: Allowance = Allowance()
+    timing: FleetTiming = FleetTiming()
+
+
+def build_submission(options: SubmitOptions, request: RunRequest) -> FleetSubmission:
+    """The submission of one request, or of one for each task; raises Refused for what can be refused now."""
+    if options.artifacts:
+        ArtifactFolder(options.artifacts, "")
+    submitter = _submitter_name(options.submitter)
+    drafts = _open_tasks(options.tasks) if options.tasks else [None]
+    settings, user = _load_settings(request)
+    repo = os.path.abspath(options.repo) if os.path.isdir(options.repo) else options.repo
+    base = options.ref or _default_branch(repo)
+    agent = (settings.agent.command or "").split()
+    id = new_run_id(time.time(), os.urandom(3))
+    names = {draft.id if draft else "": f"{id}-{number}" for number, draft in enumerate(drafts, 1)}
+    loops = []
+    for draft in drafts:
+        key = draft.id if draft else ""
+        dependencies = tuple(names[one] for one in draft.dependencies if one in names) if draft else ()
+        if len(dependencies) > 1 and not options.target:
+            raise Refused(f"{key} depends on several tasks; name the branch that joins their work: --land BRANCH")
+        own = replace(request, task=key, task_id=key)
+        task: Any = pack(draft) if draft else None
+        spec = {
+            "loop": names[key], "repo": repo, "base": base, "submitter": submitter, "user": user,
+            "request": json.loads(serialize_request(own, lambda text: text)), "artifacts": options.artifacts,
+            "target": options.target, "agent": os.path.basename(agent[0]) if agent else "",
+            "task": {name: item for name, item in task.items() if name != "is"} if task else None,
+        }  # fmt: skip
+        title = f"{draft.id}: {draft.title}" if draft else (request.prompt[0] or "").strip().partition("\n")[0]
+        loops.append(SubmittedLoop(parse_loop_spec(spec), title, dependencies, settings.cost_limit_micro_usd))
+    submission = FleetSubmission(id, submitter, tuple(loops), options.allowance, options.timing)
+    submission_json(submission)  # raises Refused if it is too large
+    return submission
+
+
+def _submitter_name(name: str) -> str:
+    if not name:
+        try:
+            name = getpass.getuser()
+        except (KeyError, OSError):
+            name = f"uid {os.getuid()}"
+    if not name.strip() or not name.isprintable() or len(name) > MAX_SUBMITTER_CHARS:
+        raise Refused(f"--submitter {name!r} is not a name")
+    return name
+
+
+def _open_tasks(files: tuple[str, ...]) -> list[TaskDraft]:
+    validated = validate_entries(read_task_files(list(files)), {}, update=False)
+    if validated.problems:
+        raise Refused("\n".join(validated.problems))
+    drafts = [draft for draft in validated.good if draft.status not in (DONE, CANCELLED)]
+    if not drafts:
+        raise Refused(f"no open task in {', '.join(files)}")
+    return drafts
+
+
+def _load_settings(request: RunRequest) -> tuple[Settings, dict[str, Any]]:
+    """The settings without those of the repository, and the user's own settings that are sent along."""
+    flags = dict(request.flags)
+    if checks := [check for check in request.checks if check != "auto"]:
+        flags["guardrails"] = [{"command": check} for check in checks]
+    with tempfile.TemporaryDirectory(prefix="ralph-fleet-") as nowhere:
+        settings = load_settings(nowhere, os.environ, flags).settings
+        own = read_settings_files(nowhere, os.environ)[0].data
+    user = {name: item for name, item in own.items() if name not in PRIVATE_SETTINGS} if isinstance(own, dict) else {}
+    if isinstance(agent := user.get("agent"), dict):
+        user["agent"] = {name: item for name, item in agent.items() if name != "env"}
+    return settings, user
+
+
+def _default_branch(repo: str) -> str:
+    """The default branch of a repository; raises Refused if it cannot be reached."""
+    if not is_repository_address(repo):
+        raise Refused(bad_address_message(repo))
+    shown, git = without_password(repo), find_program("git", os.environ.get("PATH", os.defpath))
+    if git is None:
+        raise Refused("git is not installed; give --ref")
+    argv = [git, *NO_HOOKS_OPTIONS, "ls-remote", "--symref", "--", repo, "HEAD"]
+    reply = run_program(argv, user_git_environment(os.environ), timeout_s=LS_REMOTE_TIMEOUT_S)
+    if reply.code:
+        error = reply.said.replace(repo, shown)
+        raise Refused(f"the repository {shown} cannot be reached ({error}); give --ref, or another --repo")
+    for line in reply.out.decode("utf-8", "replace").splitlines():
+        if line.startswith("ref: refs/heads/"):
+            return line.removeprefix("ref: refs/heads/").split("\t")[0]
+    raise Refused(f"the repository {shown} has no default branch; give --ref")

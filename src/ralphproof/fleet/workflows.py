@@ -8,24 +8,23 @@ from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, FailureError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError, TimeoutType, is_cancelled_exception
 from temporalio.exceptions import TimeoutError as TimedOut
 from temporalio.workflow import ActivityCancellationType
 
 from ralphproof.base.value import pack, replace, unpack
 from ralphproof.engine.budget import Spend
-from ralphproof.engine.state import State
-from ralphproof.fleet.connection import RETRY_MAX_S, RETRY_S, FleetTiming, lost_retry_s, permit_retry_s
 from ralphproof.fleet.governor import Governor, PermitAnswer, TurnGranted, apply_event
-from ralphproof.fleet.progress import (
-    LoopProgress,
-    cancelled_end,
-    contradiction,
-    cost_between,
-    failed_end,
-    out_of_money_end,
+from ralphproof.fleet.loop_spec import result_branch
+from ralphproof.fleet.progress import LoopProgress, cancelled_end, cost_between, failed_end, out_of_money_end
+from ralphproof.fleet.timing import (
+    FAILED_RETRY_MAX_S,
+    RETRY_MAX_S,
+    RETRY_S,
+    FleetTiming,
+    lost_retry_s,
+    permit_retry_s,
 )
-from ralphproof.fleet.submission import result_branch
 
 # Names of workflows, task queues and signals, shared by workflows, workers and clients.
 
@@ -36,7 +35,7 @@ LOOP_WORKFLOW, SUBMISSION_WORKFLOW, GOVERNOR_WORKFLOW = "RalphLoop", "RalphSubmi
 CLAIM_ACTIVITY, STEP_ACTIVITY, ABSENT_ACTIVITY, TELL_GOVERNOR_ACTIVITY = "claim", "step", "absent", "tell_governor"
 ANSWER_SIGNAL, EVENT_SIGNAL, UNWANTED_SIGNAL = "answer", "event", "unwanted"
 # Failure types of a step without a result
-STEP_LOST, WORKER_LEFT, REMOTE_UNREACHABLE = "StepLost", "WorkerLeft", "Unreachable"
+STEP_LOST, WORKER_LEFT, SERVER_UNREACHABLE = "StepLost", "WorkerLeft", "Unreachable"
 
 
 def loop_workflow_id(loop: str) -> str:
@@ -56,8 +55,7 @@ def worker_queue(worker: str) -> str:
 
 # A loop as a durable workflow: one activity per step, timers for waits, a permit for each turn, takeover of lost steps.
 #
-# The workflow decides only by the progress that steps report. The work is in git; payloads are compact records and
-# digests.
+# The workflow decides only by the progress that steps report. The work and its records are in git.
 
 
 STEP_TIMEOUT = timedelta(days=30)
@@ -97,7 +95,6 @@ class LoopWorkflow:
     def __init__(self) -> None:
         self._answers: dict[int, dict[str, Any]] = {}
         self._progress = LoopProgress()
-        self._state: State | None = State()
         self._activity = "waits for a permit"
         self._steps = 0
         self._requested_number = 0  # number of the requested or granted permit
@@ -123,11 +120,9 @@ class LoopWorkflow:
         while self._progress.end is None:
             await self._advance()
             self._update_memo()
-            if (
-                self._progress.end is None and self._history_is_long() and not self._cancel_requested()
-            ):  # no wish is carried over
-                carried = replace(self._progress, known=0)  # all records are loaded again
-                workflow.continue_as_new({**message, "progress": pack(carried)})
+            # A cancellation is not carried over to the next history.
+            if self._progress.end is None and self._history_is_long() and not self._cancel_requested():
+                workflow.continue_as_new({**message, "progress": pack(self._progress)})
         await run_shielded(self._tell("left"))
         return {"loop": self._spec["loop"], **self._progress.published}
 
@@ -190,28 +185,21 @@ class LoopWorkflow:
         self._requested_number, self._step_lost = 0, False
 
     def _apply(self, done: dict[str, Any]) -> None:
-        """Apply a step's result. The records give its cost; if they were shortened, the reported spend is used."""
-        report, reported = done["report"], Spend(done["microUsd"] or 0, done["tokens"], int(done["microUsd"] is None))
-        self._steps += 1
-        if report["type"] != "rest":
-            self._progress = replace(self._progress, spend=self._progress.spend.plus(reported))
-            self._progress = self._progress.with_end(failed_end(report["message"], report.get("exitCode", 3)))
+        """Apply a step's result. One that failed has no record of its cost: what its process reported counts."""
+        report, self._steps = done["report"], self._steps + 1
+        if report["type"] == "rest":
+            self._progress = self._progress.after(report)
             return
-        self._state = None if report.get("skipped") else self._state
-        for record in report["records"] if self._state is not None else ():
-            self._state = self._state.after(unpack(record)) if self._state else None
-        whole = unpack(report["spend"]) if report.get("spend") else self._progress.spend.plus(reported)
-        spend = self._state.spend if self._state is not None else whole
-        self._progress = self._progress.after(report, spend)
-        if self._state is not None and (wrong := contradiction(self._state, report["next"])):
-            self._progress = self._progress.with_end(failed_end(wrong))
+        reported = Spend(done["microUsd"] or 0, done["tokens"], int(done["microUsd"] is None))
+        spend, end = self._progress.spend.plus(reported), failed_end(report["message"], report.get("exitCode", 3))
+        self._progress = replace(self._progress, spend=spend).with_end(end)
 
     async def _end_without_money(self, answer: dict[str, Any]) -> None:
         """End a loop that cannot be paid for. A run that has started takes a last step, so that its record ends
         likewise.
         """
         end = out_of_money_end(answer["reason"], answer["message"])
-        if self._progress.known or self._progress.iterations:
+        if self._progress.head:
             self._apply(await self._step(0))
         self._progress = self._progress.with_end(end)
 
@@ -222,7 +210,7 @@ class LoopWorkflow:
             await run_shielded(self._tell("settled", microUsd=None, tokens=0))
         elif self._requested_number:
             await run_shielded(self._tell("released"))
-        if self._step_lost or self._progress.known or self._progress.iterations:
+        if self._step_lost or self._progress.head:
             self._apply(await run_shielded(self._step(0)))
         if self._progress.end is None:
             self._progress = self._progress.with_end(cancelled_end())
@@ -248,14 +236,12 @@ class LoopWorkflow:
                     tries, self._trouble = tries + 1, "another worker has the loop"
                     self._progress = replace(self._progress, epoch=self._progress.epoch + 1)
                 case "failed" if done["report"].get("exitCode") not in (2, 130) and failures < self._timing.tries:
-                    failures, self._step_lost = (
-                        failures + 1,
-                        True,
-                    )  # the remote is unreachable, or this machine is broken
+                    # The remote is unreachable, or this machine is broken.
+                    failures, self._step_lost = failures + 1, True
                     self._trouble = str(done["report"].get("message"))[:500]
-                    self._progress = replace(self._progress, worker="", epoch=self._progress.epoch + 1)
+                    self._progress = self._progress.without_worker()
                     self._update_memo()
-                    await workflow.sleep(min(2.0**failures, 300.0))
+                    await workflow.sleep(min(2.0**failures, FAILED_RETRY_MAX_S))
                 case _:
                     self._trouble = ""
                     return done
@@ -278,8 +264,7 @@ class LoopWorkflow:
         timing, progress = self._timing, self._progress
         self._activity = f"a step on {progress.worker}"
         request = {
-            "spec": self._spec, "epoch": progress.epoch, "allot": allot, "finish": True, "known": progress.known,
-            "spent": progress.spend.micro_usd,
+            "spec": self._spec, "epoch": progress.epoch, "allot": allot, "spent": progress.spend.micro_usd,
         }  # fmt: skip
         about = {"number": progress.number, "cancel": self._cancel_requested(), "timing": pack(timing)}
         return await workflow.execute_activity(
@@ -297,14 +282,13 @@ class LoopWorkflow:
         """Handle a step without a result; a worker that no longer accepts steps loses the loop."""
         cause = error.cause
         if isinstance(cause, TimedOut):
-            silent = cause.type is not None and cause.type.name == "SCHEDULE_TO_START"
-            if silent:
-                self._progress = replace(self._progress, worker="", epoch=self._progress.epoch + 1)
-            return f"worker {error.identity or ''} is silent"
-        kind = cause.type if isinstance(cause, ApplicationError) else ""
-        if kind == REMOTE_UNREACHABLE:
-            self._progress = replace(self._progress, worker="", epoch=self._progress.epoch + 1)
-        return str(cause or error)[:500]
+            gone, trouble = cause.type == TimeoutType.SCHEDULE_TO_START, f"worker {error.identity or ''} is silent"
+        else:
+            gone = isinstance(cause, ApplicationError) and cause.type == SERVER_UNREACHABLE
+            trouble = str(cause or error)[:500]
+        if gone:
+            self._progress = self._progress.without_worker()
+        return trouble
 
 
 # The governor, one workflow for the namespace; and a submission, the parent of its loops.

@@ -335,6 +335,18 @@ def resolve_task_folder(name: str) -> str:
 LATEST_RUN = "latest"
 
 
+def base_request(
+    args: Namespace, prompt: tuple[str | None, str | None], settings: dict[str, Any], **more: Any
+) -> RunRequest:
+    """A request with these settings, the flags that all verbs have that start runs, and what is the verb's own."""
+    return RunRequest(
+        prompt, settings | check_settings_from_flags(args), args.project_dir, tuple(args.check or ()),
+        tuple(args.protect or ()), guarded=is_guarded(args), allow_unknown_cost=args.allow_unknown_cost,
+        verbose=args.verbose, judge=tuple(args.judge or ()), allow_hosts=tuple(args.allow_host or ()),
+        may_change=tuple(args.may_change or ()), find_checks=True, allow_missing_check=args.allow_missing_check, **more,
+    )  # fmt: skip
+
+
 def check_settings_from_flags(args: Namespace) -> dict[str, Any]:
     """What these flags say in the settings' own shape; raises Refused where they contradict each other."""
     if args.no_check and args.check:
@@ -351,14 +363,15 @@ def is_guarded(args: Namespace) -> bool:
 
 
 def settings_from_flags(args: Namespace) -> dict[str, Any]:
-    """The flags that are settings, in the settings' own shape; what was not given is not there."""
+    """The flags that are settings, in the settings' own shape; what was not given, or the verb lacks, is not there."""
+    flag = vars(args).get
     settings: dict[str, Any] = {
-        "preset": args.preset,
+        "preset": flag("preset"),
         "maximumIterations": args.maximum_iterations,
-        "completionResponse": _completion_word(args.completion_response, args.promise),
-        "streamAgentOutput": args.stream_agent_output,
+        "completionResponse": _completion_word(flag("completion_response"), flag("promise")),
+        "streamAgentOutput": flag("stream_agent_output"),
         "agent": {"command": args.agent, "model": args.model},
-        "review": {"enabled": False if args.skip_review else None, "cap": args.review_cap},
+        "review": {"enabled": False if flag("skip_review") else None, "cap": flag("review_cap")},
         "limits": {"maxCostUsd": args.max_cost_usd, "maxMinutes": args.max_minutes, "maxTokens": args.max_tokens},
         "sandbox": {"backend": args.sandbox},
     }

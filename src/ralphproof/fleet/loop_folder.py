@@ -1,16 +1,22 @@
-"""Preparing a loop on this machine: continued from local state, new, or rebuilt from the remote."""
+"""A loop's folder on a worker: continued from local state, new, or rebuilt from the remote."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
+import os
+import shutil
 import tempfile
 import time
+from contextlib import closing, contextmanager
 
-from ralphproof.base.errors import HarnessFailed, Refused
+from ralphproof.base.errors import Busy, HarnessFailed, Refused
+from ralphproof.base.files import explain_os_error, make_private_folder
 from ralphproof.base.git_layout import is_object_id
 from ralphproof.base.processes import ProcessIdentity
 from ralphproof.base.run_program import run_program
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import TYPE_CHECKING, replace, unpack
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.plan import STORY_MEMORY_NOTE
@@ -25,7 +31,7 @@ from ralphproof.engine.records import (
 )
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.state import build_state
-from ralphproof.fleet.submission import without_password
+from ralphproof.fleet.loop_spec import result_branch, without_password
 from ralphproof.process import cleanup
 from ralphproof.process.tree import kill_until_gone
 from ralphproof.runs.open_project import open_project
@@ -34,38 +40,146 @@ from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.store.serialization import dump_masked_json, parse_record
 from ralphproof.store.spend import SpendStore
+from ralphproof.tasks.draft import TaskDraft
+from ralphproof.tasks.store import row_from_draft
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS
 from ralphproof.workspace.git_workspace import GitWorkspace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ralphproof.engine.records import Record
-    from ralphproof.fleet.folders import LoopFolder
-    from ralphproof.fleet.lease import LoopLease
-    from ralphproof.fleet.record_format import ChainRow
-    from ralphproof.fleet.submission import LoopSpec
+    from ralphproof.fleet.lease import ChainRow, LoopLease
+    from ralphproof.fleet.loop_spec import LoopSpec
     from ralphproof.store.ledger import SqliteLedger
+
+
+# Layout below the worker's folder
+
+
+LOCK_TIMEOUT_S, LOCK_POLL_S = 20.0, 0.05  # wait for a step of the same loop that is about to end
+# Prefixes of variables that configure ralph or identify the current run, and of those with the worker's credentials for
+# the server, which give access to all workers.
+OWN_VARIABLES = ("RALPH_", "TASK_FOLDER", "TEMPORAL_")
+
+
+class LoopFolder:
+    """The folder of one loop: clone, state and the submitter's settings; the repository's mirror is beside it."""
+
+    def __init__(self, work: str, spec: LoopSpec) -> None:
+        self._work, self.loop = os.path.abspath(work), spec.loop
+        name = hashlib.sha256(spec.repo.encode("utf-8", "surrogateescape")).hexdigest()[:20]
+        self.mirror = os.path.join(self._work, "mirrors", f"{name}.git")
+        self.path = os.path.join(self._work, "loops", spec.loop)
+        self.tree, self.state = os.path.join(self.path, "tree"), os.path.join(self.path, "state")
+        self._config = os.path.join(self.path, "config")
+        self._spec = spec
+        try:
+            make_private_folder(os.path.dirname(self.path))
+        except OSError as error:
+            raise explain_os_error(error, self._work, "give the worker a folder of its own") from error
+
+    def lock(self) -> None:
+        """Lock the loop on this machine until this process ends. Raises Busy if another process keeps the lock."""
+        descriptor = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    os.close(descriptor)
+                    raise Busy(f"another step of loop {self.loop} is at work in {self._work}; end it first") from None
+                time.sleep(LOCK_POLL_S)
+            else:
+                return
+
+    @property
+    def work_folder_id(self) -> str:
+        """Unique id of the work folder; created with its first step."""
+        path = os.path.join(self._work, "place")
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            pass
+        else:
+            os.write(descriptor, os.urandom(16).hex().encode())
+            os.fsync(descriptor)
+            os.close(descriptor)
+        with open(path, encoding="ascii") as file:
+            folder_id = file.read()
+        if len(folder_id) != 32:
+            raise Refused(f"{path} does not hold the worker's name; remove it where no step is at work")
+        return folder_id
+
+    @property
+    def exists(self) -> bool:
+        """Whether this machine has a clone for the loop."""
+        return os.path.isdir(self.tree)
+
+    def owns_process(self, pid: int) -> bool:
+        """Whether a process works in this folder, judged by its environment and current directory."""
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                text = file.read()
+            text += b"\0" + os.fsencode(os.readlink(f"/proc/{pid}/cwd")) + b"/"
+        except OSError:
+            return False
+        return os.fsencode(f"{self.path}/") in text
+
+    def step_environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Environment of a step, without the ralph settings of the worker's own user."""
+        inherited = {name: text for name, text in environ.items() if not name.upper().startswith(OWN_VARIABLES)}
+        return inherited | {"RALPH_STATE_DIR": self.state, "RALPH_CONFIG_DIR": self._config}
+
+    def prepare(self) -> str:
+        """Create an empty staging folder in which the loop's folder is built; returns the path for the clone."""
+        shutil.rmtree(self._next, ignore_errors=True)
+        make_private_folder(self._next)
+        return os.path.join(self._next, "tree")
+
+    def activate(self) -> None:
+        """Make the staging folder the loop's folder."""
+        self.remove()
+        os.rename(self._next, self.path)
+
+    @property
+    def _next(self) -> str:
+        return f"{self.path}.next"
+
+    def write_settings(self) -> None:
+        """Write the submitter's settings to where steps of this loop read user settings."""
+        make_private_folder(self._config)
+        path = os.path.join(self._config, "settings.json")
+        with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+            json.dump(self._spec.user, file)
+        os.rename(f"{path}.tmp", path)
+
+    def remove(self) -> None:
+        """Delete everything of the loop on this machine."""
+        gone = f"{self.path}.gone"
+        shutil.rmtree(gone, ignore_errors=True)
+        if os.path.isdir(self.path):
+            os.rename(self.path, gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+# Taking a loop over, and giving it up
+
 
 NO_PROCESS = ProcessIdentity(0)
 SNAPSHOT_RECORDS = (RunBegan, BaselineSaved, Saved, UserChangesSaved, ChildWorkJoined)
-TAKEN, LEFT_FOR_OTHERS = (
-    "taken",
-    "left",
-)  # snapshots of our own: before a tree is restored, and when the loop is given up
+TAKEN, LEFT_FOR_OTHERS = "taken", "left"  # snapshots of our own: before a restore, and when the loop is given up
 LOCAL_REF_ROOT = "refs/ralph/local/"
 GIT_TIMEOUT_S = 600.0
 NOTE_NAMES = ("request", "limits", "pins", STORY_MEMORY_NOTE)  # notes of the run that the next worker needs
 
 
 class LoopTakeover:
-    """The local state of one loop. `furnish` adds the loop's task to a ledger, and returns the task's id."""
+    """The local state of one loop, continued, new, or rebuilt from the remote."""
 
-    def __init__(
-        self, spec: LoopSpec, folder: LoopFolder, lease: LoopLease, environ: Mapping[str, str],
-        furnish: Callable[[SqliteLedger], str],
-    ) -> None:  # fmt: skip
-        self._spec, self._folder, self._lease, self._ensure_task = spec, folder, lease, furnish
+    def __init__(self, spec: LoopSpec, folder: LoopFolder, lease: LoopLease, environ: Mapping[str, str]) -> None:
+        self._spec, self._folder, self._lease = spec, folder, lease
         self._mirror, self._environ, self._loop = lease.mirror, environ, spec.loop
         if folder.exists:
             self._mirror.add_objects_of(folder.tree)
@@ -93,11 +207,8 @@ class LoopTakeover:
 
     def rows(self) -> tuple[ChainRow, ...]:
         """The loop's local records."""
-        ledger = self.project().ledger()
-        try:
+        with closing(self.project().ledger()) as ledger:
             return ledger.chain(self._loop)
-        finally:
-            ledger.close()
 
     def trees(self, rows: Iterable[ChainRow]) -> dict[str, str]:
         """The saved trees by name: those of the records, and others saved besides."""
@@ -147,22 +258,27 @@ class LoopTakeover:
     def _unsaved(self, rows: tuple[ChainRow, ...]) -> dict[str, str]:
         """A snapshot of the current tree, if no record has it."""
         seen = build_state(_parse_records(rows)).trees.last_saved
-        with tempfile.TemporaryDirectory(prefix="ralph-lost-") as private:
-            git = GitWorkspace(self._folder.tree, private, self._environ)
-            try:
-                now = git.save(self._loop, LEFT_FOR_OTHERS)
-            finally:
-                git.close()
+        with self._workspace() as git:
+            now = git.save(self._loop, LEFT_FOR_OTHERS)
         return {LEFT_FOR_OTHERS: now.id} if now.id and now.tree != seen.tree else {}
+
+    @contextmanager
+    def _workspace(self) -> Iterator[GitWorkspace]:
+        with (
+            tempfile.TemporaryDirectory(prefix="ralph-fleet-") as private,
+            closing(GitWorkspace(self._folder.tree, private, self._environ)) as git,
+        ):
+            yield git
 
     # Building the folder
 
     def _base(self) -> str:
         """The commit that the work starts from."""
         name, keep = self._spec.base, f"{LOCAL_REF_ROOT}{self._loop}/base"
-        branch = self._mirror.refs(f"refs/heads/{name}", f"refs/tags/{name}")
-        for ref in (f"refs/heads/{name}", f"refs/tags/{name}"):
-            if ref in branch:
+        named = (f"refs/heads/{name}", f"refs/tags/{name}")
+        found = self._mirror.refs(*named)
+        for ref in named:
+            if ref in found:
                 self._mirror.fetch([f"+{ref}:{keep}"])
                 return self._mirror.resolve_commit(keep)
         if is_object_id(name):
@@ -185,7 +301,7 @@ class LoopTakeover:
             self._import_records(rows, records)
 
     def _clone(self, head: str) -> None:
-        tree, branch = self._folder.prepare(), f"refs/heads/ralph/{self._loop}"
+        tree, branch = self._folder.prepare(), f"refs/heads/{result_branch(self._loop)}"
         self._call("clone", "-q", "--local", "--no-checkout", "--no-tags", self._mirror.path, tree)
         self._call("-C", tree, "remote", "set-url", "origin", without_password(self._spec.repo))
         self._call("-C", tree, "update-ref", branch, head)
@@ -198,12 +314,8 @@ class LoopTakeover:
         work, seen = self._lease.tree_ref("*"), build_state(records).trees.last_saved
         words = ("fetch", "-q", "--no-tags", "--no-write-fetch-head", self._mirror.path)
         self._git(*words, f"+{work}:refs/ralph/{self._loop}/*")
-        with tempfile.TemporaryDirectory(prefix="ralph-take-") as private:
-            git = GitWorkspace(self._folder.tree, private, self._environ)
-            try:
-                git.restore(replace(seen, left_out=()), git.save(self._loop, TAKEN))
-            finally:
-                git.close()
+        with self._workspace() as git:
+            git.restore(replace(seen, left_out=()), git.save(self._loop, TAKEN))
 
     def _import_records(self, rows: tuple[ChainRow, ...], records: tuple[Record, ...]) -> None:
         """Write the records. A turn without an end was cut off: its cost is unknown, and it counts."""
@@ -215,14 +327,11 @@ class LoopTakeover:
         if state.turn_running:
             ended = TurnEnded(state.iteration, state.turn, Turn(Exit(None, why="interrupted")))
             rows = extend_chain(rows, self._loop, ended, time.time(), project.mask)
-        ledger = project.ledger(read_only=False)
-        try:
-            task = self._ensure_task(ledger)
+        with closing(project.ledger(read_only=False)) as ledger:
+            task = ensure_task(ledger, self._spec)
             if ledger.row(self._loop) is None:
                 ledger.begin_run(self._loop, project.root, time.time(), NO_PROCESS, "", task)
             ledger.import_chain(self._loop, rows)
-        finally:
-            ledger.close()
 
     def _run_folder(self) -> RunFolder:
         project = self.project()
@@ -261,11 +370,20 @@ def _last_head(records: Iterable[Record]) -> str:
 
 def _book_spend(state_dir: str, loop: str, rows: tuple[ChainRow, ...]) -> None:
     """Add what the loop has spent elsewhere to the daily spend here, on the days when it was spent."""
-    purse = SpendStore.open(state_dir)
-    try:
+    with closing(SpendStore.open(state_dir)) as spend:
         for row, record in zip(rows, _parse_records(rows), strict=True):
             if isinstance(record, TurnEnded) and record.reply.exit.why != "unstartable":
                 name = turn_file_name(f"agent_{record.iteration:03d}", record.turn)
-                purse.book(loop, f"{loop}/{name}", record.reply.spent, row[5])
-    finally:
-        purse.close()
+                spend.book(loop, f"{loop}/{name}", record.reply.spent, row[5])
+
+
+def ensure_task(ledger: SqliteLedger, spec: LoopSpec) -> str:
+    """Add the loop spec's task to a ledger that lacks it; returns the task's id, empty if the spec has none."""
+    if spec.task is None:
+        return ""
+    draft = unpack({**spec.task, "is": TaskDraft.__name__})
+    if not isinstance(draft, TaskDraft) or not isinstance(draft.id, str):
+        raise Refused("task of the loop spec cannot be read; was it written by another version of ralph?")
+    if ledger.tasks.row(draft.id) is None:
+        ledger.tasks.add((row_from_draft(draft),))
+    return draft.id

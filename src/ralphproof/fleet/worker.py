@@ -1,9 +1,11 @@
-"""The Temporal worker of a machine, and its activities."""
+"""The worker of a machine: its folder, its activities, and its connection to Temporal."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import fcntl
+import os
+import socket
 import sys
 import time
 from contextlib import AsyncExitStack
@@ -13,20 +15,23 @@ from typing import Any
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from ralphproof.base.errors import Busy, Refused
+from ralphproof.base.files import read_file, write_atomically
 from ralphproof.base.value import TYPE_CHECKING, unpack
-from ralphproof.fleet.client import signal_governor
-from ralphproof.fleet.connection import CLAIM_HOLD_S, CLAIM_TIMEOUT_S, MAX_CLAIMS, SIGNAL_TIMEOUT_S, FleetTiming
+from ralphproof.fleet.client import describe, signal_governor
+from ralphproof.fleet.loop_spec import is_plain_name
 from ralphproof.fleet.step_process import StepLost, StepPool, StepProcess, StepResult
+from ralphproof.fleet.timing import CLAIM_HOLD_S, CLAIM_TIMEOUT_S, MAX_CLAIMS, SPEND_REPORT_S, FleetTiming
 from ralphproof.fleet.workflows import (
     ABSENT_ACTIVITY,
     CLAIM_ACTIVITY,
     EVENT_SIGNAL,
     GOVERNOR_ID,
-    REMOTE_UNREACHABLE,
+    SERVER_UNREACHABLE,
     STEP_ACTIVITY,
     STEP_LOST,
     TASK_QUEUE,
@@ -41,13 +46,53 @@ from ralphproof.fleet.workflows import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from io import TextIOWrapper
+
+
+# The worker's folder: locked by one worker at a time, with a stable name.
+
+
+LOCK_FILE, NAME_FILE = "worker.lock", "worker.name"
+_HELD_LOCKS: list[TextIOWrapper] = []  # kept open until this process ends
+
+
+def lock_worker_folder(folder: str) -> None:
+    """Create the folder with access for its owner only, and lock it. Raises Busy if another worker has it."""
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        lock = open(os.path.join(folder, LOCK_FILE), "a", encoding="utf-8")  # noqa: SIM115 (it stays open)
+    except OSError as error:
+        raise Refused(f"{folder} cannot be a work folder ({error.strerror}); give --work-dir") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise Busy(f"another worker is at work in {folder}; give this one another --work-dir") from None
+    _HELD_LOCKS.append(lock)
+
+
+def worker_name(folder: str, name: str | None) -> str:
+    """The worker's name. A generated one is stored in the folder, because turns wait for a worker of the same name."""
+    if name is not None:
+        if not is_plain_name(name):
+            raise Refused(f"--name {name!r} is no name; letters, digits, '-', '_' and '.' make one")
+        return name
+    stored = (read_file(os.path.join(folder, NAME_FILE)) or b"").decode("utf-8", "replace").strip()
+    if is_plain_name(stored):
+        return stored
+    host = "".join(letter if letter.isalnum() else "-" for letter in socket.gethostname()).strip("-")[:40]
+    name = f"{host or 'worker'}-{os.urandom(3).hex()}"
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        write_atomically(opened, NAME_FILE, f"{name}\n".encode())
+    finally:
+        os.close(opened)
+    return name
 
 
 # Activities: claim a slot, take steps, and talk to the server on behalf of workflows.
 
 
-MAX_RESULT_BYTES = 500_000  # of an activity's result
-KEPT_RECORD_KINDS = ("Judged", "RunEnded")
 SILENCE_WARNING_S = 5.0  # report a server that has been silent for this long
 
 
@@ -60,8 +105,6 @@ class ServerContact:
 
     async def poll(self, client: Client, every_s: float) -> None:
         """Poll the server until cancelled."""
-        from datetime import timedelta
-
         while True:
             try:
                 await client.service_client.check_health(retry=False, timeout=timedelta(seconds=every_s))
@@ -115,7 +158,7 @@ class Activities:
         except StepLost as error:
             raise ApplicationError(str(error), type=STEP_LOST, non_retryable=True) from None
         self._pool.forget(loop, number)
-        return {"report": shorten_report(done.report), "microUsd": done.micro_usd, "tokens": done.tokens}
+        return {"report": done.report, "microUsd": done.micro_usd, "tokens": done.tokens}
 
     async def _watch_step(self, step: StepProcess, message: dict[str, Any], timing: FleetTiming) -> StepResult:
         reported_s, cancelled_s = time.monotonic(), time.monotonic() if message["cancel"] else 0.0
@@ -125,11 +168,11 @@ class Activities:
             await asyncio.wait([step.done], timeout=timing.beat_s)
             if self._contact.is_lost_for(timing.heartbeat_s):
                 await step.end(timing.cancel_s, timing.kill_s, "kill")
-                raise ApplicationError("the server could not be reached", type=REMOTE_UNREACHABLE, non_retryable=True)
+                raise ApplicationError("the server could not be reached", type=SERVER_UNREACHABLE, non_retryable=True)
             if cancelled_s and time.monotonic() - cancelled_s > timing.cancel_s:
-                return await step.end(0, timing.kill_s, "kill") or wait_for_step(step)
+                return await step.end(0, timing.kill_s, "kill") or _killed_result(step)
             spent = (step.spent[0] if step.spent else None) or 0
-            if spent > reported and time.monotonic() - reported_s > SIGNAL_TIMEOUT_S:
+            if spent > reported and time.monotonic() - reported_s > SPEND_REPORT_S:
                 reported, reported_s = spent, time.monotonic()
                 about = {"loop": message["request"]["spec"]["loop"], "number": message["number"], "microUsd": spent}
                 await self._report_spend({"what": "spending", **about})
@@ -137,8 +180,6 @@ class Activities:
 
     async def _report_spend(self, event: dict[str, Any]) -> None:
         """Send the governor a spend report; losing one does no harm."""
-        from datetime import timedelta
-
         try:
             handle = self._client.get_workflow_handle(GOVERNOR_ID)
             await handle.signal(EVENT_SIGNAL, event, rpc_timeout=timedelta(seconds=2))
@@ -155,7 +196,7 @@ class Activities:
         if details is not None and details.cancel_requested:
             beating = asyncio.create_task(_send_heartbeats(timing.beat_s))
             try:
-                return await step.end(timing.cancel_s, timing.kill_s) or wait_for_step(step)
+                return await step.end(timing.cancel_s, timing.kill_s) or _killed_result(step)
             finally:
                 beating.cancel()
         if self.leaving.is_set() or (details is not None and details.worker_shutdown):
@@ -174,20 +215,14 @@ class Activities:
     async def absent(self, loops: list[str]) -> list[str]:
         """Those of the loops that have no running workflow."""
         gone = [loop for loop in loops if not await self._is_running(loop_workflow_id(loop))]
-        if gone and not await self._is_running(
-            GOVERNOR_ID
-        ):  # who asks is at work: a server that has just begun knows nobody
+        # The governor asks, so it is running: a server that does not say so has just started.
+        if gone and not await self._is_running(GOVERNOR_ID):
             raise ApplicationError("the server does not know its workflows yet", type="NotYet")
         return gone
 
     async def _is_running(self, workflow: str) -> bool:
-        try:
-            described = await self._client.get_workflow_handle(workflow).describe()
-        except RPCError as error:
-            if error.status == RPCStatusCode.NOT_FOUND:
-                return False
-            raise
-        return described.status == WorkflowExecutionStatus.RUNNING
+        described = await describe(self._client, workflow)
+        return described is not None and described.status == WorkflowExecutionStatus.RUNNING
 
     @activity.defn(name=TELL_GOVERNOR_ACTIVITY)
     async def tell_governor(self, event: dict[str, Any]) -> None:
@@ -201,27 +236,17 @@ async def _send_heartbeats(every_s: float) -> None:
         await asyncio.sleep(every_s)
 
 
-def wait_for_step(step: StepProcess) -> StepResult:
-    """The step's result; for a step that was killed without a report, its cost alone."""
+def _killed_result(step: StepProcess) -> StepResult:
+    """The result of a step that was killed without a report: its cost alone."""
     report = {"type": "failed", "message": "killed when it was cancelled", "exitCode": 130}
     return StepResult(report, *step.cost(report))
-
-
-def shorten_report(report: dict[str, Any]) -> dict[str, Any]:
-    """A report that fits into a workflow history: if there are too many records, only those that show progress."""
-    if report["type"] != "rest" or len(json.dumps(report)) <= MAX_RESULT_BYTES:
-        return report
-    records = [one for one in report["records"] if one.get("is") in KEPT_RECORD_KINDS][-50:]
-    return {**report, "records": records, "skipped": len(report["records"])}
 
 
 # The worker: takes steps of loops on this machine, as many at once as it has slots.
 
 
 HEARTBEAT_THROTTLE = timedelta(seconds=2)  # the longest delay of a cancellation
-STICKY_QUEUE_TIMEOUT = timedelta(
-    seconds=2
-)  # how long a workflow waits for the worker that has it cached, which may be dead
+STICKY_QUEUE_TIMEOUT = timedelta(seconds=2)  # for the worker that has a workflow cached, and which may be dead
 CONTACT_CHECK_S = 2.0
 # These modules are pure and the same for every workflow: reloading them in the sandbox would take a second each time.
 WORKFLOW_RUNNER = SandboxedWorkflowRunner(
