@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ralphproof.engine.sandbox import Command, Exit
-from ralphproof.sandbox.egress_gateway import EgressGateway
+from ralphproof.sandbox.launcher import EgressGateway
 from ralphproof.sandbox.plan import (
     PROXY_BY_DESCRIPTOR,
     PROXY_BY_PORT,

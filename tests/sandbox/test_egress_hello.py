@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphproof.sandbox.egress_parsing import MAX_HELLO_BYTES, ClientHello, ClientHelloReader
+from ralphproof.sandbox.egress_proxy import MAX_HELLO_BYTES, ClientHello, ClientHelloReader
 
 
 def real_hello(name: str | None) -> bytes:

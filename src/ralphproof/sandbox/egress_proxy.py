@@ -1,26 +1,23 @@
-"""Egress proxy: an HTTP proxy that connects to the hosts of an allow-list and no others."""
+"""Egress proxy: tunnels TLS (CONNECT) to the hosts of an allow-list and to no others, with an audit log.
+
+Plain HTTP is forwarded only to hosts of the user's own network (`private:` entries), such as a model server there:
+agents and package registries use HTTPS.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import select
 import socket
+import struct
 import threading
 import time
-from _socket import IPPROTO_TCP, SHUT_WR, SO_LINGER, SOL_SOCKET, TCP_NODELAY
+from base64 import b64encode
+from hmac import compare_digest
 
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.sandbox.egress_parsing import (
-    MAX_HEAD_BYTES,
-    NOT_TLS,
-    ClientHello,
-    ClientHelloReader,
-    ProxyRequest,
-    ResponseFilter,
-    body_filter,
-    forwarded_head,
-    parse_request,
-)
 from ralphproof.sandbox.egress_rules import (
     ALLOWABLE_REFUSALS,
     allow_list_entry_for,
@@ -28,10 +25,11 @@ from ralphproof.sandbox.egress_rules import (
     is_ip_address,
     normalise_host,
     resolve_addresses,
+    split_host_port,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from ralphproof.sandbox.egress_rules import AllowList, Resolve, Sockaddr
 
@@ -43,6 +41,7 @@ MAX_BYTES = 1 << 20  # of lines as they come; the counts at the end are bounded 
 MAX_HOST_CHARS = 300
 MAX_LINE_BYTES = 16_384
 MAX_BLOCKED = 50
+PLAIN_HTTP = "plain HTTP is not forwarded; use https://"
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -50,8 +49,6 @@ class EgressAudit:
     """Appends to a private file. A repeated call is written once, and its count at the end."""
 
     def __init__(self, path: str) -> None:
-        import threading
-
         self._file: int | None = os.open(path, _FLAGS, 0o600)
         os.fchmod(self._file, 0o600)
         self._lock = threading.Lock()
@@ -61,8 +58,6 @@ class EgressAudit:
 
     def record(self, host: str, port: int, how: str, allowed: bool, why: str = "") -> None:
         """Record one call. Never raises: a full disk must not block calls."""
-        import time
-
         at = time.time()
         call = (host[:MAX_HOST_CHARS], port, how[:MAX_HOST_CHARS], allowed, why[:MAX_HOST_CHARS])
         with self._lock:
@@ -75,8 +70,6 @@ class EgressAudit:
 
     def close(self) -> None:
         """Write the counts of repeated calls, and how many calls were not written."""
-        import time
-
         with self._lock:
             if self._file is None:
                 return
@@ -102,8 +95,6 @@ class EgressAudit:
 
 
 def _format_line(at: float, host: str, port: int, how: str, allowed: bool, why: str, **more: int) -> bytes:
-    import json
-
     told = {"at": round(at, 3), "host": host, "port": port, "how": how, "allowed": allowed, "why": why, **more}
     return json.dumps(told).encode() + b"\n"
 
@@ -120,8 +111,6 @@ def read_blocked_hosts(path: str) -> tuple[str, ...]:
 
 def _read_refusals(path: str) -> Iterator[str]:
     """Refused `host:port` of every valid line."""
-    import json
-
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         with open(file, "rb") as lines:
@@ -141,21 +130,168 @@ def _parse_place(told: dict[str, object]) -> str:
     if not isinstance(host, str) or not isinstance(port, int) or not 0 < port < 65536:
         return ""
     clean = "".join(sign for sign in host[:MAX_HOST_CHARS] if sign.isprintable() and not sign.isspace())
-    shown = f"[{clean.strip('[]')}]" if ":" in clean else clean
-    return f"{shown}:{port}" if clean else ""
+    if not clean:
+        return ""
+    place = format_host_port(clean, port)
+    return f"http://{place} ({PLAIN_HTTP})" if told.get("why") == PLAIN_HTTP else place
 
 
-# Reading with a deadline, connecting, refusing and closing.
+# The server name in the first message of a TLS connection (RFC 8446 §4.1.2, RFC 6066 §3).
 
 
-CHUNK_BYTES = 65_536
+MAX_HELLO_BYTES = 16_384  # of one hello; real ones have up to 4 KiB
+_RECORD_HEADER_BYTES = 5
+_RECORD_START = ((22,), (3,), (1, 2, 3, 4))  # handshake, version
+_CLIENT_HELLO, _SERVER_NAME, _HOST_NAME = 1, 0, 0
+_MAX_RECORD_BYTES = 16_384
+NOT_TLS = "does not begin with a TLS hello"
+_BROKEN_HELLO = "begins with a broken TLS hello"
+
+
+@value
+class ClientHello:
+    """A complete ClientHello. `name` is its server name as sent; empty if it has none."""
+
+    name: str
+
+
+class ClientHelloReader:
+    """Reads a ClientHello from the first bytes of a connection, in any number of pieces and records.
+
+    It is parsed strictly, so that no server can read another name in it.
+    """
+
+    def __init__(self) -> None:
+        self._record = bytearray()
+        self._message = bytearray()
+
+    def feed(self, data: bytes) -> ClientHello | str | None:
+        """A hello, why it is none, or None if more data is needed."""
+        self._record += data
+        while len(self._record) >= _RECORD_HEADER_BYTES:
+            size = int.from_bytes(self._record[3:_RECORD_HEADER_BYTES])
+            if not _may_be_tls(self._record) or not 0 < size <= _MAX_RECORD_BYTES:
+                break
+            if len(self._record) < _RECORD_HEADER_BYTES + size:
+                return None
+            self._message += self._record[_RECORD_HEADER_BYTES : _RECORD_HEADER_BYTES + size]
+            del self._record[: _RECORD_HEADER_BYTES + size]
+            if (hello := self._parse_message()) is not None:
+                return hello
+        if self._message:
+            return None if len(self._record) < _RECORD_HEADER_BYTES else _BROKEN_HELLO
+        return None if len(self._record) < _RECORD_HEADER_BYTES and _may_be_tls(self._record) else NOT_TLS
+
+    def _parse_message(self) -> ClientHello | str | None:
+        """Parse the handshake message collected so far."""
+        message = self._message
+        if message[0] != _CLIENT_HELLO or len(message) > MAX_HELLO_BYTES:
+            return _BROKEN_HELLO
+        wanted = 4 + int.from_bytes(message[1:4])
+        if len(message) < 4 or len(message) < wanted:
+            return None
+        return _parse_hello(bytes(message[4:])) if len(message) == wanted else _BROKEN_HELLO
+
+
+def _may_be_tls(header: bytearray) -> bool:
+    """Whether the data so far can be the start of a handshake record of TLS 1.0 or later."""
+    return all(byte in wanted for byte, wanted in zip(header, _RECORD_START, strict=False))
+
+
+def _parse_hello(body: bytes) -> ClientHello | str:
+    try:
+        extensions = _parse_extensions(body)
+        return ClientHello(_parse_server_name(extensions[_SERVER_NAME]) if _SERVER_NAME in extensions else "")
+    except ValueError:
+        return _BROKEN_HELLO
+
+
+def _parse_extensions(body: bytes) -> dict[int, bytes]:
+    """Extensions of a hello by type."""
+    rest = _TlsReader(body)
+    rest.take(2 + 32)  # version, random
+    for size in (1, 2, 1):  # session, ciphers, compression
+        rest.vector(size)
+    found: dict[int, bytes] = {}
+    if not rest.left:
+        return found
+    inner = _TlsReader(rest.vector(2))
+    rest.end()
+    while inner.left:
+        kind = inner.number(2)
+        if kind in found:
+            raise ValueError("twice")
+        found[kind] = inner.vector(2)
+    return found
+
+
+def _parse_server_name(extension: bytes) -> str:
+    """The single name of the extension."""
+    rest = _TlsReader(extension)
+    names = _TlsReader(rest.vector(2))
+    rest.end()
+    kind, name = names.number(1), names.vector(2)
+    names.end()
+    if kind != _HOST_NAME or not name:
+        raise ValueError("no host name")
+    return name.decode("ascii")
+
+
+class _TlsReader:
+    """Reads TLS vectors; ValueError for missing or surplus data."""
+
+    def __init__(self, data: bytes) -> None:
+        self.left = data
+
+    def take(self, count: int) -> bytes:
+        if len(self.left) < count:
+            raise ValueError("too short")
+        taken, self.left = self.left[:count], self.left[count:]
+        return taken
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size))
+
+    def vector(self, size: int) -> bytes:
+        return self.take(self.number(size))
+
+    def end(self) -> None:
+        if self.left:
+            raise ValueError("too long")
+
+
+# Requests to the proxy.
+
+
+MAX_HEAD_BYTES = 65_536
 _HEAD_END = b"\r\n\r\n"
+_CONNECT_LINE = re.compile(rb"CONNECT ([\x21-\x7e]+) HTTP/1\.[01]")
+_PLAIN_LINE = re.compile(rb"([A-Z-]{1,32}) (?i:http)://([^\x00-\x20/?#]+)([/?][^\x00-\x20#]*)? HTTP/1\.([01])")
+_CREDENTIALS = re.compile(rb"(?i:proxy-authorization):[ \t]*(?i:basic)[ \t]+([\x21-\x7e]+)[ \t]*")
+# Meant for this proxy or replaced by it. `Connection: close` makes the server serve this one request.
+_DROPPED_FIELD = re.compile(rb"(?i:host|connection|keep-alive|upgrade|te|proxy-[^:]*)[ \t]*:.*")
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _REASONS = {
-    400: "Bad Request", 403: "Blocked by ralph sandbox", 407: "Proxy Authentication Required", 502: "Bad Gateway",
-    503: "Service Unavailable",
+    400: "Bad Request", 403: "Blocked by ralph sandbox", 405: "Method Not Allowed",
+    407: "Proxy Authentication Required", 502: "Bad Gateway", 503: "Service Unavailable",
 }  # fmt: skip
-_CLOSE_TIMEOUT_S = 2.0  # for a client to take our last word, and to end
-_MAX_DRAINED_BYTES = 1 << 24
+
+
+@value
+class ProxyRequest:
+    """A request for a tunnel, or for plain HTTP if it has a `plain_head`, which is the head for the server.
+
+    `credentials` are those of the `Basic` scheme that it brings.
+    """
+
+    host: str
+    port: int
+    credentials: bytes = b""
+    plain_head: bytes = b""
+
+    @property
+    def how(self) -> str:
+        return "HTTP" if self.plain_head else "CONNECT"
 
 
 @value
@@ -165,6 +301,40 @@ class ProxyRefusal:
     status: int
     text: str
     fields: tuple[str, ...] = ()
+
+
+def parse_request(head: bytes) -> ProxyRequest:
+    """Parse a request head without its final empty line; ValueError says what is wrong with it."""
+    first, *fields = head.split(b"\r\n")
+    if any(_CONTROL.search(field) for field in fields):
+        raise ValueError("a header field has a control character in it")
+    tunnel, plain = _CONNECT_LINE.fullmatch(first), _PLAIN_LINE.fullmatch(first)
+    if len(head) > MAX_HEAD_BYTES or not (tunnel or plain):
+        raise ValueError("this is a proxy for HTTPS: it takes CONNECT host:port")
+    given = [found[1] for field in fields if (found := _CREDENTIALS.fullmatch(field))]
+    credentials = given[0] if len(given) == 1 else b""
+    if tunnel:
+        return ProxyRequest(*_parse_authority(tunnel[1], 0), credentials)
+    method, authority, target, minor = plain.groups(b"") if plain else (b"",) * 4
+    path = target if target.startswith(b"/") else b"/" + target
+    kept = [field for field in fields if not _DROPPED_FIELD.fullmatch(field)]
+    lines = [method + b" " + path + b" HTTP/1." + minor, b"Host: " + authority, *kept, b"Connection: close", b"", b""]
+    return ProxyRequest(*_parse_authority(authority, 80), credentials, b"\r\n".join(lines))
+
+
+def _parse_authority(text: bytes, usual: int) -> tuple[str, int]:
+    host, port = split_host_port(text.decode("ascii", "replace"))
+    if "@" in host or "/" in host or not host or (":" in host and host[0] != "[") or not (port or usual):
+        raise ValueError("the host and its port cannot be told")
+    return host, port or usual
+
+
+# Reading with a deadline, connecting, refusing and closing.
+
+
+CHUNK_BYTES = 65_536
+_CLOSE_TIMEOUT_S = 2.0  # for a client to take our last word, and to end
+_MAX_DRAINED_BYTES = 1 << 24
 
 
 def read_head(client: socket.socket, within_s: float) -> tuple[bytes, bytes] | None:
@@ -213,15 +383,13 @@ def _receive(client: socket.socket, end_s: float) -> bytes | None:
 
 def connect_to_first(places: list[tuple[int, Sockaddr]], each_s: float) -> socket.socket:
     """A connection to the first address that answers; OSError with the last reason if none does."""
-    from socket import socket
-
     why = "it has no address"
     for family, address in places:
-        server = socket(family)
+        server = socket.socket(family)
         try:
             server.settimeout(each_s)
             server.connect(address)
-            disable_nagle(server)
+            _set_option(server, socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return server
         except OSError as failed:
             server.close()
@@ -229,31 +397,18 @@ def connect_to_first(places: list[tuple[int, Sockaddr]], each_s: float) -> socke
     raise OSError(why)
 
 
-def disable_nagle(connection: socket.socket) -> None:
-    """Send small pieces at once."""
-    try:
-        connection.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
-    except OSError:
-        return
-
-
-def send_refusal(client: socket.socket, refusal: ProxyRefusal, bodiless: bool = False) -> None:
-    """Send the refusal and close so that the client receives it."""
+def send_refusal(client: socket.socket, refusal: ProxyRefusal) -> None:
+    """Send the refusal, shut our side down and drain the other for a moment: unread data would cause a reset that
+    discards it.
+    """
     body = f"ralph sandbox: {refusal.text}\n".encode("ascii", "replace")
     lines = (
         f"HTTP/1.1 {refusal.status} {_REASONS[refusal.status]}", "Content-Type: text/plain",
         f"Content-Length: {len(body)}", *refusal.fields, "Connection: close", "", "",
     )  # fmt: skip
     client.settimeout(_CLOSE_TIMEOUT_S)
-    client.sendall("\r\n".join(lines).encode("ascii", "replace") + (b"" if bodiless else body))
-    close_gracefully(client)
-
-
-def close_gracefully(client: socket.socket) -> None:
-    """Shut our side down and drain the other for a moment: unread data would cause a reset that discards what was sent
-    last.
-    """
-    client.shutdown(SHUT_WR)
+    client.sendall("\r\n".join(lines).encode("ascii", "replace") + body)
+    client.shutdown(socket.SHUT_WR)
     end_s, left = time.monotonic() + _CLOSE_TIMEOUT_S, _MAX_DRAINED_BYTES
     while left > 0 and (piece := _receive(client, end_s)):
         left -= len(piece)
@@ -261,95 +416,74 @@ def close_gracefully(client: socket.socket) -> None:
 
 def reset_on_close(connection: socket.socket) -> None:
     """Let the peer see a reset when this is closed, so that it knows that data is missing."""
-    import struct
+    _set_option(connection, socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
+
+def _set_option(connection: socket.socket, level: int, option: int, to: int | bytes) -> None:
     try:
-        connection.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+        connection.setsockopt(level, option, to)
     except OSError:
-        return
+        return  # the connection is gone
 
 
 # Relay between two connections in the caller's thread, with bounded memory.
 
 
-def _unchanged(data: bytes) -> bytes:
-    return data
-
-
 class _RelayDirection:
     """One direction of a relay. Nothing is read while data waits to be written."""
 
-    def __init__(self, source: socket.socket, target: socket.socket, through: Callable[[bytes], bytes]) -> None:
-        self._source, self._target, self._transform = source, target, through
+    def __init__(self, source: socket.socket, target: socket.socket, first: bytes = b"") -> None:
+        self._source, self._target = source, target
         self._source_open = True
-        self.pending = memoryview(b"")
+        self._pending = memoryview(first)
         self.finished = False
 
     def awaited_event(self) -> tuple[int, int]:
         """The descriptor and event to poll for."""
-        return (self._target.fileno(), select.POLLOUT) if self.pending else (self._source.fileno(), select.POLLIN)
+        return (self._target.fileno(), select.POLLOUT) if self._pending else (self._source.fileno(), select.POLLIN)
 
     def advance(self) -> None:
-        """Move what can be moved now. Raises OSError if the source broke off, ValueError for data that may not pass."""
-        if not self.pending and self._source_open:
-            self._read()
-        if self.pending:
-            self._write()
-        if not self.pending and not self._source_open and not self.finished:
-            self._end()
-
-    def _read(self) -> None:
+        """Move what can be moved now. Raises OSError if the source broke off."""
         try:
-            data = self._source.recv(CHUNK_BYTES)
+            if not self._pending:
+                self._pending = memoryview(self._source.recv(CHUNK_BYTES))
+                self._source_open = bool(self._pending)
+            if self._pending:
+                self._write()
         except BlockingIOError:
             return
-        self._source_open = bool(data)
-        self.pending = memoryview(self._transform(data))
+        if not self._pending and not self._source_open and not self.finished:
+            self.finished = True
+            try:
+                self._target.shutdown(socket.SHUT_WR)
+            except OSError:
+                return
 
     def _write(self) -> None:
         try:
-            self.pending = self.pending[self._target.send(self.pending) :]
-        except BlockingIOError:
-            return
+            self._pending = self._pending[self._target.send(self._pending) :]
         except ConnectionError:  # it takes no more, but what it has said still counts
             self.finished = True
 
-    def _end(self) -> None:
-        self.finished = True
-        try:
-            self._target.shutdown(SHUT_WR)
-        except OSError:
-            return
 
+def relay(client: socket.socket, server: socket.socket, idle_s: float, first: bytes = b"") -> None:
+    """Relay `first` and then everything until both sides have ended. A side that has ended can still receive.
 
-def relay(
-    client: socket.socket, server: socket.socket, idle_s: float, *, first: bytes = b"",
-    out: Callable[[bytes], bytes] = _unchanged, back: Callable[[bytes], bytes] | None = None,
-) -> None:  # fmt: skip
-    """Relay `first` and then everything until both sides have ended, or the server alone if `back` is given.
-
-    `out` and `back` filter the data of each direction. A side that has ended can still receive. Raises OSError if one
-    breaks off or nothing moved for `idle_s`; ValueError for data that may not pass.
+    Raises OSError if one breaks off or nothing moved for `idle_s`.
     """
-    to_server, to_client = _RelayDirection(client, server, out), _RelayDirection(server, client, back or _unchanged)
-    to_server.pending = memoryview(first)
+    flows = (_RelayDirection(client, server, first), _RelayDirection(server, client))
     client.setblocking(False)
     server.setblocking(False)
     try:
-        while not to_client.finished or (back is None and not to_server.finished):
-            _relay_once([flow for flow in (to_server, to_client) if not flow.finished], idle_s)
-    except (OSError, ValueError):
+        while moving := [flow for flow in flows if not flow.finished]:
+            ready = _ready_descriptors(moving, idle_s)
+            for flow in moving:
+                if flow.awaited_event()[0] in ready:
+                    flow.advance()
+    except OSError:
         reset_on_close(client)
         reset_on_close(server)
         raise
-
-
-def _relay_once(flows: list[_RelayDirection], idle_s: float) -> None:
-    """Wait until data can be moved, and move it."""
-    ready = _ready_descriptors(flows, idle_s)
-    for flow in flows:
-        if flow.awaited_event()[0] in ready:
-            flow.advance()
 
 
 def _ready_descriptors(flows: list[_RelayDirection], idle_s: float) -> set[int]:
@@ -387,15 +521,6 @@ class ProxyLimits:
 DEFAULT_PROXY_LIMITS = ProxyLimits()
 
 
-@value
-class _ProxyCall:
-    """A request, the host that it is allowed to reach, and the connection to it."""
-
-    request: ProxyRequest
-    host: str
-    server: socket.socket
-
-
 class _ConnectionServer:
     """Serves each connection to its end in the caller's thread."""
 
@@ -408,12 +533,12 @@ class _ConnectionServer:
         has_slot = self._slots.acquire(blocking=False)
         with connection:
             try:
-                disable_nagle(connection)
+                _set_option(connection, socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if has_slot:
                     self._handle(connection)
                 else:
                     self._reject(connection)
-            except (OSError, ValueError):
+            except OSError:
                 reset_on_close(connection)
             finally:
                 if has_slot:
@@ -450,7 +575,7 @@ class PortForward(_ConnectionServer):
 
 
 class EgressProxy(_ConnectionServer):
-    """Connects clients to allowed hosts. For any other host there is not even a DNS lookup."""
+    """Tunnels TLS to allowed hosts. For any other host there is not even a DNS lookup."""
 
     def __init__(
         self,
@@ -463,7 +588,8 @@ class EgressProxy(_ConnectionServer):
     ) -> None:
         """With a token, a request must bring it as the password of the user `ralph`."""
         super().__init__(limits)
-        self._rules, self._audit, self._resolve, self._credentials = rules, audit, resolve, _basic_credentials(token)
+        self._rules, self._audit, self._resolve = rules, audit, resolve
+        self._credentials = b64encode(b"ralph:" + token.encode()) if token else b""
 
     def _reject(self, client: socket.socket) -> None:
         send_refusal(client, ProxyRefusal(503, "too many connections at a time"))
@@ -473,83 +599,81 @@ class EgressProxy(_ConnectionServer):
         if received is None:
             return
         head, rest = received
-        call = self._connect(head)
-        if isinstance(call, ProxyRefusal):
-            send_refusal(client, call, bodiless=head.startswith(b"HEAD "))
-            return
-        with call.server:
-            if call.request.method == "CONNECT":
-                self._tunnel(client, rest, call)
-            else:
-                self._forward(client, rest, call)
-
-    def _connect(self, head: bytes) -> _ProxyCall | ProxyRefusal:
-        """A connection to the host if it is allowed, at an address that was checked, after one lookup."""
         request = self._read(head)
         if isinstance(request, ProxyRefusal):
-            return request
-        allowed = self._rules.judge(request.host, request.port)
-        if isinstance(allowed, str):
-            return self._refuse(
-                request,
-                allowed,
-                allow_list_entry_for(request.host, request.port) if allowed in ALLOWABLE_REFUSALS else "",
-            )
-        try:
-            server = connect_to_first(
-                resolve_addresses(allowed, request.port, resolve=self._resolve), self._limits.connect_s
-            )
-        except PermissionError as why:
-            return self._refuse(
-                request, str(why), "" if allowed.private else allow_list_entry_for(request.host, request.port, True)
-            )
-        except OSError as why:
-            self._audit.record(allowed.host, request.port, request.method, True, f"could not be reached: {why}")
-            return ProxyRefusal(502, f"{format_host_port(allowed.host, request.port)} could not be reached: {why}")
-        self._audit.record(allowed.host, request.port, request.method, True)
-        return _ProxyCall(request, allowed.host, server)
+            send_refusal(client, request)
+            return
+        connected = self._connect(request)
+        if isinstance(connected, ProxyRefusal):
+            send_refusal(client, connected)
+            return
+        host, server = connected
+        with server:
+            if request.plain_head:
+                relay(client, server, self._limits.idle_s, request.plain_head + rest)
+            else:
+                self._tunnel(client, rest, host, request.port, server)
 
     def _read(self, head: bytes) -> ProxyRequest | ProxyRefusal:
-        request = parse_request(head)
-        if isinstance(request, str):
+        """The request if it is well-formed and authorised."""
+        try:
+            request = parse_request(head)
+        except ValueError as wrong:
             method, _, target = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
-            self._audit.record(target, 0, method, False, request)
-            return ProxyRefusal(400, request)
-        if self._credentials and not _is_authorised(request.all_of(b"proxy-authorization"), self._credentials):
-            return ProxyRefusal(
-                407, "this proxy is for one sandbox alone", ('Proxy-Authenticate: Basic realm="ralph"',)
-            )
+            self._audit.record(target, 0, method, False, str(wrong))
+            return ProxyRefusal(400, str(wrong))
+        if self._credentials and not compare_digest(request.credentials, self._credentials):
+            fields = ('Proxy-Authenticate: Basic realm="ralph"',)
+            return ProxyRefusal(407, "this proxy is for one sandbox alone", fields)
         return request
+
+    def _connect(self, request: ProxyRequest) -> tuple[str, socket.socket] | ProxyRefusal:
+        """The host and a connection to it if it is allowed, at an address that was checked, after one lookup."""
+        allowed = self._rules.judge(request.host, request.port)
+        if request.plain_head and (isinstance(allowed, str) or not allowed.private):
+            return self._refuse_plain(request)
+        if isinstance(allowed, str):
+            allowable = allowed in ALLOWABLE_REFUSALS
+            return self._refuse(request, allowed, allow_list_entry_for(request.host, request.port) if allowable else "")
+        try:
+            places = resolve_addresses(allowed, request.port, resolve=self._resolve)
+            server = connect_to_first(places, self._limits.connect_s)
+        except PermissionError as why:
+            entry = "" if allowed.private else allow_list_entry_for(request.host, request.port, private=True)
+            return self._refuse(request, str(why), entry)
+        except OSError as why:
+            self._audit.record(allowed.host, request.port, request.how, True, f"could not be reached: {why}")
+            return ProxyRefusal(502, f"{format_host_port(allowed.host, request.port)} could not be reached: {why}")
+        self._audit.record(allowed.host, request.port, request.how, True)
+        return allowed.host, server
+
+    def _refuse_plain(self, request: ProxyRequest) -> ProxyRefusal:
+        host = _normalise_or_keep(request.host)[:MAX_HOST_CHARS]
+        self._audit.record(host, request.port, request.how, False, PLAIN_HTTP)
+        return ProxyRefusal(405, f"{format_host_port(host, request.port)}: {PLAIN_HTTP}", ("Allow: CONNECT",))
 
     def _refuse(self, request: ProxyRequest, why: str, entry: str) -> ProxyRefusal:
         host = _normalise_or_keep(request.host)[:MAX_HOST_CHARS]
-        self._audit.record(host, request.port, request.method, False, why)
+        self._audit.record(host, request.port, request.how, False, why)
         place = format_host_port(host, request.port)
         advice = f"; the user can allow it with --allow-host {entry}" if entry else ""
         return ProxyRefusal(403, f"{place} {why}{advice}", (f"X-Ralph-Blocked: {place}",))
 
-    def _tunnel(self, client: socket.socket, rest: bytes, call: _ProxyCall) -> None:
+    def _tunnel(self, client: socket.socket, rest: bytes, host: str, port: int, server: socket.socket) -> None:
         """Relay both ways if the client begins with a TLS hello for this host."""
         client.settimeout(self._limits.head_s)
         client.sendall(_CONNECTED)
         first, said = read_client_hello(client, rest, self._limits.head_s)
         match said:
-            case ClientHello(name) if _normalise_or_keep(name) == call.host or (not name and is_ip_address(call.host)):
-                relay(client, call.server, self._limits.idle_s, first=first)
+            case ClientHello(name) if _normalise_or_keep(name) == host or (not name and is_ip_address(host)):
+                relay(client, server, self._limits.idle_s, first)
             case ClientHello(""):
-                self._audit.record(call.host, call.request.port, "SNI", False, "is not named in the TLS hello")
+                self._audit.record(host, port, "SNI", False, "is not named in the TLS hello")
             case ClientHello(name):
-                why = f"is named in the TLS hello, but CONNECT was for {call.host}"
-                self._audit.record(_normalise_or_keep(name), call.request.port, "SNI", False, why)
+                why = f"is named in the TLS hello, but CONNECT was for {host}"
+                self._audit.record(_normalise_or_keep(name), port, "SNI", False, why)
             case why if why:
-                self._audit.record(call.host, call.request.port, "SNI", False, f"what is sent {why}")
-
-    def _forward(self, client: socket.socket, rest: bytes, call: _ProxyCall) -> None:
-        """Forward this one request, and its response."""
-        body = body_filter(call.request.length)
-        first = forwarded_head(call.request, call.host) + body.take(rest)
-        relay(client, call.server, self._limits.idle_s, first=first, out=body.take, back=ResponseFilter().take)
-        close_gracefully(client)
+                self._audit.record(host, port, "SNI", False, f"what is sent {why}")
 
 
 def _normalise_or_keep(host: str) -> str:
@@ -558,17 +682,3 @@ def _normalise_or_keep(host: str) -> str:
         return normalise_host(host)
     except ValueError:
         return host
-
-
-def _basic_credentials(token: str) -> bytes:
-    """The expected credentials of the `Basic` scheme; empty if no token is required."""
-    from binascii import b2a_base64
-
-    return b2a_base64(b"ralph:" + token.encode(), newline=False) if token else b""
-
-
-def _is_authorised(given: list[bytes], key: bytes) -> bool:
-    from hmac import compare_digest
-
-    scheme, _, found = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
-    return scheme.lower() == b"basic" and compare_digest(found.strip(), key)

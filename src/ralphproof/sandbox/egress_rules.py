@@ -166,7 +166,7 @@ def _is_in_networks(ip: IPv4Address | IPv6Address, *networks: str) -> bool:
     return any(ip in ip_network(network) for network in networks)
 
 
-DEFAULT_PORTS = (80, 443)
+DEFAULT_PORT = 443  # only TLS is tunnelled
 MAX_ADDRESSES = 8  # of one name: each may take its time to be tried
 _PRIVATE_PREFIX = "private:"
 NOT_LISTED = "is not on the allow-list (sandbox.allowHosts)"
@@ -184,7 +184,7 @@ class AllowedHost:
 
 @value
 class AllowListEntry:
-    """One entry of the allow-list. `below`: names under `host`, not `host` itself. Port 0: the default ports."""
+    """One entry of the allow-list. `below`: names under `host`, not `host` itself. Port 0: the default port."""
 
     host: str
     port: int
@@ -199,14 +199,13 @@ class AllowListEntry:
 class AllowList:
     """An empty allow-list allows nothing."""
 
-    def __init__(self, hosts: tuple[str, ...], ports: tuple[int, ...] = DEFAULT_PORTS) -> None:
+    def __init__(self, hosts: tuple[str, ...]) -> None:
         """Raises ValueError with one sentence for an invalid entry."""
         for entry in hosts:
             if wrong := allow_list_entry_problem(entry):
                 raise ValueError(f"{entry[:100]!r} {wrong}")
         entries = [_parse_entry(entry) for entry in hosts]
         self._entries = sorted(entries, key=lambda entry: not entry.private)
-        self._ports = ports
 
     def judge(self, host: str, port: int) -> AllowedHost | str:
         """The allowed host, or a predicate that says why it is refused."""
@@ -216,7 +215,7 @@ class AllowList:
             return str(wrong)
         meant = [entry for entry in self._entries if entry.covers(name)]
         for entry in meant:
-            if port in ((entry.port,) if entry.port else self._ports):
+            if port == (entry.port or DEFAULT_PORT):
                 return AllowedHost(name, entry.private)
         return OTHER_PORT if meant else NOT_LISTED
 
@@ -265,7 +264,7 @@ def allow_list_entry_for(host: str, port: int, private: bool = False) -> str:
     except ValueError:
         return ""
     text = f"[{name}]" if ":" in name else name
-    entry = f"{_PRIVATE_PREFIX if private else ''}{text}{'' if port in DEFAULT_PORTS else f':{port}'}"
+    entry = f"{_PRIVATE_PREFIX if private else ''}{text}{'' if port == DEFAULT_PORT else f':{port}'}"
     return "" if allow_list_entry_problem(entry) else entry
 
 
