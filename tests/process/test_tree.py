@@ -11,7 +11,7 @@ import pytest
 from ralphproof.process import tree
 from ralphproof.process.cleanup import find_turn_processes
 from ralphproof.process.tree import child_pids, kill_until_gone, signal_each
-from ralphproof.runs.dead_runs import end_leftover_processes
+from ralphproof.runs.recovery import end_leftover_processes
 from tests.process.workbench import Workbench, until
 
 

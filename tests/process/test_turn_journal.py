@@ -17,8 +17,8 @@ from ralphproof.engine.sandbox import CONTINUE, KILL
 from ralphproof.process import turn_journal
 from ralphproof.process.cleanup import signal_keeper
 from ralphproof.process.tree import current_boot_id, is_alive, start_time
-from ralphproof.runs.dead_runs import find_live_turn
 from ralphproof.store.project import Project
+from ralphproof.store.run_state import find_live_turn
 from tests.process.harness_process import PATHS, is_locked
 from tests.process.workbench import RecordingWatcher, Workbench, until
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.runs.dead_runs import find_live_turn
+from ralphproof.store.run_state import find_live_turn
 from tests.misbehaviour.machine import there, word
 from tests.misbehaviour.test_crashes import ABOVE_AGENT
 from tests.ralph import Live, Ralph, Step, done, say, until, write

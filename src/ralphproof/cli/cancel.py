@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from ralphproof.base.errors import Refused
+from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display import phrases
@@ -14,7 +16,6 @@ from ralphproof.engine.records import RunEnded
 from ralphproof.runs.control import (
     CANCEL_TIMEOUT_S,
     Cancellation,
-    end_live_turn,
     recorded_outcome,
     refuse_in_turn,
     refuse_unrelated_run_in_turn,
@@ -22,7 +23,6 @@ from ralphproof.runs.control import (
 from ralphproof.runs.open_project import open_project
 from ralphproof.store.ledger import LATEST
 from ralphproof.store.project import Project
-from ralphproof.store.run_state import ENDED, run_state
 from ralphproof.store.tasks import CANCELLED
 from ralphproof.views.tasks import TaskView
 
@@ -69,17 +69,14 @@ def main(argv: list[str]) -> int:
 
 def cancel_run(ledger: SqliteLedger, project: Project, row: RunRow, args: Namespace, task: str = "") -> int:
     """End a run and its child runs, print how they ended; the exit code. `task` is the task that was named."""
-    state_before = run_state(ledger, row, project)
     cancellation = Cancellation(ledger, project, row)
-    if state_before == ENDED:
-        end_live_turn(row.id, project)  # its harness may have died and left it
-    cancellation.close_dead()
-    if not args.no_wait:
-        cancellation.wait()
+    cancellation.end(wait=not args.no_wait)
+    for remark in cancellation.remarks:
+        print(collapse_lines(sanitize(project.mask(f"note: {remark}"))), file=sys.stderr)
     extra: dict[str, Json] = {"task": task} if task else {}
     if not ledger.run_end(row.id):
         return _print_requested(row.id, args, extra)
-    _print_result(recorded_outcome(ledger, row.id), state_before == ENDED, cancellation, args.json, extra)
+    _print_result(recorded_outcome(ledger, row.id), cancellation, args.json, extra)
     return 1 if cancellation.unfinished() and not args.no_wait else 0
 
 
@@ -93,10 +90,8 @@ def _print_requested(run: str, args: Namespace, extra: dict[str, Json]) -> int:
     return 1 if waited else 0
 
 
-def _print_result(
-    outcome: Outcome, already_ended: bool, cancellation: Cancellation, for_programs: bool, extra: dict[str, Json]
-) -> None:
-    run, left = cancellation.run, [row.id for row in cancellation.unfinished()]
+def _print_result(outcome: Outcome, cancellation: Cancellation, for_programs: bool, extra: dict[str, Json]) -> None:
+    run, already_ended, left = cancellation.run, cancellation.had_ended, [row.id for row in cancellation.unfinished()]
     descendants = [name for name in cancellation.requested if name != run]
     if for_programs:
         children: list[Json] = [{"run": name, "ended": name not in left} for name in descendants]

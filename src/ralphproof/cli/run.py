@@ -315,7 +315,7 @@ def _run(args: Namespace, keeper: KeeperClient | None, build_request: Callable[[
     except (SettingsWrong, StoriesWrong):
         if keeper is None or args.resume is not None:
             raise
-        from ralphproof.runs.dead_runs import recover_folder
+        from ralphproof.runs.recovery import recover_folder
 
         if not (notes := recover_folder(request.project_dir)):
             raise

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 
-from ralphproof.base.errors import Busy, RalphError, Refused
-from ralphproof.base.value import TYPE_CHECKING, Protocol, replace
+from ralphproof.base.errors import RalphError, Refused
+from ralphproof.base.value import TYPE_CHECKING, Protocol
 from ralphproof.display import phrases
 from ralphproof.engine.records import RunEnded
 from ralphproof.engine.state import build_state
 from ralphproof.store.ledger import CANCEL, PAUSE, RESUME
-from ralphproof.store.locks import DirectoryLock
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import ENDED, RUNNING, run_state
 from ralphproof.views.run_records import RecordTail
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ralphproof.engine.outcome import Outcome
-    from ralphproof.engine.state import State
     from ralphproof.store.ledger import RunRow, SqliteLedger
 
 
@@ -115,95 +112,51 @@ def _real_state_dir() -> str:
 
 CANCEL_TIMEOUT_S = 20.0
 CANCEL_POLL_S = 0.05
-KILL_AFTER_S = 10.0  # a turn that was asked to end is killed after this
 
 
 class Cancellation:
-    """Cancels a run and its descendants that have not ended."""
+    """Cancels a run and its descendants that have not ended. `remarks` tell what was cleaned up for dead harnesses."""
 
     def __init__(self, ledger: SqliteLedger, project: Project, row: RunRow) -> None:
         """Requests the cancellation: of the run first, then of its descendants."""
         self._ledger, self._project, self.run = ledger, project, row.id
+        self.had_ended = run_state(ledger, row, project) == ENDED
         self.requested: dict[str, RunRow] = {}
-        self.request_all()
+        self.remarks: list[str] = []
+        self._request_all()
 
-    def request_all(self) -> None:
+    def end(self, wait: bool) -> None:
+        """Close the runs whose harness died; with `wait`, wait for the others for a limited time."""
+        from ralphproof.runs.recovery import end_live_turn
+
+        if self.had_ended:
+            end_live_turn(self.run, self._project)  # its harness may have died and left it
+        self._close_dead()
+        deadline = time.monotonic() + CANCEL_TIMEOUT_S
+        while wait and self.unfinished() and time.monotonic() < deadline:
+            time.sleep(CANCEL_POLL_S)
+            self._request_all()
+            self._close_dead()
+
+    def unfinished(self) -> list[RunRow]:
+        """The requested runs whose end is not recorded."""
+        return [row for run, row in self.requested.items() if self._ledger.run_end(run) is None]
+
+    def _request_all(self) -> None:
         """Request the cancellation of every run that has not been requested yet, such as one that began meanwhile."""
         for row in (self._ledger.row(self.run), *self._ledger.descendants(self.run)):
             if row is not None and row.id not in self.requested and self._ledger.run_end(row.id) is None:
                 self._ledger.request_control(row.id, CANCEL)
                 self.requested[row.id] = row
 
-    def unfinished(self) -> list[RunRow]:
-        """The requested runs whose end is not recorded."""
-        return [row for run, row in self.requested.items() if self._ledger.run_end(run) is None]
-
-    def close_dead(self) -> None:
+    def _close_dead(self) -> None:
         """Close the runs whose harness died, the innermost first: a run ends after its descendants."""
+        from ralphproof.runs.recovery import close_cancelled_run
+
         for requested in reversed(self.unfinished()):
             row = self._ledger.row(requested.id) or requested  # it may have been resumed
             if not row.process.alive and self._ledger.run_end(row.id) is None:  # it may have ended just before it died
-                _close_cancelled_run(self._ledger, row, self._project)
-
-    def wait(self) -> None:
-        """Wait until all have ended, for a limited time."""
-        deadline = time.monotonic() + CANCEL_TIMEOUT_S
-        while self.unfinished() and time.monotonic() < deadline:
-            time.sleep(CANCEL_POLL_S)
-            self.request_all()
-            self.close_dead()
-
-
-def _close_cancelled_run(ledger: SqliteLedger, row: RunRow, project: Project) -> None:
-    """End what a dead harness left, and record that the run is over.
-
-    The lock keeps a new run from closing this one at the same time. Whoever holds it closes this run, or resumes it and
-    then sees the request to cancel.
-    """
-    lock = DirectoryLock(project.state_dir, row.directory, row.id, row.parent)
-    try:
-        lock.take()
-    except Busy:
-        return
-    try:
-        if ledger.run_end(row.id) is not None:
-            return  # a new run has closed it
-        end_live_turn(row.id, project)
-        from ralphproof.base.escaping import collapse_lines, sanitize
-        from ralphproof.runs.dead_runs import close_dead_run
-
-        run_project = replace(project, root=row.directory) if row.directory else project
-        for remark in close_dead_run(ledger, run_project, row, _cancelled_outcome):
-            print(collapse_lines(sanitize(project.mask(f"note: {remark}"))), file=sys.stderr)
-    finally:
-        lock.release()
-
-
-def end_live_turn(run: str, project: Project) -> None:
-    """Ask the keeper of a live turn to end it, and wait until it has; raises Refused where it does not end in time."""
-    from ralphproof.engine.sandbox import CONTINUE, KILL, STOP
-    from ralphproof.process.cleanup import signal_keeper
-    from ralphproof.runs.dead_runs import find_live_turn
-
-    began, requested = time.monotonic(), CONTINUE
-    while turn := find_live_turn(project, run):
-        waited_s = time.monotonic() - began
-        level = KILL if waited_s > KILL_AFTER_S else STOP
-        if level > requested:
-            signal_keeper(turn, level)
-            requested = level
-        if waited_s > CANCEL_TIMEOUT_S:
-            raise Refused(f"what run {run} started does not end; its keeper has pid {turn.keeper[0]}")
-        time.sleep(CANCEL_POLL_S)
-
-
-def _cancelled_outcome(state: State) -> Outcome:
-    from ralphproof.engine.actions import RunConditions
-    from ralphproof.engine.limits import CANCELLED, Breach
-    from ralphproof.engine.next_action import aborted_outcome
-
-    why = Breach(CANCELLED, "cancelled; its harness had died")
-    return aborted_outcome(state, RunConditions(state.run.elapsed_s), why)
+                self.remarks += close_cancelled_run(self._ledger, self._project, row)
 
 
 def recorded_outcome(ledger: SqliteLedger, run: str) -> Outcome:
@@ -321,8 +274,7 @@ class LedgerRunControl:
             raise Refused(
                 f"run {row.id} has ended already: {phrases.describe_outcome(recorded_outcome(ledger, row.id))[-1]}"
             )
-        cancellation = Cancellation(ledger, self._project, row)
-        cancellation.close_dead()
+        Cancellation(ledger, self._project, row).end(wait=False)
         return f"run {row.id} is over" if ledger.run_end(row.id) else f"run {row.id} is asked to end"
 
     def _with_run(self, run: str, verb: str, work: Callable[[SqliteLedger, RunRow], str]) -> str:

@@ -18,11 +18,12 @@ from ralphproof.engine.outcome import Failed
 from ralphproof.process.signals import RunClock
 from ralphproof.runs.children import apply_parent_constraints, cap_budget_by_ancestors, save_constraints
 from ralphproof.runs.context import RunContext
-from ralphproof.runs.dead_runs import close_dead_runs, find_live_turn
 from ralphproof.runs.environment import build_environment, open_run_scm, run_tripwires
+from ralphproof.runs.recovery import close_dead_runs
 from ralphproof.runs.request import FRESH_RUN, RUN_ID_VARIABLE, find_parent_run, save_request
 from ralphproof.sandbox.selection import SANDBOX_VARIABLE
 from ralphproof.store.ledger import MemoryLedger, SqliteLedger
+from ralphproof.store.run_state import find_live_turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,22 +17,23 @@ from ralphproof.engine.outcome import Aborted, Failed, Stopped
 from ralphproof.engine.state import IterationJudged, RunOver, State, build_state
 from ralphproof.runs.children import load_constraints, sandbox_as_settings, save_constraints
 from ralphproof.runs.control import refuse_unrelated_run_in_turn
-from ralphproof.runs.dead_runs import (
-    close_dead_runs,
-    end_leftover_processes,
-    find_live_turn,
-    find_unjudged_work,
-    refuse_tampered_settings,
-    state_when_resumed,
-)
 from ralphproof.runs.environment import build_environment, open_run_scm, run_tripwires
 from ralphproof.runs.execute import build_loop, request_to_save, run_rules
+from ralphproof.runs.recovery import (
+    close_dead_runs,
+    end_leftover_processes,
+    find_unjudged_work,
+    idle_since_ns,
+    refuse_tampered_settings,
+    state_when_resumed,
+    turn_end_ns,
+)
 from ralphproof.runs.request import REQUEST_NOTE, load_request, override_request, save_request
 from ralphproof.store.ledger import SqliteLedger
 from ralphproof.store.run_folder import RunFolder
-from ralphproof.store.run_state import RUNNING, find_run, refuse_collected_run, run_state
+from ralphproof.store.run_state import RUNNING, find_live_turn, find_run, refuse_collected_run, run_state
 from ralphproof.store.signal_files import SignalFiles
-from ralphproof.views.interrupted_run import active_seconds, describe_takeover, idle_since_ns, turn_end_ns
+from ralphproof.views.interrupted_run import active_seconds, describe_takeover
 from ralphproof.views.run_status import refuse_finished_run
 from ralphproof.workspace.protected_files import ProtectedFileTripwires
 

@@ -120,12 +120,11 @@ def run_state(ledger: SqliteLedger, row: RunRow, project: Project) -> str:
 
 
 def find_live_turn(project: Project, run: str) -> TurnHistory | None:
-    """The turn that a living keeper still runs, by its turn file."""
+    """The turn of a run that a keeper still runs: the keeper holds the lock of its turn file."""
     from ralphproof.process import turn_journal
-    from ralphproof.process.tree import is_alive
 
-    pasts = (turn_journal.read_turn_file(path) for path in list_turn_files(project, run))
-    return next((past for past in pasts if past.result is None and is_alive(*past.keeper)), None)
+    owned = (path for path in list_turn_files(project, run) if turn_journal.is_turn_locked(path))
+    return next(map(turn_journal.read_turn_file, owned), None)
 
 
 FUNCTION_LOG_SUFFIXES = (".ndjson", ".stderr.log")

@@ -14,8 +14,6 @@ from ralphproof.process.tree import find_marked_processes, is_alive
 from ralphproof.store.run_state import turn_file_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ralphproof.store.project import Project
 
 ACTIVITY_SUFFIXES = (".turn", ".log", ".ndjson")  # what a command leaves while it is at work
@@ -74,33 +72,6 @@ def _describe_turn(project: Project, run: str, name: str) -> tuple[str, str]:
     if past.began:
         return "the turn was cut off, and what it left is judged", "the turn was cut off"
     return "the turn had not been started, and is started now", "the turn had not been started"
-
-
-def turn_end_ns(project: Project, run: str, state: State) -> int:
-    """When the agent's call ended whose work was not saved, by the clock that stamps files.
-
-    0 where there was none, or it still runs, or was cut off: its changes cannot be told from those of others then.
-    Where no agent writes the commit message, it is the commit itself, which changes no file once it began.
-    """
-    if isinstance(state.phase, TurnRunning | TurnFinished):
-        name = turn_file_name(f"agent_{state.iteration:03d}", state.turn)
-    elif SCM_STEP in state.open_steps and state.job.stage.commit:
-        file = turn_file_path(project, run, f"scm_{state.iteration:03d}_commit")
-        return os.stat(file).st_mtime_ns if turn_journal.read_turn_file(file).began else 0
-    elif SCM_STEP in state.open_steps:
-        name = f"scm_{state.iteration:03d}"
-    else:
-        return 0
-    file = turn_file_path(project, run, name)
-    result = turn_journal.read_turn_file(file).result
-    return os.stat(file).st_mtime_ns if result is not None and result["why"] != "interrupted" else 0
-
-
-def idle_since_ns(project: Project, runs: Iterable[str]) -> int:
-    """When these runs were last active, by the clock that stamps files: the time of their newest file."""
-    folders = (os.path.join(project.store, "runs", run) for run in runs)
-    files = (os.path.join(folder, name) for folder in folders if os.path.isdir(folder) for name in os.listdir(folder))
-    return max((os.lstat(file).st_mtime_ns for file in files if file.endswith(ACTIVITY_SUFFIXES)), default=0)
 
 
 def active_seconds(project: Project, run: str, stamped: tuple[tuple[float, Record], ...], now_s: float) -> float:
