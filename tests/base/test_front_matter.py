@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphproof.base.front_matter import parse_front_matter
+from ralphproof.base.yaml_text import parse_front_matter
 
 WANTED = ("text", "list")
 
@@ -43,6 +43,7 @@ TEXTS = [
     ("other:\n  text: no\n  deep:\n    - {a: b}\n    - *alias\ntext: x", "x"),
     ("other: {text: [no,\n  yes]\n}\ntext: x", "x"),
     ("other: &anchor !tag\ntext: x", "x"),
+    ("globs: *.ts\ntext: `cmd` it: all", "`cmd` it: all"),
 ]
 LISTS = [
     ("list: [a, 'b, c', \"d\"]", ("a", "b, c", "d")),
@@ -58,20 +59,17 @@ LISTS = [
 FAULTS = [
     ("text: x\ntext: y", "3: the key text is given twice"),
     ("other: x\nother: y", "3: the key other is given twice"),
-    ("  text: x", "2: this line belongs to no key"),
-    ("- x", "2: this line belongs to no key"),
-    ("text: x\nnonsense", "3: this is no key"),
+    ("- x", "2: this is no key"),
+    ("text: x\nnonsense", "3: is not YAML"),
     ("text:x", "2: this is no key"),
-    ("text:\n  key: value", "2: text holds keys of its own"),
-    ("text: {a: b}", "2: text begins with {"),
-    ("text: *alias", "2: text begins with *"),
-    ("text: `cmd`", "2: text begins with `"),
-    ('text: "open', "2: text has a quotation mark that is not closed"),
-    ("text: 'a' b", "2: text goes on behind its quotation marks"),
-    ("list: [a, [b]]", "2: list is a list that cannot be read"),
-    ("list: [a", "2: list is a list that cannot be read"),
-    ("list: [a] b", "2: list goes on behind its bracket"),
-    ("list:\n  - [ ] box", "2: an item begins with ["),
+    ("text:\n  key: value", "2: text must be a text or a list of texts"),
+    ("text: {a: b}", "2: text must be a text or a list of texts"),
+    ('text: "open', "2: is not YAML"),
+    ("text: 'a' b", "2: is not YAML"),
+    ("list: [a, [b]]", "2: list must be a text or a list of texts"),
+    ("list: [a", "2: is not YAML"),
+    ("list: [a] b", "2: is not YAML"),
+    ("list:\n  - [ ] box", "3: is not YAML"),
 ]
 
 

@@ -170,7 +170,7 @@ def test_what_stories_say_cannot_break_the_page() -> None:
         ("[]", "no JSON object"),
         ('{"userStories": {}}', "userStories"),
         ('{"userStories": [1, {"id": 7, "reviewCount": "x", "passes": 1, "reviewFeedback": []}]}', "userStories[0]"),
-        ('{"a": 1, "a": 2}', "stands twice"),
+        ('{"a": 1, "a": 2}', "the key a is given twice"),
         ("", "not valid JSON"),
         ("[" * 100_000, "nested too deeply"),
         ('{"userStories": [{"id": "A", "reviewCount": -1, "title": null}]}', "Story A"),

@@ -43,7 +43,7 @@ def test_without_a_marker_nothing_is_asked(session: Session) -> None:
     ("text", "reason"),
     [
         (None, "ralph/tasks.json: it cannot be read: No such file or directory"),
-        ('{"project": "p"', "ralph/tasks.json: it is not valid JSON: Expecting ',' delimiter"),
+        ('{"project": "p"', "ralph/tasks.json: it is not valid JSON: 1:16: expecting ',' delimiter"),
         ("[]", "ralph/tasks.json: it is no JSON object"),
         ('{"userStories": []}', "ralph/tasks.json: project is missing; it must be a string"),
     ],

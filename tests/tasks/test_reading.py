@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -97,12 +96,6 @@ def test_a_key_without_a_value_counts_as_left_out() -> None:
         ("description: 5\n", "T-1: description must be text, not 5; put it in quotes"),
         ("metadata: [a]\n", 'T-1: metadata must be a mapping, not ["a"]'),
         ("created_at: now\nmetadata: [a]\n", 'T-1: metadata must be a mapping, not ["a"]'),
-        ("created_at: 2024-01-01\n", "T-1: metadata.created_at is a date: 2024-01-01; put it in quotes"),
-        ("metadata: {due: [2024-01-01 10:00:00]}\n",
-         "T-1: metadata.due[0] is a date: 2024-01-01 10:00:00; put it in quotes"),
-        ("metadata: {x: .nan}\n", "T-1: metadata.x is no number that JSON knows: .nan; put it in quotes"),
-        ("metadata: {x: -.inf}\n", "T-1: metadata.x is no number that JSON knows: -.inf; put it in quotes"),
-        ("metadata: {x: 1e999}\n", "T-1: metadata.x is no number that JSON knows: 1e999; put it in quotes"),
         ('metadata: {x: "a\\0"}\n', "T-1: metadata.x holds a NUL character"),
         ('metadata: {x: "\\ud800"}\n', "T-1: metadata.x holds characters that are not Unicode"),
         ('metadata: {"a\\0": 1}\n', 'T-1: metadata has a key that holds a NUL character: "a\\u0000"'),
@@ -162,34 +155,26 @@ REFUSED: list[tuple[str, bytes, str, str]] = [
     ("an open list", b"- [a, b\n", "t.yaml", "t.yaml:2: is not YAML: "),
     ("a NUL", b"id: a\nb: \0\n", "t.yaml", "t.yaml:2: holds the character U+0000; remove it"),
     ("an escape code", b"id: a\n\nb: \x1b[0m\n", "t.yaml", "t.yaml:3: holds the character U+001B; remove it"),
-    ("no UTF-8", b"id: a\nb: caf\xe9\n", "t.yaml", "t.yaml:2: is not UTF-8; save it as UTF-8"),
-    ("UTF-16", "id: a".encode("utf-16"), "t.yaml", "t.yaml is UTF-16; save it as UTF-8"),
+    ("no UTF-8", b"id: a\nb: caf\xe9\n", "t.yaml", "t.yaml:2:7: is not UTF-8"),
+    ("UTF-16", "id: a".encode("utf-16"), "t.yaml", "t.yaml:1:1: is UTF-16 or UTF-32; save it as UTF-8"),
     ("a Python tag", b"a: !!python/object/apply:os.system [id]\n", "t.yaml", "t.yaml:1: the tag "),
     ("a tag on text", b"- x\n- !!str 5\n", "t.yaml", "t.yaml:2: the tag "),
     ("a tag of one's own", b"!task\nid: 5\n", "t.yaml", "t.yaml:1: the tag "),
     ("a bare tag", b"a: ! b\n", "t.yaml", "t.yaml:1: the tag "),
-    ("YAML 1.1", b"%YAML 1.1\n---\nid: on\n", "t.yaml", "t.yaml:2: is YAML 1.1; only 1.2 is read"),
-    ("recursion", b"a: &x\n  b: *x\n", "t.yaml", "t.yaml:2: *x refers to itself"),
-    ("recursion in a list", b"&x\n- *x\n", "t.yaml", "t.yaml:2: *x refers to itself"),
-    ("an alias of nothing", b"a: *x\n", "t.yaml", "t.yaml:1: *x refers to nothing"),
-    ("an alias of another document", b"a: &x 1\n---\nb: *x\n", "t.yaml", "t.yaml:3: *x refers to nothing"),
+    ("an alias", b"a: &x 1\nb: *x\n", "t.yaml", "t.yaml:2: the alias *x is not followed; write the value out"),
     ("a list as a key", b"? [a]\n: b\n", "t.yaml", "t.yaml:1: a key must be text"),
-    ("an alias as a key", b"a: &x b\n*x : c\n", "t.yaml", "t.yaml:2: a key must be text"),
-    ("a merge of text", b"<<: x\n", "t.yaml", "t.yaml:1: << must stand before a mapping"),
     ("a character beyond Unicode", b'a: "\\UFFFFFFFF"\n', "t.yaml", "t.yaml:1: is not YAML: "),
-    ("broken JSON", b'{"a": 1,\n "b" 2}', "t.json", "t.json:2: is not JSON: expecting ':' delimiter"),
-    ("YAML in a JSON file", b"id: a\n", "T.JSON", "T.JSON:1: is not JSON: expecting value"),
-    ("NaN", b'{"metadata": {"a": NaN}}', "t.json", "t.json: NaN is not JSON; leave it out or give a number"),
-    ("Infinity in unnamed JSON", b'[{"a": -Infinity}]', "-", "-: -Infinity is not JSON; leave it out or give a number"),
-    ("a number too large", b'{"a": 1e999}', "t.json", "t.json: 1e999 is not JSON; leave it out or give a number"),
-    ("digits without end", b'{"a": ' + b"1" * 5000 + b"}", "t.json", "t.json holds a number with too many digits"),
-    ("deep JSON", b"[" * 100_000, "t.json", "t.json is nested more than 64 deep"),
-    ("deep JSON that ends", b"[" * 70 + b"]" * 70, "t.json", "t.json is nested more than 64 deep"),
-    ("deep YAML", b"[" * 100_000, "t.yaml", "t.yaml is nested more than 64 deep"),
+    ("broken JSON", b'{"a": 1,\n "b" 2}', "t.json", "t.json:2:6: is not JSON: expecting ':' delimiter"),
+    ("YAML in a JSON file", b"id: a\n", "T.JSON", "T.JSON:1:1: is not JSON: expecting value"),
+    ("NaN", b'{"metadata": {"a": NaN}}', "t.json", "t.json: holds a number that cannot be read: NaN is not JSON"),
+    ("a number too large", b'{"a": 1e999}', "t.json", "t.json: holds a number that cannot be read: 1e999 is not JSON"),
+    ("digits without end", b'{"a": ' + b"1" * 5000 + b"}", "t.json", "t.json: holds a number that cannot be read: "),
+    ("deep JSON", b"[" * 100_000, "t.json", "t.json: is nested too deeply"),
+    ("deep JSON that ends", b"[" * 70 + b"]" * 70, "t.json", "t.json: is nested too deeply"),
+    ("deep YAML", b"[" * 100_000, "t.yaml", "t.yaml:1: is nested more than 64 deep"),
     ("deep blocks", b"- " * 100_000, "t.yaml", "t.yaml:1: is nested more than 64 deep"),
     ("deep flow", b"a: " + b"{b: " * 5000, "t.yaml", "t.yaml:1: is nested more than 64 deep"),
     ("too large", b"#" * (10 * 1024 * 1024 + 1), "t.yaml", "t.yaml is larger than 10 MiB"),
-    ("too much JSON", b"[" + b"[]," * 200_000 + b"[]]", "t.json", "t.json holds too much: more than 200000 entries"),
 ]
 
 
@@ -205,27 +190,6 @@ def test_ten_megabytes_are_not_too_many() -> None:
     assert parse_tasks(b"[]" + b" " * (10 * 1024 * 1024 - 2), "t.json") == ()
 
 
-def bomb(levels: int, ways: int = 10) -> str:
-    lines = ["metadata:", '  a0: &a0 ["lol"]']
-    lines += [f"  a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * ways)}]" for level in range(1, levels)]
-    return SMALL + "\n".join(lines) + "\n"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        bomb(9), bomb(60, 2), f"{SMALL}metadata:\n  a: &a {'x' * 1_000_000}\n  b: [{', '.join(['*a'] * 100)}]\n",
-        "a0: &a0 {k: v}\n" + "".join(f"a{n}: &a{n} {{x: *a{n - 1}, y: *a{n - 1}}}\n" for n in range(1, 40)),
-        "a0: &a0 {k: v}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], k{n}: 1}}\n" for n in range(1, 60)),
-    ],
-)  # fmt: skip
-def test_aliases_cannot_blow_up(text: str) -> None:
-    before = time.monotonic()
-    with pytest.raises(Refused, match="holds too much: more than 200000 entries, aliases followed"):
-        parse_tasks(text.encode(), "t.yaml")
-    assert time.monotonic() - before < 10
-
-
 def test_a_megabyte_of_text_is_read_whole() -> None:
     lines = f"{'words ' * 20}\n" * 8000
     text = SMALL + "description: |\n" + "".join(f"  {line}\n" for line in lines.splitlines())
@@ -238,21 +202,11 @@ def test_a_megabyte_of_text_is_read_whole() -> None:
         ("yes", "yes"), ("on", "on"), ("~", None), ("true", True), ("False", False), ("012", 12), ("0o17", 15),
         ("1_000", "1_000"), ("12:30:45", "12:30:45"), ("1.", 1.0), (".5", 0.5), ("1e3", 1000.0), ("+7", 7),
         ("'7'", "7"),
-        ("1.2.3", "1.2.3"), ("0x1f", 31), ("NULL", None), ("-", None), ('"a\\tb"', "a\tb"), (">-\n    a\n    b", "a b"),
+        ("1.2.3", "1.2.3"), ("2024-01-01", "2024-01-01"),
+        (".inf", ".inf"), ("1e999", "1e999"), ("0x1f", 31),
+        ("NULL", None), ("-", None), ('"a\\tb"', "a\tb"), (">-\n    a\n    b", "a b"),
     ],
 )  # fmt: skip
 def test_plain_words_mean_what_the_core_schema_of_yaml_says(text: str, made: Any) -> None:
     wanted = [None] if text == "-" else made
     assert drafted(f"{SMALL}metadata:\n  x:\n    {text}\n").metadata == {"x": wanted}
-
-
-def test_aliases_and_merges_are_followed() -> None:
-    text = SMALL + (
-        "metadata:\n  base: &base {a: 1, b: 2}\n  more: &more {b: 3, c: 4}\n"
-        "  one: {<<: *base, a: 9}\n  two: {<<: [*base, *more]}\n  '<<': text\n  same: *base\n"
-        "  &k key: 1\n  again: *k\n"
-    )
-    found = drafted(text).metadata
-    assert found["one"] == {"a": 9, "b": 2}
-    assert found["two"] == {"a": 1, "b": 2, "c": 4}
-    assert (found["<<"], found["same"], found["again"]) == ("text", {"a": 1, "b": 2}, "key")

@@ -39,8 +39,8 @@ def test_a_task_is_written_in_the_order_in_which_people_write_it() -> None:
     )  # fmt: skip
     assert write_yaml((task,), "task") == (
         'task:\n  id: T-1\n  spec_id: s\n  title: Tokens\n  description: |-\n    two\n    lines\n  priority: 2\n'
-        '  dependencies:\n    - T-0\n  metadata:\n    "an owner": "Zoë 🎉"\n  completion:\n    outcome: "Every one"\n'
-        '    acceptance_criteria:\n      - "yes"\n      - "401: none"\n    coder:\n      promise: DONE-1\n'
+        '  dependencies:\n  - T-0\n  metadata:\n    "an owner": "Zoë 🎉"\n  completion:\n    outcome: "Every one"\n'
+        '    acceptance_criteria:\n    - "yes"\n    - "401: none"\n    coder:\n      promise: DONE-1\n'
         '      description: "it\'s \\"done\\""\n      verification_method: external\n      verification_config:\n'
         '        command: |\n          a\n\n            b\n        timeout: 5\n      max_iterations: 3\n'
     )  # fmt: skip

@@ -8,6 +8,7 @@ from ralphproof.base.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
     import json
+    from typing import Never
 
 MAX_JSON_BYTES = 1 << 20
 MAX_JSON_DEPTH = 32
@@ -90,7 +91,10 @@ def parse_json(text: str) -> ParsedJson:
     doubled: list[str] = []
     try:
         data = json.loads(
-            text, object_pairs_hook=lambda pairs: _reject_duplicates(pairs, doubled), parse_constant=_reject_constant
+            text,
+            object_pairs_hook=lambda pairs: _reject_duplicates(pairs, doubled),
+            parse_constant=_reject_constant,
+            parse_float=_finite_number,
         )
     except json.JSONDecodeError as error:
         return ParsedJson(faults=(f"{error.lineno}:{error.colno}: {_syntax_hint(error)}",))
@@ -125,8 +129,13 @@ def _is_too_deep(data: object) -> bool:
     return bool(level)
 
 
-def _reject_constant(name: str) -> object:
+def _reject_constant(name: str) -> Never:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite_number(digits: str) -> float:
+    number = float(digits)
+    return number if number - number == 0 else _reject_constant(digits[:40])
 
 
 def _syntax_hint(error: json.JSONDecodeError) -> str:

@@ -6,9 +6,9 @@ import os
 import re
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.front_matter import parse_front_matter
 from ralphproof.base.json_text import UnusableFile, decode_utf8, read_bounded_file
 from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.yaml_text import parse_front_matter
 from ralphproof.engine.claim import ParsedClaim, is_same_word, parse_claim, strip_claim_tags
 
 if TYPE_CHECKING:

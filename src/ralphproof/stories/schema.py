@@ -5,6 +5,7 @@ A document is the parsed file. The loop and the hooks share this module.
 
 from __future__ import annotations
 
+from ralphproof.base.json_text import TOO_DEEP, UnusableFile, decode_utf8, parse_json
 from ralphproof.base.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ REVIEW_FIELDS = ("passes", "reviewStatus", "reviewCount")  # what the snapshot b
 INITIAL_REVIEW = {"passes": False, "reviewStatus": None, "reviewCount": 0}
 MAX_BYTES = 16 << 20
 MAX_INDENTED_BYTES = 1 << 20  # characters; nobody reads more, and to indent them takes long
-MAX_LEVELS = 64  # of objects and arrays in each other: whoever writes or compares a document goes down all of them
 ID_CHARS = 200
 MAX_NAMED = 20  # faults that are told at once
 
@@ -33,46 +33,19 @@ class UnreadableStories:
 
 def parse_stories(data: bytes) -> dict[str, Any] | UnreadableStories:
     """The document. Duplicate keys and numbers that are none are refused: readers differ about them."""
-    import json
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, item in pairs:
-            if key in found:
-                raise ValueError(f"the key {show_value(key)} stands twice in one object")
-            found[key] = item
-        return found
-
-    def number(text: str) -> float:
-        found = float(text)
-        if found - found != 0:  # neither infinite, as `1e999` is, nor no number at all
-            raise ValueError(f"{show_value(text)} is no number")
-        return found
-
     if len(data) > MAX_BYTES:
         return UnreadableStories(f"it is larger than {MAX_BYTES >> 20} MiB")
-    try:
-        text = data.decode("utf-8-sig")
-        document = json.loads(text, object_pairs_hook=unique, parse_constant=number, parse_float=number)
-    except UnicodeDecodeError:
+    text = decode_utf8(data)
+    if isinstance(text, UnusableFile):
         return UnreadableStories("it is not UTF-8 text")
-    except RecursionError:
-        return UnreadableStories("it is nested too deeply")
-    except ValueError as error:
-        return UnreadableStories(f"it is not valid JSON: {error}")
-    if not isinstance(document, dict):
-        return UnreadableStories("it is no JSON object")
-    return UnreadableStories("it is nested too deeply") if _nesting_depth(document) > MAX_LEVELS else document
-
-
-def _nesting_depth(thing: Any) -> int:
-    """The depth of nested objects and arrays, counted up to one more than allowed."""
-    level, found = [thing], 0
-    while level and found <= MAX_LEVELS:
-        found += 1
-        inner = (one.values() if isinstance(one, dict) else one for one in level)
-        level = [item for items in inner for item in items if isinstance(item, dict | list)]
-    return found
+    if not text.strip():
+        return UnreadableStories("it is not valid JSON: it is empty")
+    parsed = parse_json(text)
+    if parsed.faults == (TOO_DEEP,):
+        return UnreadableStories(f"it {TOO_DEEP}")
+    if parsed.faults:
+        return UnreadableStories(f"it is not valid JSON: {parsed.faults[0].replace('is not JSON: ', '')}")
+    return parsed.data if isinstance(parsed.data, dict) else UnreadableStories("it is no JSON object")
 
 
 # Schema

@@ -6,7 +6,6 @@ import re
 
 from ralphproof.base.graph import MAX_CYCLES, find_cycles
 from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.base.yaml_text import UnsupportedYaml
 from ralphproof.engine.plan import STRING_MATCH, CompletionCriteria, Task
 from ralphproof.settings.field_rules import (
     KIB,
@@ -170,9 +169,7 @@ def task_label(name: object, otherwise: str = "task") -> str:
 
 def find_unserializable(data: object, path: str) -> Iterator[str]:
     """Values that neither JSON nor a file can hold, at any depth."""
-    if isinstance(data, UnsupportedYaml):
-        yield f"{path} is {data.what}: {data.text}; put it in quotes"
-    elif isinstance(data, str) and (characters := unsafe_characters(data)):
+    if isinstance(data, str) and (characters := unsafe_characters(data)):
         yield f"{path} holds {characters}"
     elif isinstance(data, list):
         for place, inner in enumerate(data):

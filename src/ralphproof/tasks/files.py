@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from ralphproof.base.errors import Refused
 from ralphproof.base.graph import find_cycles
 from ralphproof.base.standard_streams import read_stdin_bytes
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.base.yaml_text import parse_yaml_documents
+from ralphproof.base.yaml_text import dump_yaml, parse_yaml_documents
 from ralphproof.engine.plan import EXTERNAL, MULTI_STAGE, SEMANTIC
 from ralphproof.settings.field_rules import (
     KIB,
@@ -227,7 +225,7 @@ def _make_draft(fields: dict[str, Any]) -> TaskDraft:
     return TaskDraft(**{**present, "dependencies": tuple(present.get("dependencies", ()))})
 
 
-# Writing YAML that reads like written by hand: block scalars for lines, letters unescaped.
+# Writing, in the order in which people write the keys.
 
 
 _KEY_ORDER = (
@@ -238,16 +236,14 @@ _KEY_ORDER = (
     "check_for", "negative_patterns", "model", "agent", "max_cost_usd", "require_all", "parallel", "stages",
 )  # fmt: skip
 _KEY_RANK = {name: place for place, name in enumerate(_KEY_ORDER)}
-# Words that some YAML reader takes for something else than text.
-_RESERVED_WORDS = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"))
 
 
 def write_yaml(drafts: tuple[TaskDraft, ...], shape: str) -> str:
     """The tasks as YAML: in the shape "task" each a document under `task:`, in the shape "list" one list."""
     tasks: list[Json] = [_order_task(draft) for draft in drafts]
     if shape == "list":
-        return _entries(tasks, "") if tasks else "[]\n"
-    return "---\n".join(_entries({"task": task}, "") for task in tasks)
+        return dump_yaml(tasks)
+    return "---\n".join(dump_yaml({"task": task}) for task in tasks)
 
 
 def _order_task(draft: TaskDraft) -> dict[str, Json]:
@@ -263,68 +259,6 @@ def _sort_keys(data: Json) -> Json:
             name: _sort_keys(data[name]) for name in sorted(data, key=lambda name: _KEY_RANK.get(name, len(_KEY_RANK)))
         }
     return data
-
-
-def _entries(data: dict[str, Json] | list[Json], pad: str) -> str:
-    """The lines of a mapping or a list that is not empty, each behind `pad`."""
-    if isinstance(data, dict):
-        return "".join(f"{pad}{_quote_word(name)}:{_mapping_value(inner, pad)}" for name, inner in data.items())
-    return "".join(f"{pad}-{_list_item(inner, pad)}" for inner in data)
-
-
-def _mapping_value(data: Json, pad: str) -> str:
-    """What stands behind a key, with the end of its line."""
-    if isinstance(data, dict | list) and data:
-        return f"\n{_entries(data, f'{pad}  ')}"
-    return f" {_scalar(data, pad)}\n"
-
-
-def _list_item(data: Json, pad: str) -> str:
-    """What stands behind a dash; the first entry of a mapping or a list stands on the dash's own line."""
-    if isinstance(data, dict | list) and data:
-        return f" {_entries(data, f'{pad}  ')[len(pad) + 2 :]}"
-    return f" {_scalar(data, pad)}\n"
-
-
-def _scalar(data: Json, pad: str) -> str:
-    match data:
-        case dict():
-            return "{}"
-        case list():
-            return "[]"
-        case str():
-            return _block_scalar(data, pad) if _has_plain_lines(data) else _quote_word(data)
-        case float():
-            # Without a dot some readers take a number for text.
-            return repr(data) if "." in repr(data) else repr(data).replace("e", ".0e")
-        case None:
-            return "null"
-        case _:
-            return str(data).lower()
-
-
-def _quote_word(text: str) -> str:
-    """A text on one line, bare where no reader could take it for something else."""
-    import json
-
-    if re.fullmatch(r"[A-Za-z_][\w.-]*", text, re.ASCII) and text.lower() not in _RESERVED_WORDS and len(text) <= 80:
-        return text
-    quoted = json.dumps(text, ensure_ascii=False)
-    return re.sub("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]", lambda odd: f"\\u{ord(odd[0]):04x}", quoted)
-
-
-def _has_plain_lines(text: str) -> bool:
-    """Whether a text has several lines, and a block scalar gives back each of them as it is."""
-    if "\n" not in text or re.search("[^\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", text):
-        return False
-    return text[0] not in " \n" and not re.search("[\u2028\u2029\ufeff]|(?m:^ +$)", text)
-
-
-def _block_scalar(text: str, pad: str) -> str:
-    body = text.rstrip("\n")
-    sign = {0: "|-", 1: "|"}.get(len(text) - len(body), "|+")
-    lines = (body if sign != "|+" else text[:-1]).split("\n")
-    return "\n".join([sign, *(f"{pad}  {line}" if line else "" for line in lines)])
 
 
 # Reading and validating files.
