@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from ralphproof.base.value import replace, value
-from ralphproof.engine.actions import RunRules
+from ralphproof.engine.actions import AgentRules, RunRules
 from ralphproof.engine.agent import Turn, TurnInput, TurnWatcher
 from ralphproof.engine.budget import ChildRunsStatus
 from ralphproof.engine.check import AlteredCheckInput, Check, CheckWatcher, Finding, Inspection
@@ -41,7 +41,7 @@ RULE = ClaimRule("DONE")
 STAGE = Stage("work", RULE, ("tests",))
 TASK = Task("t1", "Make it so.")
 JOB = Job(TASK, STAGE)
-RULES = RunRules(Pipeline((STAGE,)), pause_s=0.0)
+RULES = RunRules(Pipeline((STAGE,)), agent=AgentRules(pause_s=0.0))
 
 WORKING = Turn(Exit(0), "Working on it.", micro_usd=1_000, usage=Usage(10, 5))
 CLAIMING = replace(WORKING, text="All done.\n<response>DONE</response>")

@@ -87,7 +87,9 @@ def test_many_changes_are_counted_and_a_few_named() -> None:
 
 
 def test_a_run_that_must_see_red_is_refused_where_all_is_green() -> None:
-    env = FakeEnvironment(Step(CLAIMING), rules=replace(RULES, baseline=True, must_fail_first=True))
+    env = FakeEnvironment(
+        Step(CLAIMING), rules=replace(RULES, checks=replace(RULES.checks, baseline=True, must_fail_first=True))
+    )
     outcome = env.run()
     assert isinstance(outcome, Failed)
     assert (outcome.exit_code, env.turn_inputs) == (2, [])
@@ -95,7 +97,10 @@ def test_a_run_that_must_see_red_is_refused_where_all_is_green() -> None:
 
 
 def test_without_that_rule_green_checks_let_a_run_begin() -> None:
-    assert isinstance(FakeEnvironment(Step(CLAIMING), rules=replace(RULES, baseline=True)).run(), Completed)
+    assert isinstance(
+        FakeEnvironment(Step(CLAIMING), rules=replace(RULES, checks=replace(RULES.checks, baseline=True))).run(),
+        Completed,
+    )
 
 
 def test_a_check_that_runs_no_test_any_more_is_no_pass() -> None:

@@ -7,6 +7,8 @@ import pytest
 from ralphproof.base.value import replace
 from ralphproof.engine.actions import (
     Action,
+    AgentRules,
+    CheckRules,
     CommitWork,
     Conclude,
     EndRun,
@@ -116,7 +118,7 @@ def test_an_iteration_is_a_straight_line() -> None:
 
 
 def test_the_pause_stands_between_iterations_only() -> None:
-    rules = replace(RULES, pause_s=0.5)
+    rules = replace(RULES, agent=replace(RULES.agent, pause_s=0.5))
     assert step(picked(), rules) == TakeTurn(JOB)
     assert step([*judged(Retry(Feedback())), Picked(2, JOB)], rules) == TakeTurn(JOB, pause_s=0.5)
 
@@ -141,12 +143,12 @@ def test_all_checks_are_asked_in_order_the_red_ones_too() -> None:
     ],
 )
 def test_with_checks_on_claim_only_a_claim_has_them_asked(heard: ParsedClaim, action: Action) -> None:
-    assert step(saved(heard=heard), replace(RULES, checks_when="claim")) == action
+    assert step(saved(heard=heard), replace(RULES, checks=replace(RULES.checks, when="claim"))) == action
     assert step(saved(heard=heard)) == RunChecks("tests")
 
 
 def test_with_checks_on_claim_another_stages_word_has_nothing_asked() -> None:
-    action = step(saved(heard=ParsedClaim(Claim("TESTED"))), replace(RULES, checks_when="claim"))
+    action = step(saved(heard=ParsedClaim(Claim("TESTED"))), replace(RULES, checks=replace(RULES.checks, when="claim")))
     assert isinstance(action, Conclude)
     assert isinstance(action.verdict, Retry)
 
@@ -213,9 +215,9 @@ def test_the_fourth_empty_reply_in_a_row_ends_the_run() -> None:
 
 
 def test_how_often_an_empty_reply_is_taken_again_is_a_rule() -> None:
-    outcome = ended(empties(1), replace(RULES, max_empty_replies=0))
+    outcome = ended(empties(1), replace(RULES, agent=replace(RULES.agent, max_empty_replies=0)))
     assert outcome.breach == Breach("EMPTY_REPLIES", "1 empty replies in a row")
-    assert isinstance(step(empties(4), replace(RULES, max_empty_replies=4)), RetryTurn)
+    assert isinstance(step(empties(4), replace(RULES, agent=replace(RULES.agent, max_empty_replies=4))), RetryTurn)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +277,7 @@ def test_a_stated_reset_is_waited_for() -> None:
 
 def waiting(until: float, agents: int = 1) -> Action:
     records = [*limits(1), TurnRetried(1, 1, False, "usage limit", until)]
-    return step(records, replace(RULES, agent_rotation=AgentRotation(fallbacks=agents - 1)))
+    return step(records, replace(RULES, agent=replace(RULES.agent, rotation=AgentRotation(fallbacks=agents - 1))))
 
 
 def test_until_then_nothing_is_asked() -> None:
@@ -298,7 +300,9 @@ def test_a_service_that_stays_away_ends_the_run() -> None:
 def test_a_run_that_is_gone_on_with_has_given_up_the_same_services() -> None:
     records = [*limits(MAX_FAILURES), TurnRetried(1, MAX_FAILURES, False, "usage limit", 0.0)]
     assert ended(records).breach == Breach("SERVICE_UNAVAILABLE", "no agent's service answers")
-    assert step(records, replace(RULES, agent_rotation=AgentRotation(fallbacks=1))) == TakeTurn(JOB, agent_index=1)
+    assert step(records, replace(RULES, agent=replace(RULES.agent, rotation=AgentRotation(fallbacks=1)))) == TakeTurn(
+        JOB, agent_index=1
+    )
 
 
 def test_a_reset_after_the_end_of_the_run_is_not_waited_for() -> None:
@@ -320,7 +324,11 @@ def test_another_agent_goes_on_at_once_and_the_first_is_tried_again_when_its_tim
 
 def test_a_reset_in_days_matters_to_nobody_while_another_agent_is_there() -> None:
     assert isinstance(
-        step(limits(1, 1_000.0 + 3 * 86_400), replace(RULES, agent_rotation=AgentRotation(fallbacks=1))), RetryTurn
+        step(
+            limits(1, 1_000.0 + 3 * 86_400),
+            replace(RULES, agent=replace(RULES.agent, rotation=AgentRotation(fallbacks=1))),
+        ),
+        RetryTurn,
     )
 
 
@@ -473,7 +481,7 @@ WITH_SCM = replace(RULES, scm=True)
         pytest.param(judged(Passed(GREEN), change=Change(known=False)), WITH_SCM, False, id="unknown what changed"),
         pytest.param(
             [*saved(), Judged(1, 1, Retry(Feedback()), 5.0)],
-            replace(WITH_SCM, checks_when="claim"),
+            replace(WITH_SCM, checks=CheckRules(when="claim")),
             False,
             id="the checks were not asked",
         ),
@@ -613,7 +621,7 @@ def test_another_agent_cannot_go_on_with_a_session() -> None:
     env = FakeEnvironment(
         Step(replace(LIMITED, session="s1", tools=3)),
         Step(CLAIMING),
-        rules=replace(RULES, agent_rotation=AgentRotation(fallbacks=1)),
+        rules=replace(RULES, agent=replace(RULES.agent, rotation=AgentRotation(fallbacks=1))),
     )
     assert isinstance(env.run(), Completed)
     assert [brief.session for brief in env.turn_inputs] == [None, None]
@@ -723,7 +731,8 @@ def test_a_wish_before_anything_began_starts_nothing() -> None:
 
 
 def test_every_turn_is_told_the_time_that_is_left() -> None:
-    rules = replace(with_limits(Limits(Budget(seconds=90.0))), agent_timeout_s=60.0, pause_s=50.0)
+    agent = AgentRules(timeout_s=60.0, pause_s=50.0)
+    rules = replace(with_limits(Limits(Budget(seconds=90.0))), agent=agent)
     env = FakeEnvironment(Step(), rules=rules)
     env.run()
     assert [brief.timeout_s for brief in env.turn_inputs][:2] == [60.0, 40.0]

@@ -26,7 +26,7 @@ from tests.engine.fake_environment import (
     with_limits,
 )
 
-LOOKING = replace(RULES, baseline=True)
+LOOKING = replace(RULES, checks=replace(RULES.checks, baseline=True))
 IDLE = Step(WORKING, NOTHING)
 
 
@@ -111,7 +111,7 @@ DEEP = "Find the root cause first."
 
 
 def test_after_a_stall_one_prompt_tells_how_to_debug_and_the_next_stall_ends_the_run() -> None:
-    rules = replace(RULES, limits=Limits(Budget(20), stall=2), debug_advice=DEEP)
+    rules = replace(RULES, limits=Limits(Budget(20), stall=2), prompt=replace(RULES.prompt, debug_advice=DEEP))
     env = FakeEnvironment(IDLE, rules=rules)
     outcome = env.run()
     assert isinstance(outcome, Aborted)
@@ -121,7 +121,7 @@ def test_after_a_stall_one_prompt_tells_how_to_debug_and_the_next_stall_ends_the
 
 
 def test_a_repeated_error_is_not_answered_with_a_debugging_prompt() -> None:
-    rules = replace(RULES, limits=Limits(Budget(20), same_error=2), debug_advice=DEEP)
+    rules = replace(RULES, limits=Limits(Budget(20), same_error=2), prompt=replace(RULES.prompt, debug_advice=DEEP))
     env = FakeEnvironment(Step(replace(WORKING, error="boom")), rules=rules)
     outcome = env.run()
     assert isinstance(outcome, Aborted)
@@ -132,7 +132,9 @@ def test_a_repeated_error_is_not_answered_with_a_debugging_prompt() -> None:
 
 
 def test_a_ladder_is_climbed_at_each_stall_and_the_last_one_ends_the_run() -> None:
-    rules = replace(RULES, limits=Limits(Budget(20), stall=2), agent_rotation=AgentRotation(rungs=3))
+    rules = replace(
+        RULES, limits=Limits(Budget(20), stall=2), agent=replace(RULES.agent, rotation=AgentRotation(rungs=3))
+    )
     env = FakeEnvironment(IDLE, rules=rules)
     outcome = env.run()
     assert isinstance(outcome, Aborted)
@@ -141,7 +143,12 @@ def test_a_ladder_is_climbed_at_each_stall_and_the_last_one_ends_the_run() -> No
 
 
 def test_a_ladder_comes_before_the_debugging_prompt() -> None:
-    rules = replace(RULES, limits=Limits(Budget(20), stall=1), agent_rotation=AgentRotation(rungs=2), debug_advice=DEEP)
+    rules = replace(
+        RULES,
+        limits=Limits(Budget(20), stall=1),
+        agent=replace(RULES.agent, rotation=AgentRotation(rungs=2)),
+        prompt=replace(RULES.prompt, debug_advice=DEEP),
+    )
     env = FakeEnvironment(IDLE, rules=rules)
     env.run()
     steps = [(record.rung, record.deep) for record in env.ledger.appended if isinstance(record, Escalated)]
@@ -149,7 +156,7 @@ def test_a_ladder_comes_before_the_debugging_prompt() -> None:
 
 
 def test_agents_take_turns() -> None:
-    rules = replace(RULES, limits=Limits(Budget(4)), agent_rotation=AgentRotation(rotating=3))
+    rules = replace(RULES, limits=Limits(Budget(4)), agent=replace(RULES.agent, rotation=AgentRotation(rotating=3)))
     env = FakeEnvironment(Step(WORKING), rules=rules)
     env.run()
     assert [record.place for record in env.ledger.appended if isinstance(record, TurnBegan)] == [0, 1, 2, 0]

@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from ralphproof.base.value import replace
-from ralphproof.engine.actions import EndRun, RunConditions, RunRules
+from ralphproof.engine.actions import AgentRules, EndRun, RunConditions, RunRules
 from ralphproof.engine.budget import Budget, ChildRunsStatus, Spend
 from ralphproof.engine.claim import Claim, ClaimRule
 from ralphproof.engine.events import Limited
@@ -37,9 +37,10 @@ T = TypeVar("T")
 DONE = Claim("DONE", source="marker", stamp="1")
 WAIT = Claim("ask the boss", waiting=True, source="marker", stamp="2")
 SUPERVISED = RunRules(
-    Pipeline((Stage("supervise", ClaimRule("DONE", marker="DONE"), ("tests",)),)), Limits(Budget(5), None, None),
-    max_empty_replies=None, back_off=True, wait_code=42, pause_s=1.0,
-)  # fmt: skip
+    Pipeline((Stage("supervise", ClaimRule("DONE", marker="DONE"), ("tests",)),)),
+    Limits(Budget(5), None, None),
+    agent=AgentRules(max_empty_replies=None, back_off=True, wait_code=42, pause_s=1.0),
+)
 UNCHECKED = replace(SUPERVISED, pipeline=Pipeline((replace(SUPERVISED.pipeline.stages[0], checks=()),)))
 DIED = replace(WORKING, exit=Exit(1, seconds=0.1))
 
@@ -236,7 +237,7 @@ def test_work_that_children_are_at_is_not_judged_before_they_are_over() -> None:
 
 
 def test_children_that_are_never_over_end_the_run_and_are_dismissed() -> None:
-    env = FakeEnvironment(Step(CLAIMING), rules=replace(RULES, children_timeout_s=3.0))
+    env = FakeEnvironment(Step(CLAIMING), rules=replace(RULES, children=replace(RULES.children, timeout_s=3.0)))
     env.children = [ACTIVE]
     outcome = env.run()
     assert isinstance(outcome, Aborted)
@@ -366,14 +367,16 @@ def test_a_turn_that_was_never_started_begins_with_what_is_found() -> None:
 
 def test_limits_hold_while_children_are_waited_for() -> None:
     env = FakeEnvironment(
-        Step(CLAIMING), rules=replace(RULES, limits=Limits(Budget(9, 5_000)), children_timeout_s=100.0)
+        Step(CLAIMING),
+        rules=replace(RULES, limits=Limits(Budget(9, 5_000)), children=replace(RULES.children, timeout_s=100.0)),
     )
     env.children = [ChildRunsStatus(), ChildRunsStatus(), ChildRunsStatus(), ChildRunsStatus(("c",), Spend(9_000))]
     outcome = env.run()
     assert isinstance(outcome, Aborted)
     assert outcome.reason == "COST_LIMIT"
     slow = FakeEnvironment(
-        Step(CLAIMING), rules=replace(RULES, limits=Limits(Budget(9, seconds=3.0)), children_timeout_s=100.0)
+        Step(CLAIMING),
+        rules=replace(RULES, limits=Limits(Budget(9, seconds=3.0)), children=replace(RULES.children, timeout_s=100.0)),
     )
     slow.children = [ChildRunsStatus(("c",))]
     outcome = slow.run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ralphproof.base.value import replace
-from ralphproof.engine.actions import RunRules
+from ralphproof.engine.actions import AgentRules, RunRules
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.budget import Budget
 from ralphproof.engine.check import Check, CheckWatcher, Finding, Inspection
@@ -52,7 +52,7 @@ QA = stage(
     back=("coder", "reviewer", "tester", "qa"),
 )  # fmt: skip
 PIPELINE = Pipeline((CODER, REVIEWER, TESTER, QA))
-RULES = RunRules(PIPELINE, Limits(Budget(iterations=50)), pause_s=0.0)
+RULES = RunRules(PIPELINE, Limits(Budget(iterations=50)), agent=AgentRules(pause_s=0.0))
 
 
 def say(word: str, text: str = "I looked at it.") -> Turn:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ralphproof.base.value import pack, replace, unpack
 from ralphproof.engine import records as record_types
-from ralphproof.engine.actions import RunRules
+from ralphproof.engine.actions import AgentRules, CheckRules, PromptRules, RunRules
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.budget import Budget, Spend
 from ralphproof.engine.limits import Limits, find_tripwire_breach
@@ -76,14 +76,15 @@ RULE_SETS = st.builds(
         st.sampled_from([2, 5, None]),
         st.sampled_from([2, 5, None]),
     ),
-    st.booleans(),
-    st.sampled_from(["always", "claim"]),
-    st.booleans(),
-    st.just(0.5),
-    agent_rotation=st.sampled_from([AgentRotation(), AgentRotation(rungs=2), AgentRotation(rotating=2, fallbacks=1)]),
-    baseline=st.booleans(),
-    show_previous=st.booleans(),
-    debug_advice=st.sampled_from(["", "Find the cause first."]),
+    agent=st.builds(
+        AgentRules,
+        rotation=st.sampled_from([AgentRotation(), AgentRotation(rungs=2), AgentRotation(rotating=2, fallbacks=1)]),
+    ),
+    checks=st.builds(CheckRules, st.sampled_from(["always", "claim"]), baseline=st.booleans()),
+    prompt=st.builds(
+        PromptRules, st.booleans(), st.booleans(), debug_advice=st.sampled_from(["", "Find the cause first."])
+    ),
+    scm=st.booleans(),
 )
 PLANS = (
     (Task("t1", "Make it so."),),
@@ -232,7 +233,9 @@ def test_a_check_that_a_crash_interrupted_is_asked_again_and_begun_once() -> Non
 
 
 def test_a_commit_that_a_crash_interrupted_is_taken_up_and_begun_once() -> None:
-    env = FakeEnvironment(Step(CLAIMING), rules=replace(RunRules(Pipeline((STAGE,)), pause_s=0.0), scm=True))
+    env = FakeEnvironment(
+        Step(CLAIMING), rules=replace(RunRules(Pipeline((STAGE,)), agent=AgentRules(pause_s=0.0)), scm=True)
+    )
     env.ledger.crash_on = record_types.ScmBegan
     with pytest.raises(Crash):
         env.run()
@@ -243,7 +246,7 @@ def test_a_commit_that_a_crash_interrupted_is_taken_up_and_begun_once() -> None:
 
 @pytest.mark.parametrize("again", [EMPTY, LIMITED], ids=["empty", "service"])
 def test_every_change_after_our_commit_is_measured_from_behind_it(again: Turn) -> None:
-    rules = replace(RunRules(Pipeline((STAGE,)), pause_s=0.0), scm=True)
+    rules = replace(RunRules(Pipeline((STAGE,)), agent=AgentRules(pause_s=0.0)), scm=True)
     env = FakeEnvironment(Step(), Step(again, NOTHING), Step(again, NOTHING), Step(CLAIMING, NOTHING), rules=rules)
     assert isinstance(env.run(), Completed)
     assert [before.head for before, _ in env.between] == [None, "commit 1", "commit 1", "commit 1"]

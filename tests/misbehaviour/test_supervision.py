@@ -191,10 +191,8 @@ def test_a_program_that_goes_away_between_two_attempts_is_fatal(ralph: Ralph) ->
 def test_a_program_that_dies_at_once_is_given_more_and_more_time(ralph: Ralph) -> None:
     """PR-33: a hundred deaths in no time would take an hour and a half, asleep."""
     rules = build_rules(load_settings(str(ralph.root), ralph.env, {"preset": "supervise"}).settings)
-    small = replace(
-        RULES, limits=Limits(Budget(rules.limits.budget.iterations), None, None), pause_s=rules.pause_s,
-        back_off=rules.back_off, max_empty_replies=rules.max_empty_replies,
-    )  # fmt: skip
+    limits = Limits(Budget(rules.limits.budget.iterations), None, None)
+    small = replace(RULES, limits=limits, agent=rules.agent)
     world = FakeEnvironment(Step(CRASHING, NOTHING), rules=small)
     outcome = world.run()
     assert isinstance(outcome, Aborted)

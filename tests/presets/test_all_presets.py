@@ -11,7 +11,7 @@ import pytest
 from ralphproof.agents.scripted import ScriptedAgent
 from ralphproof.base.processes import current_process
 from ralphproof.checks.command import CommandCheck, CommandCheckSpec
-from ralphproof.engine.actions import RunRules
+from ralphproof.engine.actions import AgentRules, RunRules
 from ralphproof.engine.budget import Budget
 from ralphproof.engine.claim import Claim
 from ralphproof.engine.environment import AgentAccess, CheckAccess, LoopEnvironment, PlanAccess, SpendAccess, WorkAccess
@@ -73,7 +73,9 @@ def one_iteration(
         RunClock(),
     )
     try:
-        outcome = Loop("run", RunRules(pipeline, Limits(Budget(iterations=1)), pause_s=0.0), environment).run()
+        outcome = Loop(
+            "run", RunRules(pipeline, Limits(Budget(iterations=1)), agent=AgentRules(pause_s=0.0)), environment
+        ).run()
     finally:
         keeper.close()
     return outcome, build_state(ledger.records("run"))

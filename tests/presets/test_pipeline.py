@@ -17,7 +17,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.processes import current_process
 from ralphproof.checks.factory import CheckContext, CheckDependencies, create_checks
 from ralphproof.checks.parallel import run_checks_in_parallel
-from ralphproof.engine.actions import RunRules
+from ralphproof.engine.actions import AgentRules, RunRules
 from ralphproof.engine.budget import Budget
 from ralphproof.engine.environment import AgentAccess, CheckAccess, LoopEnvironment, PlanAccess, SpendAccess, WorkAccess
 from ralphproof.engine.limits import Limits
@@ -111,7 +111,9 @@ class Bench:
             RunClock(),
         )
         outcome = Loop(
-            "run", RunRules(pipeline, Limits(Budget(iterations=max_iterations)), pause_s=0.0), environment
+            "run",
+            RunRules(pipeline, Limits(Budget(iterations=max_iterations)), agent=AgentRules(pause_s=0.0)),
+            environment,
         ).run()
         return outcome, build_state(ledger.records("run"))
 

@@ -383,13 +383,28 @@ def test_settings_decide_delay_limit_and_waits(ralph: Ralph) -> None:
         supervise={"maxRestarts": 7, "restartDelaySeconds": 5, "pollIntervalSeconds": 0.5, "waitTimeoutSeconds": 60}
     )
     made = rules(ralph)
-    assert (made.limits.budget.iterations, made.pause_s, made.poll_s, made.children_timeout_s) == (7, 5.0, 0.5, 60.0)
-    assert (made.wait_code, made.max_empty_replies, made.limits.stall, made.limits.same_error) == (42, None, None, None)
+    assert (made.limits.budget.iterations, made.agent.pause_s, made.children.poll_s, made.children.timeout_s) == (
+        7,
+        5.0,
+        0.5,
+        60.0,
+    )
+    assert (made.agent.wait_code, made.agent.max_empty_replies, made.limits.stall, made.limits.same_error) == (
+        42,
+        None,
+        None,
+        None,
+    )
 
 
 def test_without_settings_a_second_is_waited_and_a_hundred_starts_are_made(ralph: Ralph) -> None:
     made = rules(ralph)
-    assert (made.pause_s, made.limits.budget.iterations, made.children_timeout_s, made.poll_s) == (1.0, 100, 300.0, 1.0)
+    assert (made.agent.pause_s, made.limits.budget.iterations, made.children.timeout_s, made.children.poll_s) == (
+        1.0,
+        100,
+        300.0,
+        1.0,
+    )
 
 
 @pytest.mark.thorough
@@ -436,7 +451,7 @@ def test_a_configured_delay_does_not_grow(ralph: Ralph, delay: int) -> None:
 
 def test_only_restarts_have_a_growing_delay(ralph: Ralph) -> None:
     death = Turn(Exit(1, seconds=0.1))
-    made = replace(rules(ralph), back_off=False)
+    made = replace(rules(ralph), agent=replace(rules(ralph).agent, back_off=False))
     assert pause_s(made, death, death, death) == 1
 
 

@@ -16,29 +16,57 @@ if TYPE_CHECKING:
 
 
 @value
+class AgentRules:
+    """How agents are called, in which order, and how long they may take."""
+
+    timeout_s: float = 3600.0
+    idle_s: float | None = 900.0
+    pause_s: float = 0.5  # before each turn
+    back_off: bool = False  # the pause grows while the agent dies at once
+    max_empty_replies: int | None = 3  # in a row; None: silence is no fault
+    wait_code: int | None = None  # the exit code by which an agent says that it waits for somebody
+    rotation: AgentRotation = AgentRotation()
+
+
+@value
+class CheckRules:
+    """When checks run, and what is asked of them before the first turn."""
+
+    when: str = "always"  # or "claim"
+    baseline: bool = False  # they run once before the first turn
+    must_fail_first: bool = False  # one of them must fail there
+    allow_missing: bool = False  # one that cannot be run there is the agent's to bring
+
+
+@value
+class PromptRules:
+    """What prompts say beside the task."""
+
+    show_count: bool = False
+    show_previous: bool = False  # what the iteration before did
+    debug_advice: str = ""  # what the prompt after a stall tells, once; empty: the first stall ends the run
+
+
+@value
+class ChildRules:
+    """How long runs that the agent began are waited for, and how often one looks for their end."""
+
+    timeout_s: float = 300.0
+    poll_s: float = 1.0
+
+
+@value
 class RunRules:
     """Rules that stay the same during a run."""
 
     pipeline: Pipeline
     limits: Limits = Limits()
+    agent: AgentRules = AgentRules()
+    checks: CheckRules = CheckRules()
+    prompt: PromptRules = PromptRules()
+    children: ChildRules = ChildRules()
     scm: bool = False
-    checks_when: str = "always"  # or "claim"
-    show_count: bool = False
-    pause_s: float = 0.5
-    agent_timeout_s: float = 3600.0
-    agent_idle_s: float | None = 900.0
-    max_empty_replies: int | None = 3  # an empty reply is taken again so often in a row; None: silence is no fault
-    back_off: bool = False  # the pause grows while the agent dies at once
-    wait_code: int | None = None  # the exit code by which an agent says that it waits for somebody
-    children_timeout_s: float = 300.0  # so long runs that the agent began are waited for
-    poll_s: float = 1.0  # how often one looks for their end
-    agent_rotation: AgentRotation = AgentRotation()
-    baseline: bool = False  # the checks are asked once before the first turn
-    show_previous: bool = False  # prompts tell what the iteration before did
-    debug_advice: str = ""  # what the prompt after a stall tells, once; empty: the first stall ends the run
     custom_limits: tuple[Callable[[State], Breach | None], ...] = ()  # limits that the caller brings
-    must_fail_first: bool = False  # a check must fail before the first turn
-    allow_missing_check: bool = False  # one that cannot be run at the first look is the agent's to bring
     warn_unknown_cost: bool = False  # the user set a limit on cost: one that is not known is warned of
     step_after: int | None = None  # with --step: how many turns were judged when this process took the run
     hooks: tuple[tuple[str, tuple[str, ...]], ...] = ()  # the user's own commands, by the name of their hook
@@ -56,7 +84,7 @@ class RunRules:
 
     def agent_order(self, state: State, job: Job) -> tuple[int, ...]:
         """Indexes of the agents that may take this job's next turn, the preferred one first."""
-        return self.agent_rotation.order(state.iteration, state.escalation.rung, job.stage.place)
+        return self.agent.rotation.order(state.iteration, state.escalation.rung, job.stage.place)
 
 
 @value

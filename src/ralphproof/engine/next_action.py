@@ -254,15 +254,15 @@ def _pause_s(state: State, rules: RunRules) -> float:
     """The pause before an iteration; it grows while agents repeatedly fail at once."""
     if not state.history.iterations or state.turn > 1:
         return 0.0
-    deaths = state.history.quick_failures() if rules.back_off else 0
-    return min(rules.pause_s * 2.0 ** min(max(0, deaths - 1), 30), max(rules.pause_s, MAX_PAUSE_S))
+    deaths = state.history.quick_failures() if rules.agent.back_off else 0
+    return min(rules.agent.pause_s * 2.0 ** min(max(0, deaths - 1), 30), max(rules.agent.pause_s, MAX_PAUSE_S))
 
 
 def _escalate_or_end(state: State, rules: RunRules, now: RunConditions, breach: Breach) -> Action:
     """A stronger model, then once a prompt with debugging instructions, then the end."""
-    if state.escalation.rung + 1 < rules.agent_rotation.rungs:
+    if state.escalation.rung + 1 < rules.agent.rotation.rungs:
         return Escalate(state.escalation.rung + 1, False, breach.message)
-    if rules.debug_advice and breach.reason == STALL and not state.escalation.debug_iteration:
+    if rules.prompt.debug_advice and breach.reason == STALL and not state.escalation.debug_iteration:
         return Escalate(state.escalation.rung, True, breach.message)
     return EndRun(aborted_outcome(state, now, breach))
 
@@ -283,10 +283,10 @@ def _run_baseline_checks(state: State, rules: RunRules, now: RunConditions) -> R
     verify no work, and the run ends.
     """
     checks = tuple(dict.fromkeys(check for stage in rules.pipeline.stages for check in stage.checks))
-    if not rules.baseline or not checks or state.baseline.saved or state.history.iterations or state.turn > 1:
+    if not rules.checks.baseline or not checks or state.baseline.saved or state.history.iterations or state.turn > 1:
         return None
     missing = next((one for one in state.baseline.report.findings if one.required and one.unrunnable), None)
-    if missing and not rules.allow_missing_check:
+    if missing and not rules.checks.allow_missing:
         named = missing.check if missing.command in ("", missing.check) else f"{missing.check} ({missing.command})"
         own = rules.pipeline.find_stage(missing.check.partition(".")[0]) is not None  # the task itself names it
         own = own or rules.pipeline.stage_first  # the stories' file does
@@ -302,7 +302,7 @@ def _require_failing_check(state: State, rules: RunRules, now: RunConditions) ->
     none did.
     """
     required = [finding for finding in state.baseline.report.findings if finding.required]
-    if not rules.must_fail_first or any(not finding.passed for finding in required):
+    if not rules.checks.must_fail_first or any(not finding.passed for finding in required):
         return SaveBaseline()
     return EndRun(failed_outcome(state, now, ALL_PASSED_BEFORE_RUN, exit_code=2))
 
@@ -405,8 +405,8 @@ def _while_checking(state: State, rules: RunRules, now: RunConditions, facts: It
             return _wait_for_service(state, rules, now, message, resets_at)
         case _:
             pass
-    if rules.max_empty_replies is not None and _is_empty_reply(facts):
-        if state.agent.empty_replies >= rules.max_empty_replies:
+    if rules.agent.max_empty_replies is not None and _is_empty_reply(facts):
+        if state.agent.empty_replies >= rules.agent.max_empty_replies:
             return EndRun(
                 aborted_outcome(
                     state, now, Breach(EMPTY_REPLIES, f"{state.agent.empty_replies + 1} empty replies in a row")
@@ -418,7 +418,7 @@ def _while_checking(state: State, rules: RunRules, now: RunConditions, facts: It
         return wait
     due = (
         _current_stage(rules, facts).due(facts.report, claimed, facts.job.last)
-        if claimed or rules.checks_when != "claim"
+        if claimed or rules.checks.when != "claim"
         else ()
     )
     return _run_due_checks(state, rules, now, facts, due) if due else _conclude(state, rules, now, facts)
@@ -450,14 +450,14 @@ def _await_children(state: State, rules: RunRules, now: RunConditions) -> Action
         return None if state.children_awaited_s is None else JoinChildWork()
     if breach := limits.find_overspent(total_spend(state, now), now.day) or limits.find_time_exhausted(now.elapsed_s):
         return EndRun(aborted_outcome(state, now, breach))
-    if state.children_awaited_s is not None and now.elapsed_s - state.children_awaited_s >= rules.children_timeout_s:
-        late = f"not over after {rules.children_timeout_s:g} seconds: {', '.join(active)}"
+    if state.children_awaited_s is not None and now.elapsed_s - state.children_awaited_s >= rules.children.timeout_s:
+        late = f"not over after {rules.children.timeout_s:g} seconds: {', '.join(active)}"
         return EndRun(
             aborted_outcome(
                 state, now, Breach(CHILDREN_TIMEOUT, f"the work is claimed to be done, but runs of its own are {late}")
             )
         )
-    return AwaitChildRuns(active, rules.poll_s)
+    return AwaitChildRuns(active, rules.children.poll_s)
 
 
 def _conclude(state: State, rules: RunRules, now: RunConditions, facts: Iteration) -> Conclude:

@@ -155,9 +155,9 @@ class AgentTurns:
         self._notice_edited_prompt(plan.digest)
         task = next((known for known in plan.tasks if known.id == job.task.id), job.task)
         whole = replace(job, task=task, stage=rules.pipeline.find_stage(job.stage.name) or job.stage)
-        count = IterationCount(state.attempt, rules.limits.budget.iterations) if rules.show_count else None
+        count = IterationCount(state.attempt, rules.limits.budget.iterations) if rules.prompt.show_count else None
         tries = IterationCount(state.history.attempts(job) + 1, whole.stage.max_iterations)
-        advice = rules.debug_advice if state.escalation.debug_iteration == state.iteration else ""
+        advice = rules.prompt.debug_advice if state.escalation.debug_iteration == state.iteration else ""
         if rules.limits.protect_tests and whole.stage.edits and task.prompt.strip():
             advice = f"{FIXED_TESTS_NOTE}\n\n{advice}".strip()
         return compose_prompt(
@@ -227,7 +227,7 @@ class AgentTurns:
 
     def _previous_iteration(self) -> PreviousIteration | None:
         """What the iteration before did, where prompts are to tell it."""
-        if not self._session.rules.show_previous or not self._session.state.history.iterations:
+        if not self._session.rules.prompt.show_previous or not self._session.state.history.iterations:
             return None
         last = self._session.state.history.latest
         files = tuple(path for path in last.change.paths if path not in last.change.older)
@@ -240,8 +240,8 @@ class AgentTurns:
     def turn_input(self, prompt_name: str, name: str, prompt: str, stream: bool = True) -> TurnInput:
         rules, exports = self._session.rules, self._session.exports()
         left_s = (rules.limits.budget.seconds or float("inf")) - self._session.now().elapsed_s
-        timeout_s = max(min(rules.agent_timeout_s, left_s), 0.1)
-        return self._environment.turn_input(prompt, prompt_name, name, exports, timeout_s, rules.agent_idle_s, stream)
+        timeout_s = max(min(rules.agent.timeout_s, left_s), 0.1)
+        return self._environment.turn_input(prompt, prompt_name, name, exports, timeout_s, rules.agent.idle_s, stream)
 
     def ask_agent(self, agent: Agent, brief: TurnInput) -> Turn:
         """The agent's answer. What it cost is booked before anything else follows from it."""
@@ -252,7 +252,7 @@ class AgentTurns:
             self._account.book(brief.call_id, reply.spent, brief.call_id)
         if reply.exit.why in ("stopped", "killed") and eyes.overspent:
             return replace(reply, error="the agent was ended: it has spent all that it may")
-        if reply.exit.why == "timeout" and brief.timeout_s < self._session.rules.agent_timeout_s:
+        if reply.exit.why == "timeout" and brief.timeout_s < self._session.rules.agent.timeout_s:
             return replace(reply, error="the agent was ended: the run's time is up (limits.maxMinutes)")
         return reply
 
@@ -271,9 +271,9 @@ class AgentTurns:
             )
         if claim := planned or self._environment.plan.find_claim(self._session.state.attempt):
             return ParsedClaim(claim, heard.uncounted)
-        if self._session.rules.wait_code is not None and (reply.exit.why, reply.exit.code) == (
+        if self._session.rules.agent.wait_code is not None and (reply.exit.why, reply.exit.code) == (
             "exit",
-            self._session.rules.wait_code,
+            self._session.rules.agent.wait_code,
         ):
             return ParsedClaim(Claim(f"exit code {reply.exit.code}", waiting=True, source="exit"), heard.uncounted)
         if not reply.errored or heard.claim is None:

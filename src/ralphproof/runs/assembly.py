@@ -10,7 +10,7 @@ from ralphproof.base.run_program import find_program
 from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
 from ralphproof.checks.check_plan import plan_final_checks, plan_guardrails
 from ralphproof.checks.factory import NO_TASK, CheckDependencies, create_checks
-from ralphproof.engine.actions import RunRules
+from ralphproof.engine.actions import AgentRules, CheckRules, ChildRules, PromptRules, RunRules
 from ralphproof.engine.budget import Budget
 from ralphproof.engine.claim import ClaimRule, strip_claim_tags
 from ralphproof.engine.environment import RunFiles
@@ -338,27 +338,28 @@ def build_rules(
         pipeline or build_preset_pipeline(preset, settings, template, custom_checks),
         build_limits(settings, restarts),
         scm=settings.scm is not None,
-        checks_when=settings.checks_when,
-        show_count=settings.include_iteration_count,
-        pause_s=limits.pause_s if not restarts else FIRST_RESTART_DELAY_S if delay_s is None else delay_s,
-        agent_timeout_s=settings.agent.timeout_s,
-        agent_idle_s=settings.agent.idle_timeout_s,
-        max_empty_replies=None if restarts else settings.agent.retries,
-        back_off=restarts and delay_s is None,
-        wait_code=supervise.wait_exit_code if restarts else None,
-        children_timeout_s=supervise.wait_timeout_s,
-        poll_s=supervise.poll_interval_s,
-        agent_rotation=AgentRotation(
-            max(1, len(settings.agent.ladder)), len(settings.agent.rotate), len(settings.agent.fallbacks)
-        ),
-        baseline=True,
-        show_previous=settings.context_injection,
-        debug_advice=skill_advice(debugging, completion_word) if debugging else "",
         custom_limits=custom.limits,
-        must_fail_first=settings.must_fail_first,
         hooks=settings.on.by_name,
         warn_unknown_cost=not allow_unknown_cost
         and (limits.max_cost_micro_usd is not None or limits.daily_cost_micro_usd is not None),
+        checks=CheckRules(when=settings.checks_when, baseline=True, must_fail_first=settings.must_fail_first),
+        prompt=PromptRules(
+            show_count=settings.include_iteration_count,
+            show_previous=settings.context_injection,
+            debug_advice=skill_advice(debugging, completion_word) if debugging else "",
+        ),
+        agent=AgentRules(
+            pause_s=limits.pause_s if not restarts else FIRST_RESTART_DELAY_S if delay_s is None else delay_s,
+            timeout_s=settings.agent.timeout_s,
+            idle_s=settings.agent.idle_timeout_s,
+            max_empty_replies=None if restarts else settings.agent.retries,
+            back_off=restarts and delay_s is None,
+            wait_code=supervise.wait_exit_code if restarts else None,
+            rotation=AgentRotation(
+                max(1, len(settings.agent.ladder)), len(settings.agent.rotate), len(settings.agent.fallbacks)
+            ),
+        ),
+        children=ChildRules(timeout_s=supervise.wait_timeout_s, poll_s=supervise.poll_interval_s),
     )
 
 

@@ -36,7 +36,9 @@ def print_dry_run(spec: RunSpec, as_json: bool) -> int:
         raise Refused(f"nothing can be worked on: {job.why}")
     assert isinstance(job, Job)
     exports = {"RALPH_ITERATION": "1", **({"RALPH_MAX_ITERATIONS": str(limit)} if limit is not None else {})}
-    prompt = compose_prompt(job, Feedback(), IterationCount(1, limit) if rules.show_count else None, exports=exports)
+    prompt = compose_prompt(
+        job, Feedback(), IterationCount(1, limit) if rules.prompt.show_count else None, exports=exports
+    )
     masked = spec.project.mask(prompt)
     turn_input = TurnInput(prompt, "<prompt file>", spec.project.root, (), "", "", "", 0.0)
     argv, *fallbacks = ([spec.project.mask(part) for part in agent.argv(turn_input)] for agent in spec.agents)

@@ -336,7 +336,11 @@ def _execute_single_pass(
         ) as context:
             _refuse_beside_orphaned_agent(spec.project)
             rules = run_rules(context)
-            rules = replace(rules, baseline=False, custom_limits=(*rules.custom_limits, _refuse_second_attempt))
+            rules = replace(
+                rules,
+                custom_limits=(*rules.custom_limits, _refuse_second_attempt),
+                checks=replace(rules.checks, baseline=False),
+            )
             outcome = _begin(context, rules, []).run()
             on_end(context, outcome)
             return outcome

@@ -174,7 +174,7 @@ def _select_reader(folder: RunFolder, name: str) -> tuple[Agent, float]:
         spec = prepare_spec(saved[0]) if saved else None
     except RalphError:
         spec = None
-    idle_s = spec.rules.agent_idle_s if spec else None
+    idle_s = spec.rules.agent.idle_s if spec else None
     readers = (agent for agent in (spec.agents if spec else ()) if agent.name == name)
     return next(readers, None) or transcript_reader(name), idle_s or float("inf")
 

@@ -367,7 +367,7 @@ class RunSpec:
             rules,
             scm=rules.scm and not self.request.program,
             step_after=stepping,
-            allow_missing_check=self.request.allow_missing_check,
+            checks=replace(rules.checks, allow_missing=self.request.allow_missing_check),
         )
 
 
