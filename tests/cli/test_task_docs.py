@@ -19,7 +19,7 @@ from ralphproof.settings.skills import load_skill
 from ralphproof.settings.verification_templates import TASK_VARIABLES, list_templates
 from ralphproof.tasks.draft import TaskDraft, validate_draft
 from ralphproof.tasks.files import parse_tasks
-from ralphproof.tasks.stage_prompts import TEMPLATE_FIELDS, load_stage_template
+from ralphproof.tasks.pipeline import TEMPLATE_FIELDS, load_stage_template
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PLUGGED = "bundle_size"

@@ -42,8 +42,7 @@ from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.settings.loader import load_settings
 from ralphproof.store.ledger import MemoryLedger
 from ralphproof.store.run_folder import RunFolder
-from ralphproof.tasks.pipeline import build_task_pipeline
-from ralphproof.tasks.stage_prompts import load_stage_templates
+from ralphproof.tasks.pipeline import build_task_pipeline, load_stage_templates
 from ralphproof.workspace.plain_workspace import PlainWorkspace
 from tests.in_memory_spend import InMemorySpend
 

@@ -13,7 +13,7 @@ from ralphproof.engine.claim import ClaimRule, parse_claim
 from ralphproof.engine.plan import Job, Stage, Task
 from ralphproof.engine.prompt import Feedback, IterationCount, compose_prompt, fill_template
 from ralphproof.settings.keys import PIPELINE_STAGES
-from ralphproof.tasks.stage_prompts import (
+from ralphproof.tasks.pipeline import (
     MAX_TEMPLATE_BYTES,
     TEMPLATE_FIELDS,
     drop_empty_sections,

@@ -7,7 +7,7 @@ import pytest
 from ralphproof.base.value import replace
 from ralphproof.engine.plan import AllDone, Blocked, Task
 from ralphproof.store.tasks import CANCELLED, DONE, FAILED, TASK_STATUSES, TODO, WAITING, WORKING
-from ralphproof.tasks.backlog import BacklogItem, next_task
+from ralphproof.tasks.plans import BacklogItem, next_task
 
 
 def item(id: str, status: str = TODO, priority: int = 0, *after: str) -> BacklogItem:

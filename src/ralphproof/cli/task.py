@@ -7,7 +7,7 @@ import sys
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.text import did_you_mean
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, Subverbs
 from ralphproof.display import phrases
 from ralphproof.display.output import align_columns, print_json, print_lines
@@ -15,18 +15,18 @@ from ralphproof.runs.control import refuse_in_turn
 from ralphproof.runs.open_project import open_project, view_project
 from ralphproof.settings.verification_templates import list_templates
 from ralphproof.store.project import Project
-from ralphproof.store.tasks import CANCELLED, DONE, TASK_STATUSES, TODO
-from ralphproof.tasks.draft import draft_warnings, validate_dependencies
-from ralphproof.tasks.files import read_task_files, validate_entries, write_yaml
-from ralphproof.tasks.store import (
-    changed_fields,
-    draft_from_row,
-    refuse_active_task,
-    require_task,
-    row_from_draft,
-    secret_warnings,
-    validate_draft_with_plugins,
+from ralphproof.store.tasks import TASK_STATUSES
+from ralphproof.tasks.draft import draft_warnings
+from ralphproof.tasks.files import (
+    draft_to_export,
+    import_tasks,
+    read_task_files,
+    validate_files,
+    validate_recorded,
+    write_task_file,
+    write_yaml,
 )
+from ralphproof.tasks.store import require_task, secret_warnings
 from ralphproof.views.task_detail import load_task_detail
 from ralphproof.views.tasks import TaskView, load_task_views, tasks_json
 
@@ -36,10 +36,7 @@ if TYPE_CHECKING:
 
     from ralphproof.base.value import Json
     from ralphproof.settings.verification_templates import TemplateParameter, VerificationTemplate
-    from ralphproof.store.ledger import SqliteLedger
-    from ralphproof.store.tasks import TaskRow
-    from ralphproof.tasks.draft import TaskDraft
-    from ralphproof.tasks.files import TaskFileEntry
+    from ralphproof.tasks.files import ImportResult
 
 
 LIST_ABOUT = """List all tasks: id, state, stage with its number of tries, priority, title.
@@ -144,7 +141,7 @@ def export_main(argv: list[str]) -> int:
     ledger = project.ledger()
     try:
         rows = [require_task(ledger, id) for id in dict.fromkeys(args.ids)] if args.ids else list(ledger.tasks.rows())
-        drafts = tuple(_draft_with_status(ledger, row, project) for row in rows)
+        drafts = tuple(draft_to_export(row, TaskView.of(ledger, row, project).status) for row in rows)
     finally:
         ledger.close()
     shape = args.shape or ("task" if len(args.ids) == 1 else "list")
@@ -152,7 +149,7 @@ def export_main(argv: list[str]) -> int:
         raise Refused(f"--shape task needs exactly one task, not {len(drafts)}; name it, or use --shape list")
     text = write_yaml(drafts, shape)
     if args.output is not None:
-        _write_yaml(args.output, text)
+        write_task_file(args.output, text)
     if args.json:
         print_json("export", {"shape": shape, "tasks": len(drafts), "file": args.output, "text": text})
     elif args.output is not None:
@@ -160,14 +157,6 @@ def export_main(argv: list[str]) -> int:
     else:
         _print_yaml(text)
     return 0
-
-
-def _draft_with_status(ledger: SqliteLedger, row: TaskRow, project: Project) -> TaskDraft:
-    draft, unread = draft_from_row(row)
-    if unread:
-        raise Refused(f"task {row.id} cannot be written: {unread}; ralph task show {row.id} shows it")
-    status = TaskView.of(ledger, row, project).status
-    return replace(draft, status=status if status in (DONE, CANCELLED) else TODO)
 
 
 def _print_yaml(text: str) -> None:
@@ -181,23 +170,6 @@ def _print_yaml(text: str) -> None:
         sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
 
 
-def _write_yaml(path: str, text: str) -> None:
-    from ralphproof.base.errors import wrap_os_error
-    from ralphproof.base.files import NO_SPACE_ERRNOS, write_atomically
-
-    place, name = os.path.split(os.path.abspath(path))
-    try:
-        folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            write_atomically(folder, name, text.encode("utf-8", "surrogateescape"), private=False)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        if error.errno in NO_SPACE_ERRNOS:
-            raise wrap_os_error(error) from error
-        raise Refused(f"cannot write {path}: {error.strerror or error}; name another file") from error
-
-
 IMPORT_ABOUT = """Create tasks from YAML or JSON files: one task or a list; - is standard input.
 
 All tasks are kept, or none, and then all errors are printed (exit code 2). With --partial valid tasks with valid
@@ -209,16 +181,6 @@ IMPORT_EXAMPLES = (
     "ralph task import tasks.yaml --update",
     "generate-tasks | ralph task import - --partial",
 )
-
-
-@value
-class ImportResult:
-    """Added, changed and unchanged tasks, and all errors."""
-
-    added: tuple[TaskDraft, ...]
-    changed: tuple[TaskDraft, ...]
-    same: tuple[str, ...]
-    problems: tuple[str, ...]
 
 
 def import_parser() -> Parser:
@@ -238,63 +200,19 @@ def import_main(argv: list[str]) -> int:
     entries = read_task_files(args.files)
     ledger = project.ledger(read_only=args.dry_run)
     try:
-        if args.dry_run:
-            result = _sort_drafts(ledger, project, entries, args)[0]
-        else:
-            result = ledger.tasks.together(lambda: _save_imported(ledger, project, entries, args))
+        result = import_tasks(
+            ledger,
+            project,
+            entries,
+            lambda row: TaskView.of(ledger, row, project).status,
+            update=args.update,
+            partial=args.partial,
+            dry_run=args.dry_run,
+        )
     finally:
         ledger.close()
     _print_imported(result, project, args)
     return 2 if result.problems else 0
-
-
-def _save_imported(
-    ledger: SqliteLedger, project: Project, entries: tuple[TaskFileEntry, ...], args: Namespace
-) -> ImportResult:
-    result, fields = _sort_drafts(ledger, project, entries, args)
-    ledger.tasks.add(map(row_from_draft, result.added))
-    for id, changed in fields.items():
-        ledger.tasks.change(id, changed)
-    return result
-
-
-def _sort_drafts(
-    ledger: SqliteLedger, project: Project, entries: tuple[TaskFileEntry, ...], args: Namespace
-) -> tuple[ImportResult, dict[str, dict[str, object]]]:  # fmt: skip
-    """The tasks to add and change, and the changed fields; refuses invalid ones without --partial."""
-    rows = {row.id: row for row in ledger.tasks.rows()}
-    validated = validate_entries(entries, {row.id: row.dependencies for row in rows.values()}, args.update)
-    if validated.problems and not args.partial:
-        raise Refused("\n".join(validated.problems))
-    drafts = [replace(draft, status=_user_status(draft.status)) for draft in validated.good]
-    updates = {
-        draft.id: _changed_fields(ledger, project, rows[draft.id], draft) for draft in drafts if draft.id in rows
-    }
-    fields = {id: changed for id, changed in updates.items() if changed}
-    for id in fields:
-        refuse_active_task(ledger, project, id)
-    added, changed = (
-        tuple(one for one in drafts if one.id in ids) for ids in ({*_draft_ids(drafts)} - {*rows}, fields)
-    )
-    return ImportResult(added, changed, tuple(id for id in updates if id not in fields), validated.problems), fields
-
-
-def _draft_ids(drafts: list[TaskDraft]) -> list[str]:
-    return [draft.id for draft in drafts]
-
-
-def _user_status(status: str) -> str:
-    """The status to import: only done and cancelled are taken over, others mean todo here."""
-    return status if status in (DONE, CANCELLED) else TODO
-
-
-def _changed_fields(ledger: SqliteLedger, project: Project, row: TaskRow, draft: TaskDraft) -> dict[str, object]:
-    """The fields that an update changes. `todo` in a file reopens nothing; use `ralph task edit`."""
-    before = row_from_draft(draft_from_row(row)[0])
-    fields = changed_fields(replace(before, status=row.status), row_from_draft(replace(draft, status=row.status)))
-    if draft.status != TODO and draft.status != TaskView.of(ledger, row, project).status:
-        fields["status"] = draft.status
-    return fields
 
 
 def _print_imported(result: ImportResult, project: Project, args: Namespace) -> None:
@@ -423,7 +341,7 @@ def validate_main(argv: list[str]) -> int:
     entries = read_task_files(args.files)
     ledger = view_project(args.project_dir, os.environ).ledger()
     try:
-        drafts, problems = _validate_files(ledger, entries) if args.files else _validate_recorded(ledger)
+        drafts, problems = validate_files(ledger, entries) if args.files else validate_recorded(ledger)
     finally:
         ledger.close()
     count = len(entries) if args.files else len(drafts)
@@ -436,18 +354,3 @@ def validate_main(argv: list[str]) -> int:
             *problems, *(f"note: {remark}" for remark in warnings), f"{phrases.format_count(count, 'task')}: {verdict}"
         )
     return 2 if problems else 0
-
-
-def _validate_files(ledger: SqliteLedger, entries: tuple[TaskFileEntry, ...]) -> tuple[list[TaskDraft], list[str]]:
-    """The readable tasks, and all errors."""
-    known = {row.id: row.dependencies for row in ledger.tasks.rows()}
-    drafts = [entry.reading.draft for entry in entries if entry.reading.draft]
-    return drafts, list(validate_entries(entries, known, update=True).problems)
-
-
-def _validate_recorded(ledger: SqliteLedger) -> tuple[list[TaskDraft], list[str]]:
-    """The recorded tasks, and all errors in them."""
-    pairs = [draft_from_row(row) for row in ledger.tasks.rows()]
-    drafts = tuple(draft for draft, _ in pairs)
-    problems = [(f"{draft.id}: {unread}",) if unread else validate_draft_with_plugins(draft) for draft, unread in pairs]
-    return list(drafts), [*(line for lines in problems for line in lines), *validate_dependencies(drafts, {})]

@@ -162,10 +162,12 @@ def _save_and_print(
     from ralphproof.display import phrases
     from ralphproof.display.output import align_columns
     from ralphproof.tasks.draft import draft_warnings
+    from ralphproof.tasks.files import write_task_file, write_yaml
     from ralphproof.tasks.store import secret_warnings
 
     if destination.file is not None:
-        _write_tasks(destination.file, drafts, args.force)
+        _refuse_existing(destination.file, args.force)
+        write_task_file(destination.file, write_yaml(drafts, "list"))
     if destination.kept:
         _save_tasks(project, drafts, generation.run)
     warnings = [*(remark for draft in drafts for remark in draft_warnings(draft)), *secret_warnings(drafts, project)]
@@ -207,20 +209,6 @@ def _save_tasks(project: Project, drafts: tuple[TaskDraft, ...], run: str) -> No
         raise Refused(f"{error}\nno task is saved; {hint}") from error
     finally:
         ledger.close()
-
-
-def _write_tasks(path: str, drafts: tuple[TaskDraft, ...], force: bool) -> None:
-    from ralphproof.base.files import write_atomically
-    from ralphproof.tasks.files import write_yaml
-
-    _refuse_existing(path, force)
-    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        write_atomically(folder, os.path.basename(path), write_yaml(drafts, "list").encode(), private=False)
-    except OSError as error:
-        raise Refused(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        os.close(folder)
 
 
 def _print_json_result(

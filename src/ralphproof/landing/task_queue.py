@@ -5,7 +5,7 @@ from __future__ import annotations
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.engine.plan import AllDone, Blocked
 from ralphproof.store.tasks import CANCELLED, DONE, FAILED, WORKING
-from ralphproof.tasks.backlog import BacklogItem, next_task
+from ralphproof.tasks.plans import BacklogItem, next_task
 from ralphproof.views.tasks import TaskView
 
 if TYPE_CHECKING:

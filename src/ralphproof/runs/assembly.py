@@ -191,8 +191,7 @@ def _preset_stage_plan(request: RunRequest, settings: Settings, skill: Skill | N
 
 def _task_stage_plan(request: RunRequest, task: Task, settings: Settings, root: str, agent_count: int) -> StagePlan:
     from ralphproof.agents.selection import select_stage_agents
-    from ralphproof.tasks.pipeline import build_task_pipeline
-    from ralphproof.tasks.stage_prompts import load_stage_templates, warn_about_templates
+    from ralphproof.tasks.pipeline import build_task_pipeline, load_stage_templates, warn_about_templates
 
     sandboxed = request.sandbox_kind(settings) is not None
     stage_agents = (

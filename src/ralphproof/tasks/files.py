@@ -1,11 +1,14 @@
-"""Task files: YAML, JSON and the stories of a tasks.json, parsed into drafts and validated together."""
+"""Task files: parsing of YAML, JSON and the stories of a tasks.json, validation, import and export."""
 
 from __future__ import annotations
 
-from ralphproof.base.errors import Refused
+import os
+
+from ralphproof.base.errors import Refused, wrap_os_error
+from ralphproof.base.files import NO_SPACE_ERRNOS, write_atomically
 from ralphproof.base.graph import find_cycles
 from ralphproof.base.standard_streams import read_stdin_bytes
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.base.yaml_text import dump_yaml, parse_yaml_documents
 from ralphproof.engine.plan import EXTERNAL, MULTI_STAGE, SEMANTIC
 from ralphproof.settings.field_rules import (
@@ -21,6 +24,7 @@ from ralphproof.settings.field_rules import (
     validate_mapping,
 )
 from ralphproof.settings.verification import validate_completion
+from ralphproof.store.tasks import CANCELLED, DONE, TODO
 from ralphproof.tasks.draft import (
     TASK_RULES,
     TaskDraft,
@@ -30,14 +34,23 @@ from ralphproof.tasks.draft import (
     task_without_criteria,
     validate_dependencies,
 )
-from ralphproof.tasks.store import validate_draft_with_plugins
+from ralphproof.tasks.store import (
+    changed_fields,
+    draft_from_row,
+    refuse_active_task,
+    row_from_draft,
+    validate_draft_with_plugins,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
     from ralphproof.base.value import Json
     from ralphproof.settings.field_rules import Rule
+    from ralphproof.store.ledger import SqliteLedger
+    from ralphproof.store.project import Project
+    from ralphproof.store.tasks import TaskRow
 
 
 # Stories of a tasks.json as tasks: verify commands become checks, approved stories are done.
@@ -360,3 +373,104 @@ def _broken_dependencies(
 def _dependency_faults(draft: TaskDraft, names: set[str], given: Mapping[str, int]) -> list[str]:
     bad = [id for id in dict.fromkeys(draft.dependencies) if id in given and id not in names]
     return [f"{draft.id}: it depends on {id}, which is not valid" for id in bad]
+
+
+def validate_files(ledger: SqliteLedger, entries: tuple[TaskFileEntry, ...]) -> tuple[list[TaskDraft], list[str]]:
+    """The readable tasks of files, and all errors."""
+    known = {row.id: row.dependencies for row in ledger.tasks.rows()}
+    drafts = [entry.reading.draft for entry in entries if entry.reading.draft]
+    return drafts, list(validate_entries(entries, known, update=True).problems)
+
+
+def validate_recorded(ledger: SqliteLedger) -> tuple[list[TaskDraft], list[str]]:
+    """The recorded tasks, and all errors in them."""
+    drafts: list[TaskDraft] = []
+    problems: list[str] = []
+    for row in ledger.tasks.rows():
+        draft, unread = draft_from_row(row)
+        drafts.append(draft)
+        problems += [f"{draft.id}: {unread}"] if unread else validate_draft_with_plugins(draft)
+    return drafts, [*problems, *validate_dependencies(tuple(drafts), {})]
+
+
+# Import and export. Of the status only done and cancelled are exchanged.
+
+
+@value
+class ImportResult:
+    """Added, changed and unchanged tasks, and all errors."""
+
+    added: tuple[TaskDraft, ...]
+    changed: tuple[TaskDraft, ...]
+    same: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def import_tasks(
+    ledger: SqliteLedger,
+    project: Project,
+    entries: tuple[TaskFileEntry, ...],
+    status_of: Callable[[TaskRow], str],
+    update: bool,
+    partial: bool,
+    dry_run: bool,
+) -> ImportResult:
+    """Add tasks and change existing ones, in one transaction. Raises Refused for invalid ones, unless `partial`."""
+
+    def work() -> ImportResult:
+        rows = {row.id: row for row in ledger.tasks.rows()}
+        validated = validate_entries(entries, {row.id: row.dependencies for row in rows.values()}, update)
+        if validated.problems and not partial:
+            raise Refused("\n".join(validated.problems))
+        drafts = [replace(draft, status=_exchanged_status(draft.status)) for draft in validated.good]
+        added = tuple(draft for draft in drafts if draft.id not in rows)
+        changes = {draft.id: _imported_fields(rows[draft.id], draft, status_of) for draft in drafts if draft.id in rows}
+        for id, fields in changes.items():
+            if fields:
+                refuse_active_task(ledger, project, id)
+        if not dry_run:
+            ledger.tasks.add(map(row_from_draft, added))
+            for id, fields in changes.items():
+                if fields:
+                    ledger.tasks.change(id, fields)
+        changed = tuple(draft for draft in drafts if changes.get(draft.id))
+        same = tuple(id for id, fields in changes.items() if not fields)
+        return ImportResult(added, changed, same, validated.problems)
+
+    return work() if dry_run else ledger.tasks.together(work)
+
+
+def _exchanged_status(status: str) -> str:
+    return status if status in (DONE, CANCELLED) else TODO
+
+
+def _imported_fields(row: TaskRow, draft: TaskDraft, status_of: Callable[[TaskRow], str]) -> dict[str, object]:
+    """The fields that an update changes. `todo` in a file reopens nothing; use `ralph task edit`."""
+    before = row_from_draft(draft_from_row(row)[0])
+    fields = changed_fields(replace(before, status=row.status), row_from_draft(replace(draft, status=row.status)))
+    if draft.status not in (TODO, status_of(row)):
+        fields["status"] = draft.status
+    return fields
+
+
+def draft_to_export(row: TaskRow, status: str) -> TaskDraft:
+    """The draft of a recorded task, to be written to a file."""
+    draft, unread = draft_from_row(row)
+    if unread:
+        raise Refused(f"task {row.id} cannot be written: {unread}; ralph task show {row.id} shows it")
+    return replace(draft, status=_exchanged_status(status))
+
+
+def write_task_file(path: str, text: str) -> None:
+    """Write a file atomically; raises Refused where that fails."""
+    place, name = os.path.split(os.path.abspath(path))
+    try:
+        folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            write_atomically(folder, name, text.encode("utf-8", "surrogateescape"), private=False)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        if error.errno in NO_SPACE_ERRNOS:
+            raise wrap_os_error(error) from error
+        raise Refused(f"cannot write {path}: {error.strerror or error}; name another file") from error

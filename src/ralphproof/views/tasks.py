@@ -12,7 +12,7 @@ from ralphproof.engine.plan import Job, Task
 from ralphproof.engine.records import Picked, RunEnded, TurnBegan
 from ralphproof.store.run_state import ENDED, ORPHANED, RUNNING, run_state
 from ralphproof.store.tasks import CANCELLED, DONE, FAILED, TODO, WAITING, WORKING
-from ralphproof.tasks.backlog import BacklogItem
+from ralphproof.tasks.plans import BacklogItem
 from ralphproof.views.run_status import spend_json, total_effort
 
 if TYPE_CHECKING:
