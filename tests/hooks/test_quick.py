@@ -40,5 +40,5 @@ def test_a_hook_that_does_all_its_work_loads_nothing_slow(session: Session, name
     session.transcript.write_bytes(used(WINDOW))
     before = loaded(session, event, "-c", "pass")
     after = loaded(session, event, "-m", f"ralphproof.hooks.{name}")
-    assert "ralphproof.hooks.hook_input" in after
+    assert "ralphproof.hooks.session" in after
     assert (after - before) & SLOW == set()

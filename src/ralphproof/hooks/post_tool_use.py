@@ -8,7 +8,18 @@ import stat
 import sys
 
 from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.hooks import hook_input, marker, session_files
+from ralphproof.hooks.session import (
+    ALERTS_PREFIX,
+    MalformedMarker,
+    find_project,
+    is_for_this_session,
+    log_line,
+    read_event,
+    read_marker,
+    session_file_path,
+    text_field,
+    update_session_file,
+)
 
 if TYPE_CHECKING:
     from typing import Any
@@ -162,20 +173,20 @@ def crossed_thresholds(percent: float) -> list[int]:
 def main() -> int:
     """Print a warning or nothing; called after failed tool calls too. A failure here must not disturb the agent."""
     try:
-        event = hook_input.read_event()
+        event = read_event()
         warning = usage_warning(event)
         if warning:
-            name = hook_input.text_field(event, "hook_event_name") or "PostToolUse"
+            name = text_field(event, "hook_event_name") or "PostToolUse"
             answer = {"hookSpecificOutput": {"hookEventName": name, "additionalContext": warning}}
             print(json.dumps(answer), flush=True)
     except Exception as error:  # noqa: BLE001
-        hook_input.log_line(f"the context monitor failed: {error!r}")
+        log_line(f"the context monitor failed: {error!r}")
     return 0
 
 
 def usage_warning(event: dict[str, Any]) -> str:
     """The warning that is due now; empty for none."""
-    path, session = hook_input.text_field(event, "transcript_path"), hook_input.text_field(event, "session_id")
+    path, session = text_field(event, "transcript_path"), text_field(event, "session_id")
     usage = read_context_usage(path, chars_per_token()) if path and session else None
     if usage is None:
         return ""
@@ -191,19 +202,17 @@ def usage_warning(event: dict[str, Any]) -> str:
         return "".join(f"{one}\n" for one in THRESHOLDS if one in crossed or str(one) in known)
 
     # Without a record of the warning there is none: it would be repeated after every call.
-    recorded = session_files.update_session_file(
-        session_files.session_file_path(session_files.ALERTS_PREFIX, session), add_crossed
-    )
+    recorded = update_session_file(session_file_path(ALERTS_PREFIX, session), add_crossed)
     return format_alert(int(percent), max(new)) if recorded and new else ""
 
 
 def _session_marker(event: dict[str, Any]) -> dict[str, Any]:
-    project = marker.find_project(event)
+    project = find_project(event)
     try:
-        content = marker.read_marker(project) if project else {}
-    except marker.MalformedMarker:
+        content = read_marker(project) if project else {}
+    except MalformedMarker:
         return {}
-    return content if marker.is_for_this_session(content) else {}
+    return content if is_for_this_session(content) else {}
 
 
 if __name__ == "__main__":

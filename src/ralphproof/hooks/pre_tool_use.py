@@ -14,7 +14,7 @@ import sys
 
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.denial import MAX_REASON_CHARS, format_denial
-from ralphproof.hooks import hook_input
+from ralphproof.hooks.session import read_event_or_none, text_field, to_single_line
 
 if TYPE_CHECKING:
     import signal as _signal
@@ -46,7 +46,7 @@ def judge_tool_call(rules_for: Callable[[dict[str, Any]], dict[str, Any]]) -> in
     """Print a denial if the call must not be made. Return 0, or 2 where the call could not be judged."""
     try:
         set_time_limit(TIME_LIMIT_S)
-        event = hook_input.read_event_or_none()
+        event = read_event_or_none()
         if event is None:
             raise UnusableInput("there is no event on standard input that can be understood")
         reason = refusal_reason(event, rules_for(event))
@@ -55,7 +55,7 @@ def judge_tool_call(rules_for: Callable[[dict[str, Any]], dict[str, Any]]) -> in
     except Exception as error:  # noqa: BLE001
         fault = str(error) if isinstance(error, UnusableInput) else f"the guard failed: {error!r}"
         return _fail_closed(
-            hook_input.to_single_line(f"{GUARD_NAME}: this call was not made, because it could not be judged: {fault}")
+            to_single_line(f"{GUARD_NAME}: this call was not made, because it could not be judged: {fault}")
         )
     return 0
 
@@ -80,9 +80,9 @@ def _fail_closed(reason: str) -> int:
 def refusal_reason(event: dict[str, Any], rules: dict[str, Any]) -> str:
     """Why this tool call must not be made; empty where it may. Raises UnusableInput."""
     tool, arguments, cwd = (
-        hook_input.text_field(event, "tool_name"),
+        text_field(event, "tool_name"),
         event.get("tool_input"),
-        hook_input.text_field(event, "cwd"),
+        text_field(event, "cwd"),
     )
     if not tool or not isinstance(arguments, dict) or not os.path.isabs(cwd):
         raise UnusableInput("the event must have a tool_name, a tool_input and a cwd")
@@ -95,9 +95,7 @@ def refusal_reason(event: dict[str, Any], rules: dict[str, Any]) -> str:
     denial = objection(tool, arguments, ground, Exceptions(allow, deny))
     if denial is None:
         return ""
-    return hook_input.to_single_line(
-        f"{GUARD_NAME} [{denial.rule}]: {denial.what} {denial.reason}; instead: {denial.instead}"
-    )
+    return to_single_line(f"{GUARD_NAME} [{denial.rule}]: {denial.what} {denial.reason}; instead: {denial.instead}")
 
 
 def read_run_rules(argv: list[str]) -> dict[str, Any]:
@@ -145,7 +143,7 @@ def read_session_rules(
     `guard.deny` and `protectedPaths`; nothing that the repository names is executed.
     """
     start = os.environ.get("CLAUDE_PROJECT_DIR", "")
-    start = start if os.path.isabs(start) else hook_input.text_field(event, "cwd")
+    start = start if os.path.isabs(start) else text_field(event, "cwd")
     if not os.path.isabs(start):
         raise UnusableInput("the event must have a tool_name, a tool_input and a cwd")
     root, home = find_project_root(start), os.path.realpath(os.path.expanduser("~"))

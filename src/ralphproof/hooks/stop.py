@@ -14,9 +14,23 @@ import sys
 import time
 
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.hooks import hook_input, marker, session_files
-from ralphproof.hooks.hook_input import log_line
-from ralphproof.hooks.marker import MARKER_NAME
+from ralphproof.hooks.session import (
+    MARKER_NAME,
+    REFUSALS_PREFIX,
+    MalformedMarker,
+    current_run_id,
+    find_project,
+    is_for_this_session,
+    is_loop_alive,
+    log_line,
+    read_event,
+    read_marker,
+    session_file_path,
+    text_digest,
+    text_field,
+    to_single_line,
+    update_session_file,
+)
 from ralphproof.stories import review, schema
 
 if TYPE_CHECKING:
@@ -146,8 +160,8 @@ def _is_pinned_plan(item: object) -> bool:
 
 def should_refuse_stop(event: dict[str, Any], reason: str) -> bool:
     """Whether to refuse this stop, which is counted. An agent that cannot do better must be able to end."""
-    session, again = hook_input.text_field(event, "session_id"), event.get("stop_hook_active")
-    turn, digest = _turn_digest(event), session_files.text_digest(reason)
+    session, again = text_field(event, "session_id"), event.get("stop_hook_active")
+    turn, digest = _turn_digest(event), text_digest(reason)
     refused: list[str] = []  # digests of the reasons given in this turn
 
     def add_refusal(content: str) -> str:
@@ -155,9 +169,7 @@ def should_refuse_stop(event: dict[str, Any], reason: str) -> bool:
         refused.extend(digests if counted_turn == turn and (turn or again is not False) else ())
         return "\n".join((turn, *refused, digest))
 
-    if not session or not session_files.update_session_file(
-        session_files.session_file_path(session_files.REFUSALS_PREFIX, session), add_refusal
-    ):
+    if not session or not update_session_file(session_file_path(REFUSALS_PREFIX, session), add_refusal):
         return again is not True
     in_a_row = next((at for at, one in enumerate(reversed(refused)) if one != digest), len(refused))
     return len(refused) < _max_refusals() and in_a_row < MAX_SAME_REASON
@@ -165,8 +177,8 @@ def should_refuse_stop(event: dict[str, Any], reason: str) -> bool:
 
 def _turn_digest(event: dict[str, Any]) -> str:
     """Identifies the turn across its stops, whatever the agent says of earlier refusals; empty where unknown."""
-    name = hook_input.text_field(event, "prompt_id") or hook_input.text_field(event, "turn_id")
-    return session_files.text_digest(name) if name else ""
+    name = text_field(event, "prompt_id") or text_field(event, "turn_id")
+    return text_digest(name) if name else ""
 
 
 def _max_refusals() -> int:
@@ -245,18 +257,18 @@ def _read_output(child: int, out: int) -> bytes | None:
 
 def main() -> int:
     """Allow the stop (no output), or print what the agent must fix."""
-    event = hook_input.read_event()
-    project = marker.find_project(event) if event else ""
+    event = read_event()
+    project = find_project(event) if event else ""
     try:
-        content = marker.read_marker(project) if project else {}
-    except marker.MalformedMarker as malformed:
-        reason = hook_input.to_single_line(str(malformed))
-        hook_input.log_line(reason)
-        return _answer(event, lambda: reason) if marker.current_run_id() else 0
-    if not content or not marker.is_for_this_session(content):
+        content = read_marker(project) if project else {}
+    except MalformedMarker as malformed:
+        reason = to_single_line(str(malformed))
+        log_line(reason)
+        return _answer(event, lambda: reason) if current_run_id() else 0
+    if not content or not is_for_this_session(content):
         return 0
-    if not marker.is_loop_alive(content):
-        hook_input.log_line(f"{marker.MARKER_NAME} was left by a loop that is over; nothing is checked")
+    if not is_loop_alive(content):
+        log_line(f"{MARKER_NAME} was left by a loop that is over; nothing is checked")
         return 0
     return _answer(event, lambda: _refusal_reason(project, parse_turn_rules(content)))
 
@@ -269,7 +281,7 @@ def _answer(event: dict[str, Any], find_reason: Callable[[], str]) -> int:
             _print_refusal(reason)
     except Exception as error:  # noqa: BLE001
         why = f"the rules of this loop could not be checked ({error!r}); look at them, and end your turn again"
-        hook_input.log_line(why)
+        log_line(why)
         return _fail_closed(why) if event.get("stop_hook_active") is not True else 0
     return 0
 
@@ -289,7 +301,7 @@ def _print_refusal(reason: str) -> None:
 
 def _refusal_reason(project: str, rules: TurnRules) -> str:
     """Why the agent must not stop yet; empty where it may."""
-    reason = "\n".join(hook_input.to_single_line(fault) for fault in (*rules.faults, *_find_faults(project, rules)))
+    reason = "\n".join(to_single_line(fault) for fault in (*rules.faults, *_find_faults(project, rules)))
     return reason if len(reason) <= MAX_REASON_CHARS else f"{reason[:MAX_REASON_CHARS]} ..."
 
 
@@ -343,7 +355,7 @@ def _broken_rules(document: dict[str, Any], rules: TurnRules) -> list[str]:
         )
         return [*gone, *others, *weakened]
     if before is None and not rules.faults:
-        hook_input.log_line(f"{marker.MARKER_NAME} has no preIterationSnapshot; transitions are not checked")
+        log_line(f"{MARKER_NAME} has no preIterationSnapshot; transitions are not checked")
     known = before is not None and rules.mode
     moved = review.check_transitions(before or {}, document, rules.mode, rules.cap, rules.story) if known else ()
     return [*moved, *review.check_invariants(document, rules.cap, before), *weakened]
