@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from ralphproof.hooks import session, stop
+from ralphproof.hooks import stop
+from ralphproof.hooks.session import MalformedMarker, read_marker, session_file_path
 from ralphproof.hooks.stop import MAX_REASON_CHARS, parse_turn_rules, should_refuse_stop
 from ralphproof.stories.review import DEFAULT_REVIEW_CAP
 from ralphproof.stories.schema import ID_CHARS, MAX_NAMED, serialize_stories
@@ -89,9 +90,9 @@ def test_a_session_may_have_any_name(broken: Session, name: Any) -> None:
 
 @pytest.mark.parametrize("name", ["../x", "a/b", ".", "..", "x" * 10_000, "a\nb", "é", "-", "", "a b", "\ud800"])
 def test_a_name_that_is_no_plain_word_is_no_part_of_a_path(name: str) -> None:
-    path = session.session_file_path("kind", name)
+    path = session_file_path("kind", name)
     assert re.fullmatch("kind-[0-9a-f]{32}", Path(path).name)
-    assert Path(session.session_file_path("kind", "e8fc757c-d328_X")).name == "kind-e8fc757c-d328_X"
+    assert Path(session_file_path("kind", "e8fc757c-d328_X")).name == "kind-e8fc757c-d328_X"
 
 
 # Its own faults
@@ -231,8 +232,8 @@ def test_a_marker_that_says_nothing_is_malformed(session: Session, text: str, wh
         lay(session.marker, text)
     else:
         session.marker.write_text(text)
-    with pytest.raises(session.MalformedMarker) as malformed:
-        session.read_marker(str(session.root))
+    with pytest.raises(MalformedMarker) as malformed:
+        read_marker(str(session.root))
     assert str(malformed.value).startswith(why)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-import msgspec
-
 from ralphproof.base.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -52,6 +50,8 @@ def _iter_strings(found: Any, names: tuple[str, ...]) -> Iterator[str]:
 
 def _load_json(file: str) -> Any:
     """The file's content; an empty object where it cannot be read."""
+    import msgspec  # hooks load this module, and must start quickly
+
     path = os.path.expanduser(file)
     if not os.path.isfile(path):  # a pipe would be waited for
         return {}

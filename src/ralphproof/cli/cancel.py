@@ -13,13 +13,8 @@ from ralphproof.display import phrases
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.engine.outcome import Completed, outcome_json
 from ralphproof.engine.records import RunEnded
-from ralphproof.runs.control import (
-    CANCEL_TIMEOUT_S,
-    Cancellation,
-    recorded_outcome,
-    refuse_in_turn,
-    refuse_unrelated_run_in_turn,
-)
+from ralphproof.runs.control import CANCEL_TIMEOUT_S, Cancellation, recorded_outcome
+from ralphproof.runs.enclosing_turn import refuse_in_turn, refuse_unrelated_run_in_turn
 from ralphproof.runs.open_project import open_project
 from ralphproof.store.ledger import LATEST
 from ralphproof.store.project import Project

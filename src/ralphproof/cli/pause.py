@@ -8,7 +8,8 @@ import time
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.output import print_json, print_lines
-from ralphproof.runs.control import refuse_unrelated_run_in_turn, request_pause
+from ralphproof.runs.control import request_pause
+from ralphproof.runs.enclosing_turn import refuse_unrelated_run_in_turn
 from ralphproof.runs.open_project import open_project
 from ralphproof.store.ledger import PAUSE
 from ralphproof.store.project import Project

@@ -9,7 +9,8 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli import run
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json, print_lines
-from ralphproof.runs.control import refuse_unrelated_run_in_turn, unpause_run
+from ralphproof.runs.control import unpause_run
+from ralphproof.runs.enclosing_turn import refuse_unrelated_run_in_turn
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.request import LATEST_RUN
 from ralphproof.store.project import Project

@@ -10,7 +10,7 @@ from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, positive_int
 from ralphproof.display.output import print_json
-from ralphproof.runs.control import refuse_in_turn
+from ralphproof.runs.enclosing_turn import refuse_in_turn
 from ralphproof.runs.open_project import open_project
 from ralphproof.store.project import Project
 

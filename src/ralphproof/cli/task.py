@@ -11,7 +11,7 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, Subverbs
 from ralphproof.display import phrases
 from ralphproof.display.output import align_columns, print_json, print_lines
-from ralphproof.runs.control import refuse_in_turn
+from ralphproof.runs.enclosing_turn import refuse_in_turn
 from ralphproof.runs.open_project import open_project, view_project
 from ralphproof.settings.verification_templates import list_templates
 from ralphproof.store.project import Project

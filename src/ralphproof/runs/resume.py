@@ -16,7 +16,7 @@ from ralphproof.engine.next_action import next_action
 from ralphproof.engine.outcome import Aborted, Failed, Stopped
 from ralphproof.engine.state import IterationJudged, RunOver, State, build_state
 from ralphproof.runs.children import load_constraints, sandbox_as_settings, save_constraints
-from ralphproof.runs.control import refuse_unrelated_run_in_turn
+from ralphproof.runs.enclosing_turn import refuse_unrelated_run_in_turn
 from ralphproof.runs.environment import build_environment, open_run_scm, run_tripwires
 from ralphproof.runs.execute import build_loop, request_to_save, run_rules
 from ralphproof.runs.recovery import (
