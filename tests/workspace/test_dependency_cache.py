@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ralphproof.workspace.checkouts import (
-    CheckoutFolder,
-    CheckoutRepository,
-    CheckoutState,
-    DependencyCache,
-    SourceRepository,
-    check_out,
-    remove_tree,
-    resolve_tree,
-)
+from ralphproof.base.files import remove_tree
+from ralphproof.workspace.checkouts import CheckoutFolder, CheckoutState
 
 if TYPE_CHECKING:
     from tests.workspace.conftest import Repo
@@ -27,8 +19,8 @@ class Room:
     """A place for checkouts of a repository, prepared by one command."""
 
     def __init__(self, repo: Repo, setup: str = "npm ci") -> None:
-        self.repo, self.place = repo, CheckoutFolder(str(repo.base / "state" / "clean"))
-        self.kept = DependencyCache(self.place.folder, (setup,), repo.environ)
+        self.repo = repo
+        self.place = CheckoutFolder(str(repo.base / "state" / "clean"), str(repo.path), repo.environ, (setup,))
 
     @property
     def tree(self) -> Path:
@@ -36,14 +28,7 @@ class Room:
 
     def lay(self) -> bool:
         """A fresh checkout; whether something kept was put back into it."""
-        self.place.clear()
-        check_out(str(self.repo.path), "HEAD", self.place.tree, self.repo.environ)
-        self.fresh = CheckoutRepository(
-            SourceRepository(str(self.repo.path), self.repo.environ), self.place.tree, self.repo.environ
-        )
-        tree = resolve_tree(self.place.tree, "HEAD", self.repo.environ)
-        self.names = self.kept.entry_names(self.fresh, tree or "")
-        return self.kept.restore(self.fresh, self.names)
+        return self.place.create("HEAD").prepared
 
     def make(self, **files: str) -> None:
         """What setup makes; then it is kept."""
@@ -51,7 +36,7 @@ class Room:
             path = self.tree / name.replace("__", "/")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        self.kept.save(self.fresh, self.names)
+        self.place.setup_done()
 
     def commit(self, **files: str) -> None:
         for name, text in files.items():
@@ -162,7 +147,7 @@ def test_a_setup_that_edits_manifests_does_not_poison_the_cache(room: Room) -> N
     room.commit(package__json='{"scripts": {"postinstall": "cheat"}}\n')
     room.lay()
     honest = room.repo.git("rev-parse", "HEAD~1:package.json")
-    room.fresh.run("update-index", "--cacheinfo", f"100644,{honest},package.json")
+    room.repo.sh(f"git -C {room.tree} update-index --cacheinfo 100644,{honest},package.json")
     room.make(node_modules__runner="exit 0\n")
     room.repo.git("revert", "--no-edit", "HEAD")
     assert not room.lay()
@@ -196,11 +181,11 @@ def test_read_only_folders_are_removed(room: Room) -> None:
 
 def test_the_state_of_a_checkout_is_known_while_it_exists(room: Room) -> None:
     assert room.place.state is None
-    room.lay()
-    assert room.place.state is None
-    laid = CheckoutState("run 1.1.1 check", 2, True, ("any-1", "one-2"))
-    room.place.save_state(laid)
+    laid = room.place.create("HEAD", "run 1.1.1 check", 2)
+    assert (laid.owner, laid.number, laid.prepared) == ("run 1.1.1 check", 2, False)
     assert room.place.state == laid
+    room.place.setup_done()
+    assert room.place.state == CheckoutState(laid.owner, 2, True, laid.cache_names)
     os.rename(room.tree, room.tree.parent / "away")
     assert room.place.state is None
     room.place.clear()

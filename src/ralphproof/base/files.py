@@ -309,3 +309,36 @@ def sync_folders(folders: set[bytes]) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def remove_tree(path: str, strict: bool = False) -> None:
+    """Remove a folder with all that is in it, read-only folders too, or a file or link in its place.
+
+    Links are not followed. What cannot be removed, such as files of another user, stays; with `strict` it raises.
+    """
+    import shutil
+
+    if os.path.islink(path) or os.path.isfile(path):
+        try:
+            os.unlink(path)
+        except OSError:
+            if strict:
+                raise
+        return
+    shutil.rmtree(path, ignore_errors=True)
+    if os.path.isdir(path):
+        make_writable(path)
+        shutil.rmtree(path, ignore_errors=not strict)
+
+
+def make_writable(path: str) -> None:
+    """Make a folder and all folders in it writable: a program may have left read-only ones."""
+    folders = [path]
+    while folders:
+        folder = folders.pop()
+        try:
+            os.chmod(folder, stat.S_IRWXU)
+            with os.scandir(folder) as entries:
+                folders += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError:
+            continue

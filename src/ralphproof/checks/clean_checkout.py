@@ -86,14 +86,12 @@ class CleanCheckoutCheck:
 
     def _prepare(self, checkout: PreparedCheckout, inspection: Inspection, watch: CommandWatcher) -> Finding | None:
         """Run the setup commands in order; return the first failure."""
-        for command, slug in zip(self._checkouts.setup, unique_slugs(self._checkouts.setup), strict=True):
-            clip = (self._spec.clip_chars, self._spec.clip_mode)
-            spec = CommandCheckSpec(command, slug, timeout_s=SETUP_TIMEOUT_S, clip_chars=clip[0], clip_mode=clip[1])
-            step = create_setup_check(spec, checkout, self._folder, self._env)
-            finding = _with_project_log(self._root, checkout.path, step.run(inspection, watch))
-            if not finding.passed:
-                return finding if finding.why == STOPPED else self._setup_failure(finding)
-        return None
+        clip = CommandCheckSpec("", "", clip_chars=self._spec.clip_chars, clip_mode=self._spec.clip_mode)
+        finding = run_setup(self._checkouts.setup, clip, checkout, self._folder, self._env, inspection, watch)
+        if finding is None:
+            return None
+        finding = _with_project_log(self._root, checkout.path, finding)
+        return finding if finding.why == STOPPED else self._setup_failure(finding)
 
     def _setup_failure(self, finding: Finding) -> Finding:
         how = _with_checkout_note(finding).why
@@ -118,15 +116,37 @@ class CleanCheckoutCheck:
         )  # fmt: skip
 
 
-def create_setup_check(
-    spec: CommandCheckSpec, checkout: PreparedCheckout, folder: RunFiles, env: tuple[tuple[str, str], ...]
-) -> CommandCheck:
-    """A command that prepares a checkout, with a log of its own for each checkout."""
+def run_setup(
+    setup: tuple[str, ...], template: CommandCheckSpec, checkout: PreparedCheckout, folder: RunFiles,
+    env: tuple[tuple[str, str], ...], inspection: Inspection, watch: CommandWatcher,
+) -> Finding | None:  # fmt: skip
+    """Run the setup commands in a checkout, each like the `template`; return the first failure.
 
-    def log_name(inspection: Inspection, runs: int) -> str:
-        return setup_log_name(inspection, spec.slug, checkout.number, runs)
+    The commands have logs of their own for each checkout.
+    """
+    for command, slug in zip(setup, unique_slugs(setup), strict=True):
+        spec = replace(template, command=command, slug=slug, timeout_s=SETUP_TIMEOUT_S)
 
-    return CommandCheck(spec, checkout.sandbox, folder, checkout.path, env, log_name)
+        def log_name(inspection: Inspection, runs: int, slug: str = slug) -> str:
+            return setup_log_name(inspection, slug, checkout.number, runs)
+
+        check = CommandCheck(spec, checkout.sandbox, folder, checkout.path, env, log_name)
+        finding = check.run(inspection, watch)
+        if not finding.passed:
+            return finding
+    return None
+
+
+def unused_checkout_number(setup: tuple[str, ...], folder: RunFiles, inspection: Inspection) -> int:
+    """A number that no setup log has yet: an existing log belongs to another checkout."""
+    number, names = 1, unique_slugs(setup)
+    while any(_has_content(folder.turn_file(setup_log_name(inspection, slug, number))) for slug in names):
+        number += 1
+    return number
+
+
+def _has_content(file: str) -> bool:
+    return os.path.exists(file) and os.path.getsize(file) > 0
 
 
 def setup_log_name(inspection: Inspection, slug: str, number: int, runs: int = 1) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ralphproof.base.files import remove_tree
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, positive_int, seconds
 from ralphproof.display.output import confirm, print_json, print_lines, require_confirmation
@@ -95,8 +96,6 @@ def main(argv: list[str]) -> int:
 
 def _execute_plan(project: Project, args: Namespace, shown: GcPlan) -> int:
     """Delete what was shown and still qualifies: the plan is made again while no run can start."""
-    from ralphproof.workspace.pruning import remove_folder
-
     wanted = {decision.row.id for decision in shown.removed}
     with FolderLocks(project, {decision.row.directory for decision in shown.removed}) as locks:
         plan = plan_gc(project, args)
@@ -114,7 +113,7 @@ def _execute_plan(project: Project, args: Namespace, shown: GcPlan) -> int:
         leftovers = sorted({*plan.leftovers} & {*shown.leftovers})
         for path in leftovers:
             try:
-                remove_folder(path)
+                remove_tree(path, strict=True)
             except OSError as error:
                 failed.append((path, str(error)))
         freed_bytes = {

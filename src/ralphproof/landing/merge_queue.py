@@ -6,6 +6,7 @@ import os
 import threading
 
 from ralphproof.base.errors import Refused, wrap_os_error
+from ralphproof.base.files import remove_tree
 from ralphproof.base.git_layout import git_folders, is_object_id
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.engine.outcome import Completed
@@ -41,7 +42,6 @@ from ralphproof.store.landings import (
     TargetLock,
 )
 from ralphproof.views.snapshots import snapshots_by_iteration
-from ralphproof.workspace.checkouts import remove_tree
 from ralphproof.workspace.git_command import UserGit
 from ralphproof.workspace.git_objects import run_ref_name
 from ralphproof.workspace.secret_files import secret_reason

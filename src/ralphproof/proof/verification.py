@@ -40,13 +40,7 @@ from ralphproof.proof.source import WITHHELD, find_proof_commit, read_allowed_co
 from ralphproof.sandbox.plan import remove_temp_folder
 from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.store.run_folder import RunFolder
-from ralphproof.workspace.checkouts import (
-    CheckoutRepository,
-    DependencyCache,
-    SourceRepository,
-    check_out,
-    object_folders,
-)
+from ralphproof.workspace.checkouts import CheckoutFolder, SourceRepository, object_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -124,9 +118,18 @@ class DisposableCheckout:
 
     def ask(self, check: AttestedCheck, setup: tuple[str, ...], on_command: Callable[[str], None]) -> Finding:
         """Run a check in a fresh checkout after the setup commands. A setup command that fails is the result."""
-        tree = self._fresh()
-        if (failed := self._prepare(tree, setup, on_command)) is not None:
-            return failed
+        checkout = CheckoutFolder(self._folder, self._root, self._environ, setup, cached=self._keeps)
+        self._heed()
+        state = checkout.create(self.commit)  # anew: files of an earlier one could change the result
+        self._heed()
+        tree = checkout.tree
+        if not state.prepared:
+            for one in setup:
+                on_command(one)
+                prepared = self._run(CommandCheckSpec(one, f"setup_{self._next()}", timeout_s=SETUP_TIMEOUT_S), tree)
+                if not prepared.passed:
+                    return prepared
+            checkout.setup_done()
         rule, command = check.rule, check.command or ""
         on_command(command)
         slug = f"{unique_slugs((command,))[0]}_{self._next()}"
@@ -136,39 +139,9 @@ class DisposableCheckout:
         )  # fmt: skip
         return self._run(spec, tree)
 
-    def _prepare(self, tree: str, setup: tuple[str, ...], on_command: Callable[[str], None]) -> Finding | None:
-        """The failed setup command; None where the checkout is ready."""
-        if not setup:
-            return None
-        cache = DependencyCache(self._folder, setup, self._environ)
-        checkout = CheckoutRepository(SourceRepository(self._root, self._environ), tree, self._environ)
-        names = cache.entry_names(checkout, self.commit) if self._keeps else ()
-        if self._keeps and cache.restore(checkout, names):
-            return None
-        for command in setup:
-            on_command(command)
-            prepared = self._run(CommandCheckSpec(command, f"setup_{self._next()}", timeout_s=SETUP_TIMEOUT_S), tree)
-            if not prepared.passed:
-                return prepared
-        if self._keeps:
-            try:
-                cache.save(checkout, names)
-            except HarnessFailed:
-                pass  # it saves time, and is no part of what is asked
-        return None
-
     def _next(self) -> int:
         self._asked += 1
         return self._asked
-
-    def _fresh(self) -> str:
-        """A new checkout at the same path: files of an earlier one could change the result."""
-        tree = os.path.join(self._folder, "tree")
-        remove_temp_folder(tree)
-        self._heed()
-        check_out(self._root, self.commit, tree, self._environ)
-        self._heed()
-        return tree
 
     def _run(self, spec: CommandCheckSpec, tree: str) -> Finding:
         files = RunFolder(self._files, os.path.basename(self._folder), self._files)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 
-from ralphproof.base.errors import HarnessFailed, Refused
-from ralphproof.base.text import unique_slugs
+from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, replace, unpack
-from ralphproof.checks.clean_checkout import SETUP_TIMEOUT_S, PreparedCheckout, create_setup_check, setup_log_name
+from ralphproof.checks.clean_checkout import PreparedCheckout, run_setup, unused_checkout_number
 from ralphproof.checks.command import STOPPED, CommandCheckSpec
 from ralphproof.engine.check import Inspection
 from ralphproof.engine.environment import TurnMonitor
@@ -16,18 +15,7 @@ from ralphproof.engine.state import build_state
 from ralphproof.engine.workspace import Change, Snapshot
 from ralphproof.runs.assembly import SCM_START_NOTE
 from ralphproof.sandbox.runner import DirectRunner
-from ralphproof.workspace.checkouts import (
-    CheckoutFolder,
-    CheckoutRepository,
-    CheckoutState,
-    DependencyCache,
-    PendingWork,
-    SourceRepository,
-    check_out,
-    check_out_pending_work,
-    object_folders,
-    resolve_tree,
-)
+from ralphproof.workspace.checkouts import CheckoutFolder, PendingWork, SourceRepository, object_folders
 from ralphproof.workspace.scm import ScmBaseline
 
 if TYPE_CHECKING:
@@ -66,10 +54,8 @@ class CleanCheckouts:
         self._spec, self._folder, self._workspace, self._records = spec, folder, workspace, records
         self._sandbox, self._owner, self._parent = sandbox, owner, parent
         self._root, self._environ = spec.project.root, dict(os.environ)
-        self._source = SourceRepository(self._root, self._environ)
-        self._checkout = CheckoutFolder(checkout_folder(spec.project.store, self._root, folder.run if parent else ""))
-        self._cache = DependencyCache(self._checkout.folder, self.setup, self._environ)
-        self._state: CheckoutState | None = None  # of the present checkout
+        place = checkout_folder(spec.project.store, self._root, folder.run if parent else "")
+        self._checkout = CheckoutFolder(place, self._root, self._environ, self.setup)
         self._backend = None if isinstance(sandbox, DirectRunner) else _checkout_backend(spec, sandbox)
         self._object_folders = self._initial_object_folders()
 
@@ -77,48 +63,32 @@ class CleanCheckouts:
         """The object folders when the run began. Later ones are not used: an agent could add any folder as one, and
         have it readable in the sandbox.
         """
+        source = SourceRepository(self._root, self._environ)
         noted = self._folder.noted(OBJECT_FOLDERS_NOTE)
         if isinstance(noted, list):
             return tuple(str(path) for path in noted)
-        folders = object_folders(self._source.folders)
+        folders = object_folders(source.folders)
         self._folder.note(OBJECT_FOLDERS_NOTE, list(folders))
         return folders
 
     def check_out(self, inspection: Inspection, check: str) -> PreparedCheckout:
         """The checkout that was made for this check, or a new one."""
-        checkout, prefix = (
-            self._checkout,
-            f"{self._folder.run} {inspection.iteration}.{inspection.turn}.{inspection.round} ",
-        )
-        state = checkout.state
-        if state is None or state.owner != prefix + check:
-            state = self._create(inspection, prefix + check)
-        self._state = state
-        return PreparedCheckout(checkout.tree, self._checkout_sandbox(), state.number, state.prepared)
+        owner = f"{self._folder.run} {inspection.iteration}.{inspection.turn}.{inspection.round} {check}"
+        state = self._checkout.state
+        if state is None or state.owner != owner:
+            number = unused_checkout_number(self.setup, self._folder, inspection)
+            state = self._checkout.create(self._work(inspection.snapshot), owner, number)
+        return PreparedCheckout(self._checkout.tree, self._checkout_sandbox(), state.number, state.prepared)
 
-    def _create(self, inspection: Inspection, owner: str) -> CheckoutState:
-        checkout = self._checkout
-        checkout.clear()
-        self._write_files(inspection.snapshot)
-        names = (
-            self._cache.entry_names(self._repository(), resolve_tree(checkout.tree, "HEAD", self._environ) or "")
-            if self.setup
-            else ()
-        )
-        ready = not self.setup or self._cache.restore(self._repository(), names)
-        state = CheckoutState(owner, self._free_number(inspection), ready, names)
-        checkout.save_state(state)
-        return state
-
-    def _write_files(self, snapshot: Snapshot) -> None:
+    def _work(self, snapshot: Snapshot) -> str | PendingWork:
+        """What is checked out: what a commit would contain, or else the whole snapshot."""
         if snapshot.id is None:
             raise Refused(f"the work was not saved: {snapshot.problem or 'its tree is unknown'}")
         start = self._start_snapshot() if self._commits_work() else None
         if start is None:
-            check_out(self._root, snapshot.id, self._checkout.tree, self._environ)
-            return
+            return snapshot.id
         user_paths = frozenset((*self._staged_at_start(), *build_state(self._records(self._folder.run)).user.paths))
-        check_out_pending_work(self._root, PendingWork(start, snapshot, user_paths), self._checkout.tree, self._environ)
+        return PendingWork(start, snapshot, user_paths)
 
     def _commits_work(self) -> bool:
         scm = self._spec.loaded.settings.scm
@@ -132,17 +102,6 @@ class CleanCheckouts:
         noted = self._folder.noted(SCM_START_NOTE)
         start = unpack(noted) if noted is not None else None
         return start.staged if isinstance(start, ScmBaseline) else ()
-
-    def _free_number(self, inspection: Inspection) -> int:
-        """A number that no setup log has yet: an existing log belongs to another checkout."""
-        number, names = 1, unique_slugs(self.setup)
-        while any(self._has_content(setup_log_name(inspection, slug, number)) for slug in names):
-            number += 1
-        return number
-
-    def _has_content(self, name: str) -> bool:
-        file = self._folder.turn_file(name)
-        return os.path.exists(file) and os.path.getsize(file) > 0
 
     def _checkout_sandbox(self) -> Sandbox:
         """The run's own sandbox, around the checkout."""
@@ -160,16 +119,7 @@ class CleanCheckouts:
 
     def setup_done(self) -> None:
         """Cache what the `setup` commands made."""
-        if self._state is None:
-            return
-        try:
-            self._cache.save(self._repository(), self._state.cache_names)
-        except HarnessFailed:
-            pass  # the cache only saves time
-        self._checkout.save_state(replace(self._state, prepared=True))
-
-    def _repository(self) -> CheckoutRepository:
-        return CheckoutRepository(self._source, self._checkout.tree, self._environ)
+        self._checkout.setup_done()
 
     def close(self) -> None:
         """Remove the checkout when the run is over; only the cache of `setup` stays."""
@@ -194,7 +144,7 @@ def checkout_folder(store: str, root: str, run: str = "") -> str:
 
 def remove_stale_checkout(store: str, root: str, run: str) -> None:
     """Remove a checkout that a dead run left in this project; the caller holds the project's lock."""
-    checkout = CheckoutFolder(checkout_folder(store, root))
+    checkout = CheckoutFolder(checkout_folder(store, root), root, os.environ)
     if os.path.lexists(checkout.tree) and not (checkout.state and checkout.state.owner.startswith(f"{run} ")):
         checkout.remove()
 
@@ -214,14 +164,11 @@ def prepare_worktree(spec: RunSpec, folder: RunFolder, world: LoopEnvironment) -
     setup, root = spec.loaded.settings.setup, spec.project.root
     if not spec.request.in_worktree or not setup or folder.noted(WORKTREE_READY_NOTE):
         return
-    checkout = PreparedCheckout(root, world.agents.sandbox, _free_log_number(folder, setup))
-    for command, slug in zip(setup, unique_slugs(setup), strict=True):
-        step = create_setup_check(
-            CommandCheckSpec(command, slug, timeout_s=SETUP_TIMEOUT_S), checkout, folder, spec.check_env
-        )
-        finding = step.run(BEFORE_FIRST_TURN, TurnMonitor(world))
-        if not finding.passed:
-            raise Refused(_setup_refusal(finding, folder))
+    checkout = PreparedCheckout(root, world.agents.sandbox, unused_checkout_number(setup, folder, BEFORE_FIRST_TURN))
+    plain = CommandCheckSpec("", "")
+    failed = run_setup(setup, plain, checkout, folder, spec.check_env, BEFORE_FIRST_TURN, TurnMonitor(world))
+    if failed:
+        raise Refused(_setup_refusal(failed, folder))
     folder.note(WORKTREE_READY_NOTE, True)
 
 
@@ -232,11 +179,3 @@ def _setup_refusal(finding: Finding, folder: RunFolder) -> str:
         folder.log_base(os.path.basename(finding.log)) if finding.log else ""
     )  # the published copy is removed with the worktree
     return f"the work tree could not be prepared: setup command {finding.command!r} failed ({finding.why}); log: {log}"
-
-
-def _free_log_number(folder: RunFolder, setup: tuple[str, ...]) -> int:
-    """A number that no setup log has yet: an existing log belongs to another attempt."""
-    number, names = 1, unique_slugs(setup)
-    while any(os.path.exists(folder.turn_file(setup_log_name(BEFORE_FIRST_TURN, slug, number))) for slug in names):
-        number += 1
-    return number

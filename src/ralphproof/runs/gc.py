@@ -6,7 +6,7 @@ import os
 import time
 
 from ralphproof.base.errors import Busy, RalphError, Refused
-from ralphproof.base.files import open_subfolder
+from ralphproof.base.files import make_writable, open_subfolder, remove_tree
 from ralphproof.base.git_layout import git_folders
 from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.engine.records import BaselineSaved, RunEnded, ScmEnded
@@ -313,7 +313,7 @@ def remove_runs(project: Project, notes: Iterable[GcNote], remaining: Iterable[R
 
 def _remove_run(project: Project, note: GcNote) -> None:
     from ralphproof.workspace.git_command import UserGit
-    from ralphproof.workspace.pruning import delete_run_copies, delete_run_refs, remove_folder
+    from ralphproof.workspace.pruning import delete_run_copies, delete_run_refs
 
     if note.kind != "git":
         delete_run_copies(os.path.join(project.store, "trees", note.trees), note.run)
@@ -321,16 +321,16 @@ def _remove_run(project: Project, note: GcNote) -> None:
         delete_run_refs(UserGit(project.root, os.environ), note.run)
     for root in {note.directory, project.root}:
         _remove_published_files(root, note.run)
-    remove_folder(os.path.join(project.store, "runs", note.run))
+    remove_tree(os.path.join(project.store, "runs", note.run), strict=True)
 
 
 def _remove_trees(project: Project, note: GcNote, used: set[str]) -> None:
     """Remove the folder of its trees, unless a remaining run uses it too; then only what no run refers to."""
-    from ralphproof.workspace.pruning import prune_copies, remove_folder
+    from ralphproof.workspace.pruning import prune_copies
 
     folder = os.path.join(project.store, "trees", note.trees)
     if note.trees and note.trees not in used:
-        remove_folder(folder)
+        remove_tree(folder, strict=True)
     elif note.kind != "git":
         prune_copies(folder)
 
@@ -338,8 +338,6 @@ def _remove_trees(project: Project, note: GcNote, used: set[str]) -> None:
 def _remove_published_files(root: str, run: str) -> None:
     """Remove the published copies, never through a link: an agent could have made one."""
     import shutil
-
-    from ralphproof.workspace.pruning import make_writable
 
     if not os.path.isdir(os.path.join(root, ".ralph", "runs")):
         return

@@ -7,13 +7,12 @@ import hashlib
 import json
 import os
 import re
-import shutil
-import stat
 
 from ralphproof.base.errors import DiskFull, HarnessFailed, Refused, wrap_os_error
+from ralphproof.base.files import remove_tree
 from ralphproof.base.git_layout import git_folders, is_object_id, read_regular_file
 from ralphproof.base.run_program import ProgramResult, find_program, run_program
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, isolated_git_environment, user_git_environment
 from ralphproof.workspace.staging import choose_staged_paths, list_raw_changes
 
@@ -44,12 +43,18 @@ class CheckoutState:
 
 
 class CheckoutFolder:
-    """A private folder with one checkout at a time. The checkout is removed by a rename, so that it is never half
-    removed.
+    """A private folder with one checkout of the repository at `root` at a time, always at the same path.
+
+    A checkout is removed by a rename, so that it is never half removed. Beside it lies a cache of what the `setup`
+    commands made, unless `cached` is false.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(
+        self, folder: str, root: str, environ: Mapping[str, str], setup: tuple[str, ...] = (), cached: bool = True
+    ) -> None:
         self.folder, self.tree = folder, os.path.join(folder, TREE_FOLDER)
+        self._root, self._environ, self._setup = root, environ, setup
+        self._cache = DependencyCache(folder, setup, environ) if setup and cached else None
 
     @property
     def state(self) -> CheckoutState | None:
@@ -62,17 +67,33 @@ class CheckoutFolder:
             return None
         return state if os.path.isdir(os.path.join(self.tree, ".git")) else None
 
-    def save_state(self, state: CheckoutState) -> None:
-        file = os.path.join(self.folder, STATE_FILE)
-        data = {
-            "owner": state.owner, "number": state.number, "prepared": state.prepared, "cacheNames": state.cache_names,
-        }  # fmt: skip
-        try:
-            with open(f"{file}.tmp", "w", encoding="utf-8") as draft:
-                draft.write(json.dumps(data))
-            os.replace(f"{file}.tmp", file)
-        except OSError as error:
-            raise wrap_os_error(error) from error
+    def create(self, work: str | PendingWork, owner: str = "", number: int = 1) -> CheckoutState:
+        """Replace the checkout by one of a commit, a tree or a run's pending work; `prepared` where the cache has what
+        setup makes.
+        """
+        self.clear()
+        if isinstance(work, PendingWork):
+            check_out_pending_work(self._root, work, self.tree, self._environ)
+        else:
+            check_out(self._root, work, self.tree, self._environ)
+        state = CheckoutState(owner, number, prepared=not self._setup)
+        if self._cache:
+            repository = self._repository()
+            names = self._cache.entry_names(repository)
+            state = replace(state, prepared=self._cache.restore(repository, names), cache_names=names)
+        self._save_state(state)
+        return state
+
+    def setup_done(self) -> None:
+        """Note that the setup commands succeeded in the checkout, and cache what they made."""
+        if (state := self.state) is None:
+            return
+        if self._cache:
+            try:
+                self._cache.save(self._repository(), state.cache_names)
+            except HarnessFailed:
+                pass  # the cache only saves time
+        self._save_state(replace(state, prepared=True))
 
     def clear(self) -> None:
         """Remove the checkout, and the remains of earlier ones."""
@@ -96,27 +117,20 @@ class CheckoutFolder:
         if not os.listdir(self.folder):
             os.rmdir(self.folder)
 
+    def _repository(self) -> CheckoutRepository:
+        return CheckoutRepository(SourceRepository(self._root, self._environ), self.tree, self._environ)
 
-def remove_tree(path: str) -> None:
-    """Remove a folder with its content, read-only folders included. Links are not followed.
-
-    Files of another user, as left by a container, may remain; the next call tries again.
-    """
-    shutil.rmtree(path, ignore_errors=True)
-    if os.path.isdir(path) and not os.path.islink(path):
-        _make_writable(path)
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _make_writable(path: str) -> None:
-    """Make a folder and all folders in it writable."""
-    try:
-        os.chmod(path, stat.S_IRWXU)
-        inner = [entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return
-    for folder in inner:
-        _make_writable(folder)
+    def _save_state(self, state: CheckoutState) -> None:
+        file = os.path.join(self.folder, STATE_FILE)
+        data = {
+            "owner": state.owner, "number": state.number, "prepared": state.prepared, "cacheNames": state.cache_names,
+        }  # fmt: skip
+        try:
+            with open(f"{file}.tmp", "w", encoding="utf-8") as draft:
+                draft.write(json.dumps(data))
+            os.replace(f"{file}.tmp", file)
+        except OSError as error:
+            raise wrap_os_error(error) from error
 
 
 # A checkout of a commit: a repository that shares the objects of the source and nothing else.
@@ -346,15 +360,14 @@ class DependencyCache:
     def __init__(self, folder: str, setup: tuple[str, ...], environ: Mapping[str, str]) -> None:
         self._folder, self._setup, self._environ = os.path.join(folder, CACHE_FOLDER), setup, environ
 
-    def entry_names(self, checkout: CheckoutRepository, tree: str) -> tuple[str, ...]:
-        """Names of the cache entries for a checkout of this tree: one for all trees with the same manifests, one for
-        this tree.
+    def entry_names(self, checkout: CheckoutRepository) -> tuple[str, ...]:
+        """Names of the cache entries for a checkout: one for all trees with the same manifests, one for its tree.
 
         Call it before any command runs in the checkout, which could make the files look like others.
         """
-        entries = (
-            entry.split(b"\t", 1) for entry in checkout.run("ls-tree", "-r", "-z", tree).out.split(b"\0") if entry
-        )
+        tree = checkout.run("rev-parse", "HEAD^{tree}").out.strip().decode()
+        listed = checkout.run("ls-tree", "-r", "-z", tree).out.split(b"\0")
+        entries = (entry.split(b"\t", 1) for entry in listed if entry)
         words = {word.removeprefix("./") for command in self._setup for word in re.split(WORD_SEPARATORS, command)}
         files = (*MANIFESTS, *(MAKEFILES if "make" in words else ()))
         known = [(path, about) for about, path in entries if _matches(path, files) or os.fsdecode(path) in words]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 
 from ralphproof.base.errors import HarnessFailed
+from ralphproof.base.files import remove_tree
 from ralphproof.base.git_layout import is_object_id, read_regular_file
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.workspace.git_objects import run_ref_name
@@ -26,7 +26,7 @@ def delete_run_refs(git: UserGit, run: str) -> None:
     if listed:
         git.run("update-ref", "--no-deref", "-z", "--stdin", stdin=b"".join(b"delete %s\0\0" % ref for ref in listed))
     if git.folders.ref_files:  # git lists no ref that is broken, and leaves locks of the dead
-        remove_folder(os.path.join(git.folders.common, place))
+        remove_tree(os.path.join(git.folders.common, place), strict=True)
 
 
 def list_run_refs(git: UserGit, run: str) -> dict[str, str]:
@@ -52,7 +52,7 @@ def list_trees_since(git: UserGit, since: float) -> set[str]:
 
 def delete_run_copies(private: str, run: str) -> None:
     """Delete the snapshot names of a run without git; `prune_copies` then removes unreferenced contents."""
-    remove_folder(os.path.join(private, os.path.dirname(run_ref_name(run, "0"))))
+    remove_tree(os.path.join(private, os.path.dirname(run_ref_name(run, "0"))), strict=True)
 
 
 def list_run_copies(private: str, run: str) -> list[str]:
@@ -94,21 +94,3 @@ def _list_folder(folder: str) -> Iterable[str]:
         return sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return ()
-
-
-def remove_folder(path: str) -> None:
-    """Remove a folder with its content, or a file in its place; links are not followed."""
-    if os.path.islink(path) or os.path.isfile(path):
-        os.unlink(path)
-    elif os.path.isdir(path):
-        make_writable(path)
-        shutil.rmtree(path)
-
-
-def make_writable(path: str) -> None:
-    """Make every folder below writable: a program may have left read-only ones."""
-    for folder, names, _ in os.walk(path):
-        for name in names:
-            below = os.path.join(folder, name)
-            if not os.path.islink(below) and os.lstat(below).st_mode & 0o700 != 0o700:
-                os.chmod(below, 0o700)

@@ -10,7 +10,7 @@ import os
 import time
 
 from ralphproof.base.errors import HarnessFailed, Refused, wrap_os_error
-from ralphproof.base.files import sync_folders, write_all
+from ralphproof.base.files import remove_tree, sync_folders, write_all
 from ralphproof.base.git_layout import find_blocking_files, git_folders
 from ralphproof.base.run_program import ProgramResult, find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING, value
@@ -31,7 +31,6 @@ from ralphproof.workspace.backup import (
 from ralphproof.workspace.branches import SHORT_ID_CHARS, STASH
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, isolated_git_environment
 from ralphproof.workspace.git_objects import run_ref_name
-from ralphproof.workspace.pruning import remove_folder
 from ralphproof.workspace.unsafe_paths import find_unsafe_path
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class RepositoryRestore:
         if not os.access(above, os.W_OK | os.X_OK):
             raise Refused(f"{above} may not be written to, so nothing can be put there; chmod u+wx it first")
         try:
-            remove_folder(self._build_path)  # left by one that was killed
+            remove_tree(self._build_path, strict=True)  # left by one that was killed
             self._assemble()
         except OSError as error:
             raise wrap_os_error(error) from error
@@ -123,7 +122,7 @@ class RepositoryRestore:
         top = os.fsencode(self._build_path)
         for name in os.listdir(top) if os.path.isdir(top) else []:
             if name not in (b"objects", b"modules"):
-                remove_folder(os.fsdecode(os.path.join(top, name)))
+                remove_tree(os.fsdecode(os.path.join(top, name)), strict=True)
         files = metadata_files(state)
         aside = b"/%s%s*" % (os.path.basename(os.fsencode(self.target)), ASIDE_SUFFIX.encode())
         if aside not in files.get(EXCLUDE, b"").splitlines():  # else the next `git add -A` would take it
@@ -241,7 +240,7 @@ class RepositoryRestore:
     def remove_build(self) -> None:
         """Remove a build that was not installed."""
         try:
-            remove_folder(self._build_path)
+            remove_tree(self._build_path, strict=True)
         except OSError:
             return  # the next one removes it
 
