@@ -216,7 +216,6 @@ def test_who_is_killed_over_it_does_it_again(ralph: Ralph, kills: str) -> None:
         "        if left[0] == 0: os.kill(os.getpid(), 9)\n"
         "        return out\n"
         "    return step\n"
-        "from ralphproof.workspace import repository_restore as restoring\n"
         "os.rename, os.sync = mortal(os.rename), mortal(os.sync)\n"
         "from ralphproof.cli.dispatch import dispatch\n"
         "raise SystemExit(dispatch(sys.argv[1:]))\n"
@@ -247,7 +246,8 @@ def test_it_refuses_what_it_cannot_do(ralph: Ralph, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     elsewhere = ralph("restore", run, "-d", str(tmp_path / "other"))
     assert (elsewhere.code, f"-d {ralph.root}" in elsewhere.err) == (2, True), elsewhere
-    for file in ralph.state_dir.glob("repos/*/backup/objects-*"):
+    for file in ralph.state_dir.glob("repos/*/backup/pool/objects/pack/*"):
+        file.unlink()
         file.write_bytes(b"")
     damaged = ralph("restore", run)
     assert (damaged.code, damaged.err.count("\n")) == (2, 1), damaged

@@ -14,9 +14,8 @@ from ralphproof.base.errors import HarnessFailed
 from ralphproof.base.run_program import ProgramResult, run_program
 from ralphproof.base.value import replace
 from ralphproof.engine.workspace import TripwireReport
-from ralphproof.workspace import backup, branches, git_objects
+from ralphproof.workspace import branches, git_objects, repository_backup
 from ralphproof.workspace.git_command import GitFailed
-from ralphproof.workspace.repository_restore import RepositoryRestore
 from ralphproof.workspace.repository_tripwires import ConfigReverter, is_executing_setting
 from tests.workspace.tripwire_project import RUN, STOPS, TripwireProject, all_files, create_files
 
@@ -492,8 +491,8 @@ def test_a_repository_that_is_deleted_can_be_put_together_again(traps: OpenTripw
     before = repo.sh(tell)
     (remark,) = trap.after("rm -rf .git").remarks
     assert remark.endswith(f"ralph restore {RUN}")
-    (start,) = backup.list_backups(str(trap.backup))
-    restoring = RepositoryRestore(str(trap.backup), start, repo.environ)
+    (start,) = repository_backup.list_backups(str(trap.backup))
+    restoring = repository_backup.RepositoryRestore(str(trap.backup), start, repo.environ)
     restoring.build()
     assert restoring.install() == ""
     assert repo.sh(tell) == before
@@ -503,9 +502,9 @@ def test_a_repository_that_is_deleted_can_be_put_together_again(traps: OpenTripw
 
 def test_the_copy_of_a_repository_goes_when_the_run_is_over(traps: OpenTripwires, repo: Repo) -> None:
     trap = traps()
-    assert [kept.run for kept in backup.list_backups(str(trap.backup))] == [RUN]
+    assert [kept.run for kept in repository_backup.list_backups(str(trap.backup))] == [RUN]
     trap.wires.discard()
-    assert backup.list_backups(str(trap.backup)) == []
+    assert repository_backup.list_backups(str(trap.backup)) == []
     assert list(trap.vault.iterdir()) == []
     repo.git("fsck", "--strict")
 
@@ -513,7 +512,7 @@ def test_the_copy_of_a_repository_goes_when_the_run_is_over(traps: OpenTripwires
 def test_where_no_copy_can_be_made_the_start_says_so(
     traps: OpenTripwires, repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backup, "MAX_LOOSE_OBJECTS", 0)
+    monkeypatch.setattr(repository_backup, "MAX_LOOSE_OBJECTS", 0)
     trap = traps()
     (told,) = trap.told
     assert told.startswith("no copy of .git is kept")
@@ -525,11 +524,11 @@ def test_where_no_copy_can_be_made_the_start_says_so(
 def test_what_is_too_much_to_copy_is_linked_and_that_is_said(
     traps: OpenTripwires, repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backup, "MAX_COPIED_BYTES", 0)
-    monkeypatch.setattr(backup, "FICLONE", 0)
+    monkeypatch.setattr(repository_backup, "MAX_COPIED_BYTES", 0)
+    monkeypatch.setattr(repository_backup, "FICLONE", 0)
     trap = traps("git gc -q")
     assert "by links, not copies" in "".join(trap.told)
-    assert any(path.stat().st_nlink == 2 for path in (trap.backup / "files").glob("*.pack"))
+    assert any(path.stat().st_nlink == 2 for path in (trap.backup / "pool").rglob("*.pack"))
     assert trap.after("rm -rf .git").remarks[0].endswith(f"ralph restore {RUN}")
 
 

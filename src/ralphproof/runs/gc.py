@@ -379,9 +379,8 @@ def find_leftover_folders(project: Project, days: float, open_runs: bool) -> lis
 
 def find_repository_copies(project: Project) -> tuple[list[str], list[str]]:
     """Files of repository copies whose whole content the repository has, and the runs whose copy has something more."""
-    from ralphproof.views.snapshots import is_backup_of, is_backup_unused, list_stored_backups
-    from ralphproof.workspace.backup import LAST_SUFFIX, START_SUFFIX
-    from ralphproof.workspace.repository_restore import RepositoryRestore
+    from ralphproof.runs.restore_repository import is_backup_of, is_backup_unused, list_stored_backups
+    from ralphproof.workspace.repository_backup import LAST_SUFFIX, START_SUFFIX, RepositoryRestore
 
     unneeded: list[str] = []
     needed: list[str] = []

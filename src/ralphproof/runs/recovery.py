@@ -281,7 +281,7 @@ class DeadRun:
         in_git = self._began is not None and self._began.facts.get("workspace") == "git"
         if not in_git or not os.path.isdir(folder) or git_folders(folder):
             return ""
-        from ralphproof.views.snapshots import list_stored_backups
+        from ralphproof.runs.restore_repository import list_stored_backups
 
         has_copy = any(copy.start.run == self._row.id for copy in list_stored_backups(self._project))
         advice = (

@@ -8,12 +8,62 @@ from ralphproof.base.errors import RalphError, Refused
 from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import ENDED, find_live_turn, run_state
+from ralphproof.workspace.repository_backup import START_SUFFIX, RepositoryRestore, list_backups
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.views.snapshots import StoredBackup
-    from ralphproof.workspace.repository_restore import NewerRef, RepositoryRestore
+    from ralphproof.workspace.repository_backup import BackupState, NewerRef
+
+
+BACKUP_FOLDER = "backup"
+
+
+@value
+class StoredBackup:
+    """A backup of a repository from the start of a run.
+
+    `store` is the folder of its records: a repository that was created again in the same place has another one.
+    """
+
+    store: str
+    start: BackupState
+
+    @property
+    def folder(self) -> str:
+        return os.path.join(self.store, BACKUP_FOLDER)
+
+
+def list_stored_backups(project: Project) -> list[StoredBackup]:
+    """All backups of all repositories, the newest first."""
+    stores = os.path.join(project.state_dir, "repos")
+    names = sorted(os.listdir(stores)) if os.path.isdir(stores) else []
+    backups = [
+        StoredBackup(store, kept)
+        for store in (os.path.join(stores, name) for name in names)
+        for kept in list_backups(os.path.join(store, BACKUP_FOLDER))
+        if kept.path.endswith(START_SUFFIX)
+    ]
+    return sorted(backups, key=lambda one: one.start.created_at, reverse=True)
+
+
+def is_backup_of(copy: StoredBackup, root: str) -> bool:
+    """Whether a backup is of the project in this folder."""
+    return os.path.realpath(copy.start.root) == os.path.realpath(root)
+
+
+def is_backup_unused(project: Project, copy: StoredBackup) -> bool:
+    """Whether the run of a backup is over: an active one still needs it."""
+    there = replace(project, store=copy.store)
+    try:
+        ledger = there.ledger()
+    except RalphError:
+        return True  # nothing is known of it any more
+    try:
+        row = ledger.row(copy.start.run)
+        return row is None or run_state(ledger, row, there) == ENDED
+    finally:
+        ledger.close()
 
 
 SHORT_HASH_CHARS = 12
@@ -41,8 +91,6 @@ class RestoreResult:
 
 def find_repository_copy(project: Project, name: str | None) -> StoredBackup:
     """The copy that the user named; raises Refused where there is none, or where it belongs elsewhere."""
-    from ralphproof.views.snapshots import is_backup_of, list_stored_backups
-
     copies = list_stored_backups(project)
     local = [copy for copy in copies if is_backup_of(copy, project.root)]
     if name in (None, LATEST_COPY):
@@ -98,8 +146,6 @@ def refuse_live_runs(project: Project) -> None:
 
 
 def restore_repository(copy: StoredBackup, args: Namespace) -> RestoreResult:
-    from ralphproof.workspace.repository_restore import RepositoryRestore
-
     restoring = RepositoryRestore(copy.folder, copy.start, os.environ)
     run, lost = copy.start.run, restoring.describe_loss()
     if not lost and not args.force:
@@ -128,8 +174,8 @@ def restore_repository(copy: StoredBackup, args: Namespace) -> RestoreResult:
 
 
 def _restore_facts(restoring: RepositoryRestore, run: str, lost: str, newer: tuple[NewerRef, ...]) -> RestoreResult:
-    refs = restoring.refs()
-    head, latest = refs.get("HEAD", ""), restoring.restored_state is not restoring.start
+    refs, latest = restoring.refs, restoring.as_of_last_turn
+    head = refs.get("HEAD", "")
     return RestoreResult(
         run,
         lost,

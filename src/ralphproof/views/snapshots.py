@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.base.errors import RalphError, Refused
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.display.phrases import parse_diffstat
 from ralphproof.engine.records import BaselineSaved, RunBegan, Saved
 from ralphproof.store.locks import DirectoryLock
 from ralphproof.store.run_folder import RunFolder
-from ralphproof.store.run_state import ENDED, refuse_collected_run, run_state
-from ralphproof.workspace.backup import START_SUFFIX, list_backups
+from ralphproof.store.run_state import refuse_collected_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from ralphproof.engine.workspace import Snapshot
     from ralphproof.store.ledger import RunRow
     from ralphproof.store.project import Project
-    from ralphproof.workspace.backup import BackupState
     from ralphproof.workspace.git_workspace import GitWorkspace
     from ralphproof.workspace.plain_workspace import PlainWorkspace
 
@@ -170,56 +168,3 @@ def diff_json(
     ]
     text = project.mask(patch[: most + MASK_MARGIN_BYTES].decode("utf-8", "replace"))[:most]
     return {"run": row.id, "iteration": number, "files": files, "patch": text, "truncated": len(patch) > most}
-
-
-# Repository backups.
-
-
-BACKUP_FOLDER = "backup"
-
-
-@value
-class StoredBackup:
-    """A backup of a repository from the start of a run.
-
-    `store` is the folder of its records: a repository that was created again in the same place has another one.
-    """
-
-    store: str
-    start: BackupState
-
-    @property
-    def folder(self) -> str:
-        return os.path.join(self.store, BACKUP_FOLDER)
-
-
-def list_stored_backups(project: Project) -> list[StoredBackup]:
-    """All backups of all repositories, the newest first."""
-    stores = os.path.join(project.state_dir, "repos")
-    names = sorted(os.listdir(stores)) if os.path.isdir(stores) else []
-    backups = [
-        StoredBackup(store, kept)
-        for store in (os.path.join(stores, name) for name in names)
-        for kept in list_backups(os.path.join(store, BACKUP_FOLDER))
-        if kept.path.endswith(START_SUFFIX)
-    ]
-    return sorted(backups, key=lambda one: one.start.created_at, reverse=True)
-
-
-def is_backup_of(copy: StoredBackup, root: str) -> bool:
-    """Whether a backup is of the project in this folder."""
-    return os.path.realpath(copy.start.root) == os.path.realpath(root)
-
-
-def is_backup_unused(project: Project, copy: StoredBackup) -> bool:
-    """Whether the run of a backup is over: an active one still needs it."""
-    there = replace(project, store=copy.store)
-    try:
-        ledger = there.ledger()
-    except RalphError:
-        return True  # nothing is known of it any more
-    try:
-        row = ledger.row(copy.start.run)
-        return row is None or run_state(ledger, row, there) == ENDED
-    finally:
-        ledger.close()

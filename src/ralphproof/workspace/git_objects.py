@@ -386,12 +386,12 @@ class CommitStore:
             raise GitFailed(f"git merge-base: {reply.said}")
         return reply.code == 0
 
-    def run(self, *args: str, stdin: bytes = b"") -> ProgramResult:
-        """Run git without the settings of user and repository."""
+    def run(self, *args: str, stdin: bytes = b"", more: Mapping[str, str] | None = None) -> ProgramResult:
+        """Run git without the settings of user and repository, with `more` in its environment."""
         theirs = os.path.join(self.folders.common, "shallow")  # says where the history of a shallow clone ends
         if os.path.exists(theirs):
             self._index.write_note("shallow", read_regular_file(os.fsencode(theirs)))
-        return self._index.run(*args, stdin=stdin)
+        return self._index.run(*args, stdin=stdin, env={**self._index.env, **(more or {})})
 
     def log(self, head: str, lines: int) -> tuple[str, ...]:
         """This commit and those before it, newest first, one line each."""

@@ -6,24 +6,24 @@ import os
 
 from ralphproof.base.git_layout import find_blocking_files, git_folders, read_regular_file
 from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.workspace.backup import BackupFailed, RepositoryBackup, describe_damage, describe_loss
 from ralphproof.workspace.branches import REF_FILES, is_ref_file
 from ralphproof.workspace.git_command import GitFailed
 from ralphproof.workspace.git_objects import MODE_LINK, START_NAME, ObjectMissing, TooManyCommits, run_ref_name
 from ralphproof.workspace.history_tripwires import COMMON_FOLDER, HistoryTripwires, UncommittedWork
 from ralphproof.workspace.protected_copies import RepositoryBaseline
 from ralphproof.workspace.protected_paths import ProtectedPattern, WatchedFolder, differing_paths
+from ralphproof.workspace.repository_backup import BackupFailed, RepositoryBackup, describe_damage, describe_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ralphproof.base.run_program import ProgramResult
-    from ralphproof.workspace.backup import BackupState
     from ralphproof.workspace.git_workspace import GitWorkspace
     from ralphproof.workspace.history_tripwires import StatesByFolder
     from ralphproof.workspace.protected_copies import ProtectedCopies, TripwireBaseline
     from ralphproof.workspace.protected_files import ProtectedChanges
     from ralphproof.workspace.protected_paths import FileState, FileStates, ReservedPath
+    from ralphproof.workspace.repository_backup import BackupState
 
     RunGit = Callable[..., ProgramResult]
     ConfigEntries = list[tuple[str, str | None]]
@@ -182,7 +182,7 @@ class RepositoryTripwires:
         self._run, self._root, self._commits, self._git = run, git.root, git.commits, git
         common = self._folders.common
         home = os.path.dirname(common) if os.path.basename(common) == ".git" else git.root
-        self._backup = RepositoryBackup(backup, home, self._folders) if backup else None
+        self._backup = RepositoryBackup(backup, home, git.commits) if backup else None
         self._backed_up_refs: FileStates | None = (
             None  # the ref files that were there when the repository was last copied
         )
@@ -260,7 +260,7 @@ class RepositoryTripwires:
         if first:
             self._warnings += self._earlier_loss(self._backup)
         try:
-            if warning := self._backup.back_up(self._run, self._commits.list_refs):
+            if warning := self._backup.back_up(self._run):
                 self._warnings.append(warning)
         except BackupFailed as error:
             if first:
