@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.runs.open_project import view_project
-from ralphproof.runs.restore_repository import (
-    SHORT_HASH_CHARS,
-    find_repository_copy,
-    refuse_live_runs,
-    restore_repository,
-)
-from ralphproof.store.locks import DirectoryLock
+from ralphproof.runs.restore_repository import SHORT_HASH_CHARS, restore_repository
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ralphproof.base.value import Json
     from ralphproof.runs.restore_repository import RestoreResult
 
 
@@ -54,72 +45,31 @@ def build_parser() -> Parser:
 def main(argv: list[str]) -> int:
     args = build_parser().parse(argv)
     project = view_project(args.project_dir, os.environ)
-    copy = find_repository_copy(project, args.run)
-    lock = DirectoryLock(project.state_dir, project.root, "restore")
-    lock.take()
-    try:
-        for store in dict.fromkeys((copy.store, project.store)):
-            refuse_live_runs(replace(project, store=store))
-        result = restore_repository(copy, args)
-    finally:
-        lock.release()
-    _print_result(args, result)
+    result = restore_repository(project, args.run, force=args.force, dry_run=args.dry_run)
+    if args.json:
+        print_json("restore", result.to_json())
+    else:
+        print_lines(*_result_lines(result))
     return 0
 
 
-def _print_result(args: Namespace, result: RestoreResult) -> None:
-    if args.json:
-        newer: list[Json] = [{"ref": one.ref, "commit": one.commit} for one in result.newer]
-        facts: dict[str, Json] = {
-            "run": result.run,
-            "restored": result.restored,
-            "dryRun": args.dry_run,
-            "lost": result.lost,
-        }
-        facts |= {
-            "aside": result.moved_aside or None,
-            "earlierAsides": [*result.before],
-            "refs": result.refs,
-            "newer": newer,
-        }
-        files: Json = None if result.differing is None else [*result.differing]
-        print_json(
-            "restore",
-            facts
-            | {
-                "head": result.head or None,
-                "asOfLatestTurn": result.latest,
-                "differing": files,
-                "laterRefs": [*result.named],
-            },
-        )
-        return
-    if not result.lost and not result.restored and not args.dry_run:
-        print_lines(
-            f"The repository has everything in the copy of run {result.run}; nothing was changed.",
-            *_aside_lines(result),
-        )
-        return
+def _result_lines(result: RestoreResult) -> list[str]:
+    if not result.lost and not result.restored and not result.dry_run:
+        done = f"The repository has everything in the copy of run {result.run}; nothing was changed."
+        return [done, *_aside_lines(result)]
     when = "its last turn" if result.latest else "its start"
     head = f", HEAD at {result.head[:SHORT_HASH_CHARS]}" if result.head else ""
     verb = "is" if result.restored else "would be"
-    print_lines(f"The repository {verb} that of run {result.run} at {when}: {result.refs} refs{head}.")
+    lines = [f"The repository {verb} that of run {result.run} at {when}: {result.refs} refs{head}."]
     if result.lost:
-        print_lines(
-            f"It was put back because {result.lost}."
-            if result.restored
-            else f"It would be put back because {result.lost}."
-        )
-    print_lines(*(f"Later commits are kept: git log {one}" for one in result.named[:MAX_LISTED]))
-    print_lines(*_aside_lines(result), *_file_lines(result))
+        lines.append(f"It {'was' if result.restored else 'would be'} put back because {result.lost}.")
+    lines += [f"Later commits are kept: git log {one}" for one in result.named[:MAX_LISTED]]
+    lines += [*_aside_lines(result), *_file_lines(result)]
     if not result.restored:
-        print_lines(
-            *(
-                f"Only the present repository has {one.ref} ({one.commit[:SHORT_HASH_CHARS]})."
-                for one in result.newer[:MAX_LISTED]
-            )
-        )
-        print_lines("Nothing was changed.")
+        newer = result.newer[:MAX_LISTED]
+        lines += [f"Only the present repository has {one.ref} ({one.commit[:SHORT_HASH_CHARS]})." for one in newer]
+        lines.append("Nothing was changed.")
+    return lines
 
 
 def _aside_lines(result: RestoreResult) -> list[str]:

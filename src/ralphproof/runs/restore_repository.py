@@ -6,13 +6,13 @@ import os
 
 from ralphproof.base.errors import RalphError, Refused
 from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.store.locks import DirectoryLock
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import ENDED, find_live_turn, run_state
 from ralphproof.workspace.repository_backup import START_SUFFIX, RepositoryRestore, list_backups
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
+    from ralphproof.base.value import Json
     from ralphproof.workspace.repository_backup import BackupState, NewerRef
 
 
@@ -79,6 +79,7 @@ class RestoreResult:
     run: str
     lost: str
     restored: bool
+    dry_run: bool
     moved_aside: str = ""
     before: tuple[str, ...] = ()  # what was moved aside in earlier attempts
     refs: int = 0
@@ -87,6 +88,15 @@ class RestoreResult:
     newer: tuple[NewerRef, ...] = ()
     named: tuple[str, ...] = ()  # refs for what is newer than the restored state
     differing: tuple[str, ...] | None = None  # None: unknown
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "run": self.run, "restored": self.restored, "dryRun": self.dry_run, "lost": self.lost,
+            "aside": self.moved_aside or None, "earlierAsides": [*self.before], "refs": self.refs,
+            "newer": [{"ref": one.ref, "commit": one.commit} for one in self.newer], "head": self.head or None,
+            "asOfLatestTurn": self.latest, "differing": None if self.differing is None else [*self.differing],
+            "laterRefs": [*self.named],
+        }  # fmt: skip
 
 
 def find_repository_copy(project: Project, name: str | None) -> StoredBackup:
@@ -145,15 +155,31 @@ def refuse_live_runs(project: Project) -> None:
         ledger.close()
 
 
-def restore_repository(copy: StoredBackup, args: Namespace) -> RestoreResult:
+def restore_repository(project: Project, name: str | None, *, force: bool, dry_run: bool) -> RestoreResult:
+    """Restore the repository of a project from the copy of the run `name`, or from the newest one.
+
+    Raises Refused while a run is active, and without `force` where the present repository has newer commits.
+    """
+    copy = find_repository_copy(project, name)
+    lock = DirectoryLock(project.state_dir, project.root, "restore")
+    lock.take()
+    try:
+        for store in dict.fromkeys((copy.store, project.store)):
+            refuse_live_runs(replace(project, store=store))
+        return _restore(copy, force, dry_run)
+    finally:
+        lock.release()
+
+
+def _restore(copy: StoredBackup, force: bool, dry_run: bool) -> RestoreResult:
     restoring = RepositoryRestore(copy.folder, copy.start, os.environ)
     run, lost = copy.start.run, restoring.describe_loss()
-    if not lost and not args.force:
-        return RestoreResult(run, "", restored=False, before=tuple(restoring.list_moved_aside()))
+    if not lost and not force:
+        return RestoreResult(run, "", restored=False, dry_run=dry_run, before=tuple(restoring.list_moved_aside()))
     try:
         restoring.build()
         newer = tuple(restoring.newer_refs())
-        if newer and not (args.force or args.dry_run):
+        if newer and not (force or dry_run):
             listed = ", ".join(
                 f"{ref.ref.removeprefix('refs/heads/')} ({ref.commit[:SHORT_HASH_CHARS]})" for ref in newer[:5]
             )
@@ -161,31 +187,19 @@ def restore_repository(copy: StoredBackup, args: Namespace) -> RestoreResult:
                 f"the present repository has commits that the copy does not have: {listed}; to put the copy back and "
                 f"move them aside with it: ralph restore {run} --force"
             )
-        facts = _restore_facts(restoring, run, lost, newer)
-        if args.dry_run:
-            return facts
+        head = restoring.refs.get("HEAD", "")
+        result = RestoreResult(
+            run, lost, restored=False, dry_run=dry_run, refs=len(restoring.refs) - bool(head), head=head,
+            latest=restoring.as_of_last_turn, newer=newer, named=tuple(restoring.extra_refs),
+        )  # fmt: skip
+        if dry_run:
+            return result
         aside = restoring.install()
     finally:
         restoring.remove_build()
     earlier = tuple(ref for ref in restoring.list_moved_aside() if ref != aside)
-    return replace(
-        facts, restored=True, moved_aside=aside, before=earlier, differing=_files_differing_from_head(copy.start.root)
-    )
-
-
-def _restore_facts(restoring: RepositoryRestore, run: str, lost: str, newer: tuple[NewerRef, ...]) -> RestoreResult:
-    refs, latest = restoring.refs, restoring.as_of_last_turn
-    head = refs.get("HEAD", "")
-    return RestoreResult(
-        run,
-        lost,
-        restored=False,
-        refs=len(refs) - bool(head),
-        head=head,
-        latest=latest,
-        newer=newer,
-        named=tuple(restoring.extra_refs),
-    )
+    differing = _files_differing_from_head(copy.start.root)
+    return replace(result, restored=True, moved_aside=aside, before=earlier, differing=differing)
 
 
 def _files_differing_from_head(root: str) -> tuple[str, ...] | None:
