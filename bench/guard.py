@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from tests.guard.samples import dangerous, harmless, judged, known_misses
 from tests.guard.wrappings import WAYS, fits
 
-from ralphproof.guard.verdict import CATEGORIES
+from ralphproof.guard.rules import CATEGORIES
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ralphproof.guard.judge import objection
+from ralphproof.guard.tools import objection
 from ralphproof.guard.verdict import Exceptions, Ground, Objection
 
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphproof.guard.judge import objection
+from ralphproof.guard.tools import objection
 from ralphproof.guard.verdict import Objection
 from ralphproof.hooks.pre_tool_use import TIME_LIMIT_S
 from tests.guard.samples import GROUND, asked, dangerous, harmless, judged
@@ -63,6 +63,8 @@ HUGE = {
     "modes": "chmod " + "o" * 20_000 + " x", "python": "python -c '" + "-" * 40_000 + "1'",
     "names": "python -c 'exec(a" + ".b" * 9_000 + ")'", "stars": "rm " + "[*" * 5_000, "pipes": "|" * 49_000,
     "finds": "find a b c d " + "-exec find a b c d " * 6 + "-exec rm {} \\;", "hosts": "curl http://" + "1." * 9_000,
+    "attributes": "python3 - <<'E'\n" + "a." * 20_000 + "\nE", "quotes": "perl <<'E'\nopen(\"" + '\\"' * 20_000 + "\nE",
+    "sums": "python3 - <<'E'\n" + "'a'+" * 9_000 + "'b'\nE",
 }  # fmt: skip
 
 

@@ -1,36 +1,33 @@
-"""The rules as a whole: each has a name of its own, is bound to its programs, and is in the documents."""
+"""The rules as a whole: each has a name of its own, and is in the documents."""
 
 from __future__ import annotations
 
 import re
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from ralphproof.guard.exceptions import DENIED
-from ralphproof.guard.rules import table
-from ralphproof.guard.tools import UNUSABLE
-from ralphproof.guard.verdict import CATEGORIES, Rule
+from ralphproof.guard.rules import CATEGORIES, RULES
+from ralphproof.guard.verdict import Rule
 from tests.guard.samples import dangerous, harmless, judged, known_misses
 from tests.guard.wrappings import WAYS, fits
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "guard.md").read_text("utf-8")
-RULES = (*table.every(), DENIED, UNUSABLE)
+ALL = tuple(RULES.values())
 
 
 def test_there_are_eighteen_categories_and_each_has_rules() -> None:
     assert len(CATEGORIES) == 18
-    assert {rule.category for rule in RULES} == set(CATEGORIES)
+    assert {rule.category for rule in ALL} == set(CATEGORIES)
 
 
 def test_a_rule_has_a_name_of_its_own_that_is_no_category() -> None:
-    names = [rule.id for rule in RULES]
+    names = [rule.id for rule in ALL]
     assert sorted(names) == sorted(set(names))
     assert not set(names) & set(CATEGORIES)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+@pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.id)
 def test_a_rule_says_why_and_what_to_do_instead(rule: Rule) -> None:
     assert re.fullmatch("[a-z]+(-[a-z]+)*", rule.id)
     for text in (rule.reason, rule.instead):
@@ -39,17 +36,10 @@ def test_a_rule_says_why_and_what_to_do_instead(rule: Rule) -> None:
         assert not text.endswith(".")
 
 
-@pytest.mark.parametrize("file", table.PROGRAMS)
-def test_every_program_that_a_file_knows_is_bound_to_it(file: str) -> None:
-    known = getattr(import_module(f"ralphproof.guard.rules.{file}"), "TABLE", {})
-    programs = set() if file == "git" else {name for name, rows in known.items() if rows}
-    assert programs - set(table.PROGRAMS[file].split()) == set()
-
-
 def test_every_rule_stands_in_the_document_with_its_category() -> None:
     rows = dict(re.findall(r"^\| `([a-z-]+)` \| .* \| (.*) \|$", DOCUMENT, re.MULTILINE))
     told = {category: set(re.findall("`([a-z-]+)`", cell)) for category, cell in rows.items()}
-    assert told == {name: {rule.id for rule in RULES if rule.category == name} for name in CATEGORIES}
+    assert told == {name: {rule.id for rule in ALL if rule.category == name} for name in CATEGORIES}
 
 
 def test_every_known_miss_stands_in_the_document() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ralphproof.guard.verdict import CATEGORIES
+from ralphproof.guard.rules import CATEGORIES
 from tests.guard.samples import dangerous, harmless, judged, known_misses
 
 # What is decoded on its way into a shell may come from elsewhere or not: nobody can tell before it runs.

@@ -199,7 +199,7 @@ def test_a_guard_that_is_called_wrongly_denies(guarded: Guarded, words: list[str
     assert "one argument" in failed(guarded.call([*MODULE, *words], guarded.calls(command="ls")))
 
 
-@pytest.mark.parametrize(("without", "command"), [("tree_sitter", "ls | wc"), ("ralphproof.guard.judge", "ls")])
+@pytest.mark.parametrize(("without", "command"), [("tree_sitter", "ls | wc"), ("ralphproof.guard.tools", "ls")])
 def test_a_guard_without_its_parser_denies(guarded: Guarded, without: str, command: str) -> None:
     start = (
         f"import sys; sys.modules[{without!r}] = None; from ralphproof.hooks.pre_tool_use import main; sys.exit(main())"
@@ -250,7 +250,7 @@ def test_what_needs_no_parser_loads_none_and_nothing_slow(guarded: Guarded, argu
     event = guarded.calls(**arguments)
     before = loaded(guarded, event, "-c", "pass")
     after = loaded(guarded, event, "-m", "ralphproof.hooks.pre_tool_use", str(guarded.rules))
-    assert "ralphproof.guard.judge" in after
+    assert "ralphproof.guard.tools" in after
     assert (after - before) & {*SLOW, "tree_sitter"} == set()
 
 

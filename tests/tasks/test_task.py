@@ -135,12 +135,16 @@ def test_other_fields_are_put_into_questions_once_and_never_taken_for_places() -
         ('x "{{acceptance_criteria}} y"', 'x "${RALPH_TASK_ACCEPTANCE} y"'),
         ("x '{{title}} y'", "x ''\"${RALPH_TASK_TITLE}\"' y'"),
         ("docker ps --format '{{.Names}} {{json .}} {{id2}}'", "docker ps --format '{{.Names}} {{json .}} {{id2}}'"),
-        ("{title} {{{title}}}", '{title} {"${RALPH_TASK_TITLE}"}'),
+        ("x {title} {{{title}}}", 'x {title} {"${RALPH_TASK_TITLE}"}'),
         ("true # don't\necho {{id}}", 'true # don\'t\necho "${RALPH_TASK_ID}"'),
         ('a "$(b "{{id}}" {{id}}) {{id}}"', 'a "$(b "${RALPH_TASK_ID}" "${RALPH_TASK_ID}") ${RALPH_TASK_ID}"'),
         ("sh -c 'grep \"$1\" x' _ {{title}}", 'sh -c \'grep "$1" x\' _ "${RALPH_TASK_TITLE}"'),
         ("x=$((1<<2)) y=${z:-a} `date` $'b' \\' {{id}}", "x=$((1<<2)) y=${z:-a} `date` $'b' \\' \"${RALPH_TASK_ID}\""),
         ("case {{id}} in a) echo {{id}};; esac", 'case "${RALPH_TASK_ID}" in a) echo "${RALPH_TASK_ID}";; esac'),
+        ("cat <<'END'\nit's\nEND\necho {{id}}", "cat <<'END'\nit's\nEND\necho \"${RALPH_TASK_ID}\""),
+        ('`echo "\'"` {{id}}', '`echo "\'"` "${RALPH_TASK_ID}"'),
+        ('"${x%"\'"}" {{id}}', '"${x%"\'"}" "${RALPH_TASK_ID}"'),
+        ('"$(case x in y) {{id}};; esac)"', '"$(case x in y) "${RALPH_TASK_ID}";; esac)"'),
     ],
 )
 def test_a_field_in_a_command_is_the_name_of_a_variable(command: str, made: str) -> None:
@@ -153,11 +157,11 @@ def test_a_field_in_a_command_is_the_name_of_a_variable(command: str, made: str)
 UNCLEAR = (
     'sh -c "{{title}}"', "sh -c 'printf %s \"{{title}}\"'", 'sh -c"{{title}}"',
     '/bin/bash -o pipefail -ec "x {{title}}"',
-    'x | xargs sh -c "$(a b) {{title}}"', "cat <<END\n{{title}}\nEND", "cat <<'END'\nit's\nEND\necho {{title}}",
-    "echo $'a\\'{{title}}'", "`echo {{title}}`", 'echo "`echo {{title}}`"', "`echo \"'\"` {{title}}",
+    'x | xargs sh -c "$(a b) {{title}}"', "cat <<END\n{{title}}\nEND", "{title} {{title}}",
+    "echo $'a\\'{{title}}'", "`echo {{title}}`", 'echo "`echo {{title}}`"',
     'eval "{{title}}"',
-    "if x; then ssh host {{title}}; fi", "echo $(({{title}}))", "echo ${x:-{{title}}}", '"${x%"\'"}" {{title}}',
-    "${{title}}", "\\{{title}}", '"\\{{title}}"', 'python3 -c "print({{title}})"', '"$(case x in y) {{title}};; esac)"',
+    "if x; then ssh host {{title}}; fi", "echo $(({{title}}))", "echo ${x:-{{title}}}",
+    "${{title}}", "\\{{title}}", '"\\{{title}}"', 'python3 -c "print({{title}})"', "echo 'a {{title}}",
 )  # fmt: skip
 
 

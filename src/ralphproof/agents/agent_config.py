@@ -112,7 +112,7 @@ def _guard_line(start: str, silent: str) -> str:
     """The shell line that calls a guard, and denies the tool call where the guard gives no answer."""
     import shlex
 
-    from ralphproof.guard.denial import format_denial
+    from ralphproof.guard.verdict import format_denial
 
     quoted = shlex.quote
     return shlex.join(

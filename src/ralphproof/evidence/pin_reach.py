@@ -56,7 +56,7 @@ class Reach:
 
     def words(self, text: str, folder: str) -> None:
         """Take in what is no shell's text: only the names of runners in it tell something."""
-        found = {runner for word in re.findall(_WORD, text[: shell.MOST_CHARS]) if (runner := runner_of(word))}
+        found = {runner for word in re.findall(_WORD, text[: shell.MAX_CHARS]) if (runner := runner_of(word))}
         if found:
             self.runners |= found
             self.folders.add(folder)

@@ -12,67 +12,52 @@ import re
 import shlex
 
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.guard.verdict import CATEGORIES, Rule
+from ralphproof.guard.rules import CATEGORIES, RULES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ralphproof.guard.verdict import Act, Exceptions, Ground, Objection
 
-DENIED = Rule("denied-here", "tampering", "is on this project's list of what is denied", "do without it")
-OPERATORS = re.compile(r"[;&|<>()`\n]|\$\(")
-MOST_CHARS = 1000
-NEAR = 0.84
+OPERATORS = r"[;&|<>()`\n]|\$\("
+MAX_ENTRY_CHARS = 1000
+SIMILARITY = 0.84
 
 
-def denied(act: Act, lists: Exceptions, at: Ground) -> bool:
+def is_denied(act: Act, lists: Exceptions, at: Ground) -> bool:
     """Whether the project refuses this, whatever the rules say."""
-    patterns = [words for entry in lists.deny if (words := _command(entry))]
-    return any(_fits(words, way, at, whole=False) for words in patterns for way in act.ways)
+    return any(_describes(entry, way, at, whole=False) for entry in lists.deny for way in act.ways)
 
 
-def allowed(act: Act, lists: Exceptions, at: Ground) -> bool:
+def is_allowed(act: Act, lists: Exceptions, at: Ground) -> bool:
     """Whether the project lets this very command pass; others of the same line stand for themselves."""
-    patterns = [words for entry in lists.allow if (words := _command(entry))]
-    return any(_fits(words, way, at, whole=True) for words in patterns for way in act.ways)
+    return any(_describes(entry, way, at, whole=True) for entry in lists.allow for way in act.ways)
 
 
-def spared(objection: Objection, lists: Exceptions) -> bool:
+def is_waived(objection: Objection, lists: Exceptions) -> bool:
     """Whether the rule, or its whole category, does not hold in this project. What is denied by name holds."""
     named = {objection.rule, objection.category}
     return bool(named & set(lists.allow)) and not named & set(lists.deny)
 
 
-def _command(entry: str) -> list[str]:
-    """The words of an entry that is a command; empty where it is a rule or a category."""
-    if entry in CATEGORIES or ("-" in entry and " " not in entry and entry in _ids()):
-        return []
+def _describes(entry: str, words: Sequence[str], at: Ground, whole: bool) -> bool:
+    """Whether an entry is a command, and these words are it."""
+    if entry in CATEGORIES or entry in RULES:
+        return False
     try:
-        return shlex.split(entry)
+        pattern = shlex.split(entry)
     except ValueError:
-        return []
-
-
-def _ids() -> set[str]:
-    from ralphproof.guard.rules.table import every
-
-    return {rule.id for rule in every()}
-
-
-def _fits(pattern: Sequence[str], words: Sequence[str], at: Ground, whole: bool) -> bool:
+        return False
     more = pattern[-1:] == ["*"]
     wanted = pattern[:-1] if more else pattern
-    if len(words) < len(wanted) or (whole and not more and len(words) > len(wanted)):
+    if not pattern or len(words) < len(wanted) or (whole and not more and len(words) > len(wanted)):
         return False
-    return bool(pattern) and all(_same(part, word, at) for part, word in zip(wanted, words, strict=False))
+    return all(_is_same(part, word, at) for part, word in zip(wanted, words, strict=False))
 
 
-def _same(part: str, word: str, at: Ground) -> bool:
-    return fnmatch.fnmatchcase(_home(word, at), _home(part, at).replace("[", "[[]").replace("?", "[?]"))
-
-
-def _home(word: str, at: Ground) -> str:
-    return at.home + word[1:] if word == "~" or word.startswith("~/") else word
+def _is_same(part: str, word: str, at: Ground) -> bool:
+    part, word = (at.home + one[1:] if one == "~" or one.startswith("~/") else one for one in (part, word))
+    return fnmatch.fnmatchcase(word, part.replace("[", "[[]").replace("?", "[?]"))
 
 
 def allow_entry_problem(entry: str) -> str:
@@ -88,9 +73,9 @@ def deny_entry_problem(entry: str) -> str:
 def _entry_problem(entry: str, consequence: str) -> str:
     if not entry.strip() or not entry.isprintable():
         return "is blank, or holds characters that cannot be printed"
-    if entry != entry.strip() or len(entry) > MOST_CHARS:
-        return f"has blanks around it, or more than {MOST_CHARS} characters"
-    if OPERATORS.search(entry):
+    if entry != entry.strip() or len(entry) > MAX_ENTRY_CHARS:
+        return f"has blanks around it, or more than {MAX_ENTRY_CHARS} characters"
+    if re.search(OPERATORS, entry):
         return "is more than one command; the guard looks at each command of a line by itself"
     try:
         words = shlex.split(entry)
@@ -105,6 +90,6 @@ def _misspelled(entry: str) -> str:
     """A word that is nearly a rule's or a category's name was meant to be it."""
     import difflib
 
-    names = {*CATEGORIES, *_ids()}
-    near = difflib.get_close_matches(entry, names, 1, NEAR) if entry not in names and "-" in entry else []
+    names = {*CATEGORIES, *RULES}
+    near = difflib.get_close_matches(entry, names, 1, SIMILARITY) if entry not in names and "-" in entry else []
     return f"is no rule and no category; nearest: {near[0]}" if near else ""

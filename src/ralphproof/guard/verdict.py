@@ -1,54 +1,14 @@
-"""Questions to the guard and its answers: rules, objections, exceptions."""
+"""The guard's values: where it stands, what it objects to, exceptions, and the denial that agents read."""
 
 from __future__ import annotations
 
+import re
+
+from ralphproof.base.shell import SOME, UNKNOWN
 from ralphproof.base.value import replace, value
-from ralphproof.guard.simple import PIECE, SOME
 
-# Name of a category, and what it stands for in the documents.
-CATEGORIES = {
-    "outside-project": "Deleting or overwriting outside the project",
-    "project-state": "Deleting the project itself, its history or the loop's state",
-    "disk": "Disks, partitions, file systems",
-    "permissions": "Blanket permissions and ownership",
-    "privilege": "Privilege escalation",
-    "remote-code": "Code from elsewhere into an interpreter",
-    "opaque-code": "Code that cannot be read before it runs",
-    "secrets": "Reading secrets",
-    "exfiltration": "Sending data away",
-    "tunnels": "Reverse shells, listeners, tunnels",
-    "git-history": "Destroying git history or uncommitted work",
-    "git-remote": "Destroying what others see of a repository",
-    "tampering": "Going round checks, hooks and this guard",
-    "host-control": "Processes and services of the machine",
-    "persistence": "Things that outlive the run",
-    "database": "Destroying data in databases",
-    "infrastructure": "Clouds, clusters, containers",
-    "packages": "Publishing, and packages of the whole machine",
-}
-
-
-@value
-class Objection:
-    """Why a tool call should not happen, and what to do instead."""
-
-    rule: str
-    category: str
-    reason: str
-    instead: str
-    what: str
-
-    def because(self, why: str) -> Objection:
-        """The same with a closer reason."""
-        return replace(self, reason=f"{self.reason}: {why}") if why else self
-
-
-@value
-class Act:
-    """One thing that a tool call would do: the ways to say it in words, and what speaks against it."""
-
-    ways: tuple[tuple[str, ...], ...]
-    objections: tuple[Objection, ...] = ()
+MAX_REASON_CHARS = 2000
+MAX_SHOWN_CHARS = 120
 
 
 @value
@@ -77,25 +37,59 @@ class Exceptions:
 
 
 @value
+class Objection:
+    """Why a tool call should not happen, and what to do instead."""
+
+    rule: str
+    category: str
+    reason: str
+    instead: str
+    what: str
+
+    def because(self, why: str) -> Objection:
+        """The same with a closer reason."""
+        return replace(self, reason=f"{self.reason}: {why}") if why else self
+
+
+@value
+class Act:
+    """One thing that a tool call would do: the ways to say it in words, and what speaks against it."""
+
+    ways: tuple[tuple[str, ...], ...]
+    objections: tuple[Objection, ...] = ()
+
+
+@value
 class Rule:
-    """One thing the guard objects to."""
+    """One thing the guard objects to: in commands that a pattern of `commands` describes, or by a check."""
 
     id: str
     category: str
     reason: str
     instead: str
+    commands: tuple[str, ...] = ()
 
     def about(self, what: str) -> Objection:
         """The objection of this rule to one command or path."""
-        return Objection(self.id, self.category, self.reason, self.instead, _short(what))
+        return Objection(self.id, self.category, self.reason, self.instead, _shorten(what))
 
 
-def _short(what: str) -> str:
+def _shorten(what: str) -> str:
     """At most 120 printable characters; what could not be resolved is shown as `…`."""
-    seen = "".join(one if one.isprintable() else " " for one in _shown(what))
-    return seen if len(seen) <= 120 else seen[:119] + "…"
+    named = re.sub(
+        f"{UNKNOWN}([^{UNKNOWN}]*){UNKNOWN}",
+        lambda found: "$" + found[1] if found[1].isidentifier() else "…",
+        what,
+    )
+    seen = "".join(one if one.isprintable() else " " for one in named.replace(SOME, "…"))
+    return seen if len(seen) <= MAX_SHOWN_CHARS else seen[: MAX_SHOWN_CHARS - 1] + "…"
 
 
-def _shown(what: str) -> str:
-    named = PIECE.sub(lambda found: "$" + found[1] if found[1].isidentifier() else "…", what)
-    return named.replace(SOME, "…")
+def format_denial(why: str) -> str:
+    """A denial in the form that agents' programs read."""
+    import json
+
+    denial = {
+        "hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": why[:MAX_REASON_CHARS],
+    }  # fmt: skip
+    return json.dumps({"hookSpecificOutput": denial})

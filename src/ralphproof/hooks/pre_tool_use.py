@@ -13,7 +13,7 @@ import stat
 import sys
 
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.guard.denial import MAX_REASON_CHARS, format_denial
+from ralphproof.guard.verdict import MAX_REASON_CHARS, format_denial
 from ralphproof.hooks.session import read_event_or_none, text_field, to_single_line
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def refusal_reason(event: dict[str, Any], rules: dict[str, Any]) -> str:
     )
     if not tool or not isinstance(arguments, dict) or not os.path.isabs(cwd):
         raise UnusableInput("the event must have a tool_name, a tool_input and a cwd")
-    from ralphproof.guard.judge import objection
+    from ralphproof.guard.tools import objection
     from ralphproof.guard.verdict import Exceptions, Ground
 
     allow, deny, protected = (tuple(rules[name]) for name in RULE_LISTS)
