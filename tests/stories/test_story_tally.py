@@ -20,8 +20,14 @@ from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.workspace import Change, Snapshot
 from ralphproof.stories.plan import StoryPlan
 from ralphproof.stories.schema import serialize_stories
-from ralphproof.stories.state import MAX_FINDING_CHARS, MAX_FINDINGS, MAX_TITLE_CHARS, summarize_reviews, update_tally
-from ralphproof.stories.workflow import StoryWorkflow
+from ralphproof.stories.workflow import (
+    MAX_FINDING_CHARS,
+    MAX_FINDINGS,
+    MAX_TITLE_CHARS,
+    StoryWorkflow,
+    summarize_reviews,
+    update_tally,
+)
 
 Story = dict[str, Any]
 GREEN = CheckReport((Finding("verify", True, "make test", 0),))

@@ -21,7 +21,7 @@ from ralphproof.engine.plan import (
     VerificationPart,
 )
 from ralphproof.settings.verification_templates import substitute_in_command, task_environment
-from ralphproof.tasks.draft import task_from_draft, task_from_unusable_draft, validate_draft
+from ralphproof.tasks.draft import task_from_draft, task_without_completion, validate_draft
 from ralphproof.tasks.files import parse_tasks
 from tests.tasks.samples import block, completion, draft, file, part, with_way
 
@@ -224,21 +224,7 @@ def test_a_text_that_no_program_can_be_started_with_is_left_out(text: str, there
     assert ("RALPH_TASK_DESCRIPTION" in task_environment(Task("T-1", text))) is there
 
 
-def test_an_old_task_without_a_completion_has_no_criteria_and_a_warning() -> None:
-    task, warning = task_from_unusable_draft(draft(completion=None, description="old"))
+def test_a_task_without_a_completion_has_no_criteria_and_a_warning() -> None:
+    task, warning = task_without_completion(draft(completion=None, description="old"))
     assert task == Task("T-1", "old", "Tokens")
     assert warning.startswith("T-1: it has no completion, so the settings alone say how it is verified")
-
-
-def test_an_old_task_keeps_what_can_be_read_of_its_completion() -> None:
-    bent = completion(coder={"promise": 3}, acceptance_criteria=["a", 4, " "])
-    task, warning = task_from_unusable_draft(draft(completion=bent))
-    assert (task.outcome, task.acceptance, task.criteria) == ("Every request needs a token", ("a",), ())
-    assert "its completion cannot be used (completion.acceptance_criteria[1] must be text, not 4" in warning
-
-
-@pytest.mark.parametrize("bent", [{}, {"outcome": 3, "acceptance_criteria": "x"}, {"coder": []}])
-def test_no_old_completion_crashes(bent: dict[str, Any]) -> None:
-    task, warning = task_from_unusable_draft(draft(completion=bent))
-    assert (task.outcome, task.acceptance, task.criteria) == ("", (), ())
-    assert "\n" not in warning

@@ -140,9 +140,9 @@ def open_plan(request: RunRequest, project: Project, remarks: list[str]) -> Plan
 def _load_task(project: Project, name: str, remarks: list[str]) -> Task:
     """A task of the ledger; raises TaskWrong with everything that is wrong with it.
 
-    A task of an older version without completion criteria is done when its stages claim so.
+    One without completion criteria is done when its stages claim so.
     """
-    from ralphproof.tasks.draft import task_from_draft, task_from_unusable_draft, validate_draft
+    from ralphproof.tasks.draft import task_from_draft, task_without_completion, validate_draft
     from ralphproof.tasks.store import draft_from_row, is_known_method
 
     ledger = project.ledger()
@@ -154,7 +154,7 @@ def _load_task(project: Project, name: str, remarks: list[str]) -> Task:
         raise TaskWrong(f"there is no task {name}; see: ralph task list")
     draft, unreadable = draft_from_row(row)
     if draft.completion is None:
-        task, warning = task_from_unusable_draft(draft)
+        task, warning = task_without_completion(draft)
         remarks.append(f"task {name}: {unreadable}" if unreadable else warning)
         return task
     if problems := validate_draft(draft, is_known_method):

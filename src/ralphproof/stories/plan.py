@@ -12,21 +12,24 @@ from ralphproof.engine.prompt import HELD_OUT_NOTE, Feedback
 from ralphproof.stories import review, schema
 from ralphproof.stories.review import approval_concerns, settle_story
 from ralphproof.stories.schema import APPROVED
-from ralphproof.stories.state import (
+from ralphproof.stories.workflow import (
+    INSTRUCTION_WITHOUT_REVIEW,
     StoryState,
     StoryStorage,
+    StoryWorkflow,
     find_story,
     iteration_of_turn,
     pack_state,
+    pinned_fields,
     replace_story,
     summarize_reviews,
+    tasks_from_stories,
     unpack_state,
     update_tally,
     with_decision,
     with_turn_changes,
     without_turn_changes,
 )
-from ralphproof.stories.workflow import INSTRUCTION_WITHOUT_REVIEW, StoryWorkflow, pinned_fields, tasks_from_stories
 from ralphproof.tasks.plans import prompt_digest
 
 if TYPE_CHECKING:

@@ -280,7 +280,7 @@ def gitignore_with_marker(root: str, environ: Mapping[str, str]) -> bytes | None
             data = file.read()
     except OSError as error:
         raise Refused(f"cannot read {path}: {error.strerror}; add {MARKER} to it yourself") from error
-    if said is None and covers_marker(data):
+    if said is None and _names_marker(data):
         return None
     end = b"\r\n" if data[: data.find(b"\n") + 1].endswith(b"\r\n") else b"\n"
     return data + (b"" if not data or data.endswith(b"\n") else end) + MARKER.encode() + end
@@ -308,7 +308,7 @@ def is_marker_ignored(root: str, environ: Mapping[str, str]) -> bool:
         return said
     try:
         with open(os.path.join(root, GITIGNORE), "rb") as file:
-            return covers_marker(file.read())
+            return _names_marker(file.read())
     except OSError:
         return False
 
@@ -324,29 +324,11 @@ def _ignored_by_git(root: str, environ: Mapping[str, str]) -> bool | None:
     git = find_program("git", environ.get("PATH", os.defpath), outside=root)
     if git is None:
         return None
-    argv = [
-        git,
-        "-C",
-        root,
-        *NO_HOOKS_OPTIONS,
-        "--no-literal-pathspecs",
-        "check-ignore",
-        "-q",
-        "--no-index",
-        "--",
-        MARKER,
-    ]
+    check = ("--no-literal-pathspecs", "check-ignore", "-q", "--no-index", "--", MARKER)
+    argv = [git, "-C", root, *NO_HOOKS_OPTIONS, *check]
     return {0: True, 1: False}.get(run_program(argv, user_git_environment(environ), timeout_s=30.0).code)
 
 
-def covers_marker(data: bytes) -> bool:
-    """Whether these rules ignore the marker at the top of a project; the last matching rule decides."""
-    from fnmatch import fnmatchcase
-
-    ignored = False
-    for line in data.decode("utf-8", "surrogateescape").splitlines():
-        rule = line.rstrip().removeprefix("!")
-        name = rule.removeprefix("**/").removeprefix("/")
-        if name and not rule.startswith("#") and fnmatchcase(MARKER, name):
-            ignored = not line.startswith("!")
-    return ignored
+def _names_marker(rules: bytes) -> bool:
+    """Whether a line of these rules is the marker itself."""
+    return any(line.strip().removeprefix(b"/") == MARKER.encode() for line in rules.splitlines())

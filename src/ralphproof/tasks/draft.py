@@ -210,16 +210,10 @@ def task_from_draft(draft: TaskDraft) -> Task:
     return replace(task, criteria=tuple((stage, _parse_criteria(block, task)) for stage, block in blocks))
 
 
-def task_from_unusable_draft(draft: TaskDraft) -> tuple[Task, str]:
-    """The task of a row whose completion is missing or cannot be read, and the warning about it.
-
-    It has no criteria; outcome and acceptance criteria as far as they can be read.
-    """
-    problems = validate_draft(draft)
-    why = "it has no completion" if draft.completion is None else "its completion cannot be used"
-    more = f" ({problems[0].partition(': ')[2]})" if problems and draft.completion is not None else ""
+def task_without_completion(draft: TaskDraft) -> tuple[Task, str]:
+    """The task of a draft without a completion spec, and the warning about it."""
     return task_without_criteria(draft), (
-        f"{task_label(draft.id)}: {why}{more}, so the settings alone say how it is verified;"
+        f"{task_label(draft.id)}: it has no completion, so the settings alone say how it is verified;"
         " give it an outcome and an acceptance criterion"
     )
 
