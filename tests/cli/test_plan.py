@@ -161,7 +161,8 @@ def test_a_prd_that_says_something_stays_as_it_is(ralph: Ralph) -> None:
 
 def test_it_is_sent_back_five_times_at_most(ralph: Ralph) -> None:
     folder(ralph, PRD)
-    at = at_terminal(ralph, writes(text(plan())))
+    plans = [plan(project=f"try {number}") for number in range(7)]
+    at = at_terminal(ralph, *(writes(text(one)) for one in plans))
     assert at.end() == 1
     assert len(prompts(ralph)) == 6
     assert "sent back (5 of 5)" in at.shown
@@ -170,14 +171,14 @@ def test_it_is_sent_back_five_times_at_most(ralph: Ralph) -> None:
         "  ralph/tasks.json: userStories is empty; a plan has at least one story\n"
         "ralph/ is left as it is; mend it by hand, or plan again: ralph plan\n"
     )
-    assert tasks_of(ralph) == plan()
+    assert tasks_of(ralph) == plans[5]
 
 
-def test_an_agent_that_writes_nothing_is_not_started_again(ralph: Ralph) -> None:
+def test_an_agent_that_changes_nothing_is_not_started_again(ralph: Ralph) -> None:
     folder(ralph, PRD)
     at = at_terminal(ralph, {"exit": 3})
     assert at.end() == 1
-    assert "the agent ended with exit code 3, and wrote nothing in ralph/" in at.shown
+    assert "the agent ended with exit code 3, and changed nothing in ralph/" in at.shown
     assert len(prompts(ralph)) == 1
 
 

@@ -65,7 +65,7 @@ def plan_interactively(spec: RunSpec, files: PlanFiles, tell: Callable[[str], No
         for remark in filter(None, (*lock.remarks, files.begin())):
             tell(remark)
         while True:
-            before, name = files.fingerprint(), f"{sent_back + 1:03d}"
+            before, name = files.contents(), f"{sent_back + 1:03d}"
             prompt = spec.project.mask(files.prompt(True, problems=problems))
             path = files.keep(f"prompt_{name}.txt", prompt.encode("utf-8", "replace"))
             session = session if resume else str(uuid.uuid4())
@@ -80,11 +80,11 @@ def plan_interactively(spec: RunSpec, files: PlanFiles, tell: Callable[[str], No
             if not problems:
                 result = PlanResult(0, sent_back, remarks=files.remarks())
                 break
-            unwritten = files.fingerprint() == before
-            if unwritten:
+            unchanged = files.contents() == before
+            if unchanged:
                 how = f"by signal {end.signal}" if end.signal else f"with exit code {end.code}"
-                tell(f"the agent ended {how}, and wrote nothing in {files.folder}/")
-            if unwritten or sent_back == MAX_SENT_BACK:
+                tell(f"the agent ended {how}, and changed nothing in {files.folder}/")
+            if unchanged or sent_back == MAX_SENT_BACK:
                 result = PlanResult(1, sent_back, problems)
                 break
             sent_back, resume = sent_back + 1, True

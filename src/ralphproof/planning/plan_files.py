@@ -148,17 +148,9 @@ class PlanFiles:
 
     # After the agent wrote
 
-    def fingerprint(self) -> tuple[object, ...]:
-        """Changes whenever somebody writes one of the files."""
-        found: list[object] = []
-        for name in (PRD, TASKS):
-            try:
-                status = os.lstat(os.path.join(self._path, name))
-            except OSError:
-                found.append(None)
-                continue
-            found.append((status.st_ino, status.st_mtime_ns, status.st_size))
-        return tuple(found)
+    def contents(self) -> tuple[bytes | None, ...]:
+        """Both files as they are now."""
+        return tuple(map(self._read, (PRD, TASKS)))
 
     def restore_prd(self) -> str:
         """Put a read-only PRD back; a remark about it."""
