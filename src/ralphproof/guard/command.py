@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 OUTPUT, FILE, GAP, BAR = list(MARKS)[-4:]  # in the name of a substitution: its kind, and what parts words and lists
-REDIRECTIONS = (">", "<")
-QUIET = (*REDIRECTIONS, "=")  # names of redirections and assignments
+QUIET = (">", "<", "=")  # names of redirections and assignments
 PIECE = re.compile(f"{UNKNOWN}([^{UNKNOWN}]*){UNKNOWN}")
 # Names of commands that nobody can type, for what code does without a command.
 OPAQUE, REMOTE, REVERSE, SQL, BOMB = "(opaque)", "(remote)", "(reverse-shell)", "(sql)", "(bomb)"
