@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ralphproof.engine.check import PassRule
-from ralphproof.landing.batch import LandingTarget
 from ralphproof.landing.merge_queue import Lander, MergedCheckRunner
-from ralphproof.landing.targets import LocalBranch
+from ralphproof.landing.targets import LandingTarget, LocalBranch
 from ralphproof.proof.verification import StopRequests
 from ralphproof.store.landings import AttestedCheck, Landed, LandingItem, LandingResult
 from ralphproof.workspace.git_command import UserGit

@@ -100,7 +100,7 @@ def test_what_the_user_committed_meanwhile_lands_first_and_what_they_merged_is_f
     yard.ralph.write({"theirs": "x\n"})
     yard.git("add", "theirs")
     yard.git("commit", "-qm", "of mine")
-    target, theirs = landing_target(yard.users)
+    target, theirs, _ = landing_target(yard.users)
     assert theirs is not None
     assert theirs.commit == yard.tip("main")
     second = ran(yard, write(two="2\n"))

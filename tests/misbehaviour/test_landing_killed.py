@@ -164,7 +164,7 @@ def test_what_was_checked_is_not_checked_again(mortal: Mortal, record_property: 
         for at, words in enumerate(whole, 1)
         if f"update-ref -m ralph land --create-reflog refs/heads/{TARGET}" in words
     )
-    points = [*range(2, move - 2, 7), *range(move - 2, len(whole) + 1)]
+    points = [*range(2, move - 2, 6), *range(move - 2, len(whole) + 1)]
     for number in points:
         ended, did = mortal.killed(number, *runs)
         assert ended.code == -signal.SIGKILL, (number, ended)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ralphproof.base.value import Json
     from ralphproof.engine.outcome import Outcome
-    from ralphproof.landing.work_report import WorkResult
+    from ralphproof.landing.task_queue import WorkResult
     from ralphproof.runs.request import RunRequest, RunTarget
     from ralphproof.runs.spec import RunSpec
     from ralphproof.store.project import Project

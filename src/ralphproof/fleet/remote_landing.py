@@ -12,8 +12,8 @@ from contextlib import closing
 from ralphproof.base.errors import HarnessFailed, Refused
 from ralphproof.base.run_program import ProgramResult, run_program
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.landing.merge_queue import Lander, MergedCheckRunner, build_landing_item
-from ralphproof.landing.results import rejection_reason
+from ralphproof.landing.landing_items import build_landing_item, rejection_reason
+from ralphproof.landing.merge_queue import Lander, MergedCheckRunner
 from ralphproof.landing.targets import RemoteBranch
 from ralphproof.store.landings import Landed
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, USER_GIT_TIMEOUT_S, UserGit

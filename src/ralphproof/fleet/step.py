@@ -48,7 +48,7 @@ from ralphproof.fleet.loop_spec import MAX_LOOP_SPEC_BYTES, MAX_NAME_CHARS, Loop
 from ralphproof.fleet.mirror import PATIENCE_S, Mirror, RemoteUnreachable
 from ralphproof.fleet.progress import end_after_landing, loop_end
 from ralphproof.fleet.remote_landing import land_on_remote
-from ralphproof.landing.worktree_run import landing_item_of_run
+from ralphproof.landing.landing_items import landing_item_of_run
 from ralphproof.process.interrupts import take_over_signals
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.signals import RunClock, ignore_signals

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
+from contextlib import closing
+from queue import SimpleQueue
 
 from ralphproof.base.errors import Refused, wrap_os_error
 from ralphproof.base.files import remove_tree
-from ralphproof.base.git_layout import git_folders, is_object_id
-from ralphproof.base.value import TYPE_CHECKING, replace
-from ralphproof.engine.outcome import Completed
-from ralphproof.engine.records import RunBegan, RunEnded
-from ralphproof.landing.batch import (
-    MAX_TARGET_MOVES,
-    AlreadyLanded,
-    BatchFailed,
-    BatchPassed,
-    BatchPlan,
-    TargetMoved,
-    check_identity,
-    combined_checks,
-    combined_setup,
-)
-from ralphproof.landing.targets import current_branch, landing_target
+from ralphproof.base.git_layout import is_object_id
+from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.engine.check import PassRule
 from ralphproof.landing.tree_merge import TreeMerger
 from ralphproof.process.signals import RunClock
 from ralphproof.process.tree import is_alive, start_time
-from ralphproof.proof.schema import get_object, parse_checks, parse_setup, verification_remarks
+from ralphproof.proof.source import read_allowed_commands
 from ralphproof.proof.verification import DisposableCheckout
-from ralphproof.runs.saved_work import load_saved_work
 from ralphproof.store.landings import (
     FOLDER,
     VERIFIED,
+    AttestedCheck,
     Landed,
     LandingItem,
     LandingMoving,
@@ -41,27 +31,24 @@ from ralphproof.store.landings import (
     NotVerified,
     TargetLock,
 )
-from ralphproof.views.snapshots import snapshots_by_iteration
 from ralphproof.workspace.git_command import UserGit
 from ralphproof.workspace.git_objects import run_ref_name
-from ralphproof.workspace.secret_files import secret_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
     from typing import Self
 
-    from ralphproof.base.value import Json
     from ralphproof.engine.check import Finding
-    from ralphproof.engine.records import Record
-    from ralphproof.landing.batch import LandingTarget, RunChecks
+    from ralphproof.landing.targets import LandingTarget
     from ralphproof.landing.tree_merge import MergeStack
     from ralphproof.process.signals import SignalRouter
     from ralphproof.proof.verification import StopRequests
-    from ralphproof.runs.saved_work import SavedWork
-    from ralphproof.store.landings import AttestedCheck, LandingResult, LandingRow
-    from ralphproof.store.ledger import RunRow, SqliteLedger
+    from ralphproof.store.landings import LandingResult, LandingRow
+    from ralphproof.store.ledger import SqliteLedger
     from ralphproof.store.project import Project
+
+    RunChecks = Callable[[str, tuple[AttestedCheck, ...], tuple[str, ...]], tuple[Finding, ...]]
 
 
 # Scratch folders in the store. Their names hold the process id and start time, so that those of dead processes can be
@@ -91,6 +78,35 @@ def _remove_abandoned(parent: str) -> None:
             remove_tree(os.path.join(parent, name))
 
 
+# Checks that a merged tree has to pass
+
+
+def combined_checks(
+    items: Iterable[LandingItem], target_checks: Iterable[AttestedCheck] = ()
+) -> tuple[AttestedCheck, ...]:
+    """The checks of all items and of the target, without duplicates."""
+    own = (check for item in items for check in item.rerunnable_checks)
+    inherited = (check for check in target_checks if check.runs_again)
+    by_identity: dict[object, AttestedCheck] = {}
+    for check in (*own, *inherited):
+        by_identity.setdefault(check_identity(check), check)
+    return tuple(by_identity.values())
+
+
+def check_identity(check: AttestedCheck) -> tuple[object, ...]:
+    """Equal for checks that give the same answer on the same tree: same command, same rule."""
+    return check.command, replace(check.rule, clean=False)
+
+
+def combined_setup(items: Iterable[LandingItem], target_setup: Iterable[str] = ()) -> tuple[str, ...]:
+    """The setup commands of the target and of all items, each once."""
+    return tuple(dict.fromkeys([*target_setup, *(command for item in items for command in item.setup)]))
+
+
+# Landing on one target
+
+
+MAX_TARGET_MOVES = 5  # consecutive times that the target may move while checks run
 ITEM_REF = "parcel"  # last part of the ref that keeps an item's commit from being pruned
 SHORT_HASH_CHARS = 12
 
@@ -142,18 +158,52 @@ class Lander:
             new, results = self._select_new(wanted, landed)
             waiting = {row.item.key for row in rows if isinstance(row.step, LandingQueued)}
             self._landings.queue(self.target.name, [one for one in new if one.key not in waiting])
-            return (*results, *self._land_batches(new)) if new else tuple(results)
+            return (*results, *(self._land_batches(new) if new else ()))
 
-    def _land_batches(self, items: list[LandingItem]) -> tuple[LandingResult, ...]:
+    def _land_batches(self, items: list[LandingItem]) -> list[LandingResult]:
         """Try one batch after the other until every item has a result."""
-        plan, scratch = BatchPlan.of(items), new_scratch_folder(self._store)
+        batches, self._target_moves = deque([items]), 0
+        results: list[LandingResult] = []
+        scratch = new_scratch_folder(self._store)
         try:
             with TreeMerger(self._user_git, self._environ, scratch, self._rebase) as merger:
-                while plan.next_batch:
-                    plan = self._try_batch(plan, merger)
+                while batches:
+                    self._raise_if_stopped()
+                    results += self._try_batch(merger, batches)
         finally:
             remove_tree(scratch)
-        return plan.results
+        return results
+
+    def _try_batch(self, merger: TreeMerger, batches: deque[list[LandingItem]]) -> list[LandingResult]:
+        """Merge, check and land the first batch; what has no result yet goes back to the batches.
+
+        A batch that fails is halved until the item that makes it fail is alone. An item that conflicts with others of
+        its batch is tried again after these have landed or were rejected.
+        """
+        stack = merger.stack(self._tip(), batches.popleft())
+        batches.extend([clash.item] for clash in stack.clashes if not clash.alone)
+        landed_before = [Landed(item, item.commit, self.target.name) for item in stack.already_merged]
+        rejected = [LandingRejected(one.item, one.conflict) for one in stack.clashes if one.alone]
+        results = self._record([*landed_before, *rejected])
+        batch = [one.item for one in stack.merged]
+        if not batch:
+            return results
+        checks, failure = self._check(stack)
+        if failure is None:
+            landed = self._move_target(stack, checks)
+            if not landed:
+                batches.appendleft(batch)
+            return [*results, *landed]
+        if len(batch) == 1:
+            return [*results, *self._record([LandingRejected(batch[0], failure)])]
+        self._notify(f"{len(batch)} together are red; a part of them is tried")
+        half = len(batch) // 2
+        batches.extendleft((batch[half:], batch[:half]))
+        return results
+
+    def _record(self, results: list[LandingResult]) -> list[LandingResult]:
+        self._landings.note(self.target.name, [(one.item, one) for one in results])
+        return results
 
     def _create_refs(self, items: list[LandingItem]) -> None:
         """Create refs for the commits, so that git does not prune them."""
@@ -238,33 +288,14 @@ class Lander:
             raise Refused(f"there is no branch {self.target.name}; nothing can land on it")
         return tip
 
-    def _try_batch(self, plan: BatchPlan, merger: TreeMerger) -> BatchPlan:
-        """Merge, check and move the next batch."""
-        self._raise_if_stopped()
-        stack = merger.stack(self._tip(), plan.next_batch)
-        for item in stack.already_merged:
-            landed = Landed(item, item.commit, self.target.name)
-            self._landings.note(self.target.name, [(item, landed)])
-            plan = plan.after(AlreadyLanded(landed))
-        for clash in stack.clashes:
-            if clash.alone:
-                self._landings.note(self.target.name, [(clash.item, LandingRejected(clash.item, clash.conflict))])
-            plan = plan.after(clash)
-        return self._check_stack(plan, stack) if stack.merged else plan
-
-    def _check_stack(self, plan: BatchPlan, stack: MergeStack) -> BatchPlan:
+    def _check(self, stack: MergeStack) -> tuple[int, MergedChecksFailed | None]:
+        """The number of checks that hold for the merged tree, and their findings if one of them fails."""
         items = tuple(one.item for one in stack.merged)
         checks, setup = combined_checks(items, self.target_checks), combined_setup(items, self._target_setup)
         findings = self._cached_findings(stack, checks, setup)
         self._raise_if_stopped()
-        if all(finding.passed for finding in findings):
-            return self._move_target(plan, stack, len(checks))
-        failure = MergedChecksFailed(findings, stack.base, stack.tree)
-        if len(items) == 1:
-            self._landings.note(self.target.name, [(items[0], LandingRejected(items[0], failure))])
-        else:
-            self._notify(f"{len(items)} together are red; a part of them is tried")
-        return plan.after(BatchFailed(failure))
+        passed = all(finding.passed for finding in findings)
+        return len(checks), None if passed else MergedChecksFailed(findings, stack.base, stack.tree)
 
     def _cached_findings(
         self, stack: MergeStack, checks: tuple[AttestedCheck, ...], setup: tuple[str, ...]
@@ -277,8 +308,8 @@ class Lander:
             self._findings[key] = self._run_checks(stack.top, checks, setup)
         return self._findings.get(key, ())
 
-    def _move_target(self, plan: BatchPlan, stack: MergeStack, checks_passed: int) -> BatchPlan:
-        """Move the target to the merged commit; recorded before and after."""
+    def _move_target(self, stack: MergeStack, checks_passed: int) -> list[LandingResult]:
+        """Move the target to the merged commit, recorded before and after; empty if somebody else moved it."""
         name, merged = self.target.name, stack.merged
         self._landings.note(
             name, [(one.item, LandingMoving(stack.base, stack.top, one.commit, checks_passed)) for one in merged]
@@ -288,17 +319,16 @@ class Lander:
         except Refused:
             self._landings.note(name, [(one.item, LandingQueued()) for one in merged])
             raise
-        if not moved:
-            self._landings.note(name, [(one.item, LandingQueued()) for one in merged])
-            self._notify(f"{name} was moved by somebody else meanwhile; all of it again, on top of that")
-            after = plan.after(TargetMoved())
-            if after.target_moves >= MAX_TARGET_MOVES:
-                raise Refused(f"{name} moved {after.target_moves} times while checks ran; nothing is lost: ralph land")
-            return after
-        landed = tuple(Landed(one.item, one.commit, name, checks_passed) for one in merged)
-        self._landings.note(name, [(one.item, one) for one in landed])
-        self._add_target_checks(one.item for one in merged)
-        return plan.after(BatchPassed(landed))
+        if moved:
+            self._target_moves = 0
+            self._add_target_checks(one.item for one in merged)
+            return self._record([Landed(one.item, one.commit, name, checks_passed) for one in merged])
+        self._landings.note(name, [(one.item, LandingQueued()) for one in merged])
+        self._notify(f"{name} was moved by somebody else meanwhile; all of it again, on top of that")
+        self._target_moves += 1
+        if self._target_moves >= MAX_TARGET_MOVES:
+            raise Refused(f"{name} moved {self._target_moves} times while checks ran; nothing is lost: ralph land")
+        return []
 
     def _add_target_checks(self, items: Iterable[LandingItem]) -> None:
         """Require the checks of landed items from every later batch."""
@@ -355,18 +385,11 @@ class MergedCheckRunner:
             raise KeyboardInterrupt
 
     def _open_checkout(self) -> DisposableCheckout:
-        self._scratch = new_scratch_folder(self._project.store)
-        project = self._project
+        project, self._scratch = self._project, new_scratch_folder(self._project.store)
         checkout = DisposableCheckout(
-            project.root,
-            "",
-            self._environ,
-            project.secrets,
-            self._sandbox,
-            self._stop_requests,
-            self._scratch,
+            project.root, "", self._environ, project.secrets, self._sandbox, self._stop_requests, self._scratch,
             keeps=True,
-        )
+        )  # fmt: skip
         self._checkout = checkout.__enter__()
         return self._checkout
 
@@ -380,39 +403,42 @@ class MergedCheckRunner:
         return finding
 
 
-def land_items(
-    project: Project, ledger: SqliteLedger, items: tuple[LandingItem, ...], stop_requests: StopRequests,
-    notify: Callable[[str], None], *,
-    environ: Mapping[str, str], onto: str = "", rebase: bool = False, unverified: bool = False,
-    sandbox: str | None = None,
-) -> tuple[LandingResult, ...]:  # fmt: skip
-    """Land items on branch `onto`, by default on the landing branch of the current branch; the result of each.
-
-    What the user committed meanwhile lands first; its result is an item without a run. The ledger must be writable and
-    opened by this thread. On a stop request KeyboardInterrupt is raised and the target is not moved. Checks run in the
-    kind of sandbox that the runs had, or in `sandbox`.
+@value
+class LandingOptions:
+    """`base` is the user's commit: what it contains needs no further checks. With `rebase` commits are replayed, not
+    merged; with `unverified` work may land that no check verified. Checks run in the kind of sandbox that the runs had,
+    or in `sandbox`.
     """
-    user_git = UserGit(project.root, environ)
-    target, user_commits = landing_target(user_git, onto)
-    base = "" if onto else user_git.branch_commit(current_branch(user_git))
-    kind = sandbox or next((one.sandbox for one in items if one.sandbox), None)
+
+    base: str = ""
+    rebase: bool = False
+    unverified: bool = False
+    sandbox: str | None = None
+
+
+def land_items(
+    project: Project, ledger: SqliteLedger, target: LandingTarget, items: tuple[LandingItem, ...],
+    stop_requests: StopRequests, notify: Callable[[str], None], environ: Mapping[str, str], options: LandingOptions,
+) -> tuple[LandingResult, ...]:  # fmt: skip
+    """Land items on a branch of this repository; the result of each.
+
+    The ledger must be writable and opened by this thread. On a stop request KeyboardInterrupt is raised and the target
+    is not moved.
+    """
+    kind = options.sandbox or next((one.sandbox for one in items if one.sandbox), None)
     with MergedCheckRunner(project, environ, stop_requests, notify, sandbox=kind) as run_checks:
         lander = Lander(
-            project, ledger, target, run_checks, notify, environ=environ, base=base, rebase=rebase,
-            unverified=unverified, raise_if_stopped=run_checks.raise_if_stopped,
+            project, ledger, target, run_checks, notify, environ=environ, base=options.base, rebase=options.rebase,
+            unverified=options.unverified, raise_if_stopped=run_checks.raise_if_stopped,
             target_checks=load_project_checks(project, target, items, environ),
         )  # fmt: skip
-        return lander.land((*((user_commits,) if user_commits else ()), *items))
+        return lander.land(items)
 
 
 def load_project_checks(
     project: Project, target: LandingTarget, items: tuple[LandingItem, ...], environ: Mapping[str, str]
 ) -> tuple[AttestedCheck, ...]:
     """The checks of the target's project settings; empty if all items are verified by checks of their own."""
-    from ralphproof.engine.check import PassRule
-    from ralphproof.proof.source import read_allowed_commands
-    from ralphproof.store.landings import AttestedCheck
-
     if all(one.proof == VERIFIED for one in items):
         return ()
     rules = read_allowed_commands(project.root, target.tip(), environ).rules
@@ -432,13 +458,11 @@ class LandingQueue:
     """Lands items on one target in a thread. All items that wait at the same time are one batch."""
 
     def __init__(
-        self, project: Project, target: LandingTarget, signals: SignalRouter, notify: Callable[[str], None], *,
-        rebase: bool = False, unverified: bool = False, base: str = "",
+        self, project: Project, target: LandingTarget, signals: SignalRouter, notify: Callable[[str], None],
+        options: LandingOptions,
     ) -> None:  # fmt: skip
-        from queue import SimpleQueue
-
         self._project, self._target, self._signals, self._notify = project, target, signals, notify
-        self._rebase, self._unverified, self._base = rebase, unverified, base
+        self._options = options
         self._items: SimpleQueue[LandingItem | None] = SimpleQueue()
         self._results: SimpleQueue[LandingResult | BaseException] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -482,26 +506,17 @@ class LandingQueue:
     def _land_batches(self) -> None:
         clock = RunClock()
         self._signals.register(THREAD_NAME, clock)
-        ledger = self._project.ledger(read_only=False)
         try:
-            while batch := self._next_batch():
-                for result in self._land(batch, ledger, clock):
-                    self._results.put(result)
+            with closing(self._project.ledger(read_only=False)) as ledger:
+                while batch := self._next_batch():
+                    for result in land_items(
+                        self._project, ledger, self._target, tuple(batch), clock, self._notify, os.environ,
+                        self._options,
+                    ):  # fmt: skip
+                        self._results.put(result)
         finally:
-            ledger.close()
             self._signals.unregister(THREAD_NAME)
             clock.close()
-
-    def _land(self, batch: list[LandingItem], ledger: SqliteLedger, clock: RunClock) -> tuple[LandingResult, ...]:
-        """Land a batch; its checks run in the kind of sandbox that its runs had."""
-        kind = next((item.sandbox for item in batch if item.sandbox), None)
-        with MergedCheckRunner(self._project, os.environ, clock, self._notify, sandbox=kind) as run_checks:
-            lander = Lander(
-                self._project, ledger, self._target, run_checks, self._notify, environ=os.environ, base=self._base,
-                rebase=self._rebase, unverified=self._unverified, raise_if_stopped=run_checks.raise_if_stopped,
-                target_checks=load_project_checks(self._project, self._target, tuple(batch), os.environ),
-            )  # fmt: skip
-            return lander.land(batch)
 
     def _next_batch(self) -> list[LandingItem]:
         """All items that wait, at least one; empty after `close`."""
@@ -514,67 +529,3 @@ class LandingQueue:
                 return batch
             batch.append(item)
         return batch
-
-
-MAX_PATHS_LISTED = 20
-
-
-def build_landing_item(project: Project, ledger: SqliteLedger, row: RunRow, environ: Mapping[str, str]) -> LandingItem:
-    """The landing item of a completed run; raises Refused for any other run. Called again it gives the same commit.
-
-    Files that are left out (too large, or they look like secrets) are named in its remarks.
-    """
-    from ralphproof.proof.builder import build_run_proof
-
-    end, records = ledger.run_end(row.id), ledger.records(row.id)
-    if not isinstance(end, RunEnded):
-        raise Refused(f"run {row.id} has not ended, so nothing of it can land; see: ralph status {row.id}")
-    if not isinstance(end.outcome, Completed):
-        raise Refused(
-            f"run {row.id} was not completed ({end.outcome.status}), so it does not land; "
-            f"its work can be had as a branch: ralph branch {row.id} N"
-        )
-    number = max((number for number, one in snapshots_by_iteration(records).items() if one.tree is not None), default=0)
-    work, proof = load_saved_work(project, row, records, number), build_run_proof(project, row, ledger)
-    commit, remarks = _commit_of_work(project, work, records, proof, environ, ledger.last_written_at(row.id) or 0.0)
-    sandbox = get_object(proof, "sandbox")
-    return LandingItem(
-        row.id, commit, work.title, parse_checks(proof), parse_setup(proof), ledger.tasks.task_of_run(row.id) or "",
-        end.outcome.proof, "" if sandbox.get("strength") == "none" else str(sandbox.get("name") or ""),
-        tuple(map(project.mask, remarks)),
-    )  # fmt: skip
-
-
-def _commit_of_work(
-    project: Project, work: SavedWork, records: Iterable[Record], proof: dict[str, Json], environ: Mapping[str, str],
-    at: float,
-) -> tuple[str, tuple[str, ...]]:  # fmt: skip
-    """The commit with the run's work, created if there is none yet, and remarks for the user."""
-    from ralphproof.workspace.commit_builder import CommitBuilder
-
-    subject = get_object(proof, "subject")
-    with CommitBuilder(_work_tree_of_run(project, work.row), environ) as builder:
-        user_git = builder.user_git
-        if subject.get("kind") == "commit" and (commit := user_git.resolve_commit(str(subject.get("commit")))):
-            return commit, verification_remarks(proof)
-        plan = builder.plan(work.snapshot, secret_reason)
-        remarks = [f"left out: {one.path}: {one.reason}" for one in plan.excluded]
-        if plan.empty and plan.parent:
-            return plan.parent, tuple(remarks)
-        began = next((one.snapshot for one in records if isinstance(one, RunBegan)), None)
-        before = builder.plan(began, secret_reason).changes if began and began.tree else ()
-        changed = {path for _, path in plan.changes}
-        if user_changes := [path for _, path in before if path in changed]:
-            remarks.append(f"has what you had not committed when the run began: {_list_paths(user_changes)}")
-        return user_git.commit(plan.tree, plan.parent, work.message, at), tuple(remarks)
-
-
-def _work_tree_of_run(project: Project, row: RunRow) -> str:
-    """The run's worktree if it still belongs to this repository, else the project's root."""
-    run_git, project_git = git_folders(row.directory), git_folders(project.root)
-    return row.directory if run_git and project_git and run_git.common == project_git.common else project.root
-
-
-def _list_paths(paths: list[str]) -> str:
-    more = f" and {len(paths) - MAX_PATHS_LISTED} more" if len(paths) > MAX_PATHS_LISTED else ""
-    return f"{', '.join(' '.join(path.split()) for path in paths[:MAX_PATHS_LISTED])}{more}"

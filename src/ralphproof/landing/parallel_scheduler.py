@@ -3,42 +3,129 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 
 from ralphproof.base.errors import RalphError, Refused, TaskWrong
 from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.engine.check import CheckReport
 from ralphproof.engine.outcome import Completed
 from ralphproof.engine.plan import AllDone, Blocked
-from ralphproof.landing.merge_queue import LandingQueue
-from ralphproof.landing.results import rejection_reason
-from ralphproof.landing.rework import Rework, files_with_conflict_markers, prepare_rework
-from ralphproof.landing.targets import current_branch, landing_target
-from ralphproof.landing.task_queue import TaskQueue
-from ralphproof.landing.work_report import WorkReport, outcome_text, refuse_unknown_tasks, stops_all_tasks
+from ralphproof.landing.landing_items import landing_item_of_run, rejection_reason
+from ralphproof.landing.merge_queue import LandingOptions, LandingQueue
+from ralphproof.landing.targets import landing_target
+from ralphproof.landing.task_queue import TaskQueue, WorkReport, refuse_unknown_tasks, resume_task, stops_all_tasks
 from ralphproof.landing.worktree_run import (
     ParallelWorkLock,
     TaskWorktrees,
-    landing_item_of_run,
     move_to_worktree,
     open_worktrees,
     task_worktree_name,
     update_worktree_branch,
 )
 from ralphproof.runs.pool import RunPool
-from ralphproof.runs.request import FRESH_RUN, RunTarget
-from ralphproof.runs.resume import load_resumed_request
+from ralphproof.runs.request import FRESH_RUN
 from ralphproof.runs.spec import prepare_spec
-from ralphproof.store.landings import Landed
+from ralphproof.settings.keys import PIPELINE_STAGES
+from ralphproof.store.landings import Landed, MergeConflict, MergedChecksFailed, NotVerified
 from ralphproof.store.tasks import FAILED
 from ralphproof.workspace.git_command import UserGit
 
 if TYPE_CHECKING:
-    from ralphproof.landing.sequential_scheduler import BuildRequest
-    from ralphproof.landing.work_report import Notify, WorkResult
+    from ralphproof.landing.task_queue import BuildRequest, Notify, WorkResult
     from ralphproof.runs.pool import PooledRunEnded
+    from ralphproof.runs.request import RunRequest, RunTarget
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.store.landings import LandingItem, LandingResult
+    from ralphproof.store.landings import LandingItem, LandingRejected, LandingResult
     from ralphproof.store.project import Project
     from ralphproof.views.tasks import TaskView
+    from ralphproof.workspace.worktrees import RunWorktree
+
+
+# Rework: one more iteration for finished work that could not land
+
+
+MAX_LISTED, MAX_OUTPUT_CHARS = 20, 4000
+CONFLICT_MARKER_PATTERN = "^(<<<<<<<|>>>>>>>) "  # a line of seven equal signs may underline a headline
+
+
+@value
+class Rework:
+    """Work that was rejected: `commit` was merged onto the target's commit `onto`, which gave `tree`.
+
+    `message` tells the agent what to fix; `paths` are files with conflict markers.
+    """
+
+    onto: str
+    tree: str
+    commit: str
+    why: str
+    message: str
+    paths: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(end: LandingRejected, target: str) -> Rework | None:
+        """The rework of a rejection; None where the agent cannot fix it."""
+        why = end.why
+        if isinstance(why, NotVerified) or not why.tree:
+            return None
+        first = (
+            f"Your work on this task was finished, and then it could not be put onto the branch {target}, which has "
+            f"moved on since. The files here are now those of {target} with your work merged into them. "
+        )
+        paths = why.paths if isinstance(why, MergeConflict) else ()
+        return Rework(why.onto, why.tree, end.item.commit, rejection_reason(why), first + _rework_prompt(why), paths)
+
+
+def _rework_prompt(why: MergeConflict | MergedChecksFailed) -> str:
+    if isinstance(why, MergeConflict):
+        named = "\n".join(f"- {path}" for path in why.paths[:MAX_LISTED])
+        return (
+            f"Both changed the same places, and these files hold conflict markers:\n\n{named}\n\nResolve every "
+            "conflict so that both changes keep their meaning, and leave no marker behind."
+        )
+    shown = CheckReport(why.findings).visible.failed  # findings of hidden checks are not shown to agents
+    failed = "\n\n".join(f"{one.check}: {one.why}\n{one.output[-MAX_OUTPUT_CHARS:]}" for one in shown[:MAX_LISTED])
+    return (
+        "Each passes its checks alone, and together they fail. Fix that without undoing what the other did. "
+        f"What failed:\n\n{failed}"
+    )
+
+
+def prepare_rework(request: RunRequest, worktree: RunWorktree, rework: Rework) -> RunRequest:
+    """Check the merged files out in the worktree, and return the request for one more iteration.
+
+    The work as it was stays in the refs of its run. The worktree's branch is moved to the target's commit, so that all
+    that differs from it belongs to this task.
+    """
+    git = UserGit(worktree.path, os.environ)
+    git.run("read-tree", "--reset", "-u", rework.tree)
+    git.run("update-ref", "-m", "ralph: on top of what landed", f"refs/heads/{worktree.branch}", rework.onto)
+    git.run("symbolic-ref", "HEAD", f"refs/heads/{worktree.branch}")  # the agent may have checked out another branch
+    git.run("read-tree", "--reset", "-i", rework.onto)
+    left = [stage for stage in PIPELINE_STAGES if stage not in request.skip_stages]
+    flags = {**request.flags, "maximumIterations": 1}
+    return replace(
+        request,
+        project_dir=worktree.path,
+        in_worktree=True,
+        message=rework.message,
+        flags=flags,
+        skip_stages=(*request.skip_stages, *left[1:]),
+    )
+
+
+def files_with_conflict_markers(git: UserGit, commit: str, base: str) -> list[str]:
+    """Files with conflict markers that `base` does not have: checks that do not read the files would miss them."""
+
+    def marked(revision: str) -> set[str]:
+        argv = ("grep", "-l", "-z", "-I", "-E", "--full-name", "-e", CONFLICT_MARKER_PATTERN, revision, "--")
+        names = git.run(*argv, good=(0, 1)).out.split(b"\0")
+        return {name.partition(b":")[2].decode("utf-8", "replace") for name in names if name}
+
+    return sorted(marked(commit) - marked(base))
+
+
+# The scheduler
 
 
 @value
@@ -71,12 +158,11 @@ class ParallelScheduler:
         self._report = WorkReport(notify)
         self._git = UserGit(open_worktrees(project).root, os.environ)
         self._worktrees = TaskWorktrees(project)
-        self._target, self._user_commits = landing_target(self._git, options.onto)
-        base = "" if options.onto else self._git.branch_commit(current_branch(self._git))
+        self._target, self._user_commits, base = landing_target(self._git, options.onto)
+        landing = LandingOptions(base, options.rebase, options.unverified)
         self._landing = LandingQueue(
-            project, self._target, pool.signals, lambda line: notify(f"landing: {line}"), rebase=options.rebase,
-            unverified=options.unverified, base=base,
-        )  # fmt: skip
+            project, self._target, pool.signals, lambda line: notify(f"landing: {line}"), landing
+        )
         self._runs: dict[str, str] = {}  # of each task whose work was sent to be landed
         self._landed: set[str] = set()
         self._rejected: dict[str, Rework] = {}  # tasks whose work was rejected and that wait for one more iteration
@@ -147,11 +233,8 @@ class ParallelScheduler:
             self._land(view.id, view.run)
 
     def _is_completed(self, view: TaskView) -> bool:
-        ledger = self._project.ledger()
-        try:
+        with closing(self._project.ledger()) as ledger:
             end = ledger.run_end(view.run) if view.run else None
-        finally:
-            ledger.close()
         return isinstance(getattr(end, "outcome", None), Completed)
 
     def _begin_tasks(self) -> AllDone | Blocked | None:
@@ -190,11 +273,7 @@ class ParallelScheduler:
         if view.goes_on:
             worktree = self._worktrees.find(view.id)
             root = worktree.path if worktree else self._project.root
-            try:
-                row, saved = load_resumed_request(replace(self._project, root=root), view.run, request)
-            except Refused as error:
-                raise TaskWrong(str(error)) from error
-            return prepare_spec(saved), RunTarget(row=row)
+            return resume_task(replace(self._project, root=root), view, request)
         name, tip = task_worktree_name(view.id), self._target.tip()
         moved, _, remarks = move_to_worktree(request, self._project, name, tip)
         spec = prepare_spec(moved)
@@ -209,7 +288,7 @@ class ParallelScheduler:
         self._queue.refresh(task)
         if isinstance(outcome, Completed) and self._worktrees.used_worktree(ended.run):
             return self._land(task, ended.run)
-        self._report.add(task, outcome_text(outcome), outcome.exit_code)
+        self._report.add_outcome(task, outcome)
         self._halted = self._halted or stops_all_tasks(outcome)
 
     def _run_refused(self, task: str, error: RalphError) -> None:
@@ -217,8 +296,7 @@ class ParallelScheduler:
         self._worktrees.discard_unused(task)
         if not invalid and not self._report.ends and not self._pool.open and not self._landing.waiting:
             raise error
-        self._report.add(task, f"{'not valid' if invalid else 'not begun'}: {error}", error.exit_code)
-        self._notify(f"task {task} is left out: {error}")
+        self._report.add_refused(task, error)
         self._halted = self._halted or not invalid
 
     def _land(self, task: str, run: str) -> None:

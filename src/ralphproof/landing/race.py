@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import closing
 
 from ralphproof.base.errors import HarnessFailed, RalphError, Refused
 from ralphproof.base.files import make_private_folder, read_file, write_atomically
@@ -13,9 +14,10 @@ from ralphproof.engine.limits import CANCELLED
 from ralphproof.engine.outcome import Aborted, Completed
 from ralphproof.engine.records import RunEnded
 from ralphproof.engine.state import build_state
+from ralphproof.landing.landing_items import landing_item_of_run
+from ralphproof.landing.task_queue import outcome_text
 from ralphproof.landing.worktree_run import (
     RUN_ID_VARIABLE,
-    landing_item_of_run,
     move_to_worktree,
     open_worktrees,
     reason_to_keep_worktree,
@@ -196,11 +198,8 @@ def race_result_of_run(
     project: Project, entry: RaceEntry, run: str, finish_order: int, ended: PooledRunEnded
 ) -> RaceResult:
     """The result of an entry from its run's record; without a record, from the error that kept it from beginning."""
-    ledger = project.ledger()
-    try:
+    with closing(project.ledger()) as ledger:
         end, records = ledger.run_end(run), ledger.records(run)
-    finally:
-        ledger.close()
     if not isinstance(end, RunEnded):
         return RaceResult(
             entry, run, finish_order=finish_order, why=f"ERROR: {ended.error}" if ended.error else "cut off"
@@ -210,20 +209,12 @@ def race_result_of_run(
     return RaceResult(
         entry, run, verified, finish_order, _criteria_met(state), _changed_lines(project, state),
         _known_cost(outcome.spend), outcome.seconds,
-        _outcome_text(outcome),
+        "ended, because another one had won" if _is_cancelled(outcome) else outcome_text(outcome),
     )  # fmt: skip
 
 
-def _outcome_text(outcome: Outcome) -> str:
-    match outcome:
-        case Completed():
-            return f"done, {outcome.proof}"
-        case Aborted(breach) if breach.reason == CANCELLED:
-            return "ended, because another one had won"
-        case Aborted(breach):
-            return f"{breach.reason}: {breach.message}"
-        case _:
-            return f"ERROR: {outcome.error}"
+def _is_cancelled(outcome: Outcome) -> bool:
+    return isinstance(outcome, Aborted) and outcome.reason == CANCELLED
 
 
 def _known_cost(spend: Spend) -> int | None:
@@ -356,11 +347,8 @@ class Race:
         run = self._run_of(entry)
         worktree = self._worktree(entry)
         project = replace(self._project, root=worktree.path) if worktree else self._project
-        ledger = self._project.ledger()
-        try:
+        with closing(self._project.ledger()) as ledger:
             existing = ledger.row(run)
-        finally:
-            ledger.close()
         if existing is not None:
             row, request = load_resumed_request(project, run, EMPTY_REQUEST)
             return prepare_spec(request), RunTarget(row=row)

@@ -7,24 +7,21 @@ import os
 from ralphproof.base.errors import Refused, TaskWrong
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.plan import AllDone, Blocked
-from ralphproof.landing.task_queue import TaskQueue
-from ralphproof.landing.work_report import WorkReport, outcome_text, refuse_unknown_tasks, stops_all_tasks
+from ralphproof.landing.task_queue import TaskQueue, WorkReport, refuse_unknown_tasks, resume_task, stops_all_tasks
 from ralphproof.runs.dry_run import stages_json
-from ralphproof.runs.request import FRESH_RUN, RunTarget
-from ralphproof.runs.resume import load_resumed_request
+from ralphproof.runs.request import FRESH_RUN
 from ralphproof.runs.spec import prepare_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ralphproof.engine.outcome import Outcome
-    from ralphproof.landing.work_report import Notify, WorkResult
-    from ralphproof.runs.request import RunRequest
+    from ralphproof.landing.task_queue import BuildRequest, Notify, WorkResult
+    from ralphproof.runs.request import RunTarget
     from ralphproof.runs.spec import RunSpec
     from ralphproof.store.project import Project
     from ralphproof.views.tasks import TaskView
 
-    BuildRequest = Callable[[str], RunRequest]  # for the task of this id
     Execute = Callable[[RunSpec, RunTarget], Outcome]
 
 
@@ -70,16 +67,14 @@ class SequentialScheduler:
                 return self._show(spec, view)
             outcome = self._execute(spec, target)
         except TaskWrong as error:
-            self._report.add(view.id, f"not valid: {error}", error.exit_code)
-            self._notify(f"task {view.id} is left out: {error}")
+            self._report.add_refused(view.id, error)
             return True
         except Refused as error:  # the next task would be refused too
             if not self._report.ends:
                 raise
-            self._report.add(view.id, f"not begun: {error}", error.exit_code)
-            self._notify(str(error))
+            self._report.add_refused(view.id, error)
             return False
-        self._report.add(view.id, outcome_text(outcome), outcome.exit_code)
+        self._report.add_outcome(view.id, outcome)
         self._queue.refresh(view.id)
         return outcome.exit_code != 130 and not stops_all_tasks(outcome)
 
@@ -95,14 +90,7 @@ class SequentialScheduler:
 
     def _prepare(self, view: TaskView) -> tuple[RunSpec, RunTarget]:
         request = self._build_request(view.id)
-        if not view.goes_on:
-            return prepare_spec(request), FRESH_RUN
-        try:
-            row, saved = load_resumed_request(self._project, view.run, request)
-        except Refused as error:  # its run is in another directory, say; the other tasks' are not
-            raise TaskWrong(str(error)) from error
-        _refuse_other_stages(view, request, saved)
-        return prepare_spec(saved), RunTarget(row=row)
+        return resume_task(self._project, view, request) if view.goes_on else (prepare_spec(request), FRESH_RUN)
 
     def _show(self, spec: RunSpec, view: TaskView) -> bool:
         self._report.stages[view.id] = stages_json(spec)
@@ -110,15 +98,3 @@ class SequentialScheduler:
         self._report.add(view.id, "would be worked on", 0)
         self._queue.suppose_done(view.id)
         return True
-
-
-def _refuse_other_stages(view: TaskView, request: RunRequest, saved: RunRequest) -> None:
-    """Raise TaskWrong where a run that goes on was begun with other stages than those that are requested now."""
-    if not request.skip_stages or set(request.skip_stages) == set(saved.skip_stages):
-        return
-    begun = f"without {', '.join(saved.skip_stages)}" if saved.skip_stages else "with every stage"
-    anew = " ".join(f"--skip {stage}" for stage in request.skip_stages)
-    raise TaskWrong(
-        f"run {view.run} was begun {begun}, and goes on so: leave --skip away, "
-        f"or begin anew: ralph cancel {view.id}, then ralph work {view.id} {anew}"
-    )

@@ -7,7 +7,7 @@ import os
 from ralphproof.base.errors import Refused
 from ralphproof.base.git_layout import is_object_id, read_regular_file
 from ralphproof.base.run_program import run_program
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import TYPE_CHECKING, Protocol
 from ralphproof.store.landings import LandingItem
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS
 
@@ -27,6 +27,20 @@ NETWORK_TIMEOUT_S = 600.0
 REFLOG_MESSAGE = "ralph land"
 REBASE_FOLDERS = ("rebase-merge", "rebase-apply")  # hold the branch that git rebases while HEAD is detached
 MOVE_TRIES = 3
+
+
+class LandingTarget(Protocol):
+    """A branch that work lands on."""
+
+    name: str
+
+    def tip(self) -> str:
+        """The commit that the branch names, fetched if it is remote; empty where there is no such branch."""
+
+    def move(self, old: str, new: str) -> bool:
+        """Atomically move the branch from `old` to `new`; False where it does not name `old`. Raises Refused where the
+        branch may not be moved.
+        """
 
 
 class LocalBranch:
@@ -162,8 +176,9 @@ def current_branch(user_git: UserGit) -> str:
     return branch.removeprefix("refs/heads/")
 
 
-def landing_target(user_git: UserGit, onto: str = "") -> tuple[LocalBranch, LandingItem | None]:
-    """The branch to land on, and commits on the user's branch that it lacks, which have to land first.
+def landing_target(user_git: UserGit, onto: str = "") -> tuple[LocalBranch, LandingItem | None, str]:
+    """The branch to land on, commits on the user's branch that it lacks and that have to land first, and the tip of
+    that branch.
 
     By default it is `ralph/BRANCH` for the current BRANCH, created at its tip if missing, and fast-forwarded where the
     user has merged it. A branch named by `onto` must exist, and no commits of the user are added to it. Raises Refused
@@ -174,7 +189,7 @@ def landing_target(user_git: UserGit, onto: str = "") -> tuple[LocalBranch, Land
         target.refuse_checked_out()
         if not target.tip():
             raise Refused(f"there is no branch {onto}; make it: git branch {onto}")
-        return target, None
+        return target, None, ""
     branch = current_branch(user_git)
     if branch.startswith(LANDING_BRANCH_PREFIX):
         raise Refused(
@@ -184,7 +199,7 @@ def landing_target(user_git: UserGit, onto: str = "") -> tuple[LocalBranch, Land
     return _follow_current_branch(user_git, branch)
 
 
-def _follow_current_branch(user_git: UserGit, branch: str) -> tuple[LocalBranch, LandingItem | None]:
+def _follow_current_branch(user_git: UserGit, branch: str) -> tuple[LocalBranch, LandingItem | None, str]:
     target = LocalBranch(user_git, LANDING_BRANCH_PREFIX + branch)
     target.refuse_checked_out()
     for _ in range(FOLLOW_TRIES):
@@ -192,9 +207,9 @@ def _follow_current_branch(user_git: UserGit, branch: str) -> tuple[LocalBranch,
         if not user_commit:
             raise Refused(f"branch {branch} has no commit yet, so nothing can land on it; commit first")
         if tip == user_commit or (tip and user_git.contains(tip, user_commit)):
-            return target, None
+            return target, None, user_commit
         if tip and not user_git.contains(user_commit, tip):
-            return target, LandingItem("", user_commit, f"Merge branch '{branch}'")
+            return target, LandingItem("", user_commit, f"Merge branch '{branch}'"), user_commit
         if target.move(tip, user_commit):
-            return target, None
+            return target, None, user_commit
     raise Refused(f"branch {target.name} is moved by somebody else again and again; try again")

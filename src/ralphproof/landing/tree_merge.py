@@ -7,7 +7,6 @@ import re
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.landing.batch import MergeClash
 from ralphproof.store.landings import MergeConflict
 from ralphproof.workspace.git_command import GitFailed
 from ralphproof.workspace.git_objects import CommitStore, ObjectStore, TreeStore, decode_path
@@ -34,6 +33,17 @@ class MergedItem:
 
     item: LandingItem
     commit: str
+
+
+@value
+class MergeClash:
+    """An item that could not be merged. With `alone` it conflicts with the target itself, otherwise maybe with an item
+    of the same batch.
+    """
+
+    item: LandingItem
+    conflict: MergeConflict
+    alone: bool
 
 
 @value

@@ -8,17 +8,17 @@ import os
 import re
 import shutil
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from ralphproof.base.errors import Busy, RalphError, Refused, wrap_os_error
 from ralphproof.base.files import make_private_folder
 from ralphproof.base.git_layout import WORKTREES_FOLDER, is_run_worktree
 from ralphproof.base.text import slugify
 from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.landing.landing_items import landing_item_of_run
 from ralphproof.store.ledger import LATEST
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder, new_run_id
-from ralphproof.store.run_state import find_run
 from ralphproof.views.snapshots import is_fully_saved
 from ralphproof.workspace.git_command import UserGit
 from ralphproof.workspace.git_objects import run_ref_name
@@ -81,11 +81,8 @@ def begin_in_worktree(spec: RunSpec) -> tuple[RunSpec, RunTarget]:
 def discard_unused_worktree(project: Project) -> None:
     """Remove the worktree at the project's root, unless a run has begun in it."""
     worktree = find_worktree_at(project, project.root)
-    ledger = project.ledger()
-    try:
+    with closing(project.ledger()) as ledger:
         newest = ledger.queries.newest_run_in(project.root)
-    finally:
-        ledger.close()
     if worktree is not None and newest is None:
         remove_worktree(replace(project, root=worktree.source), worktree, (), branch=True)
 
@@ -95,17 +92,6 @@ def find_worktree_at(project: Project, folder: str) -> RunWorktree | None:
     name = os.path.basename(folder)
     worktree = open_worktrees(project).find(name)
     return worktree if worktree and os.path.realpath(worktree.path) == os.path.realpath(folder) else None
-
-
-def landing_item_of_run(project: Project, run: str) -> LandingItem:
-    """The landing item of a completed run; raises Refused for any other."""
-    from ralphproof.landing.merge_queue import build_landing_item
-
-    ledger = project.ledger()
-    try:
-        return build_landing_item(project, ledger, find_run(ledger, run), os.environ)
-    finally:
-        ledger.close()
 
 
 def update_worktree_branch(worktree: RunWorktree, item: LandingItem) -> None:
@@ -150,11 +136,8 @@ def _copy_run_folder_home(worktree: RunWorktree, run: str, project: Project) -> 
     target = os.path.join(worktree.source, ".ralph", "runs", run)
     if not os.path.isdir(source) or os.path.islink(source) or not os.path.isdir(worktree.source):
         return
-    ledger = project.ledger()
-    try:
+    with closing(project.ledger()) as ledger:
         latest = ledger.find(LATEST) == run
-    finally:
-        ledger.close()
     RunFolder(worktree.source, run, project.store, project.mask, latest=latest).begin()
     try:
         shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=_special_files)
@@ -220,11 +203,8 @@ class TaskWorktrees:
         """Whether a run worked in a worktree; a task that was begun without --parallel continues in the user's
         checkout.
         """
-        ledger = self._project.ledger()
-        try:
+        with closing(self._project.ledger()) as ledger:
             row = ledger.row(run)
-        finally:
-            ledger.close()
         return row is not None and is_run_worktree(row.directory, self._project.store)
 
     def remove_landed(self, task: str, run: str) -> str:
@@ -249,11 +229,8 @@ class TaskWorktrees:
                 discard_unused_worktree(replace(self._project, root=worktree.path))
 
     def _runs_of(self, task: str) -> tuple[str, ...]:
-        ledger = self._project.ledger()
-        try:
+        with closing(self._project.ledger()) as ledger:
             return tuple(ledger.tasks.attempts(task))
-        finally:
-            ledger.close()
 
 
 class ParallelWorkLock:
