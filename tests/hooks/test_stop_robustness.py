@@ -424,13 +424,21 @@ def plant(place: Path, kind: str, victim: Path) -> None:
 # git
 
 
-def test_a_git_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def fake_git(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "git").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_a_git_that_does_not_end_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stop, "GIT_TIMEOUT_S", 0.2)
-    assert stop._run_program(("sh", "-c", "echo here; sleep 60")) is None
+    fake_git(tmp_path, "echo here; sleep 60", monkeypatch)
+    assert stop._git_status("/nowhere") is None
 
 
-def test_of_a_git_that_does_not_cease_enough_is_heard() -> None:
-    said = stop._run_program(("sh", "-c", "yes '?? some/file' | tr '\\n' '\\0'"))
+def test_of_a_git_that_does_not_cease_enough_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_git(tmp_path, "yes '?? some/file' | tr '\\n' '\\0'", monkeypatch)
+    said = stop._git_status("/nowhere")
     assert said is not None
-    assert len(said) <= stop.MAX_GIT_OUTPUT_BYTES + stop.CHUNK_BYTES
+    assert len(said) <= stop.MAX_GIT_OUTPUT_BYTES + (1 << 18)
     assert set(said.split(b"\0")) == {b"?? some/file"}

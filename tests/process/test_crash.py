@@ -10,13 +10,11 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
-from ralphproof.base.processes import run_program
-from ralphproof.base.run_program import start_program
+from ralphproof.base.programs import start_program
 from ralphproof.engine.sandbox import CONTINUE, KILL, RESULT_SAID, STOP
 from ralphproof.process import turn_journal
 from ralphproof.process.tree import is_alive, start_time
@@ -168,11 +166,7 @@ def _notification(nap: str) -> None:
     os.close(notifications._start_delivery(json.dumps(order).encode(), os.environ)[1])
 
 
-def _question(nap: str) -> None:
-    Thread(target=run_program, args=(("sleep", nap),), kwargs={"timeout_s": 60.0}).start()
-
-
-@pytest.mark.parametrize("start", [_git, _notification, _question])
+@pytest.mark.parametrize("start", [_git, _notification])
 def test_our_own_children_are_not_taken_for_orphans_of_a_killed_keeper(
     bench: Workbench, start: Callable[[str], None]
 ) -> None:

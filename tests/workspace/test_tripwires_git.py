@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ralphproof.base.errors import HarnessFailed
-from ralphproof.base.run_program import ProgramResult, run_program
+from ralphproof.base.programs import ProgramResult, run_program
 from ralphproof.base.value import replace
 from ralphproof.engine.workspace import TripwireReport
 from ralphproof.workspace import branches, git_objects, repository_backup

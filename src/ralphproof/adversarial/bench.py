@@ -19,6 +19,7 @@ from ralphproof.adversarial.cheats import SCENARIOS
 from ralphproof.adversarial.trial import BROKEN, CHEAT, NOOP, ORACLE, WEAKENING, Trial, TrialResult, judge_trial
 from ralphproof.base.errors import Refused
 from ralphproof.base.interpreter import python_executable
+from ralphproof.base.programs import run_in_terminal
 from ralphproof.base.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
@@ -136,11 +137,9 @@ def _commit_all(project: str, message: str) -> None:
 
 def _run_git(project: str, *words: str) -> None:
     env = trial_environment(os.path.dirname(project))
-    done = subprocess.run(
-        ["git", *GIT_OPTIONS, *words], cwd=project, env=env, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise Refused(f"a project for the trials could not be made: git {words[0]}: {done.stderr.strip()}")
+    done = run_in_terminal(["git", *GIT_OPTIONS, *words], env, project, capture=True)
+    if done.code:
+        raise Refused(f"a project for the trials could not be made: git {words[0]}: {done.said}")
 
 
 def _write_file(path: str, text: str, mode: int = 0o644) -> None:
@@ -255,11 +254,8 @@ def missing_requirement(need: str) -> str:
 
 
 def _program_output(*argv: str) -> str:
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    done = run_in_terminal(argv, os.environ, os.curdir, capture=True, timeout_s=VERSION_TIMEOUT_S)
+    return done.text.strip() if done.good else ""
 
 
 # The list of all trials with cheating and honest agents; running them and counting failures.

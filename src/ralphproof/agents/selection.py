@@ -9,7 +9,7 @@ from ralphproof.agents.adapter import COST_COMPUTED, COST_REPORTED, COST_UNKNOWN
 from ralphproof.agents.command import CommandAgent, has_prompt_placeholder, split_command
 from ralphproof.agents.cost import build_price_list
 from ralphproof.base.errors import AgentUnusable, Refused
-from ralphproof.base.run_program import find_program
+from ralphproof.base.programs import find_program
 from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.engine.agent import TurnInput
 from ralphproof.engine.plan import SemanticVerification

@@ -6,7 +6,7 @@ import os
 import re
 
 from ralphproof.base.json_text import UnusableFile, decode_utf8, parse_json, read_bounded_file
-from ralphproof.base.run_program import find_program
+from ralphproof.base.programs import find_program
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.settings.skills import AUTO_CHECKS, AUTO_LINTERS, Skill
 

@@ -123,7 +123,7 @@ def _select_hosts(args: Namespace) -> list[tuple[PluginHost, str]]:
 
 
 def _find_program(program: str, outside: str = "") -> str:
-    from ralphproof.base.run_program import find_program
+    from ralphproof.base.programs import find_program
 
     return find_program(program, os.environ.get("PATH", os.defpath), outside) or ""
 

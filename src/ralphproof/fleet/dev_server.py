@@ -10,7 +10,7 @@ import time
 
 from ralphproof.base import interpreter
 from ralphproof.base.errors import HarnessFailed, Refused
-from ralphproof.base.run_program import find_program
+from ralphproof.base.programs import find_program
 from ralphproof.base.value import TYPE_CHECKING
 
 if TYPE_CHECKING:

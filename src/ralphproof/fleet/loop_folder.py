@@ -15,7 +15,7 @@ from ralphproof.base.errors import Busy, HarnessFailed, Refused
 from ralphproof.base.files import explain_os_error, make_private_folder
 from ralphproof.base.git_layout import is_object_id
 from ralphproof.base.processes import ProcessIdentity
-from ralphproof.base.run_program import run_program
+from ralphproof.base.programs import run_program
 from ralphproof.base.value import TYPE_CHECKING, replace, unpack
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.iteration import turn_file_name

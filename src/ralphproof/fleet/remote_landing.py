@@ -10,7 +10,7 @@ import time
 from contextlib import closing
 
 from ralphproof.base.errors import HarnessFailed, Refused
-from ralphproof.base.run_program import ProgramResult, run_program
+from ralphproof.base.programs import ProgramResult, run_program
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.landing.landing_items import build_landing_item, rejection_reason
 from ralphproof.landing.merge_queue import Lander, MergedCheckRunner

@@ -9,7 +9,7 @@ import tempfile
 import time
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.run_program import find_program, run_program
+from ralphproof.base.programs import find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING, pack, replace, value
 from ralphproof.fleet.artifacts import ArtifactFolder
 from ralphproof.fleet.governor import Allowance

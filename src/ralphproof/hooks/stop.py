@@ -8,11 +8,11 @@ from __future__ import annotations
 import errno
 import json
 import os
-import select
 import stat
 import sys
 import time
 
+from ralphproof.base.programs import find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.hooks.session import (
     MARKER_NAME,
@@ -43,8 +43,6 @@ MAX_REFUSAL_CAP = 100
 MAX_SAME_REASON = 3  # in a row
 GIT_TIMEOUT_S = 10.0
 MAX_GIT_OUTPUT_BYTES = 4 << 20
-CHUNK_BYTES = 64 << 10
-SIGKILL = 9  # the `signal` module would import `enum`
 # Looking at a repository must not run programs that it configures.
 GIT_OPTIONS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 GIT_STATUS_COMMAND = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames")
@@ -194,12 +192,30 @@ def uncommitted_files(project: str, before: Iterable[str]) -> list[str]:
     """Uncommitted files other than those in `before`; none outside a git repository."""
     if not os.path.lexists(os.path.join(project, ".git")):
         return []
-    listed = _run_program(("git", "-C", project, *GIT_OPTIONS, *GIT_STATUS_COMMAND))
+    listed = _git_status(project)
     if listed is None:
         log_line("git status failed; the loop checks for uncommitted files again")
         return []
     known = set(before)
     return [path for path in _parse_status(listed) if path not in known and not _is_ralph_path(path)]
+
+
+def _git_status(project: str) -> bytes | None:
+    """The output of git status; None where it fails or takes too long.
+
+    GIT_* variables are removed: they could point git to another repository.
+    """
+    env = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
+    git = find_program("git", env.get("PATH", os.defpath), outside=project)
+    if git is None:
+        return None
+    reply = run_program(
+        (git, "-C", project, *GIT_OPTIONS, *GIT_STATUS_COMMAND), env | {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+        timeout_s=GIT_TIMEOUT_S, most_bytes=MAX_GIT_OUTPUT_BYTES,
+    )  # fmt: skip
+    if len(reply.out) > MAX_GIT_OUTPUT_BYTES:
+        return reply.out.rpartition(b"\0")[0]
+    return reply.out if reply.good else None
 
 
 def _is_ralph_path(path: str) -> bool:
@@ -208,51 +224,6 @@ def _is_ralph_path(path: str) -> bool:
 
 def _parse_status(listed: bytes) -> Iterable[str]:
     return (entry[3:].decode("utf-8", "backslashreplace") for entry in listed.split(b"\0") if len(entry) > 3)
-
-
-def _run_program(argv: tuple[str, ...]) -> bytes | None:
-    """A program's output up to a limit; None where it fails or takes too long.
-
-    GIT_* variables are removed: they could point git to another repository. `subprocess` would take longer to import
-    than git takes to answer.
-    """
-    inherited = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
-    out, child_out = os.pipe()
-    to_null = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 2)]
-    try:
-        env = inherited | {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
-        actions = [*to_null, (os.POSIX_SPAWN_DUP2, child_out, 1)]
-        child = os.posix_spawnp(argv[0], argv, env, file_actions=actions, setpgroup=0)
-    except OSError:
-        os.close(child_out)
-        os.close(out)
-        return None
-    os.close(child_out)
-    try:
-        return _read_output(child, out)
-    finally:
-        os.close(out)
-
-
-def _kill(group: int) -> None:
-    try:
-        os.killpg(group, SIGKILL)
-    except OSError:
-        pass  # it has just ended
-
-
-def _read_output(child: int, out: int) -> bytes | None:
-    deadline, output, ended = time.monotonic() + GIT_TIMEOUT_S, b"", False
-    while not ended and len(output) < MAX_GIT_OUTPUT_BYTES and (left_s := deadline - time.monotonic()) > 0:
-        if select.select([out], [], [], left_s)[0]:
-            piece = os.read(out, CHUNK_BYTES)
-            output, ended = output + piece, not piece
-    if not ended:
-        _kill(child)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if len(output) >= MAX_GIT_OUTPUT_BYTES:
-        return output.rpartition(b"\0")[0]
-    return output if ended and code == 0 else None
 
 
 def main() -> int:

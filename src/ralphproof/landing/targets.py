@@ -6,7 +6,7 @@ import os
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.git_layout import is_object_id, read_regular_file
-from ralphproof.base.run_program import run_program
+from ralphproof.base.programs import run_program
 from ralphproof.base.value import TYPE_CHECKING, Protocol
 from ralphproof.store.landings import LandingItem
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS
@@ -14,7 +14,7 @@ from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ralphproof.base.run_program import ProgramResult
+    from ralphproof.base.programs import ProgramResult
     from ralphproof.workspace.git_command import UserGit
 
     RunGit = Callable[..., ProgramResult]

@@ -17,7 +17,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.files import read_file_start, remove_file, sync_file, write_atomically
 from ralphproof.base.git_layout import enclosing_repository, git_folders
-from ralphproof.base.run_program import find_program
+from ralphproof.base.programs import find_program
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.checks.discovery import discover_checks
 from ralphproof.stories import schema, story_folder

@@ -6,7 +6,7 @@ import os
 import time
 from _thread import allocate_lock
 
-from ralphproof.base.processes import all_children_registered, is_registered_child, registered_children
+from ralphproof.base.programs import all_children_registered, is_registered_child, registered_children
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.sandbox import ACTIVE, CONTINUE, RESULT_SAID, STOP
 from ralphproof.process import turn_journal

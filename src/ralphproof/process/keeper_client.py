@@ -14,6 +14,7 @@ from time import monotonic
 
 from ralphproof.base import interpreter
 from ralphproof.base.errors import HarnessFailed, KeeperLost
+from ralphproof.base.programs import spawn
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.engine.sandbox import ACTIVE, CONTINUE, KILL, RESULT_SAID, STOP, Exit
 from ralphproof.process import cleanup, protocol, turn_journal
@@ -460,31 +461,22 @@ class KeeperClient:
 
     def _spawn(self) -> None:
         self._control, theirs = _socket.socketpair()
-        if theirs.fileno() == _CONTROL_FD:
-            os.set_inheritable(_CONTROL_FD, True)
-        append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         argv = interpreter.script_command(_KEEPER_MAIN, str(_CONTROL_FD))
+        opened: list[int] = []
         try:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            opened.append(nowhere)
+            errors = os.open(self.options.stderr_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            opened.append(errors)
             with cleanup.KEEPER_SPAWN_LOCK:
-                self.pid = os.posix_spawn(
-                    argv[0],
-                    argv,
-                    _keeper_environment(),
-                    file_actions=[
-                        (os.POSIX_SPAWN_DUP2, theirs.fileno(), _CONTROL_FD),
-                        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-                        (os.POSIX_SPAWN_OPEN, 2, self.options.stderr_path, append, 0o600),
-                    ],
-                    setsid=True,
-                    setsigmask=(),
-                    setsigdef=(_signal.SIGTERM, _signal.SIGCHLD, _signal.SIGQUIT),
-                )
+                self.pid = spawn(argv, _keeper_environment(), (nowhere, nowhere, errors, theirs.fileno()))
                 cleanup.KEEPER_PIDS.add(self.pid)
         except OSError as error:
             raise KeeperLost(f"the keeper could not be started: {error.strerror}") from error
         finally:
             theirs.close()
+            for descriptor in opened:
+                os.close(descriptor)
 
     def _send_start(self, command: Command, lock: int) -> _socket.socket:
         """Send the turn with its lock; returns our end of its link. A keeper that died meanwhile is replaced."""

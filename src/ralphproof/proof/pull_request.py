@@ -7,7 +7,7 @@ import re
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import MarkdownMarkup, to_single_line
-from ralphproof.base.run_program import find_program
+from ralphproof.base.programs import ProgramResult, find_program, run_in_terminal
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.display.phrases import format_count, format_duration
 from ralphproof.engine.budget import format_usd
@@ -63,21 +63,6 @@ class Forge:
     program: str
 
 
-@value
-class ForgeReply:
-    """The output and exit code of a program."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def said(self) -> str:
-        """Its complaint in one line."""
-        text = " ".join((self.err.strip() or self.out.strip()).split())
-        return text if len(text) <= MAX_OUTPUT_CHARS else f"... {text[-MAX_OUTPUT_CHARS:]}"
-
-
 def find_forge(git: UserGit, remote: str, environ: Mapping[str, str]) -> Forge | None:
     """The forge of a remote; None where its host is unknown, or the program is missing."""
     written = [git.run_line("config", f"remote.{remote}.{key}") for key in ("pushurl", "url")]
@@ -115,7 +100,7 @@ def push_branch(git: UserGit, remote: str, branch: str, commit: str, environ: Ma
     """
     ref = f"refs/heads/{branch}"
     listed = run_forge_program((git.git, "ls-remote", remote, ref), git.root, environ)
-    if listed.code == 0 and listed.out.split("\t")[0] == commit:
+    if listed.code == 0 and listed.text.split("\t")[0] == commit:
         return False, ""
     done = run_forge_program((git.git, "push", remote, f"{ref}:{ref}"), git.root, environ)
     return done.code == 0, "" if done.code == 0 else done.said or f"git push ended with {done.code}"
@@ -149,27 +134,17 @@ def create_command(desk: Forge, texts: tuple[str, str, str], branch: str, base: 
     return (desk.program, "mr", "create", "--title", title, "--description", body, *aim, "--yes", *more)
 
 
-def url_in_output(answer: ForgeReply) -> str:
+def url_in_output(answer: ProgramResult) -> str:
     """The address that a program printed last."""
-    found = URL.findall(answer.out) or URL.findall(answer.err)
+    found = URL.findall(answer.text) or URL.findall(answer.err.decode("utf-8", "replace"))
     return found[-1] if found else ""
 
 
-def run_forge_program(argv: Sequence[str], root: str, environ: Mapping[str, str]) -> ForgeReply:
+def run_forge_program(argv: Sequence[str], root: str, environ: Mapping[str, str]) -> ProgramResult:
     """Run a program in the project. It may ask at the terminal, never on standard input."""
-    import subprocess
-
     env = {name: text for name, text in environ.items() if name not in GIT_VARIABLES}
     env |= {"NO_COLOR": "1", "GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1"}
-    try:
-        done = subprocess.run(
-            argv, cwd=root, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return ForgeReply(-1, "", f"it did not finish in {TIMEOUT_S:g} s")
-    except OSError as error:
-        return ForgeReply(127, "", str(error))
-    return ForgeReply(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+    return run_in_terminal(argv, env, root, capture=True, timeout_s=TIMEOUT_S)
 
 
 # Branch and target.

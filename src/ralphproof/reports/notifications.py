@@ -8,7 +8,7 @@ import select
 import time
 
 from ralphproof.base import interpreter
-from ralphproof.base.processes import RegisterChild, unregister_child
+from ralphproof.base.programs import start_program, unregister_child
 from ralphproof.base.value import TYPE_CHECKING, assert_never, replace, value
 from ralphproof.engine.budget import Spend, format_usd
 from ralphproof.engine.limits import WAITING
@@ -298,26 +298,17 @@ def _start_delivery(order: bytes, environ: Mapping[str, str]) -> tuple[int, int]
     """A child that has its order, and the pipe of its reports."""
     argv = interpreter.module_command("ralphproof.reports.deliver_notifications")
     (read, give), (told, tell) = os.pipe(), os.pipe()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.set_blocking(give, False)
         if os.write(give, order) < len(order):
             raise OSError(0, "there is too much to tell")
-        with RegisterChild() as note:
-            pid = os.posix_spawn(
-                argv[0], argv, environ,
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, read, 0),
-                    (os.POSIX_SPAWN_DUP2, tell, 1),
-                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-                ],
-                setsid=True, setsigmask=(), setsigdef=(_signal.SIGTERM, _signal.SIGALRM, _signal.SIGCHLD),
-            )  # fmt: skip
-            note(pid)
+        pid = start_program(argv, environ, read, tell, nowhere)
     except OSError:
         os.close(told)
         raise
     finally:
-        for end in (read, give, tell):
+        for end in (read, give, tell, nowhere):
             os.close(end)
     return pid, told
 

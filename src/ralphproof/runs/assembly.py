@@ -6,7 +6,7 @@ import os
 
 from ralphproof.agents.selection import select_custom_agent
 from ralphproof.base.errors import Refused, TaskWrong
-from ralphproof.base.run_program import find_program
+from ralphproof.base.programs import find_program
 from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
 from ralphproof.checks.check_plan import plan_final_checks, plan_guardrails
 from ralphproof.checks.factory import NO_TASK, CheckDependencies, create_checks

@@ -6,13 +6,9 @@ import os
 import time
 
 from ralphproof.base import interpreter
+from ralphproof.base.programs import spawn
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.process.cleanup import KEEPER_PIDS
-
-if TYPE_CHECKING:
-    import signal as _signal
-else:
-    import _signal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,20 +28,13 @@ def spawn_run(run: str, root: str, store: str, environ: Mapping[str, str], flag:
     """Start the process that begins or resumes a run with a saved request; its pid. Its log is in the run's folder."""
     log = os.path.join(store, "runs", run, HARNESS_LOG)
     argv = interpreter.ralph_command("run", flag, run, "--project-dir", root)
-    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    pid = os.posix_spawn(
-        argv[0],
-        argv,
-        dict(environ),
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, log, append, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
-        setsid=True,
-        setsigmask=(),
-        setsigdef=(_signal.SIGCHLD,),
-    )
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        pid = spawn(argv, environ, (nowhere, output, output))
+    finally:
+        os.close(nowhere)
+        os.close(output)
     KEEPER_PIDS.add(pid)  # so that cleanup does not end it
     _started_pids.append(pid)
     return pid

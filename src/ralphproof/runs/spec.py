@@ -303,7 +303,7 @@ def describe_sandbox_overrides(loaded: LoadedSettings, overrides: dict[str, Any]
 
 def _is_tracked(path: str, root: str, environ: Mapping[str, str]) -> bool:
     """Whether the repository tracks a file that should be the user's own."""
-    from ralphproof.base.run_program import find_program, run_program
+    from ralphproof.base.programs import find_program, run_program
     from ralphproof.workspace.git_command import user_git_environment
 
     git = find_program("git", environ.get("PATH", os.defpath), outside=root)

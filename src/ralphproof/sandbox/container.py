@@ -6,7 +6,7 @@ import os
 import sys
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.processes import run_program
+from ralphproof.base.programs import run_program
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.sandbox.environment import passed_variable_names
 from ralphproof.sandbox.host_paths import is_within
@@ -23,7 +23,7 @@ from ralphproof.sandbox.plan import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ralphproof.base.processes import ProgramOutput
+    from ralphproof.base.programs import ProgramResult
     from ralphproof.engine.sandbox import Command
     from ralphproof.sandbox.plan import ResourceLimits, SandboxPlan
 
@@ -316,14 +316,14 @@ class Container:
         if self._image_exists:
             return ""
         if not self._call("image", "exists" if self._kind == PODMAN else "inspect", IMAGE).good:
-            made = self._call("import", "-", IMAGE, said=EMPTY_ARCHIVE)
+            made = self._call("import", "-", IMAGE, stdin=EMPTY_ARCHIVE)
             if not made.good:
                 return f"the empty image cannot be made: {made.why}"
         self._image_exists = True
         return ""
 
-    def _call(self, *words: str, said: bytes = b"", timeout_s: float = IMAGE_TIMEOUT_S) -> ProgramOutput:
-        return run_program((self._engine.program, *words), said=said, timeout_s=timeout_s, env=self._environ)
+    def _call(self, *words: str, stdin: bytes = b"", timeout_s: float = IMAGE_TIMEOUT_S) -> ProgramResult:
+        return run_program((self._engine.program, *words), self._environ, stdin, timeout_s=timeout_s)
 
 
 def container_name(plan: SandboxPlan) -> str:

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from ralphproof.base.processes import run_program
+from ralphproof.base.programs import find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
 from ralphproof.sandbox.environment import TURN_VARIABLE, passed_variable_names
 from ralphproof.sandbox.host_paths import is_within
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-    from ralphproof.base.processes import ProgramOutput
+    from ralphproof.base.programs import ProgramResult
     from ralphproof.engine.sandbox import Command
     from ralphproof.sandbox.plan import Mount, SandboxPlan
 
@@ -56,7 +56,7 @@ class DockerCli:
         """The words that every call begins with."""
         return (self._program or self.kind, *(() if self.kind == SBX else ("sandbox",)))
 
-    def call(self, *words: str, timeout_s: float | None = None) -> ProgramOutput:
+    def call(self, *words: str, timeout_s: float | None = None) -> ProgramResult:
         return run_program((*self.prefix, *words), timeout_s=timeout_s or self._answer_s, env=self._environ)
 
     def problem(self) -> BackendProblem | None:
@@ -67,7 +67,7 @@ class DockerCli:
             )
         version, mend = self.call("version"), SBX_ADVICE if self.kind == SBX else DOCKER_ADVICE
         # A docker without sandboxes prints how it is used; some versions of it then end with 0.
-        if not version.good or "Usage:" in version.out + version.err or not any(map(str.isdigit, version.out)):
+        if not version.good or b"Usage:" in version.out + version.err or not any(map(str.isdigit, version.text)):
             return BackendProblem(f"{' '.join((self.kind, *self.prefix[1:]))} does not answer ({version.why})", mend)
         found = self.sandboxes()
         return BackendProblem(found, mend) if isinstance(found, str) else None
@@ -81,7 +81,7 @@ class DockerCli:
             state = os.stat(path)
         except OSError:
             return ""
-        version = " ".join(self.call("version").out.split())
+        version = " ".join(self.call("version").text.split())
         return f"{path} {state.st_size} {state.st_mtime_ns} {version}"
 
     def template(self, agent: str) -> str:
@@ -91,7 +91,7 @@ class DockerCli:
     def sandboxes(self) -> tuple[ExistingSandbox, ...] | str:
         """All existing sandboxes, or why they cannot be listed."""
         answer = self.call("ls", "--json")
-        answered = _parse_json_answer(answer.out) if answer.good else None
+        answered = _parse_json_answer(answer.text) if answer.good else None
         listed = answered.get("vms", answered.get("sandboxes")) if isinstance(answered, dict) else answered
         if not isinstance(listed, list):
             return f"the sandboxes cannot be listed ({answer.why if not answer.good else 'the answer is no list'})"
@@ -126,7 +126,7 @@ class DockerCli:
     def policy(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """Hosts that sbx allows and denies for every sandbox of the machine; None if it does not say."""
         answer = self.call("policy", "ls", "--json")
-        answered = _parse_json_answer(answer.out) if answer.good else None
+        answered = _parse_json_answer(answer.text) if answer.good else None
         rules = answered.get("rules") if isinstance(answered, dict) else None
         if not isinstance(rules, list):
             return None
@@ -563,7 +563,8 @@ class DockerSandbox:
 
     def _identity(self) -> tuple[str, str]:
         """The user's name and address for commits."""
-        said = [run_program(("git", "config", "--global", "--get", key), timeout_s=10.0, env=self._environ).out.strip()
+        git = find_program("git", self._environ.get("PATH", os.defpath)) or "git"
+        said = [run_program((git, "config", "--global", "--get", key), self._environ, timeout_s=10.0).text.strip()
                 for key in ("user.name", "user.email")]  # fmt: skip
         return said[0] or DEFAULT_IDENTITY[0], said[1] or DEFAULT_IDENTITY[1]
 

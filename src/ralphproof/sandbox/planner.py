@@ -197,7 +197,7 @@ def git_config_mounts(environ: Mapping[str, str], home: str, private: str) -> It
 
 def _read_git_config(environ: Mapping[str, str]) -> dict[str, str]:
     """The user's global settings, whatever the project sets."""
-    from ralphproof.base.run_program import find_program, run_program
+    from ralphproof.base.programs import find_program, run_program
     from ralphproof.workspace.git_command import user_git_environment
 
     git = find_program("git", environ.get("PATH", os.defpath))

@@ -324,14 +324,10 @@ def systemd_scope(
 
 def _run_briefly(argv: list[str], environ: Mapping[str, str]) -> bytes:
     """Output of a program within a short time; empty if it fails."""
-    from subprocess import DEVNULL, PIPE, TimeoutExpired, run
+    from ralphproof.base.programs import run_program
 
-    env = {"PATH": environ.get("PATH", os.defpath)}
-    try:
-        ended = run(argv, env=env, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, timeout=PROBE_TIMEOUT_S, check=False)
-    except (OSError, TimeoutExpired):
-        return b""
-    return b"" if ended.returncode else ended.stdout
+    ended = run_program(argv, {"PATH": environ.get("PATH", os.defpath)}, timeout_s=PROBE_TIMEOUT_S)
+    return ended.out if ended.good else b""
 
 
 def _scope_command(limits: ResourceLimits, program: str, finding: tuple[str, ...]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import os
 import sys
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.run_program import find_program
+from ralphproof.base.programs import find_program
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.sandbox.plan import BackendProblem
 from ralphproof.settings.registry import BUILTIN, plugin_names, resolve_implementation
@@ -65,7 +65,7 @@ def remove_sandbox_leftovers(store: str, root: str, run: str) -> None:
 
 def _end_leftover_sandbox(file: str) -> None:
     """Clean up for a launcher that was killed."""
-    from ralphproof.base.processes import run_program
+    from ralphproof.base.programs import run_program
     from ralphproof.sandbox.plan import read_launch_spec, remove_temp_folder
 
     try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import _socket
     from collections.abc import Mapping
 
-    from ralphproof.base.run_program import ProgramResult
+    from ralphproof.base.programs import ProgramResult
     from ralphproof.sandbox.docker_sandbox import DockerSandbox
     from ralphproof.sandbox.plan import Backend, SandboxPlan
 
@@ -170,7 +170,7 @@ def run_inside(backend: Backend, config: SandboxConfig, program: tuple[str, ...]
 
 
 def _run_probe(backend: Backend, plan: SandboxPlan, command: Command, base: str) -> ProgramResult | BackendProblem:
-    from ralphproof.base.run_program import run_program
+    from ralphproof.base.programs import run_program
     from ralphproof.sandbox.plan import LaunchSpec, write_launch_spec
 
     if why := backend.prepare(plan, command):

@@ -7,6 +7,7 @@ import os
 
 from ralphproof.base import interpreter
 from ralphproof.base.errors import HarnessFailed, Refused
+from ralphproof.base.programs import NOT_STARTED, run_in_terminal
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.outcome import Completed
 from ralphproof.engine.state import RunOver, State
@@ -85,12 +86,10 @@ def demo_command(project: str, script: str, as_json: bool) -> list[str]:
 
 
 def run_program(argv: list[str], folder: str, environ: Mapping[str, str]) -> int:
-    import subprocess
-
-    try:
-        return subprocess.run(argv, cwd=folder, env=environ, stdin=subprocess.DEVNULL, check=False).returncode
-    except FileNotFoundError as error:
-        raise Refused(f"the demo needs {argv[0]}; install it and try again") from error
+    code = run_in_terminal(argv, environ, folder, capture=False).code
+    if code == NOT_STARTED:
+        raise Refused(f"the demo needs {argv[0]}; install it and try again")
+    return code
 
 
 def load_demo_state(project: str, environ: Mapping[str, str]) -> State:

@@ -14,7 +14,7 @@ from ralphproof.agents.adapter import COST_COMPUTED, COST_REPORTED
 from ralphproof.agents.selection import KNOWN_AGENTS, installed_version, load_adapter
 from ralphproof.base import interpreter
 from ralphproof.base.errors import AgentUnusable, RalphError, Refused, SettingsWrong
-from ralphproof.base.run_program import find_program
+from ralphproof.base.programs import find_program
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.budget import format_usd
 
@@ -62,7 +62,7 @@ def examine_machine() -> Iterator[DoctorItem]:
 
 def examine_git(root: str, environ: Mapping[str, str]) -> DoctorItem:
     """The git program that snapshots use."""
-    from ralphproof.base.run_program import find_program
+    from ralphproof.base.programs import find_program
 
     program = find_program("git", environ.get("PATH", os.defpath), outside=root)
     if program is None:
@@ -74,7 +74,7 @@ def examine_git(root: str, environ: Mapping[str, str]) -> DoctorItem:
 
 def ask_version(program: str, environ: Mapping[str, str]) -> tuple[str, str]:
     """The first line of `--version`, and the error; one of them is empty."""
-    from ralphproof.base.run_program import run_program
+    from ralphproof.base.programs import run_program
 
     reply = run_program([program, "--version"], dict(environ), timeout_s=VERSION_TIMEOUT_S, most_bytes=1 << 20)
     lines = reply.out.decode("utf-8", "replace").strip().splitlines()

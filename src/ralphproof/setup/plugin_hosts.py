@@ -162,7 +162,7 @@ class PluginInstaller:
             raise AgentUnusable(f"{self._command_text(words)} gave no JSON; it may be too old for plugins") from error
 
     def _run(self, words: tuple[str, ...]) -> bytes:
-        from ralphproof.base.run_program import run_program
+        from ralphproof.base.programs import run_program
 
         reply = run_program([self.program, *words], self._env, timeout_s=TIMEOUT_S, most_bytes=MAX_REPLY_BYTES)
         if reply.code:

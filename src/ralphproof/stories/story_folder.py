@@ -318,7 +318,7 @@ def _ignored_by_git(root: str, environ: Mapping[str, str]) -> bool | None:
 
     A project may be a folder of a repository, whose rules apply to it too.
     """
-    from ralphproof.base.run_program import find_program, run_program
+    from ralphproof.base.programs import find_program, run_program
     from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, user_git_environment
 
     git = find_program("git", environ.get("PATH", os.defpath), outside=root)

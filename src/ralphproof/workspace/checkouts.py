@@ -11,7 +11,7 @@ import re
 from ralphproof.base.errors import DiskFull, HarnessFailed, Refused, wrap_os_error
 from ralphproof.base.files import remove_tree
 from ralphproof.base.git_layout import git_folders, is_object_id, read_regular_file
-from ralphproof.base.run_program import ProgramResult, find_program, run_program
+from ralphproof.base.programs import ProgramResult, find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, isolated_git_environment, user_git_environment
 from ralphproof.workspace.staging import choose_staged_paths, list_raw_changes

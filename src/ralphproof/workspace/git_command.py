@@ -6,7 +6,7 @@ import os
 
 from ralphproof.base.errors import HarnessFailed, Refused
 from ralphproof.base.git_layout import git_folders, is_object_id, read_regular_file
-from ralphproof.base.run_program import ProgramResult, find_program, run_program
+from ralphproof.base.programs import ProgramResult, find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.workspace.unsafe_paths import refuse_unsafe_repository
 

@@ -9,8 +9,7 @@ import time
 
 from ralphproof.base.files import AtomicFileBatch, sync_folders, write_all
 from ralphproof.base.git_layout import head_commit, is_object_id, read_ref_text, read_regular_file
-from ralphproof.base.processes import unregister_child
-from ralphproof.base.run_program import SIGKILL, start_program
+from ralphproof.base.programs import SIGKILL, start_program, unregister_child
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, GitFailed
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from ralphproof.base.git_layout import GitFolders
-    from ralphproof.base.run_program import ProgramResult
+    from ralphproof.base.programs import ProgramResult
     from ralphproof.workspace.private_index import PrivateIndex
 
     Entry = tuple[bytes, str]  # mode, object id

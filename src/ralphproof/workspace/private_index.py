@@ -8,7 +8,7 @@ import time
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.git_layout import read_regular_file
-from ralphproof.base.run_program import ProgramResult, find_program, run_program
+from ralphproof.base.programs import ProgramResult, find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.workspace.files import MAX_FILE_BYTES, OWN_NAMES, FileReader, UnreadableFile
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, GitFailed, isolated_git_environment, user_git_environment

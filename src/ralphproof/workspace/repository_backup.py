@@ -20,7 +20,7 @@ import time
 from ralphproof.base.errors import Refused, wrap_os_error
 from ralphproof.base.files import remove_tree, sync_folders, write_all
 from ralphproof.base.git_layout import find_blocking_files, git_folders, read_regular_file
-from ralphproof.base.run_program import ProgramResult, find_program, run_program
+from ralphproof.base.programs import ProgramResult, find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.workspace.branches import SHORT_ID_CHARS, STASH, STASH_LOG, parse_ref_files
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, GitFailed, isolated_git_environment

@@ -17,7 +17,7 @@ from ralphproof.workspace.repository_backup import BackupFailed, RepositoryBacku
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ralphproof.base.run_program import ProgramResult
+    from ralphproof.base.programs import ProgramResult
     from ralphproof.workspace.git_workspace import GitWorkspace
     from ralphproof.workspace.history_tripwires import StatesByFolder
     from ralphproof.workspace.protected_copies import ProtectedCopies, TripwireBaseline

@@ -7,7 +7,7 @@ import shlex
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.git_layout import git_folders, head_commit, is_object_id
-from ralphproof.base.run_program import ProgramResult, find_program, run_program
+from ralphproof.base.programs import ProgramResult, find_program, run_program
 from ralphproof.base.text import unique_slugs
 from ralphproof.base.value import TYPE_CHECKING, Protocol, replace, value
 from ralphproof.engine.sandbox import Command

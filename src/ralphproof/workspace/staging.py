@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.base.run_program import ProgramResult
+from ralphproof.base.programs import ProgramResult
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.workspace.git_objects import decode_path
 

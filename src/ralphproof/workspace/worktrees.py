@@ -10,7 +10,7 @@ import shutil
 from ralphproof.base.errors import DiskFull, HarnessFailed, RalphError, Refused, TaskWrong, wrap_os_error
 from ralphproof.base.files import remove_tree
 from ralphproof.base.git_layout import git_folders, is_object_id
-from ralphproof.base.run_program import run_program
+from ralphproof.base.programs import run_program
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, UserGit, user_git_environment
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.base.run_program import run_program, start_program
+from ralphproof.base.programs import run_program, start_program
 
 SLOW = "sleep 0.1; printf word; printf complaint >&2; exit 3"  # longer than one look at its pipes
 
@@ -22,7 +22,7 @@ def test_output_printed_at_the_end_of_a_program_is_read(monkeypatch: pytest.Monk
     def late(pid: int, flags: int) -> tuple[int, int]:
         return reap(pid, 0)
 
-    monkeypatch.setattr("ralphproof.base.run_program.os.waitpid", late)
+    monkeypatch.setattr("ralphproof.base.programs.os.waitpid", late)
     reply = run_program(sh(SLOW), os.environ)
     assert (reply.code, reply.out, reply.err) == (3, b"word", b"complaint")
 

@@ -1,4 +1,4 @@
-"""Running a program to its end and reading its output, within time and size limits."""
+"""Starting programs: finding one, spawning it in its own session, and running it to its end within limits."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ import os
 import select
 import time
 
-from ralphproof.base.processes import RegisterChild, unregister_child
 from ralphproof.base.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-
-if TYPE_CHECKING:
     import signal as _signal
+    from collections.abc import Callable, Mapping, Sequence
 else:
     import _signal
 
 NOT_STARTED = 127
 SIGKILL = 9  # the `signal` module would import `enum`
-_DEFAULT_SIGNALS = (_signal.SIGPIPE, _signal.SIGCHLD)  # we ignore the one, and whoever started us may ignore the other
+# We ignore some of these, and whoever started us may ignore others.
+_DEFAULT_SIGNALS = (_signal.SIGPIPE, _signal.SIGCHLD, _signal.SIGTERM, _signal.SIGQUIT, _signal.SIGALRM)
 MAX_OUTPUT_BYTES = 1 << 28
 TICK_MS = 50
+MAX_REASON_CHARS = 300
 EXIT_GRACE_S = 1.0  # for a program to leave that is not wanted any more
 
 
@@ -38,6 +36,22 @@ class ProgramResult:
     def lost(self) -> bool:
         """Whether it was never started or was ended early: missing output then means nothing."""
         return self.code < 0 or self.code == NOT_STARTED
+
+    @property
+    def good(self) -> bool:
+        return self.code == 0
+
+    @property
+    def text(self) -> str:
+        """Its output as text."""
+        return self.out.decode("utf-8", "replace")
+
+    @property
+    def why(self) -> str:
+        """The last line of its output, or why it was lost, for display."""
+        lines = (self.err.strip() or self.out.strip()).decode("utf-8", "replace").splitlines()
+        shown = lines[:1] if self.lost else lines[-1:]
+        return shown[0].strip()[:MAX_REASON_CHARS] if shown else f"exit code {self.code}"
 
     @property
     def said(self) -> str:
@@ -64,15 +78,84 @@ def _is_below(folder: str, root: str) -> bool:
     return real == root or real.startswith(root.rstrip("/") + "/")
 
 
-def start_program(argv: Sequence[str | bytes], env: Mapping[str, str], stdin: int, stdout: int, stderr: int) -> int:
-    """Start a program in its own session: Ctrl-C does not reach it, and its prompts find no terminal. It is registered
-    as a child process until the caller unregisters it.
+# Programs that the harness runs for itself: git, a notification, a sandbox query. Processes left by a dead keeper also
+# become our children, so the cleanup must know which ones the harness itself started.
+
+
+_registered: set[int] = set()
+_pending_starts: list[None] = []
+
+
+class RegisterChild:
+    """Context manager around the start of a child process; call its value with the process id to register it."""
+
+    def __enter__(self) -> Callable[[int], None]:
+        _pending_starts.append(None)
+        return _registered.add
+
+    def __exit__(self, *_: object) -> None:
+        _pending_starts.pop()
+
+
+def unregister_child(pid: int) -> None:
+    """Remove a child that was waited for: its process id may be reused."""
+    _registered.discard(pid)
+
+
+def all_children_registered() -> bool:
+    """Whether no child is between its start and its registration."""
+    return not _pending_starts
+
+
+def is_registered_child(pid: int) -> bool:
+    """Whether this process is a registered child."""
+    return pid in _registered
+
+
+def registered_children() -> tuple[int, ...]:
+    """All registered children; each leads its own process group."""
+    return tuple(_registered)
+
+
+def spawn(argv: Sequence[str | bytes], env: Mapping[str, str], descriptors: Sequence[int]) -> int:
+    """Start a program in its own session, with these descriptors as 0, 1, 2 and so on; its process id.
+
+    Ctrl-C does not reach it, and its prompts find no terminal.
     """
-    actions = [(os.POSIX_SPAWN_DUP2, stdin, 0), (os.POSIX_SPAWN_DUP2, stdout, 1), (os.POSIX_SPAWN_DUP2, stderr, 2)]
+    for number, descriptor in enumerate(descriptors):
+        if descriptor == number:  # to duplicate it would leave it closed on exec
+            os.set_inheritable(descriptor, True)
+    actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(descriptors)]
+    return os.posix_spawn(
+        argv[0], list(argv), env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_DEFAULT_SIGNALS
+    )
+
+
+def start_program(argv: Sequence[str | bytes], env: Mapping[str, str], stdin: int, stdout: int, stderr: int) -> int:
+    """Start a program that is registered as a child process until the caller unregisters it."""
     with RegisterChild() as note:
-        pid = os.posix_spawn(argv[0], list(argv), env, file_actions=actions, setsid=True, setsigdef=_DEFAULT_SIGNALS)
+        pid = spawn(argv, env, (stdin, stdout, stderr))
         note(pid)
     return pid
+
+
+def run_in_terminal(
+    argv: Sequence[str], env: Mapping[str, str], folder: str, *, capture: bool, timeout_s: float | None = None
+) -> ProgramResult:
+    """Run a program in a folder and in our own session: it may ask at the terminal, never on standard input."""
+    import subprocess
+
+    output = subprocess.PIPE if capture else None
+    try:
+        done = subprocess.run(
+            argv, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=timeout_s,
+            check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return ProgramResult(-SIGKILL, b"", b"did not finish in time")
+    except OSError as error:
+        return ProgramResult(NOT_STARTED, b"", str(error).encode("utf-8", "replace"))
+    return ProgramResult(done.returncode, done.stdout or b"", done.stderr or b"")
 
 
 def run_program(
