@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from ralphproof.base.yaml_text import parse_yaml_documents
+from ralphproof.checks.templates import TASK_VARIABLES, list_templates
 from ralphproof.cli.task import TASK_VERBS
 from ralphproof.planning.task_generation import find_code_blocks
 from ralphproof.settings.keys import PIPELINE_STAGES
 from ralphproof.settings.loader import load_settings
 from ralphproof.settings.skills import load_skill
-from ralphproof.settings.verification_templates import TASK_VARIABLES, list_templates
 from ralphproof.tasks.draft import TaskDraft, validate_draft
 from ralphproof.tasks.files import parse_tasks
 from ralphproof.tasks.pipeline import TEMPLATE_FIELDS, load_stage_template

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 import pytest
 
 from ralphproof.reports import otel
+from ralphproof.reports.addresses import otel_endpoint_problem, redact_otel_endpoint
 from ralphproof.reports.otel import (
     OtlpExporter,
     TraceSpan,
@@ -19,7 +20,6 @@ from ralphproof.reports.otel import (
     span_id,
     trace_id,
 )
-from ralphproof.settings.validation import otel_endpoint_problem, redact_otel_endpoint
 from tests.needs import require
 from tests.reports.otlp import CLIENT, ERROR, INTERNAL, OK, UNSET, told, told_in
 from tests.reports.post import serving, until

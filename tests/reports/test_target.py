@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from ralphproof.reports.addresses import needs_apprise, notify_target_problem, redact_notify_target
 from ralphproof.reports.deliver_notifications import apprise_services, webhook_service
-from ralphproof.settings.validation import needs_apprise, notify_target_problem, redact_notify_target
 
 EVENT = {"title": "t", "message": "m", "status": "COMPLETED", "event": "run.ended"}
 

@@ -20,6 +20,7 @@ from ralphproof.agents.adapter import (
 )
 from ralphproof.agents.cli_agent import CliAgent
 from ralphproof.agents.command import CommandAgent
+from ralphproof.agents.cost import build_price_list
 from ralphproof.agents.selection import (
     KNOWN_AGENTS,
     SelectedAgent,
@@ -32,6 +33,7 @@ from ralphproof.agents.selection import (
 )
 from ralphproof.base.errors import AgentUnusable
 from ralphproof.engine.agent import TurnInput
+from ralphproof.engine.events import Usage
 from tests.settings.project import Project
 
 BRIEF = TurnInput("what", "/tmp/prompt", "/tmp", (), "", "", "", 0.0)
@@ -235,9 +237,12 @@ def test_the_users_prices_make_an_unknown_model_affordable(machine: Machine) -> 
 def test_a_price_that_is_left_out_for_the_cache_is_that_of_input(machine: Machine) -> None:
     prices = {"a": {"input": 3, "output": 15, "cacheRead": 0}, "b": {"input": 1, "output": 2, "cacheWrite": None}}
     machine.project.write(machine.project.user, {"prices": prices})
-    first, second = (price for _, price in machine.project.load().settings.prices)
-    assert (first.input, first.output, first.cache_read, first.cache_write) == (3, 15, 0, 3)
-    assert (second.cache_read, second.cache_write) == (1, 1)
+    rates = build_price_list(machine.project.load().settings.prices)
+    million = 1_000_000
+    read, written = Usage(cache_read=million), Usage(cache_write=million)
+    assert [rates.cost(model, used) for model in ("a", "b") for used in (read, written)] == [
+        0, 3 * million, million, million,
+    ]  # fmt: skip
 
 
 # An agent that nobody named

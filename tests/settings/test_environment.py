@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from ralphproof.settings.keys import leaf_keys
+from ralphproof.settings.keys import SETTINGS_SCHEMA
 from ralphproof.settings.loader import variable_name
+from ralphproof.settings.schema import leaf_keys
 from tests.settings.project import Project
 
 
@@ -67,7 +68,7 @@ def test_wrong_environment_variables_are_refused_by_name(
 def test_the_more_exact_of_two_variables_wins(project: Project) -> None:
     environ = {"RALPH__LIMITS__MAX_MINUTES": "4", "RALPH__LIMITS": '{"maxMinutes": 3, "maxTokens": 9}'}
     limits = project.load(environ=environ).settings.limits
-    assert (limits.max_seconds, limits.max_tokens) == (240.0, 9)
+    assert (limits.max_minutes, limits.max_tokens) == (4.0, 9)
 
 
 def test_variables_for_the_agent_are_no_settings(project: Project) -> None:
@@ -77,6 +78,6 @@ def test_variables_for_the_agent_are_no_settings(project: Project) -> None:
 
 
 def test_every_key_outside_lists_has_a_variable_of_its_own() -> None:
-    names = [variable_name(path) for path, _ in leaf_keys() if "[" not in path and "*" not in path]
+    names = [variable_name(path) for path, _ in leaf_keys(SETTINGS_SCHEMA) if "[" not in path and "*" not in path]
     assert len({name.replace("_", "") for name in names}) == len(names)
     assert variable_name("includeIterationCountInPrompt") == "RALPH__INCLUDE_ITERATION_COUNT_IN_PROMPT"

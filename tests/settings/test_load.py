@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from ralphproof.checks.methods import guardrail_verification
 from ralphproof.engine.plan import ExternalVerification
-from ralphproof.settings.typed_settings import GuardrailSettings, ScmSettings
-from ralphproof.settings.validation import apply_caps
+from ralphproof.settings.keys import GuardrailSettings, ScmSettings
+from ralphproof.settings.loader import apply_caps
 from tests.settings.project import EXAMPLE, Project
 
 
@@ -17,12 +18,12 @@ def test_without_any_file_the_defaults_hold(project: Project) -> None:
     assert (settings.preset, settings.maximum_iterations, settings.completion_response) == ("harness", 10, "DONE")
     assert (settings.output_truncate_chars, settings.output_truncate_mode) == (5000, "ends")
     assert settings.stream_agent_output
-    assert not settings.include_iteration_count
+    assert not settings.include_iteration_count_in_prompt
     assert (settings.agent.command, settings.guardrails, settings.scm) == (None, (), None)
-    assert (settings.agent.timeout_s, settings.agent.idle_timeout_s) == (3600.0, 900.0)
+    assert (settings.agent.timeout_seconds, settings.agent.idle_timeout_seconds) == (3600.0, 900.0)
     assert (settings.limits.stall_iterations, settings.limits.same_error_iterations) == (5, 5)
-    assert (settings.limits.pause_s, settings.shutdown_grace_s) == (0.5, 10.0)
-    assert settings.limits.max_cost_micro_usd is None
+    assert (settings.limits.pause_milliseconds, settings.shutdown_grace_seconds) == (500, 10.0)
+    assert settings.limits.max_cost_usd is None
     assert settings.cost_limit_micro_usd == 10_000_000
     assert loaded.warnings == ()
 
@@ -34,19 +35,10 @@ def test_the_example_of_the_documentation_loads(project: Project) -> None:
     assert settings.agent.flags == ("--model opus", "--no-auto-compact")
     assert settings.scm == ScmSettings("git", ("commit", "push"))
     assert settings.guardrails == (
-        GuardrailSettings(
-            "make lint",
-            "make lint",
-            "APPEND",
-            "Fix lint errors only. Do not change behavior.",
-            600.0,
-            0,
-            ExternalVerification("make lint", timeout_s=600.0),
-        ),
-        GuardrailSettings(
-            "make test", "make test", "APPEND", "", 600.0, 0, ExternalVerification("make test", timeout_s=600.0)
-        ),
+        GuardrailSettings("make lint", "APPEND", "Fix lint errors only. Do not change behavior.", "make lint"),
+        GuardrailSettings("make test", "APPEND", "", "make test"),
     )
+    assert guardrail_verification(settings.guardrails[0]) == ExternalVerification("make lint", timeout_s=600.0)
 
 
 def test_local_settings_override_scalars_replace_lists_and_merge_objects(project: Project) -> None:
@@ -234,7 +226,7 @@ def test_a_setting_with_an_effect_is_taken(project: Project) -> None:
     settings = project.load().settings
     assert (settings.agent.ladder, settings.context_injection) == (("small", "large"), True)
     assert (settings.daily_limit_micro_usd, settings.limits.escalate_to_deep_debug) == (20_000_000, True)
-    assert (settings.caps.daily_cost_micro_usd, settings.metrics, settings.notify) == (30_000_000, False, ("desktop",))
+    assert (settings.caps.daily_cost_usd, settings.metrics, settings.notify) == (30, False, ("desktop",))
     assert (settings.on_internal_error, settings.protected_paths) == ("single-pass", ("src/auth/",))
     project.write(project.local, {"agent": {"rotate": ["claude", "codex"]}})
     assert project.load().settings.agent.rotate == ("claude", "codex")
@@ -308,7 +300,7 @@ def test_tags_around_the_completion_response_are_stripped(project: Project) -> N
 
 def test_money_is_exact_to_the_micro_dollar(project: Project) -> None:
     for amount, expected in ((0.1, 100_000), (2.675, 2_675_000), (3, 3_000_000), (1e-9, 1)):
-        assert project.load({"limits": {"maxCostUsd": amount}}).settings.limits.max_cost_micro_usd == expected
+        assert project.load({"limits": {"maxCostUsd": amount}}).settings.cost_limit_micro_usd == expected
 
 
 def test_the_digest_changes_with_what_holds_and_with_nothing_else(project: Project) -> None:

@@ -9,9 +9,8 @@ from ralphproof.base.value import replace
 from ralphproof.engine.claim import Claim, ClaimRule
 from ralphproof.engine.plan import Pipeline
 from ralphproof.runs.assembly import build_preset_pipeline
-from ralphproof.settings.keys import PRESETS
+from ralphproof.settings.keys import PRESETS, Settings
 from ralphproof.settings.loader import read_preset
-from ralphproof.settings.typed_settings import Settings
 from ralphproof.settings.validation import validate_layer
 from tests.settings.project import Project
 
@@ -74,7 +73,7 @@ def test_the_pipeline_is_for_tasks_and_its_data_agree_with_the_settings(settings
     stages = _pipeline("pipeline", settings).stages
     assert data["tasks"] is True
     assert [(stage.name, stage.claim.word) for stage in stages] == [
-        (stage.name, stage.promise) for stage in settings.pipeline.stages
+        (name, stage.promise) for name, stage in settings.stages.by_name.items()
     ]
     assert not any(read_preset(name).get("tasks") for name in PRESETS if name != "pipeline")
 

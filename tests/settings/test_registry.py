@@ -28,7 +28,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ralph-plugin\nVersion: 1.0\n")
     points = "quiet = ralph_plugin_module:Quiet\nbroken = ralph_plugin_module:Missing\n"
     (info / "entry_points.txt").write_text(
-        f"[ralphproof.observers]\n{points}[ralphproof.checks]\nexternal = ralph_plugin_module:Quiet\n"
+        f"[ralphproof.observers]\n{points}[ralphproof.agents]\nclaude = ralph_plugin_module:Quiet\n"
     )
     (tmp_path / "ralph_plugin_module.py").write_text("class Quiet:\n    pass\n")
     (tmp_path / "ralph_plugin_no_python.py").write_text("this is no Python\n")
@@ -42,7 +42,7 @@ def test_entry_points_of_other_distributions_resolve() -> None:
 
 @pytest.mark.usefixtures("plugin")
 def test_an_entry_point_never_replaces_a_name_of_our_own() -> None:
-    assert resolve_implementation("checks", "external").__name__ == "CommandCheck"
+    assert resolve_implementation("agents", "claude").__name__ == "Claude"
 
 
 @pytest.mark.usefixtures("plugin")

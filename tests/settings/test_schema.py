@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from ralphproof.settings.keys import SETTINGS_SCHEMA, default_values, leaf_keys
+from ralphproof.settings.keys import SETTINGS_SCHEMA
 from ralphproof.settings.reference import JSON_SCHEMA_DRAFT, json_schema, reference_markdown
-from ralphproof.settings.validation import SettingsProblem, normalize_settings, validate_layer
+from ralphproof.settings.schema import default_values, leaf_keys, normalize
+from ralphproof.settings.validation import SettingsProblem, validate_layer
 from tests.settings.project import EXAMPLE
 
 GOOD: list[dict[str, Any]] = [
@@ -134,7 +135,7 @@ def test_settings_that_are_no_object_are_one_problem() -> None:
 
 
 def test_fail_actions_are_normalised_to_upper_case_and_guardrails_completed() -> None:
-    made = normalize_settings({"guardrails": [{"command": "x", "failAction": "Replace"}]})
+    made = normalize({"guardrails": [{"command": "x", "failAction": "Replace"}]}, SETTINGS_SCHEMA)
     assert made == {
         "guardrails": [
             {
@@ -152,16 +153,16 @@ def test_fail_actions_are_normalised_to_upper_case_and_guardrails_completed() ->
 
 
 def test_defaults_are_fresh_each_time() -> None:
-    one: Any = default_values()
+    one: Any = default_values(SETTINGS_SCHEMA)
     one["agent"]["flags"].append("x")
     one["agent"]["env"]["A"] = "x"
-    again: Any = default_values()
+    again: Any = default_values(SETTINGS_SCHEMA)
     assert again["agent"]["flags"] == []
     assert again["agent"]["env"] == {}
 
 
 def test_every_default_satisfies_its_own_key() -> None:
-    for path, key in leaf_keys():
+    for path, key in leaf_keys(SETTINGS_SCHEMA):
         if key.default is not None:
             name = path.replace("[]", "").replace(".*", ".any")
             data: Any = key.default
@@ -172,7 +173,7 @@ def test_every_default_satisfies_its_own_key() -> None:
 
 
 def test_every_key_has_one_sentence() -> None:
-    for path, key in leaf_keys():
+    for path, key in leaf_keys(SETTINGS_SCHEMA):
         assert re.fullmatch(r"[A-Z].*[.`]", key.doc), path
         assert ". " not in key.doc.replace("`Iteration X of Y, Z remaining.`", ""), path
 
@@ -180,7 +181,7 @@ def test_every_key_has_one_sentence() -> None:
 def test_the_schema_closes_every_object_of_the_table() -> None:
     schema = json_schema()
     assert schema["$schema"] == JSON_SCHEMA_DRAFT
-    assert set(schema["properties"]) == {"$schema", *(SETTINGS_SCHEMA.keys or {})}
+    assert set(schema["properties"]) == {"$schema", *SETTINGS_SCHEMA.keys}
     assert schema["additionalProperties"] is False
     assert schema["properties"]["guardrails"]["items"]["anyOf"] == [{"required": ["command"]}, {"required": ["method"]}]
     assert schema["properties"]["prices"]["additionalProperties"]["required"] == ["input", "output"]
@@ -195,7 +196,7 @@ def test_the_page_of_settings_is_what_the_table_says() -> None:
 
 def test_the_page_names_every_key_once() -> None:
     page = reference_markdown()
-    for path, _ in leaf_keys():
+    for path, _ in leaf_keys(SETTINGS_SCHEMA):
         assert page.count(f"| `{path}`") == 1, path
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ralphproof.checks.methods import guardrail_verification
 from ralphproof.engine.plan import (
     CustomVerification,
     ExternalVerification,
@@ -14,25 +15,23 @@ from ralphproof.engine.plan import (
     SemanticVerification,
     VerificationPart,
 )
-from ralphproof.settings.typed_settings import PipelineSettings, StageSettings
+from ralphproof.settings.keys import StageSettings, StagesSettings
 from ralphproof.tasks.pipeline import max_task_iterations
 from tests.settings.project import Project
 
 
 def stage(project: Project, data: dict[str, Any], name: str = "coder") -> StageSettings:
-    return project.load({"stages": {name: data}}).settings.pipeline.stage(name)
+    return project.load({"stages": {name: data}}).settings.stages.by_name[name]
 
 
 def test_stages_have_the_defaults_of_their_hats(project: Project) -> None:
-    pipeline = project.load({"preset": "pipeline"}).settings.pipeline
-    assert pipeline == PipelineSettings(
-        True,
-        (
-            StageSettings("coder", True, None, None, 15, "IMPLEMENTATION_COMPLETE", "external", {}),
-            StageSettings("reviewer", True, None, None, 5, "REVIEW_PASSED", "semantic", {}),
-            StageSettings("tester", True, None, None, 10, "TESTS_PASSED", "external", {}),
-            StageSettings("qa", True, None, None, 5, "QA_PASSED", "multi_stage", {}),
-        ),
+    settings = project.load({"preset": "pipeline"}).settings
+    assert settings.pipeline.enabled
+    assert settings.stages == StagesSettings(
+        StageSettings(True, None, None, 15, "IMPLEMENTATION_COMPLETE", "external", {}),
+        StageSettings(True, None, None, 5, "REVIEW_PASSED", "semantic", {}),
+        StageSettings(True, None, None, 10, "TESTS_PASSED", "external", {}),
+        StageSettings(True, None, None, 5, "QA_PASSED", "multi_stage", {}),
     )
 
 
@@ -43,33 +42,18 @@ def test_a_stage_takes_what_is_set_without_the_tags_around_its_promise(project: 
         "verificationConfig": {"command": "make {{title}}"},
     }  # fmt: skip
     assert stage(project, data) == StageSettings(
-        "coder", False, "codex", "large", 3, "SHIPPED", "external", {"command": "make {{title}}"}
+        False, "codex", "large", 3, "SHIPPED", "external", {"command": "make {{title}}"}
     )
 
 
 def test_what_a_stage_leaves_open_the_pipeline_says(project: Project) -> None:
     nothing = {"maxIterations": None, "verification": None}
-    assert (stage(project, nothing).max_iterations, stage(project, nothing).method) == (10, "string_match")
+    assert (stage(project, nothing).max_iterations, stage(project, nothing).verification) == (10, "string_match")
     flags = {
         "stages": {"qa": nothing}, "pipeline": {"defaultMaxIterations": 4, "defaultVerification": "semantic"},
     }  # fmt: skip
-    made = project.load(flags).settings.pipeline.stage("qa")
-    assert (made.max_iterations, made.method) == (4, "semantic")
-
-
-@pytest.mark.parametrize(
-    ("flags", "loops"),
-    [
-        ({}, (True, True)),
-        ({"stages": {"coder": {"enabled": False}}}, (False, True)),
-        ({"pipeline": {"enabled": False}}, (False, False)),
-    ],
-)
-def test_a_loop_is_off_for_one_stage_or_for_all(
-    project: Project, flags: dict[str, Any], loops: tuple[bool, bool]
-) -> None:
-    pipeline = project.load(flags).settings.pipeline
-    assert (pipeline.loops("coder"), pipeline.loops("qa")) == loops
+    made = project.load(flags).settings.stages.qa
+    assert (made.max_iterations, made.verification) == (4, "semantic")
 
 
 SEMANTIC = {"check_for": ["no secrets"], "negative_patterns": ["TODO"]}
@@ -157,7 +141,7 @@ GOOD_GUARDRAILS: list[tuple[dict[str, Any], Any, str]] = [
 @pytest.mark.parametrize(("item", "how", "name"), GOOD_GUARDRAILS)
 def test_a_guardrail_may_be_verified_by_any_method(project: Project, item: dict[str, Any], how: Any, name: str) -> None:
     (made,) = project.load({"guardrails": [item]}).settings.guardrails
-    assert made.how == how
+    assert guardrail_verification(made) == how
     assert made.name == name
     assert made.command == item.get("command", "")
     assert made.shown == (item.get("command") or name)
@@ -236,13 +220,11 @@ def plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("plug_in")
 def test_an_installed_method_is_known_everywhere_and_named_where_another_is_meant(project: Project) -> None:
-    from ralphproof.settings.verification import describe_methods, is_plugin_method
+    from ralphproof.checks.methods import is_registered_method
 
-    assert stage(project, {"verification": "tidy", "verificationConfig": {"any": 1}}).method == "tidy"
+    assert stage(project, {"verification": "tidy", "verificationConfig": {"any": 1}}).verification == "tidy"
     assert project.load({"pipeline": {"defaultVerification": "tidy"}}).settings.pipeline.enabled
     (problem,) = project.problems({"stages": {"qa": {"verification": "tidi"}}})
     assert problem.endswith("; installed: tidy; did you mean tidy?")
-    assert is_plugin_method("tidy")
-    assert not is_plugin_method("external")
-    assert dict(describe_methods())["tidy"] == "Nothing is lying around."
-    assert list(dict(describe_methods())) == ["string_match", "semantic", "external", "multi_stage", "tidy"]
+    assert is_registered_method("tidy")
+    assert not is_registered_method("external")

@@ -22,8 +22,7 @@ from ralphproof.engine.plan import (
     Verification,
     VerificationPart,
 )
-from ralphproof.settings.keys import PIPELINE_STAGES
-from ralphproof.settings.typed_settings import Settings
+from ralphproof.settings.keys import PIPELINE_STAGES, Settings
 from ralphproof.tasks.pipeline import build_task_pipeline
 from tests.settings.project import Project
 

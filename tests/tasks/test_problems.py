@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from ralphproof.checks.methods import ValidationScope, validate_method
 from ralphproof.engine.plan import Task
-from ralphproof.settings.verification import ValidationScope, validate_method
 from ralphproof.tasks.draft import draft_warnings, no_plugin_methods, task_without_criteria, validate_draft
 from tests.tasks.samples import MISSING, block, completion, draft, part, with_way
 

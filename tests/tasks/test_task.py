@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ralphproof.base.value import pack, unpack
+from ralphproof.checks.templates import substitute_in_command, task_environment
 from ralphproof.engine.plan import (
     CompletionCriteria,
     CustomVerification,
@@ -20,7 +21,6 @@ from ralphproof.engine.plan import (
     Verification,
     VerificationPart,
 )
-from ralphproof.settings.verification_templates import substitute_in_command, task_environment
 from ralphproof.tasks.draft import task_from_draft, task_without_completion, validate_draft
 from ralphproof.tasks.files import parse_tasks
 from tests.tasks.samples import block, completion, draft, file, part, with_way

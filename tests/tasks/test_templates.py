@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from ralphproof.base.errors import Refused
-from ralphproof.engine.plan import ExternalVerification, MultiStageVerification, SemanticVerification, VerificationPart
-from ralphproof.settings.verification import parse_verification
-from ralphproof.settings.verification_templates import (
+from ralphproof.checks.methods import parse_verification
+from ralphproof.checks.templates import (
     expand_template,
     list_templates,
     substitute_in_command,
     task_environment,
 )
+from ralphproof.engine.plan import ExternalVerification, MultiStageVerification, SemanticVerification, VerificationPart
 from ralphproof.tasks.draft import task_from_draft, validate_draft
 from tests.needs import require
 from tests.tasks.samples import block, completion, draft

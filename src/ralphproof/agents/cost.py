@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ralphproof.agents.selection import SelectedAgent
     from ralphproof.engine.iteration import History
-    from ralphproof.settings.typed_settings import PriceSettings, Settings
+    from ralphproof.settings.keys import PriceSettings, Settings
 
 
 # Savings by cheaper models: a run's tokens at the price of the dearest model of its settings.
@@ -294,12 +294,16 @@ def _lowest_tier(price: Decimal | TieredPrices | None) -> int | None:
     return _to_micro_usd(price if price is None or isinstance(price, Decimal) else price.base)
 
 
+def _token_rates(price: PriceSettings) -> TokenRates:
+    """What the cache has no price of its own for costs as much as any input."""
+    read, write = (price.input if one is None else one for one in (price.cache_read, price.cache_write))
+    return TokenRates.usd(price.input, price.output, read, write)
+
+
 def build_price_list(prices: tuple[tuple[str, PriceSettings], ...]) -> PriceList:
     """The user's own prices, then the known ones."""
 
-    return PriceList(
-        {name: TokenRates.usd(one.input, one.output, one.cache_read, one.cache_write) for name, one in prices}
-    )
+    return PriceList({name: _token_rates(one) for name, one in prices})
 
 
 def savings_calculator(settings: Settings, agents: tuple[SelectedAgent, ...]) -> Callable[[History], int | None]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.settings.keys import Settings
 from ralphproof.settings.loader import ENVIRONMENT_PREFIX
-from ralphproof.settings.typed_settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ralphproof.agents.adapter import AgentAdapter
     from ralphproof.engine.agent import Agent
-    from ralphproof.settings.typed_settings import AgentSettings, PriceSettings, Settings
+    from ralphproof.settings.keys import AgentSettings, PriceSettings, Settings
 
 
 KNOWN_AGENTS = tuple(BUILTIN["agents"])
@@ -353,8 +353,8 @@ def select_stage_agents(
     """The agents of stages that name an agent or a model of their own."""
     terms = SelectionTerms(root, environ.get("PATH", os.defpath), guarded, settings.prices, sandboxed)
     slots = [
-        (stage.name, _stage_slot(settings, stage.name))
-        for stage in settings.pipeline.stages
+        (name, _stage_slot(settings, name))
+        for name, stage in settings.stages.by_name.items()
         if stage.agent or stage.model
     ]
     return tuple((name, fill_slot(slot, terms)) for name, slot in slots)
@@ -362,7 +362,7 @@ def select_stage_agents(
 
 def _stage_slot(settings: Settings, name: str) -> AgentSlot:
     """The slot of a stage. Only the run's own agent gets the run's own flags."""
-    stage, usual = settings.pipeline.stage(name), settings.agent
+    stage, usual = settings.stages.by_name[name], settings.agent
     if stage.agent:
         return AgentSlot(stage.agent, (), stage.model, f"stages.{name}.agent")
     return AgentSlot(usual.command, usual.flags, stage.model or usual.model, f"stages.{name}.model")
@@ -383,11 +383,7 @@ def select_judge(
 
         provider = ProviderAgent(semantic.model, build_price_list(settings.prices).cost)
         return SelectedAgent(provider, "", AS_GIVEN, COST_COMPUTED, semantic.model)
-    slot = (
-        _stage_slot(settings, stage)
-        if stage in {one.name for one in settings.pipeline.stages}
-        else _default_slot(settings)
-    )
+    slot = _stage_slot(settings, stage) if stage in settings.stages.by_name else _default_slot(settings)
     command, flags = (semantic.agent, ()) if semantic.agent else (slot.command, slot.flags)
     name = os.path.basename(split_command(command, (), root)[0]) if command else ""
     terms = SelectionTerms(root, environ.get("PATH", os.defpath), guarded=False, prices=settings.prices)

@@ -10,8 +10,9 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Never, TypeVar, dataclass_transform
+    from typing import Any, Never, TypeVar
     from typing import Protocol as Protocol
+    from typing import dataclass_transform as dataclass_transform
 
     T = TypeVar("T")
     Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]

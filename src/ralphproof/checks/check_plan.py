@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, assert_never, replace, value
+from ralphproof.checks.methods import guardrail_verification
 from ralphproof.engine.claim import ClaimRule
 from ralphproof.engine.plan import (
     EXTERNAL,
@@ -22,7 +23,7 @@ from ralphproof.engine.plan import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ralphproof.settings.typed_settings import GuardrailSettings, Settings
+    from ralphproof.settings.keys import GuardrailSettings, Settings
 
 
 SingleVerification = StringMatchVerification | ExternalVerification | SemanticVerification | CustomVerification
@@ -268,4 +269,4 @@ def _plan_guardrail(guardrail: GuardrailSettings) -> CheckPlan:
             return placed
         return replace(placed, log_name=guardrail.command, retries=guardrail.retries)
 
-    return plan_checks(guardrail.name, guardrail.how, guardrail.name).map(configure)
+    return plan_checks(guardrail.name, guardrail_verification(guardrail), guardrail.name).map(configure)

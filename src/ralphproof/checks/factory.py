@@ -130,7 +130,7 @@ def create_checks(specs: Iterable[CheckSpec], dependencies: CheckDependencies) -
     Checks of a task have its fields in their environment.
     """
     if dependencies.task.id:
-        from ralphproof.settings.verification_templates import task_environment
+        from ralphproof.checks.templates import task_environment
 
         dependencies = replace(
             dependencies, env=tuple((dict(dependencies.env) | task_environment(dependencies.task)).items())

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ralphproof.engine.environment import Observer
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.settings.typed_settings import Settings
+    from ralphproof.settings.keys import Settings
     from ralphproof.store.ledger import SqliteLedger
 
 ABOUT = """Follow a run that another process drives, as its own terminal would show it.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ralphproof.sandbox.plan import Backend
     from ralphproof.sandbox.planner import SandboxConfig
-    from ralphproof.settings.typed_settings import Settings
+    from ralphproof.settings.keys import Settings
     from ralphproof.store.project import Project
 
 ABOUT = """Run a command in the sandbox that a run would use, or explain what that sandbox permits.

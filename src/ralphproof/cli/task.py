@@ -8,12 +8,12 @@ import sys
 from ralphproof.base.errors import Refused
 from ralphproof.base.text import did_you_mean
 from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.checks.templates import list_templates
 from ralphproof.cli.parser import Parser, Subverbs
 from ralphproof.display import phrases
 from ralphproof.display.output import align_columns, print_json, print_lines
 from ralphproof.runs.enclosing_turn import refuse_in_turn
 from ralphproof.runs.open_project import open_project, view_project
-from ralphproof.settings.verification_templates import list_templates
 from ralphproof.store.project import Project
 from ralphproof.store.tasks import TASK_STATUSES
 from ralphproof.tasks.draft import draft_warnings
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ralphproof.base.value import Json
-    from ralphproof.settings.verification_templates import TemplateParameter, VerificationTemplate
+    from ralphproof.checks.templates import TemplateParameter, VerificationTemplate
     from ralphproof.tasks.files import ImportResult
 
 

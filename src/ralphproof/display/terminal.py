@@ -9,7 +9,7 @@ from _thread import allocate_lock
 
 from ralphproof.base.escaping import truncate_to_columns
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.settings.typed_settings import Settings
+from ralphproof.settings.keys import Settings
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -101,8 +101,8 @@ def stream_style(out: TextIO, args: Namespace, settings: Settings) -> Style:
         quiet=args.quiet,
         maximum=settings.maximum_iterations,
         timestamps=shown.timestamps,
-        output_lines=shown.output_lines,
-        output_chars=shown.output_chars,
+        output_lines=shown.max_output_lines,
+        output_chars=shown.max_output_chars,
     )
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ralphproof.runs.request import RunRequest
-    from ralphproof.settings.typed_settings import Settings
+    from ralphproof.settings.keys import Settings
     from ralphproof.tasks.draft import TaskDraft
 
 

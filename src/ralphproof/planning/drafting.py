@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ralphproof.planning.plan_files import PlanFiles
     from ralphproof.runs.context import RunContext
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.settings.typed_settings import Settings
+    from ralphproof.settings.keys import Settings
     from ralphproof.store.run_folder import RunFolder
 
     ReadDraft = Callable[[Inspection], tuple[bool, str]]

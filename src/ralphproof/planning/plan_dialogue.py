@@ -57,7 +57,7 @@ def plan_interactively(spec: RunSpec, files: PlanFiles, tell: Callable[[str], No
     """Start the agent again until the plan is valid, it was sent back too often, or the user leaves."""
     session = str(uuid.uuid4())
     _agent_command(spec, files, "", "", session, resume=False)  # refuses an agent that cannot do this
-    grace_s = spec.loaded.settings.shutdown_grace_s
+    grace_s = spec.loaded.settings.shutdown_grace_seconds
     remarks: list[str] = []
     problems: tuple[str, ...] = ()
     sent_back, resume = 0, False

@@ -12,6 +12,7 @@ from ralphproof.base.json_text import MAX_JSON_BYTES, UnusableFile, decode_utf8,
 from ralphproof.base.redaction import find_environment_secrets
 from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.checks.check_plan import plan_checks
+from ralphproof.checks.methods import guardrail_verification
 from ralphproof.engine.plan import ExternalVerification
 from ralphproof.engine.records import (
     BaselineSaved,
@@ -36,7 +37,8 @@ from ralphproof.proof.schema import (
     to_json_types,
     validate_shape,
 )
-from ralphproof.settings.typed_settings import parse_guardrails
+from ralphproof.settings.keys import GUARDRAIL_SCHEMA, parse_guardrails
+from ralphproof.settings.schema import default_values
 from ralphproof.workspace.checkouts import SourceRepository, resolve_tree
 from ralphproof.workspace.files import OWN_NAMES
 
@@ -196,10 +198,7 @@ def _subject_faults(proof: dict[str, Json], exhibits: Exhibits) -> Iterator[str]
 SETTINGS, STORIES = ".ralph/settings.json", "ralph/tasks.json"
 WITHHELD = "its command is withheld, and not in that commit's settings; ralph proof export has it, where the run was"
 # Default settings of a guardrail.
-_GUARDRAIL_DEFAULTS: dict[str, object] = {
-    "command": None, "failAction": "APPEND", "hint": "", "name": "", "timeoutSeconds": 600.0, "retries": 0,
-    "method": "external", "config": {},
-}  # fmt: skip
+GUARDRAIL_DEFAULTS: Any = default_values(GUARDRAIL_SCHEMA)
 
 
 @value
@@ -285,8 +284,8 @@ def _guardrails(data: object) -> Iterator[ExternalVerification]:
 
 def _commands(item: dict[str, object]) -> Iterable[ExternalVerification]:
     try:
-        (guardrail,) = parse_guardrails([_GUARDRAIL_DEFAULTS | item])
-        leaves = plan_checks(guardrail.name, guardrail.how).specs
+        (guardrail,) = parse_guardrails([{**GUARDRAIL_DEFAULTS, **item}])
+        leaves = plan_checks(guardrail.name, guardrail_verification(guardrail)).specs
     except (TypeError, ValueError, KeyError, AttributeError):
         return ()  # no run could have begun with such settings
     return tuple(

@@ -10,7 +10,7 @@ import os
 import sys
 
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.settings.validation import DESKTOP_TARGET, WEB_SCHEMES, needs_apprise, url_scheme
+from ralphproof.reports.addresses import DESKTOP_TARGET, WEB_SCHEMES, needs_apprise, url_scheme
 
 if TYPE_CHECKING:
     from typing import Any, NoReturn

@@ -14,8 +14,8 @@ from ralphproof.engine.budget import Spend, format_usd
 from ralphproof.engine.limits import WAITING
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, outcome_json
 from ralphproof.engine.records import Record, RunEnded, TurnBegan, TurnRetried, Warned
+from ralphproof.reports.addresses import redact_notify_target
 from ralphproof.reports.deliver_notifications import END_OF_REPORT, EXIT_GRACE_S
-from ralphproof.settings.validation import redact_notify_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -35,7 +35,7 @@ from ralphproof.engine.records import (
     TurnBegan,
     TurnEnded,
 )
-from ralphproof.settings.validation import TRACES_PATH, redact_otel_endpoint
+from ralphproof.reports.addresses import TRACES_PATH, redact_otel_endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

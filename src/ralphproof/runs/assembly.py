@@ -22,9 +22,9 @@ from ralphproof.engine.workspace import Scm, Tripwires, Workspace
 from ralphproof.runs.request import NO_CUSTOM_COMPONENTS, CustomComponents
 from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.sandbox.selection import wrap_in_sandbox
+from ralphproof.settings.keys import Settings
 from ralphproof.settings.loader import read_preset, settings_file_digest
 from ralphproof.settings.skills import Skill, skill_advice, skill_template
-from ralphproof.settings.typed_settings import Settings
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.tasks.plans import PromptPlan
 
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from ralphproof.runs.spec import RunSpec
     from ralphproof.sandbox.planner import SandboxConfig
     from ralphproof.sandbox.runner import ProcessOwner, SandboxedRunner
+    from ralphproof.settings.keys import Settings
     from ralphproof.settings.loader import LoadedSettings
     from ralphproof.settings.skills import Skill
-    from ralphproof.settings.typed_settings import Settings
     from ralphproof.store.project import Project
 
 
@@ -258,7 +258,7 @@ def _build_clean_check(
 
     env = dict(spec.check_env)
     if spec.stage_plan and spec.stage_plan.task and spec.stage_plan.task.id:
-        from ralphproof.settings.verification_templates import task_environment
+        from ralphproof.checks.templates import task_environment
 
         env |= task_environment(spec.stage_plan.task)
     return CleanCheckoutCheck(check_spec, checkouts, folder, spec.project.root, tuple(env.items()))
@@ -332,7 +332,10 @@ def build_rules(
     custom_checks = tuple(check.name for check in custom.checks)
     preset, supervise = read_preset(settings.preset), settings.supervise
     restarts = preset.get("restarts", False)  # the agent is a supervised program, which may be silent
-    delay_s = supervise.restart_delay_s
+    delay_s = supervise.restart_delay_seconds
+    pause_s = limits.pause_milliseconds / 1000
+    if restarts:
+        pause_s = FIRST_RESTART_DELAY_S if delay_s is None else delay_s
     return RunRules(
         pipeline or build_preset_pipeline(preset, settings, template, custom_checks),
         build_limits(settings, restarts),
@@ -340,17 +343,17 @@ def build_rules(
         custom_limits=custom.limits,
         hooks=settings.on.by_name,
         warn_unknown_cost=not allow_unknown_cost
-        and (limits.max_cost_micro_usd is not None or limits.daily_cost_micro_usd is not None),
+        and (limits.max_cost_usd is not None or limits.daily_cost_usd is not None),
         checks=CheckRules(when=settings.checks_when, baseline=True, must_fail_first=settings.must_fail_first),
         prompt=PromptRules(
-            show_count=settings.include_iteration_count,
+            show_count=settings.include_iteration_count_in_prompt,
             show_previous=settings.context_injection,
             debug_advice=skill_advice(debugging, completion_word) if debugging else "",
         ),
         agent=AgentRules(
-            pause_s=limits.pause_s if not restarts else FIRST_RESTART_DELAY_S if delay_s is None else delay_s,
-            timeout_s=settings.agent.timeout_s,
-            idle_s=settings.agent.idle_timeout_s,
+            pause_s=pause_s,
+            timeout_s=settings.agent.timeout_seconds,
+            idle_s=settings.agent.idle_timeout_seconds,
             max_empty_replies=None if restarts else settings.agent.retries,
             back_off=restarts and delay_s is None,
             wait_code=supervise.wait_exit_code if restarts else None,
@@ -358,7 +361,7 @@ def build_rules(
                 max(1, len(settings.agent.ladder)), len(settings.agent.rotate), len(settings.agent.fallbacks)
             ),
         ),
-        children=ChildRules(timeout_s=supervise.wait_timeout_s, poll_s=supervise.poll_interval_s),
+        children=ChildRules(timeout_s=supervise.wait_timeout_seconds, poll_s=supervise.poll_interval_seconds),
     )
 
 
@@ -366,7 +369,8 @@ def build_limits(settings: Settings, restarts: bool) -> Limits:
     """The limits that follow from the settings."""
     limits = settings.limits
     budget = Budget(
-        settings.maximum_iterations, settings.cost_limit_micro_usd, limits.max_tokens, limits.max_seconds,
+        settings.maximum_iterations, settings.cost_limit_micro_usd, limits.max_tokens,
+        None if limits.max_minutes is None else limits.max_minutes * 60,
         settings.daily_limit_micro_usd,
     )  # fmt: skip
     return Limits(budget, limits.stall_iterations, limits.same_error_iterations, restarts, settings.protect_tests)

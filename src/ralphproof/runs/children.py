@@ -17,7 +17,7 @@ from ralphproof.runs.preflight import refuse_unknown_cost
 from ralphproof.runs.request import CONSTRAINTS_NOTE, parse_request, save_request
 from ralphproof.runs.spec import prepare_spec
 from ralphproof.sandbox.planner import RALPH_FOLDER
-from ralphproof.settings.typed_settings import SandboxSettings
+from ralphproof.settings.keys import SandboxSettings
 from ralphproof.store.run_folder import RunFolder, is_run_id
 from ralphproof.store.run_state import find_live_turn
 from ralphproof.workspace.repository_id import lookup_repository_id
@@ -149,8 +149,8 @@ def _refuse_unknown_cost_under_limit(spec: RunSpec, constraints: list[RunConstra
     """A cost limit of the user holds for child runs too: raise Refused where a child cannot report its cost."""
     cost_limit = next((one.budget.micro_usd for one in constraints if one.cost_limited), None)
     settings = spec.loaded.settings
-    if cost_limit is not None and settings.limits.max_cost_micro_usd is None:
-        settings = replace(settings, limits=replace(settings.limits, max_cost_micro_usd=cost_limit))
+    if cost_limit is not None and settings.limits.max_cost_usd is None:
+        settings = replace(settings, limits=replace(settings.limits, max_cost_usd=cost_limit / 1_000_000))
         refuse_unknown_cost(settings, spec.selected_agents, spec.allow_unknown_cost)
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ralphproof.reports.notifications import NotificationObserver
     from ralphproof.reports.otel import OtelObserver
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.settings.typed_settings import Settings
+    from ralphproof.settings.keys import Settings
     from ralphproof.store.project import Project
 
     CreateObservers = Callable[[RunFolder, Settings], tuple[Observer, ...]]
@@ -69,7 +69,7 @@ class RunContext:
         """`run` is the id that another process gave the run; a new one is made where it is empty."""
         self.spec, self.create_observers = spec, create_observers
         self.run, self.parent = run or new_run_id(time.time(), os.urandom(3)), parent
-        self.clock = RunClock(self.settings.shutdown_grace_s)
+        self.clock = RunClock(self.settings.shutdown_grace_seconds)
         listen(self.clock)
         if parent and spec.story_workflow:
             raise Refused(f"run {parent} is at work here, and stories have one loop at a time; {WORKTREE_HINT}")

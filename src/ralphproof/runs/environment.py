@@ -481,7 +481,7 @@ def _hook_runner(context: RunContext) -> HookRunner:
     """Runner of the user's own commands before and after the run, where the settings name any."""
     if not context.settings.on.by_name:
         return NoHooks()
-    grace_s = context.settings.shutdown_grace_s
+    grace_s = context.settings.shutdown_grace_seconds
     return CommandHooks(context.sandbox, context.folder, context.project.root, context.spec.check_env, grace_s)
 
 

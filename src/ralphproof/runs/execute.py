@@ -75,7 +75,7 @@ def build_run_facts(spec: RunSpec, sandbox: Sandbox, workspace: str, task_folder
         "maximumIterations": settings.maximum_iterations,
         "maxCostUsd": settings.cost_limit_micro_usd / 1_000_000,
         "maxTokens": settings.limits.max_tokens,
-        "maxSeconds": settings.limits.max_seconds,
+        "maxSeconds": None if settings.limits.max_minutes is None else settings.limits.max_minutes * 60,
         "dailyCostUsd": settings.daily_limit_micro_usd / 1_000_000,
         "protectedPaths": list(settings.protected_paths),
         "promptFile": spec.prompt_file,

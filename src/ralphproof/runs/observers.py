@@ -11,7 +11,7 @@ from ralphproof.display.terminal import Style, stream_style
 from ralphproof.engine.limits import INTERRUPTED, STEP, WAITING
 from ralphproof.engine.outcome import Aborted
 from ralphproof.process.keeper_client import KeeperClient
-from ralphproof.settings.typed_settings import Settings
+from ralphproof.settings.keys import Settings
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -99,7 +99,7 @@ def _create_console(style: Style, settings: Settings, mask: Callable[[str], str]
         return ConsoleObserver(sys.stderr, style, mask)
     from ralphproof.display.attempt_log import create_attempt_log
 
-    return create_attempt_log(sys.stderr, style, mask, settings.agent.timeout_s)
+    return create_attempt_log(sys.stderr, style, mask, settings.agent.timeout_seconds)
 
 
 def _read_prompt_start(folder: RunFolder, iteration: int, turn: int) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ralphproof.runs.context import RunContext
     from ralphproof.runs.request import RunTarget
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.settings.typed_settings import Settings
+    from ralphproof.settings.keys import Settings
     from ralphproof.store.run_folder import RunFolder
     from ralphproof.store.spend import InProcessSharedBudget
 

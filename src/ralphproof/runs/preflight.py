@@ -18,8 +18,8 @@ from ralphproof.settings.skills import Skill, missing_skill_parts
 if TYPE_CHECKING:
     from ralphproof.agents.selection import SelectedAgent
     from ralphproof.runs.request import RunRequest
+    from ralphproof.settings.keys import Settings
     from ralphproof.settings.skills import Skill
-    from ralphproof.settings.typed_settings import Settings
 
 
 FEATURE, BUG, REFACTOR, OTHER = "feature", "bug", "refactor", "other"
@@ -239,7 +239,7 @@ def refuse_unknown_cost(settings: Settings, agents: tuple[SelectedAgent, ...], a
     Caps alone only warn. A token limit is enough where an agent reports tokens.
     """
     limits = settings.limits
-    cost_limits = (("maxCostUsd", limits.max_cost_micro_usd), ("dailyCostUsd", limits.daily_cost_micro_usd))
+    cost_limits = (("maxCostUsd", limits.max_cost_usd), ("dailyCostUsd", limits.daily_cost_usd))
     limit = next((name for name, amount in cost_limits if amount is not None), None)
     for one in () if allowed else agents:
         if limit is not None and not one.agent.reports_cost and (limits.max_tokens is None or not one.reports_tokens):
@@ -264,7 +264,7 @@ def warn_about_agents(settings: Settings, agents: tuple[SelectedAgent, ...], cos
         if one.deciding_flag
     ]
     if not cost_allowed:
-        has_own_limit = settings.limits.max_cost_micro_usd is not None
+        has_own_limit = settings.limits.max_cost_usd is not None
         name = "limits.maxCostUsd" if has_own_limit else "caps.costUsd"
         limit = f"{name} ({settings.cost_limit_micro_usd / 1_000_000:g})"
         remarks += [warning for one in agents if (warning := _cost_warning(one, limit))]

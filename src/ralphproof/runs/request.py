@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.environment import Observer
     from ralphproof.engine.limits import Breach
     from ralphproof.engine.state import State
-    from ralphproof.settings.typed_settings import Settings
+    from ralphproof.settings.keys import Settings
     from ralphproof.store.ledger import RunRow
     from ralphproof.store.project import Project
     from ralphproof.store.run_folder import RunFolder

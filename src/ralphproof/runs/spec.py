@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from ralphproof.engine.check import Check
     from ralphproof.runs.preflight import Fitness
     from ralphproof.runs.request import RunRequest
+    from ralphproof.settings.keys import Settings
     from ralphproof.settings.skills import Skill
-    from ralphproof.settings.typed_settings import Settings
     from ralphproof.stories.workflow import StoryWorkflow
 
 
@@ -472,7 +472,7 @@ def _secret_addresses(settings: Settings) -> tuple[str, ...]:
     """Addresses of notifications and telemetry: most contain a token."""
     addresses: tuple[str, ...] = ()
     if settings.notify:
-        from ralphproof.settings.validation import url_scheme
+        from ralphproof.reports.addresses import url_scheme
 
         addresses = tuple(target for target in settings.notify if url_scheme(target))
     if settings.otel:

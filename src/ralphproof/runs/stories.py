@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
+    from ralphproof.settings.keys import Settings
     from ralphproof.settings.loader import LoadedSettings
-    from ralphproof.settings.typed_settings import Settings
     from ralphproof.store.project import Project
     from ralphproof.store.run_folder import RunFolder
 
@@ -135,14 +135,14 @@ def settings_with_verify_commands(loaded: LoadedSettings, commands: tuple[str, .
 
     In a git repository, uncommitted work of a turn is committed, unless the user chose another SCM setting.
     """
-    from ralphproof.settings.typed_settings import ScmSettings, parse_guardrails
-    from ralphproof.settings.validation import normalize_settings
+    from ralphproof.settings.keys import SETTINGS_SCHEMA, ScmSettings, parse_guardrails
+    from ralphproof.settings.schema import normalize
 
     configured = {guardrail.command for guardrail in loaded.settings.guardrails}
     additions = {
         "guardrails": [{"command": command} for command in dict.fromkeys(commands) if command not in configured]
     }
-    normalized: Any = normalize_settings(additions)
+    normalized: Any = normalize(additions, SETTINGS_SCHEMA)
     raw = [*loaded.raw["guardrails"], *normalized["guardrails"]]
     in_git = os.path.lexists(os.path.join(root, ".git"))
     scm = loaded.settings.scm or (ScmSettings("git", ("commit",)) if in_git else None)

@@ -1,355 +1,511 @@
-"""Every settings key once: type, bounds, default and documentation."""
+"""Every setting of a run, once: type, bounds, default, sentence and flags.
+
+JSON Schema, validation, environment variables, flags, the typed settings and the reference page follow from these
+classes. Settings hold their values in the units of the file.
+"""
 
 from __future__ import annotations
 
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.settings.schema import (
+    SettingFlag,
+    SettingKey,
+    amount,
+    boolean,
+    camel_case,
+    choice,
+    free,
+    group,
+    group_key,
+    inner,
+    integer,
+    list_of,
+    map_of,
+    price,
+    read_value,
+    seconds,
+    text,
+    texts,
+    word,
+)
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from ralphproof.base.value import Json
 
 
-@value
-class SettingKey:
-    """One setting, or a group of them: what it may hold, and what holds where nobody sets it.
-
-    Kinds: object, list, map (any names, one kind of item), free (any object), text, word (text that may stand in its
-    tags), choice, integer, number, boolean. `least` is the smallest number, or the fewest items of a list. An item of a
-    list has at least one of the keys in `any_of`. Where `single` is set, one item may stand for a list of it.
-    """
-
-    kind: str
-    doc: str
-    default: Json = None
-    nullable: bool = False
-    least: float | None = None
-    above: float | None = None
-    most: float | None = None
-    choices: tuple[str, ...] = ()
-    any_case: bool = False
-    blank: bool = False
-    item: SettingKey | None = None
-    keys: dict[str, SettingKey] | None = None
-    required: bool = False
-    user_only: bool = False
-    any_of: tuple[str, ...] = ()
-    single: bool = False
-
-
-# Every setting, once: validation, defaults, JSON Schema, environment names and documentation read this table.
-
-
 PRESETS = ("harness", "pipeline", "stories", "supervise", "wrapper")
-FAIL_ACTIONS = ("APPEND", "PREPEND", "REPLACE")
-VERIFICATION_METHODS = ("string_match", "semantic", "external", "multi_stage")
 PIPELINE_STAGES = ("coder", "reviewer", "tester", "qa")
-MAX_NUMBER = 1_000_000_000  # no count, second or dollar here means anything beyond it, and floats stay exact below it
+
+# The verbs that a flag belongs to.
+RUN, SUPERVISE = ("run",), ("supervise",)
+RUN_OR_SUBMIT = ("run", "fleet submit")
+LOOPS = ("run", "work", "fleet submit", "race")
+AGENT_VERBS = ("run", "work", "fleet submit", "plan", "task generate")
+ALL_LOOPS = (*LOOPS, "supervise")
+ALL_VERBS = (*ALL_LOOPS, "plan", "task generate")
 
 
-def _boolean(doc: str, default: bool) -> SettingKey:
-    return SettingKey("boolean", doc, default)
+@group("The coding agent.")
+class AgentSettings:
+    """The coding agent; a command of None is the first known agent on PATH. In `env` None drops a variable."""
 
-
-def _integer(
-    doc: str, default: int | None, least: int = 1, nullable: bool = False, most: int = MAX_NUMBER
-) -> SettingKey:
-    return SettingKey("integer", doc, default, nullable, least=least, most=most)
-
-
-def _seconds(doc: str, default: float | None, least: float = 1, nullable: bool = False) -> SettingKey:
-    return SettingKey("number", doc, default, nullable, least=least, most=MAX_NUMBER)
-
-
-def _usd(doc: str, default: float | None) -> SettingKey:
-    return SettingKey("number", doc, default, nullable=default is None, above=0, most=MAX_NUMBER)
-
-
-def _choice(doc: str, *choices: str) -> SettingKey:
-    return SettingKey("choice", doc, choices[0], choices=choices)
-
-
-def _optional_text(doc: str) -> SettingKey:
-    return SettingKey("text", doc, nullable=True)
-
-
-def _text_list(doc: str, blank: bool = False) -> SettingKey:
-    return SettingKey("list", doc, [], item=SettingKey("text", "", blank=blank))
-
-
-def _command_list(doc: str) -> SettingKey:
-    return SettingKey("list", doc, [], item=SettingKey("text", ""), single=True)
-
-
-def _group(doc: str, **keys: SettingKey) -> SettingKey:
-    return SettingKey("object", doc, keys=keys)
-
-
-def _method(doc: str, default: str, nullable: bool = False) -> SettingKey:
-    return SettingKey("text", f"{doc}: {', '.join(VERIFICATION_METHODS)} or a plug-in's method.", default, nullable)
-
-
-def _stage(iterations: int, promise: str, verification: str) -> SettingKey:
-    return _group(
-        f"The stage that claims {promise}.",
-        enabled=_boolean("Whether it is repeated until it passes; false: a single pass, which needs no promise.", True),
-        agent=_optional_text("The agent of this stage; null is `agent.command`."),
-        model=_optional_text("The model of this stage; null is `agent.model`."),
-        maxIterations=_integer(
-            "How often this stage of a task may be tried; null is `pipeline.defaultMaxIterations`.",
-            iterations,
-            nullable=True,
+    command: str | None = text(
+        None, "The agent's command; where nobody sets it, the first known agent on PATH is taken.",
+        SettingFlag(
+            ("--agent",), "CMD",
+            "agent command (default: the first known one on PATH); a path is relative to the project", AGENT_VERBS,
         ),
-        promise=SettingKey("word", "The word that claims this stage is done.", promise),
-        verification=_method(
-            "How the claim is verified (null is `pipeline.defaultVerification`)", verification, nullable=True
-        ),
-        verificationConfig=SettingKey(
-            "free",
-            "What the verification needs to know; where it is empty, `external` asks the guardrails, `semantic` judges "
-            "the task's acceptance criteria, and `multi_stage` does both.",
-            {},
-        ),
+    )  # fmt: skip
+    flags: tuple[str, ...] = texts(
+        "Arguments for the agent; one that begins with `-` and holds a space is split.", blank=True
+    )
+    model: str | None = text(
+        None, "The model that the agent is asked to use; null leaves it to the agent.",
+        SettingFlag(("--model",), "M", "model to request from the agent", AGENT_VERBS), nullable=True,
+    )  # fmt: skip
+    fallbacks: tuple[str, ...] = texts(
+        "Agents to go on with when the service of the first is unavailable, each with its own flags in it; `flags` and "
+        "`model` are the first one's."
+    )
+    ladder: tuple[str, ...] = texts(
+        "Models of the agent, the cheapest first: a run begins with the first one and climbs to the next at each stall "
+        "or repeated error."
+    )
+    rotate: tuple[str, ...] = texts("Agents, or models of the agent, that take turns, one an iteration.")
+    env: tuple[tuple[str, str | None], ...] = map_of(
+        text(None, "", nullable=True, blank=True),
+        "Environment variables for the agent; null drops one, such as an `ANTHROPIC_API_KEY` that would be billed "
+        "where a subscription should be.",
+    )
+    timeout_seconds: float = seconds(
+        3600, "A turn is ended after so long.",
+        SettingFlag(("--timeout",), "S", "end the command after S seconds; counts as a failure", SUPERVISE),
+    )  # fmt: skip
+    idle_timeout_seconds: float | None = seconds(
+        900, "A turn is ended after so long a silence; null waits.", nullable=True
+    )
+    retries: int = integer(3, "An empty reply is taken again so often in a row.", least=0)
+
+
+@group("A check that must pass.", any_of=("command", "method"))
+class GuardrailSettings:
+    """One check. Its name is unique; a check that is no command has an empty `command`."""
+
+    command: str = text(None, "The shell command of method `external`; exit code 0 passes.")
+    fail_action: str = choice(("APPEND", "PREPEND", "REPLACE"), "How a failure enters the next prompt.", any_case=True)
+    hint: str = text("", "Advice that goes with the failure, never cut.", blank=True)
+    name: str = text(
+        None, "A name for displays and records; null makes one from the command, or the method.", nullable=True
+    )
+    timeout_seconds: float = seconds(600, "The command is ended, and has failed, after so long.")
+    retries: int = integer(0, "A failing command is run so many times more before it counts as failed.", least=0)
+    method: str = text("external", "How it is verified: external, semantic, multi_stage or a plug-in's method.")
+    config: dict[str, Json] = free("What the method needs to know, with the keys of a task's `verification_config`.")
+
+    @property
+    def shown(self) -> str:
+        """Its name in lists: its command, else its name."""
+        return self.command or self.name
+
+
+@group("What is done with work that passed its checks; null does nothing.")
+class ScmSettings:
+    command: str = text(
+        None, "The source control command, such as `git`; a path is relative to the project.", required=True
+    )
+    tasks: tuple[str, ...] = list_of(text(None, ""), "Its tasks in order.", least=1, required=True)
+
+
+@group("What a run may use up, and which patterns end it.")
+class LimitSettings:
+    """The limits that the user set; None is unlimited except for the caps."""
+
+    max_cost_usd: float | None = amount(
+        None, "The run ends when so much is spent; null leaves `caps.costUsd`.",
+        SettingFlag(("--max-cost-usd",), "USD", "stop when the run has spent this much", ALL_VERBS),
+    )  # fmt: skip
+    daily_cost_usd: float | None = amount(
+        None, "No run goes on when all of the UTC day have spent so much; null leaves the cap."
+    )
+    max_tokens: int | None = integer(
+        None, "The run ends when so many are used.",
+        SettingFlag(("--max-tokens",), "N", "stop when the run has used N tokens", ALL_LOOPS), most=10**15,
+    )  # fmt: skip
+    max_minutes: float | None = amount(
+        None, "The run ends after so long.",
+        SettingFlag(("--max-minutes",), "M", "stop after M minutes", ALL_VERBS),
+    )  # fmt: skip
+    stall_iterations: int | None = integer(
+        5, "So many idle iterations in a row end the run; null: never.", nullable=True
+    )
+    same_error_iterations: int | None = integer(
+        5, "The same failure so often in a row ends the run; null: never.", nullable=True
+    )
+    escalate_to_deep_debug: bool = boolean(False, "Whether the first stall is answered with a debugging prompt.")
+    pause_milliseconds: int = integer(500, "The pause between iterations.", least=0)
+
+
+@group("What no project's settings may exceed.")
+class CapSettings:
+    iterations: int = integer(50, "The most iterations of a run; does not hold in `supervise`.")
+    cost_usd: float = amount(10, "The most that one run may cost.")
+    daily_cost_usd: float = amount(50, "The most that all runs of a day may cost.")
+
+
+@group("Dollars per million tokens.")
+class PriceSettings:
+    input: float = price("For tokens read.", required=True)
+    output: float = price("For tokens written.", required=True)
+    cache_read: float | None = price("For tokens read from the cache; null: as `input`.")
+    cache_write: float | None = price("For tokens written to the cache; null: as `input`.")
+
+
+@group("Exceptions to the command guard.")
+class GuardSettings:
+    allow: tuple[str, ...] = texts(
+        "Rules that do not hold, or commands that it lets pass (`npm publish --dry-run *`).",
+        validator="ralphproof.guard.exceptions:allow_entry_problem",
+    )
+    deny: tuple[str, ...] = texts(
+        "Commands that it refuses as well (`git push *`).", validator="ralphproof.guard.exceptions:deny_entry_problem"
     )
 
 
-_GUARDRAIL = SettingKey(
-    "object",
-    "A check that must pass.",
-    any_of=("command", "method"),
-    keys={
-        "command": SettingKey("text", "The shell command of method `external`; exit code 0 passes."),
-        "failAction": SettingKey(
-            "choice", "How a failure enters the next prompt.", "APPEND", choices=FAIL_ACTIONS, any_case=True
-        ),
-        "hint": SettingKey("text", "Advice that goes with the failure, never cut.", "", blank=True),
-        "name": _optional_text("A name for displays and records; null makes one from the command, or the method."),
-        "timeoutSeconds": _seconds("The command is ended, and has failed, after so long.", 600),
-        "retries": _integer("A failing command is run so many times more before it counts as failed.", 0, least=0),
-        "method": SettingKey(
-            "text", "How it is verified: external, semantic, multi_stage or a plug-in's method.", "external"
-        ),
-        "config": SettingKey(
-            "free", "What the method needs to know, with the keys of a task's `verification_config`.", {}
-        ),
-    },
-)
+@group("Tasks that go through stages.")
+class PipelineSettings:
+    enabled: bool = boolean(True, "Whether stages are repeated until they pass; false: each is a single pass.")
+    default_max_iterations: int = integer(10, "How often a stage may be tried that sets no number of its own.")
+    default_verification: str = text(
+        "string_match",
+        "How a stage is verified that says nothing of it: string_match, semantic, external, multi_stage or a plug-in's "
+        "method.",
+    )
 
-_PRICE = _group(
-    "Dollars per million tokens.",
-    input=SettingKey("number", "For tokens read.", least=0, most=MAX_NUMBER, required=True),
-    output=SettingKey("number", "For tokens written.", least=0, most=MAX_NUMBER, required=True),
-    cacheRead=SettingKey(
-        "number", "For tokens read from the cache; null: as `input`.", nullable=True, least=0, most=MAX_NUMBER
-    ),
-    cacheWrite=SettingKey(
-        "number", "For tokens written to the cache; null: as `input`.", nullable=True, least=0, most=MAX_NUMBER
-    ),
-)
 
-SETTINGS_SCHEMA = _group(
-    "The settings of a run.",
-    preset=_choice("The style of loop that gives all other settings their defaults.", *PRESETS),
-    maximumIterations=_integer("The run ends after so many iterations.", 10),
-    completionResponse=SettingKey(
-        "word", "The word in `<response>` or `<promise>` that claims the work is done.", "DONE"
-    ),
-    outputTruncateChars=_integer("So many characters of a failing check's output enter the prompt.", 5000),
-    outputTruncateMode=_choice("Whether a cut output keeps both ends, or its head alone.", "ends", "head"),
-    streamAgentOutput=_boolean("Whether the agent's work is shown while it goes on.", True),
-    includeIterationCountInPrompt=_boolean("Whether the prompt begins with `Iteration X of Y, Z remaining.`", False),
-    contextInjection=_boolean("Whether prompts carry the changes and test output of the iteration before.", False),
-    agent=_group(
-        "The coding agent.",
-        command=SettingKey(
-            "text", "The agent's command; where nobody sets it, the first known agent on PATH is taken."
-        ),
-        flags=_text_list("Arguments for the agent; one that begins with `-` and holds a space is split.", blank=True),
-        model=_optional_text("The model that the agent is asked to use; null leaves it to the agent."),
-        fallbacks=_text_list(
-            "Agents to go on with when the service of the first is unavailable, each with its own flags in it; "
-            "`flags` and `model` are the first one's."
-        ),
-        ladder=_text_list(
-            "Models of the agent, the cheapest first: a run begins with the first one and climbs to the next at each "
-            "stall or repeated error."
-        ),
-        rotate=_text_list("Agents, or models of the agent, that take turns, one an iteration."),
-        env=SettingKey(
-            "map",
-            "Environment variables for the agent; null drops one, such as an `ANTHROPIC_API_KEY` that would be billed "
-            "where a subscription should be.",
-            {},
-            item=SettingKey("text", "", nullable=True, blank=True),
-        ),
-        timeoutSeconds=_seconds("A turn is ended after so long.", 3600),
-        idleTimeoutSeconds=_seconds("A turn is ended after so long a silence; null waits.", 900, nullable=True),
-        retries=_integer("An empty reply is taken again so often in a row.", 3, least=0),
-    ),
-    guardrails=SettingKey(
-        "list",
-        "The checks, in order; all run first and after every iteration. Left out, a run takes those that it finds; "
-        "an empty list is none.",
-        [],
-        item=_GUARDRAIL,
-    ),
-    scm=SettingKey(
-        "object",
-        "What is done with work that passed its checks; null does nothing.",
+@group("A stage of a task.")
+class StageSettings:
+    """One pipeline stage, for tasks without their own criteria. `agent` and `model` are None for the run's own.
+
+    What the files leave open, `pipeline` has filled in. `verification_config` may have placeholders for fields of a
+    task.
+    """
+
+    enabled: bool = boolean(
+        True, "Whether it is repeated until it passes; false: a single pass, which needs no promise."
+    )
+    agent: str | None = text(None, "The agent of this stage; null is `agent.command`.", nullable=True)
+    model: str | None = text(None, "The model of this stage; null is `agent.model`.", nullable=True)
+    max_iterations: int = integer(
+        None, "How often this stage of a task may be tried; null is `pipeline.defaultMaxIterations`."
+    )
+    promise: str = word("DONE", "The word that claims this stage is done.")
+    verification: str = text(
+        None,
+        "How the claim is verified (null is `pipeline.defaultVerification`): string_match, semantic, external, "
+        "multi_stage or a plug-in's method.",
         nullable=True,
-        keys={
-            "command": SettingKey(
-                "text", "The source control command, such as `git`; a path is relative to the project.", required=True
-            ),
-            "tasks": SettingKey("list", "Its tasks in order.", least=1, item=SettingKey("text", ""), required=True),
-        },
-    ),
-    checksWhen=_choice("Whether checks run after every iteration, or only on a claim.", "always", "claim"),
-    requireProof=_boolean("Whether a run without any check is refused.", False),
-    protectTests=_boolean("Whether changed, skipped or deleted tests stop the run; new ones may be added.", False),
-    verifyIn=_choice(
+    )
+    verification_config: dict[str, Json] = free(
+        "What the verification needs to know; where it is empty, `external` asks the guardrails, `semantic` judges the "
+        "task's acceptance criteria, and `multi_stage` does both."
+    )
+
+
+def _stage(iterations: int, promise: str, verification: str) -> Any:
+    doc = f"The stage that claims {promise}."
+    return inner(StageSettings, doc, maxIterations=iterations, promise=promise, verification=verification)
+
+
+@group("The stages of a task.")
+class StagesSettings:
+    """Every stage, in the order in which a task goes through them."""
+
+    coder: StageSettings = _stage(15, "IMPLEMENTATION_COMPLETE", "external")
+    reviewer: StageSettings = _stage(5, "REVIEW_PASSED", "semantic")
+    tester: StageSettings = _stage(10, "TESTS_PASSED", "external")
+    qa: StageSettings = _stage(5, "QA_PASSED", "multi_stage")
+
+    @property
+    def by_name(self) -> dict[str, StageSettings]:
+        return {name: getattr(self, name) for name in PIPELINE_STAGES}
+
+
+@group("Reviews of stories.")
+class ReviewSettings:
+    """Reviews of stories: whether, how often at most, and whether the run fails at that limit."""
+
+    enabled: bool = boolean(
+        True, "Whether each story is reviewed with a fresh context.",
+        SettingFlag(("--skip-review",), "", "with stories: skip reviews", RUN, constant=False),
+    )  # fmt: skip
+    cap: int = integer(
+        5, "How often a story is reviewed at most.",
+        SettingFlag(("--review-cap",), "N", "with stories: most reviews per story (default 5)", RUN),
+    )  # fmt: skip
+    cap_is_failure: bool = boolean(False, "Whether the cap stops the run instead of approving what is green.")
+
+
+@group("The restart manager, `ralph supervise`.")
+class SuperviseSettings:
+    """How a root agent is restarted; the limit of restarts is `maximum_iterations`."""
+
+    max_restarts: int | None = integer(
+        None, "The agent is started at most so often; the same limit as `maximumIterations`, by another name.",
+        SettingFlag(("-m", "--max-restarts"), "N", "maximum number of starts", SUPERVISE),
+    )  # fmt: skip
+    restart_delay_seconds: float | None = seconds(
+        None,
+        "The pause before a restart; null is a second, which doubles, up to a minute, while the agent dies within "
+        "seconds.",
+        SettingFlag(("--restart-delay",), "S", "seconds before a restart (default 1, growing)", SUPERVISE),
+        least=0,
+    )
+    poll_interval_seconds: float = seconds(
+        1, "How often one looks whether the agent's own runs are over.",
+        SettingFlag(("--poll-interval",), "S", "check for their end every S seconds", SUPERVISE), least=0.01,
+    )  # fmt: skip
+    wait_timeout_seconds: float = seconds(
+        300, "So long runs that the agent began are waited for once it says it is done.",
+        SettingFlag(("--wait-timeout",), "S", "wait up to S seconds for unfinished runs that it started", SUPERVISE),
+    )  # fmt: skip
+    wait_exit_code: int = integer(
+        42, "The exit code of an agent that waits for somebody.",
+        SettingFlag(("--wait-exit-code",), "N", "exit code that means: waiting for a person", SUPERVISE), most=255,
+    )  # fmt: skip
+
+
+@group(
+    "Where agents and checks run. Lists in `.ralph/settings.json` open only a sandbox that it asks for itself: not one "
+    "that a flag, a variable or your own settings ask for."
+)
+class SandboxSettings:
+    """Where agents and checks run; a backend of None is no sandbox, `auto` the strongest that works here."""
+
+    backend: str | None = text(
+        None, "The kind of sandbox; `auto` takes the strongest that holds here, null none.",
+        SettingFlag(
+            ("--sandbox",), "[=KIND]", "run agents and checks in a sandbox: the strongest available, or {sandboxes}",
+            ALL_VERBS, implied="auto",
+        ),
+        nullable=True, validator="ralphproof.sandbox.selection:backend_name_problem",
+    )  # fmt: skip
+    allow_hosts: tuple[str, ...] = texts(
+        "Hosts that agents and checks may reach: `name`, `*.name`, either with `:port`, `private:name` in a private "
+        "network, or the name of an ecosystem (`pypi`, `npm`, ...) for its registries.",
+        SettingFlag(("--allow-host",), "HOST", "host that the sandbox may reach; repeatable", ALL_VERBS, adds=True),
+        validator="ralphproof.sandbox.egress_rules:host_entry_problem",
+    )
+    allow_local_ports: tuple[int, ...] = list_of(
+        integer(1, "", most=65535), "Ports of this machine that agents and checks may reach."
+    )
+    read_paths: tuple[str, ...] = texts(
+        "Files and folders outside the project that agents and checks may read.",
+        validator="ralphproof.sandbox.egress_rules:read_path_problem",
+    )
+
+
+@group("What the terminal shows.")
+class DisplaySettings:
+    emoji: bool = boolean(True, "Whether emoji mark the lines.")
+    color: str = choice(("auto", "always", "never"), "When colours are used.")
+    timestamps: bool = boolean(False, "Whether each line begins with the time.")
+    max_output_lines: int = integer(10, "So many lines of a tool's output are shown.")
+    max_output_chars: int = integer(1000, "So many characters of a tool's output are shown.")
+
+
+@group(
+    "Your own commands around a run and its iterations, each run as a check is: see "
+    "[how-it-works.md](how-it-works.md#your-own-commands)."
+)
+class HookSettings:
+    before_run: tuple[str, ...] = texts(
+        "Run before the first look of the checks; one that fails ends the run, BLOCKED.", single=True
+    )
+    before_iteration: tuple[str, ...] = texts(
+        "Run before each iteration's agent; one that fails ends the run, BLOCKED.", single=True
+    )
+    after_iteration: tuple[str, ...] = texts(
+        "Run after each iteration was judged and committed; a failure is only told.", single=True
+    )
+    after_run: tuple[str, ...] = texts(
+        "Run when the run ends, however it ends, unless a tripwire ended it; a failure is told.", single=True
+    )
+
+    @property
+    def by_name(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """The commands of each hook that has any."""
+        names = ("before_run", "before_iteration", "after_iteration", "after_run")
+        return tuple((camel_case(name), getattr(self, name)) for name in names if getattr(self, name))
+
+
+@group("The settings of a run.")
+class Settings:
+    """All settings that have an effect."""
+
+    preset: str = choice(
+        PRESETS, "The style of loop that gives all other settings their defaults.",
+        SettingFlag(("--preset",), "P", "loop style (default harness)", RUN),
+    )  # fmt: skip
+    maximum_iterations: int = integer(
+        10, "The run ends after so many iterations.",
+        SettingFlag(
+            ("-m", "--maximum-iterations", "-n", "--max-iterations"), "N", "stop a run after N iterations", LOOPS
+        ),
+    )  # fmt: skip
+    completion_response: str = word(
+        "DONE", "The word in `<response>` or `<promise>` that claims the work is done.",
+        SettingFlag(
+            ("-c", "--completion-response"), "WORD", "word by which the agent claims completion (default DONE)",
+            RUN_OR_SUBMIT,
+        ),
+        SettingFlag(("--promise",), "WORD", "same as --completion-response", RUN_OR_SUBMIT),
+    )  # fmt: skip
+    output_truncate_chars: int = integer(5000, "So many characters of a failing check's output enter the prompt.")
+    output_truncate_mode: str = choice(("ends", "head"), "Whether a cut output keeps both ends, or its head alone.")
+    stream_agent_output: bool = boolean(
+        True, "Whether the agent's work is shown while it goes on.",
+        SettingFlag(
+            ("--stream-agent-output",), "", "show the agent's output as it is printed", ("run", "work", "supervise"),
+            constant=True,
+        ),
+        SettingFlag(
+            ("--no-stream-agent-output",), "", "do not show the agent's output", ("run", "work", "supervise"),
+            constant=False,
+        ),
+    )  # fmt: skip
+    include_iteration_count_in_prompt: bool = boolean(
+        False, "Whether the prompt begins with `Iteration X of Y, Z remaining.`"
+    )
+    context_injection: bool = boolean(
+        False, "Whether prompts carry the changes and test output of the iteration before."
+    )
+    agent: AgentSettings = inner(AgentSettings)
+    guardrails: tuple[GuardrailSettings, ...] = list_of(
+        group_key(GuardrailSettings),
+        "The checks, in order; all run first and after every iteration. Left out, a run takes those that it finds; an "
+        "empty list is none.",
+    )
+    scm: ScmSettings | None = inner(ScmSettings, nullable=True)
+    checks_when: str = choice(("always", "claim"), "Whether checks run after every iteration, or only on a claim.")
+    require_proof: bool = boolean(False, "Whether a run without any check is refused.")
+    protect_tests: bool = boolean(
+        False, "Whether changed, skipped or deleted tests stop the run; new ones may be added."
+    )
+    verify_in: str = choice(
+        ("workspace", "clean"),
         "Where the work is verified: in the project's folder, or there and then in a clean checkout of what would be "
         "committed.",
-        "workspace",
-        "clean",
-    ),
-    setup=_text_list(
+    )
+    setup: tuple[str, ...] = texts(
         "Commands that prepare a clean checkout for checks, such as `npm ci`; dependencies that they install are kept "
         "while these commands and all manifests and lock files stay the same, all else for the same tree alone."
-    ),
-    mustFailFirst=_boolean("Whether a run is refused whose checks all pass before its first turn.", False),
-    finalChecks=_text_list(
+    )
+    must_fail_first: bool = boolean(False, "Whether a run is refused whose checks all pass before its first turn.")
+    final_checks: tuple[str, ...] = texts(
         "Held-out checks: commands that are run only when everything else has passed, and that no agent is told of."
-    ),
-    limits=_group(
-        "What a run may use up, and which patterns end it.",
-        maxCostUsd=_usd("The run ends when so much is spent; null leaves `caps.costUsd`.", None),
-        dailyCostUsd=_usd("No run goes on when all of the UTC day have spent so much; null leaves the cap.", None),
-        maxTokens=_integer("The run ends when so many are used.", None, nullable=True, most=10**15),
-        maxMinutes=SettingKey("number", "The run ends after so long.", nullable=True, above=0, most=MAX_NUMBER),
-        stallIterations=_integer("So many idle iterations in a row end the run; null: never.", 5, nullable=True),
-        sameErrorIterations=_integer("The same failure so often in a row ends the run; null: never.", 5, nullable=True),
-        escalateToDeepDebug=_boolean("Whether the first stall is answered with a debugging prompt.", False),
-        pauseMilliseconds=_integer("The pause between iterations.", 500, least=0),
-    ),
-    caps=SettingKey(
-        "object",
-        "What no project's settings may exceed.",
-        user_only=True,
-        keys={
-            "iterations": _integer("The most iterations of a run; does not hold in `supervise`.", 50),
-            "costUsd": _usd("The most that one run may cost.", 10),
-            "dailyCostUsd": _usd("The most that all runs of a day may cost.", 50),
-        },
-    ),
-    prices=SettingKey(
-        "map",
+    )
+    limits: LimitSettings = inner(LimitSettings)
+    caps: CapSettings = inner(CapSettings, user_only=True)
+    prices: tuple[tuple[str, PriceSettings], ...] = map_of(
+        group_key(PriceSettings),
         "Prices by a model's name, or by how it begins, for agents that report tokens alone.",
-        {},
-        item=_PRICE,
         user_only=True,
-    ),
-    guard=_group(
-        "Exceptions to the command guard.",
-        allow=_text_list("Rules that do not hold, or commands that it lets pass (`npm publish --dry-run *`)."),
-        deny=_text_list("Commands that it refuses as well (`git push *`)."),
-    ),
-    protectedPaths=_text_list(
-        "Files and folders that no agent may change, from the project's root; `*`, `?` and `**` stand for names."
-    ),
-    pipeline=_group(
-        "Tasks that go through stages.",
-        enabled=_boolean("Whether stages are repeated until they pass; false: each is a single pass.", True),
-        defaultMaxIterations=_integer("How often a stage may be tried that sets no number of its own.", 10),
-        defaultVerification=_method("How a stage is verified that says nothing of it", VERIFICATION_METHODS[0]),
-    ),
-    stages=_group(
-        "The stages of a task.",
-        coder=_stage(15, "IMPLEMENTATION_COMPLETE", "external"),
-        reviewer=_stage(5, "REVIEW_PASSED", "semantic"),
-        tester=_stage(10, "TESTS_PASSED", "external"),
-        qa=_stage(5, "QA_PASSED", "multi_stage"),
-    ),
-    review=_group(
-        "Reviews of stories.",
-        enabled=_boolean("Whether each story is reviewed with a fresh context.", True),
-        cap=_integer("How often a story is reviewed at most.", 5),
-        capIsFailure=_boolean("Whether the cap stops the run instead of approving what is green.", False),
-    ),
-    supervise=_group(
-        "The restart manager, `ralph supervise`.",
-        maxRestarts=_integer(
-            "The agent is started at most so often; the same limit as `maximumIterations`, by another name.",
-            None,
-            nullable=True,
+    )
+    guard: GuardSettings = inner(GuardSettings)
+    protected_paths: tuple[str, ...] = texts(
+        "Files and folders that no agent may change, from the project's root; `*`, `?` and `**` stand for names.",
+        SettingFlag(
+            ("--protect",), "PATH", "file or folder that no agent may change; repeatable", ALL_LOOPS, adds=True
         ),
-        restartDelaySeconds=_seconds(
-            "The pause before a restart; null is a second, which doubles, up to a minute, while the agent dies within "
-            "seconds.",
-            None,
-            least=0,
-            nullable=True,
-        ),
-        pollIntervalSeconds=_seconds("How often one looks whether the agent's own runs are over.", 1, least=0.01),
-        waitTimeoutSeconds=_seconds("So long runs that the agent began are waited for once it says it is done.", 300),
-        waitExitCode=_integer("The exit code of an agent that waits for somebody.", 42, most=255),
-    ),
-    sandbox=_group(
-        "Where agents and checks run. Lists in `.ralph/settings.json` open only a sandbox that it asks for itself: not "
-        "one that a flag, a variable or your own settings ask for.",
-        backend=_optional_text("The kind of sandbox; `auto` takes the strongest that holds here, null none."),
-        allowHosts=_text_list(
-            "Hosts that agents and checks may reach: `name`, `*.name`, either with `:port`, `private:name` in a "
-            "private network, or the name of an ecosystem (`pypi`, `npm`, ...) for its registries."
-        ),
-        allowLocalPorts=SettingKey(
-            "list", "Ports of this machine that agents and checks may reach.", [], item=_integer("", 1, most=65535)
-        ),
-        readPaths=_text_list("Files and folders outside the project that agents and checks may read."),
-    ),
-    display=_group(
-        "What the terminal shows.",
-        emoji=_boolean("Whether emoji mark the lines.", True),
-        color=_choice("When colours are used.", "auto", "always", "never"),
-        timestamps=_boolean("Whether each line begins with the time.", False),
-        maxOutputLines=_integer("So many lines of a tool's output are shown.", 10),
-        maxOutputChars=_integer("So many characters of a tool's output are shown.", 1000),
-    ),
-    notify=_text_list(
+        validator="ralphproof.base.path_patterns:explain_bad_pattern",
+    )
+    pipeline: PipelineSettings = inner(PipelineSettings)
+    stages: StagesSettings = inner(StagesSettings)
+    review: ReviewSettings = inner(ReviewSettings)
+    supervise: SuperviseSettings = inner(SuperviseSettings)
+    sandbox: SandboxSettings = inner(SandboxSettings)
+    display: DisplaySettings = inner(DisplaySettings)
+    notify: tuple[str, ...] = texts(
         "Who is told that a run ended, waits, or comes near a limit: `desktop`, an `https://` address, an apprise "
-        "address, or a command."
-    ),
-    metrics=_boolean("Whether each run adds a line to `.ralph/metrics/loops.jsonl`.", True),
-    otel=_optional_text(
-        "Where spans of runs are sent to: the address of an OTLP/HTTP receiver, such as `http://127.0.0.1:4318`."
-    ),
-    shutdownGraceSeconds=_seconds("An agent or check may go on for so long after the first signal.", 10, least=0),
-    onInternalError=_choice("What follows when the loop itself fails before its first turn.", "stop", "single-pass"),
-    on=_group(
-        "Your own commands around a run and its iterations, each run as a check is: see "
-        "[how-it-works.md](how-it-works.md#your-own-commands).",
-        beforeRun=_command_list("Run before the first look of the checks; one that fails ends the run, BLOCKED."),
-        beforeIteration=_command_list("Run before each iteration's agent; one that fails ends the run, BLOCKED."),
-        afterIteration=_command_list("Run after each iteration was judged and committed; a failure is only told."),
-        afterRun=_command_list(
-            "Run when the run ends, however it ends, unless a tripwire ended it; a failure is told."
-        ),
-    ),
-)  # fmt: skip
+        "address, or a command.",
+        validator="ralphproof.reports.addresses:notify_target_problem",
+        redact="ralphproof.reports.addresses:redact_notify_target",
+    )
+    metrics: bool = boolean(True, "Whether each run adds a line to `.ralph/metrics/loops.jsonl`.")
+    otel: str | None = text(
+        None, "Where spans of runs are sent to: the address of an OTLP/HTTP receiver, such as `http://127.0.0.1:4318`.",
+        nullable=True, validator="ralphproof.reports.addresses:otel_endpoint_problem",
+        redact="ralphproof.reports.addresses:redact_otel_endpoint",
+    )  # fmt: skip
+    shutdown_grace_seconds: float = seconds(
+        10, "An agent or check may go on for so long after the first signal.", least=0
+    )
+    on_internal_error: str = choice(
+        ("stop", "single-pass"), "What follows when the loop itself fails before its first turn."
+    )
+    on: HookSettings = inner(HookSettings)
+
+    @property
+    def cost_limit_micro_usd(self) -> int:
+        """What the run may cost: the user's limit, else the cap."""
+        return to_micro_usd(self.caps.cost_usd if self.limits.max_cost_usd is None else self.limits.max_cost_usd)
+
+    @property
+    def daily_limit_micro_usd(self) -> int:
+        """What all runs of a day may cost together: the user's limit, else the cap."""
+        chosen = self.limits.daily_cost_usd
+        return to_micro_usd(self.caps.daily_cost_usd if chosen is None else chosen)
 
 
-def default_values(key: SettingKey = SETTINGS_SCHEMA) -> Json:
-    """A fresh copy of what holds where nobody sets anything."""
-    if key.kind == "object" and not key.nullable:
-        return {name: default_values(inner) for name, inner in (key.keys or {}).items()}
-    if isinstance(key.default, list):
-        return list(key.default)
-    return dict(key.default) if isinstance(key.default, dict) else key.default
+SETTINGS_SCHEMA: SettingKey = group_key(Settings)
+GUARDRAIL_SCHEMA: SettingKey = group_key(GuardrailSettings)
 
 
-def leaf_keys(key: SettingKey = SETTINGS_SCHEMA, path: str = "") -> list[tuple[str, SettingKey]]:
-    """Every key that holds a value, by its path; keys of a list's items stand as `guardrails[].command`."""
-    if key.keys is not None:
-        dot = f"{path}." if path else ""
-        return [leaf for name, inner in key.keys.items() for leaf in leaf_keys(inner, dot + name)]
-    if key.item is not None and key.item.keys is not None:
-        return leaf_keys(key.item, f"{path}[]" if key.kind == "list" else f"{path}.*")
-    return [(path, key)]
+def parse_settings(raw: dict[str, Any]) -> Settings:
+    """Typed values of merged and validated settings that have every key.
+
+    One limit has two names where restarts are counted; elsewhere the second one says nothing.
+    """
+    settings: Settings = read_value(raw, SETTINGS_SCHEMA)
+    restarts = settings.supervise.max_restarts if settings.preset == "supervise" else None
+    return replace(
+        settings,
+        maximum_iterations=settings.maximum_iterations if restarts is None else restarts,
+        guardrails=_name_guardrails(settings.guardrails),
+        stages=StagesSettings(*(_complete_stage(one, settings) for one in settings.stages.by_name.values())),
+    )
+
+
+def parse_guardrails(items: list[dict[str, Any]]) -> tuple[GuardrailSettings, ...]:
+    """Typed values of validated guardrails that have every key."""
+    return _name_guardrails(tuple(read_value(item, GUARDRAIL_SCHEMA) for item in items))
+
+
+def _name_guardrails(guardrails: tuple[GuardrailSettings, ...]) -> tuple[GuardrailSettings, ...]:
+    """The name of each: its own, else its command, else its method, with a number to make it unique."""
+    taken = {one.name for one in guardrails if one.name}
+    named: list[GuardrailSettings] = []
+    for one in guardrails:
+        usual = one.command or one.method
+        name, number = usual, 1
+        while name in taken:
+            number += 1
+            name = f"{usual} ({number})"
+        named.append(replace(one, name=one.name or name, command=one.command or ""))
+        taken.add(named[-1].name)
+    return tuple(named)
+
+
+def _complete_stage(stage: StageSettings, settings: Settings) -> StageSettings:
+    return replace(
+        stage,
+        max_iterations=stage.max_iterations or settings.pipeline.default_max_iterations,
+        verification=stage.verification or settings.pipeline.default_verification,
+    )
+
+
+def to_micro_usd(usd: float) -> int:
+    """Dollars as whole micro-dollars; an amount above nothing never becomes nothing."""
+    return max(1, round(usd * 1_000_000))

@@ -9,18 +9,18 @@ from ralphproof.base.json_text import UnusableFile, decode_utf8, parse_json, rea
 from ralphproof.base.redaction import find_environment_secrets, mask_text
 from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.settings.field_rules import suggest_name
-from ralphproof.settings.keys import PRESETS, SETTINGS_SCHEMA, SettingKey, default_values, leaf_keys
-from ralphproof.settings.layers import DEFAULT_LAYER, MergedSettings, SettingsLayer, merge_layers, user_settings_path
-from ralphproof.settings.typed_settings import Settings, parse_settings
-from ralphproof.settings.validation import (
-    SettingsProblem,
-    apply_caps,
-    describe_expected,
-    find_broken_rules,
-    normalize_settings,
-    redact_otel_endpoint,
-    validate_layer,
+from ralphproof.settings.keys import PRESETS, SETTINGS_SCHEMA, Settings, parse_settings
+from ralphproof.settings.layers import (
+    DEFAULT_LAYER,
+    MergedSettings,
+    SettingsLayer,
+    merge_layers,
+    user_settings_path,
+    value_at,
 )
+from ralphproof.settings.registry import load_object
+from ralphproof.settings.schema import SettingKey, default_values, describe_expected, leaf_keys, normalize
+from ralphproof.settings.validation import SettingsProblem, find_broken_rules, validate_layer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,10 +85,10 @@ def _find_key(name: str) -> tuple[tuple[str, ...], SettingKey] | SettingsProblem
             return SettingsProblem(
                 name, ".".join(path), f"{'.'.join(path)} is a list: give all of it as JSON in {whole}"
             )
-        match = next((known for known in key.keys or {} if known.casefold() == _fold_case(part)), None)
+        match = next((known for known in key.keys if known.casefold() == _fold_case(part)), None)
         if match is None:
             return SettingsProblem(name, "", f"there is no such setting{suggest_name(name, _known_variables())}")
-        key, path = (key.keys or {})[match], (*path, match)
+        key, path = key.keys[match], (*path, match)
     return path, key
 
 
@@ -97,7 +97,7 @@ def _fold_case(part: str) -> str:
 
 
 def _known_variables() -> list[str]:
-    return [variable_name(path) for path, _ in leaf_keys() if "[" not in path and "*" not in path] + [
+    return [variable_name(path) for path, _ in leaf_keys(SETTINGS_SCHEMA) if "[" not in path and "*" not in path] + [
         variable_name("guardrails")
     ]
 
@@ -215,7 +215,7 @@ def _refuse_user_file_in_project(files: tuple[SettingsFile, ...], root: str, env
 def _build_loaded_settings(found: MergedSettings, files: tuple[SettingsFile, ...]) -> LoadedSettings:
     import json
 
-    raw: Any = normalize_settings(found.raw)
+    raw: Any = normalize(found.raw, SETTINGS_SCHEMA)
     warnings = apply_caps(raw)
     digest = _sha256(json.dumps(raw, sort_keys=True, separators=(",", ":")).encode())
     seen = tuple((file.path, file.digest) for file in files)
@@ -287,7 +287,7 @@ def _user_only_problems(layer: SettingsLayer, user: str) -> list[SettingsProblem
     return [
         SettingsProblem(layer.name, name, f"{name} belongs in the user's own settings, {user}, and nowhere else")
         for name in layer.data
-        if (key := (SETTINGS_SCHEMA.keys or {}).get(name)) and key.user_only
+        if (key := SETTINGS_SCHEMA.keys.get(name)) and key.user_only
     ]
 
 
@@ -299,8 +299,30 @@ def _base_layers(layers: list[SettingsLayer]) -> tuple[SettingsLayer, ...]:
     """The layers below all files: the defaults, and the preset that the highest layer names."""
     chosen = next((layer.data["preset"] for layer in reversed(layers) if "preset" in layer.data), None)
     preset = chosen if chosen in PRESETS else PRESETS[0]
-    table: Any = default_values()
+    table: Any = default_values(SETTINGS_SCHEMA)
     return SettingsLayer(DEFAULT_LAYER, table), SettingsLayer(f"preset {preset}", read_preset(preset)["settings"])
+
+
+_CAPPED = (
+    ("maximumIterations", "caps.iterations"),
+    ("limits.maxCostUsd", "caps.costUsd"),
+    ("limits.dailyCostUsd", "caps.dailyCostUsd"),
+)
+
+
+def apply_caps(raw: dict[str, Any]) -> tuple[str, ...]:
+    """Lower valid settings to the user's caps in place, with a warning for each. Restarts of `supervise` are not
+    capped: restarting is what that preset is for.
+    """
+    warnings: list[str] = []
+    for path, cap in _CAPPED:
+        chosen, most = value_at(raw, path), value_at(raw, cap)
+        if chosen is None or chosen <= most or (path == "maximumIterations" and raw["preset"] == "supervise"):
+            continue
+        group, _, name = path.rpartition(".")
+        (raw[group] if group else raw)[name] = most
+        warnings.append(f"{path} is {chosen}; {cap} allows {most}, so {most} holds")
+    return tuple(warnings)
 
 
 def _sha256(data: bytes) -> str:
@@ -315,12 +337,10 @@ def mask_settings(raw: Any) -> Any:
     named = {name: text for name, text in environment.items() if isinstance(text, str)}
     secrets = (*find_environment_secrets(os.environ), *find_environment_secrets(named))
     masked = _mask_values(raw, secrets)
-    if isinstance(targets := masked.get("notify"), list) and targets:
-        from ralphproof.settings.validation import redact_notify_target
-
-        masked["notify"] = [redact_notify_target(target) if isinstance(target, str) else target for target in targets]
-    if isinstance(address := raw.get("otel"), str):
-        masked["otel"] = redact_otel_endpoint(address)
+    for path, key in leaf_keys(SETTINGS_SCHEMA):
+        if key.redact and (found := masked.get(path)):
+            redact = load_object(key.redact)
+            masked[path] = [redact(one) for one in found] if isinstance(found, list) else redact(raw[path])
     return masked
 
 

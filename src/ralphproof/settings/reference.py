@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.settings.keys import PRESETS, SETTINGS_SCHEMA, SettingKey
+from ralphproof.settings.keys import PRESETS, SETTINGS_SCHEMA
 from ralphproof.settings.loader import variable_name
-from ralphproof.settings.validation import describe_expected
+from ralphproof.settings.schema import SettingKey, describe_expected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,15 +56,15 @@ def _key_schema(key: SettingKey, whole: bool = False) -> dict[str, Any]:
     schema["type"] = [name, "null"] if key.nullable else name
     if key.single and key.item is not None:
         schema |= {"type": [name, _TYPES[key.item.kind]], **_bounds_schema(key.item)}
-    if key.keys is None and not key.required and (key.default is not None or key.nullable):
+    if key.kind != "object" and not key.required and (key.default is not None or key.nullable):
         schema["default"] = key.default
     return {**schema, **_inner_schema(key, whole), **_bounds_schema(key)}
 
 
 def _inner_schema(key: SettingKey, whole: bool) -> dict[str, Any]:
     if key.kind == "object":
-        keys = {name: _key_schema(inner, whole) for name, inner in (key.keys or {}).items()}
-        needed = [name for name, inner in (key.keys or {}).items() if inner.required] if whole else []
+        keys = {name: _key_schema(inner, whole) for name, inner in key.keys.items()}
+        needed = [name for name, inner in key.keys.items() if inner.required] if whole else []
         required: dict[str, Any] = {"required": needed} if needed else {}
         required |= {"anyOf": [{"required": [name]} for name in key.any_of]} if key.any_of else {}
         return {"properties": keys, "additionalProperties": False, **required}
@@ -96,7 +96,7 @@ def _scope_note(key: SettingKey) -> str:
 
 def reference_markdown() -> str:
     """The reference page: one table for top-level keys, one for each group."""
-    single = {name: key for name, key in (SETTINGS_SCHEMA.keys or {}).items() if not _group_key(key)}
+    single = {name: key for name, key in SETTINGS_SCHEMA.keys.items() if not _group_key(key)}
     parts = [_INTRODUCTION.format(presets=", ".join(f"`{name}`" for name in PRESETS)), _table(single, "")]
     for title, path, key in _groups(SETTINGS_SCHEMA, ""):
         parts += [f"## `{title}`\n\n{_scope_note(key)}\n", _table(_rows(key), path, not key.user_only)]
@@ -105,11 +105,11 @@ def reference_markdown() -> str:
 
 def _group_key(key: SettingKey) -> SettingKey | None:
     """The key with nested keys: this one, or the items of a list or map; None for a single value."""
-    return key if key.keys is not None else key.item if key.item is not None and key.item.keys is not None else None
+    return key if key.kind == "object" else key.item if key.item is not None and key.item.kind == "object" else None
 
 
 def _groups(key: SettingKey, path: str) -> Iterator[tuple[str, str, SettingKey]]:
-    for name, inner in (key.keys or {}).items():
+    for name, inner in key.keys.items():
         if group := _group_key(inner):
             title = f"{path}{name}" + {"list": "[]", "map": ".*"}.get(inner.kind, "")
             yield title, f"{title}.", inner
@@ -118,7 +118,7 @@ def _groups(key: SettingKey, path: str) -> Iterator[tuple[str, str, SettingKey]]
 
 def _rows(key: SettingKey) -> dict[str, SettingKey]:
     group = _group_key(key)
-    return {name: inner for name, inner in (group.keys or {}).items() if not _group_key(inner)} if group else {}
+    return {name: inner for name, inner in group.keys.items() if not _group_key(inner)} if group else {}
 
 
 def _table(keys: dict[str, SettingKey], path: str, settable: bool = True) -> str:

@@ -24,12 +24,8 @@ BUILTIN: dict[str, dict[str, str]] = {
         "amp": "ralphproof.agents.amp:Amp",
         "pi": "ralphproof.agents.pi:Pi",
     },
-    # Kinds of checks by the name of their method.
-    "checks": {
-        "external": "ralphproof.checks.command:CommandCheck",
-        "semantic": "ralphproof.checks.judge:Judge",
-        "string_match": "ralphproof.checks.factory:ClaimCheck",
-    },
+    # Further kinds of checks by the name of their method: `factory(name, config, context)` returns the check.
+    "checks": {},
     "limits": {},
     "observers": {},
     "plans": {"inline": "ralphproof.tasks.plans:PromptPlan"},

@@ -6,6 +6,7 @@ import re
 
 from ralphproof.base.graph import MAX_CYCLES, find_cycles
 from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.checks.methods import STAGE_KEYS, chosen_method, parse_verification, validate_completion
 from ralphproof.engine.plan import STRING_MATCH, CompletionCriteria, Task
 from ralphproof.settings.field_rules import (
     KIB,
@@ -22,7 +23,6 @@ from ralphproof.settings.field_rules import (
     validate_mapping,
 )
 from ralphproof.settings.keys import PIPELINE_STAGES
-from ralphproof.settings.verification import STAGE_KEYS, chosen_method, parse_verification, validate_completion
 from ralphproof.store.tasks import DONE, TASK_STATUSES, TODO
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from ralphproof.base.graph import find_cycles
 from ralphproof.base.standard_streams import read_stdin_bytes
 from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.base.yaml_text import dump_yaml, parse_yaml_documents
+from ralphproof.checks.methods import validate_completion
 from ralphproof.engine.plan import EXTERNAL, MULTI_STAGE, SEMANTIC
 from ralphproof.settings.field_rules import (
     KIB,
@@ -23,7 +24,6 @@ from ralphproof.settings.field_rules import (
     text,
     validate_mapping,
 )
-from ralphproof.settings.verification import validate_completion
 from ralphproof.store.tasks import CANCELLED, DONE, TODO
 from ralphproof.tasks.draft import (
     TASK_RULES,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.checks.templates import expand_template, list_templates
 from ralphproof.engine.claim import strip_claim_tags
 from ralphproof.engine.plan import EXTERNAL
 from ralphproof.settings.keys import PIPELINE_STAGES
-from ralphproof.settings.verification_templates import expand_template, list_templates
 from ralphproof.tasks.draft import TaskDraft, validate_dependencies
 from ralphproof.tasks.store import (
     changed_fields,

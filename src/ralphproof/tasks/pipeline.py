@@ -17,6 +17,7 @@ from ralphproof.checks.check_plan import (
     plan_guardrails,
     verification_method,
 )
+from ralphproof.checks.methods import STAGE_METHOD_KEYS, find_method_problems, has_default, parse_verification
 from ralphproof.engine.claim import ClaimRule, is_same_word
 from ralphproof.engine.plan import (
     CHANGES_REQUESTED,
@@ -34,15 +35,14 @@ from ralphproof.engine.plan import (
     StringMatchVerification,
 )
 from ralphproof.settings.field_rules import suggest_name
-from ralphproof.settings.keys import PIPELINE_STAGES, VERIFICATION_METHODS
-from ralphproof.settings.verification import STAGE_METHOD_KEYS, find_method_problems, parse_verification
+from ralphproof.settings.keys import PIPELINE_STAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ralphproof.engine.plan import Task, Verification
+    from ralphproof.settings.keys import Settings, StageSettings
     from ralphproof.settings.loader import LoadedSettings
-    from ralphproof.settings.typed_settings import Settings, StageSettings
 
 
 # Verification of a stage: the task's, else the settings', else the default of the method.
@@ -56,22 +56,24 @@ class StageVerification:
     guardrails: bool = False
 
 
-def resolve_stage_verification(task: Task, criteria: CompletionCriteria, own: StageSettings) -> StageVerification:
+def resolve_stage_verification(
+    task: Task, criteria: CompletionCriteria, stage: str, own: StageSettings
+) -> StageVerification:
     """How this stage of the task is verified; raises Refused if its method or config is invalid.
 
     A method without a config has a default: `external` runs the guardrails, `semantic` judges the task's acceptance
     criteria, `multi_stage` does both.
     """
-    where = f"task {task.id}, stage {own.name}"
+    where = f"task {task.id}, stage {stage}"
     how = criteria.how
-    if how is None and not own.config and own.method in VERIFICATION_METHODS:
-        return _default_verification(own.method, SemanticVerification(task.acceptance))
+    if how is None and not own.verification_config and has_default(own.verification):
+        return _default_verification(own.verification, SemanticVerification(task.acceptance))
     if how is None:
         if wrong := find_method_problems(
-            own.method, own.config, f"stages.{own.name}", STAGE_METHOD_KEYS, criteria.promise, task
+            own.verification, own.verification_config, f"stages.{stage}", STAGE_METHOD_KEYS, criteria.promise, task
         ):
             raise Refused("; ".join(f"{where}: {line}" for line in wrong))
-        how = parse_verification(own.method, own.config, task)
+        how = parse_verification(own.verification, own.verification_config, task)
     match how:
         case ExternalVerification(command="") | MultiStageVerification(parts=()):
             return _default_verification(verification_method(how), SemanticVerification(task.acceptance))
@@ -185,7 +187,8 @@ def max_task_iterations(loaded: LoadedSettings) -> int:
 
 
 def _draft_stage(task: Task, settings: Settings, name: str) -> StageDraft:
-    own, loops = settings.pipeline.stage(name), settings.pipeline.loops(name)
+    own = settings.stages.by_name[name]
+    loops = settings.pipeline.enabled and own.enabled
     wanted = task.criteria_for(name) or CompletionCriteria(own.promise)
     if is_same_word(wanted.promise, CHANGES_REQUESTED):
         raise Refused(
@@ -193,7 +196,7 @@ def _draft_stage(task: Task, settings: Settings, name: str) -> StageDraft:
         )
     described = wanted.description or f"Complete the {name} stage for: {task.title or task.id}"
     criteria = replace(wanted, promise=wanted.promise or own.promise, description=described)
-    way = resolve_stage_verification(task, criteria, own)
+    way = resolve_stage_verification(task, criteria, name, own)
     return StageDraft(
         name, loops, criteria, way, _plan_own_checks(name, way, criteria.promise, loops),
         (wanted.max_iterations or own.max_iterations) if loops else 1,

@@ -98,9 +98,9 @@ def add_tasks(ledger: SqliteLedger, drafts: tuple[TaskDraft, ...], found: Sequen
 
 def is_known_method(name: str) -> bool:
     """Whether an installed package provides this verification method."""
-    from ralphproof.settings.verification import is_plugin_method
+    from ralphproof.checks.methods import is_registered_method
 
-    return is_plugin_method(name)
+    return is_registered_method(name)
 
 
 def default_promises(root: str) -> Callable[[str], str]:

@@ -1,19 +1,24 @@
-"""Verification methods of tasks, stages and guardrails: validation of their configs, and parsing into values."""
+"""Verification methods of tasks, stages and guardrails: their table, validation of configs, parsing into values."""
 
 from __future__ import annotations
 
 import math
 import re
 
-from ralphproof.base.errors import Refused
 from ralphproof.base.graph import find_cycles
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.checks import templates
+from ralphproof.checks.templates import PLACEHOLDER, TASK_VARIABLES, expand_template
 from ralphproof.engine.claim import is_same_word
 from ralphproof.engine.plan import (
     CHANGES_REQUESTED,
     DEFAULT_COMMAND_TIMEOUT_S,
     DEFAULT_JUDGE_MICRO_USD,
     DEFAULT_JUDGE_TIMEOUT_S,
+    EXTERNAL,
+    MULTI_STAGE,
+    SEMANTIC,
+    STRING_MATCH,
     CustomVerification,
     ExternalVerification,
     MultiStageVerification,
@@ -22,7 +27,6 @@ from ralphproof.engine.plan import (
     Task,
     VerificationPart,
 )
-from ralphproof.settings import verification_templates
 from ralphproof.settings.field_rules import (
     KIB,
     any_text,
@@ -37,9 +41,8 @@ from ralphproof.settings.field_rules import (
     text,
     validate_mapping,
 )
-from ralphproof.settings.keys import PIPELINE_STAGES, VERIFICATION_METHODS
-from ralphproof.settings.registry import BUILTIN, is_registered, plugin_names, resolve_implementation
-from ralphproof.settings.verification_templates import expand_template
+from ralphproof.settings.keys import PIPELINE_STAGES
+from ralphproof.settings.registry import BUILTIN, is_registered, plugin_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 
     from ralphproof.engine.plan import Verification
     from ralphproof.settings.field_rules import Rule
+    from ralphproof.settings.keys import GuardrailSettings
 
 
 # Validation of a task's completion.
@@ -79,7 +83,7 @@ def _check_for(data: object) -> Iterator[str]:
     yield from (fault.removeprefix("[0]") if isinstance(data, str) else fault for fault in problems)
     for place, question in enumerate(texts) if not problems and isinstance(texts, list) else ():
         where = "" if isinstance(data, str) else f"[{place}]"
-        yield from (where + fault for fault in verification_templates.unknown_placeholders(question))
+        yield from (where + fault for fault in templates.unknown_placeholders(question))
 
 
 _COMPLETION: dict[str, Rule] = {
@@ -144,12 +148,10 @@ def _validate_choice(
     if template is not None:
         if method is not None or config is not None:
             yield f"{path}.{names[2]} stands for a method and its config; leave out {names[0]} and {names[1]}"
-        problems = list(
-            verification_templates.validate_template_use(template, arguments := block.get("with"), path, names[2])
-        )
+        problems = list(templates.validate_template_use(template, arguments := block.get("with"), path, names[2]))
         yield from problems
         if not problems and isinstance(template, str) and (arguments is None or isinstance(arguments, dict)):
-            yield from validate_method(*verification_templates.expand_template(template, arguments), path, scope, names)
+            yield from validate_method(*templates.expand_template(template, arguments), path, scope, names)
         return
     if block.get("with") is not None:
         yield f"{path}.with belongs to a template; name it in {path}.{names[2]}"
@@ -166,28 +168,12 @@ def validate_method(
     where = f"{path}.{names[1]}"
     if config is not None and not isinstance(config, dict):
         return  # said already
-    match method:
-        case "string_match":
-            yield from _validate_string_match(config or {}, where, scope)
-        case "external":
-            yield from _validate_external(config or {}, where, scope)
-        case "semantic":
-            yield from validate_mapping(config or {}, where, _SEMANTIC)
-            has_criteria = any((config or {}).get(key) not in (None, []) for key in ("check_for", "negative_patterns"))
-            if not has_criteria and not scope.task.acceptance:  # those stand in
-                yield f"{where} needs check_for or negative_patterns"
-            if (
-                count := len(verification_templates.judge_criteria((config or {}).get("check_for"), scope.task))
-            ) > MAX_CRITERIA:
-                yield f"{where}.check_for asks for {count} criteria with those of the task; at most {MAX_CRITERIA}"
-        case "multi_stage":
-            yield from _validate_multi_stage(config or {}, where, scope)
-        case str() if scope.methods(method):
-            pass
-        case _:
-            near = suggest_name(method, VERIFICATION_METHODS) if isinstance(method, str) else ""
-            known = ", ".join(VERIFICATION_METHODS)
-            yield f"{path}.{names[0]} must be one of {known}, or installed; not {show_value(method)}{near}"
+    if isinstance(method, str) and method in METHODS:
+        yield from METHODS[method].validate(config or {}, where, scope)
+    elif not isinstance(method, str) or not scope.methods(method):
+        known = (*METHODS, *BUILTIN["checks"])
+        near = suggest_name(method, known) if isinstance(method, str) else ""
+        yield f"{path}.{names[0]} must be one of {', '.join(known)}, or installed; not {show_value(method)}{near}"
 
 
 def _validate_string_match(config: dict[str, object], path: str, scope: ValidationScope) -> Iterator[str]:
@@ -197,17 +183,26 @@ def _validate_string_match(config: dict[str, object], path: str, scope: Validati
         yield f"{path}.promise is {show_value(word)}, and the stage's promise {show_value(promise)}; leave it out here"
 
 
+def _validate_semantic(config: dict[str, object], path: str, scope: ValidationScope) -> Iterator[str]:
+    yield from validate_mapping(config, path, _SEMANTIC)
+    has_criteria = any(config.get(key) not in (None, []) for key in ("check_for", "negative_patterns"))
+    if not has_criteria and not scope.task.acceptance:  # those stand in
+        yield f"{path} needs check_for or negative_patterns"
+    if (count := len(templates.judge_criteria(config.get("check_for"), scope.task))) > MAX_CRITERIA:
+        yield f"{path}.check_for asks for {count} criteria with those of the task; at most {MAX_CRITERIA}"
+
+
 def _validate_external(config: dict[str, object], path: str, scope: ValidationScope) -> Iterator[str]:
     yield from validate_mapping(config, path, _EXTERNAL, ("command",))
     command = config.get("command")
     if not isinstance(command, str):
         return
-    for field in verification_templates.omitted_fields(scope.task, command):
+    for field in templates.omitted_fields(scope.task, command):
         yield f"{path}.command uses {{{{{field}}}}}, which is too long for a variable (100 KiB)"
-    for field in verification_templates.ambiguous_fields(command):
+    for field in templates.ambiguous_fields(command):
         yield (
             f"{path}.command has {{{{{field}}}}} where it cannot be quoted safely; "
-            f"write the variable ${verification_templates.TASK_VARIABLES[field]} there, quoted as any variable"
+            f"write the variable ${templates.TASK_VARIABLES[field]} there, quoted as any variable"
         )
 
 
@@ -262,32 +257,16 @@ GUARDRAIL_METHOD_KEYS = ("method", "config", "template")  # the keys under which
 STAGE_METHOD_KEYS = ("verification", "verificationConfig", "verificationTemplate")  # and a stage of the settings
 _NO_TASK = Task("", "")
 SAMPLE_TASK = Task("", "", acceptance=("it is done",))  # every task has acceptance criteria
-_DESCRIPTIONS = {
-    "string_match": "The promise alone: the agent's word, which nothing verifies.",
-    "semantic": "A model's judgement of the work, criterion by criterion; a forbidden pattern refuses it without one.",
-    "external": "A command: its exit code, and what its output holds and lacks.",
-    "multi_stage": "Several ways together, each required or only a warning.",
-}
 
 
-def is_plugin_method(method: str) -> bool:
-    """Whether an installed package registers this method, or it is written as `package.module:Name`. Loads nothing."""
-    if method in VERIFICATION_METHODS or method in BUILTIN["checks"]:
+def is_registered_method(method: str) -> bool:
+    """Whether the registry has this method beside those of `METHODS`, or it is written as `package.module:Name`.
+
+    Loads nothing.
+    """
+    if method in METHODS:
         return False
     return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", method) is not None or is_registered("checks", method)
-
-
-def describe_methods() -> tuple[tuple[str, str], ...]:
-    """Every method with the first line of its documentation. Loads the plug-ins to read theirs."""
-    return (*_DESCRIPTIONS.items(), *((name, _first_line(name)) for name in plugin_names("checks")))
-
-
-def _first_line(name: str) -> str:
-    try:
-        documentation = (getattr(resolve_implementation("checks", name), "__doc__", None) or "").strip()
-    except Refused as error:
-        return str(error)
-    return documentation.partition("\n")[0] or "It says nothing of itself."
 
 
 def find_method_problems(
@@ -297,7 +276,7 @@ def find_method_problems(
     """All problems of a method and its config, without duplicates; an unknown method lists the installed ones."""
 
     problems = dict.fromkeys(
-        validate_method(method, config, path, ValidationScope(task, is_plugin_method, promise), names)
+        validate_method(method, config, path, ValidationScope(task, is_registered_method, promise), names)
     )
     return tuple(
         line + _describe_installed(method) if line.startswith(f"{path}.{names[0]} must") else line for line in problems
@@ -319,26 +298,16 @@ def chosen_method(block: dict[str, Any], names: tuple[str, str, str]) -> tuple[s
 
 def parse_verification(method: str, config: dict[str, Any], task: Task) -> Verification:
     """Parse a valid method and config into the verification of this task."""
-    options = {name: inner for name, inner in config.items() if inner is not None}
-    match method:
-        case "string_match":
-            return StringMatchVerification()
-        case "external":
-            return _parse_external(options)
-        case "semantic":
-            return _parse_semantic(options, task)
-        case "multi_stage":
-            parts = tuple(_parse_part(part, task) for part in options["stages"])
-            return MultiStageVerification(parts, options.get("require_all", True), options.get("parallel", True))
-        case _:
-            return CustomVerification(method, config)
+    if method not in METHODS:
+        return CustomVerification(method, config)
+    return METHODS[method].parse({name: inner for name, inner in config.items() if inner is not None}, task)
 
 
-def _parse_external(options: dict[str, Any]) -> ExternalVerification:
+def _parse_external(options: dict[str, Any], _: Task) -> ExternalVerification:
     import os
 
     return ExternalVerification(
-        verification_templates.substitute_in_command(options["command"]),
+        templates.substitute_in_command(options["command"]),
         options.get("success_exit_code", 0),
         options.get("output_contains", ""),
         options.get("output_not_contains", ""),
@@ -350,13 +319,18 @@ def _parse_external(options: dict[str, Any]) -> ExternalVerification:
 def _parse_semantic(options: dict[str, Any], task: Task) -> SemanticVerification:
     max_cost_usd = options.get("max_cost_usd")
     return SemanticVerification(
-        verification_templates.judge_criteria(options.get("check_for", []), task),
+        templates.judge_criteria(options.get("check_for", []), task),
         tuple(options.get("negative_patterns", ())),
         options.get("model", ""),
         options.get("agent", ""),
         DEFAULT_JUDGE_MICRO_USD if max_cost_usd is None else math.ceil(max_cost_usd * 1_000_000),
         float(options.get("timeout", DEFAULT_JUDGE_TIMEOUT_S)),
     )
+
+
+def _parse_multi_stage(options: dict[str, Any], task: Task) -> MultiStageVerification:
+    parts = tuple(_parse_part(part, task) for part in options["stages"])
+    return MultiStageVerification(parts, options.get("require_all", True), options.get("parallel", True))
 
 
 def _parse_part(part: dict[str, Any], task: Task) -> VerificationPart:
@@ -368,3 +342,100 @@ def _parse_part(part: dict[str, Any], task: Task) -> VerificationPart:
         required is not False,
         tuple(part.get("depends_on") or ()),
     )
+
+
+@value
+class Method:
+    """A verification method that a plan is built from; others are checks that the registry names.
+
+    A stage of the settings may name a method without a config, where the method `has_default`.
+    """
+
+    validate: Callable[[dict[str, Any], str, ValidationScope], Iterator[str]]
+    parse: Callable[[dict[str, Any], Task], Verification]
+    has_default: bool = True
+
+
+METHODS = {
+    STRING_MATCH: Method(_validate_string_match, lambda _options, _task: StringMatchVerification()),
+    SEMANTIC: Method(_validate_semantic, _parse_semantic),
+    EXTERNAL: Method(_validate_external, _parse_external),
+    MULTI_STAGE: Method(_validate_multi_stage, _parse_multi_stage),
+}
+
+
+def has_default(method: str) -> bool:
+    """Whether a stage of the settings may name this method without a config."""
+    return method in METHODS and METHODS[method].has_default
+
+
+# Guardrails and stages of the settings.
+
+
+COMMAND_KEYS = ("command", "timeoutSeconds", "retries")
+
+
+def guardrail_verification(guardrail: GuardrailSettings) -> Verification:
+    """How a guardrail is verified; its command and timeout are keys of its own in settings."""
+    command, timeout_s = guardrail.command, guardrail.timeout_seconds
+    if guardrail.method != EXTERNAL:
+        return parse_verification(guardrail.method, guardrail.config, _NO_TASK)
+    how = parse_verification(EXTERNAL, {**guardrail.config, "command": command}, _NO_TASK)
+    return replace(how, command=command, timeout_s=timeout_s)
+
+
+def stage_method_problems(method: str, config: dict[str, Any], path: str, promise: str | None) -> tuple[str, ...]:
+    """All problems of the method and config of a stage in the settings."""
+    if not config and has_default(method):
+        return ()
+    return find_method_problems(method, config, path, STAGE_METHOD_KEYS, promise, SAMPLE_TASK)
+
+
+def guardrail_method_problems(item: dict[str, Any], where: str) -> Iterator[str]:
+    """Yield problems of a guardrail of the settings, which has a method and a config."""
+    method, config = item["method"], item["config"]
+    if method == EXTERNAL:
+        yield from _command_problems(item, where)
+        return
+    for key in COMMAND_KEYS:
+        if key in item:
+            yield f"{where}.{key} is for method {EXTERNAL}; {method} takes what it needs from {where}.config"
+    if _is_promise_only(method, config):
+        yield f"{where}: {STRING_MATCH} asks for nothing that `completionResponse` does not; leave it out"
+        return
+    yield from find_method_problems(method, config, where)
+    yield from (
+        f"{where}.config has {place}, and a guardrail has no task to take it from"
+        for place in _task_placeholders(config)
+    )
+
+
+def _command_problems(item: dict[str, Any], where: str) -> Iterator[str]:
+    config = item["config"]
+    if "command" not in item:
+        yield f"{where}.command is missing; method {EXTERNAL} runs a command"
+        return
+    for key, own in (("command", "command"), ("timeout", "timeoutSeconds")):
+        if key in config:
+            yield f"{where}.config.{key} has a key of its own: {where}.{own}"
+    if config and isinstance(item["command"], str):
+        yield from find_method_problems(EXTERNAL, {**config, "command": item["command"]}, where)
+
+
+def _is_promise_only(method: str, config: dict[str, Any]) -> bool:
+    """Whether a method, or any part of a multi-stage one, is string_match."""
+    stages = config.get("stages")
+    parts = [part for part in stages if isinstance(part, dict)] if isinstance(stages, list) else []
+    inner = ((part.get("method"), part.get("config")) for part in parts)
+    return method == STRING_MATCH or any(
+        isinstance(name, str) and _is_promise_only(name, part_config if isinstance(part_config, dict) else {})
+        for name, part_config in inner
+    )
+
+
+def _task_placeholders(data: object) -> list[str]:
+    """Placeholders of task fields in any text below `data`."""
+    if isinstance(data, str):
+        return [match[0] for match in re.finditer(PLACEHOLDER, data) if match[1] in TASK_VARIABLES]
+    inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+    return [place for item in inner for place in _task_placeholders(item)]
