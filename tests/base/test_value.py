@@ -44,12 +44,12 @@ GROUND = (
     "workspace",
 )
 MODULES = {f"ralphproof.engine.{name}": importlib.import_module(f"ralphproof.engine.{name}") for name in GROUND}
+# Rebuilt from records and settings, never packed:
 NOT_WRITTEN = {
-    "State",
-    "RunRules",
-    "HookProgress",
-    "LoopEnvironment",
-}  # rebuilt from records and settings, never packed
+    *("State", "RunInfo", "Trees", "Baseline", "AgentState", "UserState", "Escalation", "ScmState", "HookProgress"),
+    *("LoopEnvironment", "AgentAccess", "PlanAccess", "CheckAccess", "WorkAccess", "SpendAccess"),
+    *("RunRules", "AgentRules", "CheckRules", "PromptRules", "ChildRules"),
+}
 
 
 def kinds() -> list[type]:
