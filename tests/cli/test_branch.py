@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.workspace.secret_files import secret_reason
+from ralphproof.workspace.commits import secret_reason
 from tests.ralph import Ralph, done, write
 
 KEY = "sk-ant-" + "x1" * 12

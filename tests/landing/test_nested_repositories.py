@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.workspace.worktrees import find_unshared_repositories
+from ralphproof.workspace.checkouts import find_unshared_repositories
 from tests.landing.test_worktree_run import CHECK, create_project, worktree_paths
 from tests.ralph import Ralph, done
 

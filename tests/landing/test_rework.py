@@ -8,7 +8,7 @@ from ralphproof.landing.parallel_scheduler import Rework, prepare_rework
 from ralphproof.landing.worktree_run import update_worktree_branch
 from ralphproof.runs.request import RunRequest
 from ralphproof.store.landings import LandingItem
-from ralphproof.workspace.worktrees import RunWorktrees
+from ralphproof.workspace.checkouts import RunWorktrees
 from tests.landing.parallel_work import TARGET, create_project, create_tasks, landed_tasks, work
 from tests.ralph import Ralph
 

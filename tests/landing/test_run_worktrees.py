@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ralphproof.base.errors import DiskFull, Refused, TaskWrong
-from ralphproof.workspace.worktrees import RunWorktree, RunWorktrees, has_unshared_commits
+from ralphproof.workspace.checkouts import RunWorktree, RunWorktrees, has_unshared_commits
 from tests.needs import require
 from tests.ralph import Ralph
 

@@ -17,7 +17,7 @@ import pytest
 from ralphproof.base.errors import DiskFull, Refused, WorkspaceGone
 from ralphproof.base.value import pack, unpack
 from ralphproof.engine.workspace import TripwireReport
-from ralphproof.workspace import files, protected_copies, restore_files
+from ralphproof.workspace import files, protected_paths
 from ralphproof.workspace import protected_paths as watching
 from ralphproof.workspace.protected_paths import ProtectedPattern, ReservedPath
 from tests.needs import require
@@ -239,7 +239,7 @@ def test_a_changed_file_too_large_to_copy_is_reported_and_not_restored(
 def test_beyond_the_size_limit_only_digests_are_stored(
     traps: OpenTripwires, repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protected_copies, "MAX_COPIED_BYTES", 50)
+    monkeypatch.setattr(protected_paths, "MAX_COPIED_BYTES", 50)
     setup = "mkdir many; for i in 1 2 3 4; do head -c 20 /dev/urandom > many/$i; done"
     trap = traps(stops=("many/",), own=(ReservedPath("none", "none"),), setup=setup)
     trap.wires.start_watching()
@@ -307,7 +307,7 @@ def test_what_cannot_be_put_back_is_kept_where_the_patch_is(
         raise OSError(13, "Permission denied")
 
     trap = traps()
-    monkeypatch.setattr(restore_files, "_write_file", refused)
+    monkeypatch.setattr(files, "_write_file", refused)
     (touched,) = trap.after("echo x >> .env").touched
     kept = trap.kept / "agent_001.0.was"
     assert touched.trouble == f"Permission denied; what it was is kept in {kept}"
@@ -428,7 +428,7 @@ def test_a_full_disk_is_told_as_such(traps: OpenTripwires, repo: Repo, monkeypat
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(protected_copies, "write_all", full)
+    monkeypatch.setattr(protected_paths, "write_all", full)
     repo.write(".env", "SECRET=2\n")
     with pytest.raises(DiskFull):
         trap.wires.start_watching()
@@ -439,7 +439,7 @@ def test_a_full_disk_is_told_as_such(traps: OpenTripwires, repo: Repo, monkeypat
 
 CLOSED = """
 import os, sys
-from ralphproof.workspace.protected_files import ProtectedFileTripwires
+from ralphproof.workspace.tripwires import ProtectedFileTripwires
 root = sys.argv[1] + "/root"
 base = sys.argv[1]
 wires = ProtectedFileTripwires(root, base + "/vault", "r", ("auth/", ".env"), (), None, lambda name: base + "/" + name)

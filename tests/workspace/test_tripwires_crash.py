@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ralphproof.engine.workspace import TripwireReport
-from ralphproof.workspace import restore_files
+from ralphproof.workspace import files
 from tests.workspace.tripwire_project import TripwireProject, all_files, create_files
 
 pytestmark = pytest.mark.thorough
@@ -180,7 +180,7 @@ def test_a_kill_changes_nothing_about_what_cannot_be_put_back(stage: Stage, monk
     trap = stage.trap
     trap.repo.sh("echo x >> .env; echo x >> src/auth/a.py")
     stage.keep()
-    monkeypatch.setattr(restore_files, "_write_file", refused)
+    monkeypatch.setattr(files, "_write_file", refused)
     expected = trap.wires.check_and_restore("agent_001")
     assert ["Permission denied; what it was is kept" in one.trouble for one in expected.touched] == [True, True]
     for steps in stage.killed(lambda: trap.anew().check_and_restore("agent_001")):

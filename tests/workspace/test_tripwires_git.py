@@ -14,7 +14,7 @@ from ralphproof.base.errors import HarnessFailed
 from ralphproof.base.programs import ProgramResult, run_program
 from ralphproof.base.value import replace
 from ralphproof.engine.workspace import TripwireReport
-from ralphproof.workspace import branches, git_objects, repository_backup
+from ralphproof.workspace import git_objects, history_tripwires, repository_backup
 from ralphproof.workspace.git_command import GitFailed
 from ralphproof.workspace.repository_tripwires import ConfigReverter, is_executing_setting
 from tests.workspace.tripwire_project import RUN, STOPS, TripwireProject, all_files, create_files
@@ -356,7 +356,7 @@ def test_many_lost_branches_are_told_together(traps: OpenTripwires) -> None:
 def test_with_very_many_branches_lost_ones_alone_are_kept(
     traps: OpenTripwires, repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(branches, "MAX_TIPS", 1)
+    monkeypatch.setattr(history_tripwires, "MAX_TIPS", 1)
     trap = traps(SIDE)
     assert repo.git("for-each-ref", f"refs/ralph/{RUN}/tips") == ""
     side = repo.git("rev-parse", "side")

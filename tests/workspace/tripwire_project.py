@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralphproof.workspace.git_workspace import GitWorkspace
-from ralphproof.workspace.protected_files import ProtectedFileTripwires
 from ralphproof.workspace.protected_paths import ReservedPath, reserved_paths
+from ralphproof.workspace.tripwires import ProtectedFileTripwires
 
 if TYPE_CHECKING:
     from ralphproof.engine.workspace import TripwireReport

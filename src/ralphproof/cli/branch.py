@@ -11,14 +11,13 @@ from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.phrases import format_count
 from ralphproof.runs.open_project import view_project
 from ralphproof.runs.saved_work import excluded_file_lines, load_saved_work
-from ralphproof.workspace.secret_files import secret_reason
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from ralphproof.base.value import Json
     from ralphproof.runs.saved_work import SavedWork
-    from ralphproof.workspace.commit_builder import CommitPlan
+    from ralphproof.workspace.commits import CommitPlan
     from ralphproof.workspace.git_command import UserGit
 
 
@@ -57,11 +56,11 @@ def main(argv: list[str]) -> int:
         ledger.close()
     work = load_saved_work(project, row, records, int(args.number))
     name = args.name if args.name is not None else f"ralph/{row.id}-{work.number}"
-    from ralphproof.workspace.commit_builder import CommitBuilder, create_branch
+    from ralphproof.workspace.commits import CommitBuilder, create_branch
 
     with CommitBuilder(project.root, os.environ) as builder:
         refuse_used_branch(builder.user_git, name, args.force)
-        plan = builder.plan(work.snapshot, secret_reason)
+        plan = builder.plan(work.snapshot)
         commit = create_branch(builder.user_git, plan, work.message, name, args.force)
     _print_result(args, work, name, commit, plan)
     return 0

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ralphproof.proof.pull_request import Forge, PullRequestBranch, PullRequestFacts, PullRequestTarget
     from ralphproof.runs.saved_work import SavedWork
     from ralphproof.store.ledger import RunRow, SqliteLedger
-    from ralphproof.workspace.commit_builder import CommitBuilder
+    from ralphproof.workspace.commits import CommitBuilder
     from ralphproof.workspace.git_command import UserGit
 
 ABOUT = """Open a pull request with the evidence of a run.
@@ -75,7 +75,7 @@ class PullRequestResult:
 
 def main(argv: list[str]) -> int:
     from ralphproof.proof.pull_request import create_pull_request_branch, find_pull_request_branch, find_target
-    from ralphproof.workspace.commit_builder import CommitBuilder
+    from ralphproof.workspace.commits import CommitBuilder
 
     args = build_parser().parse(argv)
     project = view_project(args.project_dir, os.environ)

@@ -18,7 +18,7 @@ from ralphproof.store.locks import DirectoryLock
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import find_live_turn
 from ralphproof.views.snapshots import SavedWorkspace, require_snapshot, snapshots_by_iteration, workspace_kind
-from ralphproof.workspace.unsafe_paths import refuse_unsafe_repository
+from ralphproof.workspace.git_command import refuse_unsafe_repository
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -26,8 +26,7 @@ from ralphproof.store.landings import (
 )
 from ralphproof.store.run_state import find_run
 from ralphproof.views.snapshots import snapshots_by_iteration
-from ralphproof.workspace.commit_builder import CommitBuilder
-from ralphproof.workspace.secret_files import secret_reason
+from ralphproof.workspace.commits import CommitBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -101,12 +100,12 @@ def _commit_of_work(
         user_git = builder.user_git
         if subject.get("kind") == "commit" and (commit := user_git.resolve_commit(str(subject.get("commit")))):
             return commit, verification_remarks(proof)
-        plan = builder.plan(work.snapshot, secret_reason)
+        plan = builder.plan(work.snapshot)
         remarks = [f"left out: {one.path}: {one.reason}" for one in plan.excluded]
         if plan.empty and plan.parent:
             return plan.parent, tuple(remarks)
         began = next((one.snapshot for one in records if isinstance(one, RunBegan)), None)
-        before = builder.plan(began, secret_reason).changes if began and began.tree else ()
+        before = builder.plan(began).changes if began and began.tree else ()
         changed = {path for _, path in plan.changes}
         if user_changes := [path for _, path in before if path in changed]:
             remarks.append(f"has what you had not committed when the run began: {_list_paths(user_changes)}")

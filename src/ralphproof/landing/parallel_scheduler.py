@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ralphproof.store.landings import LandingItem, LandingRejected, LandingResult
     from ralphproof.store.project import Project
     from ralphproof.views.tasks import TaskView
-    from ralphproof.workspace.worktrees import RunWorktree
+    from ralphproof.workspace.checkouts import RunWorktree
 
 
 # Rework: one more iteration for finished work that could not land

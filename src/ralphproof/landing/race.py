@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.state import State
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.workspace.worktrees import RunWorktree
+    from ralphproof.workspace.checkouts import RunWorktree
 
 
 # Entries and the choice of the winner

@@ -20,20 +20,20 @@ from ralphproof.store.ledger import LATEST
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder, new_run_id
 from ralphproof.views.snapshots import is_fully_saved
-from ralphproof.workspace.git_command import UserGit
-from ralphproof.workspace.git_objects import run_ref_name
-from ralphproof.workspace.worktrees import (
+from ralphproof.workspace.checkouts import (
     RunWorktrees,
     differing_settings,
     find_unshared_repositories,
     has_unshared_commits,
 )
+from ralphproof.workspace.git_command import UserGit
+from ralphproof.workspace.git_objects import run_ref_name
 
 if TYPE_CHECKING:
     from ralphproof.runs.request import RunRequest, RunTarget
     from ralphproof.runs.spec import RunSpec
     from ralphproof.store.landings import LandingItem
-    from ralphproof.workspace.worktrees import RunWorktree
+    from ralphproof.workspace.checkouts import RunWorktree
 
 
 RUN_ID_VARIABLE = "RALPH_RUN_ID"

@@ -33,8 +33,8 @@ from ralphproof.stories.story_folder import (
     stories_folder,
     unfinished_archives,
 )
+from ralphproof.workspace.commits import UNFINISHED_OPERATIONS, git_ignored_paths
 from ralphproof.workspace.git_command import UserGit
-from ralphproof.workspace.staging import UNFINISHED_OPERATIONS, git_ignored_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

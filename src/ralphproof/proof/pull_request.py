@@ -15,8 +15,7 @@ from ralphproof.engine.records import RunBegan, ScmEnded
 from ralphproof.proof.builder import redact_held_out
 from ralphproof.proof.page import check_details, checks_table, integrity_lines, review_lines, verdict_sentence
 from ralphproof.proof.schema import get_object, get_objects
-from ralphproof.workspace.commit_builder import create_branch
-from ralphproof.workspace.secret_files import secret_reason
+from ralphproof.workspace.commits import create_branch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.engine.records import Record
     from ralphproof.engine.workspace import Snapshot
-    from ralphproof.workspace.commit_builder import CommitBuilder, CommitPlan
+    from ralphproof.workspace.commits import CommitBuilder, CommitPlan
     from ralphproof.workspace.git_command import UserGit
 
     Object = dict[str, Json]
@@ -211,7 +210,7 @@ def find_pull_request_branch(
     """The branch for this work; raises Refused where nothing is to be pulled, or commits hold secrets."""
     commits = [one.committed.commit for one in records if isinstance(one, ScmEnded) and one.committed.commit]
     commit = landable.user_git.resolve_commit(commits[-1]) if commits else ""
-    landing = None if commit else landable.plan(snapshot, secret_reason)
+    landing = None if commit else landable.plan(snapshot)
     if landing is not None and landing.empty:
         commit = landing.parent or ""
     found = (
@@ -255,7 +254,7 @@ def _branch_of_landing(
                 f"branch {name} has other work ({there[:12]}); rename or remove it: git branch -m {name} NAME"
             )
     began = next((one.snapshot for one in records if isinstance(one, RunBegan)), None)
-    before = landable.plan(began, secret_reason).changes if began and began.tree else ()
+    before = landable.plan(began).changes if began and began.tree else ()
     changed = {path for _, path in landing.changes}
     theirs = tuple(path for _, path in before if path in changed)
     return PullRequestBranch(name, there, landing.tree, landing.changes, bool(there), landing, theirs)
@@ -268,7 +267,7 @@ def _refuse_secrets(landable: CommitBuilder, tip: str, records: Sequence[Record]
     began = next((one.snapshot.head for one in records if isinstance(one, RunBegan)), None)
     asked = ("for-each-ref", "--format=%(objectname)", f"refs/remotes/{way.remote}/")
     known = {*landable.user_git.run_line(*asked).split(), way.tip, *([began] if began else [])}
-    if found := landable.excluded_in_commits(tip, sorted(known), secret_reason):
+    if found := landable.excluded_in_commits(tip, sorted(known)):
         named = ", ".join(f"{one.path} ({one.reason})" for one in found[:MAX_NAMED])
         raise Refused(f"nothing is pushed, because commits hold what looks secret: {named}; take it out of them first")
 

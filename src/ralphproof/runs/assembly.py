@@ -453,8 +453,8 @@ def build_tripwires(
     `run_files` are files of this run, with a description of each.
     """
     from ralphproof.workspace.git_workspace import GitWorkspace
-    from ralphproof.workspace.protected_files import ProtectedFileTripwires
     from ralphproof.workspace.protected_paths import reserved_paths
+    from ralphproof.workspace.tripwires import ProtectedFileTripwires
 
     root, git = workspace.root, workspace if isinstance(workspace, GitWorkspace) else None
     copies = folder.log_base(PROTECTED_COPIES_FOLDER)

@@ -25,7 +25,7 @@ from ralphproof.store.run_state import (
 )
 from ralphproof.views.run_status import display_state
 from ralphproof.views.snapshots import SavedWorkspace, snapshots_by_iteration, workspace_folder_of, workspace_kind
-from ralphproof.workspace.secret_files import secret_reason
+from ralphproof.workspace.git_objects import run_ref_name
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from ralphproof.engine.records import Record
     from ralphproof.engine.workspace import Snapshot
     from ralphproof.store.ledger import RunRow, SqliteLedger
-    from ralphproof.workspace.commit_builder import CommitBuilder
+    from ralphproof.workspace.commits import CommitBuilder
+    from ralphproof.workspace.git_command import UserGit
 
 
 REWIND_BACKUP_PREFIX = "before-rewind-"
@@ -161,8 +162,6 @@ class RetentionReview:
 
     def _landed_trees(self, records: tuple[Record, ...], last: Snapshot | None) -> list[str]:
         """The trees with the run's result that are in the history; empty where it did not land."""
-        from ralphproof.workspace.pruning import is_reachable
-
         builder = self._commit_builder()
         commits = [
             record.committed.commit for record in records if isinstance(record, ScmEnded) and record.committed.commit
@@ -172,8 +171,6 @@ class RetentionReview:
         return [*trees, *filter(None, [self._landed_tree(last) if last else ""])]
 
     def _rewind_snapshots(self, row: RunRow) -> dict[str, Snapshot]:
-        from ralphproof.workspace.pruning import list_run_refs
-
         names = list_run_refs(self._commit_builder().user_git, row.id)
         return {
             name: self._commit_builder().snapshot_of(names[name])
@@ -183,7 +180,7 @@ class RetentionReview:
 
     def _rewind_copies(self, row: RunRow) -> Iterator[tuple[str, str | None]]:
         """The snapshots before rewinds of a run without git: names and trees."""
-        from ralphproof.workspace.pruning import list_run_copies
+        from ralphproof.workspace.plain_workspace import list_run_copies
 
         names = [
             name
@@ -199,13 +196,11 @@ class RetentionReview:
 
     def _is_redundant(self, saved: Snapshot, landed: list[str], folder: str) -> bool:
         """Whether the history, or the folder as it is now, has all contents of a snapshot."""
-        from ralphproof.workspace.pruning import is_reachable
-
         builder = self._commit_builder()
         if saved.id is None or not builder.commits.has(saved.id):
             return True
         try:
-            landing = builder.plan(saved, secret_reason)
+            landing = builder.plan(saved)
         except Refused:
             return False
         if not landing.excluded and builder.content_digest(landing.tree) in self._history_digests():
@@ -217,12 +212,10 @@ class RetentionReview:
 
     def _landed_tree(self, last: Snapshot) -> str:
         """The tree in the history that holds a snapshot's work; empty where there is none."""
-        from ralphproof.workspace.pruning import is_reachable
-
         if last.id is None or not self._commit_builder().commits.has(last.id):
             return str(last.tree)  # the snapshot was pruned already: nothing is lost
         try:
-            landing = self._commit_builder().plan(last, secret_reason)
+            landing = self._commit_builder().plan(last)
         except Refused:
             return ""  # git cannot tell: assume that it is not there
         if landing.empty and landing.parent:
@@ -231,19 +224,55 @@ class RetentionReview:
 
     def _history_digests(self) -> set[str]:
         """Content digests of all commits since the first run began: no earlier commit can hold the work of a run."""
-        from ralphproof.workspace.pruning import list_trees_since
-
         if self._digests is None:
             first, builder = min(row.began_at for row in self._ledger.runs()), self._commit_builder()
             self._digests = {builder.content_digest(tree) for tree in list_trees_since(builder.user_git, first - DAY_S)}
         return self._digests
 
     def _commit_builder(self) -> CommitBuilder:
-        from ralphproof.workspace.commit_builder import CommitBuilder
+        from ralphproof.workspace.commits import CommitBuilder
 
         if self._builder is None:
             self._builder = CommitBuilder(self._project.root, os.environ, store=False)
         return self._builder
+
+
+# Refs of runs, and what of them other refs have.
+
+
+# All refs but snapshots, stashes and notes.
+HISTORY_OPTIONS = ("--exclude=refs/ralph/*", "--exclude=refs/stash", "--exclude=refs/notes/*", "--all")
+
+
+def delete_run_refs(git: UserGit, run: str) -> None:
+    """Delete every ref of a run in one transaction. Git prunes the unreferenced objects later."""
+    place = os.path.dirname(run_ref_name(run, "0"))
+    listed = git.run("for-each-ref", "--format=%(refname)", f"{place}/").out.splitlines()
+    if listed:
+        git.run("update-ref", "--no-deref", "-z", "--stdin", stdin=b"".join(b"delete %s\0\0" % ref for ref in listed))
+    if git.folders.ref_files:  # git lists no ref that is broken, and leaves locks of the dead
+        remove_tree(os.path.join(git.folders.common, place), strict=True)
+
+
+def list_run_refs(git: UserGit, run: str) -> dict[str, str]:
+    """The commits of a run's refs, by the last part of their names."""
+    place = os.path.dirname(run_ref_name(run, "0"))
+    listed = git.run("for-each-ref", "--format=%(refname) %(objectname)", f"{place}/").out.decode("utf-8", "replace")
+    rows = (line.rpartition(" ") for line in listed.splitlines())
+    return {os.path.basename(ref): commit for ref, _, commit in rows}
+
+
+def is_reachable(git: UserGit, commit: str) -> bool:
+    """Whether a commit is reachable from refs other than snapshots."""
+    if not git.resolve_commit(commit):
+        return False
+    return not git.run("rev-list", "--max-count=1", commit, "--not", *HISTORY_OPTIONS).out.strip()
+
+
+def list_trees_since(git: UserGit, since: float) -> set[str]:
+    """The trees of all commits since this time (epoch seconds), snapshots aside."""
+    command = ("log", "--format=%T", f"--since=@{int(since)}", *HISTORY_OPTIONS)
+    return set(git.run(*command).out.decode("ascii", "replace").split())
 
 
 # Removal. If it is killed, a run is either complete, or noted as being removed, and the next gc finishes that.
@@ -313,7 +342,7 @@ def remove_runs(project: Project, notes: Iterable[GcNote], remaining: Iterable[R
 
 def _remove_run(project: Project, note: GcNote) -> None:
     from ralphproof.workspace.git_command import UserGit
-    from ralphproof.workspace.pruning import delete_run_copies, delete_run_refs
+    from ralphproof.workspace.plain_workspace import delete_run_copies
 
     if note.kind != "git":
         delete_run_copies(os.path.join(project.store, "trees", note.trees), note.run)
@@ -326,7 +355,7 @@ def _remove_run(project: Project, note: GcNote) -> None:
 
 def _remove_trees(project: Project, note: GcNote, used: set[str]) -> None:
     """Remove the folder of its trees, unless a remaining run uses it too; then only what no run refers to."""
-    from ralphproof.workspace.pruning import prune_copies
+    from ralphproof.workspace.plain_workspace import prune_copies
 
     folder = os.path.join(project.store, "trees", note.trees)
     if note.trees and note.trees not in used:

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from ralphproof.runs.spec import RunSpec
     from ralphproof.settings.skills import Skill
     from ralphproof.stories.plan import StoryPlan
-    from ralphproof.workspace.protected_files import ProtectedFileTripwires
+    from ralphproof.workspace.tripwires import ProtectedFileTripwires
 
 
 # Files that a run reads before it closes dead runs.

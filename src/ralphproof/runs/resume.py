@@ -35,7 +35,7 @@ from ralphproof.store.run_state import RUNNING, find_live_turn, find_run, refuse
 from ralphproof.store.signal_files import SignalFiles
 from ralphproof.views.interrupted_run import active_seconds, describe_takeover
 from ralphproof.views.run_status import refuse_finished_run
-from ralphproof.workspace.protected_files import ProtectedFileTripwires
+from ralphproof.workspace.tripwires import ProtectedFileTripwires
 
 if TYPE_CHECKING:
     from ralphproof.engine.outcome import Outcome

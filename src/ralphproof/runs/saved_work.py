@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.records import Record
     from ralphproof.engine.workspace import Snapshot
     from ralphproof.store.ledger import RunRow
-    from ralphproof.workspace.commit_builder import CommitPlan
+    from ralphproof.workspace.commits import CommitPlan
 
 
 MAX_TITLE_CHARS = 72

@@ -9,8 +9,8 @@ from ralphproof.base.errors import DiskFull, HarnessFailed, Refused, WorkspaceGo
 from ralphproof.base.git_layout import find_blocking_files, git_folders, is_object_id
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.workspace import Change, Snapshot
-from ralphproof.workspace.files import OWN_NAMES, ChangeTimes
-from ralphproof.workspace.git_command import GitFailed
+from ralphproof.workspace.files import DISK_FULL_ERRNOS, OWN_NAMES, ChangeTimes, restore_files
+from ralphproof.workspace.git_command import GitFailed, describe_unsafe_path, find_unsafe_snapshot_path
 from ralphproof.workspace.git_objects import (
     MODE_FOLDER,
     MODE_SUBMODULE,
@@ -26,8 +26,6 @@ from ralphproof.workspace.git_objects import (
     write_ref,
 )
 from ralphproof.workspace.private_index import PrivateIndex, WorkTreeScanner
-from ralphproof.workspace.restore_files import DISK_FULL_ERRNOS, restore_files
-from ralphproof.workspace.unsafe_paths import describe_unsafe_path, find_unsafe_snapshot_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 
 from ralphproof.base.errors import DiskFull, HarnessFailed, WorkspaceGone, wrap_os_error
-from ralphproof.base.files import AtomicFileBatch, sync_folders
-from ralphproof.base.git_layout import read_regular_file
+from ralphproof.base.files import AtomicFileBatch, remove_tree, sync_folders
+from ralphproof.base.git_layout import is_object_id, read_regular_file
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.workspace import Change, Snapshot
-from ralphproof.workspace.files import OWN_NAMES, ChangeTimes, FileReader, UnreadableFile
+from ralphproof.workspace.files import (
+    DISK_FULL_ERRNOS,
+    OWN_NAMES,
+    ChangeTimes,
+    FileReader,
+    UnreadableFile,
+    restore_files,
+)
 from ralphproof.workspace.git_objects import decode_path, run_ref_name
-from ralphproof.workspace.restore_files import DISK_FULL_ERRNOS, restore_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -195,7 +201,7 @@ class PlainWorkspace:
 
     def diff(self, before: Snapshot, after: Snapshot) -> bytes:
         """The difference as a patch; binary files are only named."""
-        from ralphproof.workspace.file_patch import file_patch
+        from ralphproof.workspace.files import file_patch
 
         old, differing = self._manifest(before), self._differing(before, after)
         return b"".join(file_patch(path, old.get(path), entry, self._read_content) for path, entry in differing.items())
@@ -230,3 +236,52 @@ class PlainWorkspace:
 
     def close(self) -> None:
         """There is nothing to release."""
+
+
+# Deletion of snapshots.
+
+
+def delete_run_copies(private: str, run: str) -> None:
+    """Delete the snapshot names of a run without git; `prune_copies` then removes unreferenced contents."""
+    remove_tree(os.path.join(private, os.path.dirname(run_ref_name(run, "0"))), strict=True)
+
+
+def list_run_copies(private: str, run: str) -> list[str]:
+    """The snapshot names of a run without git."""
+    return [*_list_folder(os.path.join(private, os.path.dirname(run_ref_name(run, "0"))))]
+
+
+def prune_copies(private: str) -> None:
+    """Remove contents that no snapshot references. No other process may use the folder meanwhile."""
+    objects = os.path.join(private, "objects")
+    try:
+        named = set(_referenced_contents(private, objects))
+    except OSError as error:
+        raise HarnessFailed(f"what is still named cannot be read, so nothing is freed: {error}") from error
+    for start in _list_folder(objects):
+        folder = os.path.join(objects, start)
+        if start.startswith("tmp_obj_ralph_"):
+            os.unlink(folder)
+            continue
+        for rest in _list_folder(folder):
+            if start + rest not in named:
+                os.unlink(os.path.join(folder, rest))
+
+
+def _referenced_contents(private: str, objects: str) -> Iterator[str]:
+    """Every content that a snapshot references: its manifest, and the files in it."""
+    for folder, _, names in os.walk(os.path.join(private, "refs", "ralph")):
+        for name in names:
+            tree = read_regular_file(os.fsencode(os.path.join(folder, name))).strip().decode("ascii", "replace")
+            if not is_object_id(tree):
+                raise OSError(f"{os.path.join(folder, name)} names nothing")
+            yield tree
+            lines = read_regular_file(os.fsencode(os.path.join(objects, tree[:2], tree[2:]))).split(b"\0")[:-1]
+            yield from (line.split(b" ", 2)[1].decode("ascii", "replace") for line in lines)
+
+
+def _list_folder(folder: str) -> Iterable[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return ()

@@ -22,17 +22,16 @@ from ralphproof.base.files import remove_tree, sync_folders, write_all
 from ralphproof.base.git_layout import find_blocking_files, git_folders, read_regular_file
 from ralphproof.base.programs import ProgramResult, find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.workspace.branches import SHORT_ID_CHARS, STASH, STASH_LOG, parse_ref_files
-from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, GitFailed, isolated_git_environment
+from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, GitFailed, find_unsafe_path, isolated_git_environment
 from ralphproof.workspace.git_objects import decode_path, run_ref_name
-from ralphproof.workspace.unsafe_paths import find_unsafe_path
+from ralphproof.workspace.history_tripwires import SHORT_ID_CHARS, STASH, STASH_LOG, parse_ref_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ralphproof.base.value import Json
-    from ralphproof.workspace.branches import Refs
     from ralphproof.workspace.git_objects import CommitStore
+    from ralphproof.workspace.history_tripwires import Refs
 
     RunGit = Callable[..., ProgramResult]  # a question to git about the objects of a repository
 

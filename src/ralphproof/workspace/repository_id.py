@@ -9,7 +9,7 @@ import stat
 from ralphproof.base.files import write_all
 from ralphproof.base.git_layout import git_folders, read_regular_file
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.workspace.unsafe_paths import find_foreign_git_dir
+from ralphproof.workspace.git_command import find_foreign_git_dir
 
 if TYPE_CHECKING:
     Registry = dict[str, dict[str, str]]  # id: {path, place, before}

@@ -6,12 +6,16 @@ import os
 
 from ralphproof.base.git_layout import find_blocking_files, git_folders, read_regular_file
 from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.workspace.branches import REF_FILES, is_ref_file
 from ralphproof.workspace.git_command import GitFailed
 from ralphproof.workspace.git_objects import MODE_LINK, START_NAME, ObjectMissing, TooManyCommits, run_ref_name
-from ralphproof.workspace.history_tripwires import COMMON_FOLDER, HistoryTripwires, UncommittedWork
-from ralphproof.workspace.protected_copies import RepositoryBaseline
-from ralphproof.workspace.protected_paths import ProtectedPattern, WatchedFolder, differing_paths
+from ralphproof.workspace.history_tripwires import (
+    COMMON_FOLDER,
+    REF_FILES,
+    HistoryTripwires,
+    UncommittedWork,
+    is_ref_file,
+)
+from ralphproof.workspace.protected_paths import ProtectedPattern, RepositoryBaseline, WatchedFolder, differing_paths
 from ralphproof.workspace.repository_backup import BackupFailed, RepositoryBackup, describe_damage, describe_loss
 
 if TYPE_CHECKING:
@@ -20,10 +24,15 @@ if TYPE_CHECKING:
     from ralphproof.base.programs import ProgramResult
     from ralphproof.workspace.git_workspace import GitWorkspace
     from ralphproof.workspace.history_tripwires import StatesByFolder
-    from ralphproof.workspace.protected_copies import ProtectedCopies, TripwireBaseline
-    from ralphproof.workspace.protected_files import ProtectedChanges
-    from ralphproof.workspace.protected_paths import FileState, FileStates, ReservedPath
+    from ralphproof.workspace.protected_paths import (
+        FileState,
+        FileStates,
+        ProtectedCopies,
+        ReservedPath,
+        TripwireBaseline,
+    )
     from ralphproof.workspace.repository_backup import BackupState
+    from ralphproof.workspace.tripwires import ProtectedChanges
 
     RunGit = Callable[..., ProgramResult]
     ConfigEntries = list[tuple[str, str | None]]

@@ -12,8 +12,7 @@ from ralphproof.base.text import unique_slugs
 from ralphproof.base.value import TYPE_CHECKING, Protocol, replace, value
 from ralphproof.engine.sandbox import Command
 from ralphproof.engine.workspace import CommitResult
-from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, user_git_environment
-from ralphproof.workspace.staging import (
+from ralphproof.workspace.commits import (
     GIT_TIMEOUT_S,
     UNFINISHED_OPERATIONS,
     USER_HOOKS_OPTIONS,
@@ -21,7 +20,12 @@ from ralphproof.workspace.staging import (
     choose_staged_paths,
     list_raw_changes,
 )
-from ralphproof.workspace.unsafe_paths import describe_unsafe_path, find_unsafe_path
+from ralphproof.workspace.git_command import (
+    NO_HOOKS_OPTIONS,
+    describe_unsafe_path,
+    find_unsafe_path,
+    user_git_environment,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.environment import RunFiles
     from ralphproof.engine.sandbox import CommandWatcher, Exit, Sandbox
     from ralphproof.engine.workspace import CommitRequest
-    from ralphproof.workspace.staging import StagingPlan
+    from ralphproof.workspace.commits import StagingPlan
 
     Fingerprints = tuple[tuple[str, str], ...]  # what, digest
 

@@ -1,4 +1,4 @@
-"""Protected files: changes found after a turn are kept as a patch and reverted (the run's tripwires)."""
+"""Tripwires of a run: changes of protected files found after a turn are kept as a patch and reverted."""
 
 from __future__ import annotations
 
@@ -8,34 +8,29 @@ from ralphproof.base.errors import Refused, WorkspaceGone, wrap_os_error
 from ralphproof.base.path_patterns import explain_bad_pattern
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.engine.workspace import TouchedPath, TripwireReport
-from ralphproof.workspace.branches import is_ref_file
-from ralphproof.workspace.file_patch import file_patch
+from ralphproof.workspace.files import file_patch, find_obstacles, restore_protected_files
 from ralphproof.workspace.git_objects import MODE_LINK, decode_path
-from ralphproof.workspace.history_tripwires import PROJECT_FOLDER
-from ralphproof.workspace.protected_copies import (
-    ProtectedCopies,
-    RepositoryBaseline,
-    TripwireBaseline,
-    TripwireResult,
-    write_private_file,
-)
+from ralphproof.workspace.history_tripwires import PROJECT_FOLDER, is_ref_file
 from ralphproof.workspace.protected_paths import (
     LARGE_PREFIX,
     NO_ACCESS,
+    ProtectedCopies,
     ProtectedMatcher,
     ProtectedPattern,
+    RepositoryBaseline,
+    TripwireBaseline,
+    TripwireResult,
     WatchedFolder,
     differing_paths,
+    write_private_file,
 )
 from ralphproof.workspace.repository_tripwires import CONFIG_FILES, RepositoryTripwires, repository_folders
-from ralphproof.workspace.restore_files import find_obstacles, restore_protected_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ralphproof.workspace.git_workspace import GitWorkspace
-    from ralphproof.workspace.protected_copies import RestorePlan
-    from ralphproof.workspace.protected_paths import FileState, FileStates, ReservedPath
+    from ralphproof.workspace.protected_paths import FileState, FileStates, ReservedPath, RestorePlan
 
 
 class ProtectedChanges:

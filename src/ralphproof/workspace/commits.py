@@ -1,14 +1,15 @@
-"""Commits made from saved trees, without files that must stay out.
-
-A saved tree has raw bytes, and lacks files that are never saved. So a commit is built from the parent's tree and the
-differences, each converted as git would store it.
-"""
+"""Commits of exactly some paths: which changes go in, which stay out, and the tree that results."""
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import re
 
 from ralphproof.base.errors import HarnessFailed, Refused
+from ralphproof.base.programs import ProgramResult
+from ralphproof.base.redaction import StreamMasker
+from ralphproof.base.secret_references import HARMLESS_NAMES, is_secret_name
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.workspace.files import OWN_NAMES
 from ralphproof.workspace.git_command import UserGit
@@ -26,7 +27,6 @@ from ralphproof.workspace.git_objects import (
 )
 from ralphproof.workspace.history_tripwires import LFS_POINTER
 from ralphproof.workspace.private_index import PrivateIndex
-from ralphproof.workspace.staging import flagged_paths, is_in_nested_repository
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -35,9 +35,255 @@ if TYPE_CHECKING:
     from ralphproof.engine.workspace import Snapshot
     from ralphproof.workspace.git_objects import Entry
 
-    # From a path, its content, and the parent's content there: why it must stay out, or nothing.
-    ExclusionRule = Callable[[str, bytes, bytes | None], str]
+    RunGit = Callable[..., ProgramResult]  # raises where git fails
     TreeDifferences = dict[bytes, tuple[Entry | None, Entry | None]]
+
+
+# The changes of a run that go into the user's commit: not the user's own work in progress.
+
+
+RAW_DIFF_COMMAND = ("diff-tree", "-r", "-z", "--no-renames", "--raw", "--full-index", "--no-ext-diff", "--no-textconv")
+
+
+@value
+class StagingPlan:
+    """Paths to add, paths to remove, and changes of the run that are left out."""
+
+    add: tuple[bytes, ...]
+    remove: tuple[bytes, ...]
+    left_out: tuple[str, ...]
+
+
+@value
+class RawChange:
+    """One line of `git diff-tree --raw`."""
+
+    path: bytes
+    old_mode: bytes
+    new_mode: bytes
+    old: str
+    new: str
+
+    @property
+    def index_line(self) -> bytes:
+        """As input of `git update-index --index-info`."""
+        mode = b"0" if self.new_mode == b"000000" else self.new_mode
+        return b"%s %s 0\t%s\0" % (mode, self.new.encode(), self.path)
+
+
+def list_raw_changes(ask: RunGit, before: str, after: str) -> list[RawChange]:
+    """Every file that differs between two trees or commits."""
+    fields = ask(*RAW_DIFF_COMMAND, before, after).out.split(b"\0")
+    changes = []
+    for about, path in zip(fields[::2], fields[1::2], strict=False):
+        old_mode, new_mode, old, new, _ = about.lstrip(b":").split(b" ")
+        changes.append(RawChange(path, old_mode, new_mode, old.decode(), new.decode()))
+    return changes
+
+
+def choose_staged_paths(
+    ask: RunGit, root: str, began: Snapshot, now: Snapshot, empty: str, staged: frozenset[str],
+    ours: frozenset[str] = frozenset(),
+) -> StagingPlan:  # fmt: skip
+    """The paths to stage. A path that the user had changed, staged or flagged before the run is left out.
+
+    Files of `ours` are always staged: we may have written them after the snapshot.
+    """
+    if began.tree is None or now.tree is None:
+        return StagingPlan((), (), ())
+    run, moved = list_raw_changes(ask, began.tree, now.tree), now.head not in (None, began.head)
+    old = list_raw_changes(ask, began.head or empty, began.tree) if run or moved else []
+    dirty = {change.path: change for change in old}
+    run += _reverted_changes(ask, root, now, {*dirty, *(change.path for change in run)}, staged) if moved else []
+    flagged = flagged_paths(ask) if run or ours else set()
+    add: list[bytes] = []
+    remove: list[bytes] = []
+    left: list[str] = []
+    for change in run:
+        path = change.path
+        theirs = decode_path(path) in staged or (path in dirty and not _is_same_after_filters(ask, dirty[path]))
+        if (theirs and decode_path(path) not in ours) or path in flagged or is_in_nested_repository(root, path):
+            left.append(decode_path(path))
+        else:
+            (remove if change.new_mode == b"000000" else add).append(path)
+    known = {change.path for change in run} | flagged
+    add += [path for path in map(os.fsencode, sorted(ours)) if path not in known and _is_file(root, path)]
+    ignored = git_ignored_paths(ask, add)
+    return StagingPlan(tuple(path for path in add if path not in ignored), tuple(remove), tuple(left))
+
+
+def _is_file(root: str, path: bytes) -> bool:
+    return os.path.isfile(os.path.join(os.fsencode(root), path)) and not is_in_nested_repository(root, path)
+
+
+def _reverted_changes(
+    ask: RunGit, root: str, now: Snapshot, known: set[bytes], staged: frozenset[str]
+) -> list[RawChange]:
+    """Changes that an agent committed and that were reverted since: its commit is not the result of the run."""
+    uncommitted = [
+        change for change in list_raw_changes(ask, now.head or "", now.tree or "") if not _is_unsaved(root, change)
+    ]
+    return [change for change in uncommitted if change.path not in known and decode_path(change.path) not in staged]
+
+
+def _is_unsaved(root: str, change: RawChange) -> bool:
+    """Whether a file is missing in the snapshot only, since our own and ignored files are not saved."""
+    return change.new_mode == b"000000" and os.path.lexists(os.path.join(os.fsencode(root), change.path))
+
+
+def _is_same_after_filters(ask: RunGit, change: RawChange) -> bool:
+    """Whether a file whose bytes differ is stored by git as the same blob (line endings, LFS)."""
+    if change.old_mode != change.new_mode or change.new_mode not in (b"100644", b"100755"):
+        return False
+    content = ask("cat-file", "blob", change.new).out
+    object_id = ask("hash-object", "--stdin", f"--path={os.fsdecode(change.path)}", stdin=content).out
+    return object_id.strip().decode() == change.old
+
+
+def flagged_paths(ask: RunGit) -> set[bytes]:
+    """Paths that the user marked skip-worktree or assume-unchanged."""
+    records = ask("ls-files", "-z", "-v").out.split(b"\0")
+    return {record[2:] for record in records if record and (record[:1] == b"S" or record[:1].islower())}
+
+
+def is_in_nested_repository(root: str, path: bytes) -> bool:
+    """Whether the path lies in a repository below the root."""
+    folder = os.path.dirname(path)
+    while folder:
+        if os.path.lexists(os.path.join(os.fsencode(root), folder, b".git")):
+            return True
+        folder = os.path.dirname(folder)
+    return False
+
+
+def git_ignored_paths(ask: RunGit, paths: Iterable[bytes]) -> set[bytes]:
+    """Those of the paths that ignore rules keep out of commits; tracked paths are not among them.
+
+    `git check-ignore` knows no literal pathspecs, so each path is written such that it is no pattern.
+    """
+    patterns = {b"./" + path: path for path in paths}
+    if not patterns:
+        return set()
+    words = ("--no-literal-pathspecs", "check-ignore", "-z", "--stdin")
+    reply = ask(*words, stdin=b"".join(path + b"\0" for path in patterns), good=(0, 1))
+    return {patterns[path] for path in reply.out.split(b"\0") if path in patterns}
+
+
+INDEX_PREFIX = "ralph-index-"  # the number of the process that made it follows
+
+
+class TemporaryIndex:
+    """A temporary copy of the user's index, for one commit. Copies of dead processes are removed first."""
+
+    def __init__(self, git_dir: str) -> None:
+        self._git_dir = git_dir
+        self.user_index = os.path.join(git_dir, "index")
+        self.path = os.path.join(git_dir, f"{INDEX_PREFIX}{os.getpid()}")
+        self.copied = False
+
+    def __enter__(self) -> Self:
+        for name in os.listdir(self._git_dir):
+            if name.startswith(INDEX_PREFIX) and _is_abandoned(name):
+                os.unlink(os.path.join(self._git_dir, name))
+        if os.path.exists(self.user_index):
+            self._copy()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for leftover in (self.path, self.path + ".lock"):
+            if os.path.lexists(leftover):
+                os.unlink(leftover)
+
+    def _copy(self) -> None:
+        with open(self.user_index, "rb") as source, open(self.path, "wb") as copy:
+            copy.write(source.read())
+            written = os.fstat(source.fileno()).st_mtime_ns
+        os.utime(self.path, ns=(written, written))  # git mistrusts files as new as their index; a newer copy would not
+        self.copied = True
+
+
+def _is_abandoned(name: str) -> bool:
+    """Whether the process that made this file is gone, or had our process id before us."""
+    number = name.removeprefix(INDEX_PREFIX).removesuffix(".lock")
+    if not number.isdigit():
+        return False
+    if int(number) == os.getpid():
+        return True
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        return False
+    return False
+
+
+GIT_TIMEOUT_S = 60.0  # of a git call that runs no hook
+UNFINISHED_OPERATIONS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
+USER_HOOKS_OPTIONS = ("-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false")
+
+
+# Detection of files that look like secrets, by name or content.
+
+
+SECRET_FILE_PATTERNS = (
+    "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "credentials*.json", "service[-_]account*.json",
+    "*.tfstate", "*.tfstate.backup", "id_ecdsa_sk", "id_ed25519_sk",
+)  # fmt: skip
+TOKEN_FILES = (".npmrc", ".pypirc", ".netrc", "_netrc", ".yarnrc.yml")  # often without one, and then harmless
+TOKEN_PATTERN = re.compile(
+    rb"(?im)(?:_auth(?:token)?|_password|npmAuthToken|password|passwd)[\"']?\s*[=:\s]\s*[\"']?[^\s\"'$]"
+)
+PRIVATE_KEY_PATTERN = re.compile(rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----")
+SECRET_NAME, CONTAINS_TOKEN, CONTAINS_KEY = (
+    "its name is that of a secret",
+    "it holds a token or a password",
+    "it holds a key",
+)
+
+
+def secret_reason(path: str, content: bytes, before: bytes | None) -> str:
+    """Why a file looks secret; empty where it does not. `before` is its content in the parent commit.
+
+    A tracked file is judged by its new content only: its name was the user's choice.
+    """
+    name = path.rsplit("/", 1)[-1].lower()
+    if name in TOKEN_FILES:
+        return (
+            CONTAINS_TOKEN
+            if _token_lines(content) - _token_lines(before or b"")
+            else _key_reason(content, before or b"")
+        )
+    if before is None and _has_secret_name(name):
+        return SECRET_NAME
+    return _key_reason(content, before or b"")
+
+
+def _has_secret_name(name: str) -> bool:
+    ours = any(fnmatch.fnmatchcase(name, one) for one in SECRET_FILE_PATTERNS) and not HARMLESS_NAMES.fullmatch(name)
+    return ours or is_secret_name(name)
+
+
+def _token_lines(content: bytes) -> set[bytes]:
+    return {line for line in content.splitlines() if TOKEN_PATTERN.search(line)}
+
+
+def _key_reason(content: bytes, before: bytes) -> str:
+    """A key that the file had before, as in a test fixture, does not count."""
+    if PRIVATE_KEY_PATTERN.search(content) and not PRIVATE_KEY_PATTERN.search(before):
+        return CONTAINS_KEY
+    return CONTAINS_KEY if _key_lines(content) - _key_lines(before) else ""
+
+
+def _key_lines(content: bytes) -> set[bytes]:
+    """The lines that contain something shaped like a well-known key."""
+    if not content or StreamMasker(()).flush(content) == content:
+        return set()
+    return {line for line in content.split(b"\n") if StreamMasker(()).flush(line) != line}
+
+
+# Commits made from saved trees, without files that must stay out.
+
 
 SCRATCH_PREFIX = "ralph-branch-"
 BLOB_MODES = (MODE_FILE, MODE_EXECUTABLE, MODE_LINK)
@@ -112,16 +358,16 @@ class CommitBuilder:
         self._objects.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def plan(self, snapshot: Snapshot, judge: ExclusionRule) -> CommitPlan:
-        """The commit that this snapshot would become. `judge` returns why a file must stay out, or nothing."""
+    def plan(self, snapshot: Snapshot) -> CommitPlan:
+        """The commit that this snapshot would become."""
         if snapshot.tree is None:
             raise HarnessFailed(f"the tree was not saved: {snapshot.problem}")
         try:
-            return self._plan(snapshot, judge)
+            return self._plan(snapshot)
         except ObjectMissing as error:
             raise Refused(f"what was saved is no longer there; was it pruned? ({error})") from error
 
-    def _plan(self, snapshot: Snapshot, judge: ExclusionRule) -> CommitPlan:
+    def _plan(self, snapshot: Snapshot) -> CommitPlan:
         assert snapshot.tree is not None
         parent = snapshot.head if snapshot.head and self.commits.has(snapshot.head) else None
         base = self.commits.header(parent, b"tree ")[0] if parent else None
@@ -130,7 +376,7 @@ class CommitBuilder:
         excluded = {ExcludedFile(path, TOO_LARGE) for path in snapshot.left_out}
         accepted: TreeDifferences = {}
         for path, (was, now) in differing.items():
-            if why := self._exclusion_reason(path, was, raw[path][1], judge):
+            if why := self._exclusion_reason(path, was, raw[path][1]):
                 excluded.add(ExcludedFile(decode_path(path), why))
             else:
                 accepted[path] = (was, now)
@@ -192,7 +438,7 @@ class CommitBuilder:
             converted |= {path for path, name, value in attributes if (name, value) == (b"text", b"unspecified")}
         return sorted(converted & set(paths))
 
-    def _exclusion_reason(self, path: bytes, was: Entry | None, now: Entry | None, judge: ExclusionRule) -> str:
+    def _exclusion_reason(self, path: bytes, was: Entry | None, now: Entry | None) -> str:
         if now is None or now[0] not in BLOB_MODES:
             return ""
         if was is None and is_in_nested_repository(self.user_git.root, path):
@@ -200,7 +446,7 @@ class CommitBuilder:
         if path in self._unfiltered:
             return FILTER_NOT_RUN.format(self._unfiltered[path])
         before = self._objects.read(was[1])[1] if was and was[0] in BLOB_MODES else None
-        return judge(decode_path(path), self._objects.read(now[1])[1], before)
+        return secret_reason(decode_path(path), self._objects.read(now[1])[1], before)
 
     def content_digest(self, tree: str) -> str:
         """A digest of a tree without our own files: trees with the same digest contain the same work."""
@@ -274,7 +520,7 @@ class CommitBuilder:
             decode_path(path) for path in sorted(paths) if not {*OWN_NAMES}.intersection(_path_and_parents(path))
         )
 
-    def excluded_in_commits(self, tip: str, known: Iterable[str], judge: ExclusionRule) -> tuple[ExcludedFile, ...]:
+    def excluded_in_commits(self, tip: str, known: Iterable[str]) -> tuple[ExcludedFile, ...]:
         """Files that must stay out and are in a commit that `tip` has and the known commits do not."""
         excluded: dict[str, str] = {}
         for commit, paths in self.commits.list_new_commits([tip], known):
@@ -284,7 +530,7 @@ class CommitBuilder:
                     self.commits.read_entry(commit, path),
                     self.commits.read_entry(parent, path) if parent else None,
                 )
-                if why := self._exclusion_reason(path, was, now, judge):
+                if why := self._exclusion_reason(path, was, now):
                     excluded.setdefault(decode_path(path), why)
         return tuple(ExcludedFile(path, why) for path, why in sorted(excluded.items()))
 
