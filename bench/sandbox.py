@@ -15,7 +15,7 @@ from ralphproof.engine.sandbox import Command
 from ralphproof.sandbox import runner
 from ralphproof.sandbox.plan import LaunchSpec, write_launch_spec
 from ralphproof.sandbox.planner import SandboxConfig, SandboxPlanner
-from ralphproof.sandbox.selection import BACKEND_ORDER, try_backends
+from ralphproof.sandbox.selection import KINDS, try_backends
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def main() -> None:
     with Place(args.python) as place:
         root = place.repository("project", 1)
         backends = [
-            one.backend for name in BACKEND_ORDER for one in try_backends(name, place.env, root) if one.problem is None
+            one.backend for kind in KINDS for one in try_backends(kind.name, place.env, root) if one.problem is None
         ]
         facts = machine(place.python)
         show("to enter", entering(place, backends, args.quick), facts, args.json)

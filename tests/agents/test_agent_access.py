@@ -12,8 +12,7 @@ from ralphproof.agents.adapter import AgentInvocation, credential_variables
 from ralphproof.agents.selection import EMPTY_TURN, KNOWN_AGENTS, load_adapter
 from ralphproof.engine.sandbox import AgentRequirements
 from ralphproof.sandbox.egress_rules import AllowedHost, AllowList
-from ralphproof.sandbox.environment import ALLOWED_VARIABLES, filter_environment
-from ralphproof.sandbox.plan import READ_ONLY, WRITABLE
+from ralphproof.sandbox.plan import ALLOWED_VARIABLES, READ_ONLY, WRITABLE, filter_environment
 from ralphproof.sandbox.planner import agent_egress, agent_home_mounts
 
 each_agent = pytest.mark.parametrize("agent", KNOWN_AGENTS)

@@ -17,9 +17,8 @@ from ralphproof.sandbox.plan import (
     write_launch_spec,
 )
 from ralphproof.sandbox.planner import sandbox_state_folder
-from ralphproof.sandbox.read_only_paths import Placeholders
-from ralphproof.sandbox.runner import LAUNCH_SPEC_SUFFIX, REPORT_SUFFIX
-from ralphproof.sandbox.selection import remove_sandbox_leftovers
+from ralphproof.sandbox.project_mounts import Placeholders
+from ralphproof.sandbox.runner import LAUNCH_SPEC_SUFFIX, REPORT_SUFFIX, remove_sandbox_leftovers
 
 
 class Died:

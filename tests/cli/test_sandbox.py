@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ralphproof.cli.sandbox import SOCKET_CAVEAT
 from ralphproof.process.tree import list_processes
-from ralphproof.sandbox.description import SOCKET_CAVEAT
 from tests.boxes import CALL, both, lay, needs, text
 from tests.cli.terminal import Terminal
 from tests.misbehaviour.machine import command_line

@@ -10,7 +10,7 @@ import pytest
 
 from ralphproof.engine.records import TurnEnded
 from ralphproof.sandbox.landlock import Landlock
-from ralphproof.sandbox.selection import describe_resource_limits
+from ralphproof.sandbox.runner import describe_resource_limits
 from tests.boxes import CALL, KINDS, STRENGTH, both, lay, needs, run, sh, text
 from tests.misbehaviour.agents import facts, prompt
 from tests.misbehaviour.crashing import kill, kill_both

@@ -30,7 +30,7 @@ def main(source: str) -> None:
 def made(orders: dict[str, Any], keeper: Any) -> tuple[Any, dict[str, Any]]:
     """The sandbox, and what it says of itself."""
     from ralphproof.sandbox.planner import SandboxConfig, SandboxPlanner
-    from ralphproof.sandbox.read_only_paths import Placeholders
+    from ralphproof.sandbox.project_mounts import Placeholders
     from ralphproof.sandbox.runner import DirectRunner, SandboxedRunner
     from ralphproof.sandbox.selection import create_backends as backends
 

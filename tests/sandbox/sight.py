@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ralphproof.sandbox.host_paths import is_within
-from ralphproof.sandbox.plan import DEV_NULL, EMPTY_FOLDER, READ_ONLY, WRITABLE, Mount
+from ralphproof.sandbox.plan import DEV_NULL, EMPTY_FOLDER, READ_ONLY, WRITABLE, Mount, is_within
 
 # What no sandbox may show of a home.
 SECRETS = (

@@ -34,7 +34,7 @@ from ralphproof.sandbox.plan import (
     write_launch_report,
     write_launch_spec,
 )
-from ralphproof.sandbox.read_only_paths import Placeholders
+from ralphproof.sandbox.project_mounts import Placeholders
 from ralphproof.sandbox.runner import AUDIT_SUFFIX, LAUNCH_SPEC_SUFFIX, REPORT_SUFFIX, SandboxedRunner
 
 # Enters a box that is none, as an engine would, and forgets how the program ended.

@@ -20,11 +20,11 @@ from ralphproof.sandbox.container import (
     container_name,
     run_arguments,
 )
-from ralphproof.sandbox.environment import TURN_VARIABLE
 from ralphproof.sandbox.plan import (
     EMPTY_FOLDER,
     PROXY_SOCKET_FOLDER,
     READ_ONLY,
+    TURN_VARIABLE,
     WRITABLE,
     Mount,
     ResourceLimits,

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.sandbox.read_only_paths import RECORD_FILE, Placeholders
+from ralphproof.sandbox.project_mounts import RECORD_FILE, Placeholders
 from tests.sandbox.fenced import SOURCE
 
 # Lays ghosts, says so, and waits to be ended.
 LAY = """
 import sys
 sys.path.append(sys.argv[1])
-from ralphproof.sandbox.read_only_paths import Placeholders
+from ralphproof.sandbox.project_mounts import Placeholders
 placeholders = Placeholders(sys.argv[2])
 held = placeholders.acquire()
 placeholders.create(sys.argv[3:], [])
@@ -28,14 +28,14 @@ sys.stdin.read()
 DIE = """
 import os, sys
 sys.path.append(sys.argv[1])
-from ralphproof.sandbox import read_only_paths
-create, created = read_only_paths._create_placeholder, []
+from ralphproof.sandbox import project_mounts
+create, created = project_mounts._create_placeholder, []
 def create_one_then_die(*args):
     if created:
         os.kill(os.getpid(), 9)
     created.append(create(*args))
-read_only_paths._create_placeholder = create_one_then_die
-placeholders = read_only_paths.Placeholders(sys.argv[2])
+project_mounts._create_placeholder = create_one_then_die
+placeholders = project_mounts.Placeholders(sys.argv[2])
 held = placeholders.acquire()
 placeholders.create(sys.argv[3:], [])
 """

@@ -8,17 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.sandbox.host_paths import (
+from ralphproof.sandbox.host_mounts import (
     MAX_LINKS,
-    expand_home,
     find_hidden_paths,
     follow_links,
     home_folder,
-    is_within,
     locate_path,
     mounts_for_path,
 )
-from ralphproof.sandbox.plan import READ_ONLY, Mount
+from ralphproof.sandbox.plan import READ_ONLY, Mount, expand_home, is_within
 from tests.sandbox.sight import SECRETS, Home
 
 

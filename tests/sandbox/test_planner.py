@@ -16,8 +16,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.engine.sandbox import Command
 from ralphproof.sandbox.ecosystems import CARGO, NPM, PYPI
 from ralphproof.sandbox.host_mounts import SYSTEM_FOLDERS
-from ralphproof.sandbox.host_paths import is_within
-from ralphproof.sandbox.plan import DEV_NULL, EMPTY_FOLDER, READ_ONLY, WRITABLE, Mount
+from ralphproof.sandbox.plan import DEV_NULL, EMPTY_FOLDER, READ_ONLY, WRITABLE, Mount, is_within
 from ralphproof.sandbox.planner import TEMPORARY_FOLDERS, SandboxPlanner, mounts_in_place, refuse_unsafe_project
 from tests.needs import require
 from tests.sandbox.planned_sandbox import AGENTS, CLAUDE, PlannedBackend, SandboxProject

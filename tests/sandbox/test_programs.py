@@ -10,12 +10,12 @@ import pytest
 
 from ralphproof.sandbox.host_mounts import (
     FIRST_LINE_BYTES,
+    find_hidden_paths,
     installation_folder,
     path_folders,
     program_mounts,
     script_interpreter,
 )
-from ralphproof.sandbox.host_paths import find_hidden_paths
 from ralphproof.sandbox.plan import DEV_NULL
 from tests.sandbox.sight import SECRETS, Home, can_read, seen_at
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralphproof.sandbox.ecosystems import ECOSYSTEMS, ecosystem_variables
-from ralphproof.sandbox.environment import ALLOWED_VARIABLES, CERTIFICATE_VARIABLES, filter_environment
+from ralphproof.sandbox.plan import ALLOWED_VARIABLES, CERTIFICATE_VARIABLES, filter_environment
 
 URL = "_".join(("INDEX", "URL"))
 KEYS = (

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.sandbox.egress_rules import host_entry_problem, read_path_problem
+from ralphproof.sandbox.egress_rules import host_entry_problem
+from ralphproof.sandbox.host_mounts import read_path_problem
 from tests.sandbox.sight import Home
 from tests.settings.project import Project
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.sandbox.read_only_paths import (
+from ralphproof.sandbox.project_mounts import (
     MAX_MATCHES,
     READ_ONLY_FILES,
     READ_ONLY_FOLDERS,

@@ -15,6 +15,7 @@ from ralphproof.landing.merge_queue import LandingOptions, land_items
 from ralphproof.landing.targets import landing_target
 from ralphproof.process.signals import RunClock
 from ralphproof.runs.open_project import open_project
+from ralphproof.sandbox.selection import HOST_TOOL_KIND_NAMES
 from ralphproof.store.landings import LandingRejected
 from ralphproof.workspace.git_command import UserGit
 
@@ -54,8 +55,7 @@ def build_parser() -> Parser:
     add("--onto", metavar="BRANCH", default="", help="branch to land on (default: ralph/ and the current branch)")
     add("--rebase", action="store_true", help="replay each commit instead of merging; keeps authors and messages")
     add("--unverified", action="store_true", help="also land work that no check verified")
-    kinds = "bubblewrap, container, landlock, sandbox-exec"
-    sandbox = f"run checks in a sandbox: the strongest, or {kinds} (default: as the runs)"
+    sandbox = f"run checks in a sandbox: the strongest, or {HOST_TOOL_KIND_NAMES} (default: as the runs)"
     add("--sandbox", metavar="[=KIND]", help=sandbox)
     return parser
 

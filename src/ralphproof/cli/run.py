@@ -30,7 +30,7 @@ from ralphproof.runs.request import (
 )
 from ralphproof.runs.resume import load_resumed_request
 from ralphproof.runs.spec import prepare_spec
-from ralphproof.sandbox.selection import SANDBOX_VARIABLE
+from ralphproof.sandbox.selection import KIND_NAMES, SANDBOX_VARIABLE
 from ralphproof.store.run_folder import RunFolder, new_run_id
 
 if TYPE_CHECKING:
@@ -233,8 +233,11 @@ def add_check_flags(parser: Parser) -> None:
 def add_sandbox_flags(parser: Parser) -> None:
     """Add the sandbox flags."""
     add = parser.add_argument
-    kinds = "bubblewrap, container, docker-sandbox, landlock, sandbox-exec"
-    add("--sandbox", metavar="[=KIND]", help=f"run agents and checks in a sandbox: the strongest available, or {kinds}")
+    add(
+        "--sandbox",
+        metavar="[=KIND]",
+        help=f"run agents and checks in a sandbox: the strongest available, or {KIND_NAMES}",
+    )
     add(
         "--no-sandbox",
         action="store_true",

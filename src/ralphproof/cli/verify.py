@@ -9,6 +9,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
+from ralphproof.sandbox.selection import HOST_TOOL_KIND_NAMES
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -37,8 +38,9 @@ def build_parser() -> Parser:
     parser = Parser("verify", ABOUT, EXAMPLES)
     parser.add_argument("what", metavar="RUN|FILE", help="run, or exported proof")
     parser.add_argument("--yes", action="store_true", help="also run a file's commands that no settings contain")
-    kinds = "bubblewrap, container, landlock, sandbox-exec"
-    parser.add_argument("--sandbox", metavar="[=KIND]", help=f"run checks in a sandbox: the strongest, or {kinds}")
+    parser.add_argument(
+        "--sandbox", metavar="[=KIND]", help=f"run checks in a sandbox: the strongest, or {HOST_TOOL_KIND_NAMES}"
+    )
     return parser
 
 

@@ -156,7 +156,8 @@ class DisposableCheckout:
         if self._kind is None:
             return DirectRunner(self._keeper)
         from ralphproof.sandbox.planner import SandboxConfig
-        from ralphproof.sandbox.selection import choose_backend, wrap_in_sandbox
+        from ralphproof.sandbox.runner import wrap_in_sandbox
+        from ralphproof.sandbox.selection import choose_backend
 
         borrowed = object_folders(SourceRepository(self._root, self._environ).folders)
         config = SandboxConfig(tree, self._files, "", env, read_paths=borrowed)

@@ -20,8 +20,7 @@ from ralphproof.engine.retry import AgentRotation
 from ralphproof.engine.sandbox import Sandbox
 from ralphproof.engine.workspace import Scm, Tripwires, Workspace
 from ralphproof.runs.request import NO_CUSTOM_COMPONENTS, CustomComponents
-from ralphproof.sandbox.runner import DirectRunner
-from ralphproof.sandbox.selection import wrap_in_sandbox
+from ralphproof.sandbox.runner import DirectRunner, wrap_in_sandbox
 from ralphproof.settings.keys import Settings
 from ralphproof.settings.loader import read_preset, settings_file_digest
 from ralphproof.settings.skills import Skill, skill_advice, skill_template

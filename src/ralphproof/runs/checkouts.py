@@ -108,7 +108,7 @@ class CleanCheckouts:
         if self._backend is None:
             return self._sandbox
         from ralphproof.runs.assembly import build_sandbox_config
-        from ralphproof.sandbox.selection import wrap_in_sandbox
+        from ralphproof.sandbox.runner import wrap_in_sandbox
 
         config = build_sandbox_config(self._spec, self._folder, {}, self._parent)
         read_paths = (*config.read_paths, *(path for path in self._object_folders if os.path.isdir(path)))

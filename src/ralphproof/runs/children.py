@@ -16,7 +16,7 @@ from ralphproof.runs.detach import START_TIMEOUT_S, is_unreaped, read_harness_lo
 from ralphproof.runs.preflight import refuse_unknown_cost
 from ralphproof.runs.request import CONSTRAINTS_NOTE, parse_request, save_request
 from ralphproof.runs.spec import prepare_spec
-from ralphproof.sandbox.planner import RALPH_FOLDER
+from ralphproof.sandbox.project_mounts import RALPH_FOLDER
 from ralphproof.settings.keys import SandboxSettings
 from ralphproof.store.run_folder import RunFolder, is_run_id
 from ralphproof.store.run_state import find_live_turn

@@ -36,7 +36,7 @@ def _finished(project: Project) -> Project:
 
         publish_unfinished(project, unpublished)
     if os.path.isdir(os.path.join(project.store, "box")):
-        from ralphproof.sandbox.read_only_paths import remove_stale_placeholders
+        from ralphproof.sandbox.project_mounts import remove_stale_placeholders
 
         remove_stale_placeholders(project.store)
     return project

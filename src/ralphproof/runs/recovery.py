@@ -55,7 +55,7 @@ from ralphproof.proof.page import publish_metrics
 from ralphproof.runs.assembly import PROTECTED_COPIES_FOLDER, build_tripwires
 from ralphproof.runs.children import cancel_descendants, is_run_alive
 from ralphproof.runs.open_project import open_project
-from ralphproof.sandbox.selection import remove_sandbox_leftovers
+from ralphproof.sandbox.runner import remove_sandbox_leftovers
 from ralphproof.store.ledger import RunRow, SqliteLedger
 from ralphproof.store.locks import DirectoryLock
 from ralphproof.store.project import Project

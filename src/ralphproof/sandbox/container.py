@@ -8,8 +8,6 @@ import sys
 from ralphproof.base.errors import Refused
 from ralphproof.base.programs import run_program
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.sandbox.environment import passed_variable_names
-from ralphproof.sandbox.host_paths import is_within
 from ralphproof.sandbox.plan import (
     EMPTY_FOLDER,
     PROXY_BY_SOCKET,
@@ -18,6 +16,8 @@ from ralphproof.sandbox.plan import (
     BackendProblem,
     Mount,
     SandboxEntry,
+    is_within,
+    passed_variable_names,
 )
 
 if TYPE_CHECKING:

@@ -8,9 +8,17 @@ import time
 
 from ralphproof.base.programs import find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
-from ralphproof.sandbox.environment import TURN_VARIABLE, passed_variable_names
-from ralphproof.sandbox.host_paths import is_within
-from ralphproof.sandbox.plan import PROXY_BUILT_IN, READ_ONLY, WRITABLE, BackendProblem, SandboxEntry
+from ralphproof.sandbox.plan import (
+    PROXY_BUILT_IN,
+    READ_ONLY,
+    TURN_VARIABLE,
+    WRITABLE,
+    BackendProblem,
+    SandboxEntry,
+    is_within,
+    passed_variable_names,
+    write_private_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -123,20 +131,6 @@ class DockerCli:
         done = self.call("network", "proxy", name, "--policy", "deny", *words, timeout_s=WORK_TIMEOUT_S)
         return "" if done.good else f"the network policy cannot be set: {done.why}"
 
-    def policy(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-        """Hosts that sbx allows and denies for every sandbox of the machine; None if it does not say."""
-        answer = self.call("policy", "ls", "--json")
-        answered = _parse_json_answer(answer.text) if answer.good else None
-        rules = answered.get("rules") if isinstance(answered, dict) else None
-        if not isinstance(rules, list):
-            return None
-        network = [one for one in rules if isinstance(one, dict) and one.get("resource_type", "network") == "network"]
-        allowed, denied = (
-            tuple(str(host) for one in network if one.get("decision") == said for host in one.get("resources") or ())
-            for said in ("allow", "deny")
-        )
-        return allowed, denied
-
 
 def _parse_existing_sandbox(answered: dict[str, Any]) -> ExistingSandbox:
     found = answered.get("workspaces")
@@ -193,11 +187,7 @@ def write_sandbox_state(path: str, state: DockerSandboxState) -> None:
     import json
 
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    draft = f"{path}.{os.getpid()}.tmp"
-    made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(made, "w", encoding="ascii") as file:
-        json.dump(pack(state), file)
-    os.replace(draft, path)
+    write_private_file(path, json.dumps(pack(state)).encode())
 
 
 def scan_project_files(root: str) -> dict[str, str]:
@@ -334,24 +324,6 @@ def guest_hosts(plan: SandboxPlan) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*named, *(f"localhost:{port}" for port in plan.egress.local_ports))))
 
 
-def is_denied_by_policy(host: str, allowed: Iterable[str], denied: Iterable[str]) -> bool:
-    """Whether a policy denies a host; denials win."""
-    return any(_rule_covers(rule, host) for rule in denied) or not any(_rule_covers(rule, host) for rule in allowed)
-
-
-def _rule_covers(rule: str, host: str) -> bool:
-    """`**` matches everything, `*.name` what is below a name; a rule without a port matches all ports."""
-    name, _, port = host.partition(":")
-    ruled, _, only = rule.partition(":")
-    if only and only != (port or "443"):
-        return False
-    if ruled in ("**", "*"):
-        return True
-    if ruled.startswith(("*.", "**.")):
-        return name.removeprefix("*").endswith(ruled.lstrip("*"))
-    return name == ruled
-
-
 # A micro virtual machine for each project, created once and entered for every command. The agent's state is kept
 # outside of it, so a login outlives it.
 
@@ -406,23 +378,17 @@ class DockerSandbox:
 
     def __init__(
         self, kind: str, program: str | None, environ: Mapping[str, str] | None = None,
-        *, agent: str = "", pause_s: float = POLL_S, answer_s: float | None = None,
+        *, pause_s: float = POLL_S, answer_s: float | None = None,
     ) -> None:  # fmt: skip
-        """`kind` is sbx or docker, `program` its path. `agent` selects the template of commands that name no agent."""
+        """`kind` is sbx or docker, `program` its path."""
         self._environ = dict(os.environ if environ is None else environ)
         self._cli, self.engine = DockerCli(kind, program, self._environ, answer_s), kind
-        self._agent, self._pause_s = agent, pause_s
+        self._pause_s = pause_s
         self._guests: dict[str, GuestCommand] = {}
-        self._agent_folders: tuple[str, ...] = ()
         self.strength = "partial" if kind == SBX else "strong"
         self.weaknesses: tuple[str, ...] = (
             (UNPROTECTED_PATHS_WEAKNESS, MACHINE_POLICY_WEAKNESS) if kind == SBX else (UNPROTECTED_PATHS_WEAKNESS,)
         )
-
-    def serve(self, agent: str, folder: str) -> None:
-        """Set the agent whose template commands without an agent use, and its state folder: all share one sandbox."""
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        self._agent, self._agent_folders = agent, (folder,)
 
     def problem(self) -> BackendProblem | None:
         return self._cli.problem()
@@ -468,7 +434,7 @@ class DockerSandbox:
         if there and (why := self._cli.remove(guest.name)):
             return why
         before = state or DockerSandboxState()
-        folders = tuple(dict.fromkeys((*guest_workspaces(plan), *self._agent_folders)))
+        folders = guest_workspaces(plan)
         plain = {one.removesuffix(":ro") for one in folders}
         more = [(one, one.removesuffix(":ro")) for one in before.workspaces]
         folders += tuple(one for one, path in more if path not in plain and os.path.isdir(path))
@@ -525,26 +491,13 @@ class DockerSandbox:
             if os.path.exists(path):
                 os.unlink(path)
 
-    def denied_hosts(self, plan: SandboxPlan) -> tuple[str, ...]:
-        """Hosts of the allow-list that the machine's own policy denies; that policy is never changed."""
-        policy = self._cli.policy() if self._cli.kind == SBX else None
-        return () if policy is None else tuple(host for host in guest_hosts(plan) if is_denied_by_policy(host, *policy))
-
     def _guest_command(self, plan: SandboxPlan, agent: str) -> GuestCommand:
-        """A command that names no agent uses the sandbox of the last agent."""
-        template = self._cli.template(agent or self._last_agent(plan) or self._agent)
+        """A command that names no agent uses the sandbox of the project's last agent, with what that installed."""
+        template = self._cli.template(agent or _read_text(self._agent_file(plan)))
         if agent:
-            self._remember_agent(plan, agent)
+            os.makedirs(self._state_folder(), mode=0o700, exist_ok=True)
+            write_private_file(self._agent_file(plan), agent.encode())
         return GuestCommand(sandbox_name(plan.root, template), template)
-
-    def _last_agent(self, plan: SandboxPlan) -> str:
-        return _read_text(self._agent_file(plan))
-
-    def _remember_agent(self, plan: SandboxPlan, agent: str) -> None:
-        if self._last_agent(plan) != agent:
-            os.makedirs(os.path.dirname(self._agent_file(plan)), mode=0o700, exist_ok=True)
-            with open(self._agent_file(plan), "w", encoding="utf-8") as file:
-                file.write(agent)
 
     def _agent_file(self, plan: SandboxPlan) -> str:
         return os.path.join(self._state_folder(), sandbox_name(plan.root, SHELL_TEMPLATE) + ".agent")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.sandbox.host_paths import expand_home
+from ralphproof.sandbox.plan import expand_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

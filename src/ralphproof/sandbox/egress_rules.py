@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.sandbox.ecosystems import expand_host_entry
-from ralphproof.sandbox.host_paths import find_hidden_paths, is_within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -314,15 +312,3 @@ def host_entry_problem(entry: str) -> str:
     registries.
     """
     return next((problem for host in expand_host_entry(entry) if (problem := allow_list_entry_problem(host))), "")
-
-
-def read_path_problem(entry: str) -> str:
-    """What is wrong with an entry of sandbox.readPaths; empty if nothing is."""
-    path, home = os.path.expanduser(entry), os.path.expanduser("~")
-    if not os.path.isabs(path):
-        return f"{entry!r} is not absolute; write the whole path, or ~/..."
-    if is_within(home, os.path.normpath(path)) or is_within(os.path.realpath(home), os.path.realpath(path)):
-        return f"{entry!r} holds your home folder; name what is needed in it"
-    if secret := find_hidden_paths(home, os.environ).exposed_by(path):
-        return f"{entry!r} would show {secret}, which no sandbox shows; name what is needed"
-    return ""

@@ -8,7 +8,6 @@ import sys
 
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.sandbox import landlock_seccomp
-from ralphproof.sandbox.host_paths import is_within
 from ralphproof.sandbox.plan import (
     DEV_NULL,
     EMPTY_FOLDER,
@@ -18,6 +17,7 @@ from ralphproof.sandbox.plan import (
     BackendProblem,
     LandlockRules,
     SandboxEntry,
+    is_within,
 )
 
 if TYPE_CHECKING:

@@ -67,7 +67,7 @@ def main() -> NoReturn:
     remove_temp_folder(spec.plan.temp)
     write_launch_report(spec.report_file, gateway.entered, limit_reached)
     if lock is not None:
-        from ralphproof.sandbox.read_only_paths import Placeholders
+        from ralphproof.sandbox.project_mounts import Placeholders
 
         os.close(lock)
         # The harness may be dead; while it lives, its lock prevents removal.
@@ -168,7 +168,7 @@ class EgressGateway:
 
     def environment(self, env: dict[str, str]) -> dict[str, str]:
         """Environment of the program that enters the sandbox."""
-        from ralphproof.sandbox.environment import filter_environment
+        from ralphproof.sandbox.plan import filter_environment
 
         plan, way = self._spec.plan, self._spec.entry
         kept = filter_environment(env, plan.passed_variables) | dict(plan.variables)

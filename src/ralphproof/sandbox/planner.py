@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.files import make_private_folder, read_file
+from ralphproof.base.files import make_private_folder
 from ralphproof.base.interpreter import installation_folders
 from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.engine.sandbox import AgentRequirements
 from ralphproof.sandbox.ecosystems import detect_ecosystems, ecosystem_settings, ecosystem_variables, expand_host_entry
 from ralphproof.sandbox.egress_rules import allow_list_entry_for
-from ralphproof.sandbox.environment import ALLOWED_VARIABLES
 from ralphproof.sandbox.host_mounts import (
     SYSTEM_FOLDERS,
     TOP_LEVEL_FOLDERS,
     filter_mounts,
     interpreter_mounts,
+    locate_path,
     program_mounts,
     socket_covers,
     system_login_covers,
     system_mounts,
     tool_mounts,
 )
-from ralphproof.sandbox.host_paths import expand_home, is_within, locate_path
 from ralphproof.sandbox.plan import (
+    ALLOWED_VARIABLES,
     BLANK_FILE,
     DEV_NULL,
     EMPTY_FOLDER,
@@ -35,140 +34,27 @@ from ralphproof.sandbox.plan import (
     Mount,
     ResourceLimits,
     SandboxPlan,
+    expand_home,
+    is_within,
+    write_private_file,
 )
-from ralphproof.sandbox.read_only_paths import find_read_only_paths
+from ralphproof.sandbox.project_mounts import (
+    RALPH_FOLDER,
+    ProtectedMounts,
+    drop_variables_leaving_project,
+    find_read_only_paths,
+    is_visible,
+    leaves_project,
+    project_mounts,
+    protected_mounts,
+    ralph_folder_mounts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ralphproof.engine.sandbox import Command
     from ralphproof.sandbox.plan import Backend
-    from ralphproof.sandbox.read_only_paths import ReadOnlyPaths
-
-
-# Project mounts: writable, with protected paths read-only and the folders above those pinned.
-
-
-RALPH_FOLDER = ".ralph"
-GITIGNORE_SPECIAL_CHARS = "\\*?["  # what a line of git's exclude file does not mean as it is written
-
-
-@value
-class ProtectedMounts:
-    """Mounts that protect paths of a project, and the placeholders that they need."""
-
-    mounts: tuple[Mount, ...]
-    placeholders: tuple[str, ...] = ()
-    placeholder_folders: tuple[str, ...] = ()
-
-
-def project_mounts(root: str, held: ReadOnlyPaths) -> list[Mount]:
-    """The project, and a repository outside of it of which only what a commit needs is writable."""
-    shared = [Mount(WRITABLE, path) for path in held.shared if os.path.exists(path)]
-    return [Mount(WRITABLE, root), *(Mount(READ_ONLY, path) for path in held.common), *shared]
-
-
-def ralph_folder_mounts(root: str, task: str, holds: bool) -> list[Mount]:
-    """`.ralph` read-only, with the task's folder in it writable.
-
-    A task folder elsewhere in the project is writable anyway; mounting it would uncover protected paths in it, or the
-    target of a link that was created from inside.
-    """
-    own = os.path.join(root, RALPH_FOLDER)
-    apart = bool(task) and (
-        not is_within(task, root) or (is_within(task, own) and is_within(os.path.realpath(task), own))
-    )
-    if apart:
-        os.makedirs(task, exist_ok=True)
-    held = [Mount(READ_ONLY, own)] if holds and os.path.isdir(own) and not os.path.islink(own) else []
-    return [*held, *([Mount(WRITABLE, task)] if apart else [])]
-
-
-def protected_mounts(root: str, held: ReadOnlyPaths, before: Sequence[Mount], private: str) -> ProtectedMounts:
-    """Read-only mounts over protected paths that `before` makes writable; `private` is a folder for files of ours."""
-    wanted = {path for path in (*held.found, *held.files, *held.folders) if _is_writable(path, before)}
-    paths = {path for path in wanted if not any(path != other and is_within(path, other) for other in wanted)}
-    files, folders = ([one for one in those if one in paths] for those in (held.files, held.folders))
-    if held.exclude and not os.path.lexists(held.exclude):
-        files.append(held.exclude)
-    placeholders = (*files, *folders)
-    tops = tuple(mount.path for mount in before if mount.kind == WRITABLE)
-    above = {over for path in (*paths, held.exclude) if path for over in _parents_up_to(path, tops)}
-    kinds = {**dict.fromkeys(above, WRITABLE), **dict.fromkeys(paths, READ_ONLY)}
-    blank = dict.fromkeys(held.unread if sys.platform == "linux" else (), os.path.join(private, BLANK_FILE))
-    mounts = [Mount(kinds[path], path, blank.get(path, "")) for path in sorted(kinds, key=lambda path: path.count("/"))]
-    missing = {over for path in placeholders for over in _missing_parents(path)}
-    hollow = tuple(sorted({*missing, *folders}, key=len))
-    return ProtectedMounts(
-        (*mounts, *_git_exclude_mounts(root, held.exclude, placeholders, private)), placeholders, hollow
-    )
-
-
-def _git_exclude_mounts(root: str, exclude: str, placeholders: Iterable[str], private: str) -> Iterator[Mount]:
-    """An exclude file that makes git ignore the placeholders."""
-    if not exclude:
-        return
-    names = (os.path.relpath(path, root) for path in placeholders if is_within(path, root))
-    lines = [_exclude_line(name) for name in names if not name.startswith(".git/") and "\n" not in name]
-    file = os.path.join(private, "exclude")
-    write_private_file(file, (read_file(exclude) or b"").decode("utf-8", "surrogateescape") + "\n" + "".join(lines))
-    yield Mount(READ_ONLY, exclude, file)
-
-
-def _exclude_line(name: str) -> str:
-    for special in GITIGNORE_SPECIAL_CHARS:
-        name = name.replace(special, "\\" + special)
-    return f"/{name[:-1]}\\ \n" if name.endswith(" ") else f"/{name}\n"
-
-
-def write_private_file(path: str, text: str) -> None:
-    """Written atomically: a running sandbox may have it mounted."""
-    draft = f"{path}.{os.getpid()}.tmp"
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(text.encode("utf-8", "surrogateescape"))
-    os.replace(draft, path)
-
-
-def leaves_project(path: str, root: str) -> bool:
-    """Whether a path in the project leads out of it: the link may have been created from inside."""
-    return is_within(os.path.normpath(path), root) and not is_within(os.path.realpath(path), root)
-
-
-def drop_variables_leaving_project(environ: Mapping[str, str], root: str) -> dict[str, str]:
-    """Variables without paths that lead out of the project. A virtual environment may: it is a tool, wherever it is."""
-
-    def kept(place: str) -> bool:
-        marks = (os.path.join(os.path.realpath(place), up, "pyvenv.cfg") for up in ("", ".."))
-        return not os.path.isabs(place) or not leaves_project(place, root) or any(map(os.path.exists, marks))
-
-    return {name: os.pathsep.join(filter(kept, text.split(os.pathsep))) for name, text in environ.items()}
-
-
-def is_visible(path: str, mounts: Sequence[Mount], covers: tuple[str, ...]) -> bool:
-    """Whether the mounts already show a path; what is below an empty folder or a cover is not shown."""
-    over = _nearest_mount(path, mounts)
-    return over is not None and over.kind != EMPTY_FOLDER and over.source not in covers
-
-
-def _is_writable(path: str, mounts: Sequence[Mount]) -> bool:
-    over = _nearest_mount(path, mounts)
-    return over is not None and over.kind == WRITABLE
-
-
-def _nearest_mount(path: str, mounts: Sequence[Mount]) -> Mount | None:
-    return next((one for one in reversed(mounts) if is_within(path, one.path)), None)
-
-
-def _parents_up_to(path: str, tops: tuple[str, ...]) -> Iterator[str]:
-    """Folders between a path and the nearest writable mount above it."""
-    top = max((one for one in tops if is_within(path, one) and path != one), key=len, default=path)
-    while (path := os.path.dirname(path)) != top and len(path) > len(top):
-        yield path
-
-
-def _missing_parents(path: str) -> Iterator[str]:
-    while not os.path.lexists(path := os.path.dirname(path)):
-        yield path
 
 
 # Settings of git inside: the user's name for commits and global ignores, nothing else.
@@ -186,7 +72,7 @@ def git_config_mounts(environ: Mapping[str, str], home: str, private: str) -> It
         for key in ("name", "email")
         if values.get(f"user.{key}")
     ]
-    write_private_file(file, "[user]\n" + "".join(lines) + "[safe]\n\tdirectory = *\n")
+    write_private_file(file, os.fsencode("[user]\n" + "".join(lines) + "[safe]\n\tdirectory = *\n"))
     yield Mount(READ_ONLY, os.path.join(home, ".gitconfig"), file)
     named = values.get("core.excludesfile", "")
     usual = [source for source, _ in locate_path("", GLOBAL_IGNORE_FILE, environ, home)]
@@ -466,7 +352,7 @@ class SandboxPlanner:
         self._empty, self._cache = (os.path.join(self.private, name) for name in ("empty", "cache"))
         for folder in (self._empty, self._cache):
             make_private_folder(folder)
-        write_private_file(os.path.join(self.private, BLANK_FILE), "")
+        write_private_file(os.path.join(self.private, BLANK_FILE), b"")
         self._covers = (DEV_NULL, self._empty)
         self._ecosystems = detect_ecosystems(root)
         self._machine_mounts = self._fixed_mounts()

@@ -1,19 +1,25 @@
-"""Runners of commands: inside a sandbox, or directly as the user."""
+"""Runners of commands: inside a sandbox, directly as the user, or by hand at the terminal."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
 from ralphproof.base import interpreter
 from ralphproof.base.value import TYPE_CHECKING, Protocol, replace
-from ralphproof.engine.sandbox import Exit
+from ralphproof.engine.sandbox import Command, Exit
+from ralphproof.process.tree import become_subreaper, child_pids, kill_until_gone, signal_each, with_descendants
 from ralphproof.sandbox.plan import LaunchSpec, read_launch_report, remove_temp_folder, write_launch_spec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import NoReturn
+
     from ralphproof.engine.sandbox import Command, CommandWatcher
     from ralphproof.sandbox.plan import Backend, SandboxPlan
-    from ralphproof.sandbox.read_only_paths import Placeholders
+    from ralphproof.sandbox.planner import SandboxConfig
+    from ralphproof.sandbox.project_mounts import Placeholders
 
 
 class ProcessOwner(Protocol):
@@ -38,6 +44,7 @@ class DirectRunner:
 
 
 LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher.py")
+CONTAINER_NAME_FLAG, CONTAINER_REMOVAL_S = "--name", 30.0
 LAUNCH_SPEC_SUFFIX, REPORT_SUFFIX, AUDIT_SUFFIX = ".load", ".stay", ".egress.ndjson"
 
 
@@ -105,3 +112,186 @@ def _clean_up(plan: SandboxPlan, report: str) -> None:
 def wrap_command(command: Command, spec: str) -> Command:
     """The same command, started by the launcher."""
     return replace(command, argv=interpreter.script_command(LAUNCHER, spec, *command.argv))
+
+
+def describe_resource_limits(backend: Backend) -> str:
+    """What a sandbox limits, and by what: `memory and processes by cgroup v1`."""
+    from ralphproof.sandbox.planner import default_resource_limits
+    from ralphproof.sandbox.resource_limits import find_limit_mechanism
+
+    if own := getattr(backend, "limited_by", ""):
+        return f"memory and processes by {own}"
+    by = find_limit_mechanism(default_resource_limits())
+    return f"{' and '.join(by.enforced) or 'nothing'} by {by.name}" if by.enforced else "nothing"
+
+
+def wrap_in_sandbox(owner: ProcessOwner, backend: Backend, config: SandboxConfig) -> SandboxedRunner:
+    """A runner with a sandbox of this kind. Stale placeholders are removed."""
+    from ralphproof.sandbox.planner import SandboxPlanner
+    from ralphproof.sandbox.project_mounts import Placeholders
+
+    planner = SandboxPlanner(config, backend)
+    placeholders = Placeholders(planner.private)
+    placeholders.release()
+    return SandboxedRunner(owner, backend, planner, placeholders, describe_resource_limits(backend))
+
+
+def remove_sandbox_leftovers(store: str, root: str, run: str) -> None:
+    """Remove placeholders, temporary folders and containers of a run that died."""
+    if not os.path.isdir(os.path.join(store, "box")):
+        return
+    from ralphproof.sandbox.planner import sandbox_state_folder
+    from ralphproof.sandbox.project_mounts import Placeholders
+
+    Placeholders(sandbox_state_folder(store, root)).release()
+    folder = os.path.join(store, "runs", run)
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        base, ending = os.path.splitext(os.path.join(folder, name))
+        if ending == LAUNCH_SPEC_SUFFIX and not os.path.exists(base + REPORT_SUFFIX):
+            _end_leftover_sandbox(os.path.join(folder, name))
+
+
+def _end_leftover_sandbox(file: str) -> None:
+    """Clean up for a launcher that was killed."""
+    from ralphproof.base.programs import run_program
+    from ralphproof.sandbox.plan import read_launch_spec, remove_temp_folder
+
+    try:
+        spec = read_launch_spec(file)
+    except (OSError, ValueError, TypeError):
+        return
+    remove_temp_folder(spec.plan.temp)
+    argv = spec.entry.argv
+    if CONTAINER_NAME_FLAG in argv:
+        removal = (argv[0], "rm", "--force", argv[argv.index(CONTAINER_NAME_FLAG) + 1])
+        if not run_program(removal, timeout_s=CONTAINER_REMOVAL_S, env=os.environ).good:
+            # If podman's monitor was killed too, the first call only notices that.
+            run_program(removal, timeout_s=CONTAINER_REMOVAL_S, env=os.environ)
+
+
+# A command run by hand in the sandbox, at the user's terminal.
+
+
+FORWARDED_SIGNALS = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2")
+KEYBOARD_SIGNALS = (2, 3)  # SIGINT, SIGQUIT
+
+
+def run_in_sandbox(backend: Backend, config: SandboxConfig, argv: tuple[str, ...], agent: str) -> int:
+    """Run the command to its end; its exit code."""
+    from ralphproof.sandbox.egress_proxy import read_blocked_hosts
+    from ralphproof.sandbox.plan import LaunchSpec, write_launch_spec
+    from ralphproof.sandbox.planner import SandboxPlanner
+    from ralphproof.sandbox.project_mounts import Placeholders
+
+    planner = SandboxPlanner(config, backend)
+    base = os.path.join(planner.private, f"by-hand-{os.getpid()}")
+    here = os.path.realpath(os.getcwd())
+    cwd = here if (here + "/").startswith(config.root + "/") else config.root
+    command = Command(argv, cwd, config.environ, f"{base}.log", f"{base}.turn", "by-hand", agent=agent)
+    placeholders = Placeholders(planner.private)
+    placeholders.release()
+    lock = placeholders.acquire()
+    try:
+        plan = replace(planner.plan(command), interactive=os.isatty(0))
+        placeholders.create(plan.placeholder_files, plan.placeholder_folders, plan.hidden_placeholders)
+        if why := backend.prepare(plan, command):
+            print(f"ralph: sandbox {backend.name}: {why}", file=sys.stderr)
+            return 126
+        audit = os.path.join(planner.private, "by-hand.egress.ndjson")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(audit)
+        write_launch_spec(
+            base + LAUNCH_SPEC_SUFFIX,
+            LaunchSpec(plan, backend.entry(plan), audit, base + REPORT_SUFFIX, placeholders.lock_file),
+        )
+        code = _run_at_terminal(wrap_command(command, base + LAUNCH_SPEC_SUFFIX))
+        backend.clean_up(plan)
+        if read_blocked_hosts(audit):
+            print(f"ralph: what was called, and what became of it, is in {audit}", file=sys.stderr)
+        return code
+    finally:
+        placeholders.release(lock)
+        for ending in (LAUNCH_SPEC_SUFFIX, REPORT_SUFFIX):
+            if os.path.exists(base + ending):
+                os.unlink(base + ending)
+
+
+def _run_at_terminal(command: Command) -> int:
+    import signal
+
+    become_subreaper()
+    sys.stdout.flush()
+    numbers = [getattr(signal, name) for name in FORWARDED_SIGNALS]
+    # Without a child to forward it to, a signal would end only this process.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    child = os.fork()
+    if child == 0:
+        _exec_command(command, before)
+    _forward_signals(lambda got, _: signal_each(_signals_blocked(child, got), got))
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    code = os.waitstatus_to_exitcode(_wait_for_exit(child))
+    kill_until_gone(_end_leftovers)
+    return code if code >= 0 else 128 - code
+
+
+def _forward_signals(heard: Callable[[int, object], None]) -> None:
+    import signal
+
+    for name in FORWARDED_SIGNALS:
+        signal.signal(getattr(signal, name), heard)
+
+
+def _exec_command(command: Command, mask: Iterable[int]) -> NoReturn:
+    import signal
+
+    try:
+        for number in (getattr(signal, name) for name in FORWARDED_SIGNALS):
+            if callable(signal.getsignal(number)):  # as the program itself will begin
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.chdir(command.cwd)
+        os.execve(command.argv[0], command.argv, dict(command.env))
+    finally:
+        os._exit(126)
+
+
+def _wait_for_exit(child: int) -> int:
+    """Wait for the exit status. Signals are no longer forwarded once the process is reaped: its pid may be reused."""
+    if hasattr(os, "waitid"):  # not on macOS before Python 3.13
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        _forward_signals(_ignore_signal)
+    status = os.waitpid(child, 0)[1]
+    _forward_signals(_ignore_signal)
+    return status
+
+
+def _ignore_signal(*_: object) -> None:
+    """The rest of the command is ended in any case."""
+
+
+def _signals_blocked(child: int, number: int) -> list[int]:
+    """Processes of the command that have not received a signal yet: keys of a terminal reach its foreground group by
+    themselves, but nobody in a sandbox with its own session.
+    """
+    everybody = with_descendants([child])
+    if number not in KEYBOARD_SIGNALS or not os.isatty(0):
+        return everybody
+    front = os.tcgetpgrp(0)
+    return [pid for pid in everybody if _foreground_group(pid) != front]
+
+
+def _foreground_group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return 0
+
+
+def _end_leftovers() -> list[int]:
+    """Processes of the command that were reparented to us and still exist."""
+    for pid in child_pids(os.getpid()):
+        try:
+            os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            continue
+    return with_descendants(child_pids(os.getpid()))

@@ -7,7 +7,6 @@ import sys
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.sandbox.host_paths import is_within
 from ralphproof.sandbox.plan import (
     EMPTY_FOLDER,
     PORT_PLACEHOLDER,
@@ -15,6 +14,7 @@ from ralphproof.sandbox.plan import (
     WRITABLE,
     BackendProblem,
     SandboxEntry,
+    is_within,
 )
 
 if TYPE_CHECKING:

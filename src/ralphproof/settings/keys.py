@@ -302,7 +302,7 @@ class SandboxSettings:
     )
     read_paths: tuple[str, ...] = texts(
         "Files and folders outside the project that agents and checks may read.",
-        validator="ralphproof.sandbox.egress_rules:read_path_problem",
+        validator="ralphproof.sandbox.host_mounts:read_path_problem",
     )
 
 

@@ -29,13 +29,7 @@ BUILTIN: dict[str, dict[str, str]] = {
     "limits": {},
     "observers": {},
     "plans": {"inline": "ralphproof.tasks.plans:PromptPlan"},
-    "sandboxes": {
-        "bubblewrap": "ralphproof.sandbox.bubblewrap:Bubblewrap",
-        "container": "ralphproof.sandbox.container:Container",
-        "docker-sandbox": "ralphproof.sandbox.docker_sandbox:DockerSandbox",
-        "landlock": "ralphproof.sandbox.landlock:Landlock",
-        "sandbox-exec": "ralphproof.sandbox.sandbox_exec:SandboxExec",
-    },
+    "sandboxes": {},  # the table of the built-in ones is sandbox/selection.py
     "workspaces": {
         "git": "ralphproof.workspace.git_workspace:GitWorkspace",
         "plain": "ralphproof.workspace.plain_workspace:PlainWorkspace",

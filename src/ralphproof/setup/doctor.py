@@ -335,20 +335,13 @@ def _login_exists(name: str, home: str, environ: Mapping[str, str]) -> bool:
     return os.path.exists(os.path.join(home, name[2:]) if name.startswith("~/") else name)
 
 
-OTHER_PLATFORM = {
-    "sandbox-exec": "darwin",
-    "bubblewrap": "linux",
-    "landlock": "linux",
-}  # kinds that exist on one system only
-
-
 def examine_sandboxes(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]:
     """Try each kind of sandbox; then the resource limits, and whether this project can be sandboxed."""
-    from ralphproof.sandbox.selection import BACKEND_ORDER, try_backends
+    from ralphproof.sandbox.selection import KINDS, try_backends
 
     found = False
-    for name in (name for name in BACKEND_ORDER if OTHER_PLATFORM.get(name, sys.platform) == sys.platform):
-        for one in try_backends(name, environ, root):
+    for kind in (kind for kind in KINDS if kind.is_for_this_system):
+        for one in try_backends(kind.name, environ, root):
             found = found or one.problem is None
             yield _sandbox_item(one)
     yield _limits_item()

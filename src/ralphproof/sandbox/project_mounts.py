@@ -1,4 +1,4 @@
-"""Paths of a project that a sandbox mounts read-only: protected files, settings of git and of agents."""
+"""Project mounts of a sandbox: writable, with protected paths read-only and placeholders where none may be created."""
 
 from __future__ import annotations
 
@@ -6,14 +6,25 @@ import fcntl
 import os
 import re
 import stat
+import sys
 
+from ralphproof.base.files import read_file
 from ralphproof.base.git_layout import git_folders, read_regular_file
 from ralphproof.base.path_patterns import GIT_FOLDER, is_glob, literal_path
 from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.sandbox.plan import (
+    BLANK_FILE,
+    EMPTY_FOLDER,
+    READ_ONLY,
+    WRITABLE,
+    Mount,
+    is_within,
+    write_private_file,
+)
 from ralphproof.workspace.protected_paths import RESERVED_PATHS, compile_globs
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from ralphproof.workspace.protected_paths import GlobSearch
 
@@ -221,6 +232,123 @@ def _submodule_repositories(folder: str) -> Iterator[str]:
             folders[:] = [one for one in folders if one == "modules"]
 
 
+# Mounts of the project: writable, with protected paths read-only and the folders above those pinned.
+
+
+RALPH_FOLDER = ".ralph"
+GITIGNORE_SPECIAL_CHARS = "\\*?["  # what a line of git's exclude file does not mean as it is written
+
+
+@value
+class ProtectedMounts:
+    """Mounts that protect paths of a project, and the placeholders that they need."""
+
+    mounts: tuple[Mount, ...]
+    placeholders: tuple[str, ...] = ()
+    placeholder_folders: tuple[str, ...] = ()
+
+
+def project_mounts(root: str, held: ReadOnlyPaths) -> list[Mount]:
+    """The project, and a repository outside of it of which only what a commit needs is writable."""
+    shared = [Mount(WRITABLE, path) for path in held.shared if os.path.exists(path)]
+    return [Mount(WRITABLE, root), *(Mount(READ_ONLY, path) for path in held.common), *shared]
+
+
+def ralph_folder_mounts(root: str, task: str, holds: bool) -> list[Mount]:
+    """`.ralph` read-only, with the task's folder in it writable.
+
+    A task folder elsewhere in the project is writable anyway; mounting it would uncover protected paths in it, or the
+    target of a link that was created from inside.
+    """
+    own = os.path.join(root, RALPH_FOLDER)
+    apart = bool(task) and (
+        not is_within(task, root) or (is_within(task, own) and is_within(os.path.realpath(task), own))
+    )
+    if apart:
+        os.makedirs(task, exist_ok=True)
+    held = [Mount(READ_ONLY, own)] if holds and os.path.isdir(own) and not os.path.islink(own) else []
+    return [*held, *([Mount(WRITABLE, task)] if apart else [])]
+
+
+def protected_mounts(root: str, held: ReadOnlyPaths, before: Sequence[Mount], private: str) -> ProtectedMounts:
+    """Read-only mounts over protected paths that `before` makes writable; `private` is a folder for files of ours."""
+    wanted = {path for path in (*held.found, *held.files, *held.folders) if _is_writable(path, before)}
+    paths = {path for path in wanted if not any(path != other and is_within(path, other) for other in wanted)}
+    files, folders = ([one for one in those if one in paths] for those in (held.files, held.folders))
+    if held.exclude and not os.path.lexists(held.exclude):
+        files.append(held.exclude)
+    placeholders = (*files, *folders)
+    tops = tuple(mount.path for mount in before if mount.kind == WRITABLE)
+    above = {over for path in (*paths, held.exclude) if path for over in _parents_up_to(path, tops)}
+    kinds = {**dict.fromkeys(above, WRITABLE), **dict.fromkeys(paths, READ_ONLY)}
+    blank = dict.fromkeys(held.unread if sys.platform == "linux" else (), os.path.join(private, BLANK_FILE))
+    mounts = [Mount(kinds[path], path, blank.get(path, "")) for path in sorted(kinds, key=lambda path: path.count("/"))]
+    missing = {over for path in placeholders for over in _missing_parents(path)}
+    hollow = tuple(sorted({*missing, *folders}, key=len))
+    return ProtectedMounts(
+        (*mounts, *_git_exclude_mounts(root, held.exclude, placeholders, private)), placeholders, hollow
+    )
+
+
+def _git_exclude_mounts(root: str, exclude: str, placeholders: Iterable[str], private: str) -> Iterator[Mount]:
+    """An exclude file that makes git ignore the placeholders."""
+    if not exclude:
+        return
+    names = (os.path.relpath(path, root) for path in placeholders if is_within(path, root))
+    lines = [_exclude_line(name) for name in names if not name.startswith(".git/") and "\n" not in name]
+    file = os.path.join(private, "exclude")
+    write_private_file(file, (read_file(exclude) or b"") + b"\n" + os.fsencode("".join(lines)))
+    yield Mount(READ_ONLY, exclude, file)
+
+
+def _exclude_line(name: str) -> str:
+    for special in GITIGNORE_SPECIAL_CHARS:
+        name = name.replace(special, "\\" + special)
+    return f"/{name[:-1]}\\ \n" if name.endswith(" ") else f"/{name}\n"
+
+
+def leaves_project(path: str, root: str) -> bool:
+    """Whether a path in the project leads out of it: the link may have been created from inside."""
+    return is_within(os.path.normpath(path), root) and not is_within(os.path.realpath(path), root)
+
+
+def drop_variables_leaving_project(environ: Mapping[str, str], root: str) -> dict[str, str]:
+    """Variables without paths that lead out of the project. A virtual environment may: it is a tool, wherever it is."""
+
+    def kept(place: str) -> bool:
+        marks = (os.path.join(os.path.realpath(place), up, "pyvenv.cfg") for up in ("", ".."))
+        return not os.path.isabs(place) or not leaves_project(place, root) or any(map(os.path.exists, marks))
+
+    return {name: os.pathsep.join(filter(kept, text.split(os.pathsep))) for name, text in environ.items()}
+
+
+def is_visible(path: str, mounts: Sequence[Mount], covers: tuple[str, ...]) -> bool:
+    """Whether the mounts already show a path; what is below an empty folder or a cover is not shown."""
+    over = _nearest_mount(path, mounts)
+    return over is not None and over.kind != EMPTY_FOLDER and over.source not in covers
+
+
+def _is_writable(path: str, mounts: Sequence[Mount]) -> bool:
+    over = _nearest_mount(path, mounts)
+    return over is not None and over.kind == WRITABLE
+
+
+def _nearest_mount(path: str, mounts: Sequence[Mount]) -> Mount | None:
+    return next((one for one in reversed(mounts) if is_within(path, one.path)), None)
+
+
+def _parents_up_to(path: str, tops: tuple[str, ...]) -> Iterator[str]:
+    """Folders between a path and the nearest writable mount above it."""
+    top = max((one for one in tops if is_within(path, one) and path != one), key=len, default=path)
+    while (path := os.path.dirname(path)) != top and len(path) > len(top):
+        yield path
+
+
+def _missing_parents(path: str) -> Iterator[str]:
+    while not os.path.lexists(path := os.path.dirname(path)):
+        yield path
+
+
 # Placeholders exist only as mount points, so that nobody can create the real files meanwhile. They are recorded before
 # they are created, and removed when no command needs them, also after a crash.
 
@@ -302,24 +430,14 @@ class Placeholders:
 
     def _add(self, paths: set[str]) -> None:
         """Record further placeholders; other commands may do so at the same time."""
+        import json
+
         alone = os.open(self._list + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(alone, fcntl.LOCK_EX)
-            self._record({*self._known(), *paths})
+            write_private_file(self._list, json.dumps(sorted({*self._known(), *paths})).encode(), sync=True)
         finally:
             os.close(alone)
-
-    def _record(self, paths: set[str]) -> None:
-        import json
-
-        draft = f"{self._list}.{os.getpid()}.tmp"
-        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(file, json.dumps(sorted(paths)).encode())
-            os.fsync(file)
-        finally:
-            os.close(file)
-        os.replace(draft, self._list)
 
 
 def remove_stale_placeholders(store: str) -> None:
