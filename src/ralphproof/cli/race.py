@@ -136,10 +136,10 @@ def _result_line(one: RaceResult, record: RaceRecord) -> str:
 def _verdict_line(record: RaceRecord, results: tuple[RaceResult, ...], winner: RaceResult | None, branch: str) -> str:
     spent = f"all together: {_total_cost(results)}"
     if winner is None:
-        return f"Race {record.id}: nobody winner; {spent}"
+        return f"Race {record.id}: nobody won; {spent}"
     how = f"best by {', '.join(record.criteria)}" if record.criteria else "the first that was verified"
     where = f"its work is on branch {branch}; take it: git merge {branch}" if branch else f"run {winner.run}"
-    return f"Race {record.id}: {winner.entry.label} winner, {how}; {where}; {spent}"
+    return f"Race {record.id}: {winner.entry.label} won, {how}; {where}; {spent}"
 
 
 def _total_cost(results: tuple[RaceResult, ...]) -> str:

@@ -8,7 +8,7 @@ Applying an event twice has no further effect.
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from operator import attrgetter
 
 from ralphproof.base.value import TYPE_CHECKING, replace, unpack, value
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     Queue = list["TurnRequest"]  # the next request is at the end
+    QueueHead = tuple[int, int, int, str, str, str]
     T = TypeVar("T")
 
 
@@ -118,21 +119,11 @@ class PermitRound:
     """One round of granting turns at a given moment. Call `run` once, then read the fields."""
 
     def __init__(self, governor: Governor, now: float) -> None:
-        self.requests, self.permits, self.last_settled = (
-            dict(governor.requests),
-            dict(governor.permits),
-            dict(governor.last_settled),
-        )
-        self.last_served, self.recent_starts, self.turns = (
-            dict(governor.last_served),
-            dict(governor.recent_starts),
-            governor.turns,
-        )
+        self.requests, self.permits = dict(governor.requests), dict(governor.permits)
+        self.last_settled, self.last_served = dict(governor.last_settled), dict(governor.last_served)
+        self.recent_starts, self.turns = dict(governor.recent_starts), governor.turns
         self._governor, self._now, self._day = governor, now, str(utc_day(now))
-        self._queues: dict[tuple[str, str, str], Queue] = {}
-        self._lines: dict[
-            str, list[tuple[int, int, str, str]]
-        ] = {}  # by submitter: served, position, submission, agent
+        self._queues: dict[tuple[str, str, str], Queue] = {}  # by submitter, submission and agent
         # Running turns and their reservations, by account of submission, submitter and agent.
         self._submissions: dict[str, list[int]] = {}
         self._submitters: dict[str, list[int]] = {}
@@ -143,46 +134,31 @@ class PermitRound:
 
     def run(self) -> tuple[PermitAnswer, ...]:
         """Grant all turns that may start now: round-robin over submitters, then over their submissions."""
-        self._build_queues()
-        heads = [self._head(submitter) for submitter in self._lines]
+        for request in sorted(self.requests.values(), key=attrgetter("position"), reverse=True):
+            self._queues.setdefault((request.submitter, request.submission, request.agent), []).append(request)
+        heads = [self._head(*key) for key in self._queues]
         heapify(heads)
         answers: list[PermitAnswer] = []
         while heads and not self._is_full():
-            submitter = heappop(heads)[-1]
-            if answer := self._answer_first(submitter):
+            key = heads[0][-3:]
+            if heads[0] != (now := self._head(*key)):  # a queue's priority only falls within a round
+                heapreplace(heads, now)
+                continue
+            heappop(heads)
+            if answer := self._answer_first(self._queues[key]):
                 answers.append(answer)
-            if self._lines[submitter]:
-                heappush(heads, self._head(submitter))
+                if self._queues[key]:
+                    heappush(heads, self._head(*key))
         return tuple(answers)
 
-    def _build_queues(self) -> None:
-        for request in sorted(self.requests.values(), key=attrgetter("position"), reverse=True):
-            key = request.submitter, request.submission, request.agent
-            if (queue := self._queues.get(key)) is None:
-                queue = self._queues[key] = []
-            queue.append(request)
-        for submitter, submission, agent in self._queues:
-            self._lines.setdefault(submitter, []).append(self._place(submitter, submission, agent))
-        for lines in self._lines.values():
-            heapify(lines)
-
-    def _place(self, submitter: str, submission: str, agent: str) -> tuple[int, int, str, str]:
+    def _head(self, submitter: str, submission: str, agent: str) -> QueueHead:
+        """Priority of a queue: when its submitter and its submission were last served, and the age of its request."""
+        served = self.last_served.get(submitter_account(submitter), 0)
         position = self._queues[submitter, submission, agent][-1].position
-        return self.last_served.get(submission_account(submission), 0), position, submission, agent
+        return served, self.last_served.get(submission_account(submission), 0), position, submitter, submission, agent
 
-    def _head(self, submitter: str) -> tuple[int, int, int, str]:
-        """Priority of a submitter, that of its first queue. A queue's priority is computed when it comes first."""
-        lines = self._lines[submitter]
-        while lines[0] != (now := self._place(submitter, *lines[0][2:])):
-            heappop(lines)
-            heappush(lines, now)
-        return self.last_served.get(submitter_account(submitter), 0), *lines[0][:2], submitter
-
-    def _answer_first(self, submitter: str) -> PermitAnswer | None:
-        """The answer to the first request of a submitter's first queue; None if that queue is blocked, and dropped."""
-        lines = self._lines[submitter]
-        _, _, submission, agent = heappop(lines)
-        queue = self._queues[submitter, submission, agent]
+    def _answer_first(self, queue: Queue) -> PermitAnswer | None:
+        """The answer to the first request of a queue; None if it is blocked, and so is the queue for this round."""
         request = queue[-1]
         if self._stopped & {*request_accounts(request)} or self._is_crowded(request):
             return None
@@ -192,8 +168,6 @@ class PermitRound:
             return None
         queue.pop()
         self._record_answer(request, answer)
-        if queue:
-            heappush(lines, self._place(submitter, submission, agent))
         return answer
 
     def _record_answer(self, request: TurnRequest, answer: PermitAnswer) -> None:
