@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from ralphproof.base.errors import Refused
+from ralphproof.base.files import create_file
 from ralphproof.runs.stories import prepare_marker
 from ralphproof.settings.loader import read_preset
 from ralphproof.setup.init import COMPLETION_RESPONSES, DEFAULT_ITERATIONS
 from ralphproof.stories.story_folder import (
     branch_name,
-    create_file,
     is_unedited_template,
     project_name,
     remove_temporary_files,

@@ -77,7 +77,39 @@ def write_atomically(
     it is to be committed, has the mode that the user's umask gives it. It comes into being in the folder `by`, which
     is on the same disk, where nothing half-done may be seen in its own.
     """
-    _replace_file(folder, name, lambda file: _write_bytes(file, data), durable, private, by)
+    _replace_file(folder, name, lambda file: write_all(file, data), durable, private, by)
+
+
+def replace_file(path: str, data: bytes, durable: bool = True, private: bool = True) -> None:
+    """The same for a path, whose folder must exist."""
+    place, name = os.path.split(path)
+    folder = os.open(place or os.curdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        write_atomically(folder, name, data, durable, private)
+    finally:
+        os.close(folder)
+
+
+def create_file(folder: int, name: str, data: bytes) -> bool:
+    """Create a file for the user, whole and durable; False where the name is taken."""
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        pass
+    else:
+        return False
+    part = f".{name}.{os.getpid()}.part"
+    write_atomically(folder, part, data, private=False)
+    try:
+        os.link(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except FileExistsError:  # made in this moment, by an editor that saved
+        return False
+    except OSError:  # some file systems know no second name of a file
+        os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+    finally:
+        remove_file(folder, part)
+    sync_file(folder)
+    return True
 
 
 def copy_atomically(folder: int, name: str, path: str) -> None:
@@ -204,13 +236,7 @@ def _copy_all(source: int, file: int) -> None:
     except (AttributeError, OSError):
         pass  # not this system, or not between these two disks; whatever else is wrong shows below
     while data := os.read(source, 1 << 20):
-        _write_bytes(file, data)
-
-
-def _write_bytes(file: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(file, left) :]
+        write_all(file, data)
 
 
 # Files that get their names only once they are on the disk.

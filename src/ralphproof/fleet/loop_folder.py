@@ -12,7 +12,7 @@ import time
 from contextlib import closing, contextmanager
 
 from ralphproof.base.errors import Busy, HarnessFailed, Refused
-from ralphproof.base.files import explain_os_error, make_private_folder
+from ralphproof.base.files import explain_os_error, make_private_folder, replace_file
 from ralphproof.base.git_layout import is_object_id
 from ralphproof.base.processes import ProcessIdentity
 from ralphproof.base.programs import run_program
@@ -151,9 +151,7 @@ class LoopFolder:
         """Write the submitter's settings to where steps of this loop read user settings."""
         make_private_folder(self._config)
         path = os.path.join(self._config, "settings.json")
-        with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-            json.dump(self._spec.user, file)
-        os.rename(f"{path}.tmp", path)
+        replace_file(path, json.dumps(self._spec.user).encode(), durable=False)
 
     def remove(self) -> None:
         """Delete everything of the loop on this machine."""

@@ -8,7 +8,7 @@ import time
 from contextlib import closing
 
 from ralphproof.base.errors import HarnessFailed, RalphError, Refused
-from ralphproof.base.files import make_private_folder, read_file, write_atomically
+from ralphproof.base.files import make_private_folder, read_file, replace_file
 from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
 from ralphproof.engine.limits import CANCELLED
 from ralphproof.engine.outcome import Aborted, Completed
@@ -164,11 +164,8 @@ def save_race(project: Project, record: RaceRecord) -> None:
     folder = os.path.join(project.store, RACE_FOLDER)
     try:
         make_private_folder(folder)
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            write_atomically(opened, record.id + RACE_FILE_SUFFIX, json.dumps(pack(record)).encode() + b"\n")
-        finally:
-            os.close(opened)
+        file = os.path.join(folder, record.id + RACE_FILE_SUFFIX)
+        replace_file(file, json.dumps(pack(record)).encode() + b"\n")
     except OSError as error:
         raise HarnessFailed(f"{folder} cannot be written: {error.strerror}") from error
 

@@ -15,7 +15,7 @@ import unicodedata
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
-from ralphproof.base.files import read_file_start, remove_file, sync_file, write_atomically
+from ralphproof.base.files import create_file, read_file_start, remove_file, sync_file, write_atomically
 from ralphproof.base.git_layout import enclosing_repository, git_folders
 from ralphproof.base.programs import find_program
 from ralphproof.base.value import TYPE_CHECKING, value
@@ -224,7 +224,7 @@ class Archiver:
                 # Moved over its copy, not deleted: an editor may save at this moment.
                 os.rename(file, file, src_dir_fd=home, dst_dir_fd=away)
                 sync_file(away)
-            story_folder.create_file(home, file, fresh[file])
+            create_file(home, file, fresh[file])
         story_folder.remove_temporary_files(home)
         now = {file: read_file_start(home, file, MAX_FILE_BYTES) or b"" for file in ARCHIVED_FILES}
         return [file for file, data in now.items() if story_folder.is_unedited_template(file, data)]

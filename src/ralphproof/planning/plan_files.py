@@ -7,7 +7,7 @@ import time
 
 from ralphproof.base.errors import Refused, wrap_os_error
 from ralphproof.base.escaping import collapse_lines, sanitize
-from ralphproof.base.files import explain_os_error, make_private_folder, read_file, write_atomically
+from ralphproof.base.files import explain_os_error, make_private_folder, read_file, replace_file
 from ralphproof.base.graph import find_cycles
 from ralphproof.base.text import fence_code
 from ralphproof.base.value import TYPE_CHECKING, value
@@ -209,11 +209,7 @@ class PlanFiles:
 
 
 def _write_file(path: str, data: bytes, private: bool) -> None:
-    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        write_atomically(folder, os.path.basename(path), data, private=private)
-    finally:
-        os.close(folder)
+    replace_file(path, data, private=private)
 
 
 def is_blank_prd(data: bytes) -> bool:

@@ -418,16 +418,12 @@ REQUEST_SUFFIX = ".json"
 
 def submit_child_request(task_folder: str, run: str, request: RunRequest, mask: Callable[[str], str]) -> None:
     """Ask the harness of the enclosing turn to start a run with this id."""
-    from ralphproof.base.files import write_atomically
+    from ralphproof.base.files import replace_file
     from ralphproof.runs.request import serialize_request
 
     folder = os.path.join(task_folder, REQUESTS_FOLDER)
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        write_atomically(opened, run + REQUEST_SUFFIX, serialize_request(request, mask))
-    finally:
-        os.close(opened)
+    replace_file(os.path.join(folder, run + REQUEST_SUFFIX), serialize_request(request, mask))
 
 
 class ChildRequests:

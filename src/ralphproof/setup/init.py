@@ -7,7 +7,7 @@ import stat
 import time
 
 from ralphproof.base.errors import Refused, SettingsWrong
-from ralphproof.base.files import explain_os_error, read_file_start, write_atomically
+from ralphproof.base.files import create_file, explain_os_error, read_file_start, write_atomically
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.checks.discovery import discover_checks
 from ralphproof.display.output import ask_user, confirm, print_lines
@@ -16,7 +16,6 @@ from ralphproof.stories.files import MARKER
 from ralphproof.stories.story_folder import (
     FILES,
     TASKS,
-    create_file,
     folder_flags,
     gitignore_with_marker,
     open_folder,

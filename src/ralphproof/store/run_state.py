@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.files import make_private_folder, read_file, write_atomically
+from ralphproof.base.files import make_private_folder, read_file, replace_file
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.store.ledger import LATEST
 from ralphproof.store.run_folder import is_run_id
@@ -44,11 +44,7 @@ def write_gc_note(project: Project, sweeping: GcNote) -> None:
     place = os.path.join(project.store, NOTES_FOLDER)
     make_private_folder(place)
     facts = {name: getattr(sweeping, name) for name in GcNote.__match_args__}
-    folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        write_atomically(folder, sweeping.run + NOTE_SUFFIX, json.dumps(facts).encode() + b"\n")
-    finally:
-        os.close(folder)
+    replace_file(os.path.join(place, sweeping.run + NOTE_SUFFIX), json.dumps(facts).encode() + b"\n")
 
 
 def read_gc_note(project: Project, run: str) -> GcNote | None:

@@ -6,7 +6,7 @@ import os
 from _thread import allocate_lock
 
 from ralphproof.base.errors import HarnessFailed, LedgerBroken, RalphError
-from ralphproof.base.files import explain_os_error, make_private_folder, write_atomically
+from ralphproof.base.files import explain_os_error, make_private_folder, replace_file
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.budget import DaySpend, SharedSpend, Spend, utc_day
 from ralphproof.store.database import (
@@ -145,12 +145,7 @@ def prepare_spend_file(database: Connection, path: str, trusted: bool) -> None:
 
 def _create_spend_tables(database: Connection, path: str, trusted: bool) -> None:
     if trusted and not os.path.lexists(head_file_path(path)):
-        folder, name = os.path.split(head_file_path(path))
-        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            write_atomically(place, name, _format_head(CHAIN_START))
-        finally:
-            os.close(place)
+        replace_file(head_file_path(path), _format_head(CHAIN_START))
     create_tables(database, SPEND_SCHEMA)
 
 

@@ -105,24 +105,6 @@ def stat_name(folder: int, name: str) -> os.stat_result | None:
         return None
 
 
-def create_file(folder: int, name: str, data: bytes) -> bool:
-    """Create a file atomically; False where the name is taken."""
-    if stat_name(folder, name):
-        return False
-    part = f".{name}.{os.getpid()}.part"
-    write_atomically(folder, part, data, private=False)
-    try:
-        os.link(part, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except FileExistsError:  # made in this moment, by an editor that saved
-        return False
-    except OSError:  # some file systems know no second name of a file
-        os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
-    finally:
-        remove_file(folder, part)
-    sync_file(folder)
-    return True
-
-
 def remove_temporary_files(folder: int) -> None:
     """Remove temporary files of dead processes."""
     from ralphproof.base.processes import ProcessIdentity

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 from ralphproof.base.errors import Refused, wrap_os_error
-from ralphproof.base.files import NO_SPACE_ERRNOS, write_atomically
+from ralphproof.base.files import NO_SPACE_ERRNOS, replace_file
 from ralphproof.base.graph import find_cycles
 from ralphproof.base.standard_streams import read_stdin_bytes
 from ralphproof.base.value import TYPE_CHECKING, replace, value
@@ -463,13 +461,8 @@ def draft_to_export(row: TaskRow, status: str) -> TaskDraft:
 
 def write_task_file(path: str, text: str) -> None:
     """Write a file atomically; raises Refused where that fails."""
-    place, name = os.path.split(os.path.abspath(path))
     try:
-        folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            write_atomically(folder, name, text.encode("utf-8", "surrogateescape"), private=False)
-        finally:
-            os.close(folder)
+        replace_file(path, text.encode("utf-8", "surrogateescape"), private=False)
     except OSError as error:
         if error.errno in NO_SPACE_ERRNOS:
             raise wrap_os_error(error) from error

@@ -11,7 +11,7 @@ import re
 import shutil
 
 from ralphproof.base.errors import DiskFull, HarnessFailed, RalphError, Refused, TaskWrong, wrap_os_error
-from ralphproof.base.files import remove_tree
+from ralphproof.base.files import remove_tree, replace_file
 from ralphproof.base.git_layout import git_folders, is_object_id, read_regular_file
 from ralphproof.base.programs import ProgramResult, find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING, replace, value
@@ -128,9 +128,7 @@ class CheckoutFolder:
             "owner": state.owner, "number": state.number, "prepared": state.prepared, "cacheNames": state.cache_names,
         }  # fmt: skip
         try:
-            with open(f"{file}.tmp", "w", encoding="utf-8") as draft:
-                draft.write(json.dumps(data))
-            os.replace(f"{file}.tmp", file)
+            replace_file(file, json.dumps(data).encode(), durable=False)
         except OSError as error:
             raise wrap_os_error(error) from error
 
@@ -758,11 +756,7 @@ class RunWorktrees:
     def _write_note(self, worktree: RunWorktree) -> None:
         note = self._note_path(worktree.name)
         try:
-            with open(f"{note}.tmp", "w", encoding="utf-8") as file:
-                file.write(json.dumps({key: getattr(worktree, key) for key in NOTE_KEYS}))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(f"{note}.tmp", note)
+            replace_file(note, json.dumps({key: getattr(worktree, key) for key in NOTE_KEYS}).encode())
         except OSError as error:
             raise wrap_os_error(error) from error
 

@@ -7,7 +7,7 @@ import os
 import stat
 import time
 
-from ralphproof.base.files import sync_folders, write_all
+from ralphproof.base.files import replace_file, write_all
 from ralphproof.base.git_layout import read_descriptor, read_regular_file
 from ralphproof.base.path_patterns import (
     GIT_FOLDER,
@@ -442,14 +442,7 @@ class ContentStore:
 def write_private_file(path: str, content: bytes) -> None:
     """Write a private file atomically and durably."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    descriptor = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        write_all(descriptor, content)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.rename(path + ".new", path)
-    sync_folders({os.fsencode(os.path.dirname(path))})
+    replace_file(path, content)
 
 
 # Baseline and results, out of the agent's reach, so that another process can continue after a crash.

@@ -6,7 +6,7 @@ import fcntl
 import os
 import stat
 
-from ralphproof.base.files import write_all
+from ralphproof.base.files import replace_file, write_atomically
 from ralphproof.base.git_layout import git_folders, read_regular_file
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.workspace.git_command import find_foreign_git_dir
@@ -154,22 +154,11 @@ class _IdFile:
         except OSError:
             return
         try:
-            self._replace(folder, known)
+            write_atomically(folder, self._name, known.encode() + b"\n")
         except OSError:
             return
         finally:
             os.close(folder)
-
-    def _replace(self, folder: int, known: str) -> None:
-        temporary = f"{self._name}.{os.getpid()}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(temporary, flags, 0o600, dir_fd=folder)
-        try:
-            write_all(file, known.encode() + b"\n")
-            os.fsync(file)
-        finally:
-            os.close(file)
-        os.rename(temporary, self._name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def _read_registry(state_dir: str, look_only: bool = False) -> Registry:
@@ -190,11 +179,4 @@ def _read_registry(state_dir: str, look_only: bool = False) -> Registry:
 def _write_registry(state_dir: str, registry: Registry) -> None:
     import json
 
-    file = os.path.join(state_dir, "registry.json")
-    descriptor = os.open(file + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        write_all(descriptor, json.dumps(registry, indent=1).encode())
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.rename(file + ".new", file)
+    replace_file(os.path.join(state_dir, "registry.json"), json.dumps(registry, indent=1).encode())
