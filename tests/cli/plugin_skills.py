@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from ralphproof.settings.skills import load_skill
-from ralphproof.setup.plugin_hosts import PLUGIN_FOLDER
+from ralphproof.setup.plugin import PLUGIN_FOLDER
 from ralphproof.stories.story_folder import TEMPLATES
 from ralphproof.stories.workflow import select_blocks
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ralphproof import __version__
-from ralphproof.setup.plugin_hosts import PLUGIN_FOLDER
+from ralphproof.setup.plugin import PLUGIN_FOLDER
 from tests.ralph import Ended, Ralph
 
 # A program that takes plugins. It keeps what it has in its home, and says there how it was called.

@@ -18,7 +18,7 @@ from ralphproof import __version__
 from ralphproof.agents.agent_config import GUARD_EVENT, HOOK_EVENTS, installed_guard_command
 from ralphproof.cli.dispatch import split_verb
 from ralphproof.cli.verbs import VERBS
-from ralphproof.setup.plugin_hosts import MARKETPLACE, PLUGIN_NAME
+from ralphproof.setup.plugin import MARKETPLACE, PLUGIN_NAME
 from ralphproof.stories import review, schema
 from ralphproof.stories.story_folder import TEMPLATES
 from tests.cli.plugin_skills import PLUGIN, SHARED, skills

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from ralphproof import __version__
-from ralphproof.setup.plugin_hosts import PLUGIN, PLUGIN_FOLDER
+from ralphproof.setup.plugin import PLUGIN, PLUGIN_FOLDER
 from tests.agents import isolated_network, real_clis
 from tests.agents.model_server import shown
 from tests.needs import require

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ralphproof.base import files as base_files
 from ralphproof.base.errors import DiskFull, Refused, WorkspaceGone
 from ralphproof.base.value import pack, unpack
 from ralphproof.engine.workspace import TripwireReport
@@ -429,6 +430,7 @@ def test_a_full_disk_is_told_as_such(traps: OpenTripwires, repo: Repo, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(protected_paths, "write_all", full)
+    monkeypatch.setattr(base_files, "write_all", full)
     repo.write(".env", "SECRET=2\n")
     with pytest.raises(DiskFull):
         trap.wires.start_watching()

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from ralphproof import __version__
-from ralphproof.base.errors import AgentUnusable, Refused
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json, print_lines
-from ralphproof.setup.plugin_hosts import (
-    GUARD_PLUGIN,
+from ralphproof.setup.plugin import (
+    ALL_AGENTS,
     HOSTS,
     PLUGIN,
     PLUGIN_FOLDER,
-    PLUGIN_NAME,
-    PROGRAM,
-    PluginInstaller,
+    change_hosts,
+    missing_program_notes,
 )
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterator
 
     from ralphproof.base.value import Json
-    from ralphproof.setup.plugin_hosts import PluginHost
 
 ABOUT = """Install hooks and skills in Claude Code and Codex, with their own commands.
 
@@ -42,29 +38,6 @@ EXAMPLES = (
     "ralph plugin uninstall --agent all --json",
     'claude --plugin-dir "$(ralph plugin path)"',
 )
-ALL_AGENTS = "all"
-REMOVE_GUARD_COMMAND = "ralph plugin uninstall --guard"
-GUARD_BLOCKED_NOTE = f"{PROGRAM} is not on your PATH, and the guard needs it: until it is, every tool call is denied"
-HOOKS_SILENT_NOTE = f"{PROGRAM} is not on your PATH, and the hooks need it: until it is, they do nothing"
-
-
-@value
-class PluginResult:
-    """The result for one agent program: whether it has the plugin and the guard now, or an error."""
-
-    host: PluginHost
-    program: str
-    there: bool
-    guarded: bool
-    changed: tuple[tuple[str, ...], ...]
-    error: str = ""
-
-    def published(self) -> dict[str, Json]:
-        return {
-            "agent": self.host.name, "program": self.program or None, "installed": self.there,
-            "guard": self.guarded,
-            "commands": [list(one) for one in self.changed], "error": self.error or None,
-        }  # fmt: skip
 
 
 def build_parser() -> Parser:
@@ -80,11 +53,13 @@ def main(argv: list[str]) -> int:
     args = build_parser().parse(argv)
     if args.what == "path":
         return _print_path(args)
-    hosts = _select_hosts(args)
-    _leave_project()
-    results = [_apply_to_host(host, program, args) for host, program in hosts]
-    missing = [] if args.what != "install" or _find_program(PROGRAM) else [HOOKS_SILENT_NOTE]
-    missing += [GUARD_BLOCKED_NOTE] if missing and any(one.guarded for one in results) else []
+    installing = args.what == "install"
+    results = change_hosts(
+        args.agent, args.project_dir, installing, args.guard, lambda line: _print_progress(args, line), args.quiet
+    )
+    for error in (one.error for one in results if one.error):
+        _print_line(error)
+    missing = missing_program_notes(results) if installing else []
     if args.json:
         agents: list[Json] = [one.published() for one in results]
         data: dict[str, Json] = {"plugin": PLUGIN, "version": __version__, "path": PLUGIN_FOLDER, "agents": agents}
@@ -104,78 +79,6 @@ def _print_path(args: Namespace) -> int:
     else:
         print(PLUGIN_FOLDER)  # unescaped: it is used in other commands
     return 0
-
-
-def _select_hosts(args: Namespace) -> list[tuple[PluginHost, str]]:
-    """The selected agent programs and their paths; an empty path if one was named and is missing."""
-    from ralphproof.base.git_layout import resolve_project_root
-
-    root, home = resolve_project_root(args.project_dir), os.path.realpath(os.path.expanduser("~"))
-    # A program inside the project is not the user's; but the home folder is no project.
-    outside = "" if f"{home}/".startswith(f"{root.rstrip('/')}/") else root
-    wanted = [host for host in HOSTS.values() if args.agent in (None, ALL_AGENTS, host.name)]
-    found = [(host, _find_program(host.name, outside)) for host in wanted]
-    if args.agent is None:
-        found = [each for each in found if each[1]]
-    if not found:
-        raise AgentUnusable(f"neither {' nor '.join(HOSTS)} is on PATH; ralph plugin path prints its folder")
-    return found
-
-
-def _find_program(program: str, outside: str = "") -> str:
-    from ralphproof.base.programs import find_program
-
-    return find_program(program, os.environ.get("PATH", os.defpath), outside) or ""
-
-
-def _leave_project() -> None:
-    """Leave the project: the installation is for all projects and must not use the settings or files of one."""
-    home = os.path.expanduser("~")
-    os.chdir(home if os.path.isdir(home) else os.sep)
-
-
-def _apply_to_host(host: PluginHost, program: str, args: Namespace) -> PluginResult:
-    """Install or uninstall in one program; a failure does not stop the next one."""
-    from ralphproof.agents.environment import check_environment
-
-    commands: list[tuple[str, ...]] = []
-
-    def show(command: tuple[str, ...]) -> None:
-        commands.append(command)
-        if not args.quiet:
-            _print_progress(args, f"{host.title}: {' '.join(command)}")
-
-    installed, guarded, error = False, False, "" if program else f"{host.name} is not on PATH"
-    if program:
-        # Without the variables of an agent that this may run inside.
-        installer = PluginInstaller(host, program, dict(check_environment(os.environ)), show)
-        try:
-            for line in (_install if args.what == "install" else _uninstall)(installer, args.guard):
-                _print_progress(args, f"{host.title}: {line}")
-            installed, guarded = installer.installed() is not None, installer.installed(GUARD_PLUGIN) is not None
-        except AgentUnusable as unusable:
-            error = str(unusable)
-    if error:
-        _print_line(error)
-    return PluginResult(host, program, installed, guarded, tuple(commands), error)
-
-
-def _install(installer: PluginInstaller, guard: bool) -> Iterator[str]:
-    """Install the plugin; an installed guard is updated too. Yields what was done."""
-    yield f"{PLUGIN_NAME} {installer.install().version} is installed; {installer.host.afterwards}"
-    if guard or installer.installed(GUARD_PLUGIN) is not None:
-        installer.install(GUARD_PLUGIN)
-        trusted = ", once you trust its hook" if installer.host.asks_trust else ""
-        yield f"the command guard judges every tool call of new sessions{trusted}; to remove it: {REMOVE_GUARD_COMMAND}"
-
-
-def _uninstall(installer: PluginInstaller, guard: bool) -> Iterator[str]:
-    if guard:
-        yield (
-            "the command guard is uninstalled" if installer.uninstall_guard() else "the command guard was not installed"
-        )
-    else:
-        yield f"{PLUGIN_NAME} is uninstalled" if installer.uninstall() else f"{PLUGIN_NAME} was not installed"
 
 
 def _print_progress(args: Namespace, line: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.output import confirm, print_json, print_lines, require_confirmation
 from ralphproof.engine.outcome import Completed
@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 
     from ralphproof.base.value import Json
     from ralphproof.engine.records import Record
-    from ralphproof.proof.pull_request import Forge, PullRequestBranch, PullRequestFacts, PullRequestTarget
+    from ralphproof.proof.pull_request import PullRequest, PullRequestBranch, PullRequestResult
     from ralphproof.runs.saved_work import SavedWork
     from ralphproof.store.ledger import RunRow, SqliteLedger
-    from ralphproof.workspace.commits import CommitBuilder
-    from ralphproof.workspace.git_command import UserGit
 
 ABOUT = """Open a pull request with the evidence of a run.
 
@@ -51,30 +49,15 @@ def build_parser() -> Parser:
     return parser
 
 
-@value
-class PullRequest:
-    """A pull request to be created."""
-
-    work: SavedWork
-    way: PullRequestTarget
-    offer: PullRequestBranch
-    title: str
-    body: str
-
-
-@value
-class PullRequestResult:
-    """The result. `address` is empty if the user has to create the request; `trouble` is the error, if any."""
-
-    commit: str = ""
-    address: str = ""
-    file: str = ""
-    pushed: bool = False
-    trouble: str = ""
-
-
 def main(argv: list[str]) -> int:
-    from ralphproof.proof.pull_request import create_pull_request_branch, find_pull_request_branch, find_target
+    from ralphproof.proof.pull_request import (
+        PullRequestResult,
+        create_pull_request_branch,
+        describe_pull_request,
+        find_pull_request_branch,
+        find_target,
+        submit_pull_request,
+    )
     from ralphproof.workspace.commits import CommitBuilder
 
     args = build_parser().parse(argv)
@@ -93,10 +76,14 @@ def main(argv: list[str]) -> int:
             print_lines("Nothing was created or pushed.")
             return 0
         commit = "" if args.dry_run else create_pull_request_branch(git, branch, work.message)
-        description = _build_description(builder, proof, target, branch, commit or branch.commit)
-        request = _build_request(project, args, proof, work, target, branch, description)
-        result = PullRequestResult(branch.commit) if args.dry_run else _submit(git, args, request, commit)
-    _print_result(args, request, result)
+        request = describe_pull_request(
+            builder, proof, target, branch, commit or branch.commit, args.title, project.mask
+        )  # fmt: skip
+        result = PullRequestResult(branch.commit)
+        if not args.dry_run:
+            file = args.output or os.path.join(git.root, f"ralph-pr-{row.id}.md")
+            result = submit_pull_request(git, request, commit, args.draft, file, bool(args.output), os.environ)
+    _print_result(args, row.id, request, result)
     return 1 if result.trouble else 0
 
 
@@ -138,101 +125,11 @@ def _list_paths(paths: tuple[str, ...]) -> str:
     return f"{', '.join(' '.join(path.split()) for path in paths[:MAX_LISTED])}{more}"
 
 
-def _build_description(
-    builder: CommitBuilder, proof: dict[str, Json], way: PullRequestTarget, offer: PullRequestBranch, commit: str
-) -> PullRequestFacts:
-    from ralphproof.proof.pull_request import PullRequestFacts
-    from ralphproof.proof.schema import get_object
-
-    subject = get_object(proof, "subject")
-    checked = str(subject["checked"] or subject["tree"] or "")
-    differs = builder.differing_paths(checked, offer.tree) if checked else None
-    out = tuple((one.path, one.reason) for one in offer.landing.excluded) if offer.landing else ()
-    return PullRequestFacts(offer.branch, way.base, commit, offer.tree, offer.changes, out, differs)
-
-
-def _build_request(
-    project: Project,
-    args: Namespace,
-    proof: dict[str, Json],
-    work: SavedWork,
-    way: PullRequestTarget,
-    offer: PullRequestBranch,
-    description: PullRequestFacts,
-) -> PullRequest:
-    from ralphproof.proof.pull_request import pull_request_body, pull_request_title
-
-    title, body = pull_request_title(proof, args.title), pull_request_body(proof, description)
-    return PullRequest(work, way, offer, project.mask(title), project.mask(body))
-
-
-def _submit(git: UserGit, args: Namespace, request: PullRequest, commit: str) -> PullRequestResult:
-    """Push and create the request if there is a forge; else write the texts to a file."""
-    from ralphproof.proof.pull_request import find_forge
-
-    remote = request.way.remote
-    forge = find_forge(git, remote, os.environ) if remote else None
-    file = _write_to_file(git, args, request) if forge is None or args.output else ""
-    return (
-        PullRequestResult(commit, file=file)
-        if forge is None
-        else _submit_to_forge(git, args, request, commit, forge, file)
-    )
-
-
-def _submit_to_forge(
-    git: UserGit, args: Namespace, request: PullRequest, commit: str, forge: Forge, file: str
-) -> PullRequestResult:
-    import tempfile
-
-    from ralphproof.proof.pull_request import (
-        create_command,
-        find_open_pull_request,
-        push_branch,
-        run_forge_program,
-        url_in_output,
-    )
-
-    branch, base, env = request.offer.branch, request.way.base, os.environ
-    fresh, trouble = push_branch(git, request.way.remote, branch, commit, env)
-    if trouble:
-        return PullRequestResult(commit, file=file, trouble=f"git push was refused: {trouble}")
-    if known := find_open_pull_request(forge, branch, git.root, env):
-        return PullRequestResult(commit, known, file, fresh)
-    with tempfile.TemporaryDirectory(prefix="ralph-pr-") as folder:
-        body = os.path.join(folder, "body.md")
-        with open(body, "w", encoding="utf-8") as out:
-            out.write(request.body)
-        argv = create_command(forge, (request.title, request.body, body), branch, base, args.draft)
-        answer = run_forge_program(argv, git.root, env)
-    if answer.code != 0:
-        failed = f"the branch is pushed, and {os.path.basename(forge.program)} created no request: {answer.said}"
-        return PullRequestResult(commit, file=file, pushed=fresh, trouble=failed)
-    return PullRequestResult(commit, url_in_output(answer), file, fresh)
-
-
-def _write_to_file(git: UserGit, args: Namespace, request: PullRequest) -> str:
-    """Write title and body to a file; refuses to overwrite a different one."""
-    path = args.output or os.path.join(git.root, f"ralph-pr-{request.work.row.id}.md")
-    text = f"{request.title}\n\n{request.body}".encode()
-    try:
-        if os.path.lexists(path):
-            with open(path, "rb") as there:
-                if there.read(len(text) + 1) == text:
-                    return path
-            raise Refused(f"{path} exists; name another file with -o")
-        with open(path, "xb") as out:
-            out.write(text)
-    except OSError as error:
-        raise Refused(f"cannot write {path}: {error.strerror}; name another file with -o") from error
-    return path
-
-
-def _print_result(args: Namespace, request: PullRequest, result: PullRequestResult) -> None:
-    offer, way = request.offer, request.way
+def _print_result(args: Namespace, run: str, request: PullRequest, result: PullRequestResult) -> None:
+    offer, way = request.branch, request.target
     if args.json:
         out: list[Json] = [one.path for one in offer.landing.excluded] if offer.landing else []
-        facts: dict[str, Json] = {"run": request.work.row.id, "branch": offer.branch, "commit": result.commit or None}
+        facts: dict[str, Json] = {"run": run, "branch": offer.branch, "commit": result.commit or None}
         facts |= {"base": way.base, "remote": way.remote or None, "title": request.title, "leftOut": out}
         theirs: list[Json] = [*offer.theirs]
         facts |= {

@@ -18,7 +18,7 @@ from ralphproof.proof.schema import get_object, get_objects
 from ralphproof.workspace.commits import create_branch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ralphproof.base.value import Json
     from ralphproof.engine.records import Record
@@ -438,3 +438,90 @@ def _how_to_verify(proof: Object, pulled: PullRequestFacts, markup: ForgeMarkdow
 def _differing(pulled: PullRequestFacts) -> list[str]:
     """The known paths in which a branch differs from what was checked."""
     return sorted({*(pulled.differs or ()), *(path for path, _ in pulled.left_out)})
+
+
+# Submission.
+
+
+@value
+class PullRequest:
+    """A pull request to be created."""
+
+    target: PullRequestTarget
+    branch: PullRequestBranch
+    title: str
+    body: str
+
+
+@value
+class PullRequestResult:
+    """The result. `address` is empty if the user has to create the request; `trouble` is the error, if any."""
+
+    commit: str = ""
+    address: str = ""
+    file: str = ""
+    pushed: bool = False
+    trouble: str = ""
+
+
+def describe_pull_request(
+    builder: CommitBuilder, proof: Object, target: PullRequestTarget, branch: PullRequestBranch, commit: str,
+    title: str, mask: Callable[[str], str],
+) -> PullRequest:  # fmt: skip
+    """The request for a branch, with title and body from the proof; an empty `title` is the task's."""
+    subject = get_object(proof, "subject")
+    checked = str(subject["checked"] or subject["tree"] or "")
+    differs = builder.differing_paths(checked, branch.tree) if checked else None
+    out = tuple((one.path, one.reason) for one in branch.landing.excluded) if branch.landing else ()
+    facts = PullRequestFacts(branch.branch, target.base, commit, branch.tree, branch.changes, out, differs)
+    return PullRequest(
+        target, branch, mask(pull_request_title(proof, title)), mask(pull_request_body(proof, facts))
+    )  # fmt: skip
+
+
+def submit_pull_request(
+    git: UserGit, request: PullRequest, commit: str, draft: bool, file: str, always_write: bool,
+    environ: Mapping[str, str],
+) -> PullRequestResult:  # fmt: skip
+    """Push the branch and create the request, if there is a forge; else, or `always_write`, write the texts to a
+    file.
+    """
+    remote = request.target.remote
+    forge = find_forge(git, remote, environ) if remote else None
+    written = _write_texts(file, request) if forge is None or always_write else ""
+    if forge is None:
+        return PullRequestResult(commit, file=written)
+    branch = request.branch.branch
+    pushed, trouble = push_branch(git, remote, branch, commit, environ)
+    if trouble:
+        return PullRequestResult(commit, file=written, trouble=f"git push was refused: {trouble}")
+    if known := find_open_pull_request(forge, branch, git.root, environ):
+        return PullRequestResult(commit, known, written, pushed)
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="ralph-pr-") as folder:
+        body = os.path.join(folder, "body.md")
+        with open(body, "w", encoding="utf-8") as out:
+            out.write(request.body)
+        argv = create_command(forge, (request.title, request.body, body), branch, request.target.base, draft)
+        answer = run_forge_program(argv, git.root, environ)
+    if answer.code != 0:
+        failed = f"the branch is pushed, and {os.path.basename(forge.program)} created no request: {answer.said}"
+        return PullRequestResult(commit, file=written, pushed=pushed, trouble=failed)
+    return PullRequestResult(commit, url_in_output(answer), written, pushed)
+
+
+def _write_texts(path: str, request: PullRequest) -> str:
+    """Write title and body to a file; raises Refused instead of overwriting a different one."""
+    text = f"{request.title}\n\n{request.body}".encode()
+    try:
+        if os.path.lexists(path):
+            with open(path, "rb") as there:
+                if there.read(len(text) + 1) == text:
+                    return path
+            raise Refused(f"{path} exists; name another file with -o")
+        with open(path, "xb") as out:
+            out.write(text)
+    except OSError as error:
+        raise Refused(f"cannot write {path}: {error.strerror}; name another file with -o") from error
+    return path

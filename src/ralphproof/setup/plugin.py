@@ -6,13 +6,17 @@ import os
 
 from ralphproof import __version__
 from ralphproof.base.errors import AgentUnusable
+from ralphproof.base.programs import find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
+    from ralphproof.base.value import Json
+
     Show = Callable[[tuple[str, ...]], None]  # called with each changing command before it runs
+
 
 PLUGIN_NAME, MARKETPLACE = "ralph", "ralphproof"
 PLUGIN, GUARD_PLUGIN = f"{PLUGIN_NAME}@{MARKETPLACE}", f"{PLUGIN_NAME}-guard@{MARKETPLACE}"
@@ -21,6 +25,8 @@ PLUGIN_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__f
 TIMEOUT_S = 120.0  # some check for updates first, and wait for a missing network
 MAX_REPLY_BYTES = 8 << 20
 MAX_MESSAGE_CHARS = 300
+ALL_AGENTS = "all"
+REMOVE_GUARD_COMMAND = "ralph plugin uninstall --guard"
 LIST_PLUGINS = ("plugin", "list", "--json")
 LIST_MARKETPLACES = ("plugin", "marketplace", "list", "--json")
 
@@ -162,8 +168,6 @@ class PluginInstaller:
             raise AgentUnusable(f"{self._command_text(words)} gave no JSON; it may be too old for plugins") from error
 
     def _run(self, words: tuple[str, ...]) -> bytes:
-        from ralphproof.base.programs import run_program
-
         reply = run_program([self.program, *words], self._env, timeout_s=TIMEOUT_S, most_bytes=MAX_REPLY_BYTES)
         if reply.code:
             said = _error_line(reply.err) or _error_line(reply.out) or f"exit code {reply.code}"
@@ -192,3 +196,111 @@ def _error_line(said: bytes) -> str:
     lines = sanitize(said.decode("utf-8", "replace")).strip().splitlines()
     first = " ".join(lines[:2] if lines and lines[0].rstrip().endswith(":") else lines[:1])
     return collapse_lines(first.strip().removeprefix("✘ ").removeprefix("Error: "))[:MAX_MESSAGE_CHARS]
+
+
+# Installing in all programs that are there.
+
+
+@value
+class PluginResult:
+    """The result for one agent program: whether it has the plugin and the guard now, or an error."""
+
+    host: PluginHost
+    program: str
+    installed: bool
+    guarded: bool
+    commands: tuple[tuple[str, ...], ...]
+    error: str = ""
+
+    def published(self) -> dict[str, Json]:
+        return {
+            "agent": self.host.name, "program": self.program or None, "installed": self.installed,
+            "guard": self.guarded, "commands": [list(one) for one in self.commands], "error": self.error or None,
+        }  # fmt: skip
+
+
+def change_hosts(
+    agent: str | None, folder: str | None, install: bool, guard: bool, tell: Callable[[str], None], quiet: bool
+) -> list[PluginResult]:
+    """Install or uninstall in one agent program, in all, or (None) in those on PATH; raises AgentUnusable for none.
+
+    A failure in one does not stop the next one. `tell` is given each step; the commands too, unless `quiet`.
+    """
+    hosts = _select_hosts(agent, folder)
+    home = os.path.expanduser("~")
+    os.chdir(home if os.path.isdir(home) else os.sep)  # no settings or files of a project may count
+    return [_change_host(host, program, install, guard, tell, quiet) for host, program in hosts]
+
+
+def missing_program_notes(results: list[PluginResult]) -> list[str]:
+    """Warnings where the hooks cannot find this program."""
+    if _find_on_path(PROGRAM):
+        return []
+    notes = [f"{PROGRAM} is not on your PATH, and the hooks need it: until it is, they do nothing"]
+    if any(one.guarded for one in results):
+        notes.append(f"{PROGRAM} is not on your PATH, and the guard needs it: until it is, every tool call is denied")
+    return notes
+
+
+def _select_hosts(agent: str | None, folder: str | None) -> list[tuple[PluginHost, str]]:
+    """The selected agent programs and their paths; an empty path if one was named and is missing."""
+    from ralphproof.base.git_layout import resolve_project_root
+
+    root, home = resolve_project_root(folder), os.path.realpath(os.path.expanduser("~"))
+    # A program inside the project is not the user's; but the home folder is no project.
+    outside = "" if f"{home}/".startswith(f"{root.rstrip('/')}/") else root
+    wanted = [host for host in HOSTS.values() if agent in (None, ALL_AGENTS, host.name)]
+    found = [(host, _find_on_path(host.name, outside)) for host in wanted]
+    if agent is None:
+        found = [each for each in found if each[1]]
+    if not found:
+        raise AgentUnusable(f"neither {' nor '.join(HOSTS)} is on PATH; ralph plugin path prints its folder")
+    return found
+
+
+def _find_on_path(program: str, outside: str = "") -> str:
+    return find_program(program, os.environ.get("PATH", os.defpath), outside) or ""
+
+
+def _change_host(
+    host: PluginHost, program: str, install: bool, guard: bool, tell: Callable[[str], None], quiet: bool
+) -> PluginResult:
+    if not program:
+        return PluginResult(host, program, False, False, (), f"{host.name} is not on PATH")
+    from ralphproof.agents.environment import check_environment
+
+    commands: list[tuple[str, ...]] = []
+
+    def show(command: tuple[str, ...]) -> None:
+        commands.append(command)
+        if not quiet:
+            tell(f"{host.title}: {' '.join(command)}")
+
+    # Without the variables of an agent that this may run inside.
+    installer = PluginInstaller(host, program, dict(check_environment(os.environ)), show)
+    installed, guarded, error = False, False, ""
+    try:
+        for line in (_install if install else _uninstall)(installer, guard):
+            tell(f"{host.title}: {line}")
+        installed, guarded = installer.installed() is not None, installer.installed(GUARD_PLUGIN) is not None
+    except AgentUnusable as unusable:
+        error = str(unusable)
+    return PluginResult(host, program, installed, guarded, tuple(commands), error)
+
+
+def _install(installer: PluginInstaller, guard: bool) -> Iterator[str]:
+    """Install the plugin; an installed guard is updated too. Yields what was done."""
+    yield f"{PLUGIN_NAME} {installer.install().version} is installed; {installer.host.afterwards}"
+    if guard or installer.installed(GUARD_PLUGIN) is not None:
+        installer.install(GUARD_PLUGIN)
+        trusted = ", once you trust its hook" if installer.host.asks_trust else ""
+        yield f"the command guard judges every tool call of new sessions{trusted}; to remove it: {REMOVE_GUARD_COMMAND}"
+
+
+def _uninstall(installer: PluginInstaller, guard: bool) -> Iterator[str]:
+    if guard:
+        yield (
+            "the command guard is uninstalled" if installer.uninstall_guard() else "the command guard was not installed"
+        )
+    else:
+        yield f"{PLUGIN_NAME} is uninstalled" if installer.uninstall() else f"{PLUGIN_NAME} was not installed"
