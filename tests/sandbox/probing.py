@@ -21,14 +21,12 @@ ALL_PROTECTED = [*PROTECTED, *(f"cases/{case}/{path}" for case in CASES for path
 class Probed:
     """What came of each attempt: nothing for one that succeeded."""
 
-    kind: str
-    person: Person
     protects_paths: bool
     came: dict[str, str]
 
 
-def probed(kind: str, person: Person) -> dict[str, Any]:
-    """Try everything in a sandbox of this kind; the fields of a Probed."""
+def probed(kind: str, person: Person) -> Probed:
+    """Try everything in a sandbox of this kind."""
     with probed_world(person, CASES) as world, world.neighbour(*PORTS) as told:
         orders = {
             "inside": str(world.project), "outside": str(world.outside), "top": str(world.top),
@@ -43,7 +41,7 @@ def probed(kind: str, person: Person) -> dict[str, Any]:
         run = entered.one
         assert run.get("exit", {}).get("code") == 0, run
         came = json.loads(run["out"]) | _signed(world, json.loads(run["out"])) | _changed(world, before, run)
-        return {"protects_paths": entered.protects_paths, "came": came}
+        return Probed(entered.protects_paths, came)
 
 
 def _signed(world: World, came: dict[str, str]) -> dict[str, str]:
