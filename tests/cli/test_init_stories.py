@@ -15,8 +15,6 @@ import pytest
 from ralphproof.base.errors import Refused
 from ralphproof.base.files import create_file
 from ralphproof.runs.stories import prepare_marker
-from ralphproof.settings.loader import read_preset
-from ralphproof.setup.init import COMPLETION_RESPONSES, DEFAULT_ITERATIONS
 from ralphproof.stories.story_folder import (
     branch_name,
     is_unedited_template,
@@ -77,12 +75,6 @@ def test_the_folder_is_laid_out_from_the_templates(ralph: Ralph) -> None:
 def test_without_a_check_it_says_where_stories_name_theirs(ralph: Ralph) -> None:
     told = ralph(*INIT)
     assert "Checks: none found; name them in verifyCommands of tasks.json; without one" in told.out
-
-
-def test_what_init_takes_for_stories_is_what_their_preset_says() -> None:
-    preset = read_preset("stories")["settings"]
-    assert DEFAULT_ITERATIONS["stories"] == preset["maximumIterations"]
-    assert COMPLETION_RESPONSES["stories"] == preset["completionResponse"]
 
 
 def test_what_was_just_laid_out_is_not_run_before_somebody_wrote_it(ralph: Ralph) -> None:

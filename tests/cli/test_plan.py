@@ -574,7 +574,7 @@ def test_a_plan_that_nobody_began_with_is_made_anew_and_kept(ralph: Ralph) -> No
         (["--from", "-"], "standard input is empty"),
         (["--from", "ralph/prd.md"], "ralph/prd.md is empty; write it, or give another FILE"),
         (["--max-cost-usd", "1"], "--max-cost-usd needs --from"),
-        (["--from", "wanted.md", "--max-cost-usd", "0"], "is not a number above zero"),
+        (["--from", "wanted.md", "--max-cost-usd", "0"], "must be a number above 0"),
         (["--fron", "wanted.md"], "did you mean --from?"),
         (["--ralph-dir", "../elsewhere"], "must be a folder inside the project"),
         (["--ralph-dir", "stories"], "make one: ralph init --preset stories --ralph-dir stories"),

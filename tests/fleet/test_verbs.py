@@ -35,7 +35,7 @@ TASK = {
         ([*ORDER, "--land", "no branch"], "must be a branch"),
         ([*ORDER, "--submitter", " "], "is not a name"),
         ([*ORDER, "--artifacts", "nostore://x"], "not known: nostore"),
-        ([*ORDER, "--check", "auto", "--max-cost-usd", "nan"], "above zero"),
+        ([*ORDER, "--check", "auto", "--max-cost-usd", "nan"], "above 0"),
         (["fleet", "submit", "--repo", "ext::sh -c x", "--ref", "main", "-p", "x"], "no address of a repository"),
         (["fleet", "submit", "--repo", "/nowhere.git", "-p", "x"], "cannot be reached"),
         (["fleet", "submit", "--repo", "/nowhere.git", "--ref", "main", "--tasks", "missing.yaml"], "missing.yaml"),

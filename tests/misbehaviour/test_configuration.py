@@ -149,7 +149,7 @@ def test_a_limit_of_nothing_or_less_is_refused(ralph: Ralph, path: str, number: 
 )  # fmt: skip
 def test_a_flag_that_limits_nothing_is_refused(ralph: Ralph, flag: str, number: str) -> None:
     """CF-06"""
-    refusal(ralph, run(ralph, flag, number), flag, "above zero")
+    refusal(ralph, run(ralph, flag, number), flag, "must be a")
 
 
 @pytest.mark.parametrize(

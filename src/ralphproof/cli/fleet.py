@@ -13,14 +13,7 @@ from ralphproof.base.escaping import sanitize
 from ralphproof.base.standard_streams import flush_streams
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.cli.parser import SUPPRESS, Parser, Subverbs, positive_int, positive_number, seconds
-from ralphproof.cli.run import (
-    add_agent_flags,
-    add_claim_flags,
-    add_limit_flags,
-    add_prompt_flags,
-    parse_with_prompt,
-    prompt_from_flags,
-)
+from ralphproof.cli.run import add_loop_flags, add_prompt_flags, parse_with_prompt, prompt_from_flags
 from ralphproof.cli.serve import port_number
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.runs.request import base_request, settings_from_flags
@@ -263,9 +256,7 @@ def submit_parser() -> Parser:
     add("--tasks", action="append", metavar="FILE", help="task file, one loop per task; repeatable; - is stdin")
     skip = "with --tasks: skip a stage; repeatable"
     add("--skip", action="append", choices=PIPELINE_STAGES, metavar="STAGE", help=skip)
-    add_claim_flags(parser)
-    add_agent_flags(parser)
-    add_limit_flags(parser)
+    add_loop_flags(parser)
     total = "cost limit for all loops of this submission"
     add("--total-cost-usd", type=positive_number, metavar="USD", help=total)
     daily = "cost limit for all your loops in the fleet per UTC day"

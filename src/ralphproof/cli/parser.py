@@ -16,9 +16,10 @@ from ralphproof.store.run_state import find_run
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any, NoReturn
 
+    from ralphproof.settings.schema import SettingKey
     from ralphproof.store.ledger import RunRow, SqliteLedger
 
 
@@ -56,6 +57,7 @@ class Parser(argparse.ArgumentParser):
             prog=f"ralph {verb}".strip(), description=about, epilog=epilog, allow_abbrev=False, add_help=False,
             formatter_class=_formatter,
         )  # fmt: skip
+        self.set_defaults(verb=verb)
         common = self.add_argument_group("common options")
         common.add_argument("-h", "--help", action="help", help="show this help")
         common.add_argument(
@@ -69,6 +71,22 @@ class Parser(argparse.ArgumentParser):
         common.add_argument("--no-emoji", action="store_true", help="print plain symbols instead of emoji")
         common.add_argument("-q", "--quiet", action="store_true", help="print only the result, no progress")
         common.add_argument("-V", "--verbose", action="store_true", help="log what is done and why on standard error")
+
+    def add_setting_flags(self) -> None:
+        """Add the flags of this verb that are declared with settings."""
+        from ralphproof.settings.keys import flags_of
+        from ralphproof.settings.registry import BUILTIN
+
+        sandboxes = ", ".join(BUILTIN["sandboxes"])
+        for _, key, flag in flags_of(self.get_default("verb")):
+            about = flag.help.format(default=key.default, sandboxes=sandboxes)
+            if flag.constant is not None:
+                self.add_argument(*flag.names, action="store_const", const=flag.constant, dest=flag.dest, help=about)
+            elif flag.adds:
+                self.add_argument(*flag.names, action="append", metavar=flag.metavar, dest=flag.dest, help=about)
+            else:
+                kind = _number_of(key) if key.kind in ("integer", "number") else str
+                self.add_argument(*flag.names, type=kind, metavar=flag.metavar, dest=flag.dest, help=about)
 
     def parse(self, argv: list[str]) -> argparse.Namespace:
         """Parse the arguments; refuse unknown ones with the reason or the nearest known flag."""
@@ -103,6 +121,20 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
     except (OSError, ValueError):
         columns = 0
     return argparse.RawDescriptionHelpFormatter(prog, width=(columns or 80) - 2)
+
+
+def _number_of(key: SettingKey) -> Callable[[str], float]:
+    """A function that parses the number of a setting, within its bounds."""
+
+    def parse(text: str) -> float:
+        from ralphproof.settings.schema import parse_number
+
+        try:
+            return parse_number(text, key)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parse
 
 
 def positive_int(text: str) -> int:

@@ -10,8 +10,8 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.standard_streams import flush_streams, read_stdin_text
 from ralphproof.base.value import TYPE_CHECKING, replace
-from ralphproof.cli.parser import Parser, positive_number
-from ralphproof.cli.run import AGENT_HELP, add_sandbox_flags
+from ralphproof.cli.parser import Parser
+from ralphproof.cli.run import add_agent_flags
 from ralphproof.runs.open_project import open_project
 from ralphproof.store.locks import DirectoryLock
 from ralphproof.stories.story_folder import folder_flags
@@ -59,15 +59,8 @@ def build_parser() -> Parser:
         help="read the requirements from FILE and ask nothing; - is standard input",
     )
     add("--ralph-dir", metavar="PATH", help="folder of the stories, relative to the project (default ralph)")
-    add("--agent", metavar="CMD", help=AGENT_HELP)
-    add("--model", metavar="M", help="model to request from the agent")
     add("--force", action="store_true", help="overwrite stories with progress and, with --from, prd.md")
-    add(
-        "--max-cost-usd", type=positive_number, metavar="USD", help="with --from: stop when the run has spent this much"
-    )
-    add("--max-minutes", type=positive_number, metavar="M", help="with --from: stop after M minutes")
-    add("--allow-unknown-cost", action="store_true", help="allow a cost limit with an agent that reports no cost")
-    add_sandbox_flags(parser)
+    add_agent_flags(parser)
     return parser
 
 

@@ -8,7 +8,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, positive_int, positive_number
-from ralphproof.cli.run import AGENT_HELP, add_limit_flags, add_prompt_flags, parse_with_prompt, prompt_from_flags
+from ralphproof.cli.run import add_loop_flags, add_prompt_flags, parse_with_prompt, prompt_from_flags
 from ralphproof.cli.work import bounded_settings, progress_printer
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.phrases import format_cost, format_count, format_duration
@@ -31,7 +31,7 @@ from ralphproof.process.signals import SignalRouter
 from ralphproof.runs.observers import PoolDisplay
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.pool import RunPool
-from ralphproof.runs.request import base_request, drop_unset
+from ralphproof.runs.request import base_request
 from ralphproof.store.spend import InProcessSharedBudget
 
 if TYPE_CHECKING:
@@ -69,11 +69,9 @@ def build_parser() -> Parser:
     add("count", nargs="?", metavar="N", help=f"number of agents, {MIN_AGENTS} to {MAX_AGENTS}")
     add("words", nargs="?", metavar="PROMPT", help="same as --prompt")
     add_prompt_flags(parser)
-    add("--agent", action="append", metavar="CMD", help=f"{AGENT_HELP}; repeatable: assigned in turn")
+    add("--agent", action="append", metavar="CMD", help="agent command; repeatable: assigned in turn")
     add("--model", action="append", metavar="M", help="model; repeatable: one per agent, or several for one agent")
-    names = ("-m", "--maximum-iterations", "-n", "--max-iterations")
-    add(*names, type=positive_int, metavar="N", help="most iterations per agent")
-    add_limit_flags(parser)
+    add_loop_flags(parser)
     add("--total-cost-usd", type=positive_number, metavar="USD", help="cost limit for all agents together")
     add("--best", action="store_true", help="let all finish and take the best")
     add("--by", metavar="LIST", help=f"with --best: criteria by weight (default {','.join(DEFAULT_CRITERIA)})")
@@ -172,5 +170,6 @@ def _result_json(one: RaceResult) -> Json:
 
 def race_request(args: Namespace, agent: str, model: str) -> RunRequest:
     """The request for one agent."""
-    settings = {**bounded_settings(args), "agent": {"command": agent or None, "model": model or None}}
-    return base_request(args, prompt_from_flags(args), drop_unset(settings), in_worktree=True)
+    chosen = {name: given for name, given in (("command", agent), ("model", model)) if given}
+    settings = bounded_settings(args) | ({"agent": chosen} if chosen else {})
+    return base_request(args, prompt_from_flags(args), settings, in_worktree=True)

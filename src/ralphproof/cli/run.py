@@ -9,7 +9,7 @@ import time
 from ralphproof.base.errors import RalphError, Refused, SettingsWrong, StoriesWrong
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING, replace
-from ralphproof.cli.parser import SUPPRESS, Parser, positive_int, positive_number
+from ralphproof.cli.parser import SUPPRESS, Parser
 from ralphproof.cli.verbs import VERBS
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.engine.outcome import Completed
@@ -30,7 +30,7 @@ from ralphproof.runs.request import (
 )
 from ralphproof.runs.resume import load_resumed_request
 from ralphproof.runs.spec import prepare_spec
-from ralphproof.sandbox.selection import KIND_NAMES, SANDBOX_VARIABLE
+from ralphproof.sandbox.selection import SANDBOX_VARIABLE
 from ralphproof.store.run_folder import RunFolder, new_run_id
 
 if TYPE_CHECKING:
@@ -152,7 +152,6 @@ EXAMPLES = (
 NO_NEW_PROMPT = "--resume uses the prompt of the run; to add to it: ralph say RUN TEXT"
 TYPES = ("feature", "bug", "refactor", "other")
 RISKS = ("low", "medium", "high", "critical")
-AGENT_HELP = "agent command (default: the first known one on PATH); a path is relative to the project"
 
 
 def build_parser() -> Parser:
@@ -160,18 +159,13 @@ def build_parser() -> Parser:
     add = parser.add_argument
     add("words", nargs="?", metavar="PROMPT", help="same as --prompt")
     add_prompt_flags(parser)
-    add_claim_flags(parser)
-    add_agent_flags(parser)
-    add("--preset", metavar="P", help="loop style (default harness)")
-    add("--skip-review", action="store_true", default=None, help="with stories: skip reviews")
-    add("--review-cap", type=positive_int, metavar="N", help="with stories: most reviews per story (default 5)")
     add("--ralph-dir", metavar="PATH", help="with stories: their folder, relative to the project (default ralph)")
     add("--skill", metavar="NAME", help="skill to put into the prompt; see ralph skills list")
     add("--type", choices=TYPES, metavar="TYPE", help=f"kind of task: {', '.join(TYPES)}")
     add("--risk", choices=RISKS, metavar="RISK", help=f"risk of the task: {', '.join(RISKS)}")
     add("--explain", action="store_true", help="explain whether the task fits a loop; start nothing")
     add("--force", action="store_true", help="run a high-risk task anyway")
-    add_limit_flags(parser)
+    add_loop_flags(parser)
     add_start_flags(parser)
     add("--step", action="store_true", help="stop after one iteration with exit code 4; continue with --resume --step")
     add("--worktree", action="store_true", help="work in a separate worktree and branch, not in your files")
@@ -186,34 +180,13 @@ def add_prompt_flags(parser: Parser) -> None:
     add("-f", "--prompt-file", metavar="FILE", help="read the prompt from a file before each iteration; - is stdin")
 
 
-def add_claim_flags(parser: Parser) -> None:
-    """Add the flags for the word that claims completion."""
-    add = parser.add_argument
-    add("-c", "--completion-response", metavar="WORD", help="word by which the agent claims completion (default DONE)")
-    add("--promise", metavar="WORD", help="same as --completion-response")
-
-
-def add_agent_flags(parser: Parser) -> None:
-    """Add the flags for the agent and the number of its iterations."""
-    add = parser.add_argument
-    names = ("-m", "--maximum-iterations", "-n", "--max-iterations")
-    add(*names, type=positive_int, metavar="N", help="stop after N iterations")
-    add("--agent", metavar="CMD", help=AGENT_HELP)
-    add("--model", metavar="M", help="model to request from the agent")
-
-
-def add_limit_flags(parser: Parser) -> None:
-    """Add the flags for checks, limits, protected paths and the sandbox."""
+def add_loop_flags(parser: Parser) -> None:
+    """Add the flags of settings, and those for checks and the sandbox."""
     add = parser.add_argument
     add_check_flags(parser)
     add("--judge", action="append", metavar="CRITERION", help="criterion that a small model judges; repeatable")
-    add("--max-cost-usd", type=positive_number, metavar="USD", help="stop when the run has spent this much")
-    add("--max-minutes", type=positive_number, metavar="M", help="stop after M minutes")
-    add("--max-tokens", type=positive_int, metavar="N", help="stop when the run has used N tokens")
-    add("--protect", action="append", metavar="PATH", help="file or folder that no agent may change; repeatable")
     add("--may-change", action="append", metavar="PATH", help="file of the checks that the work may change; repeatable")
-    add("--allow-unknown-cost", action="store_true", help="allow a cost limit with an agent that reports no cost")
-    add_sandbox_flags(parser)
+    add_agent_flags(parser)
 
 
 def add_check_flags(parser: Parser) -> None:
@@ -230,26 +203,17 @@ def add_check_flags(parser: Parser) -> None:
     )
 
 
-def add_sandbox_flags(parser: Parser) -> None:
-    """Add the sandbox flags."""
+def add_agent_flags(parser: Parser) -> None:
+    """Add the flags of settings, and those for what an agent may do and cost."""
     add = parser.add_argument
-    add(
-        "--sandbox",
-        metavar="[=KIND]",
-        help=f"run agents and checks in a sandbox: the strongest available, or {KIND_NAMES}",
-    )
-    add(
-        "--no-sandbox",
-        action="store_true",
-        help="give a known agent all your permissions, restricted by the command guard",
-    )
-    add("--allow-host", action="append", metavar="HOST", help="host that the sandbox may reach; repeatable")
+    parser.add_setting_flags()
+    add("--allow-unknown-cost", action="store_true", help="allow a cost limit with an agent that reports no cost")
+    add("--no-sandbox", action="store_true", help="give a known agent all your permissions, under the command guard")
 
 
 def add_start_flags(parser: Parser) -> None:
     """Add the flags for starting, resuming and detaching a run."""
     add = parser.add_argument
-    add_stream_flags(parser)
     add(
         "--resume",
         nargs="?",
@@ -259,18 +223,6 @@ def add_start_flags(parser: Parser) -> None:
     )
     add("--detach", action="store_true", help="run in the background; ralph attach follows it")
     add("--dry-run", action="store_true", help="print prompt, arguments and checks; start nothing")
-
-
-def add_stream_flags(parser: Parser) -> None:
-    """Add the flags for showing the agent's output."""
-    add = parser.add_argument
-    add("--stream-agent-output", action="store_true", default=None, help="show the agent's output as it is printed")
-    add(
-        "--no-stream-agent-output",
-        action="store_false",
-        dest="stream_agent_output",
-        help="do not show the agent's output",
-    )
 
 
 def main(argv: list[str]) -> int:

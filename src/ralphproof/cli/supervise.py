@@ -5,7 +5,7 @@ from __future__ import annotations
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.cli import run
-from ralphproof.cli.parser import Parser, positive_int, positive_number, seconds
+from ralphproof.cli.parser import Parser
 from ralphproof.runs.request import resolve_task_folder
 
 if TYPE_CHECKING:
@@ -32,9 +32,8 @@ NO_DASHES = "put the command after --: ralph supervise -- {}"
 RESUME_KEEPS = "--resume uses the {} of the run; leave it out"
 # Values of the `ralph run` flags that do not exist here.
 UNSET_FLAGS = {
-    "words": None, "completion_response": None, "promise": None, "model": None, "preset": None, "skill": None,
-    "type": None, "risk": None, "force": False, "explain": False, "begin": None, "worktree": False, "agent": None,
-    "step": False, "skip_review": None, "review_cap": None, "ralph_dir": None,
+    "words": None, "skill": None, "type": None, "risk": None, "force": False, "explain": False, "begin": None,
+    "worktree": False, "step": False, "ralph_dir": None,
 }  # fmt: skip
 
 
@@ -46,30 +45,7 @@ def build_parser() -> Parser:
     add("--project", metavar="P", help="project name in RALPH_PROJECT and in bus messages")
     add("--task", metavar="T", help="task name in RALPH_TASK and in bus messages")
     run.add_prompt_flags(parser)
-    add(
-        "-m",
-        "--max-restarts",
-        dest="maximum_iterations",
-        type=positive_int,
-        metavar="N",
-        help="maximum number of starts",
-    )
-    add(
-        "--restart-delay",
-        type=seconds,
-        metavar="S",
-        help="seconds before a restart (default 1, growing)",
-    )
-    add("--timeout", type=positive_number, metavar="S", help="end the command after S seconds; counts as a failure")
-    add(
-        "--wait-timeout",
-        type=positive_number,
-        metavar="S",
-        help="wait up to S seconds for unfinished runs that it started",
-    )
-    add("--poll-interval", type=positive_number, metavar="S", help="check for their end every S seconds")
-    add("--wait-exit-code", type=positive_int, metavar="N", help="exit code that means: waiting for a person")
-    run.add_limit_flags(parser)
+    run.add_loop_flags(parser)
     run.add_start_flags(parser)
     parser.set_defaults(**UNSET_FLAGS)
     return parser
@@ -108,40 +84,21 @@ def _refuse_bad_command(args: Namespace) -> None:
 
 def supervise_request(args: Namespace) -> RunRequest:
     """The request of a command line."""
-    import shlex
-
-    if args.command and not args.plain:
-        args.agent = shlex.join(args.command)
     request = run.request_from_flags(args)
     return replace(
-        request, flags=_settings_from_flags(args, request.flags), program=args.plain,
+        request, flags=_supervise_settings(args, request.flags), program=args.plain,
         project=args.project or "", task=args.task or "",
         task_folder=resolve_task_folder(args.task_folder) if args.task_folder is not None else "",
     )  # fmt: skip
 
 
-def _settings_from_flags(args: Namespace, flags: dict[str, Any]) -> dict[str, Any]:
-    """Add the restart settings; a resumed run has its preset already."""
+def _supervise_settings(args: Namespace, flags: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the flags, with the agent. A resumed run has its preset already; one limit has two names."""
+    import shlex
+
     settings = dict(flags) if args.resume is not None else {**flags, "preset": "supervise"}
-    if group := supervise_settings(
-        args.maximum_iterations, args.restart_delay, args.wait_timeout, args.poll_interval, args.wait_exit_code
-    ):
-        settings["supervise"] = group
-    if args.timeout is not None:
-        settings["agent"] = {**settings.get("agent", {}), "timeoutSeconds": args.timeout}
+    if args.max_restarts is not None:
+        settings["maximumIterations"] = args.max_restarts
+    if args.command and not args.plain:
+        settings["agent"] = {**settings.get("agent", {}), "command": shlex.join(args.command)}
     return settings
-
-
-def supervise_settings(
-    max_restarts: int | None, restart_delay_s: float | None, wait_timeout_s: float | None,
-    poll_interval_s: float | None, wait_exit_code: int | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """The settings group `supervise` with the given values."""
-    settings = {
-        "maxRestarts": max_restarts,
-        "restartDelaySeconds": restart_delay_s,
-        "waitTimeoutSeconds": wait_timeout_s,
-        "pollIntervalSeconds": poll_interval_s,
-        "waitExitCode": wait_exit_code,
-    }
-    return {name: setting for name, setting in settings.items() if setting is not None}

@@ -8,8 +8,8 @@ from argparse import BooleanOptionalAction
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.cli.parser import Parser, positive_int, positive_number
-from ralphproof.cli.run import AGENT_HELP, NO_NEW_PROMPT, add_sandbox_flags
+from ralphproof.cli.parser import Parser, positive_int
+from ralphproof.cli.run import NO_NEW_PROMPT, add_agent_flags
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.engine.outcome import Completed
 from ralphproof.runs.open_project import open_project
@@ -57,12 +57,7 @@ def generate_parser() -> Parser:
     add("--force", action="store_true", help="with -o: overwrite the file")
     about = "most iterations (default: 5)"
     add("-m", "--maximum-iterations", "-n", "--max-iterations", type=positive_int, metavar="N", help=about)
-    add("--agent", metavar="CMD", help=AGENT_HELP)
-    add("--model", metavar="M", help="model to request from the agent")
-    add("--max-cost-usd", type=positive_number, metavar="USD", help="stop when the run has spent this much")
-    add("--max-minutes", type=positive_number, metavar="M", help="stop after M minutes")
-    add("--allow-unknown-cost", action="store_true", help="allow a cost limit with an agent that reports no cost")
-    add_sandbox_flags(parser)
+    add_agent_flags(parser)
     add("--resume", nargs="?", const=LATEST_RUN, metavar="RUN", help="continue such a run, or save its tasks")
     return parser
 

@@ -9,7 +9,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, positive_int, positive_number
-from ralphproof.cli.run import add_agent_flags, add_limit_flags, add_stream_flags
+from ralphproof.cli.run import add_loop_flags
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.runs.request import base_request, settings_from_flags
@@ -59,7 +59,6 @@ def build_parser() -> Parser:
     parser = Parser("work", ABOUT, EXAMPLES, UNAVAILABLE_FLAGS)
     add = parser.add_argument
     add("tasks", nargs="*", metavar="TASK", help="task ids (default: all open tasks)")
-    add_agent_flags(parser)
     add(
         "--skip",
         action="append",
@@ -67,7 +66,7 @@ def build_parser() -> Parser:
         metavar="STAGE",
         help=f"skip a stage: {', '.join(SKIPPABLE_STAGES)}",
     )
-    add_limit_flags(parser)
+    add_loop_flags(parser)
     add("--parallel", type=positive_int, metavar="N", help="work on N tasks at a time, each in its own worktree")
     add("--onto", metavar="BRANCH", help="with --parallel: branch to land on (default ralph/ and the current branch)")
     add("--rebase", action="store_true", help="with --parallel: replay commits instead of merging")
@@ -78,7 +77,6 @@ def build_parser() -> Parser:
         metavar="USD",
         help="with --parallel: cost limit for all tasks together",
     )
-    add_stream_flags(parser)
     add("--dry-run", action="store_true", help="print tasks and stages; start nothing")
     return parser
 

@@ -18,7 +18,7 @@ from ralphproof.planning.plan_files import MAX_SENT_BACK, PlanResult
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.runs.execute import execute
 from ralphproof.runs.observers import create_observers
-from ralphproof.runs.request import FRESH_RUN, CustomComponents, RunRequest, RunTarget, drop_unset, is_guarded
+from ralphproof.runs.request import FRESH_RUN, CustomComponents, RunRequest, RunTarget, is_guarded, settings_from_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,8 +46,7 @@ def drafting_request(
     args: Namespace, root: str, prompt: str, check: str, read: ReadDraft, flags: dict[str, Any], **more: Any
 ) -> RunRequest:
     """A request with the command line's agent, limits and sandbox; the project's own checks and hooks do not run."""
-    limits = {"maxCostUsd": args.max_cost_usd, "maxMinutes": args.max_minutes}
-    chosen = {"agent": {"command": args.agent, "model": args.model}, "sandbox": {"backend": args.sandbox}}
+    chosen = settings_from_flags(args)
     fixed: dict[str, Any] = {
         "preset": "harness",
         "guardrails": [],
@@ -58,7 +57,7 @@ def drafting_request(
     }
     return RunRequest(
         (prompt, None),
-        {**drop_unset(chosen), **fixed, **flags, "limits": {**drop_unset(limits), **flags.get("limits", {})}},
+        {**chosen, **fixed, **flags, "limits": {**chosen.get("limits", {}), **flags.get("limits", {})}},
         root,
         guarded=is_guarded(args),
         allow_hosts=tuple(args.allow_host or ()),

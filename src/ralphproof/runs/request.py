@@ -12,6 +12,7 @@ from ralphproof.engine.claim import is_same_word, strip_claim_tags
 from ralphproof.engine.limits import RESUMABLE_REASONS
 from ralphproof.engine.outcome import Aborted
 from ralphproof.engine.records import RunEnded
+from ralphproof.settings.keys import flags_of
 from ralphproof.settings.loader import COMMAND_LINE
 from ralphproof.store.run_folder import RunFolder
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.limits import Breach
     from ralphproof.engine.state import State
     from ralphproof.settings.keys import Settings
+    from ralphproof.settings.schema import SettingKey
     from ralphproof.store.ledger import RunRow
     from ralphproof.store.project import Project
     from ralphproof.store.run_folder import RunFolder
@@ -363,32 +365,25 @@ def is_guarded(args: Namespace) -> bool:
 
 
 def settings_from_flags(args: Namespace) -> dict[str, Any]:
-    """The flags that are settings, in the settings' own shape; what was not given, or the verb lacks, is not there."""
-    flag = vars(args).get
-    settings: dict[str, Any] = {
-        "preset": flag("preset"),
-        "maximumIterations": args.maximum_iterations,
-        "completionResponse": _completion_word(flag("completion_response"), flag("promise")),
-        "streamAgentOutput": flag("stream_agent_output"),
-        "agent": {"command": args.agent, "model": args.model},
-        "review": {"enabled": False if flag("skip_review") else None, "cap": flag("review_cap")},
-        "limits": {"maxCostUsd": args.max_cost_usd, "maxMinutes": args.max_minutes, "maxTokens": args.max_tokens},
-        "sandbox": {"backend": args.sandbox},
-    }
-    return drop_unset(settings)
+    """The flags that are settings, in the settings' own shape; raises Refused where two flags contradict each other."""
+    settings: dict[str, Any] = {}
+    given: dict[str, tuple[str, Any]] = {}
+    for path, key, flag in flags_of(args.verb):
+        chosen = getattr(args, flag.dest)
+        if flag.adds or chosen is None:
+            continue
+        before, other = given.setdefault(path, (flag.names[-1], chosen))
+        if before != flag.names[-1] and not _is_same(chosen, other, key):
+            raise Refused(f"{before} and {flag.names[-1]} are one setting, and were given two values; give one")
+        *groups, name = path.split(".")
+        group = settings
+        for one in groups:
+            group = group.setdefault(one, {})
+        group[name] = chosen
+    return settings
 
 
-def drop_unset(settings: dict[str, Any]) -> dict[str, Any]:
-    """Those settings that hold something."""
-    nested = {name: drop_unset(item) if isinstance(item, dict) else item for name, item in settings.items()}
-    return {name: item for name, item in nested.items() if item is not None and item != {}}
-
-
-def _completion_word(response: str | None, promise: str | None) -> str | None:
-    if (
-        response is not None
-        and promise is not None
-        and not is_same_word(strip_claim_tags(response), strip_claim_tags(promise))
-    ):
-        raise Refused("--completion-response and --promise are one setting, and were given two values; give one")
-    return response if response is not None else promise
+def _is_same(one: Any, other: Any, key: SettingKey) -> bool:
+    if key.kind == "word":
+        return is_same_word(strip_claim_tags(one), strip_claim_tags(other))
+    return bool(one == other)

@@ -19,6 +19,7 @@ from ralphproof.settings.schema import (
     group_key,
     inner,
     integer,
+    leaf_keys,
     list_of,
     map_of,
     price,
@@ -242,7 +243,7 @@ class ReviewSettings:
     )  # fmt: skip
     cap: int = integer(
         5, "How often a story is reviewed at most.",
-        SettingFlag(("--review-cap",), "N", "with stories: most reviews per story (default 5)", RUN),
+        SettingFlag(("--review-cap",), "N", "with stories: most reviews per story (default {default})", RUN),
     )  # fmt: skip
     cap_is_failure: bool = boolean(False, "Whether the cap stops the run instead of approving what is green.")
 
@@ -287,7 +288,7 @@ class SandboxSettings:
         None, "The kind of sandbox; `auto` takes the strongest that holds here, null none.",
         SettingFlag(
             ("--sandbox",), "[=KIND]", "run agents and checks in a sandbox: the strongest available, or {sandboxes}",
-            ALL_VERBS, implied="auto",
+            ALL_VERBS,
         ),
         nullable=True, validator="ralphproof.sandbox.selection:backend_name_problem",
     )  # fmt: skip
@@ -346,7 +347,7 @@ class Settings:
 
     preset: str = choice(
         PRESETS, "The style of loop that gives all other settings their defaults.",
-        SettingFlag(("--preset",), "P", "loop style (default harness)", RUN),
+        SettingFlag(("--preset",), "P", "loop style (default {default})", RUN),
     )  # fmt: skip
     maximum_iterations: int = integer(
         10, "The run ends after so many iterations.",
@@ -357,7 +358,7 @@ class Settings:
     completion_response: str = word(
         "DONE", "The word in `<response>` or `<promise>` that claims the work is done.",
         SettingFlag(
-            ("-c", "--completion-response"), "WORD", "word by which the agent claims completion (default DONE)",
+            ("-c", "--completion-response"), "WORD", "word by which the agent claims completion (default {default})",
             RUN_OR_SUBMIT,
         ),
         SettingFlag(("--promise",), "WORD", "same as --completion-response", RUN_OR_SUBMIT),
@@ -476,6 +477,11 @@ def parse_settings(raw: dict[str, Any]) -> Settings:
         guardrails=_name_guardrails(settings.guardrails),
         stages=StagesSettings(*(_complete_stage(one, settings) for one in settings.stages.by_name.values())),
     )
+
+
+def flags_of(verb: str) -> list[tuple[str, SettingKey, SettingFlag]]:
+    """The flags of a verb that give settings, each with the path and the key of its setting."""
+    return [(path, key, flag) for path, key in leaf_keys(SETTINGS_SCHEMA) for flag in key.flags if verb in flag.verbs]
 
 
 def parse_guardrails(items: list[dict[str, Any]]) -> tuple[GuardrailSettings, ...]:

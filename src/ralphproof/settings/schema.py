@@ -29,8 +29,8 @@ MAX_NUMBER = 1_000_000_000  # no count, second or dollar here means anything bey
 class SettingFlag:
     """A flag that gives a setting, and the verbs that have it.
 
-    A flag that takes no value stands for `constant`. Where it `adds`, it is repeatable, and its values are added to the
-    list that the files give. `implied` is its value where it is given without `=VALUE`.
+    `{default}` in its help is the setting's default, `{sandboxes}` the names of sandboxes. A flag that takes no value
+    stands for `constant`. Where it `adds`, it is repeatable, and its values are added to the list that the files give.
     """
 
     names: tuple[str, ...]
@@ -39,7 +39,6 @@ class SettingFlag:
     verbs: tuple[str, ...]
     constant: Json = None
     adds: bool = False
-    implied: str = ""
 
     @property
     def dest(self) -> str:
@@ -358,13 +357,14 @@ def _is_in_bounds(number: float, key: SettingKey) -> bool:
 # Settings that flags give.
 
 
-def parse_scalar(given: str, key: SettingKey) -> Json:
-    """The value that a text stands for on a command line; raises ValueError where the setting does not take it."""
-    data: Json = given
-    if key.kind in ("integer", "number") and re.fullmatch(r"-?[0-9]+", given):
+def parse_number(given: str, key: SettingKey) -> int | float:
+    """The number that a text on a command line stands for; raises ValueError where the setting does not take it."""
+    data: Any = given
+    if re.fullmatch(r"-?[0-9]+", given):
         data = int(given)
     elif key.kind == "number" and re.fullmatch(r"-?[0-9]*\.?[0-9]+(e-?[0-9]+)?", given, re.IGNORECASE):
         data = float(given)
-    if problem := scalar_problem(data, key):
+    if problem := scalar_problem(data, replace(key, nullable=False)):
         raise ValueError(problem)
-    return data
+    number: int | float = data
+    return number

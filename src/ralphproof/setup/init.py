@@ -276,8 +276,6 @@ def _split_commas(answer: str) -> list[str]:
 
 SETTINGS_FILE = ".ralph/settings.json"
 STORIES_PRESET = "stories"
-COMPLETION_RESPONSES = {"wrapper": "COMPLETE", STORIES_PRESET: "COMPLETE"}  # by preset; DONE for others
-DEFAULT_ITERATIONS = {STORIES_PRESET: 15}  # by preset; 10 for others
 WRAPPER_COST_USD = 5.0  # cost limit without past runs to estimate from
 
 
@@ -328,8 +326,21 @@ def propose_settings(root: str, args: Namespace, stories: StoriesFolderLayout | 
     guardrails = (
         [] if stories is not None else [{"command": one.command, "failAction": "APPEND"} for one in found.proposals]
     )
-    response, iterations = COMPLETION_RESPONSES.get(args.preset, "DONE"), DEFAULT_ITERATIONS.get(args.preset, 10)
+    response, iterations = _preset_defaults(args.preset)
     return _add_preset(build_settings({"command": agent, "flags": []}, iterations, response, guardrails), args, root)
+
+
+def _preset_defaults(preset: str | None) -> tuple[str, int]:
+    """The completion word and the number of iterations of a preset."""
+    from ralphproof.settings.keys import Settings
+    from ralphproof.settings.loader import read_preset
+
+    usual = Settings()
+    own = read_preset(preset or usual.preset)["settings"]
+    return (
+        own.get("completionResponse") or usual.completion_response,
+        own.get("maximumIterations") or usual.maximum_iterations,
+    )
 
 
 def ask_settings(root: str, args: Namespace, stories: StoriesFolderLayout | None) -> Any:
@@ -343,7 +354,7 @@ def ask_settings(root: str, args: Namespace, stories: StoriesFolderLayout | None
         print_lines(f"Checks this project names, for the stories: {', '.join(names)}")
     print_lines("")
     checks = [] if stories is not None else [item.command for item in discover_checks(root).proposals]
-    response, iterations = COMPLETION_RESPONSES.get(args.preset, "DONE"), DEFAULT_ITERATIONS.get(args.preset, 10)
+    response, iterations = _preset_defaults(args.preset)
     settings = _add_preset(ask_all_settings(args.agent, checks, response, iterations), args, root)
 
     return ask_sandbox(settings, root)
