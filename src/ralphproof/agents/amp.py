@@ -14,13 +14,13 @@ from ralphproof.agents.adapter import (
     ReaderContext,
     credential_files,
     credential_variables,
-    decode_line,
     has_option,
     keep_options,
     parse_token_count,
 )
 from ralphproof.agents.claude import ClaudeStream
 from ralphproof.agents.cost import UsageTally
+from ralphproof.agents.json_lines import decode_line
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.engine.events import Event, Spent, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit

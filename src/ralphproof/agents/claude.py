@@ -17,8 +17,6 @@ from ralphproof.agents.adapter import (
     TodoTracker,
     credential_files,
     credential_variables,
-    decode_line,
-    decode_raw,
     format_budget_usd,
     get_list,
     get_table,
@@ -47,6 +45,7 @@ from ralphproof.agents.error_messages import (
     failure_event,
     find_failure_reason,
 )
+from ralphproof.agents.json_lines import decode_line, decode_raw
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.events import Asked, Denied, Ended, Limited, Progress, Said, Started, ToolStarted, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit

@@ -19,8 +19,6 @@ from ralphproof.agents.adapter import (
     ReaderContext,
     credential_files,
     credential_variables,
-    decode_line,
-    decode_raw,
     get_list,
     get_table,
     has_guard_hook,
@@ -44,6 +42,7 @@ from ralphproof.agents.error_messages import (
     FailureReason,
     failure_event,
 )
+from ralphproof.agents.json_lines import decode_line, decode_raw
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.events import Denied, Ended, Progress, Said, Started, Todo, TodosChanged, ToolStarted, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit

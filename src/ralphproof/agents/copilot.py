@@ -8,15 +8,12 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ralphproof.agents.adapter import (
-    ANY_DECODER,
     COST_UNKNOWN,
     AgentAdapter,
     AgentInvocation,
     ReaderContext,
     credential_files,
     credential_variables,
-    decode_line,
-    decode_raw,
     has_option,
     keep_options,
     make_tool_ended,
@@ -35,6 +32,7 @@ from ralphproof.agents.error_messages import (
     failure_event,
     find_reset_time,
 )
+from ralphproof.agents.json_lines import ANY_DECODER, decode_line, decode_raw
 from ralphproof.base.text import MAX_TEXT_CHARS, truncate_middle
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.events import Asked, Denied, Ended, Limited, Progress, Said, Started, ToolStarted

@@ -14,8 +14,6 @@ from ralphproof.agents.adapter import (
     ReaderContext,
     credential_files,
     credential_variables,
-    decode_line,
-    decode_raw,
     has_option,
     keep_options,
     make_tool_ended,
@@ -27,6 +25,7 @@ from ralphproof.agents.adapter import (
 )
 from ralphproof.agents.agent_config import read_json_setting
 from ralphproof.agents.cost import UsageTally
+from ralphproof.agents.json_lines import decode_line, decode_raw
 from ralphproof.base.text import MAX_TEXT_CHARS, truncate_middle
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.events import Denied, Ended, Progress, Said, Started, ToolStarted, Usage

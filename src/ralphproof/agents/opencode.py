@@ -16,8 +16,6 @@ from ralphproof.agents.adapter import (
     TodoTracker,
     credential_files,
     credential_variables,
-    decode_line,
-    decode_raw,
     has_option,
     keep_options,
     make_tool_ended,
@@ -30,6 +28,7 @@ from ralphproof.agents.adapter import (
 )
 from ralphproof.agents.agent_config import find_key_variables, find_service_urls
 from ralphproof.agents.error_messages import LOGIN_ERROR, TOO_LONG_ERROR, FailureReason, failure_event
+from ralphproof.agents.json_lines import decode_line, decode_raw
 from ralphproof.base.text import truncate_middle
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.events import Denied, Ended, Progress, Said, Spent, Started, ToolStarted, Usage

@@ -15,8 +15,6 @@ from ralphproof.agents.adapter import (
     ReaderContext,
     credential_files,
     credential_variables,
-    decode_line,
-    decode_raw,
     has_option,
     keep_options,
     make_tool_ended,
@@ -27,6 +25,7 @@ from ralphproof.agents.adapter import (
     summarize_arguments,
 )
 from ralphproof.agents.agent_config import find_key_variables, find_service_urls
+from ralphproof.agents.json_lines import decode_line, decode_raw
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.events import Ended, Progress, Said, Spent, Started, ToolStarted, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit

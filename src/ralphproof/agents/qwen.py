@@ -15,7 +15,6 @@ from ralphproof.agents.adapter import (
     ReaderContext,
     credential_files,
     credential_variables,
-    decode_line,
     has_option,
     keep_options,
     one_line,
@@ -27,6 +26,7 @@ from ralphproof.agents.agent_config import find_key_variables, find_service_urls
 from ralphproof.agents.claude import ClaudeStream
 from ralphproof.agents.cost import UsageTally
 from ralphproof.agents.error_messages import LOGIN_ERROR, FailureReason, failure_event
+from ralphproof.agents.json_lines import decode_line
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.engine.events import Ended, Event, Progress, Said, Spent, Started, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
