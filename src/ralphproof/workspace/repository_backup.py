@@ -4,16 +4,17 @@ One folder serves all runs of a repository:
 
     pool/        the objects as packs, at the paths that they have in the repository
     RUN.start    a tar file with the repository at the start of a run, without its objects
-    RUN.last     the same at the start of the run's latest turn, if refs had moved
+    RUN.last     the same at the start of its latest turn, if refs had moved, with the objects made in between
 
-Git never changes an object, so each one is copied once, however many runs there are. Packs are copied as they are, and
-loose objects are packed by git, so that one fsync makes all of them durable.
+Git never changes an object, so each one is copied once, however many runs there are. Packs are copied as they are. The
+loose objects of the start are packed by git, so that one fsync makes all of them durable.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import stat
 import time
 
@@ -52,6 +53,7 @@ ID_FILE, SHALLOW, INDEX, EXCLUDE = b"ralph-id", b"shallow", b"index", b"info/exc
 HISTORY_HIDING_FILES = (SHALLOW, b"info/grafts", b"objects/info/alternates")  # history is missing, or from elsewhere
 REPLACE_REFS, OWN_REFS = b"refs/replace/", "refs/ralph/"
 FILE_MODE, PROGRAM_MODE, LINK_MODE = 0o644, 0o755, 0o777
+LOOSE_OBJECT_PATH = re.compile(rb"(modules/.+/)?objects/[0-9a-f]{2}/[0-9a-f]{38,62}")
 CHUNK_BYTES = 1 << 20
 FICLONE = 0x40049409  # the request that shares blocks (btrfs, xfs)
 LOCK_TIMEOUT_S = 30.0
@@ -178,6 +180,7 @@ class RepositoryBackup:
     def __init__(self, folder: str, root: str, commits: CommitStore) -> None:
         self._folder, self._root, self._commits, self._folders = folder, root, commits, commits.folders
         self._common, self._pool = os.fsencode(self._folders.common), os.path.join(os.fsencode(folder), POOL)
+        self._start_objects: frozenset[bytes] | None = None  # the paths of the objects that the start state has
 
     def path(self, run: str, which: str = START_SUFFIX) -> str:
         return os.path.join(self._folder, run + which)
@@ -217,7 +220,14 @@ class RepositoryBackup:
                 "linked": os.path.islink(os.path.join(self._root, ".git")),
             }  # fmt: skip
             metadata = self._metadata()
-            objects, linked = self._copy_objects()
+            objects, loose, linked = self._copy_packs()
+            if path.endswith(START_SUFFIX):
+                self._pack_loose(loose)
+                self._start_objects = frozenset(objects)
+            elif (made := self._new_loose_objects(run, loose)) is not None:
+                metadata |= made
+            else:
+                self._pack_loose(loose)
             entries = [(META_ENTRY, FILE_MODE, json.dumps(meta).encode())]
             entries.append((OBJECTS_ENTRY, FILE_MODE, b"\0".join(objects)))
             if not self._folders.ref_files:
@@ -249,12 +259,14 @@ class RepositoryBackup:
             )
         return files
 
-    def _copy_objects(self) -> tuple[list[bytes], int]:
-        """Copy the objects of the repository and its submodules into the pool.
+    def _copy_packs(self) -> tuple[list[bytes], dict[bytes, list[bytes]], int]:
+        """Copy the packs of the repository and its submodules into the pool.
 
-        Returns the paths of their files, and the bytes that were only linked.
+        Returns the paths of all object files, the ids of loose objects by git folder, and the bytes that were only
+        linked.
         """
         paths: list[bytes] = []
+        loose: dict[bytes, list[bytes]] = {}
         linked, left = 0, MAX_COPIED_BYTES
         first = not list_backups(self._folder)
         for git_dir in (b"", *(module + b"/" for module in _submodules(self._common, b"modules"))):
@@ -268,26 +280,21 @@ class RepositoryBackup:
             if first and own and (new or len(own) > 2 * MAX_OWN_PACKS):
                 for name in own:  # no stored state needs them
                     os.unlink(os.path.join(pool, name))
-            self._refuse_too_large(sum(new.values()))
-            for name in sorted(
-                new, key=lambda one: (new[one], one)
-            ):  # a pack is larger than its index, and comes after
+            if new:
+                self._refuse_too_large(sum(new.values()))
+            for name in sorted(new, key=lambda one: (new[one], one)):  # the index of a pack before the pack
                 how = _copy_pack_file(os.path.join(source, name), os.path.join(pool, name), new[name] <= left)
                 left -= new[name] if how == "copied" else 0
                 linked += new[name] if how == "linked" else 0
-            loose = self._list_loose(git_dir)
-            self._pack_loose(git_dir, loose)
-            folder = git_dir + b"objects/"
-            paths += [folder + b"pack/" + name for name in packs]
-            paths += [folder + name[:2] + b"/" + name[2:] for name in loose]
-        return paths, linked
+            loose[git_dir] = self._list_loose(git_dir)
+            paths += [git_dir + PACK_FOLDER + b"/" + name for name in packs]
+            paths += [_loose_path(git_dir, name) for name in loose[git_dir]]
+        return paths, loose, linked
 
     def _list_loose(self, git_dir: bytes) -> list[bytes]:
         """The ids of the loose objects."""
-        width, objects = (
-            62 if self._folders.algorithm == "sha256" else 38,
-            os.path.join(self._common, git_dir, b"objects"),
-        )
+        width = 62 if self._folders.algorithm == "sha256" else 38
+        objects = os.path.join(self._common, git_dir, b"objects")
         folders = [entry for entry in _list_folder(objects) if len(entry.name) == 2 and _is_hex(entry.name)]
         ids = [
             folder.name + name
@@ -300,28 +307,43 @@ class RepositoryBackup:
             raise BackupFailed(f"it has {len(ids)} loose objects; git gc makes a few files of them")
         return ids
 
-    def _pack_loose(self, git_dir: bytes, ids: list[bytes]) -> None:
+    def _pack_loose(self, loose: dict[bytes, list[bytes]]) -> None:
         """Pack those of the objects into the pool that are in no pack of it or of the repository."""
-        if not ids:
-            return
-        pool = os.path.join(self._pool, git_dir)
-        source = os.fsdecode(os.path.join(self._common, git_dir, b"objects"))
-        quoted = source.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        env = {
-            "GIT_OBJECT_DIRECTORY": os.fsdecode(os.path.join(pool, b"objects")),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{quoted}"',
-        }
-        target = os.fsdecode(os.path.join(pool, PACK_FOLDER, b"pack"))
-        try:
-            reply = self._commits.run(*PACK_OPTIONS, target, stdin=b"\n".join((*ids, b"")), more=env)
-            if reply.code:
-                raise GitFailed(reply.said or f"git pack-objects: {reply.code}")
-        finally:
-            for name in os.listdir(os.path.join(pool, PACK_FOLDER)):
-                if name.startswith(b"tmp_"):
-                    os.unlink(os.path.join(pool, PACK_FOLDER, name))
-        if reply.out:
-            sync_folders({os.path.join(pool, PACK_FOLDER)})
+        for git_dir, ids in loose.items():
+            if not ids:
+                continue
+            pool = os.path.join(self._pool, git_dir)
+            source = os.fsdecode(os.path.join(self._common, git_dir, b"objects"))
+            quoted = source.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            env = {
+                "GIT_OBJECT_DIRECTORY": os.fsdecode(os.path.join(pool, b"objects")),
+                "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{quoted}"',
+            }
+            folder = os.path.join(pool, PACK_FOLDER)
+            target = os.fsdecode(os.path.join(folder, b"pack"))
+            try:
+                reply = self._commits.run(*PACK_OPTIONS, target, stdin=b"\n".join((*ids, b"")), more=env)
+                if reply.code:
+                    raise GitFailed(reply.said or f"git pack-objects: {reply.code}")
+            finally:
+                for name in os.listdir(folder):
+                    if name.startswith(b"tmp_"):
+                        os.unlink(os.path.join(folder, name))
+            if reply.out:
+                sync_folders({folder})
+
+    def _new_loose_objects(self, run: str, loose: dict[bytes, list[bytes]]) -> dict[bytes, tuple[int, bytes]] | None:
+        """The loose objects that the start state does not have, as files of the last one; None where they are too
+        large for that.
+        """
+        if self._start_objects is None:
+            start = self.find_start(run)
+            self._start_objects = frozenset(read_files(start).objects if start else ())
+        listed = (_loose_path(git_dir, name) for git_dir, ids in loose.items() for name in ids)
+        paths = {path: os.path.join(self._common, path) for path in listed if path not in self._start_objects}
+        if sum(os.lstat(full).st_size for full in paths.values()) > MAX_METADATA_BYTES:
+            return None
+        return {path: (FILE_MODE, read_regular_file(full, MAX_METADATA_BYTES)) for path, full in paths.items()}
 
     def _refuse_too_large(self, size: int) -> None:
         same_disk = os.stat(self._folder).st_dev == os.stat(self._common).st_dev
@@ -362,6 +384,10 @@ class _BackupLock:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._file)
+
+
+def _loose_path(git_dir: bytes, name: bytes) -> bytes:
+    return git_dir + b"objects/" + name[:2] + b"/" + name[2:]
 
 
 def _pack_files(folder: bytes) -> list[os.DirEntry[bytes]]:
@@ -713,6 +739,7 @@ class RepositoryRestore:
         if latest is None:
             return
         last = read_files(latest)
+        self._write_loose_objects(last)
         if not self._continues(start, last):
             self._name_extra_commits(start, last, latest)
             return
@@ -735,6 +762,14 @@ class RepositoryRestore:
                 place = os.path.join(target, name)
                 _copy_pack_file(os.path.join(folder, name), place, may_copy=True, links=False)
                 os.chmod(place, 0o444)
+
+    def _write_loose_objects(self, stored: RepositoryFiles) -> None:
+        """Write the objects of a state that are no part of the pool; damaged ones are left out."""
+        for path in [path for path in stored.files if LOOSE_OBJECT_PATH.fullmatch(path)]:
+            place = os.path.join(os.fsencode(self._build_path), path)
+            _write_file(place, *stored.files.pop(path))
+            if not _is_valid_file(place):
+                os.unlink(place)
 
     def _write_metadata(self, stored: RepositoryFiles) -> None:
         """Write refs, index, settings and the like of a state, replacing those of another one."""
