@@ -10,7 +10,7 @@ from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.phrases import format_count
 from ralphproof.runs.open_project import view_project
-from ralphproof.runs.saved_work import excluded_file_lines, load_saved_work
+from ralphproof.runs.saved_work import branch_saved_work, excluded_file_lines, load_saved_work
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.runs.saved_work import SavedWork
     from ralphproof.workspace.commits import CommitPlan
-    from ralphproof.workspace.git_command import UserGit
 
 
 ABOUT = """Create a branch with an iteration's work.
@@ -55,24 +54,9 @@ def main(argv: list[str]) -> int:
     finally:
         ledger.close()
     work = load_saved_work(project, row, records, int(args.number))
-    name = args.name if args.name is not None else f"ralph/{row.id}-{work.number}"
-    from ralphproof.workspace.commits import CommitBuilder, create_branch
-
-    with CommitBuilder(project.root, os.environ) as builder:
-        refuse_used_branch(builder.user_git, name, args.force)
-        plan = builder.plan(work.snapshot)
-        commit = create_branch(builder.user_git, plan, work.message, name, args.force)
+    name, commit, plan = branch_saved_work(project, work, args.name, force=args.force)
     _print_result(args, work, name, commit, plan)
     return 0
-
-
-def refuse_used_branch(git: UserGit, name: str, force: bool) -> None:
-    """Refuse an invalid, checked-out or existing branch name."""
-    git.check_branch_name(name)
-    if place := git.find_checkout(name):
-        raise Refused(f"branch {name} is checked out in {place}, and is not moved; name another one with --name")
-    if git.branch_commit(name) and not force:
-        raise Refused(f"there is a branch {name}; name another one with --name, or move it with --force")
 
 
 def _print_result(args: Namespace, work: SavedWork, name: str, commit: str, plan: CommitPlan) -> None:

@@ -4,25 +4,12 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.base.files import remove_tree
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, positive_int, seconds
 from ralphproof.display.output import confirm, print_json, print_lines, require_confirmation
 from ralphproof.display.phrases import format_count
-from ralphproof.runs.gc import (
-    REMOVAL_UNFINISHED,
-    REMOVED,
-    FolderLocks,
-    GcPlan,
-    RetentionDecision,
-    disk_usage,
-    plan_gc,
-    record_removals,
-    remove_runs,
-    run_folders,
-)
+from ralphproof.runs.gc import REMOVAL_UNFINISHED, GcPlan, RetentionDecision, RetentionPolicy, execute_gc, plan_gc
 from ralphproof.runs.open_project import open_project, view_project
-from ralphproof.store.project import Project
 from ralphproof.views.run_status import format_date
 
 if TYPE_CHECKING:
@@ -75,68 +62,29 @@ def _whole_number(text: str) -> int:
 def main(argv: list[str]) -> int:
     args = build_parser().parse(argv)
     require_confirmation(args.yes or args.dry_run, args.json, "gc removes files")
-    project = view_project(args.project_dir, os.environ)
+    policy = RetentionPolicy(args.days, args.keep, args.unlanded)
     if args.dry_run:
-        plan = plan_gc(project, args)
-        _print_plan(plan, args, dry=True)
+        _print_plan(plan_gc(view_project(args.project_dir, os.environ), policy), args, dry=True)
         return 0
     project = open_project(args.project_dir, os.environ)
-    plan = plan_gc(project, args)
+    plan = plan_gc(project, policy)
     if not args.json:
         _print_plan(plan, args, dry=False)
     if not plan.removed and not plan.leftovers:
         if args.json:
-            _print_result(plan, [], [], args)
+            _print_result(plan, [], args)
         return 0
     if not args.yes and not confirm("Remove this?"):
         print_lines("Nothing was removed.")
         return 0
-    return _execute_plan(project, args, plan)
-
-
-def _execute_plan(project: Project, args: Namespace, shown: GcPlan) -> int:
-    """Delete what was shown and still qualifies: the plan is made again while no run can start."""
-    wanted = {decision.row.id for decision in shown.removed}
-    with FolderLocks(project, {decision.row.directory for decision in shown.removed}) as locks:
-        plan = plan_gc(project, args)
-        removable = [
-            decision
-            for decision in plan.removed
-            if decision.row.id in wanted and decision.row.directory not in locks.busy
-        ]
-        removed_ids = {decision.row.id for decision in removable}
-        remaining = [decision.row for decision in plan.decisions if decision.row.id not in removed_ids]
-        removals = [
-            each for each in record_removals(project, _without_earlier_notes(removable)) if each.run in removed_ids
-        ]
-        failed = remove_runs(project, removals, remaining)
-        leftovers = sorted({*plan.leftovers} & {*shown.leftovers})
-        for path in leftovers:
-            try:
-                remove_tree(path, strict=True)
-            except OSError as error:
-                failed.append((path, str(error)))
-        freed_bytes = {
-            decision.row.id: plan.sizes[decision.row.id] - disk_usage(*run_folders(project, decision))
-            for decision in removable
-        }
-        freed_bytes |= {path: plan.sizes[path] - disk_usage(path) for path in leftovers}
-    busy = [(each, locks.busy[each]) for each in sorted(locks.busy)]
-    failed_names = {name for name, _ in failed}
-    done = [decision for decision in removable if decision.row.id not in failed_names]
-    removed_leftovers = [path for path in leftovers if path not in failed_names]
-    _print_result(GcPlan([*done, *plan.unlanded], removed_leftovers, freed_bytes, plan.only_copies), failed, busy, args)
-    return 1 if failed else 0
-
-
-def _without_earlier_notes(removable: list[RetentionDecision]) -> list[RetentionDecision]:
-    """Without runs for which an interrupted gc already recorded the removal."""
-    return [decision for decision in removable if decision.reason == REMOVED]
+    result = execute_gc(project, policy, plan)
+    _print_result(result.done, [*result.failed, *result.busy], args)
+    return 1 if result.failed else 0
 
 
 def _print_plan(plan: GcPlan, args: Namespace, dry: bool) -> None:
     if args.json:
-        _print_result(plan, [], [], args)
+        _print_result(plan, [], args)
         return
     if plan.removed:
         in_git = ", and what git holds of them" if _any_in_git(plan.removed) else ""
@@ -188,18 +136,18 @@ def _any_in_git(decisions: list[RetentionDecision]) -> bool:
     return any(decision.kind == "git" for decision in decisions)
 
 
-def _print_result(plan: GcPlan, failed: list[tuple[str, str]], busy: list[tuple[str, str]], args: Namespace) -> None:
+def _print_result(plan: GcPlan, failed: list[tuple[str, str]], args: Namespace) -> None:
     if args.json:
         runs: list[Json] = [{"run": one.row.id, "bytes": plan.sizes.get(one.row.id, 0)} for one in plan.removed]
         kept: list[Json] = [_unlanded_json(one) for one in plan.unlanded]
-        wrong: list[Json] = [{"what": what, "why": why} for what, why in (*failed, *busy)]
+        wrong: list[Json] = [{"what": what, "why": why} for what, why in failed]
         print_json(
             "gc",
             {"dryRun": args.dry_run, "runs": runs, "bytes": plan.bytes, "unlanded": kept, "failed": wrong}
             | {"leftovers": [*plan.leftovers], "repositoryCopies": [*plan.only_copies]},
         )
         return
-    print_lines(*(f"{what} stays for now: {why}" for what, why in (*failed, *busy)))
+    print_lines(*(f"{what} stays for now: {why}" for what, why in failed))
     summary = f"{format_count(len(plan.removed), 'run')} and {format_count(len(plan.leftovers), 'leftover')} removed"
     print_lines(f"{summary}, {_format_size(plan.bytes)} in files.")
     if _any_in_git(plan.removed):

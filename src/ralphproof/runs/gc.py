@@ -28,7 +28,6 @@ from ralphproof.views.snapshots import SavedWorkspace, snapshots_by_iteration, w
 from ralphproof.workspace.git_objects import run_ref_name
 
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Iterable, Iterator
     from typing import Self
 
@@ -474,25 +473,21 @@ class GcPlan:
         return sum(self.sizes.values())
 
 
-def plan_gc(project: Project, args: Namespace) -> GcPlan:
+def plan_gc(project: Project, policy: RetentionPolicy) -> GcPlan:
+    """What gc would remove under this policy."""
     ledger = project.ledger()
     try:
-        decisions = _decide_retention(project, ledger, args)
+        with RetentionReview(project, ledger, policy, time.time()) as review:
+            decisions = review.decide_all()
     finally:
         ledger.close()
     has_open_runs = any(decision.reason == KEPT_OPEN for decision in decisions)
     unneeded, needed = find_repository_copies(project)
-    leftovers = [*find_leftover_folders(project, args.days, has_open_runs), *unneeded]
+    leftovers = [*find_leftover_folders(project, policy.days, has_open_runs), *unneeded]
     sizes = {
         decision.row.id: disk_usage(*run_folders(project, decision)) for decision in decisions if decision.is_removed
     }
     return GcPlan(decisions, leftovers, sizes | {path: disk_usage(path) for path in leftovers}, needed)
-
-
-def _decide_retention(project: Project, ledger: SqliteLedger, args: Namespace) -> list[RetentionDecision]:
-    policy = RetentionPolicy(args.days, args.keep, args.unlanded)
-    with RetentionReview(project, ledger, policy, time.time()) as review:
-        return review.decide_all()
 
 
 def run_folders(project: Project, decision: RetentionDecision) -> list[str]:
@@ -500,3 +495,46 @@ def run_folders(project: Project, decision: RetentionDecision) -> list[str]:
         os.path.join(root, ".ralph", "runs", decision.row.id) for root in (project.root, decision.row.directory)
     }
     return [os.path.join(project.store, "runs", decision.row.id), *sorted(published)]
+
+
+@value
+class GcResult:
+    """What was removed, and what was not and why: what failed, and directories in use."""
+
+    done: GcPlan
+    failed: list[tuple[str, str]]
+    busy: list[tuple[str, str]]
+
+
+def execute_gc(project: Project, policy: RetentionPolicy, shown: GcPlan) -> GcResult:
+    """Remove what was shown and still qualifies: the plan is made again while no run can start."""
+    wanted = {decision.row.id for decision in shown.removed}
+    with FolderLocks(project, {decision.row.directory for decision in shown.removed}) as locks:
+        plan = plan_gc(project, policy)
+        removable = [
+            decision
+            for decision in plan.removed
+            if decision.row.id in wanted and decision.row.directory not in locks.busy
+        ]
+        removed_ids = {decision.row.id for decision in removable}
+        remaining = [decision.row for decision in plan.decisions if decision.row.id not in removed_ids]
+        new = [decision for decision in removable if decision.reason == REMOVED]  # others have a note already
+        notes = [note for note in record_removals(project, new) if note.run in removed_ids]
+        failed = remove_runs(project, notes, remaining)
+        leftovers = sorted({*plan.leftovers} & {*shown.leftovers})
+        for path in leftovers:
+            try:
+                remove_tree(path, strict=True)
+            except OSError as error:
+                failed.append((path, str(error)))
+        freed_bytes = {
+            decision.row.id: plan.sizes[decision.row.id] - disk_usage(*run_folders(project, decision))
+            for decision in removable
+        }
+        freed_bytes |= {path: plan.sizes[path] - disk_usage(path) for path in leftovers}
+    failed_names = {name for name, _ in failed}
+    done = [decision for decision in removable if decision.row.id not in failed_names]
+    gone = [path for path in leftovers if path not in failed_names]
+    return GcResult(
+        GcPlan([*done, *plan.unlanded], gone, freed_bytes, plan.only_copies), failed, sorted(locks.busy.items())
+    )

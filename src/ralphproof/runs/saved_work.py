@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.workspace import Snapshot
     from ralphproof.store.ledger import RunRow
     from ralphproof.workspace.commits import CommitPlan
+    from ralphproof.workspace.git_command import UserGit
 
 
 MAX_TITLE_CHARS = 72
@@ -83,3 +84,25 @@ def excluded_file_lines(landing: CommitPlan) -> list[str]:
     more = len(landing.excluded) - len(lines)
     head = [f"Left out: {format_count(len(landing.excluded), 'file')}"] if lines else []
     return [*head, *lines, *([f"  ... and {more} more"] if more else [])]
+
+
+def branch_saved_work(
+    project: Project, work: SavedWork, name: str | None, *, force: bool
+) -> tuple[str, str, CommitPlan]:
+    """Create a branch with one commit of this work; its name, the commit, and what is in it and left out."""
+    from ralphproof.workspace.commits import CommitBuilder, create_branch
+
+    branch = f"ralph/{work.row.id}-{work.number}" if name is None else name
+    with CommitBuilder(project.root, os.environ) as builder:
+        _refuse_used_branch(builder.user_git, branch, force)
+        plan = builder.plan(work.snapshot)
+        return branch, create_branch(builder.user_git, plan, work.message, branch, force), plan
+
+
+def _refuse_used_branch(git: UserGit, name: str, force: bool) -> None:
+    """Refuse an invalid, checked-out or existing branch name."""
+    git.check_branch_name(name)
+    if place := git.find_checkout(name):
+        raise Refused(f"branch {name} is checked out in {place}, and is not moved; name another one with --name")
+    if git.branch_commit(name) and not force:
+        raise Refused(f"there is a branch {name}; name another one with --name, or move it with --force")
