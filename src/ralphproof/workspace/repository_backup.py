@@ -19,7 +19,7 @@ import stat
 import time
 
 from ralphproof.base.errors import Refused, wrap_os_error
-from ralphproof.base.files import remove_tree, sync_folders, write_all
+from ralphproof.base.files import make_private_folder, remove_tree, sync_folders, write_all
 from ralphproof.base.git_layout import find_blocking_files, git_folders, read_regular_file
 from ralphproof.base.programs import ProgramResult, find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING, value
@@ -271,7 +271,7 @@ class RepositoryBackup:
         first = not list_backups(self._folder)
         for git_dir in (b"", *(module + b"/" for module in _submodules(self._common, b"modules"))):
             pool = os.path.join(self._pool, git_dir, PACK_FOLDER)
-            os.makedirs(pool, mode=0o700, exist_ok=True)
+            make_private_folder(os.fsdecode(pool))
             source = os.path.join(self._common, git_dir, PACK_FOLDER)
             packs = {entry.name: entry.stat(follow_symlinks=False).st_size for entry in _pack_files(source)}
             known = set(os.listdir(pool))
