@@ -18,7 +18,7 @@ from ralphproof.cli.run import parse_with_prompt
 from ralphproof.landing.worktree_run import move_to_worktree
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.signals import SignalRouter
-from ralphproof.runs.observers import PoolDisplay
+from ralphproof.runs.displays import PoolDisplay
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.pool import RunPool
 from ralphproof.runs.request import FRESH_RUN

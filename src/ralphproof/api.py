@@ -440,8 +440,8 @@ def _resolve_target(request: RunRequest, resume: str) -> tuple[RunRequest, RunTa
     """The request and the run that it is for: a new one, or the one to resume."""
     if not resume:
         return request, FRESH_RUN
+    from ralphproof.runs.execute import load_resumed_request
     from ralphproof.runs.open_project import open_project
-    from ralphproof.runs.resume import load_resumed_request
 
     if request.prompt[0]:
         raise Refused("a run that is resumed has its prompt; leave the prompt out")

@@ -9,7 +9,7 @@ import pytest
 from ralphproof.engine.events import Event, Said
 from ralphproof.engine.records import Record
 from ralphproof.engine.sandbox import CONTINUE, STOP
-from ralphproof.runs.attach import MAX_EARLIER_EVENTS, EventRelay
+from ralphproof.runs.displays import MAX_EARLIER_EVENTS, EventRelay
 from tests.cli.steering import detached, let, lose_harness, over, reached, shown, shows, waits_for
 from tests.ralph import Ralph, done, say, until, write
 
@@ -191,7 +191,7 @@ def test_of_a_long_turn_only_the_last_is_shown_to_whoever_comes_late() -> None:
 
 def test_a_turn_is_left_once_its_run_has_no_harness(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [100.0]
-    monkeypatch.setattr("ralphproof.runs.attach.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("ralphproof.runs.displays.time.monotonic", lambda: now_s[0])
     gaze = EventRelay((Wall(),), lambda: now_s[0] < 101, lambda _: None, late=False)
     assert gaze.tick() == CONTINUE
     now_s[0] += 2

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.runs.detach import HARNESS_LOG, spawn_run
+from ralphproof.runs.children import HARNESS_LOG, spawn_run
 from tests.cli.steering import detached, let, over, reached, rests, shown, shows, waits_for
 from tests.ralph import Ralph, done, say, until, write
 

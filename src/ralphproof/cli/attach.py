@@ -11,8 +11,7 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.console import ConsoleObserver
 from ralphproof.engine.records import RunEnded
-from ralphproof.runs.attach import RunFollower, load_run_spec
-from ralphproof.runs.observers import create_observers, print_outcome
+from ralphproof.runs.displays import RunFollower, create_observers, load_run_spec, print_outcome
 from ralphproof.runs.open_project import view_project
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder

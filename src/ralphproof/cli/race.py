@@ -28,7 +28,7 @@ from ralphproof.landing.race import (
     prepare_race,
 )
 from ralphproof.process.signals import SignalRouter
-from ralphproof.runs.observers import PoolDisplay
+from ralphproof.runs.displays import PoolDisplay
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.pool import RunPool
 from ralphproof.runs.request import base_request

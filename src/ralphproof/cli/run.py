@@ -15,9 +15,16 @@ from ralphproof.display.output import print_json, print_lines
 from ralphproof.engine.outcome import Completed
 from ralphproof.landing.worktree_run import discard_unused_worktree, finish_worktree_run, move_to_worktree
 from ralphproof.process.keeper_client import KeeperClient
-from ralphproof.runs.children import submit_child_request
-from ralphproof.runs.detach import BEGIN_FLAG, RESUME_FLAG, read_harness_log_tail, spawn_run, wait_until_begun
-from ralphproof.runs.observers import execute_observed
+from ralphproof.runs.children import (
+    BEGIN_FLAG,
+    RESUME_FLAG,
+    read_harness_log_tail,
+    spawn_run,
+    submit_child_request,
+    wait_until_begun,
+)
+from ralphproof.runs.displays import execute_observed
+from ralphproof.runs.execute import load_resumed_request
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.request import (
     LATEST_RUN,
@@ -28,7 +35,6 @@ from ralphproof.runs.request import (
     save_request,
     settings_from_flags,
 )
-from ralphproof.runs.resume import load_resumed_request
 from ralphproof.runs.spec import prepare_spec
 from ralphproof.sandbox.selection import SANDBOX_VARIABLE
 from ralphproof.store.run_folder import RunFolder, new_run_id
@@ -289,7 +295,7 @@ def _run(args: Namespace, keeper: KeeperClient | None, build_request: Callable[[
 
         return print_dry_run(spec, args.json)
     from ralphproof.base.standard_streams import flush_streams
-    from ralphproof.runs.observers import execute_observed
+    from ralphproof.runs.displays import execute_observed
 
     if spec.request.in_worktree:
         outcome = run_in_worktree(spec, keeper, args, target)
@@ -307,8 +313,8 @@ def _requested_run(args: Namespace, build_request: Callable[[Namespace], RunRequ
         return load_ordered_request(args.begin, args.project_dir), RunTarget(args.begin)
     if args.resume is None:
         return build_request(args), FRESH_RUN
+    from ralphproof.runs.execute import load_resumed_request
     from ralphproof.runs.open_project import open_project
-    from ralphproof.runs.resume import load_resumed_request
 
     if any(text is not None for text in (args.words, args.prompt, args.prompt_file)):
         raise Refused(NO_NEW_PROMPT)

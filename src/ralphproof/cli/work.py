@@ -98,8 +98,8 @@ def main(argv: list[str]) -> int:
 
 def _work_in_sequence(args: Namespace, keeper: KeeperClient | None) -> WorkResult:
     from ralphproof.landing.sequential_scheduler import SequentialScheduler
+    from ralphproof.runs.displays import execute_observed
     from ralphproof.runs.dry_run import print_stages
-    from ralphproof.runs.observers import execute_observed
     from ralphproof.runs.open_project import open_project
 
     def execute(spec: RunSpec, target: RunTarget) -> Outcome:
@@ -122,7 +122,7 @@ def _work_in_sequence(args: Namespace, keeper: KeeperClient | None) -> WorkResul
 def _work_in_parallel(args: Namespace) -> WorkResult:
     from ralphproof.landing.parallel_scheduler import ParallelOptions, ParallelScheduler
     from ralphproof.process.signals import SignalRouter
-    from ralphproof.runs.observers import PoolDisplay
+    from ralphproof.runs.displays import PoolDisplay
     from ralphproof.runs.open_project import open_project
     from ralphproof.runs.pool import RunPool
     from ralphproof.store.spend import InProcessSharedBudget

@@ -54,9 +54,8 @@ from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.signals import RunClock, ignore_signals
 from ralphproof.runs.children import save_constraints
 from ralphproof.runs.context import RunContext
-from ralphproof.runs.execute import begin_run
+from ralphproof.runs.execute import begin_run, load_resumed_request, resume_run, take_over
 from ralphproof.runs.request import EMPTY_REQUEST, parse_request
-from ralphproof.runs.resume import load_resumed_request, resume_run, take_over
 from ralphproof.runs.spec import prepare_spec
 from ralphproof.store.ledger import SqliteLedger
 

@@ -338,8 +338,8 @@ class Race:
 
     def _prepare(self, entry: RaceEntry) -> tuple[RunSpec, RunTarget]:
         """The run of one entry, by its saved request; a run that is on record is resumed."""
+        from ralphproof.runs.execute import load_resumed_request
         from ralphproof.runs.request import EMPTY_REQUEST
-        from ralphproof.runs.resume import load_resumed_request
 
         run = self._run_of(entry)
         worktree = self._worktree(entry)

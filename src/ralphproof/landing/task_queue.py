@@ -10,8 +10,8 @@ from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.engine.limits import DAILY_COST_LIMIT, DISK_FULL, SERVICE_UNAVAILABLE, WORKSPACE_GONE
 from ralphproof.engine.outcome import Aborted, Completed, Failed
 from ralphproof.engine.plan import AllDone, Blocked
+from ralphproof.runs.execute import load_resumed_request
 from ralphproof.runs.request import RunTarget
-from ralphproof.runs.resume import load_resumed_request
 from ralphproof.runs.spec import prepare_spec
 from ralphproof.store.tasks import CANCELLED, DONE, FAILED, WAITING, WORKING
 from ralphproof.tasks.plans import BacklogItem, next_task

@@ -16,8 +16,8 @@ from ralphproof.engine.records import CheckBegan, TurnBegan
 from ralphproof.engine.run_hooks import HOOKS
 from ralphproof.planning.plan_files import MAX_SENT_BACK, PlanResult
 from ralphproof.process.keeper_client import KeeperClient
+from ralphproof.runs.displays import create_observers
 from ralphproof.runs.execute import execute
-from ralphproof.runs.observers import create_observers
 from ralphproof.runs.request import FRESH_RUN, CustomComponents, RunRequest, RunTarget, is_guarded, settings_from_flags
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def plan_unattended(
     args: Namespace, spec: RunSpec, files: PlanFiles, check: PlanCheck, again: str, tell: Callable[[str], None]
 ) -> PlanResult:
     """Let the agent plan until the plan is valid, or a limit says stop. `again` is the command that plans anew."""
-    from ralphproof.runs.resume import PLAN_COMMAND_NOTE
+    from ralphproof.runs.execute import PLAN_COMMAND_NOTE
 
     def begin(folder: RunFolder) -> tuple[Observer, ...]:
         folder.note(PLAN_COMMAND_NOTE, again)

@@ -11,8 +11,8 @@ from ralphproof.engine.outcome import Completed, Failed
 from ralphproof.engine.state import RunOver
 from ralphproof.planning.drafting import drafting_request, execute_drafting
 from ralphproof.runs.children import apply_parent_constraints
+from ralphproof.runs.execute import load_resumed_request
 from ralphproof.runs.request import FRESH_RUN, LATEST_RUN, RunTarget, find_enclosing_run, load_request
-from ralphproof.runs.resume import load_resumed_request
 from ralphproof.runs.spec import prepare_spec
 from ralphproof.settings.skills import load_skill
 from ralphproof.store.run_folder import RunFolder

@@ -1,4 +1,4 @@
-"""Child runs, which the agent of a run started: their requests, status, cost and cancellation."""
+"""Runs in processes of their own: detached runs, and child runs that the agent of a run asks for."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import stat
 import time
 
 from ralphproof.agents.command import split_command
+from ralphproof.base import interpreter
 from ralphproof.base.errors import RalphError, Refused
 from ralphproof.base.git_layout import resolve_project_root
+from ralphproof.base.programs import spawn
 from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
 from ralphproof.engine.budget import Budget, ChildRunsStatus, RemainingBudget, Spend
 from ralphproof.engine.records import Saved, TurnBegan
-from ralphproof.runs.detach import START_TIMEOUT_S, is_unreaped, read_harness_log_tail, reap_spawned_runs, spawn_run
+from ralphproof.process.cleanup import KEEPER_PIDS
 from ralphproof.runs.preflight import refuse_unknown_cost
 from ralphproof.runs.request import CONSTRAINTS_NOTE, parse_request, save_request
 from ralphproof.runs.spec import prepare_spec
@@ -32,6 +34,90 @@ if TYPE_CHECKING:
     from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.store.project import Project
     from ralphproof.store.spend import SpendStore
+
+
+HARNESS_LOG = "harness.log"
+START_TIMEOUT_S = 30.0  # a machine under load needs its time to start a program
+START_POLL_S = 0.02
+LOG_TAIL_BYTES = 8192
+BEGIN_FLAG, RESUME_FLAG = "--begin", "--resume"
+
+_started_pids: list[int] = []  # and not yet waited for
+
+
+def spawn_run(run: str, root: str, store: str, environ: Mapping[str, str], flag: str = BEGIN_FLAG) -> int:
+    """Start the process that begins or resumes a run with a saved request; its pid. Its log is in the run's folder."""
+    log = os.path.join(store, "runs", run, HARNESS_LOG)
+    argv = interpreter.ralph_command("run", flag, run, "--project-dir", root)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        pid = spawn(argv, environ, (nowhere, output, output))
+    finally:
+        os.close(nowhere)
+        os.close(output)
+    KEEPER_PIDS.add(pid)  # so that cleanup does not end it
+    _started_pids.append(pid)
+    return pid
+
+
+def reap_spawned_runs() -> None:
+    """Forget the processes that were started here and have ended."""
+    for pid in list(_started_pids):
+        if _exit_code(pid) is not None:
+            _started_pids.remove(pid)
+            KEEPER_PIDS.discard(pid)
+
+
+def is_unreaped(pid: int) -> bool:
+    """Whether a process that was started here has not been reaped yet."""
+    return pid in _started_pids
+
+
+def wait_until_begun(project: Project, run: str, pid: int = 0) -> int | None:
+    """Wait until a run has begun: None once it has, or the exit code of its process where that ended first.
+
+    Without a `pid` another process begins it; 1 where it has not begun in time.
+    """
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if _is_recorded(project, run, pid):
+            return None
+        if pid and (code := _exit_code(pid)) is not None:
+            return None if _is_recorded(project, run, pid) else code
+        time.sleep(START_POLL_S)
+    return 1
+
+
+def _is_recorded(project: Project, run: str, pid: int) -> bool:
+    """Whether this process has recorded the run. Opens the ledger each time: a repository's first run creates it."""
+    ledger = project.ledger()
+    try:
+        row = ledger.row(run)
+        return row is not None and row.pid == (pid or row.pid) and ledger.queries.last_seq_of(run) > 0
+    finally:
+        ledger.close()
+
+
+def _exit_code(pid: int) -> int | None:
+    try:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return 1  # it was reaped elsewhere
+    return os.waitstatus_to_exitcode(status) if ended else None
+
+
+def read_harness_log_tail(store: str, run: str) -> str:
+    """The end of the log of a run's process."""
+    try:
+        with open(os.path.join(store, "runs", run, HARNESS_LOG), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_TAIL_BYTES))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+# Child runs, which the agent of a run started: their requests, status, cost and cancellation.
 
 
 @value
@@ -205,7 +291,7 @@ def _ancestor_constraints(run: str, project: Project, ledger: SqliteLedger) -> I
 
 
 CHILD_GRACE_S = 20.0  # for cancelled children; longer than an agent's grace
-POLL_S = 0.1
+END_POLL_S = 0.1
 REQUESTS_FOLDER = "children"  # in the task folder; also the name of the note with starting runs
 
 
@@ -274,7 +360,7 @@ class LedgerChildRuns:
                 cancelled[run] = None
             if not active or time.monotonic() >= deadline:
                 break
-            time.sleep(POLL_S)
+            time.sleep(END_POLL_S)
         remarks = [*(requests.remarks() if requests else ())]
         remarks += [f"runs of its own were asked to end: {', '.join(cancelled)}"] if cancelled else []
         return (*remarks, *([f"not over yet: {', '.join(active)}"] if active else []))

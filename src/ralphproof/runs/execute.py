@@ -1,4 +1,4 @@
-"""Executing a run from its spec to its outcome: begin or resume, loop, and the single pass where the loop breaks."""
+"""Executing a run from its spec to its outcome: begin or resume it, loop, and the single pass where the loop breaks."""
 
 from __future__ import annotations
 
@@ -10,20 +10,52 @@ from ralphproof import __version__
 from ralphproof.agents.selection import installed_version
 from ralphproof.base.errors import HarnessFailed, Refused, StaleRead, wrap_os_error
 from ralphproof.base.escaping import collapse_lines, sanitize
+from ralphproof.base.git_layout import is_run_worktree
 from ralphproof.base.processes import current_process
-from ralphproof.base.value import TYPE_CHECKING, replace
-from ralphproof.engine.limits import SERVICE_UNAVAILABLE, Breach
+from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.engine.actions import Conclude, EndRun
+from ralphproof.engine.limits import SERVICE_UNAVAILABLE, WAITING, Breach
 from ralphproof.engine.loop import NEW_STATE, Loop
-from ralphproof.engine.outcome import Failed
+from ralphproof.engine.next_action import next_action
+from ralphproof.engine.outcome import Aborted, Failed, Stopped
+from ralphproof.engine.state import IterationJudged, RunOver, State, build_state
 from ralphproof.process.signals import RunClock
-from ralphproof.runs.children import apply_parent_constraints, cap_budget_by_ancestors, save_constraints
-from ralphproof.runs.context import RunContext
-from ralphproof.runs.environment import build_environment, open_run_scm, run_tripwires
-from ralphproof.runs.recovery import close_dead_runs
-from ralphproof.runs.request import FRESH_RUN, RUN_ID_VARIABLE, find_parent_run, save_request
+from ralphproof.runs.children import (
+    apply_parent_constraints,
+    cap_budget_by_ancestors,
+    load_constraints,
+    sandbox_as_settings,
+    save_constraints,
+)
+from ralphproof.runs.context import RunContext, build_environment, open_run_scm, put_away_stale_markers, run_tripwires
+from ralphproof.runs.enclosing_turn import refuse_unrelated_run_in_turn
+from ralphproof.runs.recovery import (
+    close_dead_runs,
+    end_leftover_processes,
+    find_unjudged_work,
+    idle_since_ns,
+    refuse_tampered_settings,
+    state_when_resumed,
+    turn_end_ns,
+)
+from ralphproof.runs.request import (
+    FRESH_RUN,
+    REQUEST_NOTE,
+    RUN_ID_VARIABLE,
+    find_parent_run,
+    load_request,
+    override_request,
+    save_request,
+)
+from ralphproof.runs.spec import RunSpec, prepare_spec
 from ralphproof.sandbox.selection import SANDBOX_VARIABLE
 from ralphproof.store.ledger import MemoryLedger, SqliteLedger
-from ralphproof.store.run_state import find_live_turn
+from ralphproof.store.run_folder import RunFolder
+from ralphproof.store.run_state import RUNNING, find_live_turn, find_run, refuse_collected_run, run_state
+from ralphproof.store.signal_files import SignalFiles
+from ralphproof.views.interrupted_run import active_seconds, describe_takeover
+from ralphproof.views.run_status import refuse_finished_run
+from ralphproof.workspace.tripwires import ProtectedFileTripwires
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,11 +70,397 @@ if TYPE_CHECKING:
     from ralphproof.process.keeper_client import KeeperClient
     from ralphproof.runs.context import CreateObservers, Listen
     from ralphproof.runs.request import RunRequest, RunTarget
-    from ralphproof.runs.spec import RunSpec
+    from ralphproof.store.ledger import RunRow
     from ralphproof.store.project import Project
     from ralphproof.stories.workflow import StoryWorkflow
 
     OnEnd = Callable[[RunContext, Outcome], object]
+
+
+SINGLE_PASS = "single-pass"  # noqa: S105 (a setting, no password)
+FALLBACK_NOTICE = "[Ralph] Falling back to normal execution..."
+
+
+def execute(
+    spec: RunSpec,
+    keeper: KeeperClient,
+    create_observers: CreateObservers,
+    on_end: OnEnd,
+    listen: Listen = RunClock.listen,
+    target: RunTarget = FRESH_RUN,
+) -> Outcome:
+    """Run the loop to its end. Where it fails before any agent was started, settings may ask for a single pass.
+
+    `on_end` is called once with the outcome, while the run still holds its directory.
+    """
+    if kind := os.environ.get(SANDBOX_VARIABLE):
+        raise Refused(f"this is inside sandbox {kind}; --detach asks the harness outside for a run of your own")
+    try:
+        return _execute_once(spec, keeper, create_observers, on_end, listen, target)
+    except StaleRead as stale:
+        again = prepare_spec(spec.original_request)
+        again = replace(again, remarks=(str(stale), *again.remarks))
+        return _execute_once(again, keeper, create_observers, on_end, listen, target)
+
+
+def _execute_once(
+    spec: RunSpec,
+    keeper: KeeperClient,
+    create_observers: CreateObservers,
+    on_end: OnEnd,
+    listen: Listen,
+    target: RunTarget,
+) -> Outcome:
+    # A resumed run and a child run are bound to what is on record, so they get no single pass without the ledger.
+    independent = target.row is None and not os.environ.get(RUN_ID_VARIABLE)
+    fall_back = independent and spec.loaded.settings.on_internal_error == SINGLE_PASS
+    context = None
+    try:
+        parent = find_parent_run(spec.project, target)
+        constrained = apply_parent_constraints(spec, parent) if parent else spec
+        run = target.row.id if target.row else target.run
+        with RunContext(constrained, keeper, create_observers, listen, run, parent) as context:
+            outcome = begin_run(context).run() if target.row is None else execute_resumed(context)
+            broken = _error_before_first_turn(context, outcome)
+            if not (broken and fall_back):
+                on_end(context, outcome)
+                return outcome
+    except (HarnessFailed, OSError) as error:
+        fault = wrap_os_error(error) if isinstance(error, OSError) else error
+        started = context is not None and context.turns.begun
+        if not fall_back or fault.exit_code != HarnessFailed.exit_code or started:
+            raise
+        broken = str(fault)
+    return _execute_single_pass(spec, keeper, create_observers, on_end, listen, broken)
+
+
+def _error_before_first_turn(context: RunContext, outcome: Outcome) -> str:
+    """Why the loop itself failed before any agent was started; empty where it did not."""
+    failed = isinstance(outcome, Failed) and outcome.exit_code == HarnessFailed.exit_code
+    return outcome.error if failed and not context.turns.begun and isinstance(outcome, Failed) else ""
+
+
+def begin_run(context: RunContext) -> Loop:
+    """Put a new run on record and return its loop, which has done nothing yet."""
+    remarks = (
+        close_dead_runs(context.ledger, context.project, context.run, context.parent)
+        if isinstance(context.ledger, SqliteLedger)
+        else []
+    )
+    return _begin(context, run_rules(context), remarks)
+
+
+def _begin(context: RunContext, rules: RunRules, remarks: list[str]) -> Loop:
+    scm = open_run_scm(context)
+    context.folder.begin()
+    remarks += _clear_stale_markers(context)
+    environment = build_environment(context, scm, run_tripwires(context))
+    request, root = context.spec.request, context.project.root
+    if context.recorded:
+        save_constraints(context.folder, rules, context.spec, context.sandbox.name)
+        save_request(context.folder, replace(request_to_save(context), project_dir=root), context.project.mask)
+    if request.in_worktree:
+        from ralphproof.runs.checkouts import prepare_worktree
+
+        prepare_worktree(context.spec, context.folder, environment)
+    # From here on a refusal is on record.
+    context.ledger.begin_run(context.run, root, time.time(), current_process(), context.parent, request.task_id)
+    if request.message and isinstance(context.ledger, SqliteLedger):
+        context.ledger.add_user_message(context.run, request.message)
+    context.clock.follow(context.ledger, context.run)
+    loop = build_loop(context, rules, environment)
+    reclaimed = "" if remarks else context.lock.reclaimed  # else a remark says so already
+    more = (reclaimed, *context.lock_remarks, context.ledger.repaired, _estimate(context))
+    for remark in (*context.spec.remarks, *remarks, *filter(None, more)):
+        loop.notice(remark)
+    return loop
+
+
+def build_loop(context: RunContext, rules: RunRules, environment: LoopEnvironment, state: State = NEW_STATE) -> Loop:
+    """The loop of a run, in this state."""
+    facts = build_run_facts(
+        context.spec, context.sandbox, context.workspace.kind, context.folder.task_folder, context.parent
+    )
+    return Loop(context.run, rules, environment, facts, state)
+
+
+def run_rules(context: RunContext) -> RunRules:
+    """The rules of the spec; a child run may use no more than its ancestors have left, and has no hooks of its own."""
+    rules = context.spec.rules
+    if not context.parent or isinstance(context.ledger, MemoryLedger):
+        return rules
+    budget = cap_budget_by_ancestors(
+        rules.limits.budget, context.run, context.project, context.ledger, context.spend, context.parent
+    )
+    return replace(rules, hooks=(), limits=replace(rules.limits, budget=budget))
+
+
+def request_to_save(context: RunContext) -> RunRequest:
+    """The request, with the verify commands of stories as they were when the run began."""
+    request, workflow = context.spec.request, context.spec.story_workflow
+    return replace(request, verify_commands=workflow.verify) if workflow else request
+
+
+def _clear_stale_markers(context: RunContext) -> list[str]:
+    """Put away marker files that an earlier run left or has seen; remarks about it."""
+    if context.spec.story_workflow:
+        from ralphproof.runs.stories import prepare_marker
+
+        return prepare_marker(context.project.root, context.run)
+    if not context.spec.request.task_folder or isinstance(context.ledger, MemoryLedger):
+        return []
+    return put_away_stale_markers(context.ledger, context.folder.task_folder, context.run)
+
+
+def _estimate(context: RunContext) -> str:
+    """What such a run takes, by this repository's past runs; empty where there is nothing to compare with."""
+    from ralphproof.store.statistics import describe_estimate, estimate_run
+
+    skill = context.spec.skill.name if context.spec.skill else ""
+    estimate = estimate_run(context.ledger.past_runs(), skill)
+    return describe_estimate(estimate) if estimate else ""
+
+
+def _execute_single_pass(
+    spec: RunSpec, keeper: KeeperClient, create_observers: CreateObservers, on_end: OnEnd, listen: Listen, error: str
+) -> Outcome:
+    """One turn with all limits and checks, in the same sandbox. It leaves files for people, and no record.
+
+    What is usually stored beside the ledger may be what broke, so none of it is used.
+    """
+    import tempfile
+
+    failed = f"[Ralph] Wrapper failed: {collapse_lines(sanitize(spec.project.mask(error)))}"
+    _print_error(failed)
+    _print_error(FALLBACK_NOTICE)
+    once = single_pass_spec(spec)
+    once = replace(once, remarks=(failed, FALLBACK_NOTICE, *once.remarks))  # programs read no standard error
+    with tempfile.TemporaryDirectory(prefix="ralph-single-pass-") as store:
+        once = replace(once, project=replace(spec.project, store=store))
+        with RunContext(
+            once, keeper, create_observers, listen, open_ledger=lambda project: MemoryLedger(project.mask)
+        ) as context:
+            _refuse_beside_orphaned_agent(spec.project)
+            rules = run_rules(context)
+            rules = replace(
+                rules,
+                custom_limits=(*rules.custom_limits, _refuse_second_attempt),
+                checks=replace(rules.checks, baseline=False),
+            )
+            outcome = _begin(context, rules, []).run()
+            on_end(context, outcome)
+            return outcome
+
+
+def single_pass_spec(spec: RunSpec) -> RunSpec:
+    """The same spec for one iteration without retries, commits and metrics."""
+    settings = spec.loaded.settings
+    agent = replace(settings.agent, retries=0)
+    once = replace(settings, maximum_iterations=1, scm=None, metrics=False, agent=agent)
+    return replace(spec, loaded=replace(spec.loaded, settings=once))
+
+
+def _refuse_beside_orphaned_agent(project: Project) -> None:
+    """Raise Refused where an agent is still at work whose harness died. Without the ledger, only folders show runs."""
+    folder = os.path.join(project.root, ".ralph", "runs")
+    for run in os.listdir(folder) if os.path.isdir(folder) else ():
+        if find_live_turn(project, run):
+            raise Refused(f"run {run} lost its harness, and its agent is still at work here; wait for it to end")
+
+
+def _refuse_second_attempt(state: State) -> Breach | None:
+    """A limit: an iteration may wait for a service and try again, a single pass may not."""
+    if state.turn == 1:
+        return None
+    return Breach(SERVICE_UNAVAILABLE, "the agent's service did not answer, and a single pass asks it only once")
+
+
+def _print_error(line: str) -> None:
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:
+        pass  # standard error is closed; the run goes on
+
+
+# Resuming a run that lost its harness, or that ended in a way that allows it.
+
+
+PLAN_COMMAND_NOTE = "plan-command"  # the `ralph plan` that began the run
+HOW_TO_RAISE_LIMIT = {
+    "MAX_ITERATIONS": "--max-iterations N is the new total",
+    "COST_LIMIT": "--max-cost-usd is the new total",
+    "TOKEN_LIMIT": "--max-tokens is the new total",
+    "TIME_LIMIT": "--max-minutes is the new total",
+    "DAILY_COST_LIMIT": "raise limits.dailyCostUsd, or wait for the next UTC day",
+}
+
+
+def load_resumed_request(project: Project, name: str, overrides: RunRequest) -> tuple[RunRow, RunRequest]:
+    """The run to resume, and its saved request with the overrides."""
+    ledger = project.ledger()
+    try:
+        if not ledger.runs(1):
+            raise Refused("there is no run to resume; begin one: ralph run")
+        row = find_run(ledger, name)
+        refuse_unrelated_run_in_turn("run --resume", ledger, row)
+        refuse_collected_run(project, row.id)
+        _refuse_unresumable(run_state(ledger, row, project), row, project)
+        refuse_finished_run(build_state(ledger.records(row.id)), row.id)
+        _refuse_changed_task(ledger, row)
+    finally:
+        ledger.close()
+    saved = load_request(RunFolder(row.directory, row.id, project.store))
+    if saved is None:
+        raise Refused(f"what run {row.id} was asked to do is not on record; begin a new run")
+    request, custom = saved
+    if custom and overrides.custom == request.custom:
+        if again := RunFolder(row.directory, row.id, project.store).noted(PLAN_COMMAND_NOTE):
+            raise Refused(f"run {row.id} was begun by ralph plan; plan again: {again}")
+        raise Refused(f"run {row.id} was begun by a program, with functions of its own; resume it there")
+    return row, replace(
+        override_request(_keep_sandbox(request, overrides, row, project), overrides), project_dir=row.directory
+    )
+
+
+def _keep_sandbox(request: RunRequest, overrides: RunRequest, row: RunRow, project: Project) -> RunRequest:
+    """The request with the sandbox that the run had, whatever the settings say now; a flag may change it."""
+    constraints = load_constraints(RunFolder(row.directory, row.id, project.store))
+    if constraints is None or not (request.guarded and overrides.guarded):
+        return request
+    return replace(
+        request, allow_hosts=(), flags={**request.flags, "sandbox": sandbox_as_settings(constraints.sandbox)}
+    )
+
+
+def _refuse_changed_task(ledger: SqliteLedger, row: RunRow) -> None:
+    """Raise Refused where the task was changed since the run began: what passed says nothing about it then."""
+    task = ledger.tasks.row(ledger.tasks.task_of_run(row.id) or "")
+    if task is not None and task.updated_at > row.began_at:
+        raise Refused(f"task {task.id} was changed since run {row.id} began; begin it anew: ralph work {task.id}")
+
+
+def _refuse_unresumable(status: str, row: RunRow, project: Project) -> None:
+    if status == RUNNING:
+        raise Refused(f"run {row.id} is running (pid {row.pid}); look on: ralph attach {row.id}")
+    if not os.path.isdir(row.directory):
+        raise Refused(f"run {row.id} worked in {row.directory}, which is gone; its saved work is in its branch or refs")
+    if row.directory != project.root and not is_run_worktree(row.directory, project.store):
+        raise Refused(f"run {row.id} works in {row.directory}; resume it there: ralph run --resume {row.id} -d DIR")
+
+
+@value
+class ResumedLoop:
+    """The loop of a resumed run, which has done nothing yet, and what to tell the user.
+
+    `summary` says where the run stood; `remarks` what was cleaned up; `records` how many records there were.
+    """
+
+    loop: Loop
+    summary: str
+    remarks: tuple[str, ...]
+    records: int
+
+
+def execute_resumed(context: RunContext) -> Outcome:
+    """Resume a run and loop to its end. What was requested anew holds for later resumes too.
+
+    Where the run fails before another iteration is judged, the earlier request is restored.
+    """
+    resumed = resume_run(context)
+    loop = resumed.loop
+    for line in (resumed.summary, *context.spec.remarks, *resumed.remarks):
+        loop.notice(line)
+    before, judged = context.folder.noted(REQUEST_NOTE), len(loop.state.history.iterations)
+    take_over(context, loop)
+    outcome = loop.run()
+    if isinstance(outcome, Failed) and len(loop.state.history.iterations) <= judged:
+        context.folder.note(REQUEST_NOTE, before)
+    return outcome
+
+
+def resume_run(context: RunContext) -> ResumedLoop:
+    """The loop at the point where the records say that the run stands. Nothing that ended is done again."""
+    assert isinstance(context.ledger, SqliteLedger)
+    project, run, ledger = context.project, context.run, context.ledger
+    remarks = close_dead_runs(ledger, project, run, context.parent)
+    stamped = ledger.timed_records(run)
+    state = build_state(record for _, record in stamped)
+    refuse_finished_run(state, run)  # another process may have resumed and ended it meanwhile
+    refuse_collected_run(project, run)
+    if find_live_turn(project, run) is None:
+        remarks += end_leftover_processes(run)
+    resumed = state_when_resumed(state)
+    tripwires = run_tripwires(context)
+    assert isinstance(tripwires, ProtectedFileTripwires)
+    if work := find_unjudged_work(project, ledger, run, resumed, context.spec.custom.agent is not None):
+        refuse_tampered_settings(context.spec, run, work, tripwires)
+    _refuse_other_agent(context, resumed)
+    scm = open_run_scm(context)
+    context.folder.begin()
+    rules = run_rules(context)
+    if rules.step_after is not None:
+        rules = replace(rules, step_after=resumed.history.turn_count)
+    environment = build_environment(context, scm, tripwires, tuple(record for _, record in stamped))
+    loop = build_loop(context, rules, environment, state)
+    summary = f"run {run}: {describe_takeover(project, run, state)}"
+    if state.run.id:
+        runs = (run, *(row.id for row in ledger.descendants(run)))
+        age_s = active_seconds(project, run, stamped, time.time())
+        loop.resume(age_s, turn_end_ns(project, run, resumed), idle_since_ns(project, runs))
+        refuse_unraised_limit(loop, state)
+    remarks += [
+        f"the marker that asked to wait was put away as {name}" for name in _clear_answered_marker(context, state)
+    ]
+    return ResumedLoop(loop, summary, tuple(remarks), len(stamped))
+
+
+def take_over(context: RunContext, loop: Loop) -> None:
+    """Record that this process owns the run from now on, with its present request and constraints."""
+    assert isinstance(context.ledger, SqliteLedger)
+    save_constraints(context.folder, loop.rules, context.spec, context.sandbox.name)
+    save_request(context.folder, request_to_save(context), context.project.mask)
+    context.ledger.assign_process(context.run, current_process())
+    context.ledger.request_control(context.run, "resume")
+    context.clock.follow(context.ledger, context.run)
+
+
+def _clear_answered_marker(context: RunContext, state: State) -> tuple[str, ...]:
+    """Put away the marker by which the agent asked to wait: resuming the run answers it."""
+    match state.phase, state.phase_before_end:
+        case RunOver(Aborted(Breach(reason))), IterationJudged(facts) if reason == WAITING and facts.claim is not None:
+            markers, judged = SignalFiles(context.folder.task_folder), facts.claim.stamp
+        case _:
+            return ()
+    now = markers.look()
+    if now is None or not now.waiting or judged not in ("", now.stamp):
+        return ()
+    return markers.consume(time.strftime("%Y%m%d-%H%M%S", time.gmtime()))
+
+
+def _refuse_other_agent(context: RunContext, state: State) -> None:
+    """Raise Refused where an unfinished turn was begun by an agent that the settings no longer name."""
+    begun_by = state.agent.name
+    if state.turn_running and begun_by not in (agent.name for agent in context.spec.agents):
+        raise Refused(
+            f"the last turn of run {context.run} was begun by {begun_by}, and the settings name another agent now; "
+            f"resume it with --agent {begun_by}, or close it: ralph cancel {context.run}"
+        )
+
+
+def refuse_unraised_limit(loop: Loop, state: State) -> None:
+    """Raise Refused where the limit that stopped a run would stop it again at once."""
+    if not (isinstance(state.phase, RunOver) and isinstance(state.phase.outcome, Aborted)):
+        return
+    reason = state.phase.outcome.reason
+    match next_action(loop.state.attended(), loop.rules, loop.conditions()):
+        case EndRun(Aborted(breach)) | Conclude(Stopped(breach)) if breach.reason == reason:
+            how = HOW_TO_RAISE_LIMIT.get(reason, "raise that limit in the settings")
+            raise Refused(f"run {loop.id} was stopped by {reason}, and still is ({breach.message}); {how}")
+        case _:
+            return
+
+
+# Facts of a run, for its first record.
 
 
 MAX_TITLE_CHARS = 120
@@ -156,221 +574,3 @@ def _agent_facts(selected: SelectedAgent) -> dict[str, Json]:
         "agentVersion": installed_version(selected.program) if selected.program else None,
         "permissions": selected.permissions,
     }
-
-
-# Executing a run from its spec to its outcome: begin or resume, loop, and the single pass where the loop breaks.
-
-
-SINGLE_PASS = "single-pass"  # noqa: S105 (a setting, no password)
-FALLBACK_NOTICE = "[Ralph] Falling back to normal execution..."
-
-
-def execute(
-    spec: RunSpec,
-    keeper: KeeperClient,
-    create_observers: CreateObservers,
-    on_end: OnEnd,
-    listen: Listen = RunClock.listen,
-    target: RunTarget = FRESH_RUN,
-) -> Outcome:
-    """Run the loop to its end. Where it fails before any agent was started, settings may ask for a single pass.
-
-    `on_end` is called once with the outcome, while the run still holds its directory.
-    """
-    if kind := os.environ.get(SANDBOX_VARIABLE):
-        raise Refused(f"this is inside sandbox {kind}; --detach asks the harness outside for a run of your own")
-    try:
-        return _execute_once(spec, keeper, create_observers, on_end, listen, target)
-    except StaleRead as stale:
-        from ralphproof.runs.spec import prepare_spec
-
-        again = prepare_spec(spec.original_request)
-        again = replace(again, remarks=(str(stale), *again.remarks))
-        return _execute_once(again, keeper, create_observers, on_end, listen, target)
-
-
-def _execute_once(
-    spec: RunSpec,
-    keeper: KeeperClient,
-    create_observers: CreateObservers,
-    on_end: OnEnd,
-    listen: Listen,
-    target: RunTarget,
-) -> Outcome:
-    # A resumed run and a child run are bound to what is on record, so they get no single pass without the ledger.
-    independent = target.row is None and not os.environ.get(RUN_ID_VARIABLE)
-    fall_back = independent and spec.loaded.settings.on_internal_error == SINGLE_PASS
-    context = None
-    try:
-        parent = find_parent_run(spec.project, target)
-        constrained = apply_parent_constraints(spec, parent) if parent else spec
-        run = target.row.id if target.row else target.run
-        with RunContext(constrained, keeper, create_observers, listen, run, parent) as context:
-            outcome = begin_run(context).run() if target.row is None else _resume(context)
-            broken = _error_before_first_turn(context, outcome)
-            if not (broken and fall_back):
-                on_end(context, outcome)
-                return outcome
-    except (HarnessFailed, OSError) as error:
-        fault = wrap_os_error(error) if isinstance(error, OSError) else error
-        started = context is not None and context.turns.begun
-        if not fall_back or fault.exit_code != HarnessFailed.exit_code or started:
-            raise
-        broken = str(fault)
-    return _execute_single_pass(spec, keeper, create_observers, on_end, listen, broken)
-
-
-def _resume(context: RunContext) -> Outcome:
-    from ralphproof.runs.resume import execute_resumed
-
-    return execute_resumed(context)
-
-
-def _error_before_first_turn(context: RunContext, outcome: Outcome) -> str:
-    """Why the loop itself failed before any agent was started; empty where it did not."""
-    failed = isinstance(outcome, Failed) and outcome.exit_code == HarnessFailed.exit_code
-    return outcome.error if failed and not context.turns.begun and isinstance(outcome, Failed) else ""
-
-
-def begin_run(context: RunContext) -> Loop:
-    """Put a new run on record and return its loop, which has done nothing yet."""
-    remarks = (
-        close_dead_runs(context.ledger, context.project, context.run, context.parent)
-        if isinstance(context.ledger, SqliteLedger)
-        else []
-    )
-    return _begin(context, run_rules(context), remarks)
-
-
-def _begin(context: RunContext, rules: RunRules, remarks: list[str]) -> Loop:
-    scm = open_run_scm(context)
-    context.folder.begin()
-    remarks += _clear_stale_markers(context)
-    environment = build_environment(context, scm, run_tripwires(context))
-    request, root = context.spec.request, context.project.root
-    if context.recorded:
-        save_constraints(context.folder, rules, context.spec, context.sandbox.name)
-        save_request(context.folder, replace(request_to_save(context), project_dir=root), context.project.mask)
-    if request.in_worktree:
-        from ralphproof.runs.checkouts import prepare_worktree
-
-        prepare_worktree(context.spec, context.folder, environment)
-    # From here on a refusal is on record.
-    context.ledger.begin_run(context.run, root, time.time(), current_process(), context.parent, request.task_id)
-    if request.message and isinstance(context.ledger, SqliteLedger):
-        context.ledger.add_user_message(context.run, request.message)
-    context.clock.follow(context.ledger, context.run)
-    loop = build_loop(context, rules, environment)
-    reclaimed = "" if remarks else context.lock.reclaimed  # else a remark says so already
-    more = (reclaimed, *context.lock_remarks, context.ledger.repaired, _estimate(context))
-    for remark in (*context.spec.remarks, *remarks, *filter(None, more)):
-        loop.notice(remark)
-    return loop
-
-
-def build_loop(context: RunContext, rules: RunRules, environment: LoopEnvironment, state: State = NEW_STATE) -> Loop:
-    """The loop of a run, in this state."""
-    facts = build_run_facts(
-        context.spec, context.sandbox, context.workspace.kind, context.folder.task_folder, context.parent
-    )
-    return Loop(context.run, rules, environment, facts, state)
-
-
-def run_rules(context: RunContext) -> RunRules:
-    """The rules of the spec; a child run may use no more than its ancestors have left, and has no hooks of its own."""
-    rules = context.spec.rules
-    if not context.parent or isinstance(context.ledger, MemoryLedger):
-        return rules
-    budget = cap_budget_by_ancestors(
-        rules.limits.budget, context.run, context.project, context.ledger, context.spend, context.parent
-    )
-    return replace(rules, hooks=(), limits=replace(rules.limits, budget=budget))
-
-
-def request_to_save(context: RunContext) -> RunRequest:
-    """The request, with the verify commands of stories as they were when the run began."""
-    request, workflow = context.spec.request, context.spec.story_workflow
-    return replace(request, verify_commands=workflow.verify) if workflow else request
-
-
-def _clear_stale_markers(context: RunContext) -> list[str]:
-    """Put away marker files that an earlier run left or has seen; remarks about it."""
-    if context.spec.story_workflow:
-        from ralphproof.runs.stories import prepare_marker
-
-        return prepare_marker(context.project.root, context.run)
-    if not context.spec.request.task_folder or isinstance(context.ledger, MemoryLedger):
-        return []
-    from ralphproof.runs.environment import put_away_stale_markers
-
-    return put_away_stale_markers(context.ledger, context.folder.task_folder, context.run)
-
-
-def _estimate(context: RunContext) -> str:
-    """What such a run takes, by this repository's past runs; empty where there is nothing to compare with."""
-    from ralphproof.store.statistics import describe_estimate, estimate_run
-
-    skill = context.spec.skill.name if context.spec.skill else ""
-    estimate = estimate_run(context.ledger.past_runs(), skill)
-    return describe_estimate(estimate) if estimate else ""
-
-
-def _execute_single_pass(
-    spec: RunSpec, keeper: KeeperClient, create_observers: CreateObservers, on_end: OnEnd, listen: Listen, error: str
-) -> Outcome:
-    """One turn with all limits and checks, in the same sandbox. It leaves files for people, and no record.
-
-    What is usually stored beside the ledger may be what broke, so none of it is used.
-    """
-    import tempfile
-
-    failed = f"[Ralph] Wrapper failed: {collapse_lines(sanitize(spec.project.mask(error)))}"
-    _print_error(failed)
-    _print_error(FALLBACK_NOTICE)
-    once = single_pass_spec(spec)
-    once = replace(once, remarks=(failed, FALLBACK_NOTICE, *once.remarks))  # programs read no standard error
-    with tempfile.TemporaryDirectory(prefix="ralph-single-pass-") as store:
-        once = replace(once, project=replace(spec.project, store=store))
-        with RunContext(
-            once, keeper, create_observers, listen, open_ledger=lambda project: MemoryLedger(project.mask)
-        ) as context:
-            _refuse_beside_orphaned_agent(spec.project)
-            rules = run_rules(context)
-            rules = replace(
-                rules,
-                custom_limits=(*rules.custom_limits, _refuse_second_attempt),
-                checks=replace(rules.checks, baseline=False),
-            )
-            outcome = _begin(context, rules, []).run()
-            on_end(context, outcome)
-            return outcome
-
-
-def single_pass_spec(spec: RunSpec) -> RunSpec:
-    """The same spec for one iteration without retries, commits and metrics."""
-    settings = spec.loaded.settings
-    agent = replace(settings.agent, retries=0)
-    once = replace(settings, maximum_iterations=1, scm=None, metrics=False, agent=agent)
-    return replace(spec, loaded=replace(spec.loaded, settings=once))
-
-
-def _refuse_beside_orphaned_agent(project: Project) -> None:
-    """Raise Refused where an agent is still at work whose harness died. Without the ledger, only folders show runs."""
-    folder = os.path.join(project.root, ".ralph", "runs")
-    for run in os.listdir(folder) if os.path.isdir(folder) else ():
-        if find_live_turn(project, run):
-            raise Refused(f"run {run} lost its harness, and its agent is still at work here; wait for it to end")
-
-
-def _refuse_second_attempt(state: State) -> Breach | None:
-    """A limit: an iteration may wait for a service and try again, a single pass may not."""
-    if state.turn == 1:
-        return None
-    return Breach(SERVICE_UNAVAILABLE, "the agent's service did not answer, and a single pass asks it only once")
-
-
-def _print_error(line: str) -> None:
-    try:
-        print(line, file=sys.stderr, flush=True)
-    except OSError:
-        pass  # standard error is closed; the run goes on
