@@ -188,7 +188,7 @@ def test_a_box_that_cannot_be_entered_is_told_from_a_command_that_fails(
     kind = Kind(SandboxEntry(argv, meets))
     end = place.run(kind, "touch", "ran")
     assert (end.code, end.why) == (None, "unstartable")
-    assert end.error == f"sandbox kind could not be entered (exit code {code}); its words are in the log"
+    assert end.error == f"sandbox kind could not be entered (exit code {code}); its output says why"
     assert place.log == words
     assert kind.done == ["entered", "over"]
     assert place.left() == []
@@ -232,7 +232,7 @@ def test_who_dies_in_the_middle_leaves_nothing(place: Place) -> None:
     script = "kill -9 $PPID"  # the outer program is above the one inside
     end = place.run(Kind(SandboxEntry((), PROXY_BY_DESCRIPTOR)), "sh", "-c", script)
     assert (end.why, end.code) == ("unstartable", None)
-    assert end.error == "sandbox kind broke down (exit code -9); its words are in the log"
+    assert end.error == "sandbox kind broke down (exit code -9); its output says why"
     assert read_launch_report(str(place.folder / f"1{REPORT_SUFFIX}")) is None
     assert place.left() == []
 

@@ -334,6 +334,7 @@ class SandboxConfig:
     agents: tuple[tuple[str, AgentRequirements], ...] = ()
     agent_variables: tuple[str, ...] = ()  # variables that the settings give to agents
     addresses: tuple[tuple[str, str], ...] = ()  # variables in which the user may have named another service
+    interactive: bool = False  # the user is at the terminal of the command
 
 
 class SandboxPlanner:
@@ -411,6 +412,7 @@ class SandboxPlanner:
             placeholder_folders=held.placeholder_folders,
             names=names,
             cwd=cwd,
+            interactive=config.interactive,
         )
 
     def _add_project(self, mounts: list[Mount]) -> tuple[list[Mount], ProtectedMounts, tuple[str, ...]]:

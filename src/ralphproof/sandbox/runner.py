@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 
 from ralphproof.base import interpreter
 from ralphproof.base.value import TYPE_CHECKING, Protocol, replace
-from ralphproof.engine.sandbox import Command, Exit
+from ralphproof.engine.sandbox import CONTINUE, Command, Exit
 from ralphproof.process.tree import become_subreaper, child_pids, kill_until_gone, signal_each, with_descendants
 from ralphproof.sandbox.plan import LaunchSpec, read_launch_report, remove_temp_folder, write_launch_spec
 
@@ -93,7 +92,7 @@ class SandboxedRunner:
         report = read_launch_report(base + REPORT_SUFFIX)
         if end.why == "exit" and (report is None or not report.entered):
             what = "broke down" if report is None else "could not be entered"
-            why = f"sandbox {self.name} {what} (exit code {end.code}); its words are in the log"
+            why = f"sandbox {self.name} {what} (exit code {end.code}); its output says why"
             return replace(end, why="unstartable", code=None, error=why)
         from ralphproof.sandbox.egress_proxy import read_blocked_hosts  # it loads socket and threading
 
@@ -173,47 +172,52 @@ def _end_leftover_sandbox(file: str) -> None:
 
 
 FORWARDED_SIGNALS = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2")
+CANNOT_ENTER = 126
 KEYBOARD_SIGNALS = (2, 3)  # SIGINT, SIGQUIT
 
 
 def run_in_sandbox(backend: Backend, config: SandboxConfig, argv: tuple[str, ...], agent: str) -> int:
     """Run the command to its end; its exit code."""
-    from ralphproof.sandbox.egress_proxy import read_blocked_hosts
-    from ralphproof.sandbox.plan import LaunchSpec, write_launch_spec
-    from ralphproof.sandbox.planner import SandboxPlanner
-    from ralphproof.sandbox.project_mounts import Placeholders
+    from ralphproof.sandbox.planner import sandbox_state_folder
 
-    planner = SandboxPlanner(config, backend)
-    base = os.path.join(planner.private, f"by-hand-{os.getpid()}")
+    folder = sandbox_state_folder(config.store, config.root)
+    base, audit = os.path.join(folder, f"by-hand-{os.getpid()}"), os.path.join(folder, "by-hand" + AUDIT_SUFFIX)
     here = os.path.realpath(os.getcwd())
     cwd = here if (here + "/").startswith(config.root + "/") else config.root
     command = Command(argv, cwd, config.environ, f"{base}.log", f"{base}.turn", "by-hand", agent=agent)
-    placeholders = Placeholders(planner.private)
-    placeholders.release()
-    lock = placeholders.acquire()
+    sandbox = wrap_in_sandbox(TerminalOwner(), backend, replace(config, interactive=os.isatty(0)))
     try:
-        plan = replace(planner.plan(command), interactive=os.isatty(0))
-        placeholders.create(plan.placeholder_files, plan.placeholder_folders, plan.hidden_placeholders)
-        if why := backend.prepare(plan, command):
-            print(f"ralph: sandbox {backend.name}: {why}", file=sys.stderr)
-            return 126
-        audit = os.path.join(planner.private, "by-hand.egress.ndjson")
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(audit)
-        write_launch_spec(
-            base + LAUNCH_SPEC_SUFFIX,
-            LaunchSpec(plan, backend.entry(plan), audit, base + REPORT_SUFFIX, placeholders.lock_file),
-        )
-        code = _run_at_terminal(wrap_command(command, base + LAUNCH_SPEC_SUFFIX))
-        backend.clean_up(plan)
-        if read_blocked_hosts(audit):
-            print(f"ralph: what was called, and what became of it, is in {audit}", file=sys.stderr)
-        return code
+        end = sandbox.run(command, Unwatched())
     finally:
-        placeholders.release(lock)
         for ending in (LAUNCH_SPEC_SUFFIX, REPORT_SUFFIX):
             if os.path.exists(base + ending):
                 os.unlink(base + ending)
+        if os.path.exists(base + AUDIT_SUFFIX):
+            os.replace(base + AUDIT_SUFFIX, audit)
+    if end.code is None:
+        print(f"ralph: {end.error}", file=sys.stderr)
+        return CANNOT_ENTER
+    if end.blocked:
+        print(f"ralph: what was called, and what became of it, is in {audit}", file=sys.stderr)
+    return end.code
+
+
+class Unwatched:
+    """A watcher that lets a command run to its end."""
+
+    def output(self, chunk: bytes) -> None:
+        """Nothing is read."""
+
+    def tick(self) -> int:
+        return CONTINUE
+
+
+class TerminalOwner:
+    """Runs a command with the streams of this process, and forwards signals to it."""
+
+    def run(self, command: Command, watch: CommandWatcher) -> Exit:
+        """Run the command to its end; how it ended."""
+        return Exit(_run_at_terminal(command))
 
 
 def _run_at_terminal(command: Command) -> int:

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from ralphproof.sandbox.plan import Backend, BackendProblem
 
 SANDBOX_VARIABLE = "RALPH_SANDBOX"  # tells an agent which kind of sandbox it is in
-AUTO, DIRECT = "auto", "direct"
-STRONG, PARTIAL, NONE = "strong", "partial", "none"
+AUTO, STRONG = "auto", "strong"
 NO_SANDBOX_ADVICE = (
     "--no-sandbox lets a known agent do all that you may do, under the command guard where it has one; without "
     "either flag, and with sandbox.backend null, it runs in its own guarded mode"

@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 
 from ralphproof.base import interpreter
+from ralphproof.base.programs import run_program
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.engine.sandbox import Command
+from ralphproof.engine.sandbox import Command, Exit
 from ralphproof.sandbox import runner
 from ralphproof.sandbox.plan import BackendProblem
 from ralphproof.sandbox.planner import SandboxConfig, SandboxPlanner
+from ralphproof.sandbox.project_mounts import Placeholders
 
 if TYPE_CHECKING:
     import _socket
     from collections.abc import Mapping
 
     from ralphproof.base.programs import ProgramResult
+    from ralphproof.engine.sandbox import CommandWatcher
     from ralphproof.sandbox.docker_sandbox import DockerSandbox
-    from ralphproof.sandbox.plan import Backend, SandboxPlan
+    from ralphproof.sandbox.plan import Backend
 
 SELF_TEST_TIMEOUT_S = 60.0  # a container engine's first start takes seconds
 PROTECTED_FILE = "held"
@@ -160,38 +163,24 @@ def run_inside(backend: Backend, config: SandboxConfig, program: tuple[str, ...]
     """Run a program inside; its result, or why it could not be started."""
     base = os.path.join(config.store, "trial")
     command = Command(program, config.root, config.environ, f"{base}.log", f"{base}.turn", "trial/0")
-    plan = SandboxPlanner(config, backend).plan(command)
-    _create_mount_points(plan)
+    owner, planner = _CapturingOwner(), SandboxPlanner(config, backend)
+    sandbox = runner.SandboxedRunner(owner, backend, planner, Placeholders(planner.private))
     try:
-        return _run_probe(backend, plan, command, base)
+        end = sandbox.run(command, runner.Unwatched())
     finally:
         if machine := _as_virtual_machine(backend):
-            machine.remove(plan)
+            machine.remove(planner.plan(command))
+    return owner.result or BackendProblem(end.error.removeprefix(f"sandbox {backend.name}: "))
 
 
-def _run_probe(backend: Backend, plan: SandboxPlan, command: Command, base: str) -> ProgramResult | BackendProblem:
-    from ralphproof.base.programs import run_program
-    from ralphproof.sandbox.plan import LaunchSpec, write_launch_spec
+class _CapturingOwner:
+    """Runs one command and keeps its output."""
 
-    if why := backend.prepare(plan, command):
-        return BackendProblem(why)
-    write_launch_spec(
-        base + runner.LAUNCH_SPEC_SUFFIX,
-        LaunchSpec(plan, backend.entry(plan), base + runner.AUDIT_SUFFIX, base + runner.REPORT_SUFFIX),
-    )
-    started = runner.wrap_command(command, base + runner.LAUNCH_SPEC_SUFFIX)
-    reply = run_program(list(started.argv), dict(command.env), timeout_s=SELF_TEST_TIMEOUT_S)
-    backend.clean_up(plan)
-    return reply
+    result: ProgramResult | None = None
 
-
-def _create_mount_points(plan: SandboxPlan) -> None:
-    """Create mount points. The whole project is discarded afterwards."""
-    for path in plan.placeholder_folders:
-        os.makedirs(path, exist_ok=True)
-    for path in plan.placeholders:
-        if not os.path.exists(path):
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    def run(self, command: Command, watch: CommandWatcher) -> Exit:
+        self.result = run_program(list(command.argv), dict(command.env), timeout_s=SELF_TEST_TIMEOUT_S)
+        return Exit(self.result.code)
 
 
 def _judge_probe(reply: ProgramResult) -> BackendProblem | None:
