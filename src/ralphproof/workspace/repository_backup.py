@@ -330,6 +330,10 @@ class RepositoryBackup:
                     if name.startswith(b"tmp_"):
                         os.unlink(os.path.join(folder, name))
             if reply.out:
+                made = b"pack-" + reply.out.strip() + b"."
+                for entry in _pack_files(folder):
+                    if entry.name.startswith(made):
+                        os.chmod(entry.path, 0o600)  # git gives packs to everybody to read
                 sync_folders({folder})
 
     def _new_loose_objects(self, run: str, loose: dict[bytes, list[bytes]]) -> dict[bytes, tuple[int, bytes]] | None:
