@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
+from ralphproof.base.text import MAX_TEXT_CHARS, truncate_middle
 from ralphproof.base.value import TYPE_CHECKING, Protocol, value
 from ralphproof.engine.agent import TurnInput
 from ralphproof.engine.events import Event, Spent, Todo, TodosChanged, ToolEnded, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, TypeVar
+    from typing import Any
 
     from ralphproof.engine.sandbox import Exit
-
-    T = TypeVar("T")
-
-
-# The adapter protocol of agent programs, with the options, hooks and questions that adapters share.
 
 
 # How the cost of a turn becomes known.
 COST_REPORTED, COST_COMPUTED, COST_UNKNOWN = "reported", "computed from tokens", "unknown"
 
 MICRO_PER_USD = 1_000_000
-MAX_MICRO_USD = 10**11  # a turn that cost 100,000 dollars did not happen
+MAX_MICRO_USD = 10**11  # 100,000 dollars: no turn costs more
 MAX_TOKENS = 10**12
-MAX_TOOL_OUTPUT_CHARS = 64 * 1024  # of one tool's output, handed on
+MAX_TOOL_OUTPUT_CHARS = 64 * 1024  # of one tool's output in an event
 MAX_LINE_CHARS = 300  # of a summary, a reason, a warning
 MAX_RESET_DELAY_S = 31 * 86400  # no limit lasts longer
+MAX_RUNNING_CALLS = 1000  # tool calls at a time that a reader keeps track of
+# Errors of turns that a model ended before it was done.
+CUT_OFF_MESSAGE = "the model's last message was cut off at its greatest length"
+NO_FINAL_MESSAGE = "the agent stopped after a tool call and said no last word"
 
 
 @value
 class AgentInvocation:
-    """One turn as an argument list needs it. `flags` are the user's own; `guarded` keeps the agent's own permission
-    mode on.
+    """The input of an adapter for one turn. `flags` are the user's own; `guarded` keeps the agent's permission mode
+    on.
     """
 
     brief: TurnInput
@@ -45,10 +46,10 @@ class AgentInvocation:
 
 @value
 class ReaderContext:
-    """What a stream reader works with: where events go, token prices, what its session had cost before, and the clock.
+    """What a stream reader needs: where events go, token prices, the clock, and what its session had cost before.
 
-    `model` is the one that the agent was started with, where that is known. A callback given to `on_idle` is called
-    whenever all output so far was read.
+    `model` is the one that the agent was started with, where that is known. `on_idle` registers a callback that is
+    called whenever all output so far was read.
     """
 
     emit: Callable[[Event], None]
@@ -78,12 +79,12 @@ class AgentAdapter(Protocol):
     """
 
     name: str
-    cost: str  # REPORTED, COMPUTED or UNKNOWN; with the last one, `counts_tokens = True` says that it tells its tokens
+    cost: str  # one of the COST constants; with COST_UNKNOWN, `counts_tokens = True` says that it reports tokens
     guard: str  # the name of its own mode that asks nothing and still limits what it does; empty where it has none
-    resumes: bool  # can go on with a session; its reader knows whether it then accounts for the whole of it
+    resumes: bool  # can continue a session; its reader knows whether the reported cost is then of the whole session
     login: str  # how to log in, in one clause
     credentials: tuple[str, ...]  # variables and files (with a slash; ~ is the home folder) that hold a login
-    updates_off: Mapping[str, str]  # variables that keep it from updating itself in the middle of a night
+    updates_off: Mapping[str, str]  # variables that prevent automatic updates during a run
 
     def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         """Everything after the program's name."""
@@ -116,11 +117,21 @@ def has_option(flags: tuple[str, ...], *names: str) -> bool:
 def option_value(flags: tuple[str, ...], *names: str) -> str | None:
     """The value of one of these options in the user's own flags; the last one counts."""
     found = None
-    for place, flag in enumerate(flags):
+    for index, flag in enumerate(flags):
         name, equals, text = flag.partition("=")
         if name in names:
-            found = text if equals else next(iter(flags[place + 1 :]), None)
+            found = text if equals else next(iter(flags[index + 1 :]), None)
     return found
+
+
+def option(name: str, text: str | None) -> tuple[str, ...]:
+    """An option and its value as arguments; none where the value is missing or empty."""
+    return (name, text) if text else ()
+
+
+def unless_given(flags: tuple[str, ...], names: tuple[str, ...], *default: str) -> tuple[str, ...]:
+    """The default arguments, unless the user's own flags hold one of these options."""
+    return () if has_option(flags, *names) else default
 
 
 def without_options(flags: tuple[str, ...], *names: str) -> tuple[str, ...]:
@@ -147,7 +158,7 @@ def parse_micro_usd(dollars: object) -> int | None:
 
 def parse_token_count(count: object) -> int:
     """A token count that an agent reports; 0 for an impossible one."""
-    if type(count) is int and 0 <= count < MAX_TOKENS:  # the usual case, a thousand times a second
+    if type(count) is int and 0 <= count < MAX_TOKENS:  # the usual case; this is called a thousand times a second
         return count
     if isinstance(count, bool) or not isinstance(count, int | float) or not 0 <= count < MAX_TOKENS:
         return 0
@@ -187,11 +198,41 @@ def summarize_arguments(arguments: object) -> str:
     if not isinstance(arguments, dict):
         return "" if arguments is None else one_line(arguments)
     for name in SUMMARY_ARGUMENTS:
-        if telling := arguments.get(name):
+        if argument := arguments.get(name):
             break
     else:
-        telling = next((item for item in arguments.values() if isinstance(item, str)), "")
-    return one_line(" ".join(map(str, telling)) if isinstance(telling, list) else telling)
+        argument = next((item for item in arguments.values() if isinstance(item, str)), "")
+    return one_line(" ".join(map(str, argument)) if isinstance(argument, list) else argument)
+
+
+def content_text(content: object) -> str:
+    """The text of a message or of a tool's output: a string, or a list of blocks of which some have text."""
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else []
+    return "\n".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))
+
+
+class MessageBuffer:
+    """A message that comes in pieces; the middle of a very long one is dropped."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._chars = 0
+
+    def add(self, piece: str) -> None:
+        self._pieces.append(piece)
+        self._chars += len(piece)
+        if self._chars > 4 * MAX_TEXT_CHARS:
+            shortened = truncate_middle(self.text, 2 * MAX_TEXT_CHARS)
+            self._pieces, self._chars = [shortened], len(shortened)
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
+
+    def clear(self) -> None:
+        self._pieces, self._chars = [], 0
 
 
 # Judge questions: one turn without tools, files, a lasting session, or the user's customisation.
@@ -201,12 +242,12 @@ JUDGE_SYSTEM_PROMPT = (
     "You judge work that others did. You have no tools. Answer in the form that you are asked for, and in no other."
 )
 SCHEMA_SUFFIX = ".schema.json"
-# Small models by the names that each agent's own list or help uses. The other agents have no such stable name.
+# Small models by the names in each agent's own list or help. The other agents have no stable name for one.
 SMALL_MODELS: Mapping[str, str] = {"claude": "haiku", "codex": "gpt-6-luna", "gemini": "flash-lite", "amp": "rush"}
 
 
 def small_model(name: str) -> str:
-    """The small model of an agent, as its `--model` takes it; empty where the agent's default must do."""
+    """The small model of an agent, as its `--model` takes it; empty where the agent's default is used."""
     if name == "codex":
         from ralphproof.agents.codex import uses_other_provider
 
@@ -215,8 +256,8 @@ def small_model(name: str) -> str:
 
 
 def keep_options(flags: tuple[str, ...], *names: str, bare: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Of the user's own flags only these options with their values, and the `bare` ones: the rest could loosen the
-    turn.
+    """Of the user's own flags only these options with their values, and the `bare` ones without: others could give a
+    judge question more permissions.
     """
     kept: list[str] = []
     words = iter(flags)
@@ -225,14 +266,14 @@ def keep_options(flags: tuple[str, ...], *names: str, bare: tuple[str, ...] = ()
         if name in bare:
             kept.append(flag)
         elif name in names:
-            kept += [flag] if equals else [flag, *(word for word in [next(words, None)] if word is not None)]
+            kept += [flag] if equals else [flag, *itertools.islice(words, 1)]
     return tuple(kept)
 
 
 def format_budget_usd(call: AgentInvocation) -> str | None:
-    """What the question may cost, in dollars; None without a limit."""
-    most = call.brief.max_micro_usd
-    return None if most is None else f"{most / MICRO_PER_USD:f}"
+    """The cost limit of a question, in dollars; None without a limit."""
+    limit = call.brief.max_micro_usd
+    return None if limit is None else f"{limit / MICRO_PER_USD:f}"
 
 
 # Hooks of one turn: the commands that an agent program calls at its own events.
@@ -240,7 +281,7 @@ def format_budget_usd(call: AgentInvocation) -> str | None:
 
 HOOK_TIMEOUT_S = 20
 GUARD_EVENT = "PreToolUse"
-# A tool call whose guard times out is made all the same, so the turn must end first, by its own limits.
+# An agent makes a tool call whose guard timed out, so the turn must reach its own time limit first.
 GUARD_TIMEOUT_S = 24 * 3600
 TOOL_EVENTS = (GUARD_EVENT, "PostToolUse", "PostToolUseFailure")
 
@@ -300,9 +341,9 @@ class TodoTracker:
     def end_call(self, call: str, ok: bool, output: str) -> TodosChanged | None:
         """The list after this call, if the call changed it."""
         tool, arguments = self._calls.pop(call, ("", None))
-        # Where a session is gone on with, the first task of this turn need not be its first.
-        if ok and tool == "TaskCreate" and (said := re.match(r"Task #(\d{1,9}) ", output)):
-            self._created = int(said[1]) - 1
+        # In a resumed session the first task of this turn may have a higher number than 1.
+        if ok and tool == "TaskCreate" and (number := re.match(r"Task #(\d{1,9}) ", output)):
+            self._created = int(number[1]) - 1
         return self.apply(tool, arguments) if ok else None
 
     def apply(self, tool: str, arguments: Any) -> TodosChanged | None:
@@ -317,7 +358,7 @@ class TodoTracker:
                     tuple(_make_todo(item.get("content"), item.get("status")) for item in items[:MAX_TODOS])
                 )
             case "TaskCreate" if len(self._tasks) < MAX_TODOS:
-                # It numbers tasks from 1 in the order of their creation.
+                # Claude Code numbers tasks from 1 in the order of their creation.
                 self._created += 1
                 self._tasks[str(self._created)] = _make_todo(arguments.get("subject"), "pending")
             case "TaskUpdate" if str(arguments.get("taskId")) in self._tasks:
@@ -331,8 +372,8 @@ class TodoTracker:
         if state == "deleted":
             del self._tasks[task]
             return
-        was = self._tasks[task]
-        self._tasks[task] = Todo(one_line(subject or was.text), TODO_STATES.get(str(state), was.state))
+        before = self._tasks[task]
+        self._tasks[task] = Todo(one_line(subject or before.text), TODO_STATES.get(str(state), before.state))
 
 
 def _make_todo(text: object, state: object) -> Todo:

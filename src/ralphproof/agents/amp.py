@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from msgspec import Struct
 
@@ -14,11 +12,11 @@ from ralphproof.agents.adapter import (
     ReaderContext,
     credential_files,
     credential_variables,
-    has_option,
     keep_options,
-    parse_token_count,
+    option,
+    unless_given,
 )
-from ralphproof.agents.claude import ClaudeStream
+from ralphproof.agents.claude import ClaudeStream, ClaudeUsage, token_counts
 from ralphproof.agents.cost import UsageTally
 from ralphproof.agents.json_lines import decode_line
 from ralphproof.base.value import TYPE_CHECKING, replace
@@ -39,7 +37,7 @@ class Amp:
     """`amp -x`, the prompt on standard input."""
 
     name = "amp"
-    cost = COST_UNKNOWN  # it names no models, and is paid in credits
+    cost = COST_UNKNOWN  # it reports no models, and is billed in credits
     counts_tokens = True
     guard = ""
     resumes = False
@@ -64,16 +62,15 @@ class Amp:
 
     def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         if call.brief.schema:
-            mode = ("--mode", call.model) if call.model else keep_options(call.flags, "--mode")
+            mode = option("--mode", call.model) or keep_options(call.flags, "--mode")
             return ("--settings-file", call.brief.log_base + SETTINGS_SUFFIX, *mode, "--stream-json", "-x")
-        held = call.guarded or has_option(call.flags, "--dangerously-allow-all")
+        allow_all = () if call.guarded else ("--dangerously-allow-all",)
         return (
             *(flag for flag in call.flags if flag not in EXECUTE_OPTIONS),
-            *(() if held else ("--dangerously-allow-all",)),
-            # It has modes in place of models: smart, rush, deep.
-            *(("--mode", call.model) if call.model else ()),
+            *unless_given(call.flags, ("--dangerously-allow-all",), *allow_all),
+            *option("--mode", call.model),  # it has modes instead of models: smart, rush, deep
             "--stream-json",
-            "-x",  # takes the word after it for the prompt, so none may follow
+            "-x",  # last, because a word after it would be taken for the prompt
         )
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
@@ -83,32 +80,17 @@ class Amp:
         return {}
 
     def extra_files(self, call: AgentInvocation) -> Mapping[str, str]:
-        """It has no flag that removes tools; its settings can."""
+        """The settings of a judge question: no flag removes tools, but a setting does."""
         return {SETTINGS_SUFFIX: NO_TOOLS_SETTINGS} if call.brief.schema else {}
 
     def reader(self, context: ReaderContext) -> AmpStream:
         return AmpStream(self, context)
 
 
-class _Usage(Struct, gc=False):
-    input_tokens: Any = 0
-    output_tokens: Any = 0
-    cache_read_input_tokens: Any = 0
-    cache_creation_input_tokens: Any = 0
-
-    def value(self) -> Usage:
-        return Usage(
-            parse_token_count(self.input_tokens),
-            parse_token_count(self.output_tokens),
-            parse_token_count(self.cache_read_input_tokens),
-            parse_token_count(self.cache_creation_input_tokens),
-        )
-
-
 class _Message(Struct, gc=False):
     id: str | None = None
     model: str | None = None
-    usage: _Usage | None = None
+    usage: ClaudeUsage | None = None
 
 
 class _Line(Struct, gc=False):
@@ -119,7 +101,9 @@ _LINES = msgspec.json.Decoder(_Line)
 
 
 class AmpStream:
-    """Claude Code's stream, but a message has no id and comes in one line, and the result may lack an account."""
+    """Reads one turn. The format is that of Claude Code, but a message has no id and comes in one line, and the result
+    may lack usage and cost.
+    """
 
     def __init__(self, adapter: AgentAdapter, context: ReaderContext) -> None:
         self._emit, self._tally, self._counted = context.emit, UsageTally(context), False
@@ -129,8 +113,8 @@ class AmpStream:
         self._stream.read_line(line)
         message = decode_line(line, _LINES).message
         if isinstance(message, _Message) and message.id is None and message.usage:
-            usage = message.usage.value()
-            if usage.total:  # nothing is what was not counted
+            usage = Usage(*token_counts(message.usage))
+            if usage.total:  # zero means not counted
                 self._counted = True
                 self._tally.add(message.model, usage)
 

@@ -11,10 +11,12 @@ from msgspec import Raw, Struct
 from ralphproof.agents.adapter import (
     COST_REPORTED,
     JUDGE_SYSTEM_PROMPT,
+    MAX_RUNNING_CALLS,
     AgentAdapter,
     AgentInvocation,
     ReaderContext,
     TodoTracker,
+    content_text,
     credential_files,
     credential_variables,
     format_budget_usd,
@@ -26,11 +28,13 @@ from ralphproof.agents.adapter import (
     keep_options,
     make_tool_ended,
     one_line,
+    option,
     option_value,
     parse_micro_usd,
     parse_reset_time,
     parse_token_count,
     summarize_arguments,
+    unless_given,
     without_options,
 )
 from ralphproof.agents.cost import UsageTally
@@ -44,6 +48,7 @@ from ralphproof.agents.error_messages import (
     FailureReason,
     failure_event,
     find_failure_reason,
+    status_error_kind,
 )
 from ralphproof.agents.json_lines import decode_line, decode_raw
 from ralphproof.base.value import TYPE_CHECKING
@@ -54,11 +59,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# The lines of Claude Code's stream, as far as they are used. Fields that may hold nonsense are `Any`.
+# The lines of Claude Code's stream, with the fields that are used. Fields of untrusted type are `Any`.
 
 
 # `gc=False`: these cannot form cycles.
-class _Usage(Struct, gc=False):
+class ClaudeUsage(Struct, gc=False):
     input_tokens: Any = 0
     output_tokens: Any = 0
     cache_read_input_tokens: Any = 0
@@ -88,11 +93,11 @@ class _Message(Struct, gc=False):
     id: str | None = None
     model: str | None = None
     content: list[_Block] | str | None = None
-    usage: _Usage | None = None
+    usage: ClaudeUsage | None = None
 
 
 class _Line(Struct, gc=False):
-    """The frequent lines. Lines of other types are decoded again as their own type."""
+    """The fields of frequent lines. Lines of other types are decoded again as their own type."""
 
     type: str = ""
     message: _Message | str | None = None
@@ -143,7 +148,7 @@ class _ResultLine(Struct):
     terminal_reason: Any = None
     api_error_status: Any = None
     total_cost_usd: Any = msgspec.UNSET
-    usage: _Usage | None = None
+    usage: ClaudeUsage | None = None
     modelUsage: dict[str, _ModelUsage | None] | None = None
     permission_denials: list[_Denial] | None = None
     structured_output: Raw = Raw()
@@ -156,23 +161,15 @@ _RATE_LIMIT_LINES = msgspec.json.Decoder(_RateLimitLine)
 
 # Error kinds by the names in the stream; other errors are classified by their message.
 ERROR_KINDS = {
-    "authentication_failed": LOGIN_ERROR,
-    "oauth_org_not_allowed": LOGIN_ERROR,
-    "verification_required": LOGIN_ERROR,
-    "cloud_credential_error": LOGIN_ERROR,
-    "account_on_hold": CREDIT_ERROR,
-    "billing_error": CREDIT_ERROR,
-    "rate_limit": LIMIT_ERROR,
-    "overloaded": OUTAGE_ERROR,
-    "server_error": OUTAGE_ERROR,
-    "model_not_found": MODEL_ERROR,
-}
+    "authentication_failed": LOGIN_ERROR, "oauth_org_not_allowed": LOGIN_ERROR, "verification_required": LOGIN_ERROR,
+    "cloud_credential_error": LOGIN_ERROR, "account_on_hold": CREDIT_ERROR, "billing_error": CREDIT_ERROR,
+    "rate_limit": LIMIT_ERROR, "overloaded": OUTAGE_ERROR, "server_error": OUTAGE_ERROR, "model_not_found": MODEL_ERROR,
+}  # fmt: skip
 SYNTHETIC_MODEL = "<synthetic>"  # the "model" of messages that the program makes up itself
-MAX_ARGUMENT_BYTES = 256 * 1024  # of a call's arguments: more are not looked into
-MAX_DENIALS = 1000  # calls that are told; nobody reads more
-MAX_RUNNING_CALLS = 1000  # calls at a time; nobody makes more
-GUARD_PREFIX = "ralph guard"  # so begins what our guard says of a call that it denies
-CHARS_PER_TOKEN = 4  # a message's own count of output comes only with the result; until then its length must do
+MAX_ARGUMENT_BYTES = 256 * 1024  # of a call's arguments: larger ones are not decoded
+MAX_DENIALS = 1000  # denied calls that are reported
+GUARD_PREFIX = "ralph guard"  # the beginning of our guard's message for a call that it denies
+CHARS_PER_TOKEN = 4  # the stream counts output tokens only in the result; until then they are estimated by length
 
 
 class ClaudeStream:
@@ -185,11 +182,11 @@ class ClaudeStream:
         context.on_idle(self._account)
         self._tally, self._todos = UsageTally(context), TodoTracker()
         self._denied: set[str] = set()
-        self._running: dict[str, str] = {}  # the tools that are called, by call
-        self._kind = ""  # of the last error that it named
+        self._running: dict[str, str] = {}  # names of running tools, by call
+        self._error_kind = ""  # of the last error message
         self._limited: Limited | None = None
-        self._message = _Message()  # the one that is being told, in several lines
-        self._length = 0  # of it until now
+        self._message = _Message()  # the current one, which comes in several lines
+        self._message_chars = 0
 
     def read_line(self, line: bytes) -> None:
         try:
@@ -240,33 +237,31 @@ class ClaudeStream:
         message = entry.message
         if not isinstance(message, _Message):
             return
-        if (
-            entry.is_api_error_message or message.model == SYNTHETIC_MODEL
-        ):  # the program's own words, no answer of a model
+        if entry.is_api_error_message or message.model == SYNTHETIC_MODEL:  # a message of the program, not of a model
             if entry.error is not None and entry.parent_tool_use_id is None:
-                self._kind = ERROR_KINDS.get(str(entry.error), "")
+                self._error_kind = ERROR_KINDS.get(str(entry.error), "")
             return
-        self._kind, self._limited = "", None  # whatever it was, it got through
+        self._error_kind, self._limited = "", None  # a model answered, so the error is over
         if message.id != self._message.id:
             self._account()
-            self._length = 0
+            self._message_chars = 0
         self._message = message
         for block in message.content if isinstance(message.content, list) else ():
             if block.type == "text" and isinstance(block.text, str):
-                self._length += len(block.text)
+                self._message_chars += len(block.text)
                 if entry.parent_tool_use_id is None:
                     self._emit(Said(block.text))
             elif block.type == "tool_use":
-                self._length += len(memoryview(block.input))
+                self._message_chars += len(memoryview(block.input))
                 self._tool(block)
 
     def _account(self) -> None:
         """Count the usage of the last message."""
         message = self._message
         if message.usage is not None and message.id is not None:
-            read, wrote, cache_read, cache_write = _token_counts(message.usage)
-            wrote = max(wrote, self._length // CHARS_PER_TOKEN)
-            self._tally.message(message.id, message.model, (read, wrote, cache_read, cache_write))
+            input_count, output_count, cache_read, cache_write = token_counts(message.usage)
+            output_count = max(output_count, self._message_chars // CHARS_PER_TOKEN)
+            self._tally.message(message.id, message.model, (input_count, output_count, cache_read, cache_write))
 
     def _tool(self, block: _Block) -> None:
         arguments, name = _decode_arguments(block.input), block.name or "tool"
@@ -281,7 +276,7 @@ class ClaudeStream:
         content = entry.message.content if isinstance(entry.message, _Message) else None
         for block in content if isinstance(content, list) else ():
             if block.type == "tool_result":
-                call, ok, output = block.tool_use_id or "", not block.is_error, _tool_text(decode_raw(block.content))
+                call, ok, output = block.tool_use_id or "", not block.is_error, content_text(decode_raw(block.content))
                 self._emit(make_tool_ended(call, ok, output))
                 name = self._running.pop(call, "tool")
                 if not ok and (why := output.removeprefix(f"PreToolUse:{name} hook error: ")).startswith(GUARD_PREFIX):
@@ -304,15 +299,15 @@ class ClaudeStream:
         self._settle(entry)
         text = _structured_text(entry.structured_output) or (entry.result if isinstance(entry.result, str) else "")
         # Older programs, and some that imitate this one, name no subtype: then the text of the result must be there.
-        well = entry.subtype == "success" or (entry.subtype is None and isinstance(entry.result, str))
-        if well and entry.is_error in (None, False) and not entry.error and not entry.errors:
+        succeeded = entry.subtype == "success" or (entry.subtype is None and isinstance(entry.result, str))
+        if succeeded and entry.is_error in (None, False) and not entry.error and not entry.errors:
             self._emit(Ended(True, text, window=_context_window(entry)))
             return
         message = text or _error_text(entry) or f"the agent reported {entry.subtype or 'a result that is no success'}"
         kind = (
             TOO_LONG_ERROR
             if entry.terminal_reason == "prompt_too_long"
-            else self._kind or _kind_of_status(entry.api_error_status)
+            else self._error_kind or status_error_kind(entry.api_error_status)
         )
         if not kind:
             self._emit(Ended(False, text, one_line(message)))
@@ -323,20 +318,20 @@ class ClaudeStream:
         self._emit(failure_event(self._adapter, FailureReason(kind, one_line(message)), text))
 
     def _settle(self, entry: _ResultLine) -> None:
-        """Take the agent's own account; of all models where it lists them."""
+        """Take the usage and cost that the agent reports; of all models where it lists them."""
         self._account()
         self._message = _Message()
-        usage = Usage(*_token_counts(entry.usage)) if entry.usage else None
+        usage = Usage(*token_counts(entry.usage)) if entry.usage else None
         if entry.modelUsage:
-            models = [one for one in entry.modelUsage.values() if one is not None]
-            usage = Usage(*map(sum, zip(*map(_token_counts, models), strict=True)))
+            models = [model for model in entry.modelUsage.values() if model is not None]
+            usage = Usage(*map(sum, zip(*map(token_counts, models), strict=True)))
         if entry.total_cost_usd is msgspec.UNSET:
             self._tally.close(usage)
         else:
             self._tally.settle(parse_micro_usd(entry.total_cost_usd), usage)
 
 
-def _token_counts(usage: _Usage | _ModelUsage) -> tuple[int, int, int, int]:
+def token_counts(usage: ClaudeUsage | _ModelUsage) -> tuple[int, int, int, int]:
     return (
         parse_token_count(usage.input_tokens),
         parse_token_count(usage.output_tokens),
@@ -347,15 +342,9 @@ def _token_counts(usage: _Usage | _ModelUsage) -> tuple[int, int, int, int]:
 
 def _context_window(entry: _ResultLine) -> int | None:
     """The context size of the model that used most tokens."""
-    models = [one for one in (entry.modelUsage or {}).values() if one is not None]
-    used = max(models, key=lambda one: sum(_token_counts(one)), default=None)
-    return (parse_token_count(used.context_window) or None) if used else None
-
-
-def _kind_of_status(status: object) -> str:
-    """The error kind of an HTTP status."""
-    known = {401: LOGIN_ERROR, 403: LOGIN_ERROR, 402: CREDIT_ERROR, 429: LIMIT_ERROR}
-    return known.get(status, OUTAGE_ERROR if status >= 500 else "") if isinstance(status, int) else ""
+    models = [model for model in (entry.modelUsage or {}).values() if model is not None]
+    main_model = max(models, key=lambda model: sum(token_counts(model)), default=None)
+    return (parse_token_count(main_model.context_window) or None) if main_model else None
 
 
 def _structured_text(answer: Raw) -> str:
@@ -377,14 +366,6 @@ def _decode_arguments(raw: Raw) -> Any:
     return decode_raw(raw) if len(memoryview(raw)) <= MAX_ARGUMENT_BYTES else None
 
 
-def _tool_text(content: object) -> str:
-    """The output of a tool: a text, or a list of blocks of which some are texts."""
-    if isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list) else []
-    return "\n".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))
-
-
 def _first_question(arguments: object) -> str:
     """The first question of an AskUserQuestion call."""
     questions = arguments.get("questions") if isinstance(arguments, dict) else None
@@ -398,7 +379,7 @@ SETTINGS_SUFFIX = ".settings.json"
 def claude_settings(call: AgentInvocation, own: str | None) -> str:
     """Claude Code's settings for this turn: the user's own `--settings`, our hooks, and the permitted commands.
 
-    Empty where Claude Code would refuse to start with the user's own: it then reports that itself.
+    Empty where Claude Code would refuse to start with the user's own settings: it reports that error itself.
     """
     settings = _load_user_settings(own, call.brief.cwd)
     if settings is None:
@@ -427,13 +408,13 @@ def _load_user_settings(given: str | None, cwd: str) -> dict[str, Any] | None:
     A file that holds no JSON object is ignored by Claude Code (2.1.325).
     """
     text = (given or "{}").strip()
-    named = not (text.startswith("{") and text.endswith("}"))
+    is_path = not (text.startswith("{") and text.endswith("}"))
     try:
-        found = msgspec.json.decode(_read_text(os.path.join(cwd, text)) if named else text)
+        found = msgspec.json.decode(_read_text(os.path.join(cwd, text)) if is_path else text)
     except OSError:
         return None
     except ValueError:
-        return {} if named else None
+        return {} if is_path else None
     return found if isinstance(found, dict) else {}
 
 
@@ -448,7 +429,7 @@ QUESTION_OPTIONS = (
     "--safe-mode", "--tools", "", "--strict-mcp-config", "--disable-slash-commands", "--permission-mode", "dontAsk",
     "--no-session-persistence", "--system-prompt", JUDGE_SYSTEM_PROMPT,
 )  # fmt: skip
-# Options that it takes only with -p, with and without a value; then those that select the session.
+# Options that it takes only with -p, with and without a value.
 PRINT_MODE_OPTIONS = (
     "--output-format", "--input-format", "--json-schema", "--max-turns", "--max-budget-usd", "--permission-prompt-tool",
 )  # fmt: skip
@@ -456,10 +437,8 @@ PRINT_MODE_FLAGS = (
     "-p", "--print", "--include-partial-messages", "--include-hook-events", "--forward-subagent-text",
     "--replay-user-messages", "--no-session-persistence",
 )  # fmt: skip
-HOOKLESS_FLAGS = (
-    "--bare",
-    "--safe-mode",
-)  # with these it calls no hook, whatever its settings say; so it is with variables
+# Flags and variables with which it calls no hook, whatever its settings say.
+HOOKLESS_FLAGS = ("--bare", "--safe-mode")
 HOOKLESS_VARIABLES = ("CLAUDE_CODE_SIMPLE", "CLAUDE_CODE_SAFE_MODE")
 SESSION_OPTIONS = ("-c", "--continue", "-r", "--resume", "--from-pr", "--session-id")
 
@@ -502,32 +481,35 @@ class Claude:
     def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         if call.brief.schema:
             return _question_arguments(call)
-        guard = ("--permission-mode", self.guard) if call.guarded else ("--dangerously-skip-permissions",)
         # Without a stream, one object at the end has everything, cost included.
-        form = ("stream-json", "--verbose") if call.brief.stream else ("json",)
+        output_format = ("stream-json", "--verbose") if call.brief.stream else ("json",)
         hooks = ("--settings", call.brief.log_base + SETTINGS_SUFFIX) if self.extra_files(call) else ()
         return (
             "-p",
             *(without_options(call.flags, "--settings") if hooks else call.flags),
             *hooks,
-            *(() if has_option(call.flags, *PERMISSION_OPTIONS) else guard),
-            *(("--model", call.model) if call.model else ()),
-            *(("--resume", call.brief.session) if call.brief.session else ()),
-            "--output-format", *form,
+            *self._permission_arguments(call, call.flags),
+            *option("--model", call.model),
+            *option("--resume", call.brief.session),
+            "--output-format", *output_format,
         )  # fmt: skip
 
     def interactive(self, call: AgentInvocation, resume: bool) -> tuple[str, ...]:
         """The prompt comes first: an option that takes several words would consume it."""
         flags = tuple(flag for flag in without_options(call.flags, *PRINT_MODE_OPTIONS) if flag not in PRINT_MODE_FLAGS)
-        guard = ("--permission-mode", self.guard) if call.guarded else ("--dangerously-skip-permissions",)
-        named = call.brief.session if not has_option(flags, *SESSION_OPTIONS) else None
         return (
             call.brief.prompt,
             *flags,
-            *(() if has_option(flags, *PERMISSION_OPTIONS) else guard),
-            *(("--model", call.model) if call.model else ()),
-            *(("--resume" if resume else "--session-id", named) if named else ()),
+            *self._permission_arguments(call, flags),
+            *option("--model", call.model),
+            *unless_given(
+                flags, SESSION_OPTIONS, *option("--resume" if resume else "--session-id", call.brief.session)
+            ),
         )
+
+    def _permission_arguments(self, call: AgentInvocation, flags: tuple[str, ...]) -> tuple[str, ...]:
+        guard = ("--permission-mode", self.guard) if call.guarded else ("--dangerously-skip-permissions",)
+        return unless_given(flags, PERMISSION_OPTIONS, *guard)
 
     def extra_files(self, call: AgentInvocation) -> Mapping[str, str]:
         """Hooks are passed in a settings file, merged with the user's own settings."""
@@ -536,32 +518,33 @@ class Claude:
 
     def hooks_disabled_by(self, flags: tuple[str, ...], environ: Mapping[str, str]) -> str:
         """The flag or variable that disables hooks; empty where they are called."""
-        found = [name for name in HOOKLESS_FLAGS if has_option(flags, name)]
-        found += [
-            name for name in HOOKLESS_VARIABLES if environ.get(name, "").lower() not in ("", "0", "false", "no", "off")
-        ]
-        return next(iter(found), "")
+        for name in HOOKLESS_FLAGS:
+            if has_option(flags, name):
+                return name
+        for name in HOOKLESS_VARIABLES:
+            if environ.get(name, "").lower() not in ("", "0", "false", "no", "off"):
+                return name
+        return ""
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
         return model or option_value(flags, "--model")
 
     def environment(self, call: AgentInvocation) -> Mapping[str, str]:
-        # As root it refuses to skip permissions unless it is told that it is in a sandbox, or that the user knows.
-        skips = not call.guarded and not call.brief.schema
-        return {"IS_SANDBOX": "1"} if skips and os.geteuid() == 0 else {}
+        # As root it refuses to skip permissions unless this variable is set.
+        skips_permissions = not call.guarded and not call.brief.schema
+        return {"IS_SANDBOX": "1"} if skips_permissions and os.geteuid() == 0 else {}
 
     def reader(self, context: ReaderContext) -> ClaudeStream:
         return ClaudeStream(self, context)
 
 
 def _question_arguments(call: AgentInvocation) -> tuple[str, ...]:
-    most = format_budget_usd(call)
     return (
         "-p",
         *keep_options(call.flags, "--settings", *(() if call.model else ("--model",))),
-        *(("--model", call.model) if call.model else ()),
+        *option("--model", call.model),
         *QUESTION_OPTIONS,
-        *(("--max-budget-usd", most) if most else ()),
+        *option("--max-budget-usd", format_budget_usd(call)),
         "--json-schema", call.brief.schema,
         "--output-format", "json",
     )  # fmt: skip

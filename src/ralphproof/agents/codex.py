@@ -13,10 +13,13 @@ from ralphproof.agents.adapter import (
     COST_COMPUTED,
     GUARD_EVENT,
     MAX_LINE_CHARS,
+    MAX_RUNNING_CALLS,
+    MAX_TODOS,
     SCHEMA_SUFFIX,
     AgentAdapter,
     AgentInvocation,
     ReaderContext,
+    content_text,
     credential_files,
     credential_variables,
     get_list,
@@ -27,21 +30,15 @@ from ralphproof.agents.adapter import (
     keep_options,
     make_tool_ended,
     one_line,
+    option,
     option_value,
     parse_token_count,
     summarize_arguments,
+    unless_given,
     without_options,
 )
 from ralphproof.agents.cost import UsageTally
-from ralphproof.agents.error_messages import (
-    CREDIT_ERROR,
-    LOGIN_ERROR,
-    MODEL_ERROR,
-    OUTAGE_ERROR,
-    TOO_LONG_ERROR,
-    FailureReason,
-    failure_event,
-)
+from ralphproof.agents.error_messages import OUTAGE_ERROR, SERVICE_ERROR_CODES, FailureReason, failure_event
 from ralphproof.agents.json_lines import decode_line, decode_raw
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.events import Denied, Ended, Progress, Said, Started, Todo, TodosChanged, ToolStarted, Usage
@@ -53,20 +50,20 @@ if TYPE_CHECKING:
     from ralphproof.engine.events import Event
 
 
-# Codex reports a failed tool by the same event as any other.
+# Codex has no event of its own for a failed tool.
 HOOK_EVENT_NAMES = {
     GUARD_EVENT: "pre_tool_use",
     "Stop": "stop",
     "PostToolUse": "post_tool_use",
     "SessionStart": "session_start",
 }
-HOOK_KEY = "/<session-flags>/config.toml:{}:{}:0"  # how it names a hook of its command line: event, and group
+HOOK_KEY = "/<session-flags>/config.toml:{}:{}:0"  # the key of a hook from the command line: event and group
 
 
 def hook_overrides(call: AgentInvocation, own: Mapping[str, Any]) -> tuple[str, ...]:
-    """The hooks of this turn as `-c` settings, added to the user's `own` there and those of its files.
+    """The hooks of this turn as `-c` settings, added to `own`, the settings that the user's flags give.
 
-    Codex runs only hooks that are trusted by their digests: ours are trusted here, no others.
+    Codex runs only hooks whose digests are trusted; only our own are trusted here.
     """
     overrides: dict[str, Any] = {}
     trusted = get_table(own, "hooks.state")
@@ -84,17 +81,17 @@ def _hook_digest(event: str, group: dict[str, Any]) -> str:
     import hashlib
 
     handlers = [handler | {"async": False} for handler in group["hooks"]]
-    known = msgspec.json.encode(group | {"event_name": event, "hooks": handlers}, order="sorted")
-    return f"sha256:{hashlib.sha256(known).hexdigest()}"
+    encoded = msgspec.json.encode(group | {"event_name": event, "hooks": handlers}, order="sorted")
+    return f"sha256:{hashlib.sha256(encoded).hexdigest()}"
 
 
-def _to_toml(thing: Any) -> str:
+def _to_toml(value: Any) -> str:
     """Inline TOML of tables, lists, texts, numbers and booleans."""
-    if isinstance(thing, dict):
-        return "{" + ",".join(f"{_to_toml(name)}={_to_toml(item)}" for name, item in thing.items()) + "}"
-    if isinstance(thing, list):
-        return "[" + ",".join(map(_to_toml, thing)) + "]"
-    return msgspec.json.encode(thing).decode()
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_to_toml(name)}={_to_toml(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_to_toml, value)) + "]"
+    return msgspec.json.encode(value).decode()
 
 
 # The stream of Codex 0.166.0: items that start, change and complete, and the end of the turn.
@@ -104,15 +101,8 @@ TOOL_NAMES = {
     "command_execution": "shell", "file_change": "apply_patch", "web_search": "web_search", "mcp_tool_call": "",
     "collab_tool_call": "",
 }  # fmt: skip
-# Error codes in a service's answer that Codex passes on unchanged.
-ERROR_KINDS = {
-    "context_length_exceeded": TOO_LONG_ERROR, "model_not_found": MODEL_ERROR, "invalid_api_key": LOGIN_ERROR,
-    "insufficient_quota": CREDIT_ERROR,
-}  # fmt: skip
-RETRY_PREFIX = "Reconnecting..."  # how it begins to say that it tries again; without a network it does so without end
-MAX_TODOS = 200
-MAX_RUNNING_CALLS = 1000  # calls at a time; nobody makes more
-MAX_DENIALS = 1000  # calls that are told; nobody reads more
+RETRY_PREFIX = "Reconnecting..."  # the beginning of its retry messages; without a network it retries without end
+MAX_DENIALS = 1000  # denied calls that are reported
 ERROR_LOG_MARK, HOOK_BLOCK_MARK = " ERROR codex_core::tools::router: error=", " blocked by PreToolUse hook: "
 PATCH_START = "*** Begin Patch"
 _SHELL = re.compile(r"\S{0,200}sh -l?c (?=['\"])")
@@ -161,8 +151,8 @@ class CodexStream:
         self._final = ""  # the last message, until a tool runs
         self._running: set[str] = set()
         self._todos: tuple[Todo, ...] = ()
-        self._spawned = False  # agents of its own, whose tokens it does not count
-        self._trouble = ""  # the error that it told last, until it gets on
+        self._spawned_agents = False  # whose tokens it does not count
+        self._error = ""  # the last error message, until another item follows
         self._ended = self._failed = False
 
     def read_line(self, line: bytes) -> None:
@@ -171,11 +161,11 @@ class CodexStream:
             case "item.started" | "item.updated" | "item.completed" if entry.item is not None:
                 self._item(entry.item, done=entry.type == "item.completed")
             case "error":
-                self._trouble = one_line(entry.message or "an error without words")
-                self._emit(Progress(self._trouble))
+                self._error = one_line(entry.message or "an error without words")
+                self._emit(Progress(self._error))
             case "turn.completed":
                 self._account(entry.usage)
-                if not self._failed:  # which this turn does not take back
+                if not self._failed:  # a failure is final until the next turn starts
                     self._end(Ended(True, self._final))
             case "turn.failed":
                 self._fail(entry.error)
@@ -187,13 +177,13 @@ class CodexStream:
                 raise ValueError(entry.type)
 
     def close(self, end: Exit) -> None:
-        """The last error explains why there is no end of the turn."""
-        if self._ended or not self._trouble:
+        """Without an end of the turn in the stream, the last error is its reason."""
+        if self._ended or not self._error:
             return
-        if self._trouble.startswith(RETRY_PREFIX):
-            self._end(failure_event(self._adapter, FailureReason(OUTAGE_ERROR, self._trouble), self._final))
+        if self._error.startswith(RETRY_PREFIX):
+            self._end(failure_event(self._adapter, FailureReason(OUTAGE_ERROR, self._error), self._final))
         elif end.why == "exit":
-            self._end(Ended(False, self._final, self._trouble))
+            self._end(Ended(False, self._final, self._error))
 
     def _end(self, ended: Ended) -> None:
         self._ended = True
@@ -212,23 +202,23 @@ class CodexStream:
             return
         elif item.type != "reasoning":
             raise ValueError(item.type)
-        self._trouble = ""
+        self._error = ""
 
     def _tool(self, item: _Item, done: bool) -> None:
-        """A tool that starts means that the message before it was not the final one; one that only ends does not.
+        """A message before the start of a tool was not the final one.
 
-        Commands that still run when the turn ends are completed after the last message, or never.
+        A tool may end after the final message: commands that still run at the end of the turn do, or never end.
         """
         call, name = str(item.id), TOOL_NAMES[item.type] or _tool_name(item)
         if call not in self._running:
             if len(self._running) < MAX_RUNNING_CALLS:
                 self._running.add(call)
             self._final = ""
-            self._spawned |= name == "spawn_agent"
+            self._spawned_agents |= name == "spawn_agent"
             self._emit(ToolStarted(call, name, _item_summary(item)))
         if done:
             self._running.discard(call)
-            ok = item.status in ("completed", None) and item.exit_code in (0, None)  # older ones name no status
+            ok = item.status in ("completed", None) and item.exit_code in (0, None)  # older versions have no status
             self._emit(make_tool_ended(call, ok, _tool_output(item)))
             if item.status == "declined":
                 self._emit(Denied(name, _item_summary(item)))
@@ -239,42 +229,40 @@ class CodexStream:
             Todo(one_line(item.get("text")), "done" if item.get("completed") is True else "pending")
             for item in found[:MAX_TODOS]
         )
-        if todos != self._todos:  # it is told once more when the turn ends
+        if todos != self._todos:  # the list comes again at the end of the turn
             self._todos = todos
             self._emit(TodosChanged(todos))
 
-    def _account(self, used: Any) -> None:
-        """Its count is of the whole session. Input includes cache reads and writes, and output the reasoning.
+    def _account(self, usage_field: Any) -> None:
+        """Usage is that of the whole session. Input includes cache reads and writes, and output the reasoning.
 
-        A missing or zero count comes from a service that does not count.
+        A service that does not count tokens reports none, or zero.
         """
-        counts = used if isinstance(used, dict) else {}
-        read, written = (
-            parse_token_count(counts.get("cached_input_tokens")),
-            parse_token_count(counts.get("cache_write_input_tokens")),
-        )
-        fresh = max(0, parse_token_count(counts.get("input_tokens")) - read - written)
-        usage = Usage(fresh, parse_token_count(counts.get("output_tokens")), read, written)
+        counts = usage_field if isinstance(usage_field, dict) else {}
+        cache_read = parse_token_count(counts.get("cached_input_tokens"))
+        cache_write = parse_token_count(counts.get("cache_write_input_tokens"))
+        uncached = max(0, parse_token_count(counts.get("input_tokens")) - cache_read - cache_write)
+        usage = Usage(uncached, parse_token_count(counts.get("output_tokens")), cache_read, cache_write)
         if usage.total:
-            self._tally.close(usage, at_least=self._spawned)
+            self._tally.close(usage, at_least=self._spawned_agents)
 
     def _fail(self, error: Any) -> None:
         self._failed = True
         text = error.get("message") if isinstance(error, dict) else error
         message, code = _parse_error(str(text or "the agent reported an error"))
-        if kind := ERROR_KINDS.get(code):
+        if kind := SERVICE_ERROR_CODES.get(code):
             self._end(failure_event(self._adapter, FailureReason(kind, one_line(message)), self._final))
         else:
             self._end(Ended(False, self._final, one_line(message)))
 
 
 def parse_denials(stderr_text: str) -> tuple[Denied, ...]:
-    """The calls that hooks denied: they are not in the stream, only on stderr."""
+    """The calls that hooks denied: these are not in the stream, only on stderr."""
     found: list[Denied] = []
     for piece in stderr_text.split(ERROR_LOG_MARK)[1:]:
         kind, _, rest = piece.partition(HOOK_BLOCK_MARK)
         why, _, what = rest.partition(". Command: " if kind == "Command" else ". Tool: ")
-        if kind == "Command":  # it calls a patch so, too
+        if kind == "Command":  # patches are called commands too
             found.append(Denied("apply_patch" if what.startswith(PATCH_START) else "shell", one_line(why)))
         elif kind == "Tool call":
             found.append(Denied(one_line(what.partition("\n")[0]) or "tool", one_line(why)))
@@ -303,8 +291,8 @@ def _item_summary(item: _Item) -> str:
             return one_line(_unwrap_shell(str(item.command or "")))
         case "file_change":
             changes = decode_raw(item.changes)
-            found = [one for one in changes if isinstance(one, dict)] if isinstance(changes, list) else []
-            return one_line(", ".join(str(one.get("path")) for one in found[:20]))
+            files = [file for file in changes if isinstance(file, dict)] if isinstance(changes, list) else []
+            return one_line(", ".join(str(file.get("path")) for file in files[:20]))
         case "mcp_tool_call":
             return summarize_arguments(decode_raw(item.arguments))
         case _:
@@ -326,9 +314,8 @@ def _tool_output(item: _Item) -> str:
     if isinstance(item.aggregated_output, str):
         return item.aggregated_output
     result, error = decode_raw(item.result), decode_raw(item.error)
-    blocks = result.get("content") if isinstance(result, dict) else None
-    texts = [str(one.get("text", "")) for one in blocks if isinstance(one, dict)] if isinstance(blocks, list) else []
-    return "\n".join(texts) or (str(error.get("message", "")) if isinstance(error, dict) else "")
+    text = content_text(result.get("content")) if isinstance(result, dict) else ""
+    return text or (str(error.get("message", "")) if isinstance(error, dict) else "")
 
 
 SHORT_OPTIONS = ("-m", "-c", "-s", "-p")  # options of one letter, whose value may follow without a space
@@ -337,9 +324,9 @@ PERMISSION_OPTIONS = ("-s", "--sandbox", "--dangerously-bypass-approvals-and-san
 # Options that only `exec` takes, with and without a value.
 EXEC_OPTIONS = ("--output-schema", "-o", "--output-last-message", "--color")
 EXEC_FLAGS = ("--json", "--skip-git-repo-check", "--ephemeral", "--ignore-user-config", "--ignore-rules")
-OPENAI_PROVIDER = "openai"  # the provider that a login with an account is for
+OPENAI_PROVIDER = "openai"
 QUIET_SETTINGS = ("check_for_update_on_startup=false", "analytics.enabled=false")
-# Settings that remove the model's tools and extra instructions (0.166); then the user's settings that a question needs.
+# Settings that remove the model's tools and extra instructions (0.166).
 NO_TOOLS_SETTINGS = (
     *(
         f"features.{name}=false"
@@ -349,6 +336,7 @@ NO_TOOLS_SETTINGS = (
     "skills.include_instructions=false", "include_apps_instructions=false", "include_permissions_instructions=false",
     "include_environment_context=false",
 )  # fmt: skip
+# The user's settings that apply to judge questions.
 QUESTION_SETTINGS = (
     "model", "model_provider", "model_reasoning_effort", "openai_base_url", "chatgpt_base_url", "forced_login_method",
 )  # fmt: skip
@@ -367,7 +355,7 @@ class Codex:
 
     @property
     def requirements(self) -> AgentRequirements:
-        """Including the service that the user's settings name, and the variable that holds its key."""
+        """Including the URLs of model providers in the user's settings, and the variables that hold their keys."""
         return AgentRequirements(
             "~/.codex", "CODEX_HOME",
             (
@@ -382,69 +370,71 @@ class Codex:
         )  # fmt: skip
 
     def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
-        """It refuses a repeated option, except `-c`, where the last one counts."""
+        """Codex refuses a repeated option, except `-c`, where the last one counts."""
         if call.brief.schema:
             return _question_arguments(call)
         flags = _split_short_options(call.flags)
         if call.model:
             flags = without_options(flags, *MODEL_OPTIONS)
-        guard = ("--sandbox", self.guard) if call.guarded else ("--dangerously-bypass-approvals-and-sandbox",)
-        guards = has_option(flags, *PERMISSION_OPTIONS) or "sandbox_mode" in _parse_overrides(flags)
         return (
             "exec",
             *_config_arguments(QUIET_SETTINGS),
             *flags,
             *(_config_arguments(hook_overrides(call, _parse_overrides(flags))) if call.brief.hooks else ()),
-            *(() if guards else guard),
-            *(("--model", call.model) if call.model else ()),
-            *(() if has_option(flags, "--skip-git-repo-check") else ("--skip-git-repo-check",)),
-            *(() if has_option(flags, "--json") else ("--json",)),
+            *self._permission_arguments(call, flags),
+            *option("--model", call.model),
+            *unless_given(flags, ("--skip-git-repo-check",), "--skip-git-repo-check"),
+            *unless_given(flags, ("--json",), "--json"),
             # `resume` itself takes few options, but those before it apply to it too.
             *(("resume", call.brief.session) if call.brief.session else ()),
             "-",
         )  # fmt: skip
 
     def interactive(self, call: AgentInvocation, resume: bool) -> tuple[str, ...]:
-        """The prompt comes first: `--image` takes every word after it. A session has no name before it has begun."""
+        """The prompt comes first: `--image` takes every word after it. A new session cannot be given an id."""
         flags = without_options(_split_short_options(call.flags), *EXEC_OPTIONS, *(MODEL_OPTIONS if call.model else ()))
         flags = tuple(flag for flag in flags if flag not in EXEC_FLAGS)
-        guard = ("--sandbox", self.guard) if call.guarded else ("--dangerously-bypass-approvals-and-sandbox",)
-        guards = has_option(flags, *PERMISSION_OPTIONS) or "sandbox_mode" in _parse_overrides(flags)
         return (
             call.brief.prompt,
             *_config_arguments(QUIET_SETTINGS),
             *flags,
-            *(() if guards else guard),
-            *(("--model", call.model) if call.model else ()),
+            *self._permission_arguments(call, flags),
+            *option("--model", call.model),
         )
 
+    def _permission_arguments(self, call: AgentInvocation, flags: tuple[str, ...]) -> tuple[str, ...]:
+        if "sandbox_mode" in _parse_overrides(flags):
+            return ()
+        guard = ("--sandbox", self.guard) if call.guarded else ("--dangerously-bypass-approvals-and-sandbox",)
+        return unless_given(flags, PERMISSION_OPTIONS, *guard)
+
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
-        """Its default is not known: it depends on the login."""
+        """Without a configured model the result is None: the default depends on the login."""
         flags = _split_short_options(flags)
-        if named := model or option_value(flags, *MODEL_OPTIONS):
-            return named
-        if has_option(flags, "--oss"):  # then a model of its own choice runs on this machine
+        if given := model or option_value(flags, *MODEL_OPTIONS):
+            return given
+        if has_option(flags, "--oss"):  # a local model that Codex chooses
             return None
-        named = _parse_overrides(flags).get("model")
-        if named is None and not has_option(flags, "--ignore-user-config"):
-            named = _load_settings(option_value(flags, "-p", "--profile")).get("model")
-        return named if isinstance(named, str) else None
+        configured = _parse_overrides(flags).get("model")
+        if configured is None and not has_option(flags, "--ignore-user-config"):
+            configured = _load_settings(option_value(flags, "-p", "--profile")).get("model")
+        return configured if isinstance(configured, str) else None
 
     def environment(self, call: AgentInvocation) -> Mapping[str, str]:
         return {}
 
     def hooks_disabled_by(self, flags: tuple[str, ...], environ: Mapping[str, str]) -> str:
-        """The flag that disables hooks; empty where they are called. It outweighs any `-c`."""
+        """The flag that disables hooks; empty where they are called. It takes precedence over `-c`."""
         pairs = zip(flags, (*flags[1:], ""), strict=True)
         off = any(flag == "--disable=hooks" or (flag == "--disable" and text == "hooks") for flag, text in pairs)
         return "--disable hooks" if off else ""
 
     def stderr_events(self, stderr_text: str) -> tuple[Event, ...]:
-        """Denied calls are not in its stream."""
+        """The denied calls, which are not in the stream."""
         return parse_denials(stderr_text)
 
     def extra_files(self, call: AgentInvocation) -> Mapping[str, str]:
-        """It takes a schema from a file."""
+        """The schema of a judge question, which Codex reads from a file."""
         return {SCHEMA_SUFFIX: call.brief.schema} if call.brief.schema else {}
 
     def reader(self, context: ReaderContext) -> CodexStream:
@@ -455,33 +445,20 @@ def _question_arguments(call: AgentInvocation) -> tuple[str, ...]:
     flags = _split_short_options(call.flags)
     if call.model:
         flags = without_options(flags, *MODEL_OPTIONS)
-    needed = [text for text in _iter_overrides(flags) if _is_question_setting(text.partition("=")[0].strip())]
+    kept = [text for text in _iter_overrides(flags) if _is_question_setting(text.partition("=")[0].strip())]
+    mcp_servers = _disable_mcp_servers(option_value(flags, "-p", "--profile"))
     return (
         "exec",
         *keep_options(flags, *MODEL_OPTIONS, "-p", "--profile", "--local-provider", bare=("--oss",)),
-        *_config_arguments(
-            (
-                *needed,
-                *QUIET_SETTINGS,
-                *NO_TOOLS_SETTINGS,
-                *_disable_mcp_servers(option_value(flags, "-p", "--profile")),
-            )
-        ),
-        *(("--model", call.model) if call.model else ()),
-        "--sandbox",
-        "read-only",
-        "--skip-git-repo-check",
-        "--ignore-rules",
-        "--ephemeral",
-        "--output-schema",
-        call.brief.log_base + SCHEMA_SUFFIX,
-        "--json",
-        "-",
-    )
+        *_config_arguments((*kept, *QUIET_SETTINGS, *NO_TOOLS_SETTINGS, *mcp_servers)),
+        *option("--model", call.model),
+        "--sandbox", "read-only", "--skip-git-repo-check", "--ignore-rules", "--ephemeral",
+        "--output-schema", call.brief.log_base + SCHEMA_SUFFIX, "--json", "-",
+    )  # fmt: skip
 
 
 def _disable_mcp_servers(profile: str | None) -> tuple[str, ...]:
-    """The user's MCP servers are tools too. An empty table would leave them enabled, so each is turned off."""
+    """The setting that turns off each of the user's MCP servers; an empty table would leave them enabled."""
     tables = [_load_settings(file).get("mcp_servers") for file in (None, profile)]
     names = dict.fromkeys(name for table in tables if isinstance(table, dict) for name in table)
     off = ",".join(f"{msgspec.json.encode(name).decode()}={{enabled=false}}" for name in names)
@@ -498,13 +475,15 @@ def _config_arguments(settings: tuple[str, ...]) -> tuple[str, ...]:
 
 def _split_short_options(flags: tuple[str, ...]) -> tuple[str, ...]:
     """The flags with `=` between a one-letter option and an attached value."""
-    clings = [flag[:2] in SHORT_OPTIONS and flag[2:3] not in ("", "=") for flag in flags]
-    return tuple(f"{flag[:2]}={flag[2:]}" if one else flag for flag, one in zip(flags, clings, strict=True))
+    return tuple(
+        f"{flag[:2]}={flag[2:]}" if flag[:2] in SHORT_OPTIONS and flag[2:3] not in ("", "=") else flag for flag in flags
+    )
 
 
 def _parse_overrides(flags: tuple[str, ...]) -> dict[str, Any]:
     """The settings that `-c key=value` gives, each as TOML or else as plain text."""
-    return {key.strip(): _parse_toml(text) for key, _, text in (one.partition("=") for one in _iter_overrides(flags))}
+    pairs = (override.partition("=") for override in _iter_overrides(flags))
+    return {key.strip(): _parse_toml(text) for key, _, text in pairs}
 
 
 def _iter_overrides(flags: tuple[str, ...]) -> Iterator[str]:
@@ -529,7 +508,7 @@ def _codex_home() -> str:
 
 
 def _load_settings(profile: str | None = None) -> dict[str, Any]:
-    """Its settings file, overlaid by that of a profile; an unreadable file counts as empty."""
+    """The user's settings file, overlaid by that of a profile; an unreadable file counts as empty."""
     import tomllib
 
     settings: dict[str, Any] = {}
@@ -543,32 +522,32 @@ def _load_settings(profile: str | None = None) -> dict[str, Any]:
 
 
 class _Login(Struct):
-    """The kind of a login; the keys beside it are not decoded."""
+    """The kind of a login. The secrets in the same file are not decoded."""
 
     auth_mode: str | None = None
 
 
 def _provider_settings(key: str) -> tuple[str, ...]:
-    """The values of a key for all configured services besides OpenAI's."""
+    """The values of a key in all configured model providers."""
     found = _load_settings().get("model_providers")
     tables = found.values() if isinstance(found, dict) else ()
     return tuple(text for table in tables if isinstance(table, dict) and isinstance(text := table.get(key), str))
 
 
 def _service_urls() -> tuple[str, ...]:
-    """The addresses of those services, and a configured address of OpenAI's own."""
-    own = (_load_settings().get(key) for key in ("openai_base_url", "chatgpt_base_url"))
-    urls = (*_provider_settings("base_url"), *own)
-    return tuple(address for address in urls if isinstance(address, str) and "://" in address)
+    """The configured URLs of model providers, and of OpenAI itself."""
+    openai_urls = (_load_settings().get(key) for key in ("openai_base_url", "chatgpt_base_url"))
+    urls = (*_provider_settings("base_url"), *openai_urls)
+    return tuple(url for url in urls if isinstance(url, str) and "://" in url)
 
 
 def uses_other_provider() -> bool:
-    """Whether the user's settings name another service than OpenAI's: its models have other names."""
+    """Whether the user's settings name another provider than OpenAI: its models have other names."""
     return str(_load_settings().get("model_provider", OPENAI_PROVIDER)) != OPENAI_PROVIDER
 
 
 def _is_subscription() -> bool:
-    """Whether a subscription pays, and not an API key by the token."""
+    """Whether a subscription covers the cost, rather than an API key that is billed by the token."""
     if os.environ.get("CODEX_API_KEY"):
         return False
     try:

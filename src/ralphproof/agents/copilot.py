@@ -9,31 +9,34 @@ from msgspec import Raw, Struct
 
 from ralphproof.agents.adapter import (
     COST_UNKNOWN,
+    MAX_RUNNING_CALLS,
     AgentAdapter,
     AgentInvocation,
+    MessageBuffer,
     ReaderContext,
     credential_files,
     credential_variables,
-    has_option,
     keep_options,
     make_tool_ended,
     one_line,
+    option,
     option_value,
     summarize_arguments,
+    unless_given,
 )
 from ralphproof.agents.error_messages import (
     CREDIT_ERROR,
     LIMIT_ERROR,
     LOGIN_ERROR,
     MODEL_ERROR,
-    OUTAGE_ERROR,
+    SERVICE_ERROR_CODES,
     TOO_LONG_ERROR,
     FailureReason,
     failure_event,
     find_reset_time,
+    status_error_kind,
 )
 from ralphproof.agents.json_lines import ANY_DECODER, decode_line, decode_raw
-from ralphproof.base.text import MAX_TEXT_CHARS, truncate_middle
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.events import Asked, Denied, Ended, Limited, Progress, Said, Started, ToolStarted
 from ralphproof.engine.sandbox import AgentRequirements, Exit
@@ -41,7 +44,7 @@ from ralphproof.engine.sandbox import AgentRequirements, Exit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Only tools named here are offered, and none has the name `none`. Denied tools stay denied, whatever else is allowed.
+# Only tools named by --available-tools are offered, and no tool is called `none`. A denial outweighs any permission.
 QUESTION_OPTIONS = (
     "--available-tools=none", "--deny-tool=shell", "--deny-tool=write", "--disable-builtin-mcps",
     "--no-custom-instructions", "--no-ask-user",
@@ -56,28 +59,11 @@ EVENT_FAMILIES = {
     "session_limits_exhausted", "skill", "subagent", "system", "tool", "tool_search", "ui", "user", "user_input",
     "workflow",
 }  # fmt: skip
-# Error names of Copilot and of the services behind it; a code outweighs a type, and a type a status.
-ERROR_CODES = {
-    "model_not_found": MODEL_ERROR, "model_not_supported": MODEL_ERROR, "context_length_exceeded": TOO_LONG_ERROR,
-    "insufficient_quota": CREDIT_ERROR, "quota_exceeded": CREDIT_ERROR, "invalid_api_key": LOGIN_ERROR,
-}  # fmt: skip
+# Error types of Copilot itself.
 ERROR_TYPES = {
-    "authentication": LOGIN_ERROR,
-    "authorization": LOGIN_ERROR,
-    "quota": CREDIT_ERROR,
-    "rate_limit": LIMIT_ERROR,
+    "authentication": LOGIN_ERROR, "authorization": LOGIN_ERROR, "quota": CREDIT_ERROR, "rate_limit": LIMIT_ERROR,
     "context_limit": TOO_LONG_ERROR,
-}
-HTTP_STATUSES = {
-    401: LOGIN_ERROR,
-    402: CREDIT_ERROR,
-    403: LOGIN_ERROR,
-    404: MODEL_ERROR,
-    408: OUTAGE_ERROR,
-    413: TOO_LONG_ERROR,
-    429: LIMIT_ERROR,
-}
-MAX_CALLS = 1000  # of tools at one time; nobody has more
+}  # fmt: skip
 
 
 class _Data(Struct, gc=False):
@@ -106,7 +92,7 @@ class _Usage(Struct, gc=False):
 
 class _Line(Struct, gc=False):
     type: str = ""
-    agentId: str | None = None  # of a helper that the agent started
+    agentId: str | None = None  # of a subagent
     data: _Data = msgspec.field(default_factory=_Data)
     # result
     sessionId: str | None = None
@@ -118,10 +104,10 @@ _LINES = msgspec.json.Decoder(_Line)
 
 
 class Copilot:
-    """`copilot`, the prompt on standard input: then it asks nobody, and denies what was not permitted."""
+    """`copilot`, the prompt on standard input: it then asks nothing, and denies what was not permitted."""
 
     name = "copilot"
-    cost = COST_UNKNOWN  # its stream tells no tokens, and it is paid in credits
+    cost = COST_UNKNOWN  # it reports no tokens, and is billed in credits
     guard = "--allow-tool=write"  # edits below the current folder, and commands that only read
     resumes = True
     login = "run `copilot login`, or set COPILOT_GITHUB_TOKEN"
@@ -144,19 +130,12 @@ class Copilot:
 
     def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         if call.brief.schema:
-            own = keep_options(call.flags, *(() if call.model else ("--model",)))
-            return (
-                *own,
-                *(("--model", call.model) if call.model else ()),
-                *QUESTION_OPTIONS,
-                "--output-format",
-                "json",
-            )
-        permit = self.guard if call.guarded else "--allow-all"
+            model = option("--model", call.model) or keep_options(call.flags, "--model")
+            return (*model, *QUESTION_OPTIONS, "--output-format", "json")
         return (
             *call.flags,
-            *(() if has_option(call.flags, *PERMISSION_OPTIONS) else (permit,)),
-            *(("--model", call.model) if call.model else ()),
+            *unless_given(call.flags, PERMISSION_OPTIONS, self.guard if call.guarded else "--allow-all"),
+            *option("--model", call.model),
             *((f"--resume={call.brief.session}",) if call.brief.session else ()),
             "--output-format", "json",
         )  # fmt: skip
@@ -177,10 +156,9 @@ class CopilotStream:
     def __init__(self, adapter: AgentAdapter, context: ReaderContext) -> None:
         self._adapter, self._context, self._emit = adapter, context, context.emit
         self._model: str | None = None
-        self._words: list[str] = []  # of its last message, in pieces
-        self._chars = 0
-        self._calls: dict[str, tuple[str, str]] = {}  # names and summaries
-        self._failure = _Data()  # the last call of a model that failed, if none has got through since
+        self._last_message = MessageBuffer()
+        self._running: dict[str, tuple[str, str]] = {}  # names and summaries of running tools, by call
+        self._failure = _Data()  # the last failed call of a model, until one succeeds
         self._error: _Data | None = None
 
     def read_line(self, line: bytes) -> None:
@@ -218,37 +196,30 @@ class CopilotStream:
             return
         self._error = None
         self._model = data.model if isinstance(data.model, str) else self._model
-        if not data.chunkIndex:  # a message with thoughts in between comes in pieces
-            self._words, self._chars = [], 0
+        if not data.chunkIndex:  # a message with reasoning in between comes in pieces
+            self._last_message.clear()
         if data.content:
-            self._write(data.content)
+            self._last_message.add(data.content)
             self._emit(Said(data.content))
-
-    def _write(self, piece: str) -> None:
-        self._words.append(piece)
-        self._chars += len(piece)
-        if self._chars > 4 * MAX_TEXT_CHARS:
-            self._words = [truncate_middle("".join(self._words), 2 * MAX_TEXT_CHARS)]
-            self._chars = len(self._words[0])
 
     def _tool(self, data: _Data) -> None:
         arguments = decode_raw(data.arguments)
-        what = summarize_arguments(arguments)
-        if len(self._calls) < MAX_CALLS:
-            self._calls[data.toolCallId] = (data.toolName, what)
-        self._emit(ToolStarted(data.toolCallId, data.toolName, what))
+        summary = summarize_arguments(arguments)
+        if len(self._running) < MAX_RUNNING_CALLS:
+            self._running[data.toolCallId] = (data.toolName, summary)
+        self._emit(ToolStarted(data.toolCallId, data.toolName, summary))
         if data.toolName == "ask_user":
             self._emit(Asked(one_line(_get_field(arguments, "question"))))
 
     def _tool_ended(self, data: _Data) -> None:
-        name, what = self._calls.pop(data.toolCallId, ("tool", ""))
+        name, summary = self._running.pop(data.toolCallId, ("tool", ""))
         why = _get_field(data.error, "message")
-        # A command that failed is a success of the tool that ran it.
+        # The tool that ran a command succeeds even if the command fails.
         ok = data.success is True and not _get_field(data.shellExecution, "exitCode")
         self._emit(make_tool_ended(data.toolCallId, ok, str(_get_field(data.result, "content") or why or "")))
         if _get_field(data.error, "code") == "denied":
-            text = str(why).partition(". ")[0]  # what follows is advice for a person who is there
-            self._emit(Denied(name, one_line(f"{what}: {text}" if what else text)))
+            text = str(why).partition(". ")[0]  # advice for interactive use follows
+            self._emit(Denied(name, one_line(f"{summary}: {text}" if summary else text)))
 
     def _call_failed(self, data: _Data) -> None:
         self._failure = data
@@ -269,7 +240,7 @@ class CopilotStream:
         requests = entry.usage.premiumRequests if entry.usage else None
         if isinstance(requests, int | float) and requests > 0:
             self._emit(Progress(f"premium requests used: {requests:g}"))
-        text = "".join(self._words)
+        text = self._last_message.text
         if type(entry.exitCode) is int and entry.exitCode == 0 and self._error is None:  # False is no exit code
             self._emit(Ended(True, text))
             return
@@ -285,15 +256,18 @@ class CopilotStream:
 
 
 def _error_kind(failure: _Data, error: _Data | None) -> str:
-    """The error kind by structured fields of the model's last call and of the session."""
+    """The error kind by structured fields of the model's last call and of the session: code, else type, else status."""
     status = failure.statusCode if error is None or error.statusCode is None else error.statusCode
-    by_status = HTTP_STATUSES.get(status, OUTAGE_ERROR if status >= 500 else "") if isinstance(status, int) else ""
-    by_type = ERROR_TYPES.get(str(error.errorType), "") if error else ""
-    return ERROR_CODES.get(str(failure.errorCode)) or ERROR_CODES.get(str(failure.errorType)) or by_type or by_status
+    return (
+        SERVICE_ERROR_CODES.get(str(failure.errorCode))
+        or SERVICE_ERROR_CODES.get(str(failure.errorType))
+        or (ERROR_TYPES.get(str(error.errorType)) if error else None)
+        or (MODEL_ERROR if status == 404 else status_error_kind(status))
+    )
 
 
 def _service_message(data: _Data) -> str:
-    """The service's own message inside of the reported one."""
+    """The service's own message inside the reported one."""
     try:
         text = _get_field(decode_line(str(data.errorMessage).encode("utf-8", "replace"), ANY_DECODER), "message")
     except (ValueError, RecursionError):
@@ -301,5 +275,5 @@ def _service_message(data: _Data) -> str:
     return str(text or data.errorMessage)
 
 
-def _get_field(what: object, name: str) -> Any:
-    return what.get(name) if isinstance(what, dict) else None
+def _get_field(table: object, name: str) -> Any:
+    return table.get(name) if isinstance(table, dict) else None

@@ -1,4 +1,4 @@
-"""Why a turn failed, and when a limit ends, read from an agent's error messages."""
+"""Error messages of agents: the reason of a failed turn, and the time at which a limit resets."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 # Reset times in messages.
 
 
-MAX_TEXT_CHARS = 16 * 1024  # of a text; of a longer one its two ends
-MAX_PHRASE_CHARS = 120  # that say one time
+MAX_TEXT_CHARS = 16 * 1024  # of a longer text only both ends are examined
+MAX_PHRASE_CHARS = 120  # of a phrase that names a time
 MAX_PHRASES = 64
 # A time within the last minutes means now, not tomorrow: messages give minutes, the service's clock may be slow, and
 # the turn takes a while to end.
@@ -165,7 +165,7 @@ def _candidate_days(dated: re.Match[str], today: date, tomorrow: bool) -> Iterat
                 yield date(year, month, day)
     elif dated["relative"] or tomorrow:
         yield today + timedelta((dated["relative"] or "tomorrow").lower() == "tomorrow")
-    else:  # from yesterday on, for a clock that struck within the last minute, around midnight
+    else:  # from yesterday on: a time just before midnight may have passed within GRACE_S
         near = (today + timedelta(count) for count in range(-1, 9))
         weekday = (dated["weekday"] or "").lower()
         yield from (day for day in near if not weekday or day.weekday() == _WEEKDAYS.index(weekday))
@@ -175,8 +175,8 @@ def _parse_zone(phrase: str, home: str | None) -> tzinfo | None:
     """The zone at the beginning of a phrase, else `home`; None is the machine's own. ValueError for an unknown one."""
     from datetime import timedelta, timezone
 
-    said = re.match(_ZONE, phrase)
-    name = (said[1] or said[2]) if said else home
+    named = re.match(_ZONE, phrase)
+    name = (named[1] or named[2]) if named else home
     if name is None:
         return None
     if (hours := _FIXED_H.get(name.upper())) is not None:
@@ -193,7 +193,7 @@ def _parse_zone(phrase: str, home: str | None) -> tzinfo | None:
 
 
 def _to_epochs(wall: datetime, where: tzinfo | None) -> Iterator[float]:
-    """When a clock there shows this, in order of time; if it never does, when it first shows more."""
+    """The epoch seconds of a wall-clock time in a zone, in order; for one that a clock change skips, the change."""
     from datetime import datetime
 
     first, second = (wall.replace(tzinfo=where, fold=fold).timestamp() for fold in (0, 1))
@@ -201,7 +201,7 @@ def _to_epochs(wall: datetime, where: tzinfo | None) -> Iterator[float]:
         yield first
         yield second
         return
-    low, high = int(second), int(first)  # the change of clocks lies in between
+    low, high = int(second), int(first)  # the clock change is in between
     while high - low > 1:
         middle = (low + high) // 2
         shown = datetime.fromtimestamp(middle, where).replace(tzinfo=None)
@@ -209,22 +209,15 @@ def _to_epochs(wall: datetime, where: tzinfo | None) -> Iterator[float]:
     yield float(high)
 
 
-# Why a turn failed, by its messages: the last resort, after structured data.
+# Reasons of failed turns by their messages, for errors that the stream does not name.
 
 
-LOGIN_ERROR, CREDIT_ERROR, FLAG_ERROR, MODEL_ERROR, LIMIT_ERROR, OUTAGE_ERROR, TOO_LONG_ERROR = (
-    "login",
-    "credit",
-    "flag",
-    "model",
-    "limit",
-    "outage",
-    "too long",
-)
+LOGIN_ERROR, CREDIT_ERROR, FLAG_ERROR, MODEL_ERROR = "login", "credit", "flag", "model"
+LIMIT_ERROR, OUTAGE_ERROR, TOO_LONG_ERROR = "limit", "outage", "too long"
 
 MAX_MESSAGE_CHARS = 4000
-MAX_PREFIX_CHARS = 48  # before the words of a line
-TRIM_AFTER_CHARS = 120  # a line whose words begin later is told from there on
+MAX_PREFIXES = 48  # pieces of a line before the phrase
+TRIM_AFTER_CHARS = 120  # a line whose phrase begins later is shown from the phrase on
 
 
 @value
@@ -326,19 +319,19 @@ _CODES = {
     ),
     OUTAGE_ERROR: "overloaded_error|server_error|api_error|server_is_overloaded|internal_error|unavailable",
 }
+# The codes that adapters find in structured errors of services.
+SERVICE_ERROR_CODES = {
+    "model_not_found": MODEL_ERROR, "model_not_supported": MODEL_ERROR, "context_length_exceeded": TOO_LONG_ERROR,
+    "insufficient_quota": CREDIT_ERROR, "quota_exceeded": CREDIT_ERROR, "invalid_api_key": LOGIN_ERROR,
+}  # fmt: skip
 _STATUSES = {
-    401: LOGIN_ERROR,
-    402: CREDIT_ERROR,
-    403: LOGIN_ERROR,
-    408: OUTAGE_ERROR,
-    413: TOO_LONG_ERROR,
-    429: LIMIT_ERROR,
-}  # and from 500 on OUTAGE
+    401: LOGIN_ERROR, 402: CREDIT_ERROR, 403: LOGIN_ERROR, 408: OUTAGE_ERROR, 413: TOO_LONG_ERROR, 429: LIMIT_ERROR,
+}  # fmt: skip
 _STATUS_FIELD = r"""(?i)["'](?:code|status|statuscode)["']\s?:\s?([45]\d\d)\b"""
 _STATUS = r"(?i)([45]\d\d)(?![\w-]|\.\d)(?!\s(?!status|this|requests)\w+s\b)"  # a number before a plural counts things
 
-# What may precede the phrase: punctuation (but no list or code marks), and words that announce an error.
-_LEAD = r"""(?ix)
+# What may precede a phrase: punctuation (but no list or code marks), and words that announce an error.
+_PREFIX = r"""(?ix)
     <[!/]?\w[^<>]{0,80}> | (?:[^\w`*•+\#~-]|-\s?(?=[{\[]))+ | [45]\d\d(?!\w)
     | (?P<error>
         \d{4}-\d\d-\d\d[t\ ][\d:.]{5,20}z? | codex_\w{1,40}(?:::\w{1,40}){0,6} | sorry(?=,)
@@ -418,11 +411,18 @@ def asks_for_login(line: bytes) -> bool:
     return b"https://" in low and any(address in low for address in _LOGIN_ADDRESSES)
 
 
-def failure_event(adapter: AgentAdapter, complaint: FailureReason, text: str | None = None) -> Ended:
+def failure_event(adapter: AgentAdapter, reason: FailureReason, text: str | None = None) -> Ended:
     """The end of a turn that failed for this reason, with advice."""
-    sentence, blame = _SENTENCES[complaint.kind]
-    why = complaint.message.rstrip(" .")
+    sentence, blame = _SENTENCES[reason.kind]
+    why = reason.message.rstrip(" .")
     return Ended(False, text, sentence.format(name=adapter.name, why=why, login=adapter.login), blame)
+
+
+def status_error_kind(status: object) -> str:
+    """The error kind of an HTTP status; empty where it has none."""
+    if not isinstance(status, int):
+        return ""
+    return _STATUSES.get(status, OUTAGE_ERROR if status >= 500 else "")
 
 
 def _to_printable(line: str) -> str:
@@ -434,7 +434,7 @@ def _make_reason(kind: str, place: int, number: int, lines: list[str], now_s: fl
     ends = find_reset_time(line, now_s)
     if kind == LIMIT_ERROR and ends is None:
         ends = find_reset_time("\n".join(lines[number + 1 :]), now_s)
-    if kind == CREDIT_ERROR and ends is not None:  # what comes back by itself is no empty account
+    if kind == CREDIT_ERROR and ends is not None:  # credit that returns by itself is a limit
         kind = LIMIT_ERROR
     shown = line
     if place > TRIM_AFTER_CHARS:
@@ -451,44 +451,44 @@ def _classify_line(line: str, alone: bool) -> tuple[str, int, bool] | None:
     # Replacements keep the length, so that positions stay valid.
     line = line.translate({0x2019: "'", 0x2018: "'", 0x201C: '"', 0x201D: '"'})
     line = line.replace("\\n", "  ").replace('\\"', ' "')
-    words, codes, statuses, fields, leads = _compile_patterns()
-    place, led, status = 0, alone, None
-    for _ in range(MAX_PREFIX_CHARS):
-        if said := words.match(line, place):
-            return tuple(_PHRASES)[(said.lastindex or 0) - 1], place, True
-        if led and status is None:
+    phrases, codes, statuses, status_fields, prefixes = _compile_patterns()
+    place, announced, status = 0, alone, None
+    for _ in range(MAX_PREFIXES):
+        if phrase := phrases.match(line, place):
+            return tuple(_PHRASES)[(phrase.lastindex or 0) - 1], place, True
+        if announced and status is None:
             status = statuses.match(line, place)
-        if (lead := leads.match(line, place)) is None:
+        if (prefix := prefixes.match(line, place)) is None:
             break
-        led, place = led or lead["error"] is not None, lead.end()
+        announced, place = announced or prefix["error"] is not None, prefix.end()
     if code := codes.search(line):
         return tuple(_CODES)[(code.lastindex or 0) - 1], code.start(), True
-    if (status := status or fields.search(line)) is None:
+    if (status := status or status_fields.search(line)) is None:
         return None
-    kind = _STATUSES.get(int(status[1]), OUTAGE_ERROR if status[1] >= "500" else "")
+    kind = status_error_kind(int(status[1]))
     return (kind, status.start(), False) if kind else None
 
 
 @cache
 def _compile_patterns() -> tuple[re.Pattern[str], ...]:
     """Patterns of phrases and of codes, with a group for each kind; of a status; of status fields; of prefixes."""
-    said = {
-        kind: [_phrase_pattern(one) for one in re.split(r"\s*\n\s*| \| ", text)[1:-1]]
+    by_kind = {
+        kind: [_phrase_pattern(phrase) for phrase in re.split(r"\s*\n\s*| \| ", text)[1:-1]]
         for kind, text in _PHRASES.items()
     }
     for kind, names in _CODES.items():
-        said[kind].append(rf"(?:{names})(?![\w./(])")
-    words = "|".join(f"({'|'.join(forms)})" for forms in said.values())
+        by_kind[kind].append(rf"(?:{names})(?![\w./(])")
+    phrases = "|".join(f"({'|'.join(patterns)})" for patterns in by_kind.values())
     codes = "|".join(f"({names})" for names in _CODES.values())
-    forms = f"(?i)(?:{words})", rf"""(?i)["']\s?:\s?["'](?:{codes})["']""", _STATUS, _STATUS_FIELD, _LEAD
-    return tuple(re.compile(form) for form in forms)
+    patterns = f"(?i)(?:{phrases})", rf"""(?i)["']\s?:\s?["'](?:{codes})["']""", _STATUS, _STATUS_FIELD, _PREFIX
+    return tuple(re.compile(pattern) for pattern in patterns)
 
 
 def _phrase_pattern(phrase: str) -> str:
     ends = r"""(?=\s*(?:$|[.:;,!?()\[\]{}<>"'`·∙|—]))""" if phrase.endswith(".") else ""
     escaped = re.escape(phrase.removesuffix("."))
-    for mark, form in ((r"\ ", r"\s{1,3}"), (r"\*", r"\S{1,40}"), (r"\~", ".{0,300}?")):
-        escaped = escaped.replace(mark, form)
+    for mark, pattern in ((r"\ ", r"\s{1,3}"), (r"\*", r"\S{1,40}"), (r"\~", ".{0,300}?")):
+        escaped = escaped.replace(mark, pattern)
     return escaped + ends
 
 

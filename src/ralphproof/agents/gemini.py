@@ -10,23 +10,25 @@ from msgspec import Raw, Struct
 
 from ralphproof.agents.adapter import (
     COST_COMPUTED,
+    MAX_RUNNING_CALLS,
     AgentInvocation,
+    MessageBuffer,
     ReaderContext,
     credential_files,
     credential_variables,
-    has_option,
     keep_options,
     make_tool_ended,
     one_line,
+    option,
     option_value,
     parse_token_count,
     summarize_arguments,
+    unless_given,
     without_options,
 )
 from ralphproof.agents.agent_config import read_json_setting
 from ralphproof.agents.cost import UsageTally
 from ralphproof.agents.json_lines import decode_line, decode_raw
-from ralphproof.base.text import MAX_TEXT_CHARS, truncate_middle
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.events import Denied, Ended, Progress, Said, Started, ToolStarted, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
@@ -41,10 +43,9 @@ HEADLESS_OPTIONS = ("--prompt", "-p", "--prompt-interactive", "-i", "--output-fo
 TRUST_VARIABLE = "GEMINI_CLI_TRUST_WORKSPACE"
 POLICY_SUFFIX = ".policy.toml"
 NO_TOOLS_POLICY = '[[rule]]\ntoolName = "*"\ndecision = "deny"\npriority = 999\n'
-SHELL_TOOL = "run_shell_command"  # it is not even offered where it is not permitted
-MAX_ERROR_CHARS = 1000  # a service's message tells when to come back at its end
-MAX_OPEN_CALLS = 1000  # calls at a time; nobody makes more
-# It exits with the HTTP status that it failed with, of which a system keeps eight bits.
+SHELL_TOOL = "run_shell_command"  # not registered where it is not permitted
+MAX_ERROR_CHARS = 1000  # the end of a service's message may hold a reset time
+# It exits with the HTTP status of its failure, of which the system keeps eight bits.
 EXIT_STATUSES = {status % 256: status for status in (401, 402, 403, 429, 500, 502, 503, 504, 529)}
 
 
@@ -57,115 +58,74 @@ class Gemini:
     resumes = True
     login = "run `gemini` once and log in, or set GEMINI_API_KEY"
     credentials: tuple[str, ...] = (
-        "GEMINI_API_KEY",
-        "GOOGLE_API_KEY",
-        "GOOGLE_GENAI_USE_VERTEXAI",
-        "GOOGLE_GENAI_USE_GCA",
-        "~/.gemini/oauth_creds.json",
-        "~/.gemini/gemini-credentials.json",
-    )
-    updates_off: Mapping[str, str] = {}  # it updates itself only where somebody looks on
+        "GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA",
+        "~/.gemini/oauth_creds.json", "~/.gemini/gemini-credentials.json",
+    )  # fmt: skip
+    updates_off: Mapping[str, str] = {}  # it updates itself only in interactive sessions
     # GEMINI_CLI_HOME names the parent of its folder, so it is not passed on.
     requirements = AgentRequirements(
-        "~/.gemini",
-        "",
+        "~/.gemini", "",
         (
-            "oauth_creds.json",
-            "gemini-credentials.json",
-            "google_accounts.json",
-            ".env",
-            "settings.json",
-            "GEMINI.md",
-            "commands",
-            "extensions",
-            "skills",
-            "agents",
-            "policies",
+            "oauth_creds.json", "gemini-credentials.json", "google_accounts.json", ".env", "settings.json", "GEMINI.md",
+            "commands", "extensions", "skills", "agents", "policies",
         ),
         (
-            "generativelanguage.googleapis.com",
-            "cloudcode-pa.googleapis.com",
-            "aiplatform.googleapis.com",
+            "generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "aiplatform.googleapis.com",
             "oauth2.googleapis.com",  # renews a login
         ),
         ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL", "CODE_ASSIST_ENDPOINT"),
         (
-            *credential_variables(credentials),
-            TRUST_VARIABLE,
-            "GEMINI_MODEL",
-            "GEMINI_SYSTEM_MD",
-            "GEMINI_DEFAULT_AUTH_TYPE",
-            "GOOGLE_CLOUD_*",
-            "GOOGLE_GENAI_*",
-            "GOOGLE_GEMINI_BASE_URL",
-            "GOOGLE_VERTEX_BASE_URL",
-            "CODE_ASSIST_ENDPOINT",
+            *credential_variables(credentials), TRUST_VARIABLE, "GEMINI_MODEL", "GEMINI_SYSTEM_MD",
+            "GEMINI_DEFAULT_AUTH_TYPE", "GOOGLE_CLOUD_*", "GOOGLE_GENAI_*", "GOOGLE_GEMINI_BASE_URL",
+            "GOOGLE_VERTEX_BASE_URL", "CODE_ASSIST_ENDPOINT",
         ),
         (".gemini/",),
         logins=credential_files(credentials),
-    )
+    )  # fmt: skip
 
     def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         flags = without_options(call.flags, *MODEL_OPTIONS) if call.model else call.flags
         if call.brief.schema:
             return (
                 *keep_options(flags, *MODEL_OPTIONS, "--proxy"),
-                *(("--model", call.model) if call.model else ()),
-                "--approval-mode",
-                "default",
-                "--admin-policy",
-                call.brief.log_base + POLICY_SUFFIX,
-                "--extensions",
-                "none",
-                "--allowed-mcp-server-names",
-                "none",
-                "--output-format",
-                "stream-json",
-            )
+                *option("--model", call.model),
+                "--approval-mode", "default", "--admin-policy", call.brief.log_base + POLICY_SUFFIX,
+                "--extensions", "none", "--allowed-mcp-server-names", "none", "--output-format", "stream-json",
+            )  # fmt: skip
         return (
             *flags,
-            *(
-                ()
-                if has_option(flags, *PERMISSION_OPTIONS)
-                else ("--approval-mode", self.guard if call.guarded else "yolo")
-            ),
-            *(("--model", call.model) if call.model else ()),
-            *(("--resume", call.brief.session) if call.brief.session else ()),
-            "--output-format",
-            "stream-json",
-        )
+            *unless_given(flags, PERMISSION_OPTIONS, "--approval-mode", self.guard if call.guarded else "yolo"),
+            *option("--model", call.model),
+            *option("--resume", call.brief.session),
+            "--output-format", "stream-json",
+        )  # fmt: skip
 
     def interactive(self, call: AgentInvocation, resume: bool) -> tuple[str, ...]:
-        """`-i` takes a prompt, and stays open."""
+        """`-i` starts an interactive session with a prompt."""
         flags = without_options(call.flags, *HEADLESS_OPTIONS, *(MODEL_OPTIONS if call.model else ()))
         return (
             "-i",
             call.brief.prompt,
             *flags,
-            *(
-                ()
-                if has_option(flags, *PERMISSION_OPTIONS)
-                else ("--approval-mode", self.guard if call.guarded else "yolo")
-            ),
-            *(("--model", call.model) if call.model else ()),
+            *unless_given(flags, PERMISSION_OPTIONS, "--approval-mode", self.guard if call.guarded else "yolo"),
+            *option("--model", call.model),
         )
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
-        named = model or option_value(flags, *MODEL_OPTIONS) or os.environ.get("GEMINI_MODEL")
-        return named or read_json_setting(SETTINGS_FILE, "model", "name")
+        given = model or option_value(flags, *MODEL_OPTIONS) or os.environ.get("GEMINI_MODEL")
+        return given or read_json_setting(SETTINGS_FILE, "model", "name")
 
     def environment(self, call: AgentInvocation) -> Mapping[str, str]:
-        # Without it, it runs only in folders that were trusted in its own dialogue.
+        # Without this variable it runs only in folders that were trusted in its own dialogue.
         return {} if TRUST_VARIABLE in dict(call.brief.env) else {TRUST_VARIABLE: "true"}
 
     def extra_files(self, call: AgentInvocation) -> Mapping[str, str]:
-        """A tool that a rule denies is not offered; it takes rules from a file."""
+        """The policy file of a judge question: a tool that a rule denies is not offered to the model."""
         return {POLICY_SUFFIX: NO_TOOLS_POLICY} if call.brief.schema else {}
 
     def reader(self, context: ReaderContext) -> GeminiStream:
-        return GeminiStream(
-            context, read_json_setting(SETTINGS_FILE, "security", "auth", "selectedType") == "oauth-personal"
-        )
+        login = read_json_setting(SETTINGS_FILE, "security", "auth", "selectedType")
+        return GeminiStream(context, notional=login == "oauth-personal")
 
 
 class _Line(Struct, gc=False):
@@ -194,9 +154,9 @@ class _ModelUsage(Struct, gc=False):
     cached: Any = 0
 
     def value(self) -> Usage:
-        read, cached = parse_token_count(self.input_tokens), parse_token_count(self.cached)
-        wrote = max(parse_token_count(self.output_tokens), parse_token_count(self.total_tokens) - read)
-        return Usage(max(0, read - cached), wrote, cached)
+        input_count, cached = parse_token_count(self.input_tokens), parse_token_count(self.cached)
+        output_count = max(parse_token_count(self.output_tokens), parse_token_count(self.total_tokens) - input_count)
+        return Usage(max(0, input_count - cached), output_count, cached)
 
 
 class _Stats(Struct):
@@ -208,15 +168,14 @@ _STATS = msgspec.json.Decoder(_Stats)
 
 
 class GeminiStream:
-    """Reads one turn. It may exit with 0 and have failed; its result has no text, so the last message is used."""
+    """Reads one turn. A failed turn may exit with 0. The result has no text, so the last message is used."""
 
     def __init__(self, context: ReaderContext, notional: bool = False) -> None:
         self._emit, self._tally = context.emit, UsageTally(context)
         self._tally.notional = notional
-        self._words: list[str] = []  # of the message that is being written, in pieces
-        self._chars = 0
-        self._error = ""  # that it named, and nothing came after it
-        self._tools: dict[str, str] = {}  # calls that have not ended, and their tools
+        self._message = MessageBuffer()
+        self._error = ""  # the last error, until a message or a tool call follows
+        self._running: dict[str, str] = {}  # names of running tools, by call
         self._failed: Ended | None = None
 
     def read_line(self, line: bytes) -> None:
@@ -224,11 +183,11 @@ class GeminiStream:
         match entry.type:
             case "message":
                 if entry.role == "assistant" and isinstance(entry.content, str):  # else it repeats the prompt
-                    self._write(entry.content)
+                    self._add_text(entry.content)
             case "tool_use":
-                self._use(entry)
+                self._tool_started(entry)
             case "tool_result":
-                self._used(entry)
+                self._tool_ended(entry)
             case "init":
                 self._emit(Started(_as_text(entry.session_id), _as_text(entry.model)))
             case "error":
@@ -241,49 +200,45 @@ class GeminiStream:
                 raise ValueError(entry.type)
 
     def close(self, end: Exit) -> None:
-        """A message may have been cut off; the exit code may say more about an error than its message."""
-        self._say()
+        """Emit a message that was cut off, and an error again with the HTTP status that the exit code tells."""
+        self._flush_message()
         status = EXIT_STATUSES.get(end.code or 0)
         if self._failed is not None and status is not None and str(status) not in str(self._failed.error):
             self._emit(Ended(False, self._failed.text, f"API error {status}: {self._failed.error}"))
 
-    def _write(self, piece: str) -> None:
-        if not piece:
-            return
-        self._error = ""
-        self._words.append(piece)
-        self._chars += len(piece)
-        if self._chars > 4 * MAX_TEXT_CHARS:
-            self._words = [truncate_middle("".join(self._words), 2 * MAX_TEXT_CHARS)]
-            self._chars = len(self._words[0])
+    def _add_text(self, piece: str) -> None:
+        if piece:
+            self._error = ""
+            self._message.add(piece)
 
-    def _say(self) -> str:
-        """Emit the message that was being written, and begin another."""
-        text, self._words, self._chars = "".join(self._words), [], 0
+    def _flush_message(self) -> str:
+        """Emit the current message, and begin another."""
+        text = self._message.text
+        self._message.clear()
         if text.strip():
             self._emit(Said(text))
         return text
 
-    def _use(self, entry: _Line) -> None:
-        self._say()
+    def _tool_started(self, entry: _Line) -> None:
+        self._flush_message()
         self._error = ""
         arguments = decode_raw(entry.parameters)
         call, name = str(entry.tool_id), str(entry.tool_name)
-        if len(self._tools) < MAX_OPEN_CALLS:
-            self._tools[call] = name
+        if len(self._running) < MAX_RUNNING_CALLS:
+            self._running[call] = name
         self._emit(ToolStarted(call, name, summarize_arguments(arguments)))
 
-    def _used(self, entry: _Line) -> None:
-        self._say()
+    def _tool_ended(self, entry: _Line) -> None:
+        self._flush_message()
         call, error = str(entry.tool_id), entry.error if isinstance(entry.error, dict) else {}
         output = entry.output if isinstance(entry.output, str) else str(error.get("message") or "")
         self._emit(make_tool_ended(call, entry.status == "success", output))
-        name, kind = self._tools.pop(call, ""), error.get("type")
+        name, kind = self._running.pop(call, ""), error.get("type")
         if kind == "policy_violation" or (kind == "tool_not_registered" and name == SHELL_TOOL):
             self._emit(Denied(name, one_line(error.get("message") or "")))
 
     def _result(self, entry: _Line) -> None:
-        text = self._say()
+        text = self._flush_message()
         succeeded = entry.status == "success" and not entry.error and not self._error
         self._account(entry.stats, succeeded)
         if succeeded:
@@ -294,9 +249,9 @@ class GeminiStream:
         self._emit(self._failed)
 
     def _account(self, stats: Raw, succeeded: bool) -> None:
-        """The usage of this process, without that of a resumed session.
+        """Report the usage, which is that of this process, without earlier turns of the session.
 
-        A failure may have used no tokens at all; for a success, zero means not counted.
+        Zero tokens are possible where the turn failed; otherwise zero means not counted.
         """
         try:
             models = decode_line(bytes(stats), _STATS).models

@@ -1,4 +1,4 @@
-"""Decoding of lines of JSON from agents, with msgspec."""
+"""Decoder of the JSON lines that agents print."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-MAX_REPAIR_BYTES = 1 << 20  # a longer line is mended at too high a price in memory
+MAX_REPAIR_BYTES = 1 << 20  # repairing a longer line would take too much memory
 ANY_DECODER = Decoder()
-MAX_DIGITS = 30  # no number of ours has more
+MAX_DIGITS = 30  # of a number; a longer one is dropped
 
 
 def decode_line(line: bytes, decoder: Decoder[T]) -> T:
-    """The decoded line; raises ValueError or RecursionError where it is no JSON, or not of this type.
+    """The decoded line; raises ValueError or RecursionError where it is not JSON or not of this type.
 
-    Invalid UTF-8, half of a surrogate pair, NaN or a number out of all bounds costs that value, not the line.
+    Invalid UTF-8, half of a surrogate pair, NaN and numbers out of bounds lose that value, not the line.
     """
     try:
         return decoder.decode(line)
@@ -41,14 +41,14 @@ def decode_raw(raw: Raw) -> Any:
 
 
 def _repair_line(line: bytes) -> bytes:
-    said = json.loads(
+    decoded = json.loads(
         line.decode("utf-8", "replace"),
         parse_constant=_parse_constant,
         parse_int=_parse_int,
         parse_float=_parse_float,
         strict=False,
     )
-    return json.dumps(said, ensure_ascii=False).encode("utf-8", "replace")
+    return json.dumps(decoded, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _parse_constant(_: str) -> None:

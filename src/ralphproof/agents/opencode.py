@@ -10,6 +10,8 @@ from msgspec import Raw, Struct
 
 from ralphproof.agents.adapter import (
     COST_REPORTED,
+    CUT_OFF_MESSAGE,
+    NO_FINAL_MESSAGE,
     AgentAdapter,
     AgentInvocation,
     ReaderContext,
@@ -20,6 +22,7 @@ from ralphproof.agents.adapter import (
     keep_options,
     make_tool_ended,
     one_line,
+    option,
     option_value,
     parse_micro_usd,
     parse_token_count,
@@ -30,7 +33,7 @@ from ralphproof.agents.agent_config import find_key_variables, find_service_urls
 from ralphproof.agents.error_messages import LOGIN_ERROR, TOO_LONG_ERROR, FailureReason, failure_event
 from ralphproof.agents.json_lines import decode_line, decode_raw
 from ralphproof.base.text import truncate_middle
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.engine.events import Denied, Ended, Progress, Said, Spent, Started, ToolStarted, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
 
@@ -46,11 +49,10 @@ REFUSAL_MESSAGES = (
     "The user rejected permission to use",
     "The user has specified a rule which prevents you from using",
 )
-INVALID_TOOL = "invalid"  # the tool that takes calls of none
+INVALID_TOOL = "invalid"  # stands for calls of tools that do not exist
 SUBAGENT_TOOL = "task"
-STOP_REASON = "stop"  # the one reason with which the model has said what it had to say
-CUT_OFF_MESSAGE = "the model's last message was cut off at its greatest length"
-MAX_ERROR_CHARS = 1000  # a service's message tells when to come back at its end
+STOP_REASON = "stop"  # the model finished its answer
+MAX_ERROR_CHARS = 1000  # the end of a service's message may hold a reset time
 LOG_FOLDER = "~/.local/share/opencode/log"
 
 
@@ -72,7 +74,7 @@ class _Cache(Struct, gc=False):
 
 
 class _Tokens(Struct, gc=False):
-    """Reasoning is counted separately from output."""
+    """The token counts of a step; reasoning is counted separately from output."""
 
     input: Any = 0
     output: Any = 0
@@ -81,9 +83,9 @@ class _Tokens(Struct, gc=False):
 
     def value(self) -> Usage:
         cache = self.cache or _Cache()
-        wrote = parse_token_count(self.output) + parse_token_count(self.reasoning)
+        output_count = parse_token_count(self.output) + parse_token_count(self.reasoning)
         return Usage(
-            parse_token_count(self.input), wrote, parse_token_count(cache.read), parse_token_count(cache.write)
+            parse_token_count(self.input), output_count, parse_token_count(cache.read), parse_token_count(cache.write)
         )
 
 
@@ -110,18 +112,18 @@ _LINES = msgspec.json.Decoder(_Line)
 
 
 class OpenCodeStream:
-    """Reads one turn. There is no result line: how the turn went is known when the program has ended."""
+    """Reads one turn. There is no result line: whether the turn succeeded is known when the program has ended."""
 
     def __init__(self, adapter: AgentAdapter, context: ReaderContext) -> None:
         self._adapter, self._context, self._emit = adapter, context, context.emit
         self._todos = TodoTracker()
-        self._started = self._working = self._denied = self._overflowed = False
-        self._error: Ended | None = None  # that it named, and no step came after it
-        self._message: object = None  # the one that was told last, and its text
-        self._text = ""
-        self._reason: str | None = None  # why the last step ended
+        self._started = self._in_step = self._denied = self._overflowed = False
+        self._error: Ended | None = None  # the last error, until another step starts
+        self._message_id: object = None  # of the last message
+        self._text = ""  # of the last message
+        self._stop_reason: str | None = None  # of the last step
         self._spent = Spent(0, Usage(), at_least=True)
-        self._more = False  # was spent than it says
+        self._used_subagent = False  # whose cost is not reported
 
     def read_line(self, line: bytes) -> None:
         entry = decode_line(line, _LINES)
@@ -136,62 +138,59 @@ class OpenCodeStream:
             case "text":
                 self._say(part)
             case "tool_use":
-                self._use(part)
+                self._tool(part)
             case "step_start":
-                self._reason = self._error = None
-                self._working, self._denied = True, False
+                self._stop_reason = self._error = None
+                self._in_step, self._denied = True, False
             case "step_finish":
                 self._finish(part)
             case "error":
                 self._fail(entry.error)
 
     def close(self, end: Exit) -> None:
-        """It may exit with 0 and have failed, and with 1 after an error that it recovered from."""
+        """A failed turn may exit with 0, and one that recovered from an error with 1."""
         by_itself = end.why in ("exit", "lingered")
         if self._started:
-            known = by_itself and not self._working and not self._more
-            spent = self._spent
-            self._emit(Spent(spent.micro_usd, spent.usage, not known, spent.notional))
+            self._emit(replace(self._spent, at_least=not by_itself or self._in_step or self._used_subagent))
         if self._error is not None:
             self._emit(self._error)
         elif self._overflowed and by_itself and not end.clean:
-            self._emit(
-                failure_event(self._adapter, FailureReason(TOO_LONG_ERROR, "it was summed up on the way"), self._text)
-            )
-        elif self._reason == STOP_REASON:
+            reason = FailureReason(TOO_LONG_ERROR, "it was summed up on the way")
+            self._emit(failure_event(self._adapter, reason, self._text))
+        elif self._stop_reason == STOP_REASON:
             self._emit(Ended(True, self._text))
         elif by_itself and self._started:
-            self._emit(Ended(False, self._text, self._why()))
+            self._emit(Ended(False, self._text, self._describe_stop()))
 
-    def _why(self) -> str:
-        match self._reason:
+    def _describe_stop(self) -> str:
+        match self._stop_reason:
             case None:
                 return "the agent ended in the middle of a step"
             case "tool-calls" if self._denied:
                 return "the agent stopped where a tool was not permitted"
             case "tool-calls":
-                return "the agent stopped after a tool call and said no last word"
+                return NO_FINAL_MESSAGE
             case "length":
                 return CUT_OFF_MESSAGE
             case reason:
                 return f"the model stopped: {one_line(reason)}"
 
     def _say(self, part: _Part) -> None:
-        if part.synthetic or not isinstance(part.text, str):  # what it prompts itself with is nobody's word
+        if part.synthetic or not isinstance(part.text, str):  # synthetic text is a prompt of the program itself
             return
-        self._text = truncate_middle(self._text + part.text if part.messageID == self._message else part.text)
-        self._message = part.messageID
+        self._text = truncate_middle(self._text + part.text if part.messageID == self._message_id else part.text)
+        self._message_id = part.messageID
         if part.text.strip():
             self._emit(Said(part.text))
 
-    def _use(self, part: _Part) -> None:
+    def _tool(self, part: _Part) -> None:
         """A call is reported once, when it has ended."""
         state = part.state or _State()
         arguments = decode_raw(state.input)
         call, tool = str(part.callID), str(part.tool)
         error = state.error if isinstance(state.error, str) else ""
-        ran = state.metadata is None or state.metadata.exit in (0, None)
-        ok = state.status == "completed" and ran and tool != INVALID_TOOL
+        exited_well = state.metadata is None or state.metadata.exit in (0, None)
+        ok = state.status == "completed" and exited_well and tool != INVALID_TOOL
         self._emit(ToolStarted(call, tool, summarize_arguments(arguments)))
         self._emit(make_tool_ended(call, ok, state.output if isinstance(state.output, str) else error))
         if error.startswith(REFUSAL_MESSAGES):
@@ -199,19 +198,19 @@ class OpenCodeStream:
             self._emit(Denied(tool, summarize_arguments(arguments)))
         if tool == "todowrite" and ok and (changed := self._todos.apply("TodoWrite", arguments)):
             self._emit(changed)
-        self._more = self._more or tool == SUBAGENT_TOOL  # what that spent is told nowhere
+        self._used_subagent = self._used_subagent or tool == SUBAGENT_TOOL
 
     def _finish(self, part: _Part) -> None:
-        self._working, self._reason = False, part.reason if isinstance(part.reason, str) else "no reason was told"
-        if part.messageID != self._message:
-            self._message, self._text = part.messageID, ""
-        usage, before = part.tokens.value() if part.tokens else Usage(), self._spent
-        cost, notional = parse_micro_usd(part.cost) if usage.total or part.cost else None, before.notional
-        if cost == 0:  # so it tells prices that it does not know, and what a subscription pays
+        self._in_step = False
+        self._stop_reason = part.reason if isinstance(part.reason, str) else "no reason was told"
+        if part.messageID != self._message_id:
+            self._message_id, self._text = part.messageID, ""
+        usage = part.tokens.value() if part.tokens else Usage()
+        cost, notional = parse_micro_usd(part.cost) if usage.total or part.cost else None, self._spent.notional
+        if cost == 0:  # OpenCode reports zero for an unknown price, and for what a subscription covers
             cost = self._context.cost(self._context.model, usage)
             notional = notional or cost is not None
-        total = None if cost is None or before.micro_usd is None else before.micro_usd + cost
-        self._spent = Spent(total, usage.plus(before.usage or Usage()), True, notional)
+        self._spent = replace(self._spent.plus(Spent(cost, usage)), at_least=True, notional=notional)
         self._emit(self._spent)
 
     def _fail(self, error: object) -> None:
@@ -235,15 +234,15 @@ class OpenCodeStream:
 
 MODEL_OPTIONS = ("--model", "-m")
 PERMISSION_OPTIONS = ("--auto", "--yolo", "--dangerously-skip-permissions")
-PERMISSION_VARIABLE = "OPENCODE_PERMISSION"  # a variable that has the last word over its settings
+PERMISSION_VARIABLE = "OPENCODE_PERMISSION"  # overrides the permissions in its settings
 SETTINGS_FILE = "~/.config/opencode/opencode.json"
 CONFIG_FILES = (
     "opencode.json", "opencode.jsonc", "config.json", "AGENTS.md", "agent", "agents", "command", "commands", "plugin",
     "plugins", "skill", "skills", "tool", "tools",
 )  # fmt: skip
-# Its own rules allow everything in its folder and ask about the rest: unattended, that ends its turn. A denied call is
-# reported to it, and it continues. The rule beside `*` keeps the tool visible, so that the model learns why no command
-# is run; the user's own rules for single commands stay.
+# OpenCode's default rules allow everything in its folder and ask about the rest, which ends an unattended turn. After a
+# denied call the model continues. The rule for the empty command keeps the bash tool visible, so that the model learns
+# why no command is run; the user's own rules for single commands still apply.
 DENY_PERMISSIONS = (
     '{"bash":{"*":"deny","":"deny"},"webfetch":"deny","external_directory":{"*":"deny"},'
     '"read":{"*.env":"deny","*.env.*":"deny","*.env.example":"allow"}}'
@@ -269,45 +268,32 @@ class OpenCode:
     def requirements(self) -> AgentRequirements:
         """Including the services that the user's settings name, and the variables that hold their keys."""
         return AgentRequirements(
-            "~/.local/share/opencode",
-            "",
+            "~/.local/share/opencode", "",
             ("auth.json", *(f"~/.config/opencode/{name}" for name in CONFIG_FILES)),
             (
-                "opencode.ai",
-                "models.dev",
-                "api.anthropic.com",
-                "platform.claude.com",
-                "api.openai.com",
-                "chatgpt.com",
-                "auth.openai.com",
-                "generativelanguage.googleapis.com",
-                "openrouter.ai",
+                "opencode.ai", "models.dev", "api.anthropic.com", "platform.claude.com", "api.openai.com",
+                "chatgpt.com", "auth.openai.com", "generativelanguage.googleapis.com", "openrouter.ai",
             ),
             ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", *find_service_urls(SETTINGS_FILE)),
             (
-                *credential_variables(self.credentials),
-                *self.updates_off,
-                "OPENCODE_*",
-                "ANTHROPIC_*",
-                "OPENAI_*",
-                "OPENROUTER_*",
-                *find_key_variables(SETTINGS_FILE, "apiKey", "{env:", "}"),
+                *credential_variables(self.credentials), *self.updates_off, "OPENCODE_*", "ANTHROPIC_*", "OPENAI_*",
+                "OPENROUTER_*", *find_key_variables(SETTINGS_FILE, "apiKey", "{env:", "}"),
             ),
             (".opencode/", "opencode.json", "opencode.jsonc"),
             logins=credential_files(self.credentials),
-        )
+        )  # fmt: skip
 
     def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         flags = without_options(call.flags, *MODEL_OPTIONS) if call.model else call.flags
         if call.brief.schema:
-            own = keep_options(flags, *MODEL_OPTIONS, "--variant")
-            return ("run", *own, *(("--model", call.model) if call.model else ()), "--format", "json")
+            kept = keep_options(flags, *MODEL_OPTIONS, "--variant")
+            return ("run", *kept, *option("--model", call.model), "--format", "json")
         return (
             "run",
             *flags,
             *(() if call.guarded or has_option(flags, *PERMISSION_OPTIONS) else ("--auto",)),
-            *(("--model", call.model) if call.model else ()),
-            *(("--session", call.brief.session) if call.brief.session else ()),
+            *option("--model", call.model),
+            *option("--session", call.brief.session),
             "--format", "json",
         )  # fmt: skip
 
@@ -315,7 +301,7 @@ class OpenCode:
         return model or option_value(flags, *MODEL_OPTIONS)
 
     def environment(self, call: AgentInvocation) -> Mapping[str, str]:
-        here = {"PWD": os.path.abspath(call.brief.cwd)}  # it works there, wherever it is
+        here = {"PWD": os.path.abspath(call.brief.cwd)}  # it works in $PWD, not in the current directory
         if call.brief.schema:  # a tool that is denied altogether is not offered
             return {**here, PERMISSION_VARIABLE: '{"*":"deny"}', "OPENCODE_DISABLE_PROJECT_CONFIG": "1"}
         if (

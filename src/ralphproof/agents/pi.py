@@ -10,23 +10,26 @@ from msgspec import Raw, Struct
 
 from ralphproof.agents.adapter import (
     COST_REPORTED,
+    CUT_OFF_MESSAGE,
     JUDGE_SYSTEM_PROMPT,
+    NO_FINAL_MESSAGE,
     AgentInvocation,
     ReaderContext,
     credential_files,
     credential_variables,
-    has_option,
     keep_options,
     make_tool_ended,
     one_line,
+    option,
     option_value,
     parse_micro_usd,
     parse_token_count,
     summarize_arguments,
+    unless_given,
 )
 from ralphproof.agents.agent_config import find_key_variables, find_service_urls
 from ralphproof.agents.json_lines import decode_line, decode_raw
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.engine.events import Ended, Progress, Said, Spent, Started, ToolStarted, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
 
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FOLDER_VARIABLE = "PI_CODING_AGENT_DIR"
-SUBSCRIPTION_PROVIDERS = ("openai-codex", "github-copilot")  # providers that take no money for tokens
+SUBSCRIPTION_PROVIDERS = ("openai-codex", "github-copilot")  # providers that do not bill by the token
 QUESTION_OPTIONS = (
     "--no-tools", "--no-session", "--no-extensions", "--no-skills", "--no-prompt-templates", "--no-context-files",
     "--system-prompt", JUDGE_SYSTEM_PROMPT,
@@ -128,71 +131,36 @@ class Pi:
         """Including the services that the user's list of models names, and the variables that hold their keys."""
         models = os.path.join(os.environ.get(FOLDER_VARIABLE) or "~/.pi/agent", "models.json")
         return AgentRequirements(
-            "~/.pi/agent",
-            FOLDER_VARIABLE,
+            "~/.pi/agent", FOLDER_VARIABLE,
             (
-                "auth.json",
-                "models.json",
-                "settings.json",
-                "AGENTS.md",
-                "CLAUDE.md",
-                "SYSTEM.md",
-                "APPEND_SYSTEM.md",
-                "skills",
-                "prompts",
-                "extensions",
-                "npm",
-                "git",
-                "bin",
+                "auth.json", "models.json", "settings.json", "AGENTS.md", "CLAUDE.md", "SYSTEM.md", "APPEND_SYSTEM.md",
+                "skills", "prompts", "extensions", "npm", "git", "bin",
             ),
             (
-                "api.anthropic.com",
-                "platform.claude.com",
-                "api.openai.com",
-                "chatgpt.com",
-                "auth.openai.com",
-                "generativelanguage.googleapis.com",
-                "openrouter.ai",
-                "api.githubcopilot.com",
-                "api.deepseek.com",
-                "api.groq.com",
-                "api.cerebras.ai",
-                "api.x.ai",
-                "api.mistral.ai",
-                "api.z.ai",
-                "ai-gateway.vercel.sh",
-                "api.fireworks.ai",
-                "api.minimax.io",
-                "api.moonshot.ai",
-                "api.kimi.com",
-                "opencode.ai",
+                "api.anthropic.com", "platform.claude.com", "api.openai.com", "chatgpt.com", "auth.openai.com",
+                "generativelanguage.googleapis.com", "openrouter.ai", "api.githubcopilot.com", "api.deepseek.com",
+                "api.groq.com", "api.cerebras.ai", "api.x.ai", "api.mistral.ai", "api.z.ai", "ai-gateway.vercel.sh",
+                "api.fireworks.ai", "api.minimax.io", "api.moonshot.ai", "api.kimi.com", "opencode.ai",
             ),
             ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "AZURE_OPENAI_BASE_URL", *find_service_urls(models)),
             (
-                *credential_variables(self.credentials),
-                *self.updates_off,
-                "PI_*",
-                "ANTHROPIC_*",
-                "OPENAI_*",
-                "AZURE_OPENAI_*",
-                *find_key_variables(models, "apiKey"),
+                *credential_variables(self.credentials), *self.updates_off, "PI_*", "ANTHROPIC_*", "OPENAI_*",
+                "AZURE_OPENAI_*", *find_key_variables(models, "apiKey"),
             ),
             (".pi/",),
             logins=credential_files(self.credentials),
-        )
+        )  # fmt: skip
 
     def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         if call.brief.schema:
-            own = keep_options(
-                call.flags, "--provider", "--api-key", "--thinking", *(() if call.model else ("--model",))
-            )
-            model = ("--model", call.model) if call.model else ()
-            return ("-p", *own, *model, *QUESTION_OPTIONS, "--mode", "json")
+            kept = keep_options(call.flags, "--provider", "--api-key", "--thinking")
+            model = option("--model", call.model) or keep_options(call.flags, "--model")
+            return ("-p", *kept, *model, *QUESTION_OPTIONS, "--mode", "json")
         return (
-            *(() if has_option(call.flags, "-p", "--print") else ("-p",)),
+            *unless_given(call.flags, ("-p", "--print"), "-p"),
             *call.flags,
-            *(("--model", call.model) if call.model else ()),
-            *(("--session", call.brief.session) if call.brief.session else ()),
+            *option("--model", call.model),
+            *option("--session", call.brief.session),
             "--mode", "json",
         )  # fmt: skip
 
@@ -207,7 +175,7 @@ class Pi:
 
 
 class PiStream:
-    """Reads one turn. pi always exits with 0: its last message tells how the turn went."""
+    """Reads one turn. pi always exits with 0; its last message says whether the turn succeeded."""
 
     def __init__(self, context: ReaderContext) -> None:
         self._context, self._emit = context, context.emit
@@ -215,7 +183,7 @@ class PiStream:
         self._started = self._compacted = False
         self._last: _Message | None = None
         self._spent = Spent(0, Usage(), at_least=True)
-        self._ended = False  # and said so
+        self._ended = False  # the end was emitted
 
     def read_line(self, line: bytes) -> None:
         kind = decode_line(line, _TYPES).type
@@ -232,7 +200,7 @@ class PiStream:
             case "tool_execution_end":
                 self._emit(make_tool_ended(entry.toolCallId, not entry.isError, _content_text(entry.result)))
             case "agent_end" if self._last is not None:
-                if self._last.stopReason != "error":  # that it may try again
+                if self._last.stopReason != "error":  # an error may be retried
                     self._end(self._last)
             case "auto_retry_end" if self._last is not None:
                 if entry.success is False:
@@ -260,31 +228,29 @@ class PiStream:
             self._spend(message)
 
     def _spend(self, message: _Message) -> None:
-        """Count every message once: it is reported again when its turn ends, and when all do."""
-        used, before = message.usage or _Usage(), self._spent
-        usage, cost = used.value(), parse_micro_usd(used.cost.total) if used.cost else None
-        if cost == 0 and usage.total:  # so it tells prices that it does not know
+        """Count a message, at its end only: it is repeated at the end of its turn and of the whole run."""
+        reported = message.usage or _Usage()
+        usage, cost = reported.value(), parse_micro_usd(reported.cost.total) if reported.cost else None
+        if cost == 0 and usage.total:  # pi reports zero for a model without a known price
             cost = self._context.cost(message.model, usage)
-        elif cost == 0 and message.stopReason != "error":  # and so what a service did not count
+        elif cost == 0 and message.stopReason != "error":  # and for a service that does not count tokens
             cost = None
-        total = None if cost is None or before.micro_usd is None else before.micro_usd + cost
-        notional = before.notional or message.provider in SUBSCRIPTION_PROVIDERS
-        self._spent = Spent(total, usage.plus(before.usage or Usage()), True, notional)
+        notional = self._spent.notional or message.provider in SUBSCRIPTION_PROVIDERS
+        self._spent = replace(self._spent.plus(Spent(cost, usage)), at_least=True, notional=notional)
         self._emit(self._spent)
 
     def _end(self, last: _Message) -> None:
         self._ended = True
-        spent = self._spent
         # The cost of compaction is not reported.
-        self._emit(Spent(spent.micro_usd, spent.usage, self._compacted, spent.notional))
+        self._emit(replace(self._spent, at_least=self._compacted))
         text = _content_text(last)
         match last.stopReason:
             case "error" | "aborted":
                 self._emit(Ended(False, text, one_line(last.errorMessage or f"the agent reported {last.stopReason}")))
             case "length":
-                self._emit(Ended(False, text, "the model's last message was cut off at its greatest length"))
+                self._emit(Ended(False, text, CUT_OFF_MESSAGE))
             case "toolUse":
-                self._emit(Ended(False, text, "the agent stopped after a tool call and said no last word"))
+                self._emit(Ended(False, text, NO_FINAL_MESSAGE))
             case "stop":
                 self._emit(Ended(True, text))
             case reason:
@@ -302,9 +268,9 @@ class PiStream:
             self._emit(Progress(one_line(entry.errorMessage)))
 
 
-def _content_text(what: _Message | _Result | None) -> str:
+def _content_text(holder: _Message | _Result | None) -> str:
     """All text of a message or of a tool result."""
-    content = what.content if what is not None else None
+    content = holder.content if holder is not None else None
     if isinstance(content, str):
         return content
     texts = (block.text for block in content or () if block.type == "text")

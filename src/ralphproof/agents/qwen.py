@@ -15,11 +15,12 @@ from ralphproof.agents.adapter import (
     ReaderContext,
     credential_files,
     credential_variables,
-    has_option,
     keep_options,
     one_line,
+    option,
     option_value,
     parse_token_count,
+    unless_given,
     without_options,
 )
 from ralphproof.agents.agent_config import find_key_variables, find_service_urls, read_json_setting
@@ -38,7 +39,7 @@ SETTINGS_FILE, FOLDER_VARIABLE = "~/.qwen/settings.json", "QWEN_HOME"
 PERMISSION_OPTIONS = ("--approval-mode", "--yolo", "-y")
 MODEL_OPTIONS = ("--model", "-m")
 SERVICE_OPTIONS = ("--auth-type", "--openai-api-key", "--openai-base-url", "--proxy")
-API_ERROR_PREFIX = "[API Error: "  # of the program, in the place of a model's
+API_ERROR_PREFIX = "[API Error: "  # of error messages that the program shows as messages of the model
 NO_AUTH_MESSAGE = "No auth type is selected"
 
 
@@ -78,50 +79,43 @@ class Qwen:
         )  # fmt: skip
 
     def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
-        flags = (
-            without_options(call.flags, *MODEL_OPTIONS) if call.model else call.flags
-        )  # it breaks where an option comes twice
+        # A repeated option makes it crash.
+        flags = without_options(call.flags, *MODEL_OPTIONS) if call.model else call.flags
         if call.brief.schema:
             return (
                 *keep_options(flags, *MODEL_OPTIONS, *SERVICE_OPTIONS),
-                *(("--model", call.model) if call.model else ()),
+                *option("--model", call.model),
                 # The tool that takes the answer does not count as a tool call.
                 "--safe-mode", "--approval-mode", "default", "--max-tool-calls", "0", "--chat-recording=false",
                 "--json-schema", call.brief.schema, "--output-format", "stream-json",
             )  # fmt: skip
         return (
             *flags,
-            *(
-                ()
-                if has_option(flags, *PERMISSION_OPTIONS)
-                else ("--approval-mode", self.guard if call.guarded else "yolo")
-            ),
-            *(("--model", call.model) if call.model else ()),
-            *(("--resume", call.brief.session) if call.brief.session else ()),
-            "--output-format",
-            "stream-json",
-        )
+            *unless_given(flags, PERMISSION_OPTIONS, "--approval-mode", self.guard if call.guarded else "yolo"),
+            *option("--model", call.model),
+            *option("--resume", call.brief.session),
+            "--output-format", "stream-json",
+        )  # fmt: skip
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
-        named = (
+        return (
             model
             or option_value(flags, *MODEL_OPTIONS)
             or os.environ.get("OPENAI_MODEL")
             or os.environ.get("QWEN_MODEL")
+            or read_json_setting(SETTINGS_FILE, "model", "name")
         )
-        return named or read_json_setting(SETTINGS_FILE, "model", "name")
 
     def environment(self, call: AgentInvocation) -> Mapping[str, str]:
         return {}
 
     def reader(self, context: ReaderContext) -> QwenStream:
-        return QwenStream(
-            self, context, read_json_setting(SETTINGS_FILE, "security", "auth", "selectedType") == "qwen-oauth"
-        )
+        login = read_json_setting(SETTINGS_FILE, "security", "auth", "selectedType")
+        return QwenStream(self, context, notional=login == "qwen-oauth")
 
 
 class _Usage(Struct, gc=False):
-    """Input includes cache reads."""
+    """The usage of a message or of a turn; its input includes cache reads."""
 
     input_tokens: Any = 0
     output_tokens: Any = 0
@@ -154,8 +148,8 @@ _LINES = msgspec.json.Decoder(_Line)
 
 
 class QwenStream:
-    """Claude Code's stream, but every line is a message of its own, usage is counted differently, and there are no
-    prices.
+    """Reads one turn. The format is that of Claude Code, but every line is a message of its own, usage is counted
+    differently, and no cost is reported.
     """
 
     def __init__(self, adapter: AgentAdapter, context: ReaderContext, notional: bool = False) -> None:
@@ -175,7 +169,7 @@ class QwenStream:
                 self._emit(Progress(one_line(f"the service failed: now with model {entry.data.get('toModel')}")))
                 return
             case "result" if self._answered and entry.is_error and entry.num_turns == 0:
-                # A subagent failed; the agent itself has had a turn by now.
+                # A subagent failed: the agent itself has had a turn by now.
                 self._emit(Progress(f"a subagent failed: {one_line(_error_message(entry.error))}"))
                 return
             case "result":
@@ -197,7 +191,7 @@ class QwenStream:
                 self._tally.message(message.id, message.model, counts)
 
     def _close(self, entry: _Line) -> None:
-        """A failure may have used no tokens at all; otherwise zero means not counted."""
+        """Report the usage. Zero tokens are possible where the turn failed; otherwise zero means not counted."""
         usage = Usage(*entry.usage.counts()) if entry.usage else None
         if usage is not None and usage.total:
             self._tally.close(usage)
