@@ -123,12 +123,11 @@ class CheckoutFolder:
         return CheckoutRepository(SourceRepository(self._root, self._environ), self.tree, self._environ)
 
     def _save_state(self, state: CheckoutState) -> None:
-        file = os.path.join(self.folder, STATE_FILE)
         data = {
             "owner": state.owner, "number": state.number, "prepared": state.prepared, "cacheNames": state.cache_names,
         }  # fmt: skip
         try:
-            replace_file(file, json.dumps(data).encode(), durable=False)
+            replace_file(os.path.join(self.folder, STATE_FILE), json.dumps(data).encode(), durable=False)
         except OSError as error:
             raise wrap_os_error(error) from error
 
@@ -714,7 +713,7 @@ class RunWorktrees:
         """Remove its files; with `branch` its branch too: the caller knows that its commits are elsewhere."""
         with self._lock():
             tip = self._git.branch_commit(worktree.branch) if branch else ""
-            _unlink(self._note_path(worktree.name))
+            remove_tree(self._note_path(worktree.name), strict=True)
             self._clear(worktree.path)
             if tip:
                 self._git.run("update-ref", "-d", f"refs/heads/{worktree.branch}", tip, good=(0, 1, 128))
@@ -754,9 +753,9 @@ class RunWorktrees:
             raise HarnessFailed(f"{source} could not be copied to {target}: {error}") from error
 
     def _write_note(self, worktree: RunWorktree) -> None:
-        note = self._note_path(worktree.name)
+        note = json.dumps({key: getattr(worktree, key) for key in NOTE_KEYS})
         try:
-            replace_file(note, json.dumps({key: getattr(worktree, key) for key in NOTE_KEYS}).encode())
+            replace_file(self._note_path(worktree.name), note.encode())
         except OSError as error:
             raise wrap_os_error(error) from error
 
@@ -792,13 +791,6 @@ class _WorktreeLock:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._file)
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
 
 
 def has_unshared_commits(worktree: RunWorktree, environ: Mapping[str, str], branch: bool) -> bool:
