@@ -160,7 +160,7 @@ class FunctionAgent:
 
         if brief.adopt:
             return Turn(Exit(None, why="interrupted"))
-        call, log, fold = FunctionCall(), FunctionLog(brief.log_base, self._access.mask), TurnBuilder(joint="")
+        call, log, fold = FunctionCall(), FunctionLog(brief.log_base, self._access.mask), TurnBuilder(separator="")
         context = make_agent_context(brief, call, self._access)
         began_s = time.monotonic()
         watch.tick()

@@ -23,33 +23,33 @@ class AgentRules:
     idle_s: float | None = 900.0
     pause_s: float = 0.5  # before each turn
     back_off: bool = False  # the pause grows while the agent dies at once
-    max_empty_replies: int | None = 3  # in a row; None: silence is no fault
-    wait_code: int | None = None  # the exit code by which an agent says that it waits for somebody
+    max_empty_replies: int | None = 3  # in a row; None: no limit
+    wait_code: int | None = None  # the exit code by which an agent reports that it waits for a person
     rotation: AgentRotation = AgentRotation()
 
 
 @value
 class CheckRules:
-    """When checks run, and what is asked of them before the first turn."""
+    """When checks run, and what must hold for them before the first turn."""
 
     when: str = "always"  # or "claim"
-    baseline: bool = False  # they run once before the first turn
-    must_fail_first: bool = False  # one of them must fail there
-    allow_missing: bool = False  # one that cannot be run there is the agent's to bring
+    baseline: bool = False  # run them once before the first turn
+    must_fail_first: bool = False  # at least one must fail in the baseline
+    allow_missing: bool = False  # a check that cannot run in the baseline may be added by the agent
 
 
 @value
 class PromptRules:
-    """What prompts say beside the task."""
+    """What prompts contain besides the task."""
 
     show_count: bool = False
-    show_previous: bool = False  # what the iteration before did
-    debug_advice: str = ""  # what the prompt after a stall tells, once; empty: the first stall ends the run
+    show_previous: bool = False  # a summary of the previous iteration
+    debug_advice: str = ""  # added once, to the prompt after a stall; empty: the first stall ends the run
 
 
 @value
 class ChildRules:
-    """How long runs that the agent began are waited for, and how often one looks for their end."""
+    """How long the run waits for its child runs, and how often it polls them."""
 
     timeout_s: float = 300.0
     poll_s: float = 1.0
@@ -66,16 +66,16 @@ class RunRules:
     prompt: PromptRules = PromptRules()
     children: ChildRules = ChildRules()
     scm: bool = False
-    custom_limits: tuple[Callable[[State], Breach | None], ...] = ()  # limits that the caller brings
-    warn_unknown_cost: bool = False  # the user set a limit on cost: one that is not known is warned of
-    step_after: int | None = None  # with --step: how many turns were judged when this process took the run
-    hooks: tuple[tuple[str, tuple[str, ...]], ...] = ()  # the user's own commands, by the name of their hook
+    custom_limits: tuple[Callable[[State], Breach | None], ...] = ()  # limits passed by the caller
+    warn_unknown_cost: bool = False  # warn of an unknown cost: the user set a cost limit
+    step_after: int | None = None  # with --step: turns taken before this process started or resumed the run
+    hooks: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (hook, the user's commands for it)
 
     def next_hook(self, state: State, hook: str) -> RunHook | None:
         """The next command of a hook that has not run yet."""
-        for place in range(len(self.hook_commands(hook))):
-            if (hook, place) not in state.hooks.done:
-                return RunHook(hook, place)
+        for index in range(len(self.hook_commands(hook))):
+            if (hook, index) not in state.hooks.done:
+                return RunHook(hook, index)
         return None
 
     def hook_commands(self, hook: str) -> tuple[str, ...]:
@@ -96,9 +96,9 @@ class RunConditions:
     stop_reason: str = ""  # or INTERRUPTED, CANCELLED
     day: DaySpend = DaySpend()
     paused: bool = False
-    claim: Claim | None = None  # what a file says before a turn
+    claim: Claim | None = None  # found in a file before the turn
     children: ChildRunsStatus = ChildRunsStatus()
-    open_command_ended: bool = False  # the command that was open when the run was taken up had ended by itself
+    open_command_ended: bool = False  # the command that was open at the resume had ended by itself
 
 
 @value
@@ -126,7 +126,7 @@ class WaitForService:
 
 @value
 class HoldPaused:
-    """Stay paused, as somebody requested."""
+    """Stay paused, as the user requested."""
 
     seconds: float
 

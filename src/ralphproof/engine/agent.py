@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-MAX_DENIALS_KEPT = 20  # named in a turn; there may be thousands
+MAX_DENIALS_KEPT = 20  # per turn; there may be thousands
 MAX_DENIAL_CHARS = 500
 MAX_NAME_CHARS = 200
 
 
 @value
 class TurnInput:
-    """Input of one turn. `base` is the path of the turn's files without their suffixes.
+    """Input of one turn. `log_base` is the path of the turn's logs without their suffixes.
 
-    `session` is an agent session to continue, and `billed` what that session has cost so far. With a `schema`, only an
-    answer in this JSON Schema is wanted: no tools, no files, no persistent session, and at most `most_micro_usd` spent.
-    `hooks` are commands that the agent calls at its own events, in this turn only, and `may_run` commands that it may
-    run although it is guarded; a pattern ends with `:*`.
+    `session` is an agent session to continue, and `session_spent` what that session has cost so far. With a `schema`,
+    only an answer in this JSON Schema is wanted: no tools, no files, no persistent session, and at most `max_micro_usd`
+    spent. `hooks` are commands that the agent calls at its own events, in this turn only. `allowed_commands` may be run
+    by a guarded agent; a pattern ends with `:*`.
     """
 
     prompt: str
@@ -50,10 +50,10 @@ class TurnInput:
     call_id: str
     timeout_s: float
     idle_s: float | None = None
-    stream: bool = True  # False: only the reply is wanted, nobody looks on
+    stream: bool = True  # False: only the reply is needed, without live events
     session: str | None = None
     session_spent: Spent | None = None
-    adopt: bool = False  # it may have been begun by another process, with flags of then
+    adopt: bool = False  # the turn may have been started by another process, with other flags
     schema: str = ""
     max_micro_usd: int | None = None
     hooks: tuple[tuple[str, str], ...] = ()
@@ -124,26 +124,26 @@ class Agent(Protocol):
     def reports_cost(self) -> bool:
         """Whether a cost limit can be enforced."""
 
-    def argv(self, brief: TurnInput) -> tuple[str, ...]:
+    def argv(self, turn_input: TurnInput) -> tuple[str, ...]:
         """The argument list that `take_turn` would run, for display."""
 
-    def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
+    def take_turn(self, turn_input: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
         """Run the agent to its end; a failure of the agent is reported in the Turn."""
 
 
 class TurnBuilder:
     """Builds a turn from events in bounded memory. The last cost, the last result and the last limit win.
 
-    `joint` separates the texts of an agent that was ended before it had a result: each is a separate message, unless
-    the agent streams parts of one message.
+    `separator` joins the texts of an agent that was ended before its result: each is a separate message, unless the
+    agent streams parts of one message.
     """
 
-    def __init__(self, joint: str = "\n\n") -> None:
-        self._joint = joint
+    def __init__(self, separator: str = "\n\n") -> None:
+        self._separator = separator
         self._turn = Turn(Exit(None))
-        self._said: list[str] = []
+        self._texts: list[str] = []
         self._chars = 0
-        self._final: str | None = None
+        self._final_text: str | None = None
         self._tools = self._errors = self._unparsed = 0
 
     def add(self, events: Iterable[Event]) -> None:
@@ -152,11 +152,11 @@ class TurnBuilder:
             self._add(event)
 
     def _add(self, event: Event) -> None:
-        if isinstance(event, Said):  # a stream may hold a million of these: plain questions, no patterns
-            self._say(event.text)
+        if isinstance(event, Said):  # there may be a million of these: isinstance is faster than match
+            self._add_text(event.text)
         elif isinstance(event, ToolStarted):
             self._tools += 1
-            if self._turn.limited is not None:  # it got through after all
+            if self._turn.limited is not None:  # the service answered after all
                 self._turn = replace(self._turn, limited=None)
         elif isinstance(event, ToolEnded):
             self._errors += not event.ok
@@ -165,26 +165,24 @@ class TurnBuilder:
         else:
             self._turn = _apply_event(self._turn, event)
             if isinstance(event, Ended):
-                self._final = "".join(self._said[-1:]) if event.text is None else event.text
+                self._final_text = "".join(self._texts[-1:]) if event.text is None else event.text
 
     def turn(self, exit: Exit) -> Turn:
         """The turn that results from the events and this exit."""
-        text = self._joint.join(self._said) if self._final is None else self._final
+        text = self._separator.join(self._texts) if self._final_text is None else self._final_text
         return replace(
             self._turn, exit=exit, text=truncate_middle(text), tools=self._tools, errors=self._errors,
             unparsed=self._unparsed,
         )  # fmt: skip
 
-    def _say(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         if not text:
             return
-        self._said.append(text)
+        self._texts.append(text)
         self._chars += len(text)
-        if (
-            self._chars > 4 * MAX_TEXT_CHARS
-        ):  # still more than is kept: the cut itself is made and marked once, at the end
-            whole = self._joint.join(self._said)
-            self._said = [whole[:MAX_TEXT_CHARS], whole[-MAX_TEXT_CHARS:]]
+        if self._chars > 4 * MAX_TEXT_CHARS:  # bounds memory only: `turn` truncates and marks the cut
+            whole = self._separator.join(self._texts)
+            self._texts = [whole[:MAX_TEXT_CHARS], whole[-MAX_TEXT_CHARS:]]
             self._chars = 2 * MAX_TEXT_CHARS
 
 
@@ -203,8 +201,8 @@ def _apply_event(turn: Turn, event: Event) -> Turn:
         case Asked(question):
             return replace(turn, asked=question)
         case Ended(ok, _, error, blame, window):
-            wrong = None if ok else (error or "the agent reported an error")
-            return replace(turn, error=wrong, blame=blame, window=window)
+            message = None if ok else (error or "the agent reported an error")
+            return replace(turn, error=message, blame=blame, window=window)
         case _:
             return turn
 
@@ -218,9 +216,9 @@ def _safe_name(name: str | None) -> str | None:
 
 def build_turn(events: Iterable[Event], exit: Exit) -> Turn:
     """The turn that results from these events and this exit."""
-    made = TurnBuilder()
-    made.add(events)
-    return made.turn(exit)
+    builder = TurnBuilder()
+    builder.add(events)
+    return builder.turn(exit)
 
 
 # The class of a fault decides what follows: another iteration, a wait, or a stop with an explanation.
@@ -276,8 +274,8 @@ def classify_fault(turn: Turn) -> Fault | None:
         return HarnessFault(describe_exit(turn) if end.error else "the agent's keeper died in mid-turn")
     if turn.blame == THE_CONFIGURATION:
         return ConfigFault(turn.error or describe_exit(turn))
-    if turn.limited is not None and (turn.errored or not turn.text.strip()):  # else it recovered by itself
-        return ServiceFault(turn.limited.message.rstrip(" ."), turn.limited.resets_at)  # it is told inside a sentence
+    if turn.limited is not None and (turn.errored or not turn.text.strip()):  # else the agent recovered by itself
+        return ServiceFault(turn.limited.message.rstrip(" ."), turn.limited.resets_at)  # used inside a sentence
     if turn.blame == THE_SERVICE:
         return ServiceFault(turn.error or describe_exit(turn))
     if turn.error is not None:

@@ -90,9 +90,8 @@ class SharedSpend:
 
 @value
 class DaySpend:
-    """The spend of one day. A non-empty `doubt` says why the sum is unreliable: then nothing more may be spent.
-    `together` is what the runs that share a budget with this one have spent, on any day; None where no budget is
-    shared.
+    """The spend of one day. A non-empty `unknown_reason` says why the sum is unreliable: then nothing more may be
+    spent. `shared` is the spend of the runs that share a budget with this one, on any day; None where none is shared.
     """
 
     micro_usd: int = 0
@@ -108,11 +107,11 @@ class DailySpend(Protocol):
 
     def book(self, run: str, call: str, spent: Spent, epoch_s: float, live: str = "") -> None:
         """Record the cost of a call of a run; durable on return. The same call is never counted twice. Where the cost
-        is unknown, the last live figure counts. `live` names the live call that this one was part of so far.
+        is unknown, the last live figure counts. `live` is the live call under which its cost was published so far.
         """
 
-    def day_spend(self, epoch_s: float, but: str = "") -> DaySpend:
-        """The spend in the UTC day of this moment, including running calls except the one named by `but`."""
+    def day_spend(self, epoch_s: float, without_call: str = "") -> DaySpend:
+        """The spend in the UTC day of this moment, including running calls except `without_call`."""
 
     def update_live(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
         """Publish what a running call has cost so far to all runs of the user. Returns what all others have spent in
@@ -160,7 +159,7 @@ class RemainingBudget:
 
     micro_usd: int | None = None
     tokens: int | None = None
-    daily_micro_usd: int | None = None  # what all runs of the user may spend in a day, whatever they have spent
+    daily_micro_usd: int | None = None  # the daily limit of all the user's runs, not reduced by their spend
 
     @staticmethod
     def of(budget: Budget, spend: Spend, day: DaySpend) -> RemainingBudget:

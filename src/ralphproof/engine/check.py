@@ -13,7 +13,7 @@ from ralphproof.engine.workspace import Change, Snapshot
 # Only checks that the harness runs itself count, after the agent's processes have ended.
 
 
-UNREADABLE_ANSWER = "no answer in the form that was asked for"  # why a judge's answer counts for nothing
+UNREADABLE_ANSWER = "no answer in the form that was asked for"  # why a judge's answer does not count
 
 
 @value
@@ -152,10 +152,10 @@ class Inspection:
     message: str
     snapshot: Snapshot
     change: Change
-    round: int = 1  # so often this turn's work was looked at
+    round: int = 1  # how often the checks were started on this turn's work
     claim: Claim | None = None
     start: Snapshot = Snapshot(None, None)
-    max_micro_usd: int | None = None  # what a judge may spend at most
+    max_micro_usd: int | None = None  # the most that a judge may spend
 
 
 class CheckWatcher(Protocol):
@@ -208,8 +208,8 @@ class CheckPins(Protocol):
     def accept_user_changes(self, paths: tuple[str, ...]) -> None:
         """Accept the present content of these paths, which the user changed."""
 
-    def find_altered(self, began: Snapshot, now: Snapshot, theirs: frozenset[str]) -> tuple[AlteredCheckInput, ...]:
-        """The differences from the tree that the run began on. `theirs` are paths that the user has changed."""
+    def find_altered(self, began: Snapshot, now: Snapshot, user_paths: frozenset[str]) -> tuple[AlteredCheckInput, ...]:
+        """The differences from the tree that the run began on. `user_paths` were changed by the user."""
 
 
 class NoCheckPins:
@@ -221,7 +221,7 @@ class NoCheckPins:
     def accept_user_changes(self, paths: tuple[str, ...]) -> None:
         """Do nothing."""
 
-    def find_altered(self, began: Snapshot, now: Snapshot, theirs: frozenset[str]) -> tuple[AlteredCheckInput, ...]:
+    def find_altered(self, began: Snapshot, now: Snapshot, user_paths: frozenset[str]) -> tuple[AlteredCheckInput, ...]:
         return ()
 
 
@@ -233,8 +233,8 @@ _ZONE = r"(?: ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)\b)*"
 _DAY = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _UNIT = "(?:[nuµμm]s|s|secs?|seconds?|mins?|minutes?|h|hrs?|hours?)"
-_ALONE = r"\d(?<![\w.-]\d)(?<!\w\[\d)\d*"  # no part of a name, such as test_waits[5s]
-_SOURCES = (
+_NUMBER = r"\d(?<![\w.-]\d)(?<!\w\[\d)\d*"  # not part of a name such as test_waits[5s]
+_SOURCE_SUFFIXES = (
     " asm bash c cc cfg cjs clj cmake conf cpp cs css cts cxx d dart ex exs erl f90 fs go gradle groovy h hh hpp hs"
     " html ini java jl js json jsx kt kts less lua m md mjs mk ml mli mm mts nim php pl pm proto ps1 py pyi pyx r rb"
     " rs rst s scala scss sh sql svelte swift tex tf toml ts tsx txt v vb vue xml yaml yml zig "
@@ -244,19 +244,19 @@ _SOURCES = (
 def _normal_line_number(found: re.Match[str]) -> str:
     """Replace a number behind a file name; behind anything else it may be a port, and stays."""
     before = found.string[max(0, found.start() - 120) : found.start()]
-    place = before[max(before.rfind(end) for end in " \n\t'\"`([),;=<|/\\") + 1 :]
-    if "." in place:
-        named = f" {place.rpartition('.')[2].lower()} " in _SOURCES
+    file = before[max(before.rfind(end) for end in " \n\t'\"`([),;=<|/\\") + 1 :]
+    if "." in file:
+        is_source = f" {file.rpartition('.')[2].lower()} " in _SOURCE_SUFFIXES
     else:
-        named = place.endswith(("Makefile", "Dockerfile", "Rakefile", "Jenkinsfile", "makefile"))
-    beside = before.endswith(("/" + place, "\\" + place)) and not before.endswith("//" + place)
-    column = ":" in found[0][1:] and not before[-1:].isdigit()
-    return ":<line>" if named or beside or column or place.endswith(">") else found[0]
+        is_source = file.endswith(("Makefile", "Dockerfile", "Rakefile", "Jenkinsfile", "makefile"))
+    has_folder = before.endswith(("/" + file, "\\" + file)) and not before.endswith("//" + file)
+    has_column = ":" in found[0][1:] and not before[-1:].isdigit()
+    return ":<line>" if is_source or has_folder or has_column or file.endswith(">") else found[0]
 
 
 # (a text that must occur for the row to apply, a pattern, its replacement). The order matters: an earlier row replaces
 # as a whole what a later one would replace in parts.
-_NORMAL = (
+_REPLACEMENTS = (
     ("", r"(?i)\b(pid|tid|goroutine|seed|test\.shuffle)[ =:]+-?\d+\b", r"\1 <n>"),
     (":", rf"\b\d{{4}}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?{_ZONE}(?: m=[+-]\d+\.\d+)?", "<time>"),
     (":", rf"{_MONTH} [ \d]\d {_CLOCK}(?: [A-Z]{{3,4}})?(?: \d{{4}})?\b", "<time>"),
@@ -275,8 +275,8 @@ _NORMAL = (
     ("pytest-of-", r"pytest-of-\w+[/\\]pytest-\d+", "<temporary>"),
     ("", r"(?i)\b((?:duration|elapsed|took|time)(?:_?(?:ms|s|seconds))?[\"']?[=:] ?[\"']?)\d+(?:\.\d+)?\b", r"\1<n>"),
     ("duration_ms ", r"duration_ms \d+(?:\.\d+)?", "<duration>"),
-    ("s", rf"{_ALONE}(?:h ?\d+)?m ?\d+(?:\.\d+)?s\b", "<duration>"),
-    ("", rf"{_ALONE}(?:[.,]\d+)?(?:e-?\d+)? ?{_UNIT}\b", "<duration>"),
+    ("s", rf"{_NUMBER}(?:h ?\d+)?m ?\d+(?:\.\d+)?s\b", "<duration>"),
+    ("", rf"{_NUMBER}(?:[.,]\d+)?(?:e-?\d+)? ?{_UNIT}\b", "<duration>"),
     ("thread '", r"(thread '[^'\n]*') \(\d+\)", r"\1"),
     ("==", r"(?m)^==\d+==", "<process>"),
     ("(node:", r"\(node:\d+\)", "<process>"),
@@ -310,9 +310,9 @@ def failure_fingerprint(name: str, code: int | None, output: str, tests: SuiteRe
 def _normalize(output: str) -> str:
     """The text without what varies from run to run."""
     text = strip_terminal_codes(output)
-    for must, pattern, instead in _NORMAL:
-        if must in text:
-            text = re.sub(pattern, instead, text)
+    for required, pattern, replacement in _REPLACEMENTS:
+        if required in text:
+            text = re.sub(pattern, replacement, text)
     return text
 
 

@@ -16,8 +16,8 @@ _TAG = r"(?is)<(promise|response)>((?:(?!<\1>).)*?)</\1>"
 # Whatever the indentation, for fences inside lists. Three backticks with more of them behind are inline code.
 _FENCE = r"(?m)^[ \t]*(```+(?=[^`\n]*$)|~~~+)([^\n]*)"
 
-_QUOTATION = r"^(?:\s|[>|#*]|[A-Za-z]{1,12}:\s|\d+[.:)]?\s)+"  # also a speaker's name, or a line's number
-MAX_ECHO_STARTS = 20  # places of the prompt that a line is held against: a prompt of equal lines must not cost a minute
+_QUOTATION = r"^(?:\s|[>|#*]|[A-Za-z]{1,12}:\s|\d+[.:)]?\s)+"  # also a speaker's name or a line number
+MAX_ECHO_STARTS = 20  # prompt positions that a line is compared with: bounds the time for a prompt of equal lines
 
 
 @value
@@ -27,7 +27,7 @@ class Claim:
     word: str
     waiting: bool = False
     source: str = "tag"  # tag, marker (a file), bus (a message) or exit (its exit code)
-    stamp: str = ""  # tells a marker from one that was there before
+    stamp: str = ""  # identifies a marker file, to tell it from an earlier one
 
 
 @value
@@ -84,8 +84,8 @@ class ClaimRule:
         return f"<{self.element}>{self.refusal}</{self.element}>" if self.refusal else ""
 
 
-def is_same_word(one: str, other: str) -> bool:
-    return one.strip().casefold() == other.strip().casefold()
+def is_same_word(word: str, other: str) -> bool:
+    return word.strip().casefold() == other.strip().casefold()
 
 
 def strip_claim_tags(word: str) -> str:
@@ -144,28 +144,28 @@ def _fence_spans(text: str) -> list[tuple[int, int]]:
 
 
 def remove_prompt_echo(text: str, prompt: str) -> str:
-    """`text` less every place where it repeats the prompt: whole, by three lines in a row, or a tag and the line above.
+    """The text without passages that repeat the prompt: all of it, three lines in a row, or a tag and the line above.
 
-    Empty lines, indentation and marks of quotation do not matter.
+    Empty lines, indentation and quotation marks are ignored.
     """
-    wanted = [bare for line in prompt.split("\n") if (bare := _strip_quotation(line))]
-    if not wanted:
+    prompt_lines = [bare for line in prompt.split("\n") if (bare := _strip_quotation(line))]
+    if not prompt_lines:
         return text
-    places: dict[str, list[int]] = {}
-    for place, line in enumerate(wanted):
-        places.setdefault(line, []).append(place)
+    positions: dict[str, list[int]] = {}
+    for position, line in enumerate(prompt_lines):
+        positions.setdefault(line, []).append(position)
     lines = text.split("\n")
-    said = [(number, bare) for number, line in enumerate(lines) if (bare := _strip_quotation(line))]
+    text_lines = [(number, bare) for number, line in enumerate(lines) if (bare := _strip_quotation(line))]
     echoed: set[int] = set()
-    at = 0
-    while at < len(said):
-        starts = places.get(said[at][1], ())[:MAX_ECHO_STARTS]
-        length = max((_echo_length(said, at, wanted, start) for start in starts), default=0)
-        if _is_echo([line for _, line in said[at : at + length]], len(wanted)):
-            echoed.update(range(said[at][0], said[at + length - 1][0] + 1))
-            at += length
+    index = 0
+    while index < len(text_lines):
+        starts = positions.get(text_lines[index][1], ())[:MAX_ECHO_STARTS]
+        length = max((_echo_length(text_lines, index, prompt_lines, start) for start in starts), default=0)
+        if _is_echo([line for _, line in text_lines[index : index + length]], len(prompt_lines)):
+            echoed.update(range(text_lines[index][0], text_lines[index + length - 1][0] + 1))
+            index += length
         else:
-            at += 1
+            index += 1
     return "\n".join(line for number, line in enumerate(lines) if number not in echoed)
 
 
@@ -173,15 +173,16 @@ def _strip_quotation(line: str) -> str:
     return re.sub(_QUOTATION, "", line).strip()
 
 
-def _is_echo(lines: list[str], whole: int) -> bool:
+def _is_echo(lines: list[str], prompt_length: int) -> bool:
     """A prompt that consists only of its tag cannot be distinguished from the claim: then the claim counts."""
     if len(lines) == 1 and re.fullmatch(_TAG, lines[0]):
         return False
-    return len(lines) >= min(3, whole) or (len(lines) == 2 and re.search(_TAG, lines[1]) is not None)
+    return len(lines) >= min(3, prompt_length) or (len(lines) == 2 and re.search(_TAG, lines[1]) is not None)
 
 
-def _echo_length(said: list[tuple[int, str]], at: int, wanted: list[str], start: int) -> int:
-    length = 0
-    while at + length < len(said) and start + length < len(wanted) and said[at + length][1] == wanted[start + length]:
+def _echo_length(text_lines: list[tuple[int, str]], index: int, prompt_lines: list[str], start: int) -> int:
+    """The number of equal lines of text and prompt from these positions on."""
+    length, most = 0, min(len(text_lines) - index, len(prompt_lines) - start)
+    while length < most and text_lines[index + length][1] == prompt_lines[start + length]:
         length += 1
     return length

@@ -97,8 +97,8 @@ class RunFiles(Protocol):
 
 @value
 class PlanEdits:
-    """What a turn changed in the plan. `illegal` lists every broken rule: the edits are reverted then. `claim` is what
-    the plan now says about the job. `strays` are files that this stage may not touch.
+    """What a turn changed in the plan. `violations` lists every broken rule: the edits are reverted then. `claim` is
+    what the plan now says about the job. `stray_files` are changed files that this stage may not touch.
     """
 
     violations: tuple[str, ...] = ()
@@ -234,28 +234,30 @@ def run_checks_in_sequence(
 
 @value
 class AgentAccess:
-    """Agents and how they run: the usual one first, then those to go on with when its service is down."""
+    """Agents and how they run: the usual one first, then the fallbacks for when its service is down."""
 
     order: tuple[Agent, ...]
     sandbox: Sandbox
     env: tuple[tuple[str, str], ...] = ()
-    hooks: tuple[tuple[str, str], ...] = ()  # commands that agents call at events of their own
-    allowed_commands: tuple[str, ...] = ()  # commands that guarded agents may run all the same
+    hooks: tuple[tuple[str, str], ...] = ()  # (event, command) pairs that agents call
+    allowed_commands: tuple[str, ...] = ()  # commands that guarded agents may run
 
 
 @value
 class PlanAccess:
-    """The plan, and claims that are found outside of an agent's message."""
+    """The plan, and claims found outside an agent's message."""
 
     source: PlanSource
     editable: EditablePlan = FixedPlan()
-    find_claim: Callable[[int], Claim | None] = lambda _: None  # what a file claims, or a message of this iteration
-    set_aside_claim: Callable[[str], tuple[str, ...]] = lambda _: ()  # put a marker with this stamp away; its new name
+    find_claim: Callable[[int], Claim | None] = lambda _: None  # in a file, or in a bus message of this iteration
+    set_aside_claim: Callable[[str], tuple[str, ...]] = (
+        lambda _: ()
+    )  # rename the marker with this stamp; returns its new name
 
 
 @value
 class CheckAccess:
-    """Checks by name, how several are run, and the pins of what decides over them."""
+    """Checks by name, how several are run, and the pins of the files that determine their results."""
 
     by_name: dict[str, Check]
     run: Callable[[tuple[Check, ...], Inspection, CheckWatcher], tuple[Finding, ...]] = run_checks_in_sequence
@@ -269,8 +271,8 @@ class WorkAccess:
     workspace: Workspace
     tripwires: Tripwires = NoTripwires()
     scm: Scm | None = None
-    task_base: Snapshot | None = None  # the tree that the task's work began on, where earlier runs were at it too
-    prompt_file: str = ""  # from the project's root; whoever changes it, it is no work of the agent's
+    task_base: Snapshot | None = None  # the tree before the task's first run, where this is not the first
+    prompt_file: str = ""  # relative to the project's root; changes to it are never the agent's work
 
 
 @value
@@ -298,7 +300,7 @@ class LoopEnvironment:
     child_runs: ChildRuns = NoChildRuns()
     hook_runner: HookRunner = NoHooks()
     was_started: Callable[[str], bool] = lambda _: True  # whether the command of this name was ever started
-    extra_notices: tuple[Callable[[], tuple[str, ...]], ...] = ()  # asked after every turn what else is worth telling
+    extra_notices: tuple[Callable[[], tuple[str, ...]], ...] = ()  # called after every turn for more notices
 
     def turn_input(
         self, prompt: str, prompt_name: str, name: str, exports: dict[str, str],
@@ -313,11 +315,11 @@ class LoopEnvironment:
             hooks=self.agents.hooks if stream else (), allowed_commands=self.agents.allowed_commands if stream else (),
         )  # fmt: skip
 
-    def agent_at(self, place: int, name: str = "") -> Agent:
+    def agent_at(self, index: int, name: str = "") -> Agent:
         """The agent at this index, or the one with this name if the order has changed."""
-        named = (agent for agent in self.agents.order if agent.name == name)
-        there = self.agents.order[place if place < len(self.agents.order) else 0]
-        return there if there.name == name else next(named, there)
+        order = self.agents.order
+        agent = order[index if index < len(order) else 0]
+        return agent if agent.name == name else next((other for other in order if other.name == name), agent)
 
     def sleep(self, seconds: float) -> None:
         """Sleep, with ticks to the observers."""
@@ -333,8 +335,8 @@ class LoopEnvironment:
             return CommitResult(error="the agent gave no commit message; the work is saved, not committed")
         if self.clock.stop_reason():
             return CommitResult(error="the run was asked to end; the work is saved, not committed")
-        kept = self.work.scm.commit(request, TurnMonitor(self)) if self.work.scm else CommitResult()
-        return replace(kept, left=tuple(path for path in kept.left if path not in others))
+        result = self.work.scm.commit(request, TurnMonitor(self)) if self.work.scm else CommitResult()
+        return replace(result, left=tuple(path for path in result.left if path not in others))
 
     def notify_record(self, record: Record) -> None:
         """Pass a durable record to all observers."""
@@ -344,7 +346,7 @@ class LoopEnvironment:
 
 CHILD_RUNS_POLL_S = 1.0
 LIVE_SPEND_POLL_S, MIN_LIVE_SPEND_POLL_S = 1.0, 0.1
-MIN_POLLS_LEFT = 4  # for so many looks what is left must last
+MIN_POLLS_LEFT = 4  # the remaining budget must last for this many polls
 
 
 class SpendPollTimer:
@@ -361,15 +363,16 @@ class SpendPollTimer:
         """Whether to poll now."""
         return now_s >= self._next_s
 
-    def record_poll(self, now_s: float, all_micro_usd: int, most_micro_usd: int | None) -> None:
+    def record_poll(self, now_s: float, all_micro_usd: int, limit_micro_usd: int | None) -> None:
         """Record the total spend so far and its limit."""
         rate = max(
-            (_spend_rate(before, (now_s, all_micro_usd)) for before in (self._first, self._last) if before), default=0
+            (_spend_rate(earlier, (now_s, all_micro_usd)) for earlier in (self._first, self._last) if earlier),
+            default=0,
         )
-        pause_s = LIVE_SPEND_POLL_S if self._first and (most_micro_usd is None or rate <= 0) else MIN_LIVE_SPEND_POLL_S
-        if rate > 0 and most_micro_usd is not None:
+        pause_s = LIVE_SPEND_POLL_S if self._first and (limit_micro_usd is None or rate <= 0) else MIN_LIVE_SPEND_POLL_S
+        if rate > 0 and limit_micro_usd is not None:
             pause_s = max(
-                MIN_LIVE_SPEND_POLL_S, min(LIVE_SPEND_POLL_S, (most_micro_usd - all_micro_usd) / rate / MIN_POLLS_LEFT)
+                MIN_LIVE_SPEND_POLL_S, min(LIVE_SPEND_POLL_S, (limit_micro_usd - all_micro_usd) / rate / MIN_POLLS_LEFT)
             )
         self._first, self._last = self._first or (now_s, all_micro_usd), (now_s, all_micro_usd)
         self._next_s = now_s + pause_s
@@ -387,19 +390,19 @@ class TurnMonitor:
     """
 
     def __init__(
-        self, env: LoopEnvironment, left: RemainingBudget = UNLIMITED_BUDGET, idle_s: float | None = None,
+        self, environment: LoopEnvironment, remaining: RemainingBudget = UNLIMITED_BUDGET, idle_s: float | None = None,
         until_s: float = float("inf"),
         call: str = "",
     ) -> None:  # fmt: skip
-        self._env, self._remaining, self.overspent, self._until_s = env, left, False, until_s
+        self._environment, self._remaining, self.overspent, self._until_s = environment, remaining, False, until_s
         self._spent, self._ended = Spent(0, Usage()), False
-        self._child_spend = env.child_runs.status().spend
-        self._child_poll_s = env.clock.monotonic()
+        self._child_spend = environment.child_runs.status().spend
+        self._child_poll_s = environment.clock.monotonic()
         self._activity_poll_s = idle_s / 4 if idle_s else float("inf")
-        self._last_active_s = env.clock.monotonic()
+        self._last_active_s = environment.clock.monotonic()
         self._has_events = False
         self._call, self._priced, self._spend_poll = call, False, SpendPollTimer()
-        self._others_today: int | None = None  # what others have spent today, when we last looked
+        self._others_today: int | None = None  # what others have spent today, at the last poll
 
     def events(self, events: list[Event]) -> None:
         self._has_events = True
@@ -407,43 +410,43 @@ class TurnMonitor:
             if type(event) is Spent:
                 self._spent, self._ended = event, False
                 self._priced = self._priced or event.micro_usd is not None
-                self._env.spend.shared.update_live(self._env.files.run, event)
+                self._environment.spend.shared.update_live(self._environment.files.run, event)
                 self.overspent = (
                     self.overspent
                     or self._remaining.exceeded_by(event)
                     or self._remaining.day_exceeded_by(self._others_today, event)
                 )
-            elif type(event) is Ended:  # it spends no more: to end it now would only spoil what was paid for
+            elif type(event) is Ended:  # it spends no more; ending it now would waste its result
                 self.overspent, self._ended = False, True
-        for observer in self._env.observers:
+        for observer in self._environment.observers:
             _call_observer(observer.on_events, events)
 
     def output(self, chunk: bytes) -> None:
         """Do nothing: a check's output is already in its log."""
 
     def tick(self) -> int:
-        for observer in self._env.observers:
+        for observer in self._environment.observers:
             _call_observer(observer.tick)
         self._poll_child_runs()
         self._poll_shared_budget()
         self._poll_daily_spend()
-        late = self._env.clock.monotonic() >= self._until_s
-        urgency = max(self._env.clock.stop_level(), STOP if self.overspent or late else CONTINUE)
+        late = self._environment.clock.monotonic() >= self._until_s
+        urgency = max(self._environment.clock.stop_level(), STOP if self.overspent or late else CONTINUE)
         return ACTIVE if urgency == CONTINUE and self._is_active() else urgency
 
     def _poll_shared_budget(self) -> None:
         """Stop when the shared budget, from which other runs spend at the same time, is used up."""
-        shared = self._env.spend.shared.total()
+        shared = self._environment.spend.shared.total()
         if shared is not None and shared.micro_usd > shared.limit and not self._ended:
             self.overspent = True
 
     def _poll_daily_spend(self) -> None:
         """Publish this call's spend to the user's other runs and read theirs; stop when the daily limit is reached."""
-        now_s = self._env.clock.monotonic()
+        now_s = self._environment.clock.monotonic()
         if not self._call or not self._priced or not self._spend_poll.due(now_s):
             return
-        others = self._env.spend.daily.update_live(
-            self._env.files.run, self._call, self._spent, self._env.clock.epoch()
+        others = self._environment.spend.daily.update_live(
+            self._environment.files.run, self._call, self._spent, self._environment.clock.epoch()
         )  # fmt: skip
         self._others_today = self._others_today if others is None else others
         all_micro_usd = (self._others_today or 0) + (self._spent.micro_usd or 0)
@@ -452,24 +455,24 @@ class TurnMonitor:
             self.overspent = True
 
     def _poll_child_runs(self) -> None:
-        now_s = self._env.clock.monotonic()
+        now_s = self._environment.clock.monotonic()
         if now_s - self._child_poll_s < CHILD_RUNS_POLL_S:
             return
         self._child_poll_s = now_s
-        spend = self._env.child_runs.status().spend
+        spend = self._environment.child_runs.status().spend
         micro_usd, tokens = spend.micro_usd - self._child_spend.micro_usd, spend.tokens - self._child_spend.tokens
         if (micro_usd or tokens) and not self._ended:
             self.overspent = self.overspent or self._remaining.reduced_by(micro_usd, tokens).exceeded_by(self._spent)
 
     def _is_active(self) -> bool:
-        """It has had no output for long, and yet files change."""
-        now_s = self._env.clock.monotonic()
+        """Whether files change although there has been no output for long."""
+        now_s = self._environment.clock.monotonic()
         if self._has_events:
             self._has_events, self._last_active_s = False, now_s
         if now_s - self._last_active_s < self._activity_poll_s:
             return False
         self._last_active_s = now_s
-        return self._env.work.workspace.has_activity()
+        return self._environment.work.workspace.has_activity()
 
 
 def _call_observer(call: Callable[..., None], *what: object) -> None:

@@ -9,7 +9,7 @@ from ralphproof.engine.claim import Claim
 from ralphproof.engine.plan import Job
 from ralphproof.engine.workspace import Change, Snapshot, TripwireReport
 
-SUDDEN_EXIT_S = 5.0
+QUICK_FAILURE_S = 5.0
 
 
 @value
@@ -25,8 +25,8 @@ class Iteration:
     claim: Claim | None = None
     rejected_tags: tuple[str, ...] = ()
     tripwires: TripwireReport = TripwireReport()
-    plan_violations: tuple[str, ...] = ()  # rules of the plan that it broke
-    altered_inputs: tuple[AlteredCheckInput, ...] = ()  # what decides over the checks, and is not as the run found it
+    plan_violations: tuple[str, ...] = ()  # rules of the plan that the turn broke
+    altered_inputs: tuple[AlteredCheckInput, ...] = ()  # changed files that determine check results
 
 
 @value
@@ -47,8 +47,8 @@ class History:
     @property
     def context_window(self) -> int | None:
         """The size of the agent's context in tokens, as last reported."""
-        said = (one.turn.window for one in reversed(self.iterations) if one.turn.window)
-        return next(said, None)
+        windows = (iteration.turn.window for iteration in reversed(self.iterations) if iteration.turn.window)
+        return next(windows, None)
 
     def with_iteration(self, iteration: Iteration) -> History:
         return History((*self.iterations, iteration))
@@ -65,10 +65,10 @@ class History:
         """The number of consecutive last turns that should have changed files and did not. An unknown change is not
         counted as none. Another task or stage than before is progress, since the previous one passed.
         """
-        edits = [one for one in self.iterations if one.job.stage.edits and one.turn.taken]
+        editing = [iteration for iteration in self.iterations if iteration.job.stage.edits and iteration.turn.taken]
         count = 0
-        for iteration in reversed(edits):
-            if not iteration.change.same_tree or iteration.job.key != edits[-1].job.key:
+        for iteration in reversed(editing):
+            if not iteration.change.same_tree or iteration.job.key != editing[-1].job.key:
                 return count
             count += 1
         return count
@@ -77,21 +77,21 @@ class History:
         """The number of consecutive last turns that failed within a few seconds."""
         count = 0
         for iteration in reversed(self.iterations):
-            if not iteration.turn.errored or iteration.turn.exit.seconds > SUDDEN_EXIT_S:
+            if not iteration.turn.errored or iteration.turn.exit.seconds > QUICK_FAILURE_S:
                 return count
             count += 1
         return count
 
     def same_error_count(self) -> int:
         """The number of consecutive last iterations that failed in the same way."""
-        marks = self.failure_fingerprints()
-        if not marks or not marks[-1]:
+        failures = self.failure_fingerprints()
+        if not failures or not failures[-1]:
             return 0
-        return next((n for n, mark in enumerate(reversed(marks)) if mark != marks[-1]), len(marks))
+        return next((count for count, other in enumerate(reversed(failures)) if other != failures[-1]), len(failures))
 
     def failure_fingerprints(self) -> tuple[str, ...]:
         """A fingerprint of each iteration's failure: of checks, agent or rules; empty without a failure."""
-        return tuple(_failure_fingerprint_of(iteration) for iteration in self.iterations)
+        return tuple(_failure_fingerprint(iteration) for iteration in self.iterations)
 
     def trees(self) -> tuple[str, ...]:
         """The tree that each iteration left; an unreadable tree equals no other."""
@@ -102,29 +102,26 @@ class History:
         )
 
 
-def _failure_fingerprint_of(iteration: Iteration) -> str:
+def _failure_fingerprint(iteration: Iteration) -> str:
     if iteration.report.fingerprint:
         return iteration.report.fingerprint
     if not iteration.turn.errored:
-        return (
-            failure_fingerprint("rules of the plan", 0, "\n".join(iteration.plan_violations))
-            if iteration.plan_violations
-            else ""
-        )
+        violations = "\n".join(iteration.plan_violations)
+        return failure_fingerprint("rules of the plan", 0, violations) if violations else ""
     end = iteration.turn.exit
     return failure_fingerprint(f"agent {end.why} {end.signal}", end.code, iteration.turn.error or "")
 
 
-def count_alternating(marks: tuple[str, ...]) -> int:
-    """The number of last marks that alternate between exactly two values."""
-    if len(marks) < 2 or marks[-1] == marks[-2] or "" in marks[-2:]:
+def count_alternating(values: tuple[str, ...]) -> int:
+    """The number of last values that alternate between exactly two."""
+    if len(values) < 2 or values[-1] == values[-2] or "" in values[-2:]:
         return 0
     count = 2
-    while count < len(marks) and marks[-count - 1] == marks[-count + 1]:
+    while count < len(values) and values[-count - 1] == values[-count + 1]:
         count += 1
     return count
 
 
-def turn_file_name(name: str, turn: int, joint: str = "_") -> str:
+def turn_file_name(name: str, turn: int, separator: str = "_") -> str:
     """The name of a turn's files; the first turn of an iteration has no turn number in it."""
-    return name if turn == 1 else f"{name}{joint}{turn}"
+    return name if turn == 1 else f"{name}{separator}{turn}"

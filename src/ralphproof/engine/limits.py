@@ -34,17 +34,17 @@ WAITING = "WAITING"
 INTERRUPTED = "INTERRUPTED"
 CANCELLED = "CANCELLED"
 STEP = "STEP"
-RESUMABLE_REASONS = (WAITING, STEP)  # the run has not failed: somebody goes on with it
+RESUMABLE_REASONS = (WAITING, STEP)  # the run has not failed, and can be resumed
 TRIPWIRE_REASONS = (PROHIBITED_PATH, HISTORY_REWRITTEN, CHECKS_WEAKENED)
-CUSTOM_LIMIT = "LIMIT"  # one that a caller brought
+CUSTOM_LIMIT = "LIMIT"  # passed by the caller of the API
 
 
-# The fraction of a limit from which on a warning is given.
+# Kinds of warnings, and the percentage of a limit at which they are given.
 COST, DAILY, ITERATIONS, UNKNOWN = "cost", "daily", "iterations", "unknown"
-COST_WARNING_PERCENT, ITERATIONS_WARNING_PERCENT = 80, 90  # percent
+COST_WARNING_PERCENT, ITERATIONS_WARNING_PERCENT = 80, 90
 
 # A line that is an error message, in the forms of Python, JavaScript and Java; pytest; Go; Rust; Jest; node's TAP.
-_MESSAGES = (
+_ERROR_PATTERNS = (
     r"(?:E +)?((?:[\w$]+\.)*[A-Z]\w*(?:Error|Exception|Failure)(?: \[\w+\])?: .+)",
     r"E {2,}((?!\+|-|\?|at index|where |use -v|[\[\](){}])\S.*)",
     r"\S+_test\.go:\d+: (.+)",
@@ -56,8 +56,8 @@ _MESSAGES = (
 )
 MAX_MESSAGE_CHARS = 1000
 
-MIN_OSCILLATIONS = 2  # back and forth: once may be progress that went wrong and was taken back
-MAX_SHOWN_PATHS = 10  # of paths in a sentence
+MIN_OSCILLATIONS = 2  # a single one may be a failed attempt that was reverted
+MAX_SHOWN_PATHS = 10  # in a message
 MAX_ERROR_CHARS = 500
 
 
@@ -101,34 +101,35 @@ class Limits:
 
     def find_time_exhausted(self, elapsed_s: float) -> Breach | None:
         """The time limit, if reached."""
-        seconds = self.budget.seconds
-        late = seconds is not None and elapsed_s >= seconds
-        return Breach(TIME_LIMIT, _time_used(elapsed_s, seconds)) if late and seconds is not None else None
+        limit_s = self.budget.seconds
+        if limit_s is None or elapsed_s < limit_s:
+            return None
+        return Breach(TIME_LIMIT, _time_used(elapsed_s, limit_s))
 
     def find_spend_exhausted(self, spend: Spend, day: DaySpend) -> Breach | None:
         """The money or token limit, if nothing is left."""
-        return self._spent(spend, day, last=0)
+        return self._find_spent(spend, day, margin=0)
 
     def find_overspent(self, spend: Spend, day: DaySpend = NOTHING_SPENT) -> Breach | None:
         """The money or token limit, if exceeded; spending exactly the limit is allowed."""
-        return self._spent(spend, day, last=1)
+        return self._find_spent(spend, day, margin=1)
 
-    def _spent(self, spend: Spend, day: DaySpend, last: int) -> Breach | None:
-        """The limit that is reached with `last` more."""
+    def _find_spent(self, spend: Spend, day: DaySpend, margin: int) -> Breach | None:
+        """The money or token limit that is reached or exceeded by at least `margin`."""
         budget = self.budget
-        if budget.micro_usd is not None and spend.micro_usd >= budget.micro_usd + last:
+        if budget.micro_usd is not None and spend.micro_usd >= budget.micro_usd + margin:
             return Breach(COST_LIMIT, f"spent {format_usd(spend.micro_usd)} of {format_usd(budget.micro_usd)}")
-        if budget.tokens is not None and spend.tokens >= budget.tokens + last:
+        if budget.tokens is not None and spend.tokens >= budget.tokens + margin:
             return Breach(TOKEN_LIMIT, f"used {spend.tokens} of {budget.tokens} tokens")
-        if (all := day.shared) is not None and all.micro_usd >= all.limit + last:
-            shared = f"{format_usd(all.micro_usd)} of {format_usd(all.limit)}"
-            return Breach(COST_LIMIT, f"the runs that share a budget have spent {shared} together")
+        if (shared := day.shared) is not None and shared.micro_usd >= shared.limit + margin:
+            used = f"{format_usd(shared.micro_usd)} of {format_usd(shared.limit)}"
+            return Breach(COST_LIMIT, f"the runs that share a budget have spent {used} together")
         daily = budget.daily_micro_usd
         if daily is not None and day.unknown_reason:
             return Breach(
                 DAILY_COST_LIMIT, f"what was spent today is not known, so it counts as all: {day.unknown_reason}"
             )
-        if daily is not None and day.micro_usd >= daily + last:
+        if daily is not None and day.micro_usd >= daily + margin:
             today = f"{format_usd(day.micro_usd)} of {format_usd(daily)}"
             return Breach(DAILY_COST_LIMIT, f"all runs of this UTC day together spent {today}")
         return None
@@ -138,18 +139,18 @@ class Limits:
         budget = self.budget
         found = [
             LimitWarning(
-                what, f"[Ralph] {label} at {COST_WARNING_PERCENT}% of limit: ${used / 1e6:.2f} / ${most / 1e6:.12g}"
+                what, f"[Ralph] {label} at {COST_WARNING_PERCENT}% of limit: ${used / 1e6:.2f} / ${limit / 1e6:.12g}"
             )
-            for what, label, used, most in (
+            for what, label, used, limit in (
                 (COST, "Cost", spend.micro_usd, budget.micro_usd),
                 (DAILY, "Daily cost", day.micro_usd, budget.daily_micro_usd),
             )
-            if most is not None and 100 * used >= COST_WARNING_PERCENT * most
+            if limit is not None and 100 * used >= COST_WARNING_PERCENT * limit
         ]
-        most = budget.iterations
-        if most is not None and most > 1 and 100 * iteration >= ITERATIONS_WARNING_PERCENT * most:
-            at = f"[Ralph] Iteration at {ITERATIONS_WARNING_PERCENT}% of limit: {iteration} / {most}"
-            found.append(LimitWarning(ITERATIONS, at))
+        limit = budget.iterations
+        if limit is not None and limit > 1 and 100 * iteration >= ITERATIONS_WARNING_PERCENT * limit:
+            message = f"[Ralph] Iteration at {ITERATIONS_WARNING_PERCENT}% of limit: {iteration} / {limit}"
+            found.append(LimitWarning(ITERATIONS, message))
         return tuple(found)
 
     def unknown_cost_warning(self, iteration: int) -> LimitWarning:
@@ -159,10 +160,10 @@ class Limits:
 
     def find_stage_exhausted(self, history: History, job: Job) -> Breach | None:
         """The stage's limit on attempts, if reached."""
-        most = job.stage.max_iterations
-        if most is None or history.attempts(job) < most:
+        limit = job.stage.max_iterations
+        if limit is None or history.attempts(job) < limit:
             return None
-        times = "once, and may be tried no more" if most == 1 else f"{most} times"
+        times = "once, and may be tried no more" if limit == 1 else f"{limit} times"
         return Breach(MAX_ITERATIONS, f"stage {job.stage.name} of {job.task.id} was tried {times}")
 
     def find_lack_of_progress(self, history: History) -> Breach | None:
@@ -171,55 +172,55 @@ class Limits:
             return Breach(STALL, f"{_in_a_row(self.stall)} changed no file")
         if self.same_error is not None and history.same_error_count() >= self.same_error:
             return _same_error(history.latest, self.same_error)
-        for what, marks, most in (
+        for what, fingerprints, limit in (
             ("the tree", history.trees, self.stall),
             ("the failure", history.failure_fingerprints, self.same_error),
         ):
-            times = 2 * max(most or 0, MIN_OSCILLATIONS)
-            if most is not None and count_alternating(marks()) >= times:
+            times = 2 * max(limit or 0, MIN_OSCILLATIONS)
+            if limit is not None and count_alternating(fingerprints()) >= times:
                 return Breach(OSCILLATION, f"{what} went back and forth between two states {times} times")
         return None
 
 
 def find_tripwire_breach(latest: Iteration) -> Breach | None:
     """A forbidden change by the latest iteration; takes precedence over success."""
-    touched = [one for one in latest.tripwires.touched if one.stops]
-    paths = tuple(dict.fromkeys(one.path for one in touched))
+    touched = [touch for touch in latest.tripwires.touched if touch.stops]
+    paths = tuple(dict.fromkeys(touch.path for touch in touched))
     if latest.change.rewritten:
-        kept = latest.change.kept or "no copy of it was kept; look for it where you pushed to"
+        backup = latest.change.kept or "no copy of it was kept; look for it where you pushed to"
         what = "the commit that the run began on is not in the history of HEAD"
-        return Breach(HISTORY_REWRITTEN, f"{what}; {kept}", paths)
+        return Breach(HISTORY_REWRITTEN, f"{what}; {backup}", paths)
     if not touched:
         return _weakened_breach(latest)
-    names = [one.path + (f" ({one.held_by})" if one.held_by else "") for one in touched]
+    names = [touch.path + (f" ({touch.held_by})" if touch.held_by else "") for touch in touched]
     more = f" and {len(names) - MAX_SHOWN_PATHS} more" if len(names) > MAX_SHOWN_PATHS else ""
-    stuck = [f"{one.path} could not be put back: {one.trouble}" for one in touched if one.trouble]
-    kept = f"; the attempt is kept in {latest.tripwires.patch}" if latest.tripwires.patch else ""
+    failures = [f"{touch.path} could not be put back: {touch.trouble}" for touch in touched if touch.trouble]
+    patch = f"; the attempt is kept in {latest.tripwires.patch}" if latest.tripwires.patch else ""
     what = f"protected paths were changed: {', '.join(names[:MAX_SHOWN_PATHS])}{more}"
-    ways = dict.fromkeys(one.way_out for one in touched if one.way_out)
-    out = f"; still in your repository, take it out: {'; '.join(ways)}" if ways else ""
-    return Breach(PROHIBITED_PATH, "; ".join([what, *(stuck or ["their files were put back"])]) + out + kept, paths)
+    restored = "; ".join(failures) or "their files were put back"
+    commands = dict.fromkeys(touch.way_out for touch in touched if touch.way_out)
+    remedy = f"; still in your repository, take it out: {'; '.join(commands)}" if commands else ""
+    return Breach(PROHIBITED_PATH, f"{what}; {restored}{remedy}{patch}", paths)
 
 
 def _weakened_breach(latest: Iteration) -> Breach | None:
     """Files that determine check results were changed, so that the checks' findings no longer count."""
-    stops = [one for one in latest.altered_inputs if one.stops and not one.allowed]
-    if not stops:
+    altered = [file for file in latest.altered_inputs if file.stops and not file.allowed]
+    if not altered:
         return None
-    more = f" and {len(stops) - MAX_SHOWN_PATHS} more" if len(stops) > MAX_SHOWN_PATHS else ""
-    what = (
-        f"what decides over the checks was changed: {'; '.join(one.message for one in stops[:MAX_SHOWN_PATHS])}{more}"
-    )
-    paths = tuple(dict.fromkeys(one.path for one in stops))
+    more = f" and {len(altered) - MAX_SHOWN_PATHS} more" if len(altered) > MAX_SHOWN_PATHS else ""
+    shown = "; ".join(file.message for file in altered[:MAX_SHOWN_PATHS])
+    what = f"what decides over the checks was changed: {shown}{more}"
+    paths = tuple(dict.fromkeys(file.path for file in altered))
     run = latest.snapshot.ref.split("/")[2] if latest.snapshot.ref else ""
-    back = f"It is still in your files; ralph rewind {run} 0 takes the run back. " if run else ""
-    return Breach(CHECKS_WEAKENED, f"{what}. {back}If the task wants that: --may-change PATH", paths)
+    rewind = f"It is still in your files; ralph rewind {run} 0 takes the run back. " if run else ""
+    return Breach(CHECKS_WEAKENED, f"{what}. {rewind}If the task wants that: --may-change PATH", paths)
 
 
-def _time_used(elapsed_s: float, most_s: float) -> str:
-    if most_s < 60:
-        return f"{elapsed_s:.1f} of {most_s:g} seconds are used"
-    return f"{elapsed_s / 60:.1f} of {most_s / 60:g} minutes are used"
+def _time_used(elapsed_s: float, limit_s: float) -> str:
+    if limit_s < 60:
+        return f"{elapsed_s:.1f} of {limit_s:g} seconds are used"
+    return f"{elapsed_s / 60:.1f} of {limit_s / 60:g} minutes are used"
 
 
 def _in_a_row(times: int) -> str:
@@ -229,13 +230,14 @@ def _in_a_row(times: int) -> str:
 def _same_error(latest: Iteration, times: int) -> Breach:
     """The repeated failure, by the names of the failing tests where they are known."""
     failed = latest.report.failed
-    read = bool(failed) and all(finding.tests and finding.tests.failing for finding in failed)
-    own = (
-        "the same rules were broken"
-        if latest.plan_violations and not latest.turn.errored
-        else "the agent itself failed"
-    )
-    how = "the same tests failed" if read else "by the text of the output" if failed else own
+    if failed and all(finding.tests and finding.tests.failing for finding in failed):
+        how = "the same tests failed"
+    elif failed:
+        how = "by the text of the output"
+    elif latest.plan_violations and not latest.turn.errored:
+        how = "the same rules were broken"
+    else:
+        how = "the agent itself failed"
     return Breach(SAME_ERROR, f"{_in_a_row(times)} failed in the same way ({how})", error=describe_last_error(latest))
 
 
@@ -245,28 +247,28 @@ def describe_last_error(latest: Iteration) -> str:
     """
     failed = latest.report.failed
     if failed and failed[0].hidden:
-        return "a held-out check failed"  # prompts tell this too
+        return "a held-out check failed"  # prompts show this too
     if failed:
-        return _error_words(failed[0])[:MAX_ERROR_CHARS]
+        return _describe_failure(failed[0])[:MAX_ERROR_CHARS]
     fault = classify_fault(latest.turn)
-    broken = latest.plan_violations[0] if latest.plan_violations else ""
-    return (fault.message if fault else broken)[:MAX_ERROR_CHARS]
+    violation = latest.plan_violations[0] if latest.plan_violations else ""
+    return (fault.message if fault else violation)[:MAX_ERROR_CHARS]
 
 
-def _error_words(finding: Finding) -> str:
+def _describe_failure(finding: Finding) -> str:
     lines = [line.strip() for line in strip_terminal_codes(finding.output).splitlines() if line.strip()]
-    places = range(len(lines) - 1, -1, -1)
-    message = next((said for at in places if (said := _error_message(lines[at], lines[at + 1 : at + 3]))), "")
+    messages = (_error_message(lines[at], lines[at + 1 : at + 3]) for at in reversed(range(len(lines))))
+    message = next(filter(None, messages), "")
     if finding.tests is not None and finding.tests.failing:
-        named = ", ".join(finding.tests.failing)
-        return f"{message} ({named})" if message else named
-    said = lines[-1] if lines and (finding.why == "exit" or finding.judged) else ""
-    return message or said or f"{finding.command or finding.check} failed with {finding.why}"
+        tests = ", ".join(finding.tests.failing)
+        return f"{message} ({tests})" if message else tests
+    last_line = lines[-1] if lines and (finding.why == "exit" or finding.judged) else ""
+    return message or last_line or f"{finding.command or finding.check} failed with {finding.why}"
 
 
 def _error_message(line: str, after: list[str]) -> str:
     """The error message in a line as test runners and languages write it, with the values that some put below."""
-    found = next((match for pattern in _MESSAGES if (match := re.match(pattern, line[:MAX_MESSAGE_CHARS]))), None)
+    found = next((match for pattern in _ERROR_PATTERNS if (match := re.match(pattern, line[:MAX_MESSAGE_CHARS]))), None)
     if found is None or not (found[1].endswith(":") or found[1].startswith(("assertion ", "expect(", "|-"))):
         return found[1] if found else ""
     below = (value for value in after if not value.startswith(("at ", "note:")))

@@ -1,4 +1,4 @@
-"""The loop: carries out the actions of one run until its outcome. `next_action` decides them."""
+"""The loop: performs the actions of one run until its outcome. `next_action` decides them."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ if TYPE_CHECKING:
 
 def judge_call_id(run: str, iteration: int, turn: int, round: int, check: str, stopped: int | None) -> str:
     """The unique name of a judge call in the spend records; `stopped` is the session that ended before its answer."""
-    mark = f"{run}/judge_{iteration:03d}_{turn}_{round}_{check}"
-    return mark if stopped is None else f"{mark}-stopped{stopped}"
+    call = f"{run}/judge_{iteration:03d}_{turn}_{round}_{check}"
+    return call if stopped is None else f"{call}-stopped{stopped}"
 
 
 def judging_call_id(run: str) -> str:
-    """The name under which the running cost of all judges of a run is reported."""
+    """The name of the live call under which the cost of a run's judges is published while they run."""
     return f"{run}/judging"
 
 
@@ -66,23 +66,26 @@ class CheckRunner:
         self._session, self._account, self._environment = session, account, session.environment
 
     def run(self, checks: tuple[str, ...]) -> None:
-        """Ask checks about this iteration's work, or, before the first turn, about the tree as the run found it.
+        """Run checks on this iteration's work, or, before the first turn, on the tree as the run found it.
 
-        What another one has found out about the same tree is not asked again.
+        A finding of an equal check on the same tree is reused.
         """
-        looked, world = self._inspection(), self._environment
+        inspection, environment = self._inspection(), self._environment
         for check in checks:
             if check not in self._session.state.open_steps:
-                self._session.record(CheckBegan(looked.iteration, looked.turn, check, looked.round))
-        known = {check: finding for check in checks if (finding := self._known_finding(world.checks.by_name[check]))}
+                self._session.record(CheckBegan(inspection.iteration, inspection.turn, check, inspection.round))
+        known = {
+            check: finding for check in checks if (finding := self._known_finding(environment.checks.by_name[check]))
+        }
         self._session.flush()
-        open_ones = tuple(world.checks.by_name[check] for check in checks if check not in known)
-        judging = bool(open_ones) and not set(checks).isdisjoint(self._session.state.job.stage.judges)
-        answers = (
-            self._run_judges(open_ones, looked) if judging else world.checks.run(open_ones, looked, TurnMonitor(world))
-        )
-        for finding in (*known.values(), *answers):
-            self._record_finding(looked, finding)
+        remaining = tuple(environment.checks.by_name[check] for check in checks if check not in known)
+        judging = bool(remaining) and not set(checks).isdisjoint(self._session.state.job.stage.judges)
+        if judging:
+            findings = self._run_judges(remaining, inspection)
+        else:
+            findings = environment.checks.run(remaining, inspection, TurnMonitor(environment))
+        for finding in (*known.values(), *findings):
+            self._record_finding(inspection, finding)
         if judging and self._account.is_booked:
             self._close_judge_calls()
 
@@ -90,47 +93,46 @@ class CheckRunner:
         try:
             self._environment.spend.daily.close_call(self._session.id, judging_call_id(self._session.id))
         except RalphError:
-            pass  # a little more than they cost counts, until they are next asked
+            pass  # until the next judge call, slightly more than the actual cost is counted
 
-    def _run_judges(self, judges: tuple[Check, ...], looked: Inspection) -> tuple[Finding, ...]:
-        """What judges answer, with no more money and time than the run has left.
+    def _run_judges(self, judges: tuple[Check, ...], inspection: Inspection) -> tuple[Finding, ...]:
+        """The findings of judges, within the run's remaining money and time.
 
-        Where the tree is not as it was when they were asked, their answer is of another one than is there now.
+        If the tree changed while they ran, their findings are about another tree, and do not count.
         """
-        world, seconds, call = (
-            self._environment,
-            self._session.rules.limits.budget.seconds,
-            judging_call_id(self._session.id),
-        )
-        left = self._account.remaining(call)
-        eyes = TurnMonitor(
-            world, left, until_s=float("inf") if seconds is None else self._session.began_s + seconds, call=call
-        )
-        name = f"{looked.iteration}-judged"
-        before = world.work.workspace.save(self._session.id, name)
-        found = world.checks.run(judges, replace(looked, max_micro_usd=left.micro_usd), eyes)
-        after = world.work.workspace.save(self._session.id, name)
-        moved = world.work.workspace.change(before, after).paths if before.id and after.id else ()
-        if not moved:
-            return found
-        named = ", ".join(moved[:MAX_NAMED_PATHS])
+        environment, workspace = self._environment, self._environment.work.workspace
+        limit_s, call = self._session.rules.limits.budget.seconds, judging_call_id(self._session.id)
+        budget = self._account.remaining(call)
+        until_s = float("inf") if limit_s is None else self._session.began_s + limit_s
+        monitor = TurnMonitor(environment, budget, until_s=until_s, call=call)
+        name = f"{inspection.iteration}-judged"
+        before = workspace.save(self._session.id, name)
+        findings = environment.checks.run(judges, replace(inspection, max_micro_usd=budget.micro_usd), monitor)
+        after = workspace.save(self._session.id, name)
+        changed = workspace.change(before, after).paths if before.id and after.id else ()
+        if not changed:
+            return findings
+        named = ", ".join(changed[:MAX_NAMED_PATHS])
         self._session.notice(f"files changed while the work was judged, so the judgement does not count: {named}")
         why = f"files that changed meanwhile: {named}"
         return tuple(
-            one if one.why == "stopped" else replace(one, passed=False, errored=False, why=why) for one in found
+            finding if finding.why == "stopped" else replace(finding, passed=False, errored=False, why=why)
+            for finding in findings
         )
 
-    def _record_finding(self, looked: Inspection, finding: Finding) -> None:
-        """Tell what a check found. One that was stopped on somebody's wish said nothing of the work, but may cost."""
-        place, session, spent = (looked.iteration, looked.turn), self._session.state.run.session, finding.spent
+    def _record_finding(self, inspection: Inspection, finding: Finding) -> None:
+        """Record a finding and its cost. Of a check that was stopped on request, only the cost is recorded."""
+        iteration, turn, round = inspection.iteration, inspection.turn, inspection.round
+        session, spent = self._session.state.run.session, finding.spent
         stopped = finding.why == "stopped" and self._session.is_stopping
         if spent is not None:
-            mark = judge_call_id(self._session.id, *place, looked.round, finding.check, session if stopped else None)
-            self._account.book(mark, spent, judging_call_id(self._session.id))
+            stopped_session = session if stopped else None
+            call = judge_call_id(self._session.id, iteration, turn, round, finding.check, stopped_session)
+            self._account.book(call, spent, judging_call_id(self._session.id))
         if not stopped:
-            self._session.record(CheckEnded(*place, finding, looked.round))
+            self._session.record(CheckEnded(iteration, turn, finding, round))
         elif spent is not None:
-            self._session.record(CheckStopped(*place, finding.check, spent, session))
+            self._session.record(CheckStopped(iteration, turn, finding.check, spent, session))
 
     def _inspection(self) -> Inspection:
         state = self._session.state
@@ -143,16 +145,14 @@ class CheckRunner:
         )  # fmt: skip
 
     def _known_finding(self, check: Check) -> Finding | None:
-        """What another check of the same key has found in this tree."""
-        key, phase = getattr(check, "key", ""), self._session.state.phase
-        report = (
-            self._session.state.baseline.report if isinstance(phase, JobPicked) else self._session.state.facts.report
-        )
+        """The finding of another check with the same key on this tree."""
+        key, state = getattr(check, "key", ""), self._session.state
+        report = state.baseline.report if isinstance(state.phase, JobPicked) else state.facts.report
         found = next((finding for finding in report.findings if key and finding.key == key), None)
         return replace(found, check=check.name, seconds=0.0, runs=0, spent=None) if found else None
 
 
-# Running the user's own commands around a run and its iterations (settings `on`).
+# The user's own commands before and after a run and its iterations (settings `on`).
 
 
 class LoopHooks:
@@ -161,50 +161,51 @@ class LoopHooks:
     def __init__(self, session: RunSession) -> None:
         self._session, self._environment = session, session.environment
 
-    def run(self, hook: str, place: int, outcome: Outcome | None = None) -> None:
-        """Run one command of the user's own. What it changes in the tree is not the agent's work.
+    def run(self, hook: str, index: int, outcome: Outcome | None = None) -> None:
+        """Run one hook command. What it changes in the tree is not the agent's work.
 
-        One that began before a crash is taken up: followed to its end, its result used, or run again if it was cut off.
-        One that is ended because the run is to end has not run: it runs again when the run goes on.
+        A command that began before a crash is adopted: it is followed to its end, its result is used, or it is run
+        again if it was cut off. A command that was ended because the run ends runs again when the run is resumed.
         """
-        state, world, looks = self._session.state, self._environment, hook != AFTER_RUN
-        command, taken_up = self._session.rules.hook_commands(hook)[place], state.hooks.open == (hook, place)
-        number = state.hooks.begun - taken_up
+        state, environment, saves_tree = self._session.state, self._environment, hook != AFTER_RUN
+        command, adopted = self._session.rules.hook_commands(hook)[index], state.hooks.open == (hook, index)
+        number = state.hooks.begun - adopted
         iteration = len(state.history.iterations) if hook in (BEFORE_RUN, AFTER_RUN) else state.iteration
         saved, name = f"{iteration}-hook{number + 1}", f"hook_{iteration:03d}_{hook}_{number + 1}"
-        if not taken_up:
-            if looks:
-                world.work.workspace.save(self._session.id, saved)
-            self._session.record(records.HookBegan(iteration, hook, place, number, command))
+        if not adopted:
+            if saves_tree:
+                environment.work.workspace.save(self._session.id, saved)
+            self._session.record(records.HookBegan(iteration, hook, index, number, command))
         self._session.flush()
-        if taken_up and not looks and not world.was_started(name):  # the run it was to come after goes on
+        if adopted and not saves_tree and not environment.was_started(name):  # the run that it should follow continues
             result = HookResult(command, False, why=HOOK_NOT_STARTED)
         else:
-            ending = bool(outcome) and bool(world.clock.stop_reason())
-            result = world.hook_runner.run(name, command, self._exports(hook, outcome), TurnMonitor(world), ending)
-        if result.why == HOOK_STOPPED and self._session.is_stopping and looks:
+            ending = bool(outcome) and bool(environment.clock.stop_reason())
+            result = environment.hook_runner.run(
+                name, command, self._exports(hook, outcome), TurnMonitor(environment), ending
+            )
+        if result.why == HOOK_STOPPED and self._session.is_stopping and saves_tree:
             return
-        if not looks:
-            self._session.record(records.HookEnded(iteration, hook, place, number, result))
+        if not saves_tree:
+            self._session.record(records.HookEnded(iteration, hook, index, number, result))
             return
-        remarks = world.plan.editable.accept_user_changes(True)
-        before, after = (
-            world.work.workspace.find_snapshot(self._session.id, saved),
-            world.work.workspace.save(self._session.id, f"{saved}-after"),
-        )
+        remarks = environment.plan.editable.accept_user_changes(True)
+        before = environment.work.workspace.find_snapshot(self._session.id, saved)
+        after = environment.work.workspace.save(self._session.id, f"{saved}-after")
         if after.id is None:
             raise Refused(f"{hook} left the project so that it cannot be saved: {after.problem}")
-        changed = world.work.workspace.change(before, after).paths if before and before.id else ()
-        paths = tuple(path for path in changed if path not in world.plan.editable.files)
+        changed = environment.work.workspace.change(before, after).paths if before and before.id else ()
+        paths = tuple(path for path in changed if path not in environment.plan.editable.files)
         if not state.agent_started:
-            world.checks.pins.accept_user_changes(paths)
-        self._session.plan = self._session.plan if not remarks else EMPTY_PLAN
-        self._session.record(records.HookEnded(iteration, hook, place, number, result, after, paths, bool(remarks)))
+            environment.checks.pins.accept_user_changes(paths)
+        if remarks:
+            self._session.plan = EMPTY_PLAN
+        self._session.record(records.HookEnded(iteration, hook, index, number, result, after, paths, bool(remarks)))
         for remark in remarks:
             self._session.notice(remark)
 
     def run_after_run(self, outcome: Outcome) -> None:
-        """The user's own commands at the end of a run. Whatever becomes of them, the run ends as it does."""
+        """Run the hooks at the end of a run. Their failures do not change its outcome."""
         if not self._session.state.run.id or not self._session.rules.hook_commands(AFTER_RUN):
             return
         if isinstance(outcome, Aborted) and outcome.reason in TRIPWIRE_REASONS:
@@ -219,14 +220,14 @@ class LoopHooks:
             self._session.notice(f"{AFTER_RUN} could not be run: {error}")
 
     def _exports(self, hook: str, outcome: Outcome | None) -> dict[str, str]:
-        """What a hook is told of where the run stands."""
-        state, world = self._session.state, self._environment
+        """The environment variables that describe the state of the run to a hook."""
+        state, environment = self._session.state, self._environment
         exports = (
             self._session.exports()
             if hook in (BEFORE_ITERATION, AFTER_ITERATION)
             else self._session.exports(state.history.turn_count)
         )
-        exports |= {"RALPH_HOOK": hook, "RALPH_PROJECT_DIR": world.work.workspace.root}
+        exports |= {"RALPH_HOOK": hook, "RALPH_PROJECT_DIR": environment.work.workspace.root}
         if hook == AFTER_ITERATION and isinstance(state.phase, IterationJudged):
             verdict = state.phase.verdict
             exports["RALPH_VERDICT"] = verdict_word(verdict)
@@ -236,9 +237,6 @@ class LoopHooks:
             exports["RALPH_REASON"] = outcome.reason if isinstance(outcome, Aborted) else ""
             exports["RALPH_PROOF"] = outcome.proof if isinstance(outcome, Completed) else ""
         return exports
-
-
-# The loop: carries out the actions of one run until its outcome. `next_action` decides them.
 
 
 NEW_STATE = State()
@@ -251,7 +249,7 @@ def _picked_record(iteration: int, choice: PlanChoice, history: History, round: 
 
 
 class Loop:
-    """One run, from its first iteration or from wherever its records say that it stands."""
+    """One run, from its first iteration or from the state that its records lead to."""
 
     def __init__(
         self,
@@ -278,12 +276,12 @@ class Loop:
 
     @property
     def state(self) -> State:
-        """Where the run stands."""
+        """The state of the run."""
         return self._session.state
 
     @property
     def rules(self) -> RunRules:
-        """What stays the same during the run."""
+        """Rules that stay the same during the run."""
         return self._session.rules
 
     @rules.setter
@@ -292,7 +290,7 @@ class Loop:
 
     @property
     def environment(self) -> LoopEnvironment:
-        """Everything outside of the engine."""
+        """The services that the run uses."""
         return self._environment
 
     def notice(self, message: str) -> None:
@@ -308,18 +306,18 @@ class Loop:
         self._account.step_limit_micro_usd, self._session.is_halted = max_micro_usd, is_halted
 
     def _metrics(self, outcome: Outcome) -> Metrics:
-        """The run in figures. What could not be booked in time is tried once more."""
+        """The metrics of the run. Spend that could not be booked yet is booked first, if possible."""
         from ralphproof.engine.run_metrics import compute_run_metrics
 
         self._account.book_pending()
-        own = replace(outcome, spend=self._session.state.bill)  # children have figures of their own
+        own = replace(outcome, spend=self._session.state.bill)  # child runs have metrics of their own
         metrics = compute_run_metrics(
             self._session.state, own, self._environment.clock.epoch(), self._environment.plan.editable.story_reviews()
         )
         return replace(metrics, saved_micro_usd=self._environment.spend.model_savings(self._session.state.history))
 
     def conditions(self) -> RunConditions:
-        """The present, with whatever else the next step may depend on."""
+        """Present conditions that the next action may depend on."""
         now, phase = self._session.now(), self._session.state.phase
         if not isinstance(phase, JobPicked | Checking | IterationJudged):
             return now
@@ -329,18 +327,15 @@ class Loop:
         return replace(now, paused=self._environment.clock.paused(), claim=self._environment.plan.find_claim(0))
 
     def _apply_verdict_to_plan(self) -> None:
-        """Make the plan say what was judged; again, if we cannot know whether it does."""
-        if isinstance(self._session.state.phase, IterationJudged) and not isinstance(
-            self._environment.plan.editable, FixedPlan
-        ):
+        """Write the verdict into the plan; again after a crash, since that is idempotent."""
+        phase, plan = self._session.state.phase, self._environment.plan.editable
+        if isinstance(phase, IterationJudged) and not isinstance(plan, FixedPlan):
             self._session.flush()
-            for remark in self._environment.plan.editable.apply_verdict(
-                self._session.state.phase.facts, self._session.state.phase.verdict
-            ):
+            for remark in plan.apply_verdict(phase.facts, phase.verdict):
                 self._session.notice(remark)
 
     def _hold_paused(self, seconds: float) -> None:
-        """Rest as somebody wants it; that time is no part of the run's age."""
+        """Stay paused; this time does not count as part of the run's age."""
         if not self._session.state.user.paused:
             self._session.record(records.Paused(self._session.state.iteration, self._session.state.user.pauses))
         self._session.flush()
@@ -349,42 +344,40 @@ class Loop:
         self._session.began_s += self._environment.clock.monotonic() - began_s
 
     def _await_child_runs(self, children: tuple[str, ...], seconds: float) -> None:
-        if self._session.state.children_awaited_s is None:
-            self._session.record(
-                records.ChildRunsAwaited(
-                    self._session.state.iteration, self._session.state.turn, children, self._session.now().elapsed_s
-                )
-            )
+        state = self._session.state
+        if state.children_awaited_s is None:
+            elapsed_s = self._session.now().elapsed_s
+            self._session.record(records.ChildRunsAwaited(state.iteration, state.turn, children, elapsed_s))
         self._session.flush()
         self._environment.sleep(seconds)
 
     def resume(self, elapsed_s: float, ended_ns: int = 0, quiet_ns: int = 0) -> None:
-        """Say that this process has the run from now on, and how old it is.
+        """Record that this process resumes the run, at this age.
 
-        `ended_ns` is when what was open ended, if it did; `quiet_ns` since when nothing of the run was at work.
+        `ended_ns` is when the open command ended, if it did; `quiet_ns` since when no process of the run was alive.
         """
-        now_s, held = self._environment.clock.epoch(), self.facts.get("sandbox")
-        box = held if isinstance(held, dict) else None
-        self._session.record(records.Resumed(self._session.state.run.session + 1, now_s, elapsed_s, box))
+        epoch_s, known = self._environment.clock.epoch(), self.facts.get("sandbox")
+        sandbox = known if isinstance(known, dict) else None
+        self._session.record(records.Resumed(self._session.state.run.session + 1, epoch_s, elapsed_s, sandbox))
         self._session.began_s = self._environment.clock.monotonic() - elapsed_s
         self._session.command_ended_ns, self._session.quiet_since_ns = ended_ns, quiet_ns
         self._session.turn_was_open = isinstance(self._session.state.phase, TurnRunning | TurnFinished)
 
     def run(self) -> Outcome:
-        """Go on until the run is over. However it ends, the ledger says so before this returns."""
-        over = self.until(lambda _: False)
-        assert isinstance(over, actions.Finish)
-        return over.outcome
+        """Perform actions until the run is over. Its outcome is in the ledger before this returns."""
+        last = self.until(lambda _: False)
+        assert isinstance(last, actions.Finish)
+        return last.outcome
 
-    def until(self, rests: Callable[[actions.Action], bool]) -> actions.Action:
-        """Go on as `run` does, but leave what is to be done next undone where the caller rests before it."""
+    def until(self, stops_before: Callable[[actions.Action], bool]) -> actions.Action:
+        """Perform actions as `run` does, until `stops_before` is true of the next one; returns that action."""
         try:
             if not self._session.state.run.id:
                 self._begin()
             while not isinstance(
                 step := next_action(self._session.state, self._session.rules, self.conditions()), actions.Finish
             ):
-                if rests(step):
+                if stops_before(step):
                     break
                 self.perform(step)
             self._session.flush()
@@ -403,7 +396,7 @@ class Loop:
         self._session.flush()
 
     def _pick(self, iteration: int) -> None:
-        """What comes next, by the plan as it now is."""
+        """Pick the next job from the present plan."""
         self._apply_verdict_to_plan()
         self._session.plan = self._environment.plan.source.read()
         choice = choose_next_job(self._session.plan, self._session.rules.pipeline, self._session.state.passed)
@@ -417,14 +410,14 @@ class Loop:
                 self._pick(iteration)
             case actions.Warn(what, message):
                 self._session.record(records.Warned(state.iteration, what, message))
-            case actions.Escalate(rung, deep, why):
-                self._session.record(records.Escalated(state.iteration, rung, deep, why))
+            case actions.Escalate(rung, debug, why):
+                self._session.record(records.Escalated(state.iteration, rung, debug, why))
             case actions.SaveBaseline():
                 self._work.save_baseline()
             case actions.TakeTurn():
                 self._take_turn(step)
-            case actions.RunHook(hook, place):
-                self._hooks.run(hook, place)
+            case actions.RunHook(hook, index):
+                self._hooks.run(hook, index)
             case actions.SaveWork():
                 self._work.save()
             case actions.WaitForService(seconds):
@@ -452,7 +445,7 @@ class Loop:
             case actions.CommitWork(why_not) if why_not:
                 self._session.record(records.ScmEnded(state.iteration, CommitResult(error=why_not)))
             case actions.CommitWork():
-                self._apply_verdict_to_plan()  # we may have died before
+                self._apply_verdict_to_plan()  # again: the process may have died before it was applied
                 self._commits.commit()
             case actions.EndRun(outcome):
                 self._end(outcome)
@@ -466,58 +459,53 @@ class Loop:
             return
         if self._environment.clock.stop_reason() and not self._session.state.turn_running:
             return
-        begun, name = (
-            self._session.state.turn_running,
-            turn_file_name(f"{self._session.state.iteration:03d}", self._session.state.turn),
-        )
-        taken_up = begun and self._environment.was_started(f"agent_{name}")
+        begun = self._session.state.turn_running
+        name = turn_file_name(f"{self._session.state.iteration:03d}", self._session.state.turn)
+        adopted = begun and self._environment.was_started(f"agent_{name}")
         if not begun:
             self._turns.warn_read_only_stage()
             self._turns.add_user_messages()
-        elif not taken_up:  # nobody was there between its record and its start
+        elif not adopted:  # recorded as begun, but never started: no harness was running in between
             self._work.save_user_changes()
             self._turns.prepare()
-        state, agent = (
-            self._session.state,
-            self._environment.agent_at(step.agent_index, self._session.state.agent.name if begun else ""),
-        )
-        before = self._environment.files.read_prompt(f"prompt_{name}") if begun else None
-        self._turns.prompt = self._turns.compose_prompt(step.job) if before is None else before
-        brief = replace(self._turns.turn_input(f"prompt_{name}", f"agent_{name}", self._turns.prompt), adopt=taken_up)
+        state = self._session.state
+        agent = self._environment.agent_at(step.agent_index, state.agent.name if begun else "")
+        prompt = self._environment.files.read_prompt(f"prompt_{name}") if begun else None
+        self._turns.prompt = self._turns.compose_prompt(step.job) if prompt is None else prompt
+        turn_input = self._turns.turn_input(f"prompt_{name}", f"agent_{name}", self._turns.prompt)
+        turn_input = replace(turn_input, adopt=adopted)
         if state.agent.session and step.agent_index == state.agent.index:
-            brief = replace(brief, session=state.agent.session, session_spent=state.agent.session_spent)
+            turn_input = replace(turn_input, session=state.agent.session, session_spent=state.agent.session_spent)
         if not begun:
             digest = hashlib.sha256(self._turns.prompt.encode("utf-8", "surrogatepass")).hexdigest()
             self._turns.prepare()
-            argv = agent.argv(brief)
+            argv = agent.argv(turn_input)
             self._session.record(
                 records.TurnBegan(state.iteration, state.turn, digest, argv, agent.name, step.agent_index)
             )
-        self._session.record(records.TurnEnded(state.iteration, state.turn, self._turns.ask_agent(agent, brief)))
+        self._session.record(records.TurnEnded(state.iteration, state.turn, self._turns.ask_agent(agent, turn_input)))
 
     def _pause_before_turn(self, pause_s: float) -> bool:
-        """Pause; whether a turn is still what comes next."""
+        """Pause; returns whether the turn is still the next action."""
         self._session.flush()
         self._environment.clock.sleep(pause_s)
         return isinstance(next_action(self._session.state, self._session.rules, self.conditions()), actions.TakeTurn)
 
     def _verdict_if_undamaged(self, verdict: Verdict) -> Verdict:
-        """The verdict, unless it lets work count although the repository was damaged since the run began."""
+        """The verdict; Stopped where it accepts work although the repository was damaged since the run began."""
         if isinstance(verdict, Passed) or (isinstance(verdict, Retry) and self._session.state.facts.report.passed):
             damage = self._environment.work.tripwires.repository_damage()
             return Stopped(Breach(HISTORY_REWRITTEN, damage)) if damage else verdict
         return verdict
 
     def _end(self, outcome: Outcome) -> None:
-        asked_later = isinstance(
-            self._session.state.phase_before_end, TurnRunning | TurnFinished
-        )  # when it is taken up
-        if isinstance(outcome, Completed) and (
-            damage := self._environment.work.tripwires.repository_damage()
-        ):  # by commits or hooks
+        tripwires = self._environment.work.tripwires
+        # The work of an unfinished turn is checked by the tripwires when the run is resumed.
+        unfinished = isinstance(self._session.state.phase_before_end, TurnRunning | TurnFinished)
+        if isinstance(outcome, Completed) and (damage := tripwires.repository_damage()):  # by commits or hooks
             outcome = aborted_outcome(self._session.state, self._session.now(), Breach(HISTORY_REWRITTEN, damage))
-        for remark in () if asked_later else self._environment.work.tripwires.final_warnings():
-            self._session.notice(remark)
+        for warning in () if unfinished else tripwires.final_warnings():
+            self._session.notice(warning)
         if isinstance(outcome, Failed) or (isinstance(outcome, Aborted) and outcome.reason not in RESUMABLE_REASONS):
             for remark in self._environment.child_runs.stop_all():
                 self._session.notice(remark)
@@ -528,19 +516,18 @@ class Loop:
         self._environment.files.begin_outcome()
         self._session.flush()
         self._environment.files.write_outcome(outcome_with_metrics(outcome_json(outcome), metrics))
-        if not asked_later:
-            self._environment.work.tripwires.discard()
+        if not unfinished:
+            tripwires.discard()
 
     def _fail(self, error: RalphError) -> Outcome:
-        """We cannot go on: say why, in the record too as far as it can still be written."""
+        """End the run with an error, and record that as far as the ledger can still be written."""
         outcome: Outcome = failed_outcome(self._session.state, self._session.now(), str(error), error.exit_code)
         if error.reason:
-            kept = self._environment.work.tripwires.history_backup() if error.reason == WORKSPACE_GONE else ""
-            outcome = aborted_outcome(
-                self._session.state, self._session.now(), Breach(error.reason, f"{error}{kept and f'; {kept}'}")
-            )
+            backup = self._environment.work.tripwires.history_backup() if error.reason == WORKSPACE_GONE else ""
+            breach = Breach(error.reason, f"{error}; {backup}" if backup else str(error))
+            outcome = aborted_outcome(self._session.state, self._session.now(), breach)
         try:
             self._end(outcome)
         except RalphError:
-            pass  # what stopped us is what the user must hear, not that it could not be written down
+            pass  # the first error is the one to report
         return outcome

@@ -69,21 +69,21 @@ class ReviewTotals:
         return self.counted / self.reviewed if self.reviewed else None
 
 
-def sum_reviews(all_of: tuple[ReviewTotals, ...]) -> ReviewTotals:
-    """The sum."""
-    return ReviewTotals(*(sum(getattr(one, name) for one in all_of) for name in ReviewTotals.__match_args__))
+def sum_reviews(totals: tuple[ReviewTotals, ...]) -> ReviewTotals:
+    """The sum of all fields."""
+    return ReviewTotals(*(sum(getattr(total, name) for total in totals) for name in ReviewTotals.__match_args__))
 
 
 def total_reviews(stories: tuple[StoryReview, ...]) -> ReviewTotals | None:
     """The totals of one run; None where it had no stories."""
     if not stories:
         return None
-    done = [one for one in stories if one.finished]
-    often = [min(one.reviews, 5) for one in done]
+    done = [story for story in stories if story.finished]
+    review_counts = [min(story.reviews, 5) for story in done]
     return ReviewTotals(
-        1, len(done), sum(one.made for one in stories), sum(one.requested for one in stories),
-        sum(one.capped for one in done), sum(one.reviews == 1 and not one.capped for one in done),
-        sum(one.reviews for one in done), *(often.count(times) for times in range(1, 6)),
+        1, len(done), sum(story.made for story in stories), sum(story.requested for story in stories),
+        sum(story.capped for story in done), sum(story.reviews == 1 and not story.capped for story in done),
+        sum(story.reviews for story in done), *(review_counts.count(times) for times in range(1, 6)),
     )  # fmt: skip
 
 
@@ -91,10 +91,10 @@ def total_reviews(stories: tuple[StoryReview, ...]) -> ReviewTotals | None:
 class Metrics:
     """The figures of one run. None is unknown, never zero.
 
-    `micro_usd` is None where a part of the cost is unknown; `at_least` is the known part. `tests_fixed` is the decrease
-    in failing tests since before the first iteration. `saved_micro_usd` is how much more the run would have cost with
-    only the last model of its ladder. `reviews` is None unless the run had stories, and `reviewed` has the first of
-    these. `sandbox` is the sandbox at the end: name and strength.
+    `micro_usd` is None where a part of the cost is unknown; `at_least_micro_usd` is the known part. `tests_fixed` is
+    the decrease in failing tests since before the first iteration. `saved_micro_usd` is how much more the run would
+    have cost with only the last model of its ladder. `reviews` is None unless the run had stories; `reviewed` has the
+    first of them. `sandbox` is the sandbox at the end: name and strength.
     """
 
     run: str
@@ -137,11 +137,11 @@ def story_reviews_json(stories: tuple[StoryReview, ...]) -> list[Json]:
     """Stories in JSON form."""
     return [
         {
-            "id": one.story, "title": one.title, "status": one.status, "reviewCount": one.reviews,
-            "cappedApproval": one.capped, "reviewsInRun": one.made, "changesRequested": one.requested,
-            "doneInRun": one.finished, "found": list(one.found),
+            "id": story.story, "title": story.title, "status": story.status, "reviewCount": story.reviews,
+            "cappedApproval": story.capped, "reviewsInRun": story.made, "changesRequested": story.requested,
+            "doneInRun": story.finished, "found": list(story.found),
         }
-        for one in stories
+        for story in stories
     ]  # fmt: skip
 
 

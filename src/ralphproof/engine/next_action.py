@@ -69,23 +69,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-MAX_OUTPUT_CHARS = 10_000  # of the last message, in the outcome
+MAX_OUTPUT_CHARS = 10_000  # of the last message in the outcome
 
 
 def completed_outcome(state: State, now: RunConditions, concerns: tuple[str, ...] = ()) -> Completed:
     """The outcome of a run whose plan is done."""
     output = state.history.latest.turn.text if state.history.iterations else ""
-    brought = _checks_of_the_agent(state)
-    last = {facts.job.task.id: facts.report for facts in state.history.iterations}.values()  # of each task its last
-    ends = [CheckReport(tuple(one for one in report.findings if one.check not in brought)) for report in last]
-    verified, judged = (bool(ends) and all(oks) for oks in ([e.verified for e in ends], [e.judged for e in ends]))
-    spend, said = state.spend.plus(now.children.spend), truncate_middle(output, MAX_OUTPUT_CHARS)
+    added = _checks_added_by_agent(state)
+    last_reports = {facts.job.task.id: facts.report for facts in state.history.iterations}.values()  # one per task
+    reports = [
+        CheckReport(tuple(finding for finding in report.findings if finding.check not in added))
+        for report in last_reports
+    ]
+    verified = bool(reports) and all(report.verified for report in reports)
+    judged = bool(reports) and all(report.judged for report in reports)
     return Completed(
-        state.history.turn_count, spend, now.elapsed_s, said, verified, (*concerns, *_outcome_concerns(state)), judged
-    )
+        state.history.turn_count, total_spend(state, now), now.elapsed_s, truncate_middle(output, MAX_OUTPUT_CHARS),
+        verified, (*concerns, *_outcome_concerns(state)), judged,
+    )  # fmt: skip
 
 
-def _checks_of_the_agent(state: State) -> set[str]:
+def _checks_added_by_agent(state: State) -> set[str]:
     """Checks that could not be run before the first turn: the agent added them, so their pass is only its claim."""
     return {finding.check for finding in state.baseline.report.findings if finding.unrunnable}
 
@@ -94,9 +98,9 @@ def _outcome_concerns(state: State) -> tuple[str, ...]:
     """Concerns about a completed run: an unverified stage, a warning, work that was not committed."""
     last = {facts.job.key: facts for facts in state.history.iterations}
     stages = {stage for _, stage in last}
-    found = [why for facts in last.values() for why in _iteration_doubts(facts, several=len(stages) > 1)]
-    found += _weak_evidence(state)
-    return (*found, *(f"scm: {concern}" for concern in state.scm.committed.concerns))
+    concerns = [why for facts in last.values() for why in _iteration_doubts(facts, several=len(stages) > 1)]
+    concerns += _weak_evidence(state)
+    return (*concerns, *(f"scm: {concern}" for concern in state.scm.committed.concerns))
 
 
 def _weak_evidence(state: State) -> Iterator[str]:
@@ -104,28 +108,26 @@ def _weak_evidence(state: State) -> Iterator[str]:
     if not state.history.iterations:
         return
     latest, report = state.history.latest, state.history.latest.report
-    yield from (one.message for one in latest.altered_inputs)
-    for check in sorted(_checks_of_the_agent(state) & {one.check for one in report.findings}):
+    yield from (altered.message for altered in latest.altered_inputs)
+    for check in sorted(_checks_added_by_agent(state) & {finding.check for finding in report.findings}):
         yield f"{check} could not be run before the run began: the agent brought it, so its pass is only claimed"
-    yield from (one.message for one in find_weakened_checks(report, state.baseline.report))
+    yield from (weakened.message for weakened in find_weakened_checks(report, state.baseline.report))
     earlier = (
         (state.trees.run_start.tree, state.baseline.report),
-        *((one.snapshot.tree, one.report) for one in _earlier_iterations(state)),
+        *((facts.snapshot.tree, facts.report) for facts in state.history.iterations[:-1]),
     )
     for finding in report.findings:
         if times := count_flaky_failures(finding, latest.snapshot.tree, earlier):
             often = "once" if times == 1 else f"{times} times"
             yield f"{finding.check} is flaky: on this very tree it failed {often} before it passed"
     if state.run.facts.get("mustFailFirst"):
-        green = [
-            one.check for one in report.findings if (known := state.baseline.report.find(one.check)) and known.passed
+        passed_before = [
+            finding.check
+            for finding in report.findings
+            if (before := state.baseline.report.find(finding.check)) and before.passed
         ]
-        if green:
-            yield f"passed before the run began as well, so no evidence of this work: {', '.join(green)}"
-
-
-def _earlier_iterations(state: State) -> tuple[Iteration, ...]:
-    return state.history.iterations[:-1]
+        if passed_before:
+            yield f"passed before the run began as well, so no evidence of this work: {', '.join(passed_before)}"
 
 
 def _iteration_doubts(facts: Iteration, several: bool) -> Iterator[str]:
@@ -160,8 +162,8 @@ def _tree_passed_checks(state: State, breach: Breach) -> bool:
             return False
     if state.trees.changed_since_checks or breach.reason in TRIPWIRE_REASONS:
         return False
-    asked = {finding.check for finding in facts.report.findings}
-    return facts.report.verified and asked.issuperset(facts.job.stage.checks)
+    ran = {finding.check for finding in facts.report.findings}
+    return facts.report.verified and ran.issuperset(facts.job.stage.checks)
 
 
 def aborted_outcome(state: State, now: RunConditions, breach: Breach) -> Aborted:
@@ -179,7 +181,7 @@ def aborted_outcome(state: State, now: RunConditions, breach: Breach) -> Aborted
     )
 
 
-MAX_REST_S = 1.0  # the longest rest at once: the clock may be set, a limit may be reached, somebody may look
+MAX_SLEEP_S = 1.0  # the conditions are checked again at least this often
 MAX_PAUSE_S = 60.0
 STEP_MESSAGE = "one iteration was taken, as --step asks"
 CHECK_CANNOT_RUN = (
@@ -197,28 +199,31 @@ def pre_turn_action(state: State, rules: RunRules, now: RunConditions, job: Job)
     """The action before this turn, if any: an end, a warning, an escalation, baseline checks, a pause."""
     limits, history, spend = rules.limits, state.history, total_spend(state, now)
     if now.paused:
-        return HoldPaused(MAX_REST_S)
+        return HoldPaused(MAX_SLEEP_S)
     if state.user.paused:
         return SaveUserChanges()
     if state.turn == 1 and _has_new_claim(state, job, now.claim):
         return JudgeFoundClaim()
-    used_up = limits.find_exhausted(history, spend, now.day, now.elapsed_s) or limits.find_stage_exhausted(history, job)
-    if breach := used_up or _exhausted_later_stage(state, rules, job):
+    if breach := (
+        limits.find_exhausted(history, spend, now.day, now.elapsed_s)
+        or limits.find_stage_exhausted(history, job)
+        or _exhausted_later_stage(state, rules, job)
+    ):
         return EndRun(aborted_outcome(state, now, breach))
-    if breach := next(filter(None, (own(state) for own in rules.custom_limits)), None):
+    if breach := next(filter(None, (limit(state) for limit in rules.custom_limits)), None):
         return EndRun(aborted_outcome(state, now, breach))
     if breach := limits.find_lack_of_progress(history.since(state.escalation.since)):
         return _escalate_or_end(state, rules, now, breach)
     if rules.step_after is not None and history.turn_count > rules.step_after:
         return EndRun(aborted_outcome(state, now, Breach(STEP, STEP_MESSAGE)))
-    if near := limit_warning(state, rules, now):
-        return near
-    if look := _run_baseline_checks(state, rules, now):
-        return _require_failing_check(state, rules, now) if isinstance(look, SaveBaseline) else look
-    place = state.agent.services.first_ready(rules.agent_order(state, job), now.epoch_s)
-    if place is None:
+    if warning := limit_warning(state, rules, now):
+        return warning
+    if action := _run_baseline_checks(state, rules, now):
+        return _require_failing_check(state, rules, now) if isinstance(action, SaveBaseline) else action
+    agent_index = state.agent.services.first_ready(rules.agent_order(state, job), now.epoch_s)
+    if agent_index is None:
         return _wait_until_ready(state, rules, now, job)
-    return TakeTurn(job, place, _pause_s(state, rules))
+    return TakeTurn(job, agent_index, _pause_s(state, rules))
 
 
 def _exhausted_later_stage(state: State, rules: RunRules, job: Job) -> Breach | None:
@@ -240,7 +245,7 @@ def total_spend(state: State, now: RunConditions) -> Spend:
 
 def _has_new_claim(state: State, job: Job, claim: Claim | None) -> bool:
     """Whether a file holds a claim that has not been judged yet. Only one claim is judged between two turns: otherwise
-    a claim file that is rewritten after each look would keep the run going past every limit.
+    a claim file that is rewritten after each judgement would keep the run going past every limit.
     """
     if claim is None or not (claim.waiting or job.stage.claim.accepts(claim)):
         return False
@@ -254,8 +259,8 @@ def _pause_s(state: State, rules: RunRules) -> float:
     """The pause before an iteration; it grows while agents repeatedly fail at once."""
     if not state.history.iterations or state.turn > 1:
         return 0.0
-    deaths = state.history.quick_failures() if rules.agent.back_off else 0
-    return min(rules.agent.pause_s * 2.0 ** min(max(0, deaths - 1), 30), max(rules.agent.pause_s, MAX_PAUSE_S))
+    failures = state.history.quick_failures() if rules.agent.back_off else 0
+    return min(rules.agent.pause_s * 2.0 ** min(max(0, failures - 1), 30), max(rules.agent.pause_s, MAX_PAUSE_S))
 
 
 def _escalate_or_end(state: State, rules: RunRules, now: RunConditions, breach: Breach) -> Action:
@@ -272,10 +277,11 @@ def limit_warning(state: State, rules: RunRules, now: RunConditions) -> Warn | N
     spend = total_spend(state, now)
     if rules.limits.find_overspent(spend, now.day):
         return None
-    near = rules.limits.warnings(state.attempt, spend, now.day)
+    warnings = rules.limits.warnings(state.attempt, spend, now.day)
     if rules.warn_unknown_cost and spend.unpriced:
-        near += (rules.limits.unknown_cost_warning(state.iteration),)
-    return next((Warn(one.what, one.message) for one in near if one.what not in state.warned), None)
+        warnings += (rules.limits.unknown_cost_warning(state.iteration),)
+    new = (warning for warning in warnings if warning.what not in state.warned)
+    return next((Warn(warning.what, warning.message) for warning in new), None)
 
 
 def _run_baseline_checks(state: State, rules: RunRules, now: RunConditions) -> RunChecks | SaveBaseline | EndRun | None:
@@ -285,16 +291,17 @@ def _run_baseline_checks(state: State, rules: RunRules, now: RunConditions) -> R
     checks = tuple(dict.fromkeys(check for stage in rules.pipeline.stages for check in stage.checks))
     if not rules.checks.baseline or not checks or state.baseline.saved or state.history.iterations or state.turn > 1:
         return None
-    missing = next((one for one in state.baseline.report.findings if one.required and one.unrunnable), None)
+    findings = state.baseline.report.findings
+    missing = next((finding for finding in findings if finding.required and finding.unrunnable), None)
     if missing and not rules.checks.allow_missing:
         named = missing.check if missing.command in ("", missing.check) else f"{missing.check} ({missing.command})"
-        own = rules.pipeline.find_stage(missing.check.partition(".")[0]) is not None  # the task itself names it
-        own = own or rules.pipeline.stage_first  # the stories' file does
-        message = CHECK_CANNOT_RUN.format(named, missing.unrunnable, "" if own else OTHER_CHECK_HINT)
-        refused = failed_outcome(state, now, message, exit_code=2)
-        return EndRun(replace(refused, check=missing.check))
-    asked = {finding.check for finding in state.baseline.report.findings}
-    return next((RunChecks(check) for check in checks if check not in asked), SaveBaseline())
+        from_task = rules.pipeline.find_stage(missing.check.partition(".")[0]) is not None
+        from_stories = rules.pipeline.stage_first
+        hint = "" if from_task or from_stories else OTHER_CHECK_HINT
+        outcome = failed_outcome(state, now, CHECK_CANNOT_RUN.format(named, missing.unrunnable, hint), exit_code=2)
+        return EndRun(replace(outcome, check=missing.check))
+    ran = {finding.check for finding in findings}
+    return next((RunChecks(check) for check in checks if check not in ran), SaveBaseline())
 
 
 def _require_failing_check(state: State, rules: RunRules, now: RunConditions) -> Action:
@@ -312,7 +319,7 @@ def _wait_until_ready(state: State, rules: RunRules, now: RunConditions, job: Jo
     until = state.agent.services.ready_at(rules.agent_order(state, job))
     if until is None:
         return EndRun(aborted_outcome(state, now, Breach(SERVICE_UNAVAILABLE, "no agent's service answers")))
-    return WaitForService(min(until - now.epoch_s, MAX_REST_S))
+    return WaitForService(min(until - now.epoch_s, MAX_SLEEP_S))
 
 
 # All decisions of a run are made here and in `judge_iteration`; drivers only carry them out.
@@ -343,7 +350,7 @@ def _hook_or_action(state: State, rules: RunRules, now: RunConditions, step: Act
         case PickNextJob() | EndRun() if isinstance(state.phase, IterationJudged) and not now.stop_reason:
             verdict = state.phase.verdict
             if isinstance(verdict, Stopped) and verdict.breach.reason in TRIPWIRE_REASONS:
-                return step  # nothing that the agent left behind is run any more
+                return step  # files that the agent left are not run any more
             return rules.next_hook(state, AFTER_ITERATION) or step
         case _:
             return step
@@ -362,20 +369,23 @@ def _action_of_phase(state: State, rules: RunRules, now: RunConditions) -> Actio
             return EndRun(aborted_outcome(state, now, Breach(now.stop_reason, "the run was asked to end")))
         case _ if (begun := state.hooks.open) and begun[1] < len(rules.hook_commands(begun[0])):
             return RunHook(*begun)
-        case _ if state.user.unattended and not (
-            SCM_STEP in state.open_steps and now.open_command_ended
-        ):  # else our own commit would be the user's
+        case _ if state.user.unattended and not _commit_ended_unattended(state, now):
             return SaveUserChanges()
         case JobPicked(choice):
             return _after_pick(state, rules, now, choice)
         case Checking(facts):
             return _while_checking(state, rules, now, facts)
-        case IterationJudged(facts, verdict, kept):
-            return _after_verdict(state, rules, now, facts, verdict, kept)
+        case IterationJudged(facts, verdict, scm_done):
+            return _after_verdict(state, rules, now, facts, verdict, scm_done)
         case BetweenIterations():
             return _pick_next(state)
         case _:
             assert_never(state.phase)
+
+
+def _commit_ended_unattended(state: State, now: RunConditions) -> bool:
+    """Whether the harness's own commit ended while no harness was running; its changes are not the user's."""
+    return SCM_STEP in state.open_steps and now.open_command_ended
 
 
 def _after_pick(state: State, rules: RunRules, now: RunConditions, choice: Job | AllDone | Blocked) -> Action:
@@ -392,12 +402,12 @@ def _after_pick(state: State, rules: RunRules, now: RunConditions, choice: Job |
 
 
 def _while_checking(state: State, rules: RunRules, now: RunConditions, facts: Iteration) -> Action:
-    if trouble := _unsafe_reason(facts):
-        return EndRun(failed_outcome(state, now, trouble))
-    if find_tripwire_breach(facts):  # nothing that it left behind is run any more
+    if reason := _unsafe_reason(facts):
+        return EndRun(failed_outcome(state, now, reason))
+    if find_tripwire_breach(facts):  # files that the agent left are not run any more
         return _conclude(state, rules, now, facts)
-    if near := limit_warning(state, rules, now):
-        return near
+    if warning := limit_warning(state, rules, now):
+        return warning
     match classify_fault(facts.turn):
         case ConfigFault(message):
             return EndRun(failed_outcome(state, now, message, exit_code=2))
@@ -407,11 +417,8 @@ def _while_checking(state: State, rules: RunRules, now: RunConditions, facts: It
             pass
     if rules.agent.max_empty_replies is not None and _is_empty_reply(facts):
         if state.agent.empty_replies >= rules.agent.max_empty_replies:
-            return EndRun(
-                aborted_outcome(
-                    state, now, Breach(EMPTY_REPLIES, f"{state.agent.empty_replies + 1} empty replies in a row")
-                )
-            )
+            breach = Breach(EMPTY_REPLIES, f"{state.agent.empty_replies + 1} empty replies in a row")
+            return EndRun(aborted_outcome(state, now, breach))
         return RetryTurn(empty=True, why="the agent ended well and said nothing")
     claimed = facts.job.stage.claim.accepts(facts.claim)
     if claimed and (wait := _await_children(state, rules, now)):
@@ -452,11 +459,8 @@ def _await_children(state: State, rules: RunRules, now: RunConditions) -> Action
         return EndRun(aborted_outcome(state, now, breach))
     if state.children_awaited_s is not None and now.elapsed_s - state.children_awaited_s >= rules.children.timeout_s:
         late = f"not over after {rules.children.timeout_s:g} seconds: {', '.join(active)}"
-        return EndRun(
-            aborted_outcome(
-                state, now, Breach(CHILDREN_TIMEOUT, f"the work is claimed to be done, but runs of its own are {late}")
-            )
-        )
+        message = f"the work is claimed to be done, but runs of its own are {late}"
+        return EndRun(aborted_outcome(state, now, Breach(CHILDREN_TIMEOUT, message)))
     return AwaitChildRuns(active, rules.children.poll_s)
 
 
@@ -470,12 +474,14 @@ def _conclude(state: State, rules: RunRules, now: RunConditions, facts: Iteratio
 
 def _unsafe_reason(facts: Iteration) -> str:
     """Why the run may not continue: a process of the agent is still alive, or the work could not be saved."""
-    if left := facts.turn.exit.survivors:
-        return f"processes of the agent could not be ended ({', '.join(map(str, left))}); no check counts beside them"
+    if survivors := facts.turn.exit.survivors:
+        return (
+            f"processes of the agent could not be ended ({', '.join(map(str, survivors))}); no check counts beside them"
+        )
     if facts.snapshot.id is None and not facts.change.rewritten:
-        kept = f"; {facts.change.kept}" if facts.change.kept else ""
+        backup = f"; {facts.change.kept}" if facts.change.kept else ""
         problem = facts.snapshot.problem
-        return f"the agent's work could not be saved, it lies in the project as it was left: {problem}{kept}"
+        return f"the agent's work could not be saved, it lies in the project as it was left: {problem}{backup}"
     return ""
 
 
@@ -487,25 +493,21 @@ def _wait_for_service(
     until = next_retry_at(failures, resets_at, now.epoch_s, state.run.id)
     ready_at = state.agent.services.with_failure(state.agent.index, until).ready_at(rules.agent_order(state, state.job))
     if ready_at is None:
-        return EndRun(
-            aborted_outcome(state, now, Breach(SERVICE_UNAVAILABLE, f"{message} ({failures} times in a row)"))
-        )
+        breach = Breach(SERVICE_UNAVAILABLE, f"{message} ({failures} times in a row)")
+        return EndRun(aborted_outcome(state, now, breach))
     wait_s = ready_at - now.epoch_s
     if wait_s > MAX_WAIT_S:
-        return EndRun(
-            aborted_outcome(
-                state, now, Breach(SERVICE_UNAVAILABLE, f"{message}, for another {wait_s / 3600:.0f} hours")
-            )
-        )
-    seconds = rules.limits.budget.seconds
-    if seconds is not None and now.elapsed_s + wait_s > seconds:
-        over = f"{message}, for another {wait_s / 60:.0f} minutes, and the run's time ends before"
-        return EndRun(aborted_outcome(state, now, Breach(TIME_LIMIT, over)))
+        breach = Breach(SERVICE_UNAVAILABLE, f"{message}, for another {wait_s / 3600:.0f} hours")
+        return EndRun(aborted_outcome(state, now, breach))
+    limit_s = rules.limits.budget.seconds
+    if limit_s is not None and now.elapsed_s + wait_s > limit_s:
+        too_long = f"{message}, for another {wait_s / 60:.0f} minutes, and the run's time ends before"
+        return EndRun(aborted_outcome(state, now, Breach(TIME_LIMIT, too_long)))
     return RetryTurn(empty=False, why=message, until=until, wait_s=until - now.epoch_s)
 
 
 def _after_verdict(
-    state: State, rules: RunRules, now: RunConditions, facts: Iteration, verdict: Verdict, kept: bool
+    state: State, rules: RunRules, now: RunConditions, facts: Iteration, verdict: Verdict, scm_done: bool
 ) -> Action:
     match verdict:
         case Stopped(breach):
@@ -514,21 +516,18 @@ def _after_verdict(
             return EndRun(aborted_outcome(state, now, Breach(WAITING, reason)))
         case _:
             pass
-    if kept and (
-        over := rules.limits.find_overspent(total_spend(state, now), now.day)
-    ):  # the message was what cost too much
-        return EndRun(aborted_outcome(state, now, over))
-    if rules.scm and not kept and _all_checks_passed(rules, facts) and facts.change.known and state.scm.uncommitted:
-        return CommitWork(
-            NO_BUDGET_FOR_MESSAGE if rules.limits.find_spend_exhausted(total_spend(state, now), now.day) else ""
-        )
+    spend = total_spend(state, now)
+    if scm_done and (overspent := rules.limits.find_overspent(spend, now.day)):  # by the call for the commit message
+        return EndRun(aborted_outcome(state, now, overspent))
+    if rules.scm and not scm_done and _all_checks_passed(rules, facts) and facts.change.known and state.scm.uncommitted:
+        return CommitWork(NO_BUDGET_FOR_MESSAGE if rules.limits.find_spend_exhausted(spend, now.day) else "")
     return _pick_next(state)
 
 
 def _all_checks_passed(rules: RunRules, facts: Iteration) -> bool:
     """Every check of the stage was run, and all required ones passed."""
-    asked = {finding.check for finding in facts.report.findings}
-    return facts.report.passed and asked.issuperset(_current_stage(rules, facts).checks)
+    ran = {finding.check for finding in facts.report.findings}
+    return facts.report.passed and ran.issuperset(_current_stage(rules, facts).checks)
 
 
 def _pick_next(state: State) -> PickNextJob:

@@ -83,24 +83,24 @@ def judge_iteration(
         return Stopped(breach)
     stage, report = now.job.stage, now.report
     accepted = stage.claim.accepts(now.claim)
-    settled = report.passed or (stage.trusts and not report.faults)
-    if accepted and settled and not (now.tripwires.touched or now.plan_violations or changed_read_only_tree(now)):
-        return _hollow_pass(report, baseline, limits) or Passed(report)
+    sufficient = report.passed or (stage.trusts and not report.faults)
+    if accepted and sufficient and not (now.tripwires.touched or now.plan_violations or changed_read_only_tree(now)):
+        return _weakened_pass(report, baseline, limits) or Passed(report)
     refused = bool(report.faults) and now.claim is not None and accepted
-    earlier = compare_with_baseline(report.visible, baseline)
+    comparison = compare_with_baseline(report.visible, baseline)
     if (
         stage.back
         and not now.plan_violations
         and (stage.claim.refuses(now.claim) or (accepted and report.faults and not stage.edits))
     ):
-        return SentBack(stage.back, Feedback(report.visible.failed, (*send_back_notes(now), *earlier), refused))
-    return Retry(Feedback(report.visible.failed, (*earlier, *iteration_notes(now)), refused))
+        return SentBack(stage.back, Feedback(report.visible.failed, (*send_back_notes(now), *comparison), refused))
+    return Retry(Feedback(report.visible.failed, (*comparison, *iteration_notes(now)), refused))
 
 
-def _hollow_pass(report: CheckReport, baseline: CheckReport, limits: Limits) -> Stopped | None:
+def _weakened_pass(report: CheckReport, baseline: CheckReport, limits: Limits) -> Stopped | None:
     """A pass without any test, or, where tests are protected, with fewer tests than before."""
-    less = [one for one in find_weakened_checks(report, baseline) if one.hollow or limits.protect_tests]
-    return Stopped(Breach(CHECKS_WEAKENED, "; ".join(one.message for one in less))) if less else None
+    weakened = [check for check in find_weakened_checks(report, baseline) if check.hollow or limits.protect_tests]
+    return Stopped(Breach(CHECKS_WEAKENED, "; ".join(check.message for check in weakened))) if weakened else None
 
 
 def verdict_word(verdict: Verdict) -> str:

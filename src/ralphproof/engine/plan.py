@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STRING_MATCH, EXTERNAL, SEMANTIC, MULTI_STAGE = "string_match", "external", "semantic", "multi_stage"
 CHANGES_REQUESTED = "CHANGES_REQUESTED"  # the word by which a stage sends a task back
-DEFAULT_JUDGE_MICRO_USD = 500_000  # what one judgement may cost where nobody says otherwise
+DEFAULT_JUDGE_MICRO_USD = 500_000  # default limit on the cost of one judgement
 DEFAULT_JUDGE_TIMEOUT_S, DEFAULT_COMMAND_TIMEOUT_S = 300.0, 300.0
 
 
@@ -146,8 +146,8 @@ class PlanSource(Protocol):
         """The present plan; raises Refused where there is none to continue with."""
 
 
-PROMPT_PLACEHOLDER = "{prompt}"  # where a template has the task's own text
-MAX_TITLE_CHARS = 200  # of a title, in the message of a commit
+PROMPT_PLACEHOLDER = "{prompt}"  # stands for the task's text in a template
+MAX_TITLE_CHARS = 200  # in a commit message
 
 
 @value
@@ -170,7 +170,7 @@ class Stage:
     template: str = PROMPT_PLACEHOLDER
     max_iterations: int | None = None
     edits: bool = True  # its turns are meant to change files, so idle ones count as a stall
-    looks: bool = False  # whatever it changes is put back
+    looks: bool = False  # read-only: its changes are reverted
     judges: tuple[str, ...] = ()
     together: tuple[tuple[str, ...], ...] = ()
     stops_early: tuple[str, ...] = ()
@@ -185,15 +185,15 @@ class Stage:
 
     def due(self, report: CheckReport, claimed: bool, last: bool = True) -> tuple[str, ...]:
         """The checks to run next, in parallel; empty where the report is complete. `last` is as in `Job`."""
-        over = {finding.check for finding in report.findings} | set(self.stops_early if report.failed else ())
-        left = [check for check in self.checks if check not in over]
+        finished = {finding.check for finding in report.findings} | set(self.stops_early if report.failed else ())
+        left = [check for check in self.checks if check not in finished]
         if left:
             group = next((group for group in self.together if left[0] in group), left[:1])
             return tuple(check for check in group if check in left)
         if not claimed or report.faults:
             return ()
         final = self.final if last else ()
-        return next(((check,) for check in (*self.judges, *final) if check not in over), ())
+        return next(((check,) for check in (*self.judges, *final) if check not in finished), ())
 
 
 @value
@@ -225,8 +225,8 @@ class Job:
 
     def message(self, claim: str) -> str:
         """The commit message from the stage's template, always one line."""
-        places = {"id": self.task.id, "title": self.task.title, "claim": claim}
-        return re.sub(r"\{(id|title|claim)\}", lambda place: _title_line(places[place[1]]), self.stage.commit).strip()
+        fields = {"id": self.task.id, "title": self.task.title, "claim": claim}
+        return re.sub(r"\{(id|title|claim)\}", lambda found: _title_line(fields[found[1]]), self.stage.commit).strip()
 
     @property
     def compact(self) -> Job:
@@ -241,8 +241,8 @@ class Job:
 
 
 def _title_line(text: str) -> str:
-    """An untrusted text as it can stand in one line of a message."""
-    words = "".join(sign if sign.isprintable() else " " for sign in strip_escapes(text[:MAX_TITLE_CHARS])).split()
+    """An untrusted text as a part of one line."""
+    words = "".join(char if char.isprintable() else " " for char in strip_escapes(text[:MAX_TITLE_CHARS])).split()
     return " ".join(words)
 
 
@@ -272,9 +272,12 @@ def choose_next_job(plan: Plan, pipeline: Pipeline, passed: frozenset[tuple[str,
     left = [task for task in plan.tasks if stages[task.id] is not None]
     if not left:
         return AllDone(plan.concerns)
-    rank = {stage.name: place for place, stage in enumerate(pipeline.stages)}
-    hats = [(task, stage) for task in left if (stage := stages[task.id]) and stage.name in rank]
-    ready = [Job(task, stage, len(left) == 1) for task, stage in hats if _may_begin(task, stages)]
+    rank = {stage.name: index for index, stage in enumerate(pipeline.stages)}
+    ready = [
+        Job(task, stage, len(left) == 1)
+        for task in left
+        if (stage := stages[task.id]) and stage.name in rank and _may_begin(task, stages)
+    ]
     if not ready:
         return Blocked(tuple(task.id for task in left), _blocked_reason(left, stages, pipeline))
     return min(ready, key=lambda job: (rank[job.stage.name] if pipeline.stage_first else 0, job.task.priority))
@@ -297,10 +300,11 @@ def _blocked_reason(left: list[Task], stages: dict[str, Stage | None], pipeline:
     unknown = sorted({name for task in left for name in task.depends_on if name not in stages})
     if unknown:
         return f"depends on {', '.join(unknown)}, which the plan does not have"
-    astray = sorted({task.stage for task in left if task.stage is not None and pipeline.find_stage(task.stage) is None})
-    if astray:
-        return f"in stage {', '.join(astray)}, which the pipeline does not have"
+    names = {task.stage for task in left if task.stage is not None}
+    unknown = sorted(name for name in names if pipeline.find_stage(name) is None)
+    if unknown:
+        return f"in stage {', '.join(unknown)}, which the pipeline does not have"
     return "each waits for another"
 
 
-STORY_MEMORY_NOTE = "stories"  # the note of a run that holds what it knows of its stories
+STORY_MEMORY_NOTE = "stories"  # the name of the run note with the state of its stories

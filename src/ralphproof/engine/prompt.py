@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 MAX_TOUCHED_SHOWN = 20
-MAX_DENIALS_SHOWN = 5  # of those in a turn, in the next prompt
-MAX_FAULT_CHARS = 500  # of why a turn failed
+MAX_DENIALS_SHOWN = 5  # in the next prompt
+MAX_FAULT_CHARS = 500
 MAX_TESTS_SHOWN = 20
 HELD_OUT_NOTE = (
     "Checks that you are not shown were run as well, and not all of them passed. What the task says is what is wanted: "
     "read it again, and look for cases that you have not thought of."
 )
-MAX_FINDINGS_CHARS = 10_000  # of what a stage says that found faults
+MAX_FINDINGS_CHARS = 10_000  # of the message of a stage that found faults
 
 
 @value
@@ -41,7 +41,7 @@ class Feedback:
 
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
-    refused: bool = False  # it claimed to be done, and its checks say otherwise
+    refused: bool = False  # completion was claimed, and the checks failed
 
 
 def changed_read_only_tree(now: Iteration) -> bool:
@@ -50,9 +50,9 @@ def changed_read_only_tree(now: Iteration) -> bool:
 
 
 def send_back_notes(now: Iteration) -> tuple[str, ...]:
-    """What the stage that fixes a fault is told by the one that found it. The agent's own words are quoted as such."""
+    """Notes for the stage that fixes a fault, from the stage that found it. The agent's message is quoted."""
     stage, held_out = now.job.stage, _held_out_notes(now.report)
-    if not stage.claim.refuses(now.claim):  # its agent found none, so its words would mislead
+    if not stage.claim.refuses(now.claim):  # its agent found no fault, so its message would mislead
         return (
             f"Stage {stage.name} sent the task back: {_failed_check_names(now.report) or 'its checks'} refused it.",
             *held_out,
@@ -60,8 +60,8 @@ def send_back_notes(now: Iteration) -> tuple[str, ...]:
     found = f"Stage {stage.name} found faults, and sent the task back."
     if stage.claim.marker is not None:
         return f"{found} What must be fixed stands in the plan.", *held_out
-    said = fence_code(truncate(strip_control_characters(now.turn.text).strip(), MAX_FINDINGS_CHARS))
-    return f"{found} This is what its agent said:\n\n{said}", *held_out
+    message = fence_code(truncate(strip_control_characters(now.turn.text).strip(), MAX_FINDINGS_CHARS))
+    return f"{found} This is what its agent said:\n\n{message}", *held_out
 
 
 def _failed_check_names(report: CheckReport) -> str:
@@ -92,8 +92,8 @@ def _compare_finding(finding: Finding, earlier: Finding) -> str:
     new = [test for test in finding.tests.failing if test not in known]
     old = len(finding.tests.failing) - len(new)
     if not new:
-        all_of = "its one failing test" if old == 1 else f"all {old} failing tests"
-        return f"{name}: {all_of} failed before the run began as well." if old else ""
+        tests = "its one failing test" if old == 1 else f"all {old} failing tests"
+        return f"{name}: {tests} failed before the run began as well." if old else ""
     named = "\n".join(f"- {_quote_name(test)}" for test in new[:MAX_TESTS_SHOWN])
     more = f"\n- and {len(new) - MAX_TESTS_SHOWN} more" if len(new) > MAX_TESTS_SHOWN else ""
     return f"{name}: {old} of its failing tests failed before the run began as well; these are new:\n{named}{more}"
@@ -109,9 +109,9 @@ def iteration_notes(now: Iteration) -> tuple[str, ...]:
     notes = [f"A completion tag in your last reply was not counted: {why}." for why in now.rejected_tags]
     rule = now.job.stage.claim
     if now.plan_violations:
-        broken = "\n".join(f"- {fault}" for fault in now.plan_violations)
-        said = f"The rules of the plan were not kept; what you wrote in it was put back. Do it as they allow:\n{broken}"
-        return (said, *notes, *_hindrance_notes(now))
+        broken = "\n".join(f"- {rule}" for rule in now.plan_violations)
+        note = f"The rules of the plan were not kept; what you wrote in it was put back. Do it as they allow:\n{broken}"
+        return (note, *notes, *_hindrance_notes(now))
     if rule.refuses(now.claim):
         return tuple(notes)
     if now.claim is not None and not rule.accepts(now.claim):
@@ -135,7 +135,7 @@ def _hindrance_notes(now: Iteration) -> tuple[str, ...]:
         notes.append(f"You only look in this stage, and yet {what}")
     if now.tripwires.touched:
         touched = now.tripwires.touched[:MAX_TOUCHED_SHOWN]
-        rules = "\n".join(dict.fromkeys(f"- {_quote_name(one.path)} ({one.rule})" for one in touched))
+        rules = "\n".join(dict.fromkeys(f"- {_quote_name(touch.path)} ({touch.rule})" for touch in touched))
         notes.append(f"You changed files that you may not change. They were put back; leave them alone:\n{rules}")
     if now.tripwires.switched:
         before, after = (f"branch {_quote_name(name)}" if name else "no branch" for name in now.tripwires.switched)
@@ -239,20 +239,20 @@ def _output_lines(report: CheckReport, elsewhere: tuple[Finding, ...]) -> list[s
 
 
 def _finding_heading(finding: Finding) -> str:
-    end = "passed" if finding.passed else f"failed with {finding.why}"
+    result = "passed" if finding.passed else f"failed with {finding.why}"
     if finding.why == "exit" and finding.code is not None:
-        end = f"exit code {finding.code}"
-    return _single_line(f"$ {finding.command or finding.check} ({end}; all of its output: {finding.log})")
+        result = f"exit code {finding.code}"
+    return _single_line(f"$ {finding.command or finding.check} ({result}; all of its output: {finding.log})")
 
 
 def _suite_status(report: CheckReport) -> str:
     """Counts over all checks with results of single tests."""
-    read = [finding.tests for finding in report.findings if finding.tests is not None]
-    if not read:
+    suites = [finding.tests for finding in report.findings if finding.tests is not None]
+    if not suites:
         return "unknown, single tests cannot be read from the output" if report.findings else "no check ran"
-    passing = [tests.passed for tests in read]
+    passing = [tests.passed for tests in suites]
     known = sum(count for count in passing if count is not None)
-    return f"{'?' if None in passing else known} passing, {sum(tests.failed for tests in read)} failing"
+    return f"{'?' if None in passing else known} passing, {sum(tests.failed for tests in suites)} failing"
 
 
 def _quote_error(error: str) -> str:
@@ -296,7 +296,7 @@ class IterationCount:
 def compose_prompt(
     job: Job, feedback: Feedback, count: IterationCount | None = None, context: PreviousIteration | None = None,
     advice: str = "",
-    words: tuple[str, ...] = (), tries: IterationCount | None = None, exports: Mapping[str, str] | None = None,
+    messages: tuple[str, ...] = (), tries: IterationCount | None = None, exports: Mapping[str, str] | None = None,
 ) -> str:  # fmt: skip
     """The prompt of one iteration, its parts separated by two newlines.
 
@@ -304,21 +304,21 @@ def compose_prompt(
     context, and how to claim. A REPLACE drops the task's own text. The context describes failures that have no
     placement or hint of their own. `tries` is the stage's attempt, for its template. The prompt contains no NUL.
     """
-    base = (
-        substitute_variables(fill_template(job, tries), exports or {}) if job.stage.fills else fill_template(job, tries)
-    )
+    base = fill_template(job, tries)
+    if job.stage.fills:
+        base = substitute_variables(base, exports or {})
     findings = feedback.findings if context is None else tuple(filter(_has_placement, feedback.findings))
     replaced = any(finding.action == "REPLACE" for finding in findings)
     parts = [str(count)] if count else []
     parts += [format_failure(finding) for finding in findings if finding.action == "PREPEND"]
     parts += [base] if base and not replaced else []
     parts += [format_failure(finding) for finding in findings if finding.action != "PREPEND"]
-    parts += [*feedback.notes, *([advice] if advice else []), *(f"{USER_MESSAGE_INTRO}\n\n{text}" for text in words)]
+    parts += [*feedback.notes, *([advice] if advice else []), *(f"{USER_MESSAGE_INTRO}\n\n{text}" for text in messages)]
     if context is not None:
         parts.append(context_block(context, job.stage.claim, findings))
     else:
         parts += claim_instructions(job.stage.claim, "" if replaced else base)
-    return "\n\n".join(parts).replace("\0", "")  # a check may print it, and no argument may hold it
+    return "\n\n".join(parts).replace("\0", "")  # a check may print NUL, and no argument may contain it
 
 
 def fill_template(job: Job, tries: IterationCount | None = None) -> str:
@@ -368,9 +368,9 @@ def claim_instructions(rule: ClaimRule, base: str) -> list[str]:
     """How to claim completion, unless the task's own text in the prompt already shows it."""
     if rule.word is None or rule.made:
         return []
-    if rule.marker is not None:  # a program without a prompt is told nothing
-        told = f"When the work is complete, create the file {rule.marker} in the folder that $TASK_FOLDER names."
-        return [told] if base.strip() and "$TASK_FOLDER" not in base else []
+    if rule.marker is not None:  # an agent program without a prompt gets no instructions
+        instruction = f"When the work is complete, create the file {rule.marker} in the folder that $TASK_FOLDER names."
+        return [instruction] if base.strip() and "$TASK_FOLDER" not in base else []
     known = (f"<{element}>{rule.word}</{element}>".casefold() for element in ("promise", "response"))
     if any(tag in base.casefold() for tag in known):
         return []

@@ -10,11 +10,11 @@ from zlib import crc32
 
 from ralphproof.base.value import value
 
-MAX_FAILURES = 8  # so often in a row a service may fail before it is given up
+MAX_FAILURES = 8  # consecutive failures after which a service is given up
 BACK_OFF_S = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0)
-BACK_OFF_SPREAD = 0.25  # of a back-off, either way: loops that failed together do not come back together
+BACK_OFF_SPREAD = 0.25  # random part of a back-off, either way: loops that failed together do not retry together
 RESET_MARGIN_S = 1.0  # after a stated reset: clocks differ
-MAX_WAIT_S = 24 * 3600.0  # what resets later than this is not waited for
+MAX_WAIT_S = 24 * 3600.0  # a later reset is not waited for
 
 
 @value
@@ -34,11 +34,11 @@ class AgentRotation:
     rotating: int = 0
     fallbacks: int = 0
 
-    def order(self, iteration: int, rung: int, own: int | None = None) -> tuple[int, ...]:
-        """The indexes to try for an iteration, the preferred one first; that is its stage's `own`, if it has one."""
+    def order(self, iteration: int, rung: int, stage_agent: int | None = None) -> tuple[int, ...]:
+        """The indexes to try for an iteration, the preferred one first: that of its stage, if it has one."""
         usual = max(self.rungs, self.rotating)
-        if own is not None:
-            return (own, *range(usual, usual + self.fallbacks))
+        if stage_agent is not None:
+            return (stage_agent, *range(usual, usual + self.fallbacks))
         turns = tuple((iteration - 1 + step) % self.rotating for step in range(self.rotating))
         return (*(turns or (min(rung, self.rungs - 1),)), *range(usual, usual + self.fallbacks))
 
@@ -49,31 +49,31 @@ class ServiceOutages:
 
     by_agent: tuple[Outage, ...] = ()
 
-    def outage_at(self, place: int) -> Outage:
-        return self.by_agent[place] if place < len(self.by_agent) else Outage()
+    def outage_at(self, index: int) -> Outage:
+        return self.by_agent[index] if index < len(self.by_agent) else Outage()
 
-    def with_failure(self, place: int, until: float, wait_s: float = 0.0) -> ServiceOutages:
+    def with_failure(self, index: int, until: float, wait_s: float = 0.0) -> ServiceOutages:
         """The outages after one more failure."""
-        return self._with(place, Outage(self.outage_at(place).failures + 1, until, wait_s))
+        return self._with(index, Outage(self.outage_at(index).failures + 1, until, wait_s))
 
-    def with_answer(self, place: int) -> ServiceOutages:
+    def with_answer(self, index: int) -> ServiceOutages:
         """The outages after an answer of any kind."""
-        return self._with(place, Outage()) if self.outage_at(place) != Outage() else self
+        return self._with(index, Outage()) if self.outage_at(index) != Outage() else self
 
-    def first_ready(self, places: tuple[int, ...], epoch_s: float) -> int | None:
+    def first_ready(self, indexes: tuple[int, ...], epoch_s: float) -> int | None:
         """The first of these indexes that may be called now."""
-        return next((place for place in self._hopeful(places) if self.outage_at(place).until <= epoch_s), None)
+        return next((index for index in self._not_given_up(indexes) if self.outage_at(index).until <= epoch_s), None)
 
-    def ready_at(self, places: tuple[int, ...]) -> float | None:
+    def ready_at(self, indexes: tuple[int, ...]) -> float | None:
         """When the first of them may be called; None where all are given up."""
-        return min((self.outage_at(place).until for place in self._hopeful(places)), default=None)
+        return min((self.outage_at(index).until for index in self._not_given_up(indexes)), default=None)
 
-    def _hopeful(self, places: tuple[int, ...]) -> list[int]:
-        return [place for place in places if self.outage_at(place).failures < MAX_FAILURES]
+    def _not_given_up(self, indexes: tuple[int, ...]) -> list[int]:
+        return [index for index in indexes if self.outage_at(index).failures < MAX_FAILURES]
 
-    def _with(self, place: int, outage: Outage) -> ServiceOutages:
-        grown = self.by_agent + (Outage(),) * (place + 1 - len(self.by_agent))
-        return ServiceOutages((*grown[:place], outage, *grown[place + 1 :]))
+    def _with(self, index: int, outage: Outage) -> ServiceOutages:
+        grown = self.by_agent + (Outage(),) * (index + 1 - len(self.by_agent))
+        return ServiceOutages((*grown[:index], outage, *grown[index + 1 :]))
 
 
 class RetryClock:
@@ -84,17 +84,17 @@ class RetryClock:
     """
 
     def __init__(self) -> None:
-        self._due: dict[float, float] = {}  # when each wait is over, by the clock that only grows
+        self._due: dict[float, float] = {}  # end of each wait by the monotonic clock, by its end in epoch seconds
 
     def now(self, services: ServiceOutages, epoch_s: float, monotonic_s: float) -> float:
         """Epoch seconds, or the end of a wait that has lasted long enough."""
-        over = [epoch_s]
+        times = [epoch_s]
         for outage in services.by_agent:
             if outage.until > epoch_s:
-                lasts_s = outage.wait_s or outage.until - epoch_s
-                if monotonic_s >= self._due.setdefault(outage.until, monotonic_s + lasts_s):
-                    over.append(outage.until)
-        return max(over)
+                wait_s = outage.wait_s or outage.until - epoch_s
+                if monotonic_s >= self._due.setdefault(outage.until, monotonic_s + wait_s):
+                    times.append(outage.until)
+        return max(times)
 
 
 def next_retry_at(failures: int, resets_at: float | None, epoch_s: float, seed: str) -> float:

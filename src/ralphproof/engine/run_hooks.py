@@ -1,4 +1,4 @@
-"""The user's own commands around a run and its iterations (settings `on`): results, progress, protocol."""
+"""Hooks: the user's own commands around a run and its iterations (settings `on`); results, progress, protocol."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class HookResult:
 
     def failure_message(self, hook: str) -> str:
         """The failure in a sentence."""
-        said = f"; it said: {self.output}" if self.output else ""
-        lacking = " (the command was not found, or may not be executed)" if self.code in NOT_FOUND_CODES else ""
-        return f"{hook} failed with {self.why}{lacking}: {self.command}{said}; log: {self.log}"
+        output = f"; it said: {self.output}" if self.output else ""
+        hint = " (the command was not found, or may not be executed)" if self.code in NOT_FOUND_CODES else ""
+        return f"{hook} failed with {self.why}{hint}: {self.command}{output}; log: {self.log}"
 
 
 @value
@@ -54,22 +54,22 @@ class HookProgress:
     failed: tuple[str, HookResult] | None = None
     paths: frozenset[str] = frozenset()
 
-    def began(self, hook: str, place: int, number: int) -> HookProgress:
+    def began(self, hook: str, index: int, number: int) -> HookProgress:
         """The progress after one more command began. After the end of a run, start hooks may run again."""
-        known = self.without(BEFORE_RUN) if hook == AFTER_RUN else self
-        return replace(known, begun=number + 1, open=(hook, place))
+        progress = self.without(BEFORE_RUN) if hook == AFTER_RUN else self
+        return replace(progress, begun=number + 1, open=(hook, index))
 
-    def ended(self, hook: str, place: int, result: HookResult) -> HookProgress:
+    def ended(self, hook: str, index: int, result: HookResult) -> HookProgress:
         """The progress after one ended. A command that was never started has not ended, and may be begun again."""
         if result.why == HOOK_NOT_STARTED:
             return replace(self, open=None)
         if hook in BEFORE_HOOKS and not result.passed:
             return replace(self, open=None, failed=(hook, result))
-        return replace(self, open=None, done=self.done | {(hook, place)})
+        return replace(self, open=None, done=self.done | {(hook, index)})
 
     def without(self, *hooks: str) -> HookProgress:
         """The progress with these free to run again."""
-        return replace(self, done=frozenset(one for one in self.done if one[0] not in hooks))
+        return replace(self, done=frozenset(command for command in self.done if command[0] not in hooks))
 
 
 class HookRunner(Protocol):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.state import State
 
 UUID_NAMESPACE = b"ralphproof run "
-MAX_STORIES = 1000  # that are kept one by one; all of them are counted
+MAX_STORIES = 1000  # stored individually; the totals count all
 
 
 def compute_run_metrics(
@@ -27,9 +27,9 @@ def compute_run_metrics(
 ) -> Metrics:
     """The figures of a run that ends in this state; `reviewed` are its stories."""
     status, reason = _status_and_reason(outcome)
-    passes = _all_iterations(state)
+    iterations = _all_iterations(state)
     spend = outcome.spend
-    changed = {path for one in passes for path in one.change.paths if path not in one.change.older}
+    changed = {path for facts in iterations for path in facts.change.agent_paths}
     return Metrics(
         run=state.run.id, began_s=state.run.began_s, ended_s=ended_s, status=status, reason=reason,
         skill=_label(state, "skill"), task_type=_label(state, "taskType"), agent=_label(state, "agent"),
@@ -37,7 +37,7 @@ def compute_run_metrics(
         iterations=outcome.iterations, seconds=max(0.0, outcome.seconds),
         micro_usd=None if spend.unpriced else spend.micro_usd, at_least_micro_usd=spend.micro_usd,
         tokens=spend.tokens, files=len(changed), tests_fixed=_tests_fixed(state),
-        claimed=any(_has_claim(one) for one in passes), verified=_is_verified(state, outcome),
+        claimed=any(_has_claim(facts) for facts in iterations), verified=_is_verified(state, outcome),
         reviews=total_reviews(reviewed), reviewed=reviewed[:MAX_STORIES], sandbox=_sandbox(state),
     )  # fmt: skip
 
@@ -60,8 +60,8 @@ def _is_verified(state: State, outcome: Outcome) -> bool:
     if isinstance(outcome, Completed):
         return outcome.verified
     past = state.history.iterations
-    green = bool(past) and past[-1].number == state.iteration and past[-1].report.verified
-    return green or (isinstance(outcome, Aborted) and outcome.checks_passed)
+    last_verified = bool(past) and past[-1].number == state.iteration and past[-1].report.verified
+    return last_verified or (isinstance(outcome, Aborted) and outcome.checks_passed)
 
 
 def _all_iterations(state: State) -> tuple[Iteration, ...]:
@@ -83,21 +83,21 @@ def _sandbox(state: State) -> tuple[str, str] | None:
 
 def _model(state: State) -> str:
     """The model last reported."""
-    turns = [one.turn for one in _all_iterations(state)] + (
-        [state.phase.reply] if isinstance(state.phase, TurnFinished) else []
-    )
+    turns = [facts.turn for facts in _all_iterations(state)]
+    if isinstance(state.phase, TurnFinished):
+        turns.append(state.phase.reply)
     return next((turn.model for turn in reversed(turns) if turn.model), "")
 
 
-def _has_claim(one: Iteration) -> bool:
-    return one.claim is not None and not one.claim.waiting and one.job.stage.claim.accepts(one.claim)
+def _has_claim(facts: Iteration) -> bool:
+    return facts.claim is not None and not facts.claim.waiting and facts.job.stage.claim.accepts(facts.claim)
 
 
 def _tests_fixed(state: State) -> int | None:
     """The decrease in failing tests since before the first iteration, over the checks where both counts are known."""
-    last = {finding.check: finding for one in _all_iterations(state) for finding in one.report.findings}
+    last = {finding.check: finding for facts in _all_iterations(state) for finding in facts.report.findings}
     pairs = [(earlier, last[earlier.check]) for earlier in state.baseline.report.findings if earlier.check in last]
-    counts = [(_count_failing(one, other), _count_failing(other, one)) for one, other in pairs]
+    counts = [(_count_failing(earlier, later), _count_failing(later, earlier)) for earlier, later in pairs]
     known = [before - after for before, after in counts if before is not None and after is not None]
     return sum(known) if known else None
 

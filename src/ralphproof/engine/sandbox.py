@@ -11,9 +11,9 @@ class Command:
 
     `env` is the whole environment. `stdin` is a file to read, None is closed. `err` None joins stderr to `out`.
     `turn_file` is lock, journal and result of the run; `mark` is found in the environment of every process of it. A
-    program that has reported its result (as its watcher says) has `linger_s` to exit. One that is `taken_up` may have
-    been started with other arguments: the one described by the turn file is meant. `agent` names the agent that it is,
-    whose state and login it needs; `reads` are files outside the project that it must be able to read.
+    program that has reported its result (as its watcher says) has `linger_s` to exit. A command that is `taken_up` may
+    have been started with other arguments, which the turn file describes. `agent` names the agent whose state and login
+    the command needs; `reads` are files outside the project that it must be able to read.
     """
 
     argv: tuple[str, ...]
@@ -87,8 +87,8 @@ class Exit:
         return self.why == "lingered" or (self.why == "exit" and self.code == 0)
 
 
-# A watcher's replies, from least to most urgent. ACTIVE means that the command is not idle, even without output; SAID,
-# returned once, that it has reported its result and should exit.
+# A watcher's replies, from least to most urgent. ACTIVE means that the command is not idle, even without output;
+# RESULT_SAID, returned once, that it has reported its result and should exit.
 RESULT_SAID, ACTIVE, CONTINUE, STOP, KILL = -2, -1, 0, 1, 2
 
 
@@ -99,7 +99,7 @@ class CommandWatcher(Protocol):
         """Handle further stdout; it is already in the log."""
 
     def tick(self) -> int:
-        """Called twice a second and after each output: SAID, ACTIVE, CONTINUE, STOP (TERM, grace, KILL) or KILL."""
+        """Called twice a second and after each output; the replies are above. STOP sends TERM, after a grace KILL."""
 
 
 class Sandbox(Protocol):

@@ -91,7 +91,7 @@ class Checking:
 
 @value
 class IterationJudged:
-    """The iteration is judged. `kept`: the SCM step is over."""
+    """The iteration is judged. `scm_done`: the SCM step is over."""
 
     facts: Iteration
     verdict: Verdict
@@ -127,11 +127,11 @@ class RunInfo:
 
 @value
 class Trees:
-    """Saved trees that changes are measured against.
+    """Saved trees that changes are measured from.
 
     `history_base` is the tree whose commits must not be rewritten: the first one, until the user commits while no agent
     runs. All turns of an iteration together make its change, from `iteration_start` on. `last_saved` is the tree as
-    anyone last saved it; `changed_since_checks`: somebody else changed it since checks saw it.
+    last saved for any reason; `changed_since_checks`: the user or a hook changed it after the checks.
     """
 
     run_start: Snapshot = NO_TREE
@@ -169,9 +169,9 @@ class AgentState:
 
 @value
 class UserState:
-    """What the user said and changed. While `unattended`, no harness was running, and while `paused`, nothing was
-    running: what changes then is the user's. `messages` are those for this iteration, `last_message` is the number of
-    the last one of all.
+    """The user's messages and changes. `unattended`: no harness was running; `paused`: neither agent nor check was
+    running: changes made meanwhile are the user's. `messages` are those for this iteration, `last_message` is the
+    number of the last one of all.
     """
 
     messages: tuple[str, ...] = ()
@@ -247,20 +247,20 @@ class State:
                 | ClaimFound() | ChildRunsAwaited()
                 | ChildWorkJoined()
             ):  # fmt: skip
-                return self._after_others(record)
+                return self._after_external(record)
             case BaselineSaved(tree, written):
                 baseline = replace(self.baseline, saved=True, paths=frozenset(written))
                 trees = replace(self.trees, run_start=tree, current=tree, iteration_start=tree, last_saved=tree)
                 return replace(self, baseline=baseline, trees=trees)
-            case Escalated(iteration, rung, deep):
-                debug_iteration = iteration if deep else self.escalation.debug_iteration
+            case Escalated(iteration, rung, debug):
+                debug_iteration = iteration if debug else self.escalation.debug_iteration
                 return replace(self, escalation=Escalation(iteration, rung, debug_iteration))
             case Warned(_, what):
                 return replace(self, warned=self.warned | {what})
             case Picked(iteration, choice):
-                again = (AFTER_ITERATION, AFTER_RUN, *((BEFORE_ITERATION,) if iteration != self.iteration else ()))
+                repeatable = (AFTER_ITERATION, AFTER_RUN, *((BEFORE_ITERATION,) if iteration != self.iteration else ()))
                 picked = replace(self, phase=JobPicked(choice), iteration=iteration, turn=1)
-                picked = replace(picked, hooks=self.hooks.without(*again), children_awaited_s=None, round=1)
+                picked = replace(picked, hooks=self.hooks.without(*repeatable), children_awaited_s=None, round=1)
                 return replace(
                     picked,
                     trees=replace(self.trees, iteration_start=self.trees.current),
@@ -269,30 +269,30 @@ class State:
                 )
             case TurnBegan(prompt_digest=digest, agent=agent, place=place):
                 session = self.agent.session if place == self.agent.index else None
-                called = replace(self.agent, index=place, name=agent, prompt_digest=digest, session=session)
-                return replace(self, phase=TurnRunning(self.job), agent=called)
+                agent_state = replace(self.agent, index=place, name=agent, prompt_digest=digest, session=session)
+                return replace(self, phase=TurnRunning(self.job), agent=agent_state)
             case TurnEnded(_, _, reply):
                 return replace(self, phase=TurnFinished(self.job, reply), spend=self.spend.plus_turn(reply))
             case Saved():
-                return self._saved(record)
+                return self._after_saved(record)
             case TurnRetried():
-                return self._again(record)
+                return self._after_turn_retried(record)
             case CheckBegan(_, _, check):
                 return replace(self, open_steps=(*self.open_steps, check))
             case CheckEnded():
-                return self._checked(record)
+                return self._after_check_ended(record)
             case CheckStopped(spent=spent):
                 return replace(self, spend=self.spend.plus(Spend.of(spent)))
             case Judged():
-                return self._judged(record)
+                return self._after_judged(record)
             case ScmBegan():
                 return replace(self, open_steps=(SCM_STEP,))
-            case ScmEnded(_, committed, called):
-                return self._kept(committed, called)
+            case ScmEnded(_, committed, reply):
+                return self._after_scm_ended(committed, reply)
             case HookBegan(_, hook, place, number):
                 return replace(self, hooks=self.hooks.began(hook, place, number))
             case HookEnded():
-                return self._hooked(record)
+                return self._after_hook_ended(record)
             case Noticed():
                 return replace(self, notices=self.notices + 1)
             case RunEnded(outcome):
@@ -301,13 +301,13 @@ class State:
             case _:
                 assert_never(record)
 
-    def _after_others(self, record: ExternalRecord) -> State:
+    def _after_external(self, record: ExternalRecord) -> State:
         """The state after a record of what a user, another process or another run did."""
         match record:
             case Resumed():
-                return self._resumed(record)
+                return self._after_resumed(record)
             case UserChangesSaved():
-                return self._regained(record)
+                return self._after_user_changes(record)
             case Paused(_, number):
                 return replace(self, user=replace(self.user, paused=True, pauses=number + 1))
             case UserMessageAdded(_, number, text):
@@ -318,7 +318,7 @@ class State:
             case ChildRunsAwaited(elapsed_s=elapsed_s):
                 return replace(self, children_awaited_s=elapsed_s)
             case ChildWorkJoined():
-                return self._joined(record)
+                return self._after_child_work_joined(record)
             case _:
                 assert_never(record)
 
@@ -331,7 +331,7 @@ class State:
             case Checking(facts) | IterationJudged(facts):
                 return facts.job
             case _:
-                raise ValueError("no job is at hand")
+                raise ValueError("no job is picked")
 
     def attended(self) -> State:
         """The same state with a harness running: what changes in the tree is no longer taken for the user's."""
@@ -370,7 +370,7 @@ class State:
             return self.phase.facts
         raise ValueError("no iteration's work is saved")
 
-    def _checked(self, record: CheckEnded) -> State:
+    def _after_check_ended(self, record: CheckEnded) -> State:
         finding = record.finding
         spend = self.spend.plus(Spend.of(finding.spent)) if finding.spent else self.spend
         ended = replace(
@@ -380,7 +380,7 @@ class State:
             return replace(ended, baseline=replace(self.baseline, report=self.baseline.report.with_finding(finding)))
         return replace(ended, phase=Checking(replace(self.facts, report=self.facts.report.with_finding(finding))))
 
-    def _saved(self, record: Saved) -> State:
+    def _after_saved(self, record: Saved) -> State:
         facts = Iteration(
             record.iteration, self.job, self.reply, record.snapshot, record.change, CheckReport(),
             record.heard.claim, record.heard.uncounted, record.sprung, record.illegal, record.altered,
@@ -397,119 +397,121 @@ class State:
     def _scm_after(self, change: Change) -> ScmState:
         return replace(self.scm, uncommitted=self.scm.uncommitted or bool(change.paths))
 
-    def _resumed(self, record: Resumed) -> State:
+    def _after_resumed(self, record: Resumed) -> State:
         """The state before the interruption. After an end, a wait continues; what a limit or the settings had stopped
         is retried.
         """
-        known = self.run.facts if record.sandbox is None else {**self.run.facts, "sandbox": record.sandbox}
-        info = replace(self.run, session=record.session, elapsed_s=record.elapsed_s, facts=known)
-        taken = replace(self, run=info, user=replace(self.user, unattended=True))
+        facts = self.run.facts if record.sandbox is None else {**self.run.facts, "sandbox": record.sandbox}
+        info = replace(self.run, session=record.session, elapsed_s=record.elapsed_s, facts=facts)
+        resumed = replace(self, run=info, user=replace(self.user, unattended=True))
         if not isinstance(self.phase, RunOver):
-            return taken
+            return resumed
         agent = replace(self.agent, services=ServiceOutages(), empty_replies=0)
-        open_again = replace(taken, phase=self.phase_before_end, agent=agent, hooks=replace(self.hooks, failed=None))
+        reopened = replace(resumed, phase=self.phase_before_end, agent=agent, hooks=replace(self.hooks, failed=None))
         match self.phase_before_end:
-            case Checking(facts) if isinstance(classify_fault(facts.turn), ConfigFault):
-                return open_again._with_next_turn(facts.job, self.turn + 1)
-            case IterationJudged(facts, Stopped()):
-                return replace(open_again, phase=Checking(facts), history=History(self.history.iterations[:-1]))
+            case Checking(last) if isinstance(classify_fault(last.turn), ConfigFault):
+                return reopened._with_next_turn(last.job, self.turn + 1)
+            case IterationJudged(last, Stopped()):
+                return replace(reopened, phase=Checking(last), history=History(self.history.iterations[:-1]))
             case IterationJudged(_, Waiting()):
-                return replace(open_again, phase=BetweenIterations())
+                return replace(reopened, phase=BetweenIterations())
             case _:
-                return open_again
+                return reopened
 
-    def _regained(self, record: UserChangesSaved) -> State:
-        """Changes count as the agent's again; a commit made by the user meanwhile is no rewriting of history."""
+    def _after_user_changes(self, record: UserChangesSaved) -> State:
+        """From here on changes are the agent's again. Commits that the user made meanwhile rewrite no history."""
         paths = self.user.paths.union(record.paths)
         user = replace(self.user, unattended=False, paused=False, paths=paths, saves=record.number + 1)
-        regained = replace(self, user=user, trees=self._trees_with_foreign(record.snapshot))
-        return regained._onto(record.snapshot, bool(record.paths), record.replanned)
+        state = replace(self, user=user, trees=self._trees_saved_by_others(record.snapshot))
+        return state._on_tree(record.snapshot, bool(record.paths), record.replanned)
 
-    def _trees_with_foreign(self, tree: Snapshot) -> Trees:
-        """The trees after somebody other than an agent saved this one; commits in it rewrite no history."""
+    def _trees_saved_by_others(self, tree: Snapshot) -> Trees:
+        """The trees after a change by the user or a hook; commits in it rewrite no history."""
         base = self.trees.history_base if tree.head == self.trees.last_saved.head else tree
         return replace(self.trees, history_base=base, last_saved=tree)
 
-    def _onto(self, tree: Snapshot, changed: bool, replanned: bool) -> State:
-        """The state on another tree, which the agent did not make: its changes are measured from there."""
-        unchecked = self.trees.changed_since_checks or changed
+    def _on_tree(self, tree: Snapshot, changed: bool, replanned: bool) -> State:
+        """The state on a tree that the user or a hook left: the agent's changes are measured from there."""
+        changed_since_checks = self.trees.changed_since_checks or changed
         match self.phase:
             case Checking(facts) if changed:
-                return self._looked_at_anew(replace(facts, snapshot=tree))
+                return self._check_again(replace(facts, snapshot=tree))
             case Checking():
                 return replace(self, trees=replace(self.trees, current=tree))
-            case JobPicked() if self.turn > 1:  # what all turns of an iteration changed is measured together
-                return replace(self, trees=replace(self.trees, changed_since_checks=unchecked))
+            case JobPicked() if self.turn > 1:  # the changes of all turns of an iteration are measured together
+                return replace(self, trees=replace(self.trees, changed_since_checks=changed_since_checks))
             case phase:
-                trees = replace(self.trees, current=tree, iteration_start=tree, changed_since_checks=unchecked)
-                anew = replanned and isinstance(phase, JobPicked)
-                return replace(self, trees=trees, phase=BetweenIterations() if anew else phase)
+                trees = replace(
+                    self.trees, current=tree, iteration_start=tree, changed_since_checks=changed_since_checks
+                )
+                pick_again = replanned and isinstance(phase, JobPicked)
+                return replace(self, trees=trees, phase=BetweenIterations() if pick_again else phase)
 
-    def _hooked(self, record: HookEnded) -> State:
+    def _after_hook_ended(self, record: HookEnded) -> State:
         """A hook's changes are not the agent's work. Before the first turn they can only be the user's."""
-        known = replace(self, hooks=self.hooks.ended(record.hook, record.place, record.result))
+        state = replace(self, hooks=self.hooks.ended(record.hook, record.place, record.result))
         if (tree := record.snapshot) is None:
-            return known
+            return state
         user = replace(self.user, saves=self.user.saves + record.replanned)
-        known = replace(known, trees=self._trees_with_foreign(tree), user=user)
+        state = replace(state, trees=self._trees_saved_by_others(tree), user=user)
         if self.agent_started:
-            known = replace(known, hooks=replace(known.hooks, paths=known.hooks.paths.union(record.paths)))
+            state = replace(state, hooks=replace(state.hooks, paths=state.hooks.paths.union(record.paths)))
         else:
-            known = replace(known, user=replace(user, paths=user.paths.union(record.paths)))
-        return known._onto(tree, bool(record.paths), record.replanned)
+            state = replace(state, user=replace(user, paths=user.paths.union(record.paths)))
+        return state._on_tree(tree, bool(record.paths), record.replanned)
 
     @property
     def agent_started(self) -> bool:
         """Whether an agent was ever started in this run."""
         return bool(self.agent.prompt_digest)
 
-    def _joined(self, record: ChildWorkJoined) -> State:
+    def _after_child_work_joined(self, record: ChildWorkJoined) -> State:
         snapshot, change, sprung = record.snapshot, record.change, record.sprung
         facts = replace(self.facts, snapshot=snapshot, change=change, tripwires=sprung)
         facts = replace(facts, plan_violations=record.illegal, altered_inputs=record.altered)
         trees = replace(self.trees, last_saved=snapshot)
         joined = replace(self, scm=self._scm_after(change), children_awaited_s=None, trees=trees)
-        return joined._looked_at_anew(facts)
+        return joined._check_again(facts)
 
-    def _looked_at_anew(self, facts: Iteration) -> State:
-        """The tree differs from the one checked, so earlier findings do not apply to it."""
+    def _check_again(self, facts: Iteration) -> State:
+        """Start the checks again: the tree differs from the one checked, so earlier findings do not apply."""
         round = self.round + (1 if facts.report.findings or self.open_steps else 0)
-        blank = Checking(replace(facts, report=CheckReport()))
+        phase = Checking(replace(facts, report=CheckReport()))
         trees = replace(self.trees, current=facts.snapshot)
-        return replace(self, phase=blank, trees=trees, round=round, open_steps=())
+        return replace(self, phase=phase, trees=trees, round=round, open_steps=())
 
-    def _again(self, record: TurnRetried) -> State:
-        again, agent = self._with_next_turn(self.job, record.turn + 1), self.agent
+    def _after_turn_retried(self, record: TurnRetried) -> State:
+        retried, agent = self._with_next_turn(self.job, record.turn + 1), self.agent
         if record.empty:
             services = agent.services.with_answer(agent.index)
             empty_replies = agent.empty_replies + 1
-            return replace(again, agent=replace(agent, empty_replies=empty_replies, services=services, session=None))
+            return replace(retried, agent=replace(agent, empty_replies=empty_replies, services=services, session=None))
         reply, services = self.facts.turn, agent.services.with_failure(agent.index, record.until, record.wait_s)
-        if not reply.session or not reply.tools:  # nothing in it is worth going on with
-            return replace(again, agent=replace(agent, services=services, session=None))
+        if not reply.session or not reply.tools:  # the session has no work worth continuing
+            return replace(retried, agent=replace(agent, services=services, session=None))
         spent = agent.session_spent.plus(reply.spent) if reply.session == agent.session else reply.spent
         agent = replace(agent, services=services, session=reply.session, session_spent=spent)
-        return replace(again, agent=agent)
+        return replace(retried, agent=agent)
 
     def _with_next_turn(self, job: Job, turn: int) -> State:
         """The same iteration before another turn: the change is measured from the iteration's start again."""
         trees = replace(self.trees, current=self.trees.iteration_start)
         return replace(self, phase=JobPicked(job), turn=turn, round=1, trees=trees)
 
-    def _kept(self, committed: CommitResult, called: Turn | None) -> State:
+    def _after_scm_ended(self, committed: CommitResult, reply: Turn | None) -> State:
         """The harness's own commit is not the agent's work: the next change is measured from after it."""
         tree = self.trees.current
         tree = replace(tree, head=committed.commit) if committed.commit else tree
         return replace(
             self,
             phase=replace(self.phase, scm_done=True),
-            spend=self.spend.plus_turn(called) if called else self.spend,
+            spend=self.spend.plus_turn(reply) if reply else self.spend,
             open_steps=(),
             trees=replace(self.trees, current=tree),
             scm=ScmState(self.scm.uncommitted and bool(committed.error), committed),
         )
 
-    def _judged(self, record: Judged) -> State:
+    def _after_judged(self, record: Judged) -> State:
         facts, verdict = self.facts, record.verdict
         passed = self.passed | {facts.job.key} if isinstance(verdict, Passed) else self.passed
         if isinstance(verdict, SentBack):

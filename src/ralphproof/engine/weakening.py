@@ -1,4 +1,4 @@
-"""Passes that show less than before the run: fewer tests, more skipped, flaky passes."""
+"""Weakened checks: passes with fewer tests than before the run, with more skipped tests, or flaky ones."""
 
 from __future__ import annotations
 
@@ -11,23 +11,27 @@ from ralphproof.engine.check import CheckReport, Finding, SuiteResult
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAX_NAMED_TESTS = 5  # of tests in a sentence
+MAX_NAMED_TESTS = 5  # in a message
 
 # Separators between a test's file and its name, by runner; node reports no files.
-_OWN = {
+_FILE_SEPARATORS = {
     "pytest": r"::", "junit": r"::", "jest": r" › ", "cargo": r": ",
     "go": r"\.(?=Test|Example|Fuzz)", "unittest": r"\.(?=\w+\.\w+$)",
 }  # fmt: skip
-_WITHIN = {"node": " > ", "go": "/"}  # between a test and its part
-_LOADED = {"pytest": "::", "jest": " › ", "go": "."}  # behind what may not have been loaded, in the names of its tests
+_PART_SEPARATORS = {"node": " > ", "go": "/"}  # between a test and its parts
+_MODULE_SEPARATORS = {
+    "pytest": "::",
+    "jest": " › ",
+    "go": ".",
+}  # between a module or file that may not load and the names of its tests
 # Parametrized names may contain memory addresses, paths or times, which differ in every run.
-_UNSTEADY = (
+_VARYING_VALUES = (
     r"0x[0-9a-fA-F]{6,}|(?<![\w.~-])(?:/private)?(?:/var)?/(?:tmp|folders)/[^\s'\")\]]+"
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*|\d{10,}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 )
 _SCRIPT = r"(?:(?! > ).)+\.[cm]?[jt]sx?"
 _PART = r"(?P<test>[^\s\[]+(?:\[\S*\])?) (?!\(run \d+\)$)[\[(].*?(?P<run> \(run \d+\))?"
-_AROUND = ("setUpClass", "tearDownClass", "setUpModule", "tearDownModule")
+_FIXTURES = ("setUpClass", "tearDownClass", "setUpModule", "tearDownModule")
 
 
 @value
@@ -59,8 +63,8 @@ def find_weakened_checks(report: CheckReport, baseline: CheckReport) -> tuple[We
             failing = f"{finding.tests.failed} failing test{'s' if finding.tests.failed > 1 else ''}"
             what = f"it passed, and its own output tells of {failing}"
             found.append(WeakenedCheck(finding.check, what, finding.required))
-        if finding.mute and (many := _min_asked(earlier.tests)):
-            what = f"its output tells of no test any more; before the run began it had {many}"
+        if finding.mute and (count := _min_expected(earlier.tests)):
+            what = f"its output tells of no test any more; before the run began it had {count}"
             found.append(WeakenedCheck(finding.check, what))
         facts = _fewer_tests(finding.tests, earlier.tests) if finding.tests else ()
         found += (WeakenedCheck(finding.check, what, hollow and finding.required) for what, hollow in facts)
@@ -70,33 +74,42 @@ def find_weakened_checks(report: CheckReport, baseline: CheckReport) -> tuple[We
 def _baseline_finding(finding: Finding, baseline: CheckReport) -> Finding | None:
     """The finding of the same command before the run, under any name."""
     clean = finding.rule is not None and finding.rule.clean
-    return next((one for one in baseline.findings if clean and one.command == finding.command), None)
+    return next((earlier for earlier in baseline.findings if clean and earlier.command == finding.command), None)
 
 
 def _fewer_tests(now: SuiteResult, before: SuiteResult) -> Iterator[tuple[str, bool]]:
-    few, many = _max_answered(now), _min_asked(before)
-    if many and few == 0:
-        yield f"no test of it gives an answer any more; before the run began it had {many}", True
+    count, earlier_count = _max_with_result(now), _min_expected(before)
+    if earlier_count and count == 0:
+        yield f"no test of it gives an answer any more; before the run began it had {earlier_count}", True
         return
-    gone, lost, more = _missing_tests(now, before), _unloaded_modules(now, before), _newly_excused(now, before)
-    if gone:
-        fresh = _missing_tests(before, now)
-        new = f"; new: {_list_names(fresh)}" if fresh else ""
-        yield f"tests that were there before the run began are gone: {_list_names(gone)}{new}", False
-    if lost:
-        yield f"what could not be loaded before the run began has no test now: {_list_names(lost)}", False
-    if few is not None and many is not None and not gone and not lost and many - few > sum(n for _, n, _ in more):
-        yield f"{few} of its tests gave an answer; before the run began it had {many}", False
-    for word, risen, known in more:
-        number = known + risen
-        is_so = f"{number} of its tests {'is' if number == 1 else 'are'} {word}"
-        yield f"{is_so}; before the run began {known or 'none'} {'was' if known == 1 else 'were'}", False
+    missing, unloaded, excused = (
+        _missing_tests(now, before),
+        _unloaded_modules(now, before),
+        _newly_excused(now, before),
+    )
+    if missing:
+        added = _missing_tests(before, now)
+        new = f"; new: {_list_names(added)}" if added else ""
+        yield f"tests that were there before the run began are gone: {_list_names(missing)}{new}", False
+    if unloaded:
+        yield f"what could not be loaded before the run began has no test now: {_list_names(unloaded)}", False
+    fewer = 0 if count is None or earlier_count is None else earlier_count - count
+    if fewer > sum(increase for _, increase, _ in excused) and not missing and not unloaded:
+        yield f"{count} of its tests gave an answer; before the run began it had {earlier_count}", False
+    for way, increase, earlier in excused:
+        number = earlier + increase
+        present = f"{number} of its tests {'is' if number == 1 else 'are'} {way}"
+        yield f"{present}; before the run began {earlier or 'none'} {'was' if earlier == 1 else 'were'}", False
 
 
 def _newly_excused(now: SuiteResult, before: SuiteResult) -> list[tuple[str, int, int]]:
-    """How more tests need not pass than before (skipped, expected to fail), how many more, and the previous number."""
+    """(skipped or expected to fail, how many more tests than before, the previous number) where there are more."""
     ways = (("skipped", now.skipped, before.skipped), ("expected to fail", now.xfailed, before.xfailed))
-    return [(way, n - known, known) for way, n, known in ways if n is not None and known is not None and n > known]
+    return [
+        (way, count - earlier, earlier)
+        for way, count, earlier in ways
+        if count is not None and earlier is not None and count > earlier
+    ]
 
 
 def _list_names(names: list[str]) -> str:
@@ -108,7 +121,7 @@ def _list_names(names: list[str]) -> str:
     return ", ".join(shown) + (f" and {len(names) - MAX_NAMED_TESTS} more" if len(names) > MAX_NAMED_TESTS else "")
 
 
-def _max_answered(tests: SuiteResult) -> int | None:
+def _max_with_result(tests: SuiteResult) -> int | None:
     """An upper bound of the tests with a result; None where unknown."""
     if tests.passed is not None:
         return tests.passed + tests.failed - _count_empty_files(tests)
@@ -117,24 +130,24 @@ def _max_answered(tests: SuiteResult) -> int | None:
     return len(tests.names) - tests.skipped - tests.xfailed
 
 
-def _min_asked(tests: SuiteResult) -> int | None:
+def _min_expected(tests: SuiteResult) -> int | None:
     """A lower bound of the tests that had to give a result: one may fail twice, or in many parts."""
     if tests.passed is None:
-        return _max_answered(tests)
+        return _max_with_result(tests)
     failing = set(tests.failing)
     if tests.runner == "pytest":  # of a test with parts, the test itself is counted too
         failing = {name for name in failing if not re.fullmatch(_PART, name.partition("::")[2])}
     elif tests.runner == "unittest":
-        wholes = {name: part for name in failing if (part := re.fullmatch(_PART, name))}
-        bare = {f"{part['test']}{part['run'] or ''}" for part in wholes.values()}
-        failing = {name for name in bare | (failing - wholes.keys()) if not name.endswith(_AROUND)}
+        parts = {name: part for name in failing if (part := re.fullmatch(_PART, name))}
+        tests_of_parts = {f"{part['test']}{part['run'] or ''}" for part in parts.values()}
+        failing = {name for name in tests_of_parts | (failing - parts.keys()) if not name.endswith(_FIXTURES)}
     return tests.passed + min(tests.failed, len(failing)) - _count_empty_files(tests)
 
 
 def _count_empty_files(tests: SuiteResult) -> int:
     """The number of files that passed without a test in them: node reports each as a test with the file's name."""
-    red = {name.rpartition("/")[2] for name in tests.failing}
-    return sum(name.rpartition("/")[2] not in red for name in tests.names if _is_script(tests.runner, name))
+    failing = {name.rpartition("/")[2] for name in tests.failing}
+    return sum(name.rpartition("/")[2] not in failing for name in tests.names if _is_script(tests.runner, name))
 
 
 def _is_script(runner: str, name: str) -> bool:
@@ -146,52 +159,58 @@ def _missing_tests(now: SuiteResult, before: SuiteResult) -> list[str]:
     if not now.names or not before.names:
         return []
     known = {_stable_name(name) for name in now.names}
-    there = known | {name.partition("[")[0] for name in known if "[" in name}
-    wholes = _parent_tests(before)
-    single = (name for name in before.names if not _is_script(before.runner, name))
-    gone = [name for name in single if _stable_name(name) not in there and re.sub(r" #\d+$", "", name) not in wholes]
+    present = known | {name.partition("[")[0] for name in known if "[" in name}
+    parents = _parent_tests(before)
+    missing = [
+        name
+        for name in before.names
+        if not _is_script(before.runner, name)
+        and _stable_name(name) not in present
+        and re.sub(r" #\d+$", "", name) not in parents
+    ]
     earlier = {_stable_name(name) for name in before.names}
     moved = [_name_without_file(now.runner, name) for name in known - earlier]
-    for name in list(gone):
-        if (own := _name_without_file(before.runner, _stable_name(name))) in moved and own != _stable_name(name):
-            moved.remove(own)
-            gone.remove(name)
-    return gone
+    for name in list(missing):
+        bare_name = _name_without_file(before.runner, _stable_name(name))
+        if bare_name in moved and bare_name != _stable_name(name):
+            moved.remove(bare_name)
+            missing.remove(name)
+    return missing
 
 
 def _parent_tests(tests: SuiteResult) -> set[str]:
     """Tests and suites with parts: if they are missing, their parts show it."""
-    between = _WITHIN.get(tests.runner)
-    if between is None:
+    separator = _PART_SEPARATORS.get(tests.runner)
+    if separator is None:
         return set()
-    paths = [name.split(between) for name in tests.names]
-    return {between.join(path[:depth]) for path in paths for depth in range(1, len(path))}
+    paths = [name.split(separator) for name in tests.names]
+    return {separator.join(path[:depth]) for path in paths for depth in range(1, len(path))}
 
 
 def _name_without_file(runner: str, name: str) -> str:
     """A test's name without its file."""
-    between = _OWN.get(runner)
-    found = re.search(between, name) if between else None
+    separator = _FILE_SEPARATORS.get(runner)
+    found = re.search(separator, name) if separator else None
     return name[found.end() :] if found else name
 
 
 def _stable_name(name: str) -> str:
-    return re.sub(_UNSTEADY, "<value>", name)
+    return re.sub(_VARYING_VALUES, "<value>", name)
 
 
 def _unloaded_modules(now: SuiteResult, before: SuiteResult) -> list[str]:
     """Modules, files or packages that could not be loaded before, and of which no test is known now either."""
-    behind, between = _LOADED.get(before.runner), _OWN.get(before.runner)
-    if behind is None or between is None or now.runner != before.runner or not now.names:
+    separator, file_separator = _MODULE_SEPARATORS.get(before.runner), _FILE_SEPARATORS.get(before.runner)
+    if separator is None or file_separator is None or now.runner != before.runner or not now.names:
         return []
-    broken = {name: _name_prefixes(name, behind) for name in before.failing if not re.search(between, name)}
-    return [name for name, begin in broken.items() if not any(test.startswith(begin) for test in now.names)]
+    failed = {name: _name_prefixes(name, separator) for name in before.failing if not re.search(file_separator, name)}
+    return [name for name, prefixes in failed.items() if not any(test.startswith(prefixes) for test in now.names)]
 
 
-def _name_prefixes(module: str, behind: str) -> tuple[str, ...]:
-    """The prefixes of the names of its tests, in output and in reports."""
+def _name_prefixes(module: str, separator: str) -> tuple[str, ...]:
+    """The prefixes of the names of a module's tests, in output and in reports."""
     dotted = module.removesuffix(".py").replace("/", ".")
-    return f"{module}{behind}", f"{dotted}::", f"{dotted}."
+    return f"{module}{separator}", f"{dotted}::", f"{dotted}."
 
 
 def count_flaky_failures(
@@ -202,5 +221,5 @@ def count_flaky_failures(
     """
     if not finding.passed or not (finding.rule or finding.judged):
         return finding.flaky if finding.passed else 0
-    looks = [report.find(finding.check) for known, report in earlier if tree is not None and known == tree]
-    return finding.flaky + sum(one is not None and not one.passed and not one.errored for one in looks)
+    same_tree = [report.find(finding.check) for other, report in earlier if tree is not None and other == tree]
+    return finding.flaky + sum(past is not None and not past.passed and not past.errored for past in same_tree)

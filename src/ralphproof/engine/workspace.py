@@ -8,7 +8,7 @@ from ralphproof.engine.sandbox import CommandWatcher
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MAX_NAMED_PATHS = 10  # of the paths that a commit leaves out
+MAX_NAMED_PATHS = 10  # in a message
 
 
 @value
@@ -36,9 +36,9 @@ class Change:
     tree: str | None = None
     rewritten: bool = False  # the commit that the run began on is no longer an ancestor of HEAD
     committed: bool = False  # HEAD moved
-    older: tuple[str, ...] = ()  # those of the paths last touched before the iteration: by a check, or a person
-    undone: tuple[str, ...] = ()  # what a stage changed that only looks: it was put back, and is none of the paths
-    kept: str = ""  # where the history is that the run began on, and how to have it, where it was rewritten
+    older: tuple[str, ...] = ()  # the paths last modified before the iteration: by a check or a person
+    undone: tuple[str, ...] = ()  # changes of a read-only stage: reverted, and not in `paths`
+    kept: str = ""  # where a rewritten history is backed up, and how to restore it
 
     @property
     def agent_paths(self) -> tuple[str, ...]:
@@ -111,8 +111,8 @@ class CommitResult:
 
 @value
 class CommitRequest:
-    """Passed work to commit: the run's first and present trees, and the agent's message. `theirs` is what the user
-    changed meanwhile, `ours` what belongs to the loop, whoever changed it before.
+    """Passed work to commit: the run's first and present trees, and the agent's message. `user_paths`
+    were changed by the user meanwhile; `loop_paths` are the loop's own files, whoever changed them before.
     """
 
     iteration: int
