@@ -15,7 +15,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from ralphproof import __version__
-from ralphproof.agents.agent_config import GUARD_EVENT, HOOK_EVENTS, installed_guard_command
+from ralphproof.agents.agent_config import GUARD_VERB, HOOK_EVENTS, installed_guard_command
 from ralphproof.cli.dispatch import split_verb
 from ralphproof.cli.verbs import VERBS
 from ralphproof.setup.plugin import MARKETPLACE, PLUGIN_NAME
@@ -85,7 +85,7 @@ def test_the_guard_is_called_before_every_tool_and_holds_back_what_it_gave_no_an
         assert (code, json.loads(out)["hookSpecificOutput"]["permissionDecision"]) == (2, "deny")
         assert "this call was not made" in err
     ralph.program("ralphproof", 'read -r line; echo "$@: $line"')
-    assert called("sh", hook["command"], ralph.bin) == (0, f"hook {GUARD_EVENT}: the event\n", "")
+    assert called("sh", hook["command"], ralph.bin) == (0, f"hook {GUARD_VERB}: the event\n", "")
 
 
 def called(shell: str, command: str, path: Path) -> tuple[int, str, str]:

@@ -1,4 +1,4 @@
-"""Configuration files and hook commands that agents are given."""
+"""Configuration files of agents, and the hook commands that agents call."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 MAX_FILE_BYTES = 1 << 20
-URL_KEYS = ("baseUrl", "baseURL")  # how agents call the place of a service
+URL_KEYS = ("baseUrl", "baseURL")
 
 
 def read_json_setting(file: str, *names: str) -> str | None:
-    """The text at this place in a JSON file (`~` is the home folder); None where there is none that can be read."""
+    """The text at this path of keys in a JSON file (`~` is the home folder); None where there is none."""
     found = _load_json(file)
     for name in names:
         found = found.get(name) if isinstance(found, dict) else None
@@ -30,22 +30,23 @@ def find_service_urls(file: str) -> tuple[str, ...]:
 
 def find_key_variables(file: str, key: str, before: str = "", after: str = "") -> tuple[str, ...]:
     """The environment variables that a JSON file names under this key, each between these two texts."""
-    told = (
+    names = (
         text.removeprefix(before).removesuffix(after)
         for text in _iter_strings(_load_json(file), (key,))
         if before in text
     )
-    return tuple(dict.fromkeys(name for name in told if name.isidentifier() and name.isupper()))
+    return tuple(dict.fromkeys(name for name in names if name.isidentifier() and name.isupper()))
 
 
-def _iter_strings(found: Any, names: tuple[str, ...]) -> Iterator[str]:
-    """All texts at keys of these names, at any depth."""
-    inner = found.items() if isinstance(found, dict) else ((None, one) for one in found)
-    for name, one in inner:
-        if isinstance(one, str):
-            yield from [one] if name in names else []
-        elif isinstance(one, dict | list):
-            yield from _iter_strings(one, names)
+def _iter_strings(node: Any, keys: tuple[str, ...]) -> Iterator[str]:
+    """All texts at these keys, at any depth."""
+    items = node.items() if isinstance(node, dict) else ((None, item) for item in node)
+    for key, item in items:
+        if isinstance(item, str):
+            if key in keys:
+                yield item
+        elif isinstance(item, dict | list):
+            yield from _iter_strings(item, keys)
 
 
 def _load_json(file: str) -> Any:
@@ -53,7 +54,7 @@ def _load_json(file: str) -> Any:
     import msgspec  # hooks load this module, and must start quickly
 
     path = os.path.expanduser(file)
-    if not os.path.isfile(path):  # a pipe would be waited for
+    if not os.path.isfile(path):  # opening a pipe would block
         return {}
     try:
         with open(path, "rb") as opened:
@@ -73,13 +74,12 @@ HOOK_EVENTS = (
     ("PostToolUseFailure", "post-tool-use-failure", "post_tool_use"),
     ("SessionStart", "session-start", "session_start"),
 )
-GUARD_EVENT = "pre-tool-use"
-HOOKED_VARIABLE = (
-    "RALPH_HOOKED"  # set in every run, which passes its own hooks or none: an installed plugin is silent then
-)
-INSTALLED_GUARD = f"ralphproof hook {GUARD_EVENT}"  # as the plugin calls it
-# A guard that was killed or could not start has answered nothing, which counts as consent for Claude Code 2.1.325 and
-# Codex 0.166. So the shell denies the call.
+GUARD_VERB = "pre-tool-use"
+# Set in every run. The installed plugin does nothing there, because a run passes its own hooks.
+HOOKED_VARIABLE = "RALPH_HOOKED"
+INSTALLED_GUARD = f"ralphproof hook {GUARD_VERB}"  # as the plugin calls it
+# Claude Code 2.1.325 and Codex 0.166 make a tool call whose guard was killed or could not start. So the shell denies
+# the call.
 GUARD_SHELL_LINE = "{start} || {{ test $? -eq 2 || {{ echo {answer}; echo {why} >&2; }}; exit 2; }}"
 GUARD_SILENT = (
     "ralph guard: this call was not made, because the guard gave no answer in time; try it again, or do without it"
@@ -114,14 +114,8 @@ def _guard_line(start: str, silent: str) -> str:
 
     from ralphproof.guard.verdict import format_denial
 
-    quoted = shlex.quote
-    return shlex.join(
-        (
-            "/bin/sh",
-            "-c",
-            GUARD_SHELL_LINE.format(start=start, answer=quoted(format_denial(silent)), why=quoted(silent)),
-        )
-    )
+    denial, why = shlex.quote(format_denial(silent)), shlex.quote(silent)
+    return shlex.join(("/bin/sh", "-c", GUARD_SHELL_LINE.format(start=start, answer=denial, why=why)))
 
 
 def _hook_line(module: str, *words: str) -> str:

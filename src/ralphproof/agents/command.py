@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from codecs import getincrementaldecoder
 
-from ralphproof.agents.event_collector import HeadTailBuffer
+from ralphproof.agents.event_collector import HeadTailBuffer, turn_command
 from ralphproof.base.errors import AgentUnusable
+from ralphproof.base.value import replace
 from ralphproof.engine.agent import Turn, TurnInput, TurnWatcher, build_turn
 from ralphproof.engine.events import Said
-from ralphproof.engine.sandbox import Command, Exit, Sandbox
+from ralphproof.engine.sandbox import Exit, Sandbox
 
 PROMPT_FILE_VARIABLE = "RALPH_PROMPT_FILE"
 MAX_ARGUMENT_BYTES = 100 * 1024  # one argument may hold 128 KiB on Linux; beyond this a prompt needs stdin or a file
@@ -22,20 +23,20 @@ MAX_ARGUMENT_BYTES = 100 * 1024  # one argument may hold 128 KiB on Linux; beyon
 class CommandAgent:
     """A program and its arguments, started anew for each turn.
 
-    A `wordless` one takes no prompt: its arguments are used as they are, its standard input is empty, and the prompt is
+    One that does not take a prompt is started with its arguments as they are and an empty standard input; the prompt is
     in the file that RALPH_PROMPT_FILE names.
     """
 
     reports_cost = False
 
-    def __init__(self, argv: tuple[str, ...], wordless: bool = False) -> None:
+    def __init__(self, argv: tuple[str, ...], takes_prompt: bool = True) -> None:
         self.name = os.path.basename(argv[0])
-        self._argv, self._wordless = argv, wordless
-        self._told_by_argument = not wordless and has_prompt_placeholder(argv)
+        self._argv, self._takes_prompt = argv, takes_prompt
+        self._prompt_in_argument = takes_prompt and has_prompt_placeholder(argv)
 
     def argv(self, brief: TurnInput) -> tuple[str, ...]:
-        """The argument list, templates filled in."""
-        if self._wordless:
+        """The argument list with its placeholders filled in."""
+        if not self._takes_prompt:
             return self._argv
         return tuple(
             part.replace("{prompt_file}", brief.prompt_file).replace("{prompt}", brief.prompt) for part in self._argv
@@ -44,38 +45,24 @@ class CommandAgent:
     def interactive_command(
         self, brief: TurnInput, resume: bool
     ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]] | None:
-        """The same at a terminal; None where the prompt would be on standard input."""
-        return (self.argv(brief), brief.env) if self._told_by_argument else None
+        """Arguments and environment of an interactive session; None where the prompt would be on standard input."""
+        return (self.argv(brief), brief.env) if self._prompt_in_argument else None
 
     def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
         """Run the program to its end; its standard output is its message."""
-        if self._told_by_argument and any("{prompt}" in part for part in self._argv):
+        if self._prompt_in_argument and any("{prompt}" in part for part in self._argv):
             size = len(brief.prompt.encode("utf-8", "surrogatepass"))
             if size > MAX_ARGUMENT_BYTES:
                 why = f"the prompt has {size} bytes, too many for an argument; use {{prompt_file}} or standard input"
                 return Turn(Exit(None, why="unstartable", error=why))
-        command = Command(
-            self.argv(brief),
-            brief.cwd,
-            self._environment(brief),
-            out=brief.log_base + ".ndjson",
-            err=brief.log_base + ".stderr.log",
-            stdin=None if self._wordless or self._told_by_argument else brief.prompt_file,
-            turn_file=brief.turn_file,
-            mark=brief.call_id,
-            timeout_s=brief.timeout_s,
-            idle_s=brief.idle_s,
-            taken_up=brief.adopt,
-            agent=self.name,
-            reads=(*filter(_is_absolute_file, self.argv(brief)), brief.prompt_file),
-        )
-        collector = _OutputForwarder(watch)
-        end = sandbox.run(command, collector)
-        collector.finish()
-        return build_turn([Said(collector.kept.text())], end)
-
-    def _environment(self, brief: TurnInput) -> tuple[tuple[str, str], ...]:
-        return (*brief.env, (PROMPT_FILE_VARIABLE, brief.prompt_file)) if self._wordless else brief.env
+        argv = self.argv(brief)
+        env = brief.env if self._takes_prompt else (*brief.env, (PROMPT_FILE_VARIABLE, brief.prompt_file))
+        stdin = brief.prompt_file if self._takes_prompt and not self._prompt_in_argument else None
+        reads = (*filter(_is_absolute_file, argv), brief.prompt_file)
+        forwarder = _OutputForwarder(watch)
+        end = sandbox.run(replace(turn_command(self.name, argv, brief, reads), env=env, stdin=stdin), forwarder)
+        forwarder.finish()
+        return build_turn([Said(forwarder.kept.text())], end)
 
 
 def _is_absolute_file(word: str) -> bool:
@@ -88,7 +75,7 @@ class _OutputForwarder:
     def __init__(self, watch: TurnWatcher) -> None:
         self.kept = HeadTailBuffer()
         self._watch = watch
-        self._decoder = getincrementaldecoder("utf-8")("replace")  # a letter may come in two chunks
+        self._decoder = getincrementaldecoder("utf-8")("replace")  # a character may come in two chunks
 
     def output(self, chunk: bytes) -> None:
         self.kept.feed(chunk)

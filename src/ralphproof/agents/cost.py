@@ -1,4 +1,4 @@
-"""The cost of a turn: token prices, the running total of a stream, and savings by cheaper models."""
+"""The cost of turns: the running total of a stream, token prices, and savings by cheaper models."""
 
 from __future__ import annotations
 
@@ -19,18 +19,15 @@ if TYPE_CHECKING:
     from ralphproof.settings.keys import PriceSettings, Settings
 
 
-# Savings by cheaper models: a run's tokens at the price of the dearest model of its settings.
-
-
-# Messages whose usage may still grow, and as many before them; older ones are counted and forgotten.
+# Messages whose usage may still grow, and as many before them; older ones are no longer tracked.
 MAX_OPEN_MESSAGES = 500
-MAX_MODELS = 100  # that one turn uses; the cost of more is unknown
+MAX_MODELS = 100  # of one turn; the usage of further models is counted without a model, so the cost is unknown
 
 
 class UsageTally:
     """The running sum of a stream's usage; emits `Spent` when it has grown and all output so far was read.
 
-    The agent's own account at the end replaces it. If the price of one model is unknown, the whole cost is unknown.
+    The total that the agent reports at the end replaces it. If the price of one model is unknown, so is the whole cost.
     """
 
     def __init__(self, context: ReaderContext) -> None:
@@ -40,16 +37,16 @@ class UsageTally:
         self._messages: dict[str, tuple[int, ...]] = {}
         self._older: dict[str, tuple[int, ...]] = {}
         self._grown = False
-        self._account = Spent(0, Usage())  # the agent's own, of all that it had used when it gave it
+        self._reported = Spent(0, Usage())  # the last total that the agent reported
         context.on_idle(self.flush)
 
     def message(self, name: str, model: str | None, counts: tuple[int, int, int, int]) -> None:
         """The usage of one message as it now stands: it is reported in several lines and counted once.
 
-        `counts` are those of `Usage`, in its order: a stream may hold a million of them.
+        `counts` are those of `Usage`, in its order: a tuple is faster, and a stream may hold a million messages.
         """
         before = self._messages.get(name) or self._older.get(name)
-        if before is None:  # as a rule
+        if before is None:  # the usual case
             if len(self._messages) >= MAX_OPEN_MESSAGES:
                 self._older, self._messages = self._messages, {}
             self._messages[name] = counts
@@ -69,8 +66,8 @@ class UsageTally:
         if sums is None:
             self._by_model[model] = list(counts)
         else:
-            for place in range(4):
-                sums[place] += counts[place]
+            for index in range(4):
+                sums[index] += counts[index]
         self._grown = True
 
     def flush(self) -> None:
@@ -80,8 +77,8 @@ class UsageTally:
             self._context.emit(self.spent(at_least=True))
 
     def spent(self, at_least: bool) -> Spent:
-        """The agent's last account, if it gave one, plus what was counted since."""
-        total, costs = self._account.usage or Usage(), [self._account.micro_usd]
+        """The last total that the agent reported, if any, plus the usage counted since."""
+        total, costs = self._reported.usage or Usage(), [self._reported.micro_usd]
         for model, counts in self._by_model.items():
             usage = Usage(*counts)
             total = total.plus(usage)
@@ -90,35 +87,32 @@ class UsageTally:
         return Spent(sum(known) if len(known) == len(costs) else None, total, at_least, self.notional)
 
     def close(self, usage: Usage | None = None, at_least: bool = False) -> None:
-        """Finish without an account of money from the agent: price its tokens, all in one model or as they were
-        counted.
-        """
+        """Finish where the agent reports no cost: price the tokens that it reports, else those that were counted."""
         self._grown = False
         if usage is None:
-            counted = self._by_model or self._account.usage != Usage()
+            counted = self._by_model or self._reported.usage != Usage()
             self._context.emit(self.spent(at_least) if counted else Spent(None, notional=self.notional))
             return
         models = list(self._by_model) or [self._context.model]
-        own = self._own(usage)
-        cost = self._context.cost(models[0], own) if len(models) == 1 else self.spent(at_least=False).micro_usd
-        self._context.emit(Spent(cost, own, at_least, self.notional))
+        of_turn = self._of_turn(usage)
+        cost = self._context.cost(models[0], of_turn) if len(models) == 1 else self.spent(at_least=False).micro_usd
+        self._context.emit(Spent(cost, of_turn, at_least, self.notional))
 
     def settle(self, micro_usd: int | None, usage: Usage | None) -> None:
-        """Take the agent's own account of its session, which includes earlier turns where it resumed one."""
+        """Take the total that the agent reports; in a resumed session it may include earlier turns."""
         self._grown = False
-        seen = self.spent(at_least=True).micro_usd or 0
+        counted = self.spent(at_least=True).micro_usd or 0
         billed = self._context.billed.micro_usd or 0
-        if micro_usd is not None and micro_usd - billed >= seen / 2:  # else it does not hold what was billed before
+        if micro_usd is not None and micro_usd - billed >= counted / 2:  # else it does not include earlier turns
             micro_usd -= billed
-        self._account = Spent(micro_usd, None if usage is None else self._own(usage), notional=self.notional)
+        self._reported = Spent(micro_usd, None if usage is None else self._of_turn(usage), notional=self.notional)
         self._by_model.clear()
-        self._context.emit(self._account)
+        self._context.emit(self._reported)
 
-    def _own(self, usage: Usage) -> Usage:
-        """This turn's part of a session's usage. A sum smaller than what was billed before does not include it."""
-        billed = self._context.billed.usage or Usage()
-        own = usage.less(billed)
-        return own if min(_usage_counts(own)) >= 0 else usage
+    def _of_turn(self, usage: Usage) -> Usage:
+        """This turn's part of a session's usage. Usage smaller than that of earlier turns does not include them."""
+        difference = usage.less(self._context.billed.usage or Usage())
+        return difference if min(_usage_counts(difference)) >= 0 else usage
 
 
 def _usage_counts(usage: Usage) -> tuple[int, int, int, int]:
@@ -126,9 +120,9 @@ def _usage_counts(usage: Usage) -> tuple[int, int, int, int]:
 
 
 MILLION = 1_000_000
-MAX_NAME_CHARS = 200  # a longer name is no model's
-PRICE_CACHE_S = 60.0  # prices may change with the hour; a stream asks a thousand times a second
-MAX_CACHED_NAMES = 256  # looked up by one list; what an agent prints is not trusted to end
+MAX_NAME_CHARS = 200  # a longer name is not looked up
+PRICE_CACHE_S = 60.0  # prices may change by the hour; a stream asks a thousand times a second
+MAX_CACHED_NAMES = 256  # of one list: an agent may print any number of names
 
 # Suffixes of a model's name that do not make it another model: a date, a revision, Bedrock's version.
 EDITION_SUFFIX = r"(?:[-@](?:latest|preview|\d{8}|\d{3,4}|\d\d-\d\d|\d\d-\d{4}|v\d:\d)|:\d)+"
@@ -179,8 +173,8 @@ class PriceList:
     def __init__(self, own: Mapping[str, TokenRates] | None = None, clock: Callable[[], float] = time.time) -> None:
         self._own = dict(own or {})
         self._clock = clock
-        self._found: dict[tuple[str, str | None], ModelInfo | None] = {}
-        self._fresh: dict[tuple[str, str], tuple[float, TokenRates | None]] = {}
+        self._models: dict[tuple[str, str | None], ModelInfo | None] = {}
+        self._recent_rates: dict[tuple[str, str], tuple[float, TokenRates | None]] = {}  # with the time of the lookup
 
     def cost(self, model: str | None, usage: Usage, provider: str | None = None) -> int | None:
         """Micro-dollars for a turn's tokens at today's prices. None where the model's prices are unknown."""
@@ -191,31 +185,31 @@ class PriceList:
         """The user's rates by the longest matching name prefix, else the provider's."""
         if not isinstance(model, str) or not _is_model_name(model):
             return None
-        asked, now = (model, str(provider)), self._clock()
-        known_at, known = self._fresh.get(asked, (float("-inf"), None))
-        if 0 <= now - known_at < PRICE_CACHE_S:
-            return known
+        key, now = (model, str(provider)), self._clock()
+        looked_up_at, rates = self._recent_rates.get(key, (float("-inf"), None))
+        if 0 <= now - looked_up_at < PRICE_CACHE_S:
+            return rates
         rates = self._rates(model, provider, now)
-        if len(self._fresh) < MAX_CACHED_NAMES or asked in self._fresh:
-            self._fresh[asked] = now, rates
+        if len(self._recent_rates) < MAX_CACHED_NAMES or key in self._recent_rates:
+            self._recent_rates[key] = now, rates
         return rates
 
     def _rates(self, model: str, provider: str | None, now: float) -> TokenRates | None:
-        mine = max((name for name in self._own if model.startswith(name)), key=len, default=None)
-        if mine is not None:
-            return self._own[mine]
+        prefix = max((name for name in self._own if model.startswith(name)), key=len, default=None)
+        if prefix is not None:
+            return self._own[prefix]
         found = self._find(model, provider)
         return None if found is None else _current_rates(found, now)
 
     def _find(self, model: str, provider: str | None) -> ModelInfo | None:
         if not _is_model_name(model) or not (provider is None or _is_model_name(provider)):
             return None
-        asked = (model, provider)
-        if asked not in self._found:
-            if len(self._found) >= MAX_CACHED_NAMES:
+        key = (model, provider)
+        if key not in self._models:
+            if len(self._models) >= MAX_CACHED_NAMES:
                 return None
-            self._found[asked] = _find_model(model, provider)
-        return self._found[asked]
+            self._models[key] = _find_model(model, provider)
+        return self._models[key]
 
 
 def _is_model_name(name: object) -> bool:
@@ -227,31 +221,32 @@ def _to_micro_usd(usd: float | Decimal | None) -> int | None:
 
 
 def _find_model(model: str, provider: str | None) -> ModelInfo | None:
-    """The model with exactly this name. None without the package, too."""
+    """The model with exactly this name; None where it is unknown or genai-prices is not installed."""
     try:
-        from genai_prices.data_snapshot import get_snapshot  # 0.3 s and 30 MB: only once a price is asked for
+        from genai_prices.data_snapshot import get_snapshot  # takes 0.3 s and 30 MB
     except ImportError:
         return None
-    seller, name = _split_provider(model.lower(), provider)
+    provider_name, name = _split_provider(model.lower(), provider)
     try:
-        _, found = get_snapshot().find_provider_model(name, None, seller, None)
+        _, found = get_snapshot().find_provider_model(name, None, provider_name, None)
     except LookupError:
         return None
     return found if any(_is_exact_match(shorter, found) for shorter in _without_edition(name)) else None
 
 
 def _split_provider(name: str, provider: str | None) -> tuple[str | None, str]:
-    """The provider of a model, and the model's name there. `openrouter/anthropic/claude-…` names it; Bedrock's names
-    have dots.
+    """The provider of a model and the model's name there, from a name such as `openrouter/anthropic/claude-…`.
+
+    Names of Bedrock have a region and a dot in front.
     """
     import re
 
     name = re.sub(r"\[\w+\]$", "", name)  # Claude Code 2.1 adds [1m] where it may use the long context
     if provider is not None:
         return provider, name.removeprefix(f"{provider.lower()}/")
-    seller, slash, rest = name.partition("/")
+    prefix, slash, rest = name.partition("/")
     if slash:
-        return seller, rest
+        return prefix, rest
     region, dot, _ = name.partition(".")
     return ("aws" if dot and region.replace("-", "").isalpha() else None), name
 
@@ -280,12 +275,12 @@ def _current_rates(model: ModelInfo, at: float) -> TokenRates:
 
     prices = model.get_prices(datetime.fromtimestamp(at, UTC))
     read, write = _lowest_tier(prices.cache_read_mtok), _lowest_tier(prices.cache_write_mtok)
-    fresh = _lowest_tier(prices.input_mtok)
-    if write is None or fresh is None:
-        write = fresh  # no price of its own: written as any input
-    elif write < fresh:
-        write += fresh  # OpenRouter's Gemini: the price of keeping it for five minutes, beside that of the input
-    return TokenRates(fresh, _lowest_tier(prices.output_mtok), fresh if read is None else read, write)
+    uncached = _lowest_tier(prices.input_mtok)
+    if write is None or uncached is None:
+        write = uncached  # a cache write without a price of its own costs as much as other input
+    elif write < uncached:
+        write += uncached  # for Gemini at OpenRouter, the price of storage for five minutes is added to that of input
+    return TokenRates(uncached, _lowest_tier(prices.output_mtok), uncached if read is None else read, write)
 
 
 def _lowest_tier(price: Decimal | TieredPrices | None) -> int | None:
@@ -295,26 +290,29 @@ def _lowest_tier(price: Decimal | TieredPrices | None) -> int | None:
 
 
 def _token_rates(price: PriceSettings) -> TokenRates:
-    """What the cache has no price of its own for costs as much as any input."""
-    read, write = (price.input if one is None else one for one in (price.cache_read, price.cache_write))
+    """Rates from the settings. Cached tokens without a price of their own cost as much as other input."""
+    read = price.input if price.cache_read is None else price.cache_read
+    write = price.input if price.cache_write is None else price.cache_write
     return TokenRates.usd(price.input, price.output, read, write)
 
 
 def build_price_list(prices: tuple[tuple[str, PriceSettings], ...]) -> PriceList:
     """The user's own prices, then the known ones."""
+    return PriceList({name: _token_rates(price) for name, price in prices})
 
-    return PriceList({name: _token_rates(one) for name, one in prices})
+
+# Savings by cheaper models: a run's tokens at the price of the dearest model of its settings.
 
 
 def savings_calculator(settings: Settings, agents: tuple[SelectedAgent, ...]) -> Callable[[History], int | None]:
-    """Micro-dollars that cheaper models saved in a run, from its history; None where that cannot be known.
+    """A function from a run's history to the micro-dollars that cheaper models saved; None where that is unknown.
 
-    A ladder is compared with its last model. Where models rotate, the saving is against the dearest of them.
+    A ladder is compared with its last model, a rotation with the dearest of its models.
     """
-    places = len(agents) - len(settings.agent.fallbacks)
-    models = {one.model for one in agents[:places] if one.model}
-    dearest = set(settings.agent.ladder[-1:]) or (models if settings.agent.rotate else set())
-    return lambda history: _estimate_savings(history, dearest, settings)
+    regular_agents = agents[: len(agents) - len(settings.agent.fallbacks)]
+    models = {agent.model for agent in regular_agents if agent.model}
+    compared = set(settings.agent.ladder[-1:]) or (models if settings.agent.rotate else set())
+    return lambda history: _estimate_savings(history, compared, settings)
 
 
 def _estimate_savings(history: History, models: set[str], settings: Settings) -> int | None:
@@ -332,8 +330,8 @@ def _savings_against_model(history: History, model: str, cost: Callable[..., int
         turn = iteration.turn
         if turn.usage is None or turn.micro_usd is None:
             return None
-        dear = cost(model, turn.usage)
-        if dear is None:
+        cost_with_model = cost(model, turn.usage)
+        if cost_with_model is None:
             return None
-        saved += dear - turn.micro_usd if turn.model != model else 0
+        saved += cost_with_model - turn.micro_usd if turn.model != model else 0
     return max(0, saved)

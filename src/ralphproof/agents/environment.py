@@ -19,7 +19,7 @@ GIT_LOCATION_VARIABLES = (
 # first one's session. What users set themselves, such as keys, is not listed.
 AGENT_SESSION_VARIABLES = frozenset(
     (
-        # Claude Code 2.1.325; the port is that of an editor, kind and folder those of a session in the background
+        # Claude Code 2.1.325, its editor integration and its background sessions
         "AI_AGENT", "CLAUDECODE", "CLAUDE_CODE_CHILD_SESSION", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_EXECPATH",
         "CLAUDE_CODE_MESSAGING_SOCKET", "CLAUDE_CODE_MESSAGING_TOKEN", "CLAUDE_CODE_SESSION_ATTENDED",
         "CLAUDE_CODE_SESSION_ID", "CLAUDE_CODE_SESSION_KIND", "CLAUDE_CODE_SSE_PORT", "CLAUDE_EFFORT",
@@ -42,21 +42,24 @@ AGENT_SESSION_VARIABLES = frozenset(
         "AGENT_THREAD_ID", "AMP_CURRENT_THREAD_ID",
     )
 )  # fmt: skip
-SERVE_TOKEN_VARIABLE = "RALPH_SERVE_TOKEN"  # noqa: S105 (the name of what lets somebody steer runs: no agent)
-AGENT_MARKER_VARIABLES = (
-    ("AGENT", "1"),
-    ("AGENT", "amp"),
-)  # opencode's, Amp's; with another value it is somebody else's
+SERVE_TOKEN_VARIABLE = "RALPH_SERVE_TOKEN"  # noqa: S105 (a variable name; agents must not control runs)
+# Set by opencode and by Amp; with another value the variable belongs to another program.
+AGENT_MARKER_VARIABLES = (("AGENT", "1"), ("AGENT", "amp"))
 
 
 def check_environment(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The environment of checks: ours, without misleading variables. `agent.env` does not apply to checks.
+    """The environment of checks: ours, without variables of agent sessions. `agent.env` does not apply to checks.
 
     Our own settings are left out too: a notification address may hold a token.
     """
     dropped = {*GIT_LOCATION_VARIABLES, *AGENT_SESSION_VARIABLES, SERVE_TOKEN_VARIABLE}
-    kept = (one for one in environ.items() if one[0] not in dropped and one not in AGENT_MARKER_VARIABLES)
-    return tuple(one for one in kept if not one[0].upper().startswith(ENVIRONMENT_PREFIX))
+    return tuple(
+        (name, text)
+        for name, text in environ.items()
+        if name not in dropped
+        and (name, text) not in AGENT_MARKER_VARIABLES
+        and not name.upper().startswith(ENVIRONMENT_PREFIX)
+    )
 
 
 def agent_environment(environ: Mapping[str, str], settings: Settings) -> tuple[tuple[str, str], ...]:

@@ -1,25 +1,34 @@
-"""The output stream of one turn: bounded lines, and the events read from them."""
+"""The program of one turn: its command, the lines of its output, and the events read from them."""
 
 from __future__ import annotations
 
 from ralphproof.base.value import TYPE_CHECKING, unpack
-from ralphproof.engine.agent import TurnBuilder, TurnWatcher
+from ralphproof.engine.agent import Turn, TurnBuilder, TurnInput, TurnWatcher
 from ralphproof.engine.events import Ended, Event, Spent, Started, Unparsed
-from ralphproof.engine.sandbox import CONTINUE, RESULT_SAID
+from ralphproof.engine.sandbox import CONTINUE, RESULT_SAID, Command, Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 MAX_LINE_BYTES = 16 * 1024 * 1024  # a longer line is not parsed
-HEAD_TAIL_BYTES = 128 * 1024  # of the beginning, and as much of the end
+HEAD_TAIL_BYTES = 128 * 1024  # of the beginning, and of the end
+
+
+def turn_command(agent: str, argv: tuple[str, ...], brief: TurnInput, reads: tuple[str, ...] = ()) -> Command:
+    """The command of a turn, with the prompt on its standard input. `agent` and `reads` are as in `Command`."""
+    return Command(
+        argv, brief.cwd, brief.env, out=brief.log_base + ".ndjson", err=brief.log_base + ".stderr.log",
+        stdin=brief.prompt_file, turn_file=brief.turn_file, mark=brief.call_id, timeout_s=brief.timeout_s,
+        idle_s=brief.idle_s, taken_up=brief.adopt, agent=agent, reads=reads,
+    )  # fmt: skip
 
 
 class LineSplitter:
-    """Splits chunks on newlines. A line longer than the bound is dropped whole, and the next one is read as usual."""
+    """Splits chunks on newlines. A line longer than the limit is dropped as a whole."""
 
-    def __init__(self, most: int = MAX_LINE_BYTES) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int = MAX_LINE_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._part = bytearray()
         self._skipped = 0
         self.dropped: list[int] = []  # sizes of lines that were too long
@@ -32,7 +41,7 @@ class LineSplitter:
             return []
         lines: list[bytes] = []
         self._finish(lines)
-        if len(chunk) <= self._most:  # the usual case: none of them can be too long
+        if len(chunk) <= self._max_bytes:  # the usual case: none of them can be too long
             lines += pieces[1:-1]
         else:
             for piece in pieces[1:-1]:
@@ -43,7 +52,7 @@ class LineSplitter:
 
     @property
     def open(self) -> bytes:
-        """The part of a line that has come so far."""
+        """The beginning of a line that is not complete yet."""
         return bytes(self._part)
 
     def end(self) -> list[bytes]:
@@ -54,7 +63,7 @@ class LineSplitter:
         return lines
 
     def _grow(self, piece: bytes) -> None:
-        if self._skipped or len(self._part) + len(piece) > self._most:
+        if self._skipped or len(self._part) + len(piece) > self._max_bytes:
             self._skipped += len(self._part) + len(piece)
             self._part.clear()
         else:
@@ -72,32 +81,32 @@ class LineSplitter:
 class HeadTailBuffer:
     """The beginning and the end of a stream, in bounded memory."""
 
-    def __init__(self, each: int = HEAD_TAIL_BYTES) -> None:
-        self._each = each
+    def __init__(self, limit: int = HEAD_TAIL_BYTES) -> None:
+        self._limit = limit  # of each
         self._head = bytearray()
         self._tail = bytearray()
         self._cut = False
 
     def feed(self, chunk: bytes) -> None:
-        room = self._each - len(self._head)
+        room = self._limit - len(self._head)
         self._head += chunk[:room]
         self._tail += chunk[room:] if room < len(chunk) else b""
-        if len(self._tail) > 2 * self._each:
-            del self._tail[: -self._each]
+        if len(self._tail) > 2 * self._limit:
+            del self._tail[: -self._limit]
             self._cut = True
 
     def text(self) -> str:
-        """What was kept, as text; a cut in the middle is marked."""
-        if len(self._tail) > self._each:
-            del self._tail[: -self._each]
+        """The kept bytes as text, with a mark where the middle was dropped."""
+        if len(self._tail) > self._limit:
+            del self._tail[: -self._limit]
             self._cut = True
         middle = b"\n... [truncated]\n" if self._cut else b""
         return bytes(self._head + middle + self._tail).decode("utf-8", "replace")
 
 
-MAX_UNPARSED_CHARS = 2000  # of a line that is not understood
-MAX_UNPARSED_LINES = 5  # such lines, the last ones, that are kept
-QUIET_TICKS = 4  # two seconds without output: who left a line open then may wait for somebody, or be at its end
+MAX_UNPARSED_CHARS = 2000  # of a line that could not be parsed
+MAX_UNPARSED_LINES = 5  # of the last ones, which are kept for error messages
+QUIET_TICKS = 4  # two seconds without output, after which an incomplete line is read: it may be a prompt for input
 
 
 class EventCollector:
@@ -111,7 +120,7 @@ class EventCollector:
         self.ended: Ended | None = None
         self._watch, self._lines = watch, LineSplitter(MAX_LINE_BYTES)
         self._pending: list[Event] = []
-        self.emit = self._pending.append  # a stream may hold a million events: they are handed on many at a time
+        self.emit = self._pending.append  # in batches: a stream may hold a million events
         self._read: Callable[[bytes], None] = self._add_unparsed
         self._result_said = False
         self._line_count = self._start_count = 0
@@ -120,9 +129,9 @@ class EventCollector:
         self._unparsed_lines: list[str] = []
         self._idle_ticks = 0
 
-    def on_idle(self, call: Callable[[], None]) -> None:
+    def on_idle(self, callback: Callable[[], None]) -> None:
         """Call this whenever all output so far was read."""
-        self._idle_callbacks.append(call)
+        self._idle_callbacks.append(callback)
 
     def set_reader(self, read: Callable[[bytes], None], on_unparsed: Callable[[bytes], None] | None = None) -> None:
         """Send lines to `read`; those for which it raises ValueError or RecursionError go to `on_unparsed` too."""
@@ -131,7 +140,7 @@ class EventCollector:
 
     @property
     def printed_nothing(self) -> bool:
-        """Whether nothing was printed except the line that says that the program started."""
+        """Whether nothing was printed, apart from the line that says that the program started."""
         return self._line_count == self._start_count
 
     @property
@@ -154,7 +163,7 @@ class EventCollector:
         return wanted
 
     def finish(self) -> None:
-        """End of output: an incomplete last line is a line too."""
+        """Read an incomplete last line, at the end of the output."""
         self._read_lines(self._lines.end())
 
     def flush_events(self) -> None:
@@ -179,11 +188,11 @@ class EventCollector:
                 read(line)
             except (ValueError, RecursionError):
                 self._add_unparsed(line)
-        for size in self._lines.dropped:  # lines that were too long to be read; the log has them
+        for size in self._lines.dropped:  # too long to be parsed; the log has them
             self.emit(Unparsed("", size))
         self._lines.dropped.clear()
-        for call in self._idle_callbacks:
-            call()
+        for callback in self._idle_callbacks:
+            callback()
         self.flush_events()
 
     def _add_unparsed(self, line: bytes) -> None:
@@ -194,6 +203,17 @@ class EventCollector:
         raw = line[:MAX_UNPARSED_CHARS].decode("utf-8", "replace")
         self._unparsed_lines = [*self._unparsed_lines[1 - MAX_UNPARSED_LINES :], raw]
         self.emit(Unparsed(raw, len(line)))
+
+
+def run_event_program(
+    command: Command, sandbox: Sandbox, watch: TurnWatcher, adjust: Callable[[Event], Event] = lambda event: event
+) -> Turn:
+    """The turn of a program that prints our own events as JSON lines; each event passes through `adjust`."""
+    collector = EventCollector(watch)
+    collector.set_reader(lambda line: collector.emit(adjust(parse_event(line))))
+    end = sandbox.run(command, collector)
+    collector.finish()
+    return collector.turn_builder.turn(end)
 
 
 def parse_event(line: bytes) -> Event:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-MAX_USD = 1_000_000.0  # a turn that says to have cost more says nothing
+MAX_USD = 1_000_000.0  # a higher reported cost counts as unknown
 POLL_S = 0.1
 MAX_LOG_BYTES = 64 << 20
 BAD_AGENT_SIGNATURE = "agent must be a function of (prompt) or (prompt, context)"
@@ -31,7 +31,7 @@ GENERATOR_REFUSED = "{} is a generator function, which does nothing when it is c
 
 @value
 class AgentReply:
-    """What a function may return instead of a text. A cost of None is unknown, not zero."""
+    """The reply of a function, with its cost, which may be returned instead of a text. None is unknown, not zero."""
 
     text: str
     cost_usd: float | None = None
@@ -41,9 +41,10 @@ class AgentReply:
 
 @value
 class RunAccess:
-    """What functions may ask and do of the run that they are part of.
+    """Access of a function to the run that calls it.
 
-    `stop_requested` says whether the run should end, and `interrupt` ends it as Ctrl-C does. `mask` hides secrets.
+    `stop_requested` returns why the run should end, empty if it should not; `interrupt` ends it as Ctrl-C does. `mask`
+    hides secrets.
     `post` puts a message on the task's bus: its type, its text, and the iteration.
     """
 
@@ -63,7 +64,7 @@ class FunctionResult:
 
 
 class FunctionCall:
-    """One call of a function, shared by both threads. What it says is passed on by the loop's thread."""
+    """One call of a function, shared by its thread and the loop's thread, which forwards the function's messages."""
 
     def __init__(self) -> None:
         self.cancelled, self.wake = Flag(), Flag()
@@ -78,7 +79,7 @@ class FunctionCall:
             self.wake.set()
 
     def take_text(self) -> str:
-        """What it said since the last call of this method."""
+        """The text since the last call of this method."""
         return "".join(self._texts.popleft() for _ in range(len(self._texts)))
 
     def run(self, function: Callable[[], FunctionResult]) -> None:
@@ -93,7 +94,7 @@ class FunctionCall:
 
 @value
 class AgentContext:
-    """What a function knows of its turn besides the prompt. Any thread may use it.
+    """The context of a function's turn besides the prompt. Any thread may use it.
 
     `folder` is the project, `run_dir` the folder of the run's logs, `task_folder` the one for markers such as DONE.
     `env` is the environment for programs that the function starts: with it, `ralph bus post` knows which run posts.
@@ -114,7 +115,7 @@ class AgentContext:
         return self._call is not None and self._call.cancelled.is_set()
 
     def say(self, text: str) -> None:
-        """Add to what the agent says in this turn. Observers see it at once, and it is in the turn's log."""
+        """Add to the agent's message. Observers see it at once, and it is in the turn's log."""
         if self._call is not None:
             self._call.say(str(text))
 
@@ -125,17 +126,18 @@ class AgentContext:
 
 def make_agent_context(brief: TurnInput, call: FunctionCall, access: RunAccess) -> AgentContext:
     env = dict(brief.env)
-    most = env.get("RALPH_MAX_ITERATIONS")
+    max_iterations = env.get("RALPH_MAX_ITERATIONS")
     return AgentContext(
-        brief.cwd, env.get("RALPH_RUN_ID", ""), int(env.get("RALPH_ITERATION", "1")), int(most) if most else None,
+        brief.cwd, env.get("RALPH_RUN_ID", ""), int(env.get("RALPH_ITERATION", "1")),
+        int(max_iterations) if max_iterations else None,
         os.path.dirname(brief.prompt_file), env.get("TASK_FOLDER", ""), MappingProxyType(env), call, access,
     )  # fmt: skip
 
 
 class FunctionAgent:
-    """Calls a function with the prompt and a context. `on_result`, `on_error`: what its result and error mean."""
+    """Calls a function with the prompt and a context. `on_result` and `on_error` interpret its result and its error."""
 
-    reports_cost = True  # by its AgentReply; without one that turn's cost is unknown
+    reports_cost = True  # in an AgentReply; the cost of a turn without one is unknown
 
     def __init__(
         self, name: str, function: Callable[[str, AgentContext], object],
@@ -147,14 +149,14 @@ class FunctionAgent:
         self._access = RunAccess()
 
     def attach(self, access: RunAccess) -> None:
-        """Set the run that it belongs to."""
+        """Set the run that calls the function."""
         self._access = access
 
     def argv(self, brief: TurnInput) -> tuple[str, ...]:
         return (self.name,)
 
     def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
-        """Call it, and watch until it returns. A call that died with its process is not made again."""
+        """Call the function and wait until it returns. A call that died with its process is not repeated."""
         import contextvars
         from threading import Thread
 
@@ -173,16 +175,16 @@ class FunctionAgent:
     def _wait_for_call(
         self, call: FunctionCall, log: FunctionLog, watch: TurnWatcher, fold: TurnBuilder, until_s: float
     ) -> str:
-        """Wait until it is over; how it ended. A call that is told to end twice is not waited for."""
+        """Wait for the end of the call; returns how it ended. After KILL the call is abandoned."""
         why = "exit"
         while True:
             call.wake.wait(POLL_S)
             call.wake.clear()
-            over = call.finished
+            finished = call.finished
             if text := call.take_text():
                 log.add(text)
                 _emit_events([Said(text)], watch, fold)
-            if over:
+            if finished:
                 return why
             urgency = watch.tick()
             if urgency == KILL:
@@ -207,8 +209,8 @@ class FunctionAgent:
             self._access.interrupt()
             why = "stopped" if why == "exit" else why
         reply = answer.reply
-        log.add(reply.text, apart=True)
-        text = reply.text or fold.turn(Exit(None)).text  # who returns nothing has said what it said before
+        log.add(reply.text, new_line=True)
+        text = reply.text or fold.turn(Exit(None)).text  # without a returned text, what `say` was given
         _emit_events([reply_cost(reply), Ended(reply.error is None, text, reply.error, answer.blame)], watch, fold)
         watch.tick()
         if why != "exit":
@@ -223,19 +225,19 @@ def _emit_events(events: list[Event], watch: TurnWatcher, fold: TurnBuilder) -> 
 
 
 class FunctionLog:
-    """What a function said, and how it failed, in the files in which programs leave their output.
+    """The log of a function call: its text and its traceback, in the same files as the output of programs.
 
-    A full disk ends no turn: the log is then incomplete.
+    Where the disk is full the log is incomplete, and the turn continues.
     """
 
     def __init__(self, base: str, mask: Callable[[str], str]) -> None:
         self._base, self._mask, self._bytes = base, mask, 0
 
-    def add(self, text: str, apart: bool = False) -> None:
-        """Write more text, with `apart` on a new line."""
+    def add(self, text: str, new_line: bool = False) -> None:
+        """Write more text, with `new_line` on a line of its own."""
         if not text or self._bytes >= MAX_LOG_BYTES:
             return
-        data = (b"\n" if apart and self._bytes else b"") + _encode(self._mask(text))
+        data = (b"\n" if new_line and self._bytes else b"") + _encode(self._mask(text))
         self._bytes += len(data)
         self._write(".ndjson", data if self._bytes < MAX_LOG_BYTES else b"\n... [truncated]\n")
 
@@ -249,9 +251,9 @@ class FunctionLog:
         lines = traceback.format_exception(type(error), error, frames)
         self._write(".stderr.log", _encode(self._mask("".join(lines)))[-MAX_LOG_BYTES:])
 
-    def _write(self, ending: str, data: bytes) -> None:
+    def _write(self, suffix: str, data: bytes) -> None:
         try:
-            with open(self._base + ending, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            with open(self._base + suffix, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
                 file.write(data)
         except OSError:
             pass
@@ -265,36 +267,37 @@ def error_text(error: BaseException) -> str:
     """An exception's type and message."""
     try:
         message = str(error)
-    except Exception:  # noqa: BLE001 (a message that cannot be had is none)
+    except Exception:  # noqa: BLE001 (any error in the exception's own `__str__`)
         message = ""
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
-def _result_of_reply(said: object) -> FunctionResult:
-    return FunctionResult(to_agent_reply(said))
+def _result_of_reply(returned: object) -> FunctionResult:
+    return FunctionResult(to_agent_reply(returned))
 
 
 def _result_of_error(error: BaseException) -> FunctionResult:
     return FunctionResult(AgentReply("", error=error_text(error)))
 
 
-def to_agent_reply(said: object) -> AgentReply:
+def to_agent_reply(returned: object) -> AgentReply:
     """The reply of a function, whatever it returned."""
-    if not isinstance(said, AgentReply):
-        return AgentReply(_to_text(said))
-    return replace(said, text=_to_text(said.text), error=None if said.error is None else str(said.error))
+    if not isinstance(returned, AgentReply):
+        return AgentReply(_to_text(returned))
+    error = None if returned.error is None else str(returned.error)
+    return replace(returned, text=_to_text(returned.text), error=error)
 
 
-def _to_text(said: object) -> str:
-    return "" if said is None else str(said)
+def _to_text(returned: object) -> str:
+    return "" if returned is None else str(returned)
 
 
 def reply_cost(reply: AgentReply) -> Spent:
     """The cost of a reply; an impossible figure counts as unknown."""
     cost, tokens = reply.cost_usd, reply.tokens
-    sane = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost <= MAX_USD
+    plausible = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost <= MAX_USD
     usage = Usage(output=tokens) if isinstance(tokens, int) and 0 <= tokens < 10**15 else None
-    return Spent(round(cost * 1_000_000) if sane and cost is not None else None, usage)
+    return Spent(round(cost * 1_000_000) if plausible and cost is not None else None, usage)
 
 
 def create_function_agent(function: Callable[..., object]) -> FunctionAgent:
@@ -305,25 +308,26 @@ def create_function_agent(function: Callable[..., object]) -> FunctionAgent:
     name = str(getattr(function, "__name__", type(function).__name__))
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some that are written in C do not tell
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return FunctionAgent(name, lambda prompt, _: function(prompt))
-    way = _calling_convention(function, signature)
+    arguments_for = _calling_convention(function, signature)
     try:
-        signature.bind(*way("", None)[0], **way("", None)[1])
+        positional, named = arguments_for("", None)
+        signature.bind(*positional, **named)
     except TypeError:
         raise Refused(f"{BAD_AGENT_SIGNATURE}, and {name}{signature} is none") from None
 
-    def ask(prompt: str, context: AgentContext) -> object:
-        given, named = way(prompt, context)
-        return function(*given, **named)
+    def call(prompt: str, context: AgentContext) -> object:
+        positional, named = arguments_for(prompt, context)
+        return function(*positional, **named)
 
-    return FunctionAgent(name, ask)
+    return FunctionAgent(name, call)
 
 
 def _calling_convention(
     function: object, signature: inspect.Signature
 ) -> Callable[[str, AgentContext | None], tuple[tuple[object, ...], dict[str, object]]]:
-    """How a function takes the context: by keyword, as a required second argument, or not at all."""
+    """Builds the arguments of a call: the context by keyword, as a required second argument, or not at all."""
     import functools
     import inspect
 
@@ -331,9 +335,10 @@ def _calling_convention(
     named = None if bound else signature.parameters.get("context")
     if named is not None and named.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
         return lambda prompt, context: ((prompt,), {"context": context})
-    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [one for one in signature.parameters.values() if one.kind in places and one.default is one.empty]
-    if len(needed) > 1:
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = signature.parameters.values()
+    required = [each for each in parameters if each.kind in positional and each.default is each.empty]
+    if len(required) > 1:
         return lambda prompt, context: ((prompt, context), {})
     return lambda prompt, _: ((prompt,), {})
 
@@ -342,9 +347,9 @@ def refuse_generator(what: str, function: Callable[..., object]) -> None:
     """Raise Refused for generator functions: calling one does nothing."""
     import inspect
 
-    own = None if inspect.isclass(function) else type(function).__call__
-    for one in (function, own):
-        if inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one):
+    call_method = None if inspect.isclass(function) else type(function).__call__
+    for called in (function, call_method):
+        if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
             raise Refused(GENERATOR_REFUSED.format(what))
 
 
@@ -362,30 +367,30 @@ def run_if_coroutine(result: object) -> object:
         return asyncio.run(result)
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(1) as thread:  # a thread has one event loop at most, as in a notebook
+    with ThreadPoolExecutor(1) as thread:  # a thread, such as that of a notebook, can run only one event loop
         return thread.submit(asyncio.run, result).result()
 
 
-# The supervised program as a Python function: it is called once for each attempt.
+# Supervised Python functions, called once for each attempt.
 
 
 BAD_ROOT_SIGNATURE = "run_root must be a function of (context, attempt), or of (attempt)"
 
 
 def create_root_agent(run_root: Callable[..., object], resumed: bool = False) -> FunctionAgent:
-    """A function of (context, attempt) or (attempt) as an agent. Attempts count from 0; a resumed run continues
-    counting.
+    """A function of (context, attempt) or (attempt) as an agent.
 
-    An int that it returns is its exit code; an AgentReply tells its cost. What it raises is a failure; a missing
-    program and a missing permission are fatal ones.
+    Attempts are counted from 0, and on in a resumed run. A returned int is an exit code; an AgentReply reports a cost.
+    An exception is a failure; a missing program and a missing permission are fatal.
     """
     refuse_generator("run_root", run_root)
-    attempts, following = _count_arguments(run_root), [] if resumed else [0]
+    argument_count, next_attempt = _count_arguments(run_root), None if resumed else 0
 
     def call(_: str, context: AgentContext) -> object:
-        attempt = following.pop() if following else context.iteration - 1
-        following.append(attempt + 1)
-        return run_root(*(context, attempt)[2 - attempts :])
+        nonlocal next_attempt
+        attempt = context.iteration - 1 if next_attempt is None else next_attempt
+        next_attempt = attempt + 1
+        return run_root(*(context, attempt)[2 - argument_count :])
 
     return FunctionAgent(
         str(getattr(run_root, "__name__", type(run_root).__name__)), call, _result_of_root, _result_of_root_error
@@ -398,7 +403,7 @@ def _count_arguments(run_root: Callable[..., object]) -> int:
 
     try:
         signature = inspect.signature(run_root)
-    except (TypeError, ValueError):  # some that are written in C do not tell
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return 2
     for count in (2, 1):
         try:
@@ -409,14 +414,14 @@ def _count_arguments(run_root: Callable[..., object]) -> int:
     raise Refused(BAD_ROOT_SIGNATURE)
 
 
-def _result_of_root(said: object) -> FunctionResult:
-    if isinstance(said, int) and not isinstance(said, bool):
-        return FunctionResult(code=said)
-    return FunctionResult(to_agent_reply(said if isinstance(said, AgentReply | str) else ""))
+def _result_of_root(returned: object) -> FunctionResult:
+    if isinstance(returned, int) and not isinstance(returned, bool):
+        return FunctionResult(code=returned)
+    return FunctionResult(to_agent_reply(returned if isinstance(returned, AgentReply | str) else ""))
 
 
 def _result_of_root_error(error: BaseException) -> FunctionResult:
-    """SystemExit is an exit code or a message."""
+    """The result of an exception; SystemExit holds an exit code or a message."""
     if isinstance(error, SystemExit):
         if isinstance(error.code, str):
             return FunctionResult(AgentReply("", error=error.code), 1)
@@ -427,7 +432,7 @@ def _result_of_root_error(error: BaseException) -> FunctionResult:
 
 
 def is_fatal_error(error: BaseException) -> bool:
-    """Whether another attempt would fail too: missing program, missing permission, or refused by us."""
+    """Whether another attempt would fail too: a missing program, a missing permission, or a Refused error."""
     cause: BaseException | None = error
     seen: list[BaseException] = []
     while cause is not None and cause not in seen:
@@ -441,12 +446,12 @@ def is_fatal_error(error: BaseException) -> bool:
 
 
 def _is_missing_program(error: FileNotFoundError) -> bool:
-    """Whether it was a program that was not found: raised explicitly, or by what starts programs."""
+    """Whether a program was not found, and not another file: raised explicitly, or by a function that starts one."""
     if error.errno is None:
         return True
-    frame, starters = error.__traceback__, ("_execute_child", "_posix_spawn", "_execvpe", "_spawnvef")
+    frame, start_functions = error.__traceback__, ("_execute_child", "_posix_spawn", "_execvpe", "_spawnvef")
     while frame is not None:
-        if frame.tb_frame.f_code.co_name in starters:
+        if frame.tb_frame.f_code.co_name in start_functions:
             return True
         frame = frame.tb_next
     return False

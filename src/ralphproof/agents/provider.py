@@ -1,19 +1,19 @@
-"""A model's service as an agent through pydantic-ai, each call in a process of its own."""
+"""The provider agent: a call of a model provider through pydantic-ai, each in a process of its own."""
 
 from __future__ import annotations
 
-from ralphproof.agents.event_collector import EventCollector, parse_event
+from ralphproof.agents.event_collector import run_event_program, turn_command
 from ralphproof.base import interpreter
 from ralphproof.base.errors import AgentUnusable
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.engine.agent import Turn, TurnInput, TurnWatcher
 from ralphproof.engine.events import Event, Spent, Usage
-from ralphproof.engine.sandbox import AgentRequirements, Command, Sandbox
+from ralphproof.engine.sandbox import AgentRequirements, Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# No telemetry of other installed packages: only the service itself learns of a call.
+# Turns off the telemetry of other installed packages.
 QUIET_ENVIRONMENT = {
     "PYDANTIC_DISABLE_PLUGINS": "__all__",
     "OTEL_SDK_DISABLED": "true",
@@ -24,12 +24,12 @@ QUIET_ENVIRONMENT = {
 class ProviderAgent:
     """Asks a model by `SERVICE:MODEL`, such as `anthropic:claude-haiku-4-5`. `cost` prices its tokens.
 
-    Its key, and another address than the service's own, are in the variables that the service's own library reads.
+    The API key, and a base URL other than the default, come from the variables that the provider's own library reads.
     """
 
     def __init__(self, model: str, cost: Callable[[str | None, Usage], int | None] = lambda *_: None) -> None:
-        service, colon, self._priced_as = model.partition(":")
-        if not service or not colon or not self._priced_as or model.startswith("-"):
+        service, colon, self._priced_model = model.partition(":")
+        if not service or not colon or not self._priced_model or model.startswith("-"):
             raise AgentUnusable(f"model {model!r} is not of the form SERVICE:MODEL, as in anthropic:claude-haiku-4-5")
         if not _has_pydantic_ai():
             raise AgentUnusable(
@@ -42,7 +42,7 @@ class ProviderAgent:
     @property
     def reports_cost(self) -> bool:
         """Whether a cost limit can be enforced: its tokens have a price."""
-        return self._cost(self._priced_as, Usage(1, 1)) is not None
+        return self._cost(self._priced_model, Usage(1, 1)) is not None
 
     def argv(self, brief: TurnInput) -> tuple[str, ...]:
         return interpreter.module_command(
@@ -51,30 +51,14 @@ class ProviderAgent:
 
     def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
         """Ask once, and wait for the answer."""
-        command = Command(
-            self.argv(brief),
-            brief.cwd,
-            tuple({**dict(brief.env), **QUIET_ENVIRONMENT}.items()),
-            out=brief.log_base + ".ndjson",
-            err=brief.log_base + ".stderr.log",
-            stdin=brief.prompt_file,
-            turn_file=brief.turn_file,
-            mark=brief.call_id,
-            timeout_s=brief.timeout_s,
-            idle_s=brief.idle_s,
-            taken_up=brief.adopt,
-            agent=self.name,
-        )
-        collector = EventCollector(watch)
-        collector.set_reader(lambda line: collector.emit(self._priced(parse_event(line))))
-        end = sandbox.run(command, collector)
-        collector.finish()
-        return collector.turn_builder.turn(end)
+        env = tuple({**dict(brief.env), **QUIET_ENVIRONMENT}.items())
+        command = replace(turn_command(self.name, self.argv(brief), brief), env=env)
+        return run_event_program(command, sandbox, watch, self._with_cost)
 
-    def _priced(self, event: Event) -> Event:
+    def _with_cost(self, event: Event) -> Event:
         if not isinstance(event, Spent) or event.usage is None:
             return event
-        return replace(event, micro_usd=self._cost(self._priced_as, event.usage))
+        return replace(event, micro_usd=self._cost(self._priced_model, event.usage))
 
 
 def _provider_requirements(service: str) -> AgentRequirements:

@@ -1,4 +1,4 @@
-"""The program that asks a model's service one question: `MODEL [SCHEMA]`, the prompt on standard input.
+"""Program that sends one prompt to a model provider: `MODEL [SCHEMA]`, the prompt on standard input.
 
 It prints events in their JSON form, one a line. It imports nothing else of this package, uses whatever pydantic-ai the
 interpreter has, and connects only to the service that MODEL names.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic_ai.usage import RunUsage
 
 MAX_TOKENS = 16_384  # of an answer
-MAX_REQUESTS = 2  # one, and another where its answer was not of the form that was asked for
+MAX_REQUESTS = 2  # the second where the first answer did not match the schema
 SYSTEM_PROMPT = "Answer in the form that you are asked for, and in no other."
 
 
@@ -25,13 +25,13 @@ def print_event(kind: str, **fields: object) -> None:
 
 
 def create_agent(model: str, schema: str) -> Agent[object, Any]:
-    """An agent without tools. With a schema, it can only answer in that form."""
+    """An agent without tools. With a schema, its answers must match it."""
     from pydantic_ai import Agent, StructuredDict
 
-    form: Any = StructuredDict(json.loads(schema), name="answer") if schema else str
+    output_type: Any = StructuredDict(json.loads(schema), name="answer") if schema else str
     return Agent(
         model,
-        output_type=form,
+        output_type=output_type,
         instructions=SYSTEM_PROMPT,
         retries=MAX_REQUESTS - 1,
         model_settings={"max_tokens": MAX_TOKENS},
@@ -41,9 +41,9 @@ def create_agent(model: str, schema: str) -> Agent[object, Any]:
 def print_spent(usage: RunUsage) -> None:
     """Report the usage. The input count includes tokens read from a cache and written to one."""
     read, write = usage.cache_read_tokens, usage.cache_write_tokens
-    fresh = max(0, usage.input_tokens - read - write)
-    told = {"input": fresh, "output": usage.output_tokens, "cache_read": read, "cache_write": write}
-    print_event("Spent", micro_usd=None, usage={"is": "Usage", **told})
+    uncached = max(0, usage.input_tokens - read - write)
+    counts = {"input": uncached, "output": usage.output_tokens, "cache_read": read, "cache_write": write}
+    print_event("Spent", micro_usd=None, usage={"is": "Usage", **counts})
 
 
 def print_failure(kind: type[BaseException], error: BaseException, *_: object) -> None:
@@ -53,7 +53,7 @@ def print_failure(kind: type[BaseException], error: BaseException, *_: object) -
 
 
 def classify_error(error: BaseException) -> str:
-    """Whose fault an error of pydantic-ai is, as in `Ended.blame`; empty where it is not known."""
+    """The cause of an error of pydantic-ai, as in `Ended.blame`; empty where it is not known."""
     from pydantic_ai import exceptions as known
 
     if isinstance(error, known.UserError | known.ModelAuthenticationError | known.ModelNotFoundError):
@@ -66,7 +66,7 @@ def classify_error(error: BaseException) -> str:
 
 
 def ask_model(model: str, schema: str, prompt: str) -> None:
-    """Ask, and report usage and answer."""
+    """Send the prompt, and report usage and answer."""
     from pydantic_ai import UsageLimits
     from pydantic_ai.exceptions import ModelRateLimitError
     from pydantic_ai.usage import RunUsage
@@ -74,13 +74,13 @@ def ask_model(model: str, schema: str, prompt: str) -> None:
     agent = create_agent(model, schema)
     usage, limits = RunUsage(), UsageLimits(request_limit=MAX_REQUESTS)
     try:
-        said = agent.run_sync(prompt, usage=usage, usage_limits=limits).output
+        answer = agent.run_sync(prompt, usage=usage, usage_limits=limits).output
     except ModelRateLimitError as error:
         print_event("Limited", message=str(error))
         raise
     finally:
         print_spent(usage)
-    text = json.dumps(said) if schema else str(said)
+    text = json.dumps(answer) if schema else str(answer)
     print_event("Said", text=text)
     print_event("Ended", ok=True, text=text)
 

@@ -1,7 +1,7 @@
-"""Plays one iteration of a script: `python -I -S script_player.py SCRIPT [--plain]`, the prompt on standard input.
+"""Player of one iteration of a script: `python -I -S script_player.py SCRIPT [--plain]`, the prompt on standard input.
 
 A step is an object with one of these keys:
-  text, stderr, raw     say something: as the agent's message, on stderr, or as these bytes (latin-1) with no framing
+  text, stderr, raw     print something: as the agent's message, on stderr, or as these bytes (latin-1) as they are
   write, append         {path: content}; folders are made
   replace               {path: [old, new]}
   delete, symlink       [path, ...]; {path: target}
@@ -15,8 +15,8 @@ A step is an object with one of these keys:
   cost, tokens          what the turn has cost so far, in dollars; how many tokens
   limited               {"message": ..., "in_s": seconds}: the service refuses
   tool                  {"name", "summary", "output", "ok"}
-  error                 end with this error, as the agent's own word
-  linger                say the result and stay for so many seconds
+  error                 end with this error, reported by the agent
+  linger                report the result and exit so many seconds later
   signal, exit          die by this signal; exit with this code
   judge                 answer a judge's question: "yes" or "no" for every criterion, or [true, false, ...] for each;
                         "fenced" (yes, in a code fence); or badly: "echo", "prose", "nonce" (another one), "fewer"
@@ -38,7 +38,7 @@ STEPS = (
 
 
 class Player:
-    """One turn."""
+    """The steps of one turn, each a method `do_NAME`, and what was said and spent so far."""
 
     def __init__(self, plain: bool, prompt: str) -> None:
         self.plain, self.prompt = plain, prompt
@@ -46,7 +46,7 @@ class Player:
         self.micro_usd: int | None = None
         self.tokens = 0
 
-    def say(self, kind: str, **fields: object) -> None:
+    def emit(self, kind: str, **fields: object) -> None:
         if not self.plain:
             self._put(dump_json({"is": kind, **fields}) + "\n")
 
@@ -55,17 +55,17 @@ class Player:
         sys.stdout.buffer.flush()
 
     def play(self, steps: list[dict[str, object]]) -> None:
-        self.say("Started", session="scripted", model="script")
+        self.emit("Started", session="scripted", model="script")
         for step in steps:
-            ((name, given),) = step.items()
+            ((name, argument),) = step.items()
             if name not in STEPS:
                 sys.exit(f"script: unknown step {name!r}; known: {', '.join(STEPS)}")
-            getattr(self, "do_" + name)(given)
-        self.say("Ended", ok=True, text=self.said)
+            getattr(self, "do_" + name)(argument)
+        self.emit("Ended", ok=True, text=self.said)
 
     def do_text(self, text: str) -> None:
         self.said = text
-        self.say("Said", text=text)
+        self.emit("Said", text=text)
         if self.plain:
             self._put(text + "\n")
 
@@ -112,19 +112,19 @@ class Player:
         if os.waitstatus_to_exitcode(status):
             sys.exit(1)
 
-    def do_spawn(self, how: dict[str, object]) -> None:
-        argv = how["argv"]
+    def do_spawn(self, options: dict[str, object]) -> None:
+        argv = options["argv"]
         assert isinstance(argv, list)
         if os.fork():
             return
-        if how.get("setsid"):
+        if options.get("setsid"):
             os.setsid()
-        if how.get("double_fork") and os.fork():
+        if options.get("double_fork") and os.fork():
             os._exit(0)
-        if how.get("quiet"):
+        if options.get("quiet"):
             for fd in (0, 1, 2):
                 os.dup2(os.open(os.devnull, os.O_RDWR), fd)
-        os.execvpe(argv[0], argv, {"PATH": os.environ["PATH"]} if how.get("clean_env") else dict(os.environ))
+        os.execvpe(argv[0], argv, {"PATH": os.environ["PATH"]} if options.get("clean_env") else dict(os.environ))
 
     def do_sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -143,8 +143,8 @@ class Player:
         self.do_text(self.prompt)
 
     def do_record(self, path: str) -> None:
-        seen = {"argv": sys.argv, "prompt": self.prompt, "env": sorted(os.environ), "cwd": os.getcwd()}
-        self.do_write({path: dump_json(seen) + "\n"}, "a")
+        start = {"argv": sys.argv, "prompt": self.prompt, "env": sorted(os.environ), "cwd": os.getcwd()}
+        self.do_write({path: dump_json(start) + "\n"}, "a")
 
     def do_cost(self, dollars: float) -> None:
         self.micro_usd = round(dollars * 1_000_000)
@@ -155,23 +155,23 @@ class Player:
         self._spent()
 
     def _spent(self) -> None:
-        self.say("Spent", micro_usd=self.micro_usd, usage={"is": "Usage", "output": self.tokens})
+        self.emit("Spent", micro_usd=self.micro_usd, usage={"is": "Usage", "output": self.tokens})
 
-    def do_limited(self, how: dict[str, object]) -> None:
-        seconds = how.get("in_s")
+    def do_limited(self, limit: dict[str, object]) -> None:
+        seconds = limit.get("in_s")
         resets_at = time.time() + seconds if isinstance(seconds, int | float) else None
-        self.say("Limited", message=how["message"], resets_at=resets_at)
+        self.emit("Limited", message=limit["message"], resets_at=resets_at)
 
-    def do_tool(self, how: dict[str, object]) -> None:
-        self.say("ToolStarted", id="1", name=how["name"], summary=how.get("summary", ""))
-        self.say("ToolEnded", id="1", ok=how.get("ok", True), output=how.get("output", ""))
+    def do_tool(self, call: dict[str, object]) -> None:
+        self.emit("ToolStarted", id="1", name=call["name"], summary=call.get("summary", ""))
+        self.emit("ToolEnded", id="1", ok=call.get("ok", True), output=call.get("output", ""))
 
     def do_error(self, message: str) -> None:
-        self.say("Ended", ok=False, error=message)
+        self.emit("Ended", ok=False, error=message)
         sys.exit(1)
 
     def do_linger(self, seconds: float) -> None:
-        self.say("Ended", ok=True, text=self.said)
+        self.emit("Ended", ok=True, text=self.said)
         time.sleep(seconds)
 
     def do_signal(self, number: int) -> None:
@@ -221,7 +221,7 @@ def select_steps(script: dict[str, object], prompt: str) -> list[dict[str, objec
     return iterations[min(number, len(iterations)) - 1]  # type: ignore[no-any-return]
 
 
-# JSON by the C parts of `json` alone: importing the package takes longer than most turns do.
+# JSON by the C functions of `json` alone: importing the whole package takes longer than most turns.
 
 
 class _ScannerOptions:
@@ -246,19 +246,19 @@ def parse_json(text: str) -> dict[str, object]:
         pass
     import json
 
-    return json.loads(text)  # type: ignore[no-any-return] # or the words for what is wrong with it
+    return json.loads(text)  # type: ignore[no-any-return] # raises an error with a message
 
 
-def dump_json(what: object) -> str:
+def dump_json(value: object) -> str:
     """As `json.dumps`."""
     try:
         from _json import encode_basestring_ascii, make_encoder
     except ImportError:
         import json
 
-        return json.dumps(what)
+        return json.dumps(value)
     encode = make_encoder(None, None, encode_basestring_ascii, None, ": ", ", ", False, False, True)  # type: ignore[arg-type]
-    return "".join(encode(what, 0))
+    return "".join(encode(value, 0))
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Selection of the agents of a run, of its stages and of its judges, with their programs found."""
+"""Selection of the agents of a run, of its stages and of its judges, and lookup of their programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KNOWN_AGENTS = tuple(BUILTIN["agents"])
 UNGUARDED, AS_GIVEN, IN_SANDBOX, NO_TOOLS = "unguarded", "as given", "in the sandbox", "no tools"
 NAME_ANOTHER_AGENT = "name another with --agent"
 NO_GUARD_MODE = "has no mode that asks nothing and still limits what it does"
-EMPTY_TURN = TurnInput("", "", "/", (), "", "", "", 0.0)  # only to see how a turn would be started
+EMPTY_TURN = TurnInput("", "", "/", (), "", "", "", 0.0)  # for the arguments of a turn that is not taken
 ADAPTER_ATTRIBUTES = (
     "name", "cost", "guard", "resumes", "login", "credentials", "updates_off", "arguments", "model", "environment",
     "reader",
@@ -36,11 +36,11 @@ ADAPTER_ATTRIBUTES = (
 
 @value
 class SelectedAgent:
-    """An agent of a run, and what is known of it before it starts. `cost` is how its cost becomes known.
+    """An agent of a run, and what is known of it before it starts. `cost` is one of the COST constants.
 
     `permissions` is `guarded (MODE)`, `in the sandbox`, `unguarded`, `no tools` for one that only answers questions, or
-    `as given` where its own flags decide or it is not known; `deciding_flag` is the flag that decides. `model` is the
-    one that it will use, where that is known.
+    `as given` where the user's flags decide or nothing is known; `deciding_flag` is the flag that decides. `model` is
+    the one that it will use, where that is known.
     """
 
     agent: Agent
@@ -59,9 +59,9 @@ class SelectedAgent:
 
 @value
 class SelectionTerms:
-    """What applies to every agent of a run: where it is looked up, whether its guard stays on, the user's prices.
+    """What applies to every agent of a run: where programs are looked up, whether guards stay on, the user's prices.
 
-    With `sandboxed` the sandbox takes the place of the agent's own guard.
+    With `sandboxed` the sandbox replaces the agent's own guard.
     """
 
     root: str
@@ -72,9 +72,7 @@ class SelectionTerms:
 
 
 def find_installed_agent(environ: Mapping[str, str], root: str) -> str | None:
-    """The first known agent on PATH that can work unattended within its own guard. Programs of the project do not
-    count.
-    """
+    """The first known agent on PATH that has a guard. Programs inside the project do not count."""
     path = environ.get("PATH", "")
     return next(
         (name for name in KNOWN_AGENTS if find_program(name, path, outside=root) and load_adapter(name).guard), None
@@ -103,7 +101,7 @@ class AgentSlot:
 def select_agents(
     settings: Settings, root: str, environ: Mapping[str, str], guarded: bool = True, sandboxed: bool = False
 ) -> tuple[SelectedAgent, ...]:
-    """All agents of a run in order, each found; raises AgentUnusable naming the one that is not."""
+    """All agents of a run in order, with their programs; raises AgentUnusable naming one that cannot be used."""
     terms = SelectionTerms(root, environ.get("PATH", os.defpath), guarded, settings.prices, sandboxed)
     return tuple(fill_slot(slot, terms) for slot in agent_slots(settings.agent, root, terms.path))
 
@@ -127,7 +125,7 @@ def select_program(argv: tuple[str, ...], root: str, environ: Mapping[str, str])
     if argv[0] == "scripted":
         return _select_scripted(argv, root)
     found = resolve_program(argv, root, environ.get("PATH", os.defpath), "name another behind --")
-    return SelectedAgent(CommandAgent(found, wordless=True), found[0], AS_GIVEN, COST_UNKNOWN)
+    return SelectedAgent(CommandAgent(found, takes_prompt=False), found[0], AS_GIVEN, COST_UNKNOWN)
 
 
 def agent_slots(own: AgentSettings, root: str, path: str) -> tuple[AgentSlot, ...]:
@@ -182,7 +180,7 @@ def _is_import_path(word: str) -> bool:
 
 
 def fill_slot(slot: AgentSlot, terms: SelectionTerms) -> SelectedAgent:
-    """The agent of this slot, found; raises AgentUnusable naming the setting."""
+    """The agent of this slot with its program; raises AgentUnusable naming the setting."""
     if slot.command is None:
         raise AgentUnusable("no agent is configured, and no known one with a guard is on PATH; name one: --agent")
     try:
@@ -241,21 +239,22 @@ def _select_cli_agent(
 
 
 def _permissions(adapter: AgentAdapter, flags: tuple[str, ...], guarded: bool) -> str:
-    """What our arguments make of the agent's guard; the user's flags may override them."""
+    """The permissions of an agent: by our arguments, unless the user's flags override them."""
     if _controls_guard(adapter, ()) and not _controls_guard(adapter, flags):
         return AS_GIVEN
     return f"guarded ({adapter.guard})" if guarded else UNGUARDED
 
 
 def _find_deciding_flag(adapter: AgentAdapter, flags: tuple[str, ...]) -> str:
-    """The first of the user's flags that overrides our guard arguments, with its value; the others are not shown."""
-    place = next(place for place in range(len(flags)) if not _controls_guard(adapter, flags[: place + 1]))
-    flag, *after = flags[place:]
-    own = after[:1] if "=" not in flag and after and not after[0].startswith("-") else []
-    return " ".join((flag, *own))
+    """The first of the user's flags that overrides our guard arguments, with its value."""
+    index = next(index for index in range(len(flags)) if not _controls_guard(adapter, flags[: index + 1]))
+    flag, *after = flags[index:]
+    text = after[:1] if "=" not in flag and after and not after[0].startswith("-") else []
+    return " ".join((flag, *text))
 
 
 def _controls_guard(adapter: AgentAdapter, flags: tuple[str, ...]) -> bool:
+    """Whether `guarded` makes a difference with these flags of the user."""
     with_guard, without = (
         adapter.arguments(AgentInvocation(EMPTY_TURN, flags, None, guarded)) for guarded in (True, False)
     )
@@ -281,8 +280,8 @@ def resolve_program(argv: tuple[str, ...], root: str, path: str, remedy: str = N
     name = argv[0]
     if "/" in name:
         program = os.path.normpath(os.path.join(root, name))
-        if lacking := _why_not_executable(program):
-            raise AgentUnusable(f"agent {name}: {program} {lacking}; {remedy}")
+        if problem := _why_not_executable(program):
+            raise AgentUnusable(f"agent {name}: {program} {problem}; {remedy}")
         return (program, *argv[1:])
     found = find_program(name, path)
     if found is None:
@@ -299,13 +298,14 @@ def _why_not_executable(program: str) -> str:
     return "" if os.access(program, os.X_OK) else "may not be executed"
 
 
-MAX_PARENT_FOLDERS = 8  # folders above a program that are looked at
+MAX_PARENT_FOLDERS = 8  # folders above a program that are searched for its package.json
 MANIFEST_BYTES = 1 << 20
 VERSION = re.compile(r"v?\d[\w.+-]{0,49}")
 
 
 def installed_version(program: str) -> str | None:
-    """The version in the program's npm package, or its file name in a folder `versions`; None where neither is known.
+    """The version in the program's npm package, or its file name in a folder `versions`; None where neither exists.
+
     The program is not started.
     """
     real = os.path.realpath(program)
@@ -329,7 +329,7 @@ def _package_version(folder: str, program: str) -> str | None:
     import json
 
     path = os.path.join(folder, "package.json")
-    if not os.path.isfile(path):  # a pipe would be waited for
+    if not os.path.isfile(path):  # opening a pipe would block
         return None
     try:
         with open(path, "rb") as file:
@@ -340,11 +340,11 @@ def _package_version(folder: str, program: str) -> str | None:
         return None
     named, version = manifest.get("bin"), manifest.get("version")
     files = named.values() if isinstance(named, dict) else (named,)
-    own = any(isinstance(file, str) and os.path.realpath(os.path.join(folder, file)) == program for file in files)
-    return version if own and isinstance(version, str) and VERSION.fullmatch(version) else None
+    is_own = any(isinstance(file, str) and os.path.realpath(os.path.join(folder, file)) == program for file in files)
+    return version if is_own and isinstance(version, str) and VERSION.fullmatch(version) else None
 
 
-PROVIDER_AGENT = "pydantic-ai"  # as an agent's name: the provider of the model itself is asked
+PROVIDER_AGENT = "pydantic-ai"  # the agent name for calls of a model provider without an agent program
 
 
 def select_stage_agents(
@@ -362,17 +362,16 @@ def select_stage_agents(
 
 def _stage_slot(settings: Settings, name: str) -> AgentSlot:
     """The slot of a stage. Only the run's own agent gets the run's own flags."""
-    stage, usual = settings.stages.by_name[name], settings.agent
+    stage, default = settings.stages.by_name[name], settings.agent
     if stage.agent:
         return AgentSlot(stage.agent, (), stage.model, f"stages.{name}.agent")
-    return AgentSlot(usual.command, usual.flags, stage.model or usual.model, f"stages.{name}.model")
+    return AgentSlot(default.command, default.flags, stage.model or default.model, f"stages.{name}.model")
 
 
 def select_judge(
     semantic: SemanticVerification, stage: str, settings: Settings, root: str, environ: Mapping[str, str]
 ) -> SelectedAgent:
-    """The agent for judge questions: the configured one, else the stage's agent, with a small model unless one is
-    named.
+    """The agent for judge questions: the configured one, else the stage's agent; with a small model unless one is set.
 
     Judge questions have no tools, so no guard is needed. Raises AgentUnusable where the judge cannot be used.
     """

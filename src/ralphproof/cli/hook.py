@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.agents.agent_config import GUARD_EVENT, HOOK_EVENTS, HOOKED_VARIABLE
+from ralphproof.agents.agent_config import GUARD_VERB, HOOK_EVENTS, HOOKED_VARIABLE
 from ralphproof.base.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,15 +37,15 @@ def build_parser() -> Parser:
     from ralphproof.cli.parser import Parser
 
     parser = Parser("hook", ABOUT, EXAMPLES)
-    parser.add_argument("event", choices=(*(verb for _, verb, _ in HOOK_EVENTS), GUARD_EVENT), help="hook event")
+    parser.add_argument("event", choices=(*(verb for _, verb, _ in HOOK_EVENTS), GUARD_VERB), help="hook event")
     return parser
 
 
 def main(argv: list[str]) -> int:
     modules = {verb: module for _, verb, module in HOOK_EVENTS}
     # One of these runs after every tool call: the plain form must not load argparse.
-    verb = argv[0] if len(argv) == 1 and (argv[0] in modules or argv[0] == GUARD_EVENT) else _parse_event(argv)
-    if verb == GUARD_EVENT:
+    verb = argv[0] if len(argv) == 1 and (argv[0] in modules or argv[0] == GUARD_VERB) else _parse_event(argv)
+    if verb == GUARD_VERB:
         return _judge_tool_call()
     if os.environ.get(HOOKED_VARIABLE):
         return 0
