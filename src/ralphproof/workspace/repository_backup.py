@@ -468,7 +468,7 @@ def _copy_pack_file(source: bytes, target: bytes, may_copy: bool, links: bool = 
     new, how = target + b".new", "copied"
     file = os.open(source, READ_FLAGS)
     try:
-        copy = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o400)
+        copy = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.ioctl(copy, FICLONE, file)
