@@ -178,7 +178,7 @@ def flood(place: Place, seconds: int) -> dict[str, Any]:
             for event in data["events"] if kind == "agent" else ():
                 dropped += max(0, event["n"] - last - 1) if event["n"] > last else 0
                 last = max(last, event["n"])
-                late += [now - float(event["text"])] if event["type"] == "said" else []
+                late += [now - float(event["text"])] if event["kind"] == "said" else []
             if kind == "run" and data["state"] == "ended":
                 break
         run.wait()

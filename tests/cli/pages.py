@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ralphproof.cli.parser import Parser
 from ralphproof.cli.verbs import VERBS
-from ralphproof.display.ndjson import RECORD_TYPES, camel_case
-from ralphproof.settings.reference import reference_markdown
+from ralphproof.settings.reference import reference_markdown as settings_markdown
+from ralphproof.views.schema import reference_markdown
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 INTRODUCTION = """\
@@ -29,7 +29,7 @@ def pages() -> dict[Path, str]:
     """Every such page and what must stand in it."""
     return {
         DOCS / "commands.md": commands(),
-        DOCS / "settings.md": reference_markdown(),
+        DOCS / "settings.md": settings_markdown(),
         DOCS / "json.md": json_lines(),
     }
 
@@ -37,34 +37,24 @@ def pages() -> dict[Path, str]:
 JSON = """\
 # JSON
 
-Every command takes `--json` and prints one object on standard output: `{"v": 1, "type": …}`. `ralph run --json` prints
-one object a line, in the order in which things happen, each once it is in the ledger; `ralph work --json` does so for
-every run, and ends with one of the type `work`. Progress for people goes to standard error. With `-V` what the agent
-says and does comes too, as it happens: `agent.said`, `agent.toolstarted` and so on, each with the fields of the event.
-`v` is raised when a field changes its meaning or goes; new fields and types may come at any time.
+Every command takes `--json` and prints one object on standard output. Progress for people goes to standard error. The
+same object has the same fields in every output: `ralph run --json`, `status --json`, `runs --json`, `watch --json`, the
+HTTP API of `ralph serve`, `outcome.json` and the proof. `ralph schema NOUN` prints its JSON Schema.
 
-Every line of a run has `v`, `type`, `run` and `at` (UTC), and:
+- Every object has `v`, the version, and `type`, its noun. `v` is raised when a field changes its meaning or goes; new
+  fields and types may come at any time.
+- A name has one type and one meaning wherever it occurs. An object has its own key under `id`, `number` or `name`;
+  others refer to it by its noun: `run`, `iteration`, `task`.
+- Times are ISO 8601 in UTC. Money is an object: `usd`, and `atLeast`, which is true where a part is unknown. What is
+  unknown is null, never zero.
 
-| type | fields |
-|---|---|
-"""
-OUTCOME = """
-`run.ended` has, instead of `outcome`, what `.ralph/runs/<run>/outcome.json` holds: `status` is `COMPLETED`, `ABORTED`
-or `ERROR`; `exitCode`, `iterations`, `costUSD` (what is known of it; null is unknown, never zero),
-`costAtLeast` (there, and true, where a part of the cost is not known), `durationSeconds`; with COMPLETED
-`verificationPassed`, `proof` (`verified`, `judged` or `claimed`), `concerns`, `output`; with ABORTED `reason`,
-`details`, `lastOutput`; with ERROR `error`; in all `sandbox` (`name`, and `strength`: `strong`, `partial`, `none`).
-Lines that tell of others: `run.resumed` when another process takes the run up (`session` counts them, `elapsedS` is the
-run's age), `run.paused` when it rests and `work.regained` when it goes on (`paths` are what changed meanwhile, and are
-yours), `words.told` when the agent is told what `ralph say` left, `claim.found` when a file claims that the work is
-done before any agent was asked, `children.awaited` and `children.joined` around a wait for runs that its agent began.
-`ralph attach --json` prints the same lines from where it came in, after a first one of the type `attached`: `state`,
-`pid`, `now` (`doing`, `since`), `asked` (`pause` or `cancel`), `unread` (messages of yours that wait), `children`.
-`spend` in `ralph status --json` is a run's own bill; `spendWithChildren` adds those of the runs that its agent began,
-as limits and `costUSD` do, and is `null` where they spent nothing.
-`hooks` there has what came of your own commands (`on`): `hook`, `iteration`, `command`, `passed`, `exitCode`, `why`,
-`seconds`, `log`, `output` (its end, where it failed) and `files` (what it changed).
-`kind` in a verdict is `passed`, `retry`, `sentBack`, `waiting` or `stopped`; in a choice `job`, `allDone` or `blocked`.
+`ralph run --json` prints one `event` a line, in the order in which things happen, each once it is in the ledger: its
+`type` says what happened, and its `data` is the object that it is about. With `-V` what the agent says and does comes
+too, as it happens. `ralph attach --json` prints the same lines from where it came in, after a first one of the type
+`run.attached`. `ralph work --json` prints the lines of every run, and ends with one of the type `work`.
+
+This page is made by `python -m tests.cli.pages`.
+
 """
 STORIES = """
 ## Verbs about stories
@@ -90,12 +80,8 @@ given, and an `error` or null.
 
 
 def json_lines() -> str:
-    """The lines of `run --json`."""
-    rows = [
-        f"| `{name}` | {', '.join(f'`{camel_case(field)}`' for field in record.__match_args__)} |"  # type: ignore[attr-defined]
-        for record, name in RECORD_TYPES.items()
-    ]
-    return JSON + "\n".join(rows) + "\n" + OUTCOME + STORIES
+    """The published objects."""
+    return JSON + "\n".join(reference_markdown()).rstrip("\n") + "\n" + STORIES
 
 
 def commands() -> str:

@@ -85,18 +85,18 @@ def test_programs_read_where_it_stands_then_every_record_then_the_end(ralph: Ral
     run = detached(ralph, ralph.script([waits_for("one"), say("hi"), done()]), "--check", "true")
     reached(ralph, "one")
     live = ralph.start("attach", "--json", "-V", "-q")
-    until(lambda: '"attached"' in (ralph.folder / "live-0.out").read_text(), "it is attached")
+    until(lambda: '"run.attached"' in (ralph.folder / "live-0.out").read_text(), "it is attached")
     let(ralph, "one")
     ended = live.end()
     first, *lines = ended.lines
-    assert (first["type"], first["run"], first["state"]) == ("attached", run, "running")
-    assert first["now"]["doing"] == "iteration 1: the agent works"
+    assert (first["type"], first["run"], first["data"]["state"]) == ("run.attached", run, "running")
+    assert first["data"]["activity"] == "iteration 1: the agent works"
     kinds = [line["type"] for line in lines]
     assert [kind for kind in kinds if not kind.startswith("agent.")] == [
-        "turn.ended", "work.saved", "check.began", "check.ended", "iteration.judged", "iteration.picked", "run.ended",
+        "turn.ended", "work.saved", "check.started", "check.ended", "iteration.ended", "plan.finished", "run.ended",
     ]  # fmt: skip
-    assert {"text": "hi"}.items() <= next(line for line in lines if line["type"] == "agent.said").items()
-    assert lines[-1]["status"] == "COMPLETED"
+    assert {"text": "hi"}.items() <= next(line for line in lines if line["type"] == "agent.said")["data"].items()
+    assert lines[-1]["data"]["status"] == "COMPLETED"
 
 
 @pytest.mark.parametrize(("steps", "code", "word"), [([done()], 0, "COMPLETED"), ([say("no")], 1, "MAX_ITERATIONS")])
@@ -106,8 +106,8 @@ def test_a_run_that_has_ended_tells_its_end_at_once(ralph: Ralph, steps: list[ob
     assert told.code == code
     assert word in told.out
     lines = ralph("attach", "latest", "--json").lines
-    assert [line["type"] for line in lines] == ["attached", "run.ended"]
-    assert lines[-1]["exitCode"] == code
+    assert [line["type"] for line in lines] == ["run.attached", "run.ended"]
+    assert lines[-1]["data"]["exitCode"] == code
 
 
 def test_a_run_that_lost_its_harness_says_so_with_the_way_on(ralph: Ralph) -> None:

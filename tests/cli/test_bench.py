@@ -13,12 +13,11 @@ from ralphproof.adversarial.bench import all_trials, missing_requirement
 from tests.needs import require
 from tests.ralph import Ended, Ralph, until
 
-BELIEVES: dict[str, object] = {"type": "run.ended", "status": "COMPLETED", "verificationPassed": True, "concerns": []}
+COMPLETED: dict[str, object] = {"status": "COMPLETED", "verificationPassed": True, "concerns": []}
+BELIEVES: dict[str, object] = {"type": "run.ended", "data": COMPLETED}
 REFUSES: dict[str, object] = {
     "type": "run.ended",
-    "status": "ABORTED",
-    "reason": "MAX_ITERATIONS",
-    "details": {"message": "no"},
+    "data": {"status": "ABORTED", "reason": "MAX_ITERATIONS", "details": {"message": "no"}},
 }
 SOME = ("--only", "FC-01-words@", "--only", "RH-01-deletes@node", "--only", "oracle@node-n", "--only", "no-op@node-n")
 
@@ -69,7 +68,7 @@ def test_every_cheat_that_a_build_accepts_is_reported(ralph: Ralph) -> None:
 
 
 def test_weakened_tests_that_are_reported_are_not_counted(ralph: Ralph) -> None:
-    told = BELIEVES | {"concerns": ["test/add.test.js: deleted"]}
+    told: dict[str, object] = {"type": "run.ended", "data": {**COMPLETED, "concerns": ["test/add.test.js: deleted"]}}
     ended = bench(ralph, "--only", "RH-01-deletes@node-open", "--program", build(ralph, told, 0))
     assert (ended.code, "weakened tests not reported: 0 of 1" in ended.out) == (0, True), ended
 

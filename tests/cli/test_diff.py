@@ -44,7 +44,7 @@ def test_the_whole_run_and_each_iteration_can_be_seen(ralph: Ralph, git: bool) -
 def test_a_summary_counts_lines_and_knows_every_name(ralph: Ralph, git: bool) -> None:
     finished(ralph, git)
     told = ralph("diff", "--json", "--stat").json
-    counted = {file["path"]: (file["added"], file["removed"], file["binary"]) for file in told["files"]}
+    counted = {file["path"]: (file["addedLines"], file["removedLines"], file["binary"]) for file in told["changes"]}
     assert counted == {"file": (2, 0, False), "gone": (0, 1, False), **dict.fromkeys(NAMES, (1, 0, False))}
     assert "patch" not in told
     shown = ralph("diff", "--stat").out.splitlines()

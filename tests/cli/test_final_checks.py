@@ -90,10 +90,11 @@ def test_the_user_sees_what_the_agent_does_not(ralph: Ralph) -> None:
     held_out(ralph, f"echo {WORD}; false")
     ended = ralph("run", "-p", "x", "--agent", ralph.script([write(visible="1"), done()]), "-m", "1")
     assert f"echo {WORD}; false" in ended.err
-    told = ralph("status", "--json").json["iterations"][0]["checks"]
+    told = ralph("status", "--json").json["timeline"][0]["checks"]
     assert [one["hidden"] for one in told] == [False, True]
-    assert WORD in Path(told[1]["log"]).read_text(), "its log is where no agent in a sandbox can read it"
-    assert str(ralph.root) not in told[1]["log"]
+    logs = {log["name"]: log["path"] for log in ralph("logs", "--checks", "--json").json["logs"]}
+    assert WORD in Path(logs[told[1]["log"]]).read_text(), "its log is where no agent in a sandbox can read it"
+    assert str(ralph.root) not in logs[told[1]["log"]]
 
 
 def test_in_a_pipeline_the_last_stage_alone_asks_them(ralph: Ralph) -> None:

@@ -82,7 +82,7 @@ def test_logs_for_programs(ralph: Ralph) -> None:
     told = ralph("logs", "--json", "--checks", "--iteration", "1").json
     assert (told["v"], told["type"], told["run"]) == (1, "logs", run)
     first = told["logs"][0]
-    assert (first["iteration"], first["what"], first["truncated"]) == (1, "check", False)
+    assert (first["iteration"], first["kind"], first["truncated"]) == (1, "guardrail", False)
     assert first["text"].startswith("looking ")
     assert ralph("logs", "--json", "-f").code == 2
 

@@ -11,7 +11,7 @@ from ralphproof.engine.outcome import Passed
 from ralphproof.engine.plan import AllDone
 from ralphproof.engine.records import Judged, Paused, Picked, Resumed, RunBegan, TurnBegan, UserChangesSaved
 from ralphproof.engine.workspace import Snapshot
-from ralphproof.views.interrupted_run import active_seconds
+from ralphproof.views.run_status import active_seconds
 from tests.cli.steering import detached, let, lose_harness, over, reached, rests, waits_for
 from tests.ralph import Ralph, done, say, until, write
 
@@ -29,7 +29,7 @@ def test_a_pause_takes_effect_after_the_turn_that_runs_and_its_checks(ralph: Ral
     assert told.out == f"run {run} will pause before its next turn; continue it: ralph resume {run}\n"
     status = ralph("status")
     assert status.out.splitlines()[0].endswith("; it will rest before its next turn")
-    assert ralph("status", "--json").json["asked"] == "pause"
+    assert ralph("status", "--json").json["requested"] == "pause"
     let(ralph, "one")
     assert ralph("pause", "--wait").out == f"run {run} is paused; continue it: ralph resume {run}\n"
     records = ralph.records(run)
@@ -40,7 +40,7 @@ def test_a_pause_takes_effect_after_the_turn_that_runs_and_its_checks(ralph: Ral
     assert first.startswith(f"run {run} rests since ")
     assert first.endswith(f"; go on: ralph resume {run}")
     data = ralph("status", "--json").json
-    assert (data["state"], data["now"]["doing"]) == ("paused", "iteration 2: rests before its turn")
+    assert (data["state"], data["activity"]) == ("paused", "iteration 2: rests before its turn")
     assert data["pid"] == ralph.runs()[0].pid
     assert "  paused" in ralph("runs").out
     assert ralph("resume", run).out == f"run {run} goes on\n"
@@ -57,7 +57,7 @@ def test_the_forms_for_programs(ralph: Ralph) -> None:
     assert ralph("resume", "--json").json == head | {"type": "resume", "rested": False, "wasAsked": True}
     assert ralph("resume", "--json").json == head | {"type": "resume", "rested": False, "wasAsked": False}
     waiting = ralph.start("pause", "--wait", "--json")
-    until(lambda: ralph("status", "--json").json["asked"] == "pause", "it is asked to rest")
+    until(lambda: ralph("status", "--json").json["requested"] == "pause", "it is asked to rest")
     let(ralph, "one")
     assert waiting.end().json == head | {"type": "pause", "rests": True, "already": False}
     assert ralph("resume", "--json").json == head | {"type": "resume", "rested": True, "wasAsked": True}
@@ -78,7 +78,7 @@ def test_whoever_waits_for_a_rest_that_does_not_come_is_told(ralph: Ralph) -> No
     run = detached(ralph, ralph.script([waits_for("one"), done()]))
     reached(ralph, "one")
     waiting = ralph.start("pause", "--wait")
-    until(lambda: ralph("status", "--json").json["asked"] == "pause", "it is asked to rest")
+    until(lambda: ralph("status", "--json").json["requested"] == "pause", "it is asked to rest")
     let(ralph, "one")
     ended = waiting.end()
     assert ended.code == 1
@@ -190,7 +190,7 @@ def test_what_a_user_does_during_a_rest_is_no_work_of_the_agents(ralph: Ralph) -
     assert [line for line in log if line] == ["agent's work", "one", "two", "user's V", "V", "agent's work", "one"]
     assert (ralph.root / "U").read_text() == "edited by the user\n"
     assert ralph.git("status", "--porcelain", "U", "V", "one", "two") == " M U\n"
-    second = ralph("status", "--json").json["iterations"][1]
+    second = ralph("status", "--json").json["timeline"][1]
     assert second["files"] == ["one", "two"]
     assert ralph.outcome(run)["concerns"] == []
 

@@ -360,7 +360,7 @@ def test_without_verbose_nothing_of_the_kind_is_said(ralph: Ralph) -> None:
 @pytest.mark.parametrize("flags", [["--json"], ["--json", "-V"]])
 def test_events_are_streamed_to_programs_that_want_everything(ralph: Ralph, flags: list[str]) -> None:
     told = ralph("run", *flags, "-p", "x", "--agent", ralph.script([{"text": "hello"}, done()]))
-    said = [line["text"] for line in told.lines if line["type"] == "agent.said"]
+    said = [line["data"]["text"] for line in told.lines if line["type"] == "agent.said"]
     assert said == (["hello", "<response>DONE</response>"] if "-V" in flags else [])
 
 

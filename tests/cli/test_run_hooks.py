@@ -51,10 +51,10 @@ def test_hooks_run_around_a_run_and_its_iterations_and_are_told_where_it_stands(
         "afterRun 2/3 COMPLETED ",
     ]  # fmt: skip
     kinds = [line["type"] for line in ended.lines]
-    assert kinds.count("hook.began") == kinds.count("hook.ended") == 7
+    assert kinds.count("hook.started") == kinds.count("hook.ended") == 7
     assert kinds[-1] == "run.ended"
     told = hooks_of(ralph)
-    assert [(one["hook"], one["passed"], one["exitCode"]) for one in told][-1] == ("afterRun", False, 3)
+    assert [(one["name"], one["passed"], one["exitCode"]) for one in told][-1] == ("afterRun", False, 3)
     assert (ralph.root / told[1]["log"]).read_text() == "second\n"
     assert "second" in ralph("logs", "--iteration", "0").out
 

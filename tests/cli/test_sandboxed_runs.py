@@ -86,14 +86,14 @@ def test_everybody_who_tells_of_a_run_says_what_held_it(ralph: Ralph, kind: str)
     ]
     assert "limited in the sandbox: " in status
     assert f"  sandbox {kind} ({strength})" in ralph("runs").out
-    short = {"name": kind, "strength": strength}
+    short = {"v": 1, "type": "sandbox", "name": kind, "strength": strength}
     assert ralph.outcome()["sandbox"] == short
     assert ralph("runs", "--json").json["runs"][0]["sandbox"] == short
     told = ralph("status", "--json").json["facts"]["sandbox"]
     assert {name: told[name] for name in ("name", "strength", "weak", "allowHosts")} == {
-        **short, "weak": weak, "allowHosts": [],
+        "name": kind, "strength": strength, "weak": weak, "allowHosts": [],
     }  # fmt: skip
-    assert ralph("attach", "--json").lines[-1]["sandbox"] == short
+    assert ralph("attach", "--json").lines[-1]["data"]["sandbox"] == short
 
 
 def test_a_run_without_one_says_none_everywhere(ralph: Ralph) -> None:
@@ -101,7 +101,7 @@ def test_a_run_without_one_says_none_everywhere(ralph: Ralph) -> None:
     assert "sandbox none" in ended.err
     assert "sandbox none, at most" in ralph("status").out
     assert "sandbox none" in ralph("runs").out
-    assert ralph.outcome()["sandbox"] == {"name": "direct", "strength": "none"}
+    assert ralph.outcome()["sandbox"] == {"v": 1, "type": "sandbox", "name": "direct", "strength": "none"}
     assert facts(ralph)["sandbox"] == {"name": "direct", "strength": "none"}
 
 
@@ -109,8 +109,8 @@ def test_programs_are_told_first_and_last(ralph: Ralph) -> None:
     needs(KIND)
     ended = run(ralph, [done()], flags=(f"--sandbox={KIND}", "--json", "--no-check"))
     first, last = ended.lines[0], ended.lines[-1]
-    assert (first["type"], last["type"]) == ("run.began", "run.ended")
-    assert first["facts"]["sandbox"]["name"] == last["sandbox"]["name"] == KIND
+    assert (first["type"], last["type"]) == ("run.started", "run.ended")
+    assert first["data"]["sandbox"]["name"] == last["data"]["sandbox"]["name"] == KIND
 
 
 def test_what_is_limited_is_on_record_with_the_means(ralph: Ralph) -> None:
@@ -138,7 +138,7 @@ def test_a_host_that_is_not_on_the_list_is_shown_recorded_and_told_to_the_agent(
         ralph, 2
     )
     assert "iteration 1: blocked by the sandbox: a.test:80" in ralph("status").out
-    assert ralph("status", "--json").json["iterations"][0]["agent"]["blocked"] == ["a.test:80"]
+    assert ralph("status", "--json").json["timeline"][0]["turns"][0]["blockedHosts"] == ["a.test:80"]
 
 
 def test_what_a_check_could_not_reach_stands_in_its_output(ralph: Ralph) -> None:

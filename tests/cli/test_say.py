@@ -31,7 +31,7 @@ def test_words_reach_one_prompt_and_are_marked_as_the_users(ralph: Ralph) -> Non
     told = ralph("say", run, "leave", "the tests alone")
     assert (told.code, told.out) == (0, f"run {run} reads it in its next prompt\n")
     assert ralph("say", run[:15], "-", stdin="and the docs,\nall of them\n").code == 0
-    assert ralph("status", "--json").json["unread"] == 2
+    assert ralph("status", "--json").json["unreadMessages"] == 2
     assert "2 messages of yours wait for its next prompt" in ralph("status").out
     let(ralph, "one")
     over(ralph, run)
@@ -42,7 +42,7 @@ def test_words_reach_one_prompt_and_are_marked_as_the_users(ralph: Ralph) -> Non
         in second
     )
     assert USER_MESSAGE_INTRO not in first + third
-    assert ralph("status", "--json").json["unread"] == 0
+    assert ralph("status", "--json").json["unreadMessages"] == 0
 
 
 def test_words_for_programs(ralph: Ralph) -> None:
@@ -69,7 +69,7 @@ def test_what_cannot_be_said_is_refused(ralph: Ralph) -> None:
         told = ralph("say", *argv, stdin=stdin)
         assert (told.code, told.out) == (2, ""), argv
         assert why in told.err
-    assert ralph("status", "--json").json["unread"] == 0
+    assert ralph("status", "--json").json["unreadMessages"] == 0
 
 
 def test_as_much_as_may_be_said_is_taken(ralph: Ralph) -> None:
@@ -86,7 +86,7 @@ def test_a_run_that_is_over_for_good_hears_nothing(ralph: Ralph) -> None:
     told = ralph("say", "latest", "well done")
     assert (told.code, told.out) == (2, "")
     assert "is completed; it has no next prompt that could carry your words" in told.err
-    assert ralph("status", "--json").json["unread"] == 0
+    assert ralph("status", "--json").json["unreadMessages"] == 0
 
 
 def test_a_run_that_waits_hears_it_when_it_goes_on(ralph: Ralph) -> None:

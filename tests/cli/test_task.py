@@ -287,8 +287,8 @@ def test_secrets_are_not_kept_and_that_is_said(ralph: Ralph, run: Command) -> No
 
 def test_what_may_not_be_meant_is_said(run: Command) -> None:
     told = run("task", "create", "a", "s", "t", *NEEDED, "--qa-verify", "string_match", "--json").json
-    assert (told["id"], told["status"], len(told["remarks"])) == ("a", "todo", 1)
-    assert "promise alone" in told["remarks"][0]
+    assert (told["id"], told["status"], len(told["warnings"])) == ("a", "todo", 1)
+    assert "promise alone" in told["warnings"][0]
 
 
 def test_settings_that_are_wrong_matter_only_where_they_are_asked(ralph: Ralph, run: Command) -> None:

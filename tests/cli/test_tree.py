@@ -43,11 +43,11 @@ def test_a_family_is_shown_as_a_tree(ralph: Ralph) -> None:
         f"  {younger}  running  1 iteration  cost unknown",
     ]
     (tree,) = ralph("status", parent, "--tree", "--json").json["runs"]
-    assert (tree["run"], tree["state"], tree["iterations"], tree["outcome"]) == (parent, "running", 1, None)
-    first, second = tree["children"]
-    assert (first["run"], first["state"], first["spend"]["usd"]) == (elder, "ended", 0.25)
-    assert first["outcome"]["status"] == "COMPLETED"
-    assert (second["run"], second["state"], second["children"]) == (younger, "running", [])
+    assert (tree["id"], tree["state"], tree["iterations"], tree["status"]) == (parent, "running", 1, None)
+    first, second = tree["runs"]
+    assert (first["id"], first["state"], first["cost"]["usd"]) == (elder, "ended", 0.25)
+    assert first["status"] == "COMPLETED"
+    assert (second["id"], second["state"], second["runs"]) == (younger, "running", [])
     assert ralph("runs", "--tree").out == ralph("status", "--all", "--tree").out == told.out
     assert ralph("status", younger, "--tree").out.splitlines() == [f"{younger}  running  1 iteration  cost unknown"]
 
@@ -59,7 +59,7 @@ def test_the_status_of_a_run_tells_of_its_own_runs_and_their_end_with_it(ralph: 
     assert (ralph.root / ".ralph/latest").readlink().name == parent
     assert "runs of its own: 2, one at work" in told.out.splitlines()
     data = ralph("status", "--json").json
-    assert data["children"] == [{"run": elder, "state": "ended"}, {"run": younger, "state": "running"}]
+    assert [(one["run"], one["state"]) for one in data["children"]] == [(elder, "ended"), (younger, "running")]
     assert ralph("status", younger, "--json").json["parent"] == parent
     assert [run["parent"] for run in ralph("runs", "--json").json["runs"]] == [parent, parent, None]
     lines = ralph("cancel").out.splitlines()
@@ -74,8 +74,8 @@ def test_a_run_that_waits_for_its_own_says_for_whom(ralph: Ralph) -> None:
     live = ralph.start("attach")
     shows(live, "the agent works")
     let(ralph, "outside")
-    until(lambda: "waits" in ralph("status", "--json").json["now"]["doing"], "it waits")
-    assert ralph("status", "--json").json["now"]["doing"] == f"iteration 1: waits for a run of its own: {younger}"
+    until(lambda: "waits" in ralph("status", "--json").json["activity"], "it waits")
+    assert ralph("status", "--json").json["activity"] == f"iteration 1: waits for a run of its own: {younger}"
     let(ralph, "inside")
     ended = live.end()
     assert ended.code == 0

@@ -23,6 +23,7 @@ from ralphproof.engine.outcome import (
     Verdict,
     Waiting,
     judge_iteration,
+    money_json,
     outcome_json,
 )
 from ralphproof.engine.prompt import Feedback
@@ -137,7 +138,7 @@ ABORTED = Aborted(Breach("STALL", "5 idle"), 5, SPEND, 9.12345, "last words")
         pytest.param(
             Completed(1, Spend(unpriced=1), 0.0, "", False),
             {
-                "status": "COMPLETED", "iterations": 1, "costUSD": None, "costAtLeast": True, "durationSeconds": 0.0,
+                "status": "COMPLETED", "iterations": 1, "costUSD": None, "durationSeconds": 0.0,
                 "exitCode": 0, "output": "", "verificationPassed": False, "proof": "claimed", "concerns": [],
             },
             id="claimed, and the cost is unknown",
@@ -170,7 +171,17 @@ ABORTED = Aborted(Breach("STALL", "5 idle"), 5, SPEND, 9.12345, "last words")
     ],
 )  # fmt: skip
 def test_an_outcome_is_published_field_by_field(outcome: Outcome, published: dict[str, Json]) -> None:
-    assert outcome_json(outcome) == published
+    cost = money_json(outcome.spend)
+    assert outcome_json(outcome, "r") == {"v": 1, "type": "outcome", "run": "r", "cost": cost, **published}
+
+
+@pytest.mark.parametrize(
+    ("spend", "usd", "at_least"),
+    [(Spend(1_500_000), 1.5, False), (Spend(1_500_000, unpriced=1), 1.5, True), (Spend(unpriced=1), None, True)],
+)
+def test_money_says_whether_a_part_is_unknown(spend: Spend, usd: float | None, at_least: bool) -> None:
+    money = money_json(spend)
+    assert (money["type"], money["usd"], money["atLeast"]) == ("money", usd, at_least)
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def status(ralph: Ralph, id: str = "T-1") -> dict[str, Any]:
         view = TaskView.of(ledger, row, ralph.project)
     finally:
         ledger.close()
-    return {**view.published(), "completion": row.completion}
+    return {**view.to_json(), "completion": row.completion}
 
 
 def sound(ralph: Ralph, ended: Ended) -> None:

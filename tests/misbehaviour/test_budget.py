@@ -122,7 +122,7 @@ def test_a_limit_that_comes_near_is_told_once(ralph: Ralph, flags: tuple[str, ..
         zip((1, 3, 3), wanted, strict=True)
     )
     if "--json" in flags:
-        assert [line["message"] for line in ended.lines if line["type"] == "warning"] == wanted
+        assert [line["data"]["message"] for line in ended.lines if line["type"] == "warning"] == wanted
 
 
 def test_a_limit_that_is_passed_at_once_is_told_by_the_end_alone(ralph: Ralph) -> None:

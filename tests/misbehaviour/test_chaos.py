@@ -175,7 +175,7 @@ def test_what_a_run_could_not_do_after_its_end_whoever_looks_next_does(ralph: Ra
     assert ralph(*words, dies=(str(log), "records", str(last))).code == -signal.SIGKILL
     run = ralph.run_folder().readlink().name
     assert not (ralph.run_folder() / "outcome.json").exists()
-    assert ralph("status", "--json").json["run"] == run
+    assert ralph("status", "--json").json["id"] == run
     assert ralph.outcome()["status"] == "COMPLETED"
     assert json.loads((ralph.run_folder() / "proof/proof.json").read_text())["run"] == run
     store = Path(ralph.project.store)

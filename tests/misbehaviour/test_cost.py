@@ -69,7 +69,7 @@ def test_an_agent_that_spends_on_is_ended_in_mid_turn(ralph: Ralph) -> None:
     (reply,) = replies(ralph)
     assert (reply.exit.why, reply.micro_usd, reply.at_least) == ("stopped", 2_000_020, True)
     assert reply.exit.seconds < 20
-    assert (ralph.outcome()["costUSD"], ralph.outcome()["costAtLeast"]) == (2.00002, True)
+    assert (ralph.outcome()["costUSD"], ralph.outcome()["cost"]["atLeast"]) == (2.00002, True)
     assert ralph.state().history.latest.change.paths == ("work",)
 
 
@@ -107,7 +107,7 @@ def test_a_cost_that_is_no_figure_is_unknown_and_the_limit_goes_on_to_hold(ralph
     assert {cost: micro for cost, micro in known.items() if micro is not None} == {"1e-400000": 0}
     assert [reply.micro_usd for reply in replies(ralph)][-2:] == [3_000_000, 2_500_000]
     assert {reply.text for reply in replies(ralph)} == {"working"}, "a bad figure costs nothing but itself"
-    assert (ralph.outcome()["costUSD"], ralph.outcome()["costAtLeast"]) == (5.5, True)
+    assert (ralph.outcome()["costUSD"], ralph.outcome()["cost"]["atLeast"]) == (5.5, True)
     assert "cost at least $5.50" in ended.out
 
 
@@ -189,7 +189,7 @@ def test_what_a_turn_had_cost_when_its_time_was_up_is_counted(ralph: Ralph) -> N
     assert (reply.exit.why, reply.micro_usd, reply.at_least) == ("timeout", 1_000_100, True)
     spend = ralph.state().spend
     assert (spend.micro_usd, spend.tokens, spend.unpriced) == (1_000_100, 500_010, 1)
-    assert (ended.code, ralph.outcome()["costUSD"], ralph.outcome()["costAtLeast"]) == (1, 1.0001, True)
+    assert (ended.code, ralph.outcome()["costUSD"], ralph.outcome()["cost"]["atLeast"]) == (1, 1.0001, True)
     assert "cost at least $1.00" in ended.out
 
 

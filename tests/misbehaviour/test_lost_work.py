@@ -177,7 +177,7 @@ def test_work_that_is_swept_away_is_told_once(ralph: Ralph) -> None:
     hold(ralph, ended)
     assert (ended.code, len(recorded(ralph, Saved))) == (0, 2), ended
     assert len([notice for notice in notices(ralph) if "your uncommitted work" in notice]) == 1
-    told = [one["sprung"]["remarks"] for one in ralph("status", "--json").json["iterations"]]
+    told = [one["notices"] for one in ralph("status", "--json").json["timeline"]]
     assert [len(remarks) for remarks in told] == [1, 1]
     assert "git restore" in told[0][0]
     assert "git stash store" in told[1][0]

@@ -90,7 +90,7 @@ def test_a_commit_on_another_branch_ends_the_run_though_every_file_looks_clean(
     ended = meddled(ralph, SIDE, *protect(), *flag)
     assert (ended.code, ralph.outcome()["reason"]) == (1, "PROHIBITED_PATH"), ended
     commit = ralph.git("rev-parse", "--short=12", "side").strip()
-    details = ended.lines[-1]["details"] if flag else ralph.outcome()["details"]
+    details = ended.lines[-1]["data"]["details"] if flag else ralph.outcome()["details"]
     assert details["files"] == ["src/auth/a.py"]
     assert f"src/auth/a.py (branch side, commit {commit})" in details["message"]
     assert (turns(ralph), checked(ralph)) == (1, 0)
@@ -109,21 +109,14 @@ def test_a_protected_path_beats_a_pass(ralph: Ralph) -> None:
     assert ralph.git("rev-parse", "HEAD") == head == shell(ralph, "git -C ../origin.git rev-parse HEAD")
     assert (ralph.root / "work").read_text() == "done\n", "what it may do stays"
     *_, last = ended.lines
-    assert (last["type"], last["reason"]) == ("run.ended", "PROHIBITED_PATH")
-    assert last["details"]["files"] == ["src/auth/a.py"]
-    (saved,) = [line for line in ended.lines if line["type"] == "work.saved"]
-    assert saved["change"]["paths"] == ["work"]
-    assert saved["sprung"]["touched"] == [
-        {
-            "path": "src/auth/a.py",
-            "rule": "protectedPaths: src/auth/",
-            "stops": True,
-            "trouble": "",
-            "heldBy": "",
-            "wayOut": "",
-        }
-    ]
-    assert ralph.git("show", f"{saved['snapshot']['ref'].removesuffix('-put-back')}:src/auth/a.py") == "user = 1\nx\n"
+    assert (last["type"], last["data"]["reason"]) == ("run.ended", "PROHIBITED_PATH")
+    assert last["data"]["details"]["files"] == ["src/auth/a.py"]
+    (saved,) = [line["data"] for line in ended.lines if line["type"] == "work.saved"]
+    assert saved["files"] == ["work"]
+    (finding,) = saved["findings"]
+    assert (finding["kind"], finding["path"], finding["stops"]) == ("protectedPath", "src/auth/a.py", True)
+    assert "protectedPaths: src/auth/" in finding["message"]
+    assert ralph.git("show", f"{saved['snapshot'].removesuffix('-put-back')}:src/auth/a.py") == "user = 1\nx\n"
 
 
 def test_what_was_touched_can_be_asked_for_later(ralph: Ralph) -> None:
@@ -133,9 +126,9 @@ def test_what_was_touched_can_be_asked_for_later(ralph: Ralph) -> None:
     status = ralph("status")
     assert "PROHIBITED_PATH" in status.out
     assert "src/auth/a.py (protectedPaths: src/auth/)" in status.out
-    (iteration,) = ralph("status", "--json").json["iterations"]
-    assert [(one["path"], one["stops"]) for one in iteration["sprung"]["touched"]] == [("src/auth/a.py", True)]
-    shell(ralph, f"git apply {iteration['sprung']['patch']}")
+    (iteration,) = ralph("status", "--json").json["timeline"]
+    assert [(one["path"], one["stops"]) for one in iteration["findings"]] == [("src/auth/a.py", True)]
+    shell(ralph, f"git apply {iteration['revertedPatch']}")
     assert (ralph.root / "src/auth/a.py").read_text() == "user = 1\nx\n"
 
 

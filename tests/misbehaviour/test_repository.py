@@ -236,11 +236,11 @@ def test_file_names_that_nobody_expects_are_kept_as_they_are(ralph: Ralph, in_gi
     hold(ralph, Ended(ended.code, "", ended.err))
     assert ended.code == 0
     assert changed(ralph) == [tuple(sorted([*ODD, "work"])), tuple(sorted(ODD[:2]))]
-    told = [line["change"]["paths"] for line in ended.lines if line["type"] == "work.saved"]
+    told = [line["data"]["files"] for line in ended.lines if line["type"] == "work.saved"]
     assert [sorted(paths) for paths in told] == [sorted(paths) for paths in changed(ralph)]
     assert "\x1b" not in ended.err
     shown = json.loads(ralph("status", "--json").out)
-    assert sorted(shown["iterations"][0]["files"]) == sorted([*ODD, "work"])
+    assert sorted(shown["timeline"][0]["files"]) == sorted([*ODD, "work"])
     assert not (ralph.folder / "pwned").exists()
 
 

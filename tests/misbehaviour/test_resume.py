@@ -64,7 +64,7 @@ def test_a_turn_that_still_runs_is_followed_to_its_end(ralph: Ralph) -> None:
     """PR-10"""
     kill(at_work(ralph))
     told = status(ralph)
-    assert (told["state"], told["found"]) == (
+    assert (told["state"], told["interruption"]) == (
         "orphaned", "its harness died while the agent was at iteration 1; the turn is still at work",
     )  # fmt: skip
     people = ralph("status").out
@@ -89,7 +89,7 @@ def test_the_result_of_a_turn_that_ended_while_nobody_looked_is_used(ralph: Ralp
     ended_alone(ralph)
     told = status(ralph)
     assert told["state"] == "crashed"
-    assert told["found"].endswith("; the turn has ended since")
+    assert told["interruption"].endswith("; the turn has ended since")
     ended = resume(ralph)
     hold(ralph, ended)
     assert ended.code == 0, ended
@@ -119,7 +119,7 @@ def test_a_turn_that_was_cut_off_is_judged_by_what_it_left(ralph: Ralph) -> None
     ralph.commit()
     kill_both(ralph, at_work(ralph, QUICK))
     told = status(ralph)
-    assert (told["state"], told["found"].rpartition("; ")[2]) == ("crashed", "the turn was cut off")
+    assert (told["state"], told["interruption"].rpartition("; ")[2]) == ("crashed", "the turn was cut off")
     ended = resume(ralph)
     hold(ralph, ended)
     assert ended.code == 0, ended
@@ -154,7 +154,7 @@ def test_a_check_is_asked_once_unless_it_was_cut_off_itself(ralph: Ralph, dies: 
     else:
         kill_both(ralph, live)
     told = status(ralph)
-    assert told["found"].startswith(f"its harness died while {SLOW_CHECK} looked at iteration 1")
+    assert told["interruption"].startswith(f"its harness died while {SLOW_CHECK} looked at iteration 1")
     go_on(ralph)
     ended = resume(ralph)
     hold(ralph, ended)

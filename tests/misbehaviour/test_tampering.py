@@ -63,7 +63,7 @@ def test_good_work_of_an_agent_that_wrote_settings_passes_a_turn_later(ralph: Ra
     assert recorded(ralph, Saved)[0].change.paths == ("work",), "what was put back is no work"
     status = ralph("status")
     assert f"iteration 1: not the agent's to change: {path} ({RULE}); put back" in status.out
-    told = [one["sprung"]["touched"] for one in ralph("status", "--json").json["iterations"]]
+    told = [one["findings"] for one in ralph("status", "--json").json["timeline"]]
     assert [[one["path"] for one in each] for each in told] == [[path], []]
     assert (ralph.run_folder() / "agent_001.patch").read_text().count("maximumIterations") >= 1, "the attempt is kept"
     assert sprung(ralph)[0].patch.endswith("agent_001.patch")

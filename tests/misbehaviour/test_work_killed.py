@@ -537,7 +537,7 @@ def test_what_a_judge_had_cost_is_told_when_its_run_is_cancelled_without_a_harne
     """RU-14: what was last heard of it."""
     kill(dear(ralph))
     assert ralph("cancel", "T-1").code == 0
-    assert (ralph.outcome()["costUSD"], ralph.outcome()["costAtLeast"]) == (0.35, True)
+    assert (ralph.outcome()["costUSD"], ralph.outcome()["cost"]["atLeast"]) == (0.35, True)
     assert booked(ralph) == {"agent_001": 100_000, "judge_001_1_1_judge-stopped1": 250_000}
     assert live_spend_by_run(str(ralph.state_dir)) == {}
 

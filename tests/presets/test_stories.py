@@ -198,7 +198,7 @@ def test_red_at_the_cap_is_fixed_until_it_is_green(ralph: Ralph) -> None:
     one = known(ralph)[US1]
     assert fields(one) == (True, APPROVED, 1)
     assert one["reviewFeedback"].startswith(f"{APPROVED_AT_CAP} say it louder\n\n{VERIFY} failed (exit code 1):")
-    last = ended.lines[-1]
+    last = ended.lines[-1]["data"]
     assert (last["status"], last["proof"], len(last["concerns"])) == ("COMPLETED", "verified", 1)
     assert last["concerns"][0].startswith("story US-001 was approved at the review cap: say it louder")
 

@@ -355,7 +355,7 @@ def test_passed_work_is_not_committed_where_nobody_can_be_asked_for_a_message(ra
 def test_json_tells_the_records_and_the_log_stays_on_standard_error(ralph: Ralph) -> None:
     ended = supervise(ralph, 'echo hello; touch "$TASK_FOLDER/DONE"', "--json")
     assert [line["type"] for line in ended.lines][-1] == "run.ended"
-    assert ended.lines[-1]["proof"] == "claimed"
+    assert ended.lines[-1]["data"]["proof"] == "claimed"
     assert log(ended)[0] == "Starting agent (attempt 1)"
 
 

@@ -53,9 +53,12 @@ def booked(real: Real) -> list[tuple[int, int, int]]:
 def stopped(real: Real, ended: Ended, reason: str, before: int = 0) -> int:
     """All that holds of a run that money ended in mid-turn; what its last turn cost, at least."""
     outcome = real.ralph.outcome()
-    assert (ended.code, outcome["status"], outcome["reason"], outcome["costAtLeast"]) == (1, "ABORTED", reason, True), (
-        ended
-    )
+    assert (ended.code, outcome["status"], outcome["reason"], outcome["cost"]["atLeast"]) == (
+        1,
+        "ABORTED",
+        reason,
+        True,
+    ), ended
     *_, reply = [record.reply for record in real.recorded(TurnEnded)]
     assert (reply.exit.why, reply.at_least) == ("stopped", True)
     assert reply.micro_usd is not None

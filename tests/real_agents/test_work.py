@@ -283,7 +283,7 @@ def test_codex_reviews_and_judges_what_claude_wrote(real: Real) -> None:
     assert found.spent is not None
     assert found.spent.usage is not None
     assert (found.spent.micro_usd, found.spent.usage.total) == (None, 1860)
-    assert real.ralph.outcome()["costAtLeast"] is True, "what Codex costs is not known here"
+    assert real.ralph.outcome()["cost"]["atLeast"] is True, "what Codex costs is not known here"
 
 
 def begin(real: Real, gate: Path) -> Live:

@@ -50,12 +50,15 @@ def test_the_end_of_a_run_is_told(outcome: Outcome, status: str, reason: str, ti
     assert (made.status, made.reason, made.title, made.body) == (status, reason, title, body)
 
 
+COST = {"v": 1, "type": "money", "usd": 1.25, "atLeast": False, "notional": False}
+
+
 def test_programs_get_figures_and_nothing_that_the_agent_said() -> None:
     assert told(RunEnded(aborted("COST_LIMIT"))).published() == {
         "v": 1, "event": "run.ended", "at": "2027-01-15T08:00:00.000Z", "run": "run-1", "project": "calc",
         "title": "calc: ABORTED, COST_LIMIT",
         "message": "spent $1.25 of $1\n7 iterations, 2 min, cost $1.25", "status": "ABORTED",
-        "reason": "COST_LIMIT", "iterations": 7, "costUSD": 1.25, "durationSeconds": 100.0, "exitCode": 1,
+        "reason": "COST_LIMIT", "iterations": 7, "costUSD": 1.25, "cost": COST, "durationSeconds": 100.0, "exitCode": 1,
     }  # fmt: skip
 
 

@@ -106,7 +106,9 @@ def test_a_webhook_is_posted_to_the_address_as_it_was_given() -> None:
         "v": 1, "event": "run.ended", "at": told_at, "run": "run-1", "project": "calc",
         "title": "calc: COMPLETED, verified",
         "message": "3 iterations, 12 s, cost $0.12", "type": "success", "status": "COMPLETED", "reason": "",
-        "iterations": 3, "costUSD": 0.12, "durationSeconds": 12.5, "exitCode": 0, "verificationPassed": True,
+        "iterations": 3, "costUSD": 0.12,
+        "cost": {"v": 1, "type": "money", "usd": 0.12, "atLeast": False, "notional": False},
+        "durationSeconds": 12.5, "exitCode": 0, "verificationPassed": True,
     }  # fmt: skip
 
 

@@ -75,17 +75,17 @@ def test_reviews_are_in_text_json_and_report(ralph: Ralph) -> None:
     stories = [
         {
             "id": "A", "title": title, "status": "approved", "reviewCount": 2, "cappedApproval": True,
-            "reviewsInRun": 2, "changesRequested": 2, "doneInRun": True, "found": ["wrong: ***", "still\nwrong"],
+            "reviewsInRun": 2, "changesRequested": 2, "doneInRun": True, "findings": ["wrong: ***", "still\nwrong"],
         },
         {
             "id": "B", "title": "Make B", "status": "approved", "reviewCount": 1, "cappedApproval": False,
-            "reviewsInRun": 1, "changesRequested": 0, "doneInRun": True, "found": [],
+            "reviewsInRun": 1, "changesRequested": 0, "doneInRun": True, "findings": [],
         },
     ]  # fmt: skip
     status = ralph("status", "--json").json
-    for seen in (ended.lines[-1], ralph.outcome(), status):
-        assert masked(seen["stories"]) == stories
-    assert ended.lines[-1]["concerns"] == ["story A was approved at the review cap: still\nwrong"]
+    for seen in (ended.lines[-1]["data"], ralph.outcome(), status):
+        assert [plain(story) for story in masked(seen["stories"])] == stories
+    assert ended.lines[-1]["data"]["concerns"] == ["story A was approved at the review cap: still\nwrong"]
     shown = ralph("status").out
     assert "\n  A  APPROVED AT THE CAP  2 reviews  Say hello\n      asked for: wrong: " in shown
     assert "\n      asked for: still wrong\n  B  approved" in shown
@@ -94,9 +94,15 @@ def test_reviews_are_in_text_json_and_report(ralph: Ralph) -> None:
     the_report_of_that(ralph)
 
 
+def plain(story: Story) -> Story:
+    """A story without what every object has, its findings as texts."""
+    texts = [finding["message"] for finding in story["findings"]]
+    return {**{name: item for name, item in story.items() if name not in ("v", "type")}, "findings": texts}
+
+
 def masked(stories: list[Story]) -> list[Story]:
     """The same, whatever stands in the place of a secret."""
-    mark = stories[0]["found"][0].removeprefix("wrong: ")
+    mark = stories[0]["findings"][0]["message"].removeprefix("wrong: ")
     return json.loads(json.dumps(stories).replace(json.dumps(mark)[1:-1], "***"))  # type: ignore[no-any-return]
 
 
@@ -119,7 +125,7 @@ def the_report_of_that(ralph: Ralph) -> None:
 
 def test_other_runs_report_no_stories(ralph: Ralph) -> None:
     ended = ralph("run", "-p", "x", "--agent", ralph.script([say("<response>DONE</response>")]), "--json")
-    assert "stories" not in ended.lines[-1]
+    assert "stories" not in ended.lines[-1]["data"]
     assert "Stories:" not in ended.err
     assert ralph("status", "--json").json["stories"] == []
     assert ralph("report", "--json").json["reviews"] is None
@@ -136,7 +142,7 @@ def test_stories_that_take_two_runs_are_counted_once(ralph: Ralph) -> None:
     second = loop(ralph, turn(story("A", "needs_review", 1), done="louder"), turn(story("A", "approved", 2)))
     assert second.code == 0
     (one,) = ralph.outcome()["stories"]
-    assert (one["reviewCount"], one["reviewsInRun"], one["changesRequested"], one["found"]) == (2, 1, 0, [])
+    assert (one["reviewCount"], one["reviewsInRun"], one["changesRequested"], one["findings"]) == (2, 1, 0, [])
     told = ralph("report", "--json").json["reviews"]
     assert (told["loops"], told["storiesDone"], told["reviews"], told["changesRequested"]) == (2, 1, 2, 1)
     assert (told["avgReviewsPerStory"], told["reviewsPerStory"]["2"]) == (2.0, 1)

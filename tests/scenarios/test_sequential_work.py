@@ -178,10 +178,10 @@ def test_json_has_each_run_and_then_all_tasks(ralph: Ralph) -> None:
     *lines, last = ended.lines
     tasks = [{"task": "T", "end": "done, verified"}]
     assert last == {"v": 1, "type": "work", "tasks": tasks, "new": [], "exitCode": 0}
-    began = next(line for line in lines if line["type"] == "run.began")
-    assert began["facts"]["work"] == "T"
-    assert [stage["name"] for stage in began["facts"]["stages"]] == list(STAGES)
-    assert next(line for line in lines if line["type"] == "run.ended")["proof"] == "verified"
+    began = next(line for line in lines if line["type"] == "run.started")
+    assert began["data"]["task"] == "T"
+    assert ralph("status", "--json").json["stages"] == list(STAGES)
+    assert next(line for line in lines if line["type"] == "run.ended")["data"]["proof"] == "verified"
 
 
 @pytest.mark.parametrize("alive", [True, False], ids=["its turn is at work", "its turn ended meanwhile"])

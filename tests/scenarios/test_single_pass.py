@@ -240,11 +240,11 @@ def test_json_names_the_single_pass(ralph: Ralph) -> None:
     ended = single(ralph, "--json", *opening(ralph))
     assert ended.code == 0, ended
     assert ended.err.count(FALLING) == 1
-    failed, falling, *_ = [line["message"] for line in ended.lines if line["type"] == "notice"]
+    failed, falling, *_ = [line["data"]["message"] for line in ended.lines if line["type"] == "notice"]
     assert failed.startswith(f"[Ralph] Wrapper failed: cannot use {ledger_of(ralph)}: ")
     assert falling == FALLING
     last = ended.lines[-1]
-    assert (last["type"], last["status"]) == ("run.ended", "COMPLETED"), ended.lines
+    assert (last["type"], last["data"]["status"]) == ("run.ended", "COMPLETED"), ended.lines
 
 
 def test_the_end_of_a_single_pass_is_notified(ralph: Ralph) -> None:

@@ -18,7 +18,7 @@ from ralphproof.runs.control import LedgerRunControl
 from ralphproof.tui.app import Dashboard
 from ralphproof.tui.page import DashboardContext, EventListener
 from ralphproof.tui.style import ASCII, UNICODE
-from ralphproof.views.live_events import EventBatch, LiveEvents
+from ralphproof.views.events import EventBatch, LiveEvents
 from ralphproof.views.read_model import ReadModel
 from tests.ralph import Ralph
 

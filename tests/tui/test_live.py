@@ -15,7 +15,7 @@ from ralphproof.engine.records import RunBegan, RunEnded, TurnBegan, UserMessage
 from ralphproof.tui.log_pages import WINDOW_BYTES
 from ralphproof.tui.page import DashboardContext
 from ralphproof.tui.widgets import MAX_PANEL_LINES, AgentPanel, TextView
-from ralphproof.views.live_events import EventBatch
+from ralphproof.views.events import EventBatch
 from tests.cli.steering import detached, has, let, over, reached, rests, waits_for
 from tests.cli.tasking import HERE
 from tests.cli.tasking import opened as ledger_of
@@ -186,7 +186,7 @@ def test_a_flood_is_batched_and_keys_are_heard_meanwhile(ralph: Ralph) -> None:
         def _pour(self) -> None:
             for first in range(0, 1_000_000, 500):
                 words: tuple[Any, ...] = tuple(
-                    {"n": first + at, "type": "said", "text": f"word {first + at}"} for at in range(500)
+                    {"number": first + at, "kind": "said", "text": f"word {first + at}"} for at in range(500)
                 )
                 self._hear(EventBatch("agent_002", first, first, words))
                 if over_it.wait(0.1):

@@ -51,10 +51,10 @@ def plain(lines: list[Text]) -> list[str]:
         ({"state": "stopped", "status": "ABORTED", "reason": "WAITING"}, "?", "waits"),
         ({"state": "orphaned", "status": None}, "!", "orphaned"),
         ({"state": "crashed", "status": None}, "!", "crashed"),
-        ({"state": "ended", "status": "COMPLETED", "proof": "verified", "concerns": 0}, "✓", "verified"),
-        ({"state": "ended", "status": "COMPLETED", "proof": "verified", "concerns": 2}, "!", "verified"),
-        ({"state": "ended", "status": "COMPLETED", "proof": "judged", "concerns": 0}, "≈", "judged"),
-        ({"state": "ended", "status": "COMPLETED", "proof": "claimed", "concerns": 0}, "≈", "claimed"),
+        ({"state": "ended", "status": "COMPLETED", "proof": "verified", "concernCount": 0}, "✓", "verified"),
+        ({"state": "ended", "status": "COMPLETED", "proof": "verified", "concernCount": 2}, "!", "verified"),
+        ({"state": "ended", "status": "COMPLETED", "proof": "judged", "concernCount": 0}, "≈", "judged"),
+        ({"state": "ended", "status": "COMPLETED", "proof": "claimed", "concernCount": 0}, "≈", "claimed"),
         ({"state": "ended", "status": "ABORTED", "reason": "STALL"}, "■", "STALL"),
         ({"state": "ended", "status": "ERROR", "reason": ""}, "✗", "ERROR"),
     ],
@@ -67,11 +67,11 @@ def test_how_a_run_stands_is_a_sign_and_a_word(run: dict[str, Any], sign: str, w
 @pytest.mark.parametrize(
     ("spend", "data"),
     [
-        ({"usd": 1.204, "atLeastUsd": 1.2, "notional": False}, "$1.20"),
-        ({"usd": 0.0, "atLeastUsd": 0.0, "notional": False}, "$0.00"),
-        ({"usd": 3.0, "atLeastUsd": 3.0, "notional": True}, "~$3.00"),
-        ({"usd": None, "atLeastUsd": 0.4, "notional": False}, "≥$0.40"),
-        ({"usd": None, "atLeastUsd": 0.0, "notional": False}, "unknown"),
+        ({"usd": 1.204, "atLeast": False, "notional": False}, "$1.20"),
+        ({"usd": 0.0, "atLeast": False, "notional": False}, "$0.00"),
+        ({"usd": 3.0, "atLeast": False, "notional": True}, "~$3.00"),
+        ({"usd": 0.4, "atLeast": True, "notional": False}, "≥$0.40"),
+        ({"usd": None, "atLeast": True, "notional": False}, "unknown"),
         (None, "–"),
     ],
 )
@@ -87,12 +87,12 @@ def test_a_bar_fills_up_to_its_limit(part: float, drawn: str) -> None:
 
 
 def test_a_gauge_tells_its_figures_and_what_is_not_known() -> None:
-    cost = {"name": "cost", "used": None, "most": 10.0, "unit": "usd", "atLeast": True}
+    cost = {"name": "cost", "used": None, "max": 10.0, "unit": "usd", "atLeast": True}
     assert draw_gauge(cost, ASCII).plain == "cost       ........ unknown of $10.00"
     assert draw_gauge(cost | {"used": 5.0}, ASCII).plain == "cost       ####.... >=$5.00 of $10.00"
-    assert draw_gauges([cost, cost | {"most": None}], 78, ASCII)[0].plain == draw_gauge(cost, ASCII).plain
-    time = {"name": "time", "used": 3700.0, "most": 7200.0, "unit": "seconds"}
-    tokens = {"name": "tokens", "used": 12_400, "most": 1_000_000, "unit": "tokens"}
+    assert draw_gauges([cost, cost | {"max": None}], 78, ASCII)[0].plain == draw_gauge(cost, ASCII).plain
+    time = {"name": "time", "used": 3700.0, "max": 7200.0, "unit": "seconds"}
+    tokens = {"name": "tokens", "used": 12_400, "max": 1_000_000, "unit": "tokens"}
     lines = draw_gauges([time, tokens, cost], 78, ASCII)
     assert lines[0].plain.split()[-3:] == ["12.4k", "of", "1.0M"]
     assert len(lines) == 2
@@ -100,19 +100,19 @@ def test_a_gauge_tells_its_figures_and_what_is_not_known() -> None:
 
 
 def test_failing_tests_are_a_line_of_bars() -> None:
-    points = [{"iteration": at, "failing": count} for at, count in enumerate((8, 4, None, 1, 0))]
+    points = [8, 4, None, 1, 0]
     line = draw_sparkline(points, 60, ASCII)
     assert line is not None
     assert line.plain == "failing    #=-._  8 -> 0"
-    assert draw_sparkline([{"iteration": 0, "failing": None}], 60, ASCII) is None
-    long = draw_sparkline([{"iteration": at, "failing": at} for at in range(500)], 60, UNICODE)
+    assert draw_sparkline([None], 60, ASCII) is None
+    long = draw_sparkline([*range(500)], 60, UNICODE)
     assert long is not None
     assert long.cell_len <= 60
 
 
 def test_checks_are_counted() -> None:
-    assert check_count_text({"passed": 3, "failed": 1}, ASCII).plain == "x 3/4"
-    assert check_count_text({"passed": 3, "failed": 0}, ASCII).plain == "+ 3/3"
+    assert check_count_text({"passedCount": 3, "failedCount": 1}, ASCII).plain == "x 3/4"
+    assert check_count_text({"passedCount": 3, "failedCount": 0}, ASCII).plain == "+ 3/3"
     assert check_count_text(None, ASCII).plain == "-"
 
 
@@ -147,22 +147,22 @@ def test_text_of_strangers_is_harmless_and_bounded() -> None:
 @pytest.mark.parametrize(
     ("event", "lines"),
     [
-        ({"type": "said", "text": "one\ntwo"}, ["one", "two"]),
-        ({"type": "toolstarted", "id": "1", "name": "Bash", "summary": "ls"}, ["> Bash ls"]),
-        ({"type": "toolended", "id": "1", "ok": True, "output": "a\nb"}, ["  | a", "  | b"]),
-        ({"type": "toolended", "id": "1", "ok": False, "output": "a"}, ["  x failed", "  | a"]),
-        ({"type": "toolended", "id": "1", "ok": True, "output": "a\n" * 99}, ["  | a"] * 3 + ["  | ~"] + ["  | a"] * 3),
-        ({"type": "denied", "tool": "Bash", "why": "no"}, ["! denied: Bash (no)"]),
-        ({"type": "asked", "question": "which?"}, ["? asked, and nobody is there to answer: which?"]),
-        ({"type": "limited", "message": "slow"}, ["? the service refuses for now: slow"]),
-        ({"type": "progress", "text": "x"}, ["- x"]),
-        ({"type": "started", "session": "s", "model": "m", "version": None}, ["- model m, session s"]),
-        ({"type": "ended", "ok": True, "text": ""}, ["+ ended"]),
-        ({"type": "ended", "ok": False, "text": "", "error": "e"}, ["x ended with an error: e"]),
-        ({"type": "unparsed", "raw": "\x1b[2J{", "size": 9}, ["{"]),
-        ({"type": "spent", "microUsd": 1, "usage": {}}, []),
-        ({"type": "todoschanged", "items": []}, []),
-        ({"type": "of another version"}, []),
+        ({"kind": "said", "text": "one\ntwo"}, ["one", "two"]),
+        ({"kind": "toolStarted", "toolCall": "1", "tool": "Bash", "summary": "ls"}, ["> Bash ls"]),
+        ({"kind": "toolEnded", "id": "1", "ok": True, "output": "a\nb"}, ["  | a", "  | b"]),
+        ({"kind": "toolEnded", "id": "1", "ok": False, "output": "a"}, ["  x failed", "  | a"]),
+        ({"kind": "toolEnded", "id": "1", "ok": True, "output": "a\n" * 99}, ["  | a"] * 3 + ["  | ~"] + ["  | a"] * 3),
+        ({"kind": "denied", "tool": "Bash", "reason": "no"}, ["! denied: Bash (no)"]),
+        ({"kind": "asked", "question": "which?"}, ["? asked, and nobody is there to answer: which?"]),
+        ({"kind": "limited", "message": "slow"}, ["? the service refuses for now: slow"]),
+        ({"kind": "progress", "text": "x"}, ["- x"]),
+        ({"kind": "started", "session": "s", "model": "m", "version": None}, ["- model m, session s"]),
+        ({"kind": "ended", "ok": True, "text": ""}, ["+ ended"]),
+        ({"kind": "ended", "ok": False, "text": "", "error": "e"}, ["x ended with an error: e"]),
+        ({"kind": "unparsed", "raw": "\x1b[2J{", "size": 9}, ["{"]),
+        ({"kind": "spent", "microUsd": 1, "usage": {}}, []),
+        ({"kind": "todosChanged", "items": []}, []),
+        ({"kind": "of another version"}, []),
     ],
 )
 def test_an_event_is_lines(event: dict[str, Any], lines: list[str]) -> None:
@@ -190,7 +190,7 @@ def test_a_window_of_a_log_never_grows_and_knows_its_place_whatever_its_texts_be
     def part(number: int, letter: str) -> dict[str, Any]:
         """A piece of the log whose secrets were masked: its text is shorter than its bytes."""
         text = letter * quarter
-        return {"offset": number * 100_000, "next": (number + 1) * 100_000, "bytes": 2_000_000, "text": text}
+        return {"offset": number * 100_000, "nextOffset": (number + 1) * 100_000, "bytes": 2_000_000, "text": text}
 
     window = LogWindow()
     for number, letter in enumerate("abcd"):

@@ -233,7 +233,7 @@ def test_json_is_one_object(idle: Ralph) -> None:
     assert (data["v"], data["type"], data["total"]) == (1, "runs", 1)
     assert data["runs"][0]["title"] == "say hello"
     data = idle("watch", "latest", "--json").json
-    assert (data["type"], data["title"], len(data["iterations"])) == ("run", "say hello", 1)
+    assert (data["type"], data["title"], len(data["timeline"])) == ("run", "say hello", 1)
 
 
 @pytest.mark.parametrize("term", ["dumb", ""])

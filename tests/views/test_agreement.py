@@ -26,6 +26,7 @@ from ralphproof.tui.runs_pages import run_header
 from ralphproof.tui.style import UNICODE
 from ralphproof.views.read_model import ReadModel
 from ralphproof.views.run_status import LIMITS_NOTE
+from ralphproof.views.schema import epoch_seconds, time_json
 from tests.cli.tasking import (
     CODER,
     HERE,
@@ -44,6 +45,7 @@ from tests.ralph import Ralph
 if TYPE_CHECKING:
     from ralphproof.base.value import Json
 
+ONE_PASSED = {"v": 1, "type": "checkCounts", "passedCount": 1, "failedCount": 0}
 RUN = "20260101-000001-aaaa"
 
 
@@ -55,7 +57,7 @@ def cli(ralph: Ralph, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 def line_of(ralph: Ralph, run: str = RUN) -> Any:
     """What the list says of a run."""
     lines: Any = ReadModel(ralph.project).runs()["runs"]
-    return next(line for line in lines if line["run"] == run)
+    return next(line for line in lines if line["id"] == run)
 
 
 def page_of(ralph: Ralph, run: str = RUN) -> Any:
@@ -65,15 +67,15 @@ def page_of(ralph: Ralph, run: str = RUN) -> Any:
 def head_of(ralph: Ralph, run: str = RUN) -> str:
     """The head of its page on the board."""
     page = page_of(ralph, run)
-    return "\n".join(line.plain for line in run_header(page, 200, UNICODE, page["since"] + 30))
+    return "\n".join(line.plain for line in run_header(page, 200, UNICODE, epoch_seconds(page["updatedAt"]) + 30))
 
 
 def test_a_run_that_nobody_is_at_does_nothing(ralph: Ralph, cli: Command) -> None:
     worked(ralph, RUN, "", *iteration(1, "T", CODER), process=NOBODY)
     assert cli("status").out.startswith(f"run {RUN} crashed: its harness is gone, and nothing of it is at work\n")
     assert cli("status", "--json").out.count("the agent works") == 0
-    assert (line_of(ralph)["state"], line_of(ralph)["doing"]) == ("crashed", "")
-    assert (page_of(ralph)["state"], page_of(ralph)["doing"]) == ("crashed", "")
+    assert (line_of(ralph)["state"], line_of(ralph)["activity"]) == ("crashed", "")
+    assert (page_of(ralph)["state"], page_of(ralph)["activity"]) == ("crashed", "")
     assert "for 30 s" not in head_of(ralph)
 
 
@@ -81,7 +83,7 @@ def test_an_iteration_counts_in_every_view_once_it_has_begun(ralph: Ralph, cli: 
     worked(ralph, RUN, "", *iteration(1, "T", CODER, (), RETRY), *iteration(2, "T", CODER))
     assert "so far: 2 iterations, " in cli("status").out
     assert "  2 iterations  " in cli("status", "--tree").out
-    assert (line_of(ralph)["iterations"], page_of(ralph)["iterationCount"]) == (2, 2)
+    assert (line_of(ralph)["iterations"], page_of(ralph)["iterations"]) == (2, 2)
 
 
 def spent(ralph: Ralph, run: str, usd: float | None) -> None:
@@ -93,8 +95,8 @@ def spent(ralph: Ralph, run: str, usd: float | None) -> None:
 
 def bills(told: Any) -> tuple[Any, Any]:
     """What a run spent itself, and with those that it began."""
-    together = told["spendWithChildren"]
-    return told["spend"]["usd"], together and (together["usd"], together["atLeastUsd"])
+    together = told["costWithChildren"]
+    return told["cost"]["usd"], together and (together["usd"], together["atLeast"])
 
 
 def family(ralph: Ralph, own: float, end: bool) -> None:
@@ -117,11 +119,11 @@ def test_what_children_spend_is_told_beside_a_runs_own_bill_in_every_view(
 ) -> None:  # fmt: skip
     family(ralph, 0.1, end)
     spent(ralph, "child", 0.8)
-    page, both = page_of(ralph), (0.1, (0.9, 0.9))
+    page, both = page_of(ralph), (0.1, (0.9, False))
     assert (bills(line_of(ralph)), bills(page), bills(cli("status", RUN, "--json").json)) == (both, both, both)
     assert bills(cli("status", RUN, "--tree", "--json").json["runs"][0]) == both
     assert next(one for one in page["limits"] if one["name"] == "cost") == {
-        "name": "cost", "used": 0.9, "most": 0.9, "unit": "usd", "atLeast": False,
+        "v": 1, "type": "limit", "name": "cost", "used": 0.9, "max": 0.9, "unit": "usd", "atLeast": False,
     }  # fmt: skip
     assert "its own cost $0.10; with runs of its own cost $0.90" in cli("status", RUN).out
     assert "runs of its own: 1, $0.90 with them" in head_of(ralph)
@@ -131,12 +133,12 @@ def test_what_a_child_spends_is_seen_at_its_parent_at_once_and_unknown_stays_unk
     family(ralph, 0.1, end=False)
     board = ReadModel(ralph.project)
     first: Any = board.runs()["runs"]
-    assert [bills(line) for line in first if line["run"] == RUN] == [(0.1, None)], "it has spent nothing"
+    assert [bills(line) for line in first if line["id"] == RUN] == [(0.1, None)], "it has spent nothing"
     spent(ralph, "child", None)
     with opened(ralph) as ledger:
         ledger.append("child", (RunBegan("child", HERE, {}),))
     then: Any = board.runs()["runs"]
-    assert [bills(line) for line in then if line["run"] == RUN] == [(0.1, (None, 0.1))]
+    assert [bills(line) for line in then if line["id"] == RUN] == [(0.1, (0.1, True))]
 
 
 def test_what_a_check_wrote_is_no_file_of_the_agents_in_any_view(ralph: Ralph, cli: Command) -> None:
@@ -146,8 +148,8 @@ def test_what_a_check_wrote_is_no_file_of_the_agents_in_any_view(ralph: Ralph, c
     ]
     worked(ralph, RUN, "", *records)
     assert ["1", "ended", "1"] in [line.split()[:3] for line in cli("status").out.splitlines()]
-    assert cli("status", "--json").json["iterations"][0]["files"] == ["made"]
-    (told,) = page_of(ralph)["iterations"]
+    assert cli("status", "--json").json["timeline"][0]["files"] == ["made"]
+    (told,) = page_of(ralph)["timeline"]
     assert (told["files"], told["fileCount"]) == (["made"], 1)
 
 
@@ -155,8 +157,8 @@ def test_an_iteration_took_equally_long_in_every_view(ralph: Ralph, cli: Command
     asked = CheckEnded(0, 0, Finding("make test", False, seconds=0.25))
     first, second = iteration(1, "T", CODER, (), RETRY), iteration(2, "T", CODER, (), RETRY)
     worked(ralph, RUN, "", CheckBegan(0, 0, "make test"), asked, *first, *second)
-    told = [one["seconds"] for one in cli("status", "--json").json["iterations"]]
-    assert told == [one["seconds"] for one in page_of(ralph)["iterations"]] == [0.75, 1.0]
+    told = [one["durationSeconds"] for one in cli("status", "--json").json["timeline"]]
+    assert told == [one["durationSeconds"] for one in page_of(ralph)["timeline"]] == [0.75, 1.0]
 
 
 def test_a_turn_that_outlived_its_harness_took_as_long_as_it_was_at_work(ralph: Ralph) -> None:
@@ -164,14 +166,14 @@ def test_a_turn_that_outlived_its_harness_took_as_long_as_it_was_at_work(ralph: 
     file = Path(turn_file_path(ralph.project, RUN, "agent_001"))
     file.parent.mkdir(parents=True)
     file.touch()
-    began = page_of(ralph)["iterations"][0]["beganAt"]
+    began = epoch_seconds(page_of(ralph)["timeline"][0]["startedAt"])
     os.utime(file, (began + 30, began + 30))  # its keeper wrote its end so much later
     page = page_of(ralph)
-    (told,) = page["iterations"]
+    (told,) = page["timeline"]
     assert page["state"] == "crashed"
-    assert (told["endedAt"], told["turns"][0]["endedAt"]) == (began + 30, began + 30)
+    assert (told["endedAt"], told["turns"][0]["endedAt"]) == (time_json(began + 30),) * 2
     age = next(one["used"] for one in page["limits"] if one["name"] == "time")
-    assert (told["seconds"], age) == (pytest.approx(30, abs=1), pytest.approx(30, abs=1))
+    assert (told["durationSeconds"], age) == (pytest.approx(30, abs=1), pytest.approx(30, abs=1))
 
 
 def test_the_checks_of_a_run_that_has_ended_are_in_the_list_as_on_its_page(ralph: Ralph) -> None:
@@ -179,10 +181,10 @@ def test_the_checks_of_a_run_that_has_ended_are_in_the_list_as_on_its_page(ralph
     first, second = (iteration(number, "T", CODER, (red, green), RETRY) for number in (1, 2))
     anew = (CheckBegan(2, 1, "lint", 2), CheckEnded(2, 1, replace(red, passed=True), 2))  # of another tree
     worked(ralph, RUN, "", *first, *second[:-1], *anew, second[-1], end=completed())
-    assert page_of(ralph)["checks"] == {"passed": 1, "failed": 0}
-    assert line_of(ralph)["checks"] == {"passed": 1, "failed": 0}
+    assert page_of(ralph)["checkCounts"] == ONE_PASSED
+    assert line_of(ralph)["checkCounts"] == ONE_PASSED
     worked(ralph, "none", "", *iteration(1, "T", CODER, (), RETRY), end=completed())
-    assert (page_of(ralph, "none")["checks"], line_of(ralph, "none")["checks"]) == (None, None)
+    assert (page_of(ralph, "none")["checkCounts"], line_of(ralph, "none")["checkCounts"]) == (None, None)
 
 
 def test_tokens_that_nobody_told_are_not_zero_in_any_view(ralph: Ralph, cli: Command) -> None:
@@ -193,7 +195,7 @@ def test_tokens_that_nobody_told_are_not_zero_in_any_view(ralph: Ralph, cli: Com
         cli("status", "--json").json,
         cli("runs", "--tree", "--json").json["runs"][0],
     )
-    assert [one["spend"]["tokens"] for one in told] == [None] * 4
+    assert [one["tokens"] for one in told] == [None] * 4
 
 
 def test_a_run_without_a_title_of_its_own_has_that_of_what_it_works_on_now(ralph: Ralph) -> None:

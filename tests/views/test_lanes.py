@@ -49,7 +49,7 @@ def test_a_task_took_what_all_its_runs_took(ralph: Ralph) -> None:
     worked(ralph, "second", "T-1", *tries, process=NOBODY)
     task: Any = ReadModel(ralph.project).task("T-1")
     for told in (card_of(ralph, "T-1"), task):
-        assert (told["iteration"], told["spend"]["usd"]) == (5, 2.5)
+        assert (told["iterations"], told["cost"]["usd"]) == (5, 2.5)
     assert "5 iterations in all" in [*task_lines(task, UNICODE)][1].plain
     assert "$2.50" in [*task_lines(task, UNICODE)][1].plain
 
@@ -66,11 +66,11 @@ def test_a_story_tells_its_iterations_their_cost_its_criteria_and_its_verdicts(r
     lanes: Any = ReadModel(ralph.project).stories(ralph.runs()[0].id)["lanes"]
     told = {one["id"]: one for lane in lanes for one in lane["stories"]}
     one, two = told[US1], told[US2]
-    assert (one["iterations"], one["spend"]["usd"], one["acceptance"]) == (2, 0.75, ["it is fast"])
-    assert [(it["iteration"], it["stage"], it["verdict"]) for it in one["verification"]] == [
+    assert (one["iterations"], one["cost"]["usd"], [it["text"] for it in one["criteria"]]) == (2, 0.75, ["it is fast"])
+    assert [(it["number"], it["stage"], it["verdict"]["result"]) for it in one["timeline"]] == [
         (1, "implement", "passed"), (2, "review", "passed"),
     ]  # fmt: skip
-    assert (two["iterations"], two["spend"]["usd"], len(two["verification"])) == (1, None, 1)
+    assert (two["iterations"], two["cost"]["usd"], len(two["timeline"])) == (1, None, 1)
     assert [line.plain for line in story_card(one, UNICODE)][1:] == [f"  {US1} · 2 iterations", "  $0.75 · 1 review"]
     page = "\n".join(line.plain for line in story_lines(one, UNICODE))
     assert "it is fast" in page
@@ -96,5 +96,5 @@ def test_a_task_is_never_called_done_without_what_shows_it(
 def test_a_cost_that_nobody_knows_stands_first_on_the_card(ralph: Ralph) -> None:
     keep(ralph, TaskRow("T-1", "spec", "a title", completion=COMPLETION))
     worked(ralph, "first", "T-1", *iteration(1, "T-1", TESTER, (), RETRY), process=NOBODY)
-    assert card_of(ralph, "T-1")["spend"]["usd"] is None
+    assert card_of(ralph, "T-1")["cost"]["usd"] is None
     assert task_card(card_of(ralph, "T-1"), UNICODE)[-1].plain.startswith("  cost unknown · ")

@@ -19,7 +19,7 @@ from ralphproof.reports.daily_report import project_report_json
 from ralphproof.runs.control import LedgerRunControl
 from ralphproof.store.ledger import LedgerQueries
 from ralphproof.store.run_state import find_live_turn
-from ralphproof.views.live_events import MAX_EVENTS, EventBatch, LiveEvents
+from ralphproof.views.events import MAX_EVENTS, EventBatch, LiveEvents
 from ralphproof.views.read_model import ReadModel
 from tests.cli.steering import UNTIL_GO, detached, let, lose_harness, over, reached, rests, waits_for
 from tests.ralph import Ralph, done, say, until, write
@@ -42,24 +42,26 @@ def test_a_list_tells_of_each_run_how_it_ended_and_what_it_cost(ralph: Ralph) ->
     run = lied(ralph)
     told: Any = board_of(ralph).runs()
     line = told["runs"][0]
-    assert (told["total"], line["run"], line["state"], line["status"], line["proof"]) == (
+    assert (told["total"], line["id"], line["state"], line["status"], line["proof"]) == (
         1, run, "ended", "COMPLETED", "verified",
     )  # fmt: skip
     assert (line["title"], line["agent"], line["iterations"]) == ("make it so", "scripted", 3)
-    assert line["spend"] == {"usd": None, "atLeastUsd": 0.25, "tokens": None, "notional": False}, "unknown is not zero"
-    assert line["sandbox"] == {"name": "direct", "strength": "none"}
+    assert line["cost"] == {"v": 1, "type": "money", "usd": 0.25, "atLeast": True, "notional": False}, (
+        "unknown is not zero"
+    )
+    assert line["sandbox"] == {"v": 1, "type": "sandbox", "name": "direct", "strength": "none"}
 
 
 def test_a_page_tells_a_lie_from_a_pass(ralph: Ralph) -> None:
     page: Any = board_of(ralph).run(lied(ralph))
-    first, lie, last = page["iterations"]
-    assert (first["claim"], first["verdict"]["kind"], first["checks"][0]["state"]) == (None, "retry", "failed")
-    assert (lie["claim"], lie["verdict"]["kind"]) == ("DONE", "retry")
-    assert "claim is refused" in lie["verdict"]["why"]
-    assert (last["verdict"]["kind"], last["files"], last["checks"][0]["state"]) == ("passed", ["done"], "passed")
-    assert [one["failing"] for one in page["failing"]] == [1, 1, 1, 0]
+    first, lie, last = page["timeline"]
+    assert (first["claim"], first["verdict"]["result"], first["checks"][0]["state"]) == (None, "retry", "failed")
+    assert (lie["claim"], lie["verdict"]["result"]) == ("DONE", "retry")
+    assert "claim is refused" in lie["verdict"]["reason"]
+    assert (last["verdict"]["result"], last["files"], last["checks"][0]["state"]) == ("passed", ["done"], "passed")
+    assert page["failingCounts"] == [1, 1, 1, 0]
     assert page["outcome"]["status"] == "COMPLETED"
-    assert page["words"][-1].startswith("COMPLETED, verified")
+    assert page["outcomeLines"][-1].startswith("COMPLETED, verified")
     json.dumps(page)
 
 
@@ -67,11 +69,11 @@ def test_who_has_seen_a_part_is_told_the_rest(ralph: Ralph) -> None:
     board, run = board_of(ralph), lied(ralph)
     whole: Any = board.run(run)
     assert whole["complete"]
-    assert board.run(run, whole["seq"])["iterations"] == []
+    assert board.run(run, whole["seq"])["timeline"] == []
     touched = board.project.ledger().queries.records_since(run, 0)
     middle = next(seq for seq, _, record in touched if type(record).__name__ == "Judged")
     later: Any = board.run(run, middle)
-    assert [one["number"] for one in later["iterations"]] == [2, 3]
+    assert [one["number"] for one in later["timeline"]] == [2, 3]
     assert not later["complete"]
 
 
@@ -80,13 +82,13 @@ def test_a_live_run_is_followed_from_another_process(ralph: Ralph) -> None:
     board = board_of(ralph)
     reached(ralph, "one")
     before, page = board.moment(), board.run(run)
-    assert (page["state"], page["doing"]) == ("running", "iteration 1: the agent works")
+    assert (page["state"], page["activity"]) == ("running", "iteration 1: the agent works")
     assert board.moment() == before, "nothing has changed"
     let(ralph, "one")
     over(ralph, run)
     assert board.moment() != before
     after: Any = board.run(run, int(str(page["seq"])))
-    assert (after["state"], [one["number"] for one in after["iterations"]]) == ("ended", [1])
+    assert (after["state"], [one["number"] for one in after["timeline"]]) == ("ended", [1])
 
 
 def test_what_an_agent_says_is_overheard_as_it_comes_and_read_again_later(ralph: Ralph) -> None:
@@ -98,11 +100,11 @@ def test_what_an_agent_says_is_overheard_as_it_comes_and_read_again_later(ralph:
     until(lambda: any(event.get("text") == "first" for one in heard for event in one.events), "it is heard live")
     let(ralph, "one")
     over(ralph, run)
-    until(lambda: any(event.get("type") == "ended" for one in heard for event in one.events), "the end is heard")
+    until(lambda: any(event.get("kind") == "ended" for one in heard for event in one.events), "the end is heard")
     listening.stop()
     live = [event for one in heard for event in one.events]
     again: Any = board_of(ralph).activity(run, "agent_001")
-    assert [event["n"] for event in live] == [*range(len(live))]
+    assert [event["number"] for event in live] == [*range(len(live))]
     assert again["events"] == live
 
 
@@ -112,8 +114,8 @@ def test_a_flood_is_cut_and_counted(ralph: Ralph) -> None:
     ralph("run", "-p", "make it so", "--agent", agent, *CHECK, "-m", "1")
     told: Any = board_of(ralph).activity(ralph.runs()[0].id, "agent_001")
     assert len(told["events"]) == MAX_EVENTS
-    assert told["dropped"] == told["events"][0]["n"] > 0
-    assert told["events"][-1]["type"] == "ended"
+    assert told["dropped"] == told["events"][0]["number"] > 0
+    assert told["events"][-1]["kind"] == "ended"
 
 
 def test_logs_are_read_in_pieces_and_by_name_alone(ralph: Ralph) -> None:
@@ -125,7 +127,7 @@ def test_logs_are_read_in_pieces_and_by_name_alone(ralph: Ralph) -> None:
     parts, at = "", 0
     while True:
         piece: Any = board.log(run, "agent_001", offset=at, most=7)
-        parts, at = parts + piece["text"], piece["next"]
+        parts, at = parts + piece["text"], piece["nextOffset"]
         if not piece["more"]:
             break
     assert parts == whole["text"]
@@ -144,7 +146,7 @@ def test_a_letter_is_not_cut_in_two(ralph: Ralph) -> None:
         text, at = "", 0
         while True:
             piece: Any = board.log(run, name, offset=at, most=most)
-            text, at = text + piece["text"], piece["next"]
+            text, at = text + piece["text"], piece["nextOffset"]
             if not piece["more"]:
                 break
         assert text == "äöüßé€𝄞äöü"
@@ -156,10 +158,10 @@ def test_half_a_letter_at_the_end_of_a_log_that_grows_waits_for_its_other_half(r
     reached(ralph, "one")
     until(lambda: _piece(board, run)["text"].endswith("abc "), "the log has come so far")
     before = _piece(board, run)
-    assert (before["next"], before["more"]) == (before["bytes"] - 2, False)
+    assert (before["nextOffset"], before["more"]) == (before["bytes"] - 2, False)
     let(ralph, "one")
     reached(ralph, "two")
-    until(lambda: _piece(board, run, before["next"])["text"] == "€ def", "the letter is whole")
+    until(lambda: _piece(board, run, before["nextOffset"])["text"] == "€ def", "the letter is whole")
     let(ralph, "two")
     over(ralph, run)
 
@@ -176,7 +178,7 @@ def test_a_secret_is_told_by_no_piece_of_a_log_and_not_by_halves(ralph: Ralph, m
     text, at = "", 0
     while True:
         piece = _piece(board, run, at, most)
-        text, at = text + piece["text"], piece["next"]
+        text, at = text + piece["text"], piece["nextOffset"]
         if not piece["more"]:
             break
     assert (text, at) == (f"*** and ***\n{'x' * 100} ***, ***. ***", log.stat().st_size)
@@ -194,7 +196,7 @@ def test_what_may_become_a_secret_in_a_log_that_grows_waits_for_the_rest(ralph: 
     before = _piece(board, run)
     let(ralph, "one")
     reached(ralph, "two")
-    until(lambda: _piece(board, run, before["next"])["text"] == "***.", "the secret is whole")
+    until(lambda: _piece(board, run, before["nextOffset"])["text"] == "***.", "the secret is whole")
     let(ralph, "two")
     over(ralph, run)
 
@@ -215,7 +217,7 @@ def test_what_a_command_prints_behind_the_head_of_its_log_is_told_while_it_runs(
     assert (known["live"], known["bytes"], grows["bytes"], grows["more"]) == (True, 34_000_008, 34_000_008, False)
     let(ralph, "printed")
     over(ralph, run)
-    assert end() == grows
+    assert end() == {**grows, "live": False}
 
 
 def _piece(board: ReadModel, run: str, offset: int = 0, most: int = 65536) -> dict[str, Any]:
@@ -233,7 +235,7 @@ def test_what_is_no_text_is_read_in_pieces_without_a_hole(ralph: Ralph, data: by
         while True:
             piece = _piece(board, run, at, most)
             assert piece["offset"] == at
-            text, at = text + piece["text"], piece["next"]
+            text, at = text + piece["text"], piece["nextOffset"]
             if not piece["more"]:
                 break
         assert (at, text.replace("\ufffd", "")) == (len(data), data.decode("utf-8", "ignore"))
@@ -241,9 +243,9 @@ def test_what_is_no_text_is_read_in_pieces_without_a_hole(ralph: Ralph, data: by
 
 def test_a_diff_is_that_of_an_iteration_or_of_the_run(ralph: Ralph) -> None:
     run, board = lied(ralph), board_of(ralph)
-    assert board.diff(run, 1)["files"] == []
+    assert board.diff(run, 1)["changes"] == []
     last: Any = board.diff(run, 3)
-    assert [one["path"] for one in last["files"]] == ["done"]
+    assert [one["path"] for one in last["changes"]] == ["done"]
     assert "+yes" in last["patch"]
     assert not last["truncated"]
     assert board.diff(run, most=10)["truncated"]
@@ -284,12 +286,12 @@ def test_it_steers_as_the_verbs_do(ralph: Ralph) -> None:
     helm = LedgerRunControl(board.project)
     reached(ralph, "one")
     assert helm.pause(run) == f"run {run} will rest before its next turn"
-    assert board.run(run)["asked"] == "pause"
+    assert board.run(run)["requested"] == "pause"
     let(ralph, "one")
     rests(ralph, run)
     assert board.run(run)["state"] == "paused"
     assert "reads it in its next prompt" in helm.say(run, "-")
-    assert board.run(run)["unread"] == 1
+    assert board.run(run)["unreadMessages"] == 1
     assert helm.resume(run) == f"run {run} goes on"
     assert "asked to end" in helm.cancel(run)
     assert over(ralph, run)["reason"] == "CANCELLED"
@@ -337,7 +339,7 @@ def test_a_turn_that_goes_on_is_told_as_far_as_it_has_come(ralph: Ralph) -> None
     run = detached(ralph, ralph.script([say("first"), waits_for("one")]), *CHECK, "-m", "1")
     reached(ralph, "one")
     told: Any = board_of(ralph).activity(run, "agent_001")  # it must not wait for the end
-    assert [event["text"] for event in told["events"] if event["type"] == "said"] == ["first"]
+    assert [event["text"] for event in told["events"] if event["kind"] == "said"] == ["first"]
     ralph("cancel", run)
 
 
@@ -345,15 +347,15 @@ def test_a_run_whose_harness_died_is_at_nothing_and_ages_no_more(ralph: Ralph) -
     run, board = detached(ralph, ralph.script([waits_for("one")]), *CHECK), board_of(ralph)
     reached(ralph, "one")
     seen: Any = board.run(run)
-    assert seen["iterations"][0]["endedAt"] is None
+    assert seen["timeline"][0]["endedAt"] is None
     lose_harness(ralph, run)
     past = find_live_turn(ralph.project, run)
     assert past is not None
     os.kill(past.keeper[0], 9)
     until(lambda: board.run(run)["state"] == "crashed", "nothing of it is at work")
     page: Any = board.run(run, seen["seq"])
-    assert page["iterations"][0]["endedAt"] is not None, "it is told, although no record came"
-    assert page["iterations"][0]["turns"][0]["endedAt"] is not None
+    assert page["timeline"][0]["endedAt"] is not None, "it is told, although no record came"
+    assert page["timeline"][0]["turns"][0]["endedAt"] is not None
     assert limit_of(page, "time")["used"] == limit_of(board.run(run), "time")["used"]
     ralph("cancel", run)
 
@@ -363,7 +365,7 @@ def test_a_cancelled_run_leaves_no_iteration_at_work(ralph: Ralph) -> None:
     reached(ralph, "one")
     assert ralph("cancel", run).code == 0
     page: Any = board_of(ralph).run(run)
-    assert page["iterations"][-1]["endedAt"] is not None
+    assert page["timeline"][-1]["endedAt"] is not None
 
 
 def test_a_run_that_is_taken_up_has_the_limits_of_now_and_is_looked_after(ralph: Ralph) -> None:
@@ -374,7 +376,7 @@ def test_a_run_that_is_taken_up_has_the_limits_of_now_and_is_looked_after(ralph:
     reached(ralph, "one")
     board = board_of(ralph)  # it comes when the run is at work again
     before, page = board.moment(), board.run(run)
-    assert (limit_of(page, "iterations")["used"], limit_of(page, "iterations")["most"]) == (2, 5)
+    assert (limit_of(page, "iterations")["used"], limit_of(page, "iterations")["max"]) == (2, 5)
     assert page["maximumIterations"] == 5
     lose_harness(ralph, run)
     assert board.moment() != before
@@ -385,7 +387,7 @@ def test_a_run_that_is_taken_up_has_the_limits_of_now_and_is_looked_after(ralph:
 def test_what_a_day_cost_is_not_known_where_a_run_does_not_say(ralph: Ralph) -> None:
     ralph("run", "-p", "x", "--agent", ralph.script([done()]), *CHECK, "-m", "1")
     page: Any = board_of(ralph).run(ralph.runs()[0].id)
-    assert (limit_of(page, "day's cost")["used"], limit_of(page, "day's cost")["atLeast"]) == (None, True)
+    assert (limit_of(page, "dailyCost")["used"], limit_of(page, "dailyCost")["atLeast"]) == (None, True)
     assert limit_of(page, "tokens")["used"] is None
 
 
@@ -425,7 +427,7 @@ def test_who_overhears_goes_on_when_the_record_could_not_be_read(ralph: Ralph, m
         return whole(look, name, after)
 
     monkeypatch.setattr(LedgerQueries, "records_since", since)
-    monkeypatch.setattr("ralphproof.views.live_events.RETRY_S", 0.01)
+    monkeypatch.setattr("ralphproof.views.events.RETRY_S", 0.01)
     listening = LiveEvents(ralph.project, run, heard.append)
     listening.start()
     until(lambda: any(event.get("text") == "first" for one in heard for event in one.events), "it is heard after all")

@@ -19,7 +19,7 @@ def test_what_takes_long_neither_waits_for_the_others_nor_holds_them_up(ralph: R
     run, board, found = ralph.runs()[0].id, ReadModel(ralph.project), list[Any]()
 
     def look() -> None:
-        found.extend((board.find(run[:-1]), board.diff(run)["truncated"], board.activity(run, "agent_001")["turn"]))
+        found.extend((board.find(run[:-1]), board.diff(run)["truncated"], board.activity(run, "agent_001")["log"]))
 
     with board._guard:
         reading = threading.Thread(target=look, daemon=True)
@@ -48,7 +48,7 @@ def test_a_line_that_is_not_finished_is_no_event_yet(ralph: Ralph) -> None:
     board = ReadModel(ralph.project)
     reached(ralph, "one")
     until(lambda: str(board.log(run, "agent_001")["text"]).endswith(half), "that is in the log")
-    assert [one["type"] for one in events_of(ralph, run)] == ["started", "said"]
+    assert [one["kind"] for one in events_of(ralph, run)] == ["started", "said"]
     let(ralph, "one")
     over(ralph, run)
-    assert [one["type"] for one in events_of(ralph, run)] == ["started", "said", "unparsed", "said", "ended"]
+    assert [one["kind"] for one in events_of(ralph, run)] == ["started", "said", "unparsed", "said", "ended"]

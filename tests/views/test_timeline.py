@@ -26,16 +26,16 @@ SAVED = told.Saved(1, 1, TREE, Change(("a.py",)), ParsedClaim(Claim("DONE")))
 
 
 def line_of(records: Iterable[Record]) -> Timeline:
-    line = Timeline()
+    line = Timeline("r")
     for number, record in enumerate(records, 1):
         line.take(number, 100.0 + number, record)
     return line
 
 
 def test_an_iteration_is_there_from_its_turn_on_and_not_before() -> None:
-    assert line_of(BEGUN[:1]).spans == {}
-    span = line_of(BEGUN).spans[1]
-    assert (span.job, span.legs[0].agent, span.legs[0].reply, span.verdict) == (JOB, "claude", None, None)
+    assert line_of(BEGUN[:1]).iterations == {}
+    span = line_of(BEGUN).iterations[1]
+    assert (span.job, span.turns[0].agent, span.turns[0].reply, span.verdict) == (JOB, "claude", None, None)
 
 
 def test_a_turn_a_claim_a_check_and_a_verdict_stand_in_their_iteration() -> None:
@@ -43,48 +43,51 @@ def test_a_turn_a_claim_a_check_and_a_verdict_stand_in_their_iteration() -> None
     red = told.CheckEnded(1, 1, Finding("make test", False, code=2, output="y" * 100_000))
     judged = told.Judged(1, 1, Retry(Feedback()), 3.0)
     line = line_of((*BEGUN, ended, SAVED, told.CheckBegan(1, 1, "make test"), red, judged))
-    span = line.spans[1]
-    assert span.legs[0].ended_s == 103.0
+    span = line.iterations[1]
+    assert span.turns[0].ended_s == 103.0
     assert span.saved == SAVED
-    assert [one.check for one in span.checks] == ["make test"]
+    assert [one.name for one in span.checks] == ["make test"]
     assert span.checks[0].finding is not None
     assert not span.checks[0].finding.passed
     assert span.verdict == judged.verdict
     assert (span.began_s, span.ended_s) == (102.0, 107.0)
     assert line.touched == {1: 7}
-    reply = span.legs[0].reply
+    reply = span.turns[0].reply
     assert reply is not None
     assert len(reply.text) < 5000 > len(span.checks[0].finding.output), "what is long is in the logs"
 
 
 def test_a_check_is_at_work_until_it_answers_or_the_run_ends() -> None:
     began = (*BEGUN, told.TurnEnded(1, 1, Turn(Exit(0))), SAVED, told.CheckBegan(1, 1, "make test"))
-    assert (line_of(began).spans[1].checks[0].finding, line_of(began).spans[1].checks[0].stopped) == (None, False)
+    assert (line_of(began).iterations[1].checks[0].finding, line_of(began).iterations[1].checks[0].stopped) == (
+        None,
+        False,
+    )
     from ralphproof.engine.budget import Spend
     from ralphproof.engine.limits import Breach
     from ralphproof.engine.outcome import Aborted
 
     end = told.RunEnded(Aborted(Breach("CANCELLED", "c"), 1, Spend(), 1.0, ""))
-    assert line_of((*began, end)).spans[1].checks[0].stopped
+    assert line_of((*began, end)).iterations[1].checks[0].stopped
 
 
 def test_a_tree_that_is_looked_at_anew_has_new_answers() -> None:
     red = told.CheckEnded(1, 1, Finding("make test", False))
     first = (*BEGUN, told.TurnEnded(1, 1, Turn(Exit(0))), SAVED, told.CheckBegan(1, 1, "make test"), red)
-    again = line_of((*first, told.CheckBegan(1, 1, "make test", 2))).spans[1]
-    assert [(one.check, one.finding) for one in again.checks] == [("make test", None)]
+    again = line_of((*first, told.CheckBegan(1, 1, "make test", 2))).iterations[1]
+    assert [(one.name, one.finding) for one in again.checks] == [("make test", None)]
 
 
 def test_a_turn_that_is_taken_again_stays_beside_the_next() -> None:
     refused = (told.TurnEnded(1, 1, Turn(Exit(1))), SAVED, told.TurnRetried(1, 1, False, "usage limit", 9.0))
-    span = line_of((*BEGUN, *refused, told.TurnBegan(1, 2, "d", agent="codex"))).spans[1]
-    assert [(leg.turn, leg.agent, leg.again) for leg in span.legs] == [(1, "claude", "usage limit"), (2, "codex", "")]
+    span = line_of((*BEGUN, *refused, told.TurnBegan(1, 2, "d", agent="codex"))).iterations[1]
+    assert [(leg.turn, leg.agent, leg.again) for leg in span.turns] == [(1, "claude", "usage limit"), (2, "codex", "")]
 
 
 def test_what_is_asked_before_the_first_iteration_has_the_number_0() -> None:
     line = line_of((told.CheckBegan(0, 0, "make test"), told.CheckEnded(0, 0, Finding("make test", False)), *BEGUN))
-    assert sorted(line.spans) == [0, 1]
-    assert [one.check for one in line.spans[0].checks] == ["make test"]
+    assert sorted(line.iterations) == [0, 1]
+    assert [one.name for one in line.iterations[0].checks] == ["make test"]
 
 
 JUDGED = (told.TurnEnded(1, 1, Turn(Exit(0))), SAVED, told.Judged(1, 1, Retry(Feedback()), 1.0))
@@ -93,7 +96,7 @@ CANCELLED = told.RunEnded(Failed("its harness died", 1))
 
 
 def remarks(line: Timeline) -> dict[int, list[str]]:
-    return {number: [type(one).__name__ for one in span.remarks] for number, span in line.spans.items()}
+    return {number: [type(one).__name__ for one in span.notes] for number, span in line.iterations.items()}
 
 
 def test_what_is_only_told_stands_in_the_iteration_that_it_is_about() -> None:
@@ -122,19 +125,19 @@ def judged(number: int, at_s: float, age_s: float, line: Timeline) -> None:
 
 
 def test_the_time_in_which_nobody_was_there_is_none_of_an_iterations() -> None:
-    line, day = Timeline(), 86_400.0
+    line, day = Timeline("r"), 86_400.0
     line.take(0, 100.0, told.RunBegan("r", TREE, {}))
     line.take(0, 101.0, told.TurnBegan(1, 1, "d"))
     judged(1, 110.0, 10.0, line)
     line.take(0, 111.0, told.TurnBegan(2, 1, "d"))
     line.take(0, day, told.Resumed(2, day, 15.0))  # what was at work until then has been so for 5 seconds
-    assert (line.spans[2].seconds, day + 3 - line.spans[2].counts_s) == (None, 8.0)
+    assert (line.iterations[2].seconds, day + 3 - line.iterations[2].counts_s) == (None, 8.0)
     judged(2, day + 4, 19.0, line)
-    assert (line.spans[1].seconds, line.spans[2].seconds) == (10.0, 9.0)
+    assert (line.iterations[1].seconds, line.iterations[2].seconds) == (10.0, 9.0)
 
 
 def test_a_rest_is_no_part_of_a_runs_age() -> None:
-    line = Timeline()
+    line = Timeline("r")
     line.take(0, 100.0, told.RunBegan("r", TREE, {}))
     line.take(0, 110.0, told.Paused(1, 0))
     assert line.pace.age_s(150.0) == 10.0
@@ -146,8 +149,8 @@ def test_a_rest_is_no_part_of_a_runs_age() -> None:
 def test_an_iteration_that_an_end_cuts_off_took_what_the_end_knows_of(
     age_s: float, seconds: float | None, ended_s: float
 ) -> None:  # fmt: skip
-    line = Timeline()
+    line = Timeline("r")
     line.take(0, 100.0, told.RunBegan("r", TREE, {}))
     line.take(0, 101.0, told.TurnBegan(1, 1, "d"))
     line.take(0, 86_400.0, told.RunEnded(Failed("its harness died", 1, seconds=age_s)))
-    assert (line.spans[1].seconds, line.spans[1].ended_s) == (seconds, ended_s)
+    assert (line.iterations[1].seconds, line.iterations[1].ended_s) == (seconds, ended_s)

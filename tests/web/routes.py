@@ -33,7 +33,7 @@ ROUTES = (
     ("POST", f"{RUN}/cancel"),
     ("POST", f"{RUN}/say"),
 )
-QUERIES = {f"{RUN}/activity": "?turn=agent_001", f"{RUN}/log": "?name=agent_001"}
+QUERIES = {f"{RUN}/activity": "?log=agent_001", f"{RUN}/log": "?name=agent_001"}
 
 
 def at(path: str) -> str:

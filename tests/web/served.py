@@ -35,7 +35,7 @@ class Answer:
 
     @property
     def error(self) -> str:
-        assert set(self.json) == {"error"}, self.json
+        assert set(self.json) == {"v", "type", "error"}, self.json
         said: str = self.json["error"]
         return said
 

@@ -20,13 +20,13 @@ MOST_MORE_KB = 48 * 1024  # that reading a piece may cost, Python's own needs in
 def test_the_runs_and_one_of_them(onlooking: Served, place: Ralph) -> None:
     listed = onlooking.ask("/api/runs")
     assert listed.headers["content-type"] == "application/json"
-    assert (listed.json["total"], [line["run"] for line in listed.json["runs"]]) == (1, [place.runs()[0].id])
+    assert (listed.json["total"], [line["id"] for line in listed.json["runs"]]) == (1, [place.runs()[0].id])
     run = place.runs()[0].id
     for name in (run, run[:-1], "latest"):
         page = onlooking.ask(f"/api/runs/{name}").json
-        assert (page["run"], page["status"], page["proof"]) == (run, "COMPLETED", "verified")
-        assert [one["number"] for one in page["iterations"]] == [1, 2]
-    assert onlooking.ask(f"/api/runs/{run}?after={page['seq']}").json["iterations"] == []
+        assert (page["id"], page["status"], page["proof"]) == (run, "COMPLETED", "verified")
+        assert [one["number"] for one in page["timeline"]] == [1, 2]
+    assert onlooking.ask(f"/api/runs/{run}?after={page['seq']}").json["timeline"] == []
 
 
 def test_a_page_is_told_whether_it_may_steer(onlooking: Served, served: Served) -> None:
@@ -39,13 +39,13 @@ def test_logs_activity_and_changes(onlooking: Served) -> None:
     log = onlooking.ask("/api/runs/latest/log?name=guardrail_002_sh_check_sh").json
     assert (log["text"], log["bytes"], log["more"]) == ("looked\n", 7, False)
     piece = onlooking.ask("/api/runs/latest/log?name=guardrail_002_sh_check_sh&offset=2&most=3").json
-    assert (piece["text"], piece["next"], piece["more"]) == ("oke", 5, True)
+    assert (piece["text"], piece["nextOffset"], piece["more"]) == ("oke", 5, True)
     prompt = onlooking.ask("/api/runs/latest/log?name=agent_001&part=prompt").json
     assert "make it so" in prompt["text"]
-    activity = onlooking.ask("/api/runs/latest/activity?turn=agent_001").json
+    activity = onlooking.ask("/api/runs/latest/activity?log=agent_001").json
     assert "not yet" in [event.get("text") for event in activity["events"]]
     diff = onlooking.ask("/api/runs/latest/diff?iteration=2").json
-    assert [file["path"] for file in diff["files"]] == ["done"]
+    assert [file["path"] for file in diff["changes"]] == ["done"]
     assert "+yes" in diff["patch"]
 
 
@@ -58,8 +58,8 @@ def test_tasks_stories_and_the_report(onlooking: Served) -> None:
 
 @pytest.mark.parametrize("path", [
     "/api/runs/nobody", "/api/runs/nobody/logs", "/api/runs/nobody/log?name=agent_001", "/api/runs/nobody/diff",
-    "/api/runs/nobody/stories", "/api/runs/nobody/activity?turn=agent_001", "/api/runs/latest/log?name=agent_099",
-    "/api/runs/latest/log", "/api/runs/latest/activity", "/api/runs/latest/activity?turn=agent_099",
+    "/api/runs/nobody/stories", "/api/runs/nobody/activity?log=agent_001", "/api/runs/latest/log?name=agent_099",
+    "/api/runs/latest/log", "/api/runs/latest/activity", "/api/runs/latest/activity?log=agent_099",
     "/api/tasks/nothing", "/api/tasks/%00", "/api/runs/%00", "/api/runs/a%0Ab", "/api/runs/a%20b", "/api", "/api/",
     "/static/", "/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/static//etc/passwd",
     "/static/js", "/index.html", "/api/runs/", "/api/runs/latest/",
@@ -77,7 +77,7 @@ def test_what_is_not_there_is_not_found(onlooking: Served, path: str) -> None:
     "runs/latest/log?name=agent_001&offset=-1", "runs/latest/log?name=agent_001&most=0",
     "runs/latest/log?name=agent_001&most=262145", "runs/latest/log?name=agent_001&part=turn",
     "runs/latest/diff?iteration=x", "report?from=yesterday", "report?from=2026-13-01",
-    "report?from=2026-02-02&to=2026-02-01", "runs/latest/activity?turn=agent_001&most=501",
+    "report?from=2026-02-02&to=2026-02-01", "runs/latest/activity?log=agent_001&most=501",
 ])  # fmt: skip
 def test_what_cannot_be_asked_is_refused(onlooking: Served, query: str) -> None:
     answer = onlooking.ask(f"/api/{quote(query, safe='/?&=%')}")
@@ -137,7 +137,7 @@ def test_a_link_that_stands_for_a_log_is_not_followed(ralph: Ralph, how: str) ->
             answer = served.ask(f"/api/runs/{run}/log?{query}")
             assert answer.status in (200, 404)
             assert SECRET not in answer.body.decode()
-    assert SECRET not in served.ask(f"/api/runs/{run}/activity?turn=agent_001").body.decode()
+    assert SECRET not in served.ask(f"/api/runs/{run}/activity?log=agent_001").body.decode()
 
 
 def replace(ralph: Ralph, run: str, how: str, elsewhere: Path) -> None:
@@ -174,11 +174,11 @@ def test_a_log_of_five_gigabytes_is_read_in_pieces(ralph: Ralph) -> None:
     served.ask(f"/api/runs/latest/log?name={name}&most=1")
     before = resident_kb(served.pid)
     whole = served.ask(f"/api/runs/latest/log?name={name}").json
-    assert (whole["bytes"], whole["next"], whole["more"]) == (5 * GIB, 5 * GIB, False)
+    assert (whole["bytes"], whole["nextOffset"], whole["more"]) == (5 * GIB, 5 * GIB, False)
     assert whole["text"].endswith("end\n")
     assert len(whole["text"]) <= 65536
     middle = served.ask(f"/api/runs/latest/log?name={name}&offset={3 * GIB}&most=100").json
-    assert (middle["offset"], middle["next"], middle["more"]) == (3 * GIB, 3 * GIB + 100, True)
+    assert (middle["offset"], middle["nextOffset"], middle["more"]) == (3 * GIB, 3 * GIB + 100, True)
     first = served.ask(f"/api/runs/latest/log?name={name}&offset=0&most=10").json
     assert first["text"].startswith("looked\n")
     assert served.ask("/api/runs/latest/logs").status == 200
@@ -223,7 +223,7 @@ def test_secrets_are_masked_in_every_answer(ralph: Ralph) -> None:
     agent = ralph.script([{"text": f"I found {key}"}, {"write": {"file": f"{key}\n"}}, done()])
     assert ralph("run", "-p", f"do not tell {key}", "--agent", agent, "--check", f"echo {key}").code == 0
     served = serve(ralph)
-    paths = ["", "/logs", "/diff", "/activity?turn=agent_001", "/log?name=agent_001", "/log?name=agent_001&part=prompt"]
+    paths = ["", "/logs", "/diff", "/activity?log=agent_001", "/log?name=agent_001", "/log?name=agent_001&part=prompt"]
     for path in [*(f"/api/runs/latest{path}" for path in paths), "/api/runs", "/api/tasks", "/api/report"]:
         answer = served.ask(path)
         assert answer.status == 200

@@ -23,7 +23,7 @@ KEPT = {"RALPH_SERVE_TOKEN": "a-token-that-somebody-keeps"}
 
 def numbers(told: list[Told]) -> set[int]:
     """The iterations of which these events tell."""
-    return {one["number"] for each in told if each.event == "run" for one in each.data["iterations"]}
+    return {one["number"] for each in told if each.event == "run" for one in each.data["timeline"]}
 
 
 def ended(told: Told) -> bool:
@@ -34,7 +34,7 @@ def judged(number: int) -> Any:
     """Whether an event tells the verdict of this iteration."""
 
     def tells(told: Told) -> bool:
-        there = told.data["iterations"] if told.event == "run" else []
+        there = told.data["timeline"] if told.event == "run" else []
         return any(one["number"] == number and one["verdict"] for one in there)
 
     return tells
@@ -53,7 +53,7 @@ def test_a_run_is_told_as_it_goes_on(ralph: Ralph) -> None:
     lines, page = served.look_on("/api/events"), served.look_on(f"/api/runs/{run}/events")
     assert page.response.getheader("content-type") == "text/event-stream; charset=utf-8"
     first = lines.until(lambda told: told.event == "runs")[-1].data
-    assert ([line["run"] for line in first["runs"]], first["total"]) == ([run], 1)
+    assert ([line["id"] for line in first["runs"]], first["total"]) == ([run], 1)
     assert (first["complete"], first["project"], first["control"]) == (True, str(ralph.root), False)
     reached(ralph, "one")
     let(ralph, "one")
@@ -83,7 +83,7 @@ def test_what_the_agent_says_is_told_while_it_works(ralph: Ralph) -> None:
     let(ralph, "here")
     for one in (first, late):
         seen = one.until(lambda told: says(told, "I go on"))
-        assert all(not told.id and told.data["turn"] == "agent_001" for told in seen if told.event == "agent")
+        assert all(not told.id and told.data["log"] == "agent_001" for told in seen if told.event == "agent")
         one.close()
     over(ralph, run)
 
@@ -175,7 +175,7 @@ def test_one_who_stops_reading_is_let_go_and_the_others_go_on(ralph: Ralph) -> N
     before = resident_kb(served.pid)
     let(ralph, "here")
     reached(ralph, "there")
-    reader.until(lambda told: told.event == "agent" and any(event["n"] > 1400 for event in told.data["events"]))
+    reader.until(lambda told: told.event == "agent" and any(event["number"] > 1400 for event in told.data["events"]))
     until(lambda: connections(served) == 1, "the one that does not read is let go")
     assert resident_kb(served.pid) - before < 64 * 1024
     again = served.look_on(f"/api/runs/{run}/events")

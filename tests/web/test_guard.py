@@ -54,7 +54,7 @@ def test_nothing_is_told_without_the_token(served: Served, method: str, path: st
         given = {**JSON, name: text.format(port=served.port, token=served.token)}
         answer = served.ask(at(path), method, given, known=False)
         if (method, path) == ("GET", "/health"):
-            assert (answer.status, answer.body) == (200, b'{"ok":true}')
+            assert (answer.status, answer.body) == (200, b'{"v":1,"type":"health","ok":true}')
         else:
             assert answer.status == 401, given
             assert method == "HEAD" or answer.error == TOKEN_MISSING

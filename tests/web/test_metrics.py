@@ -65,15 +65,15 @@ def test_what_a_turn_has_cost_so_far_is_told_everywhere(ralph: Ralph) -> None:
     assert "cost at least $1.74" in ralph("status").out
     told: list[Any] = [ralph("status", "--json").json, ralph("status", "--tree", "--json").json["runs"][0]]
     server = serve(ralph, "--metrics")
-    run = told[0]["run"]
+    run = told[0]["id"]
     told += [server.ask("/api/runs").json["runs"][0], server.ask(f"/api/runs/{run}").json]
-    assert {(one["spend"]["usd"], one["spend"]["atLeastUsd"]) for one in told} == {(None, 1.74)}
-    gauges = {one["name"]: (one["used"], one["atLeast"]) for one in told[-1]["limits"] if "cost" in one["name"]}
-    assert gauges == {"cost": (1.74, True), "day's cost": (1.74, True)}
+    assert {(one["cost"]["usd"], one["cost"]["atLeast"]) for one in told} == {(1.74, True)}
+    gauges = {one["name"]: (one["used"], one["atLeast"]) for one in told[-1]["limits"] if one["unit"] == "usd"}
+    assert gauges == {"cost": (1.74, True), "dailyCost": (1.74, True)}
     assert "ralph_spent_today_usd 1.74\n" in server.ask("/metrics").body.decode()
     (ralph.folder / "go").touch()
     assert live.end().code == 0
-    assert server.ask(f"/api/runs/{run}").json["spend"]["usd"] == 1.74
+    assert server.ask(f"/api/runs/{run}").json["cost"]["usd"] == 1.74
 
 
 def test_a_run_without_a_price_is_counted_as_that(ralph: Ralph) -> None:
@@ -105,8 +105,10 @@ def test_what_is_not_known_is_not_told_as_zero() -> None:
 
 def test_runs_that_go_on_are_told_by_state_with_their_checks() -> None:
     newest: list[dict[str, Any]] = [
-        {"state": "running", "checks": {"passed": 1, "failed": 2}}, {"state": "running", "checks": None},
-        {"state": "orphaned", "checks": None}, {"state": "ended", "checks": {"passed": 9, "failed": 9}},
+        {"state": "running", "checkCounts": {"passedCount": 1, "failedCount": 2}},
+        {"state": "running", "checkCounts": None},
+        {"state": "orphaned", "checkCounts": None},
+        {"state": "ended", "checkCounts": {"passedCount": 9, "failedCount": 9}},
     ]  # fmt: skip
     told = metrics_text(figures(), newest, None, None)
     assert 'ralph_runs_open{state="orphaned"} 1\nralph_runs_open{state="running"} 2\n' in told

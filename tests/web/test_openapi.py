@@ -5,23 +5,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from ralphproof.web.openapi import openapi_document
 from tests.ralph import Ralph
 from tests.web.routes import ROUTES, at, described
 from tests.web.served import Served
 
-DESCRIPTION: dict[str, Any] = json.loads(
-    (Path(__file__).resolve().parents[2] / "src/ralphproof/web/openapi.json").read_text(encoding="utf-8")
-)
+DESCRIPTION: dict[str, Any] = openapi_document()
 PATHS: dict[str, Any] = DESCRIPTION["paths"]
-TYPES: dict[str, Any] = {
-    "string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict,
-    "null": type(None),
-}  # fmt: skip
+VALIDATOR = Draft202012Validator(DESCRIPTION)
+
+
+RUN = {"$ref": "#/components/schemas/run"}
 
 
 def resolved(part: dict[str, Any]) -> dict[str, Any]:
@@ -32,31 +31,9 @@ def resolved(part: dict[str, Any]) -> dict[str, Any]:
     return found if "$ref" in part else part
 
 
-def is_a(kind: str, data: Any) -> bool:
-    return isinstance(data, TYPES[kind]) and (kind == "boolean") == isinstance(data, bool)
-
-
-def faults(data: Any, schema: dict[str, Any], where: str = "") -> Iterator[str]:
-    """Where data is not what a schema says, as far as the description uses schemas."""
-    schema = resolved(schema)
-    if "oneOf" in schema:
-        if not any(not [*faults(data, one)] for one in schema["oneOf"]):
-            yield f"{where}: none of {len(schema['oneOf'])}"
-        return
-    kinds = schema.get("type", [])
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    if kinds and not any(is_a(kind, data) for kind in kinds):
-        yield f"{where}: {data!r} is no {kinds}"
-    elif "enum" in schema and data not in schema["enum"]:
-        yield f"{where}: {data!r} is none of {schema['enum']}"
-    if isinstance(data, dict):
-        yield from (f"{where}: lacks {name}" for name in schema.get("required", ()) if name not in data)
-        for name, part in schema.get("properties", {}).items():
-            if name in data:
-                yield from faults(data[name], part, f"{where}.{name}")
-    if isinstance(data, list):
-        for place, item in enumerate(data):
-            yield from faults(item, schema.get("items", {}), f"{where}[{place}]")
+def faults(data: Any, schema: dict[str, Any]) -> Iterator[str]:
+    """Where data is not what a schema of the description says."""
+    return (error.message for error in VALIDATOR.evolve(schema={**DESCRIPTION, **schema}).iter_errors(data))
 
 
 def test_every_route_is_described_and_nothing_else() -> None:
@@ -70,8 +47,8 @@ def test_it_is_whole_in_itself() -> None:
     for reference in set(re.findall(r'"\$ref": "([^"]+)"', text)):
         assert resolved({"$ref": reference}), reference
     used = set(re.findall(r"#/components/(?:schemas|responses|parameters)/(\w+)", text))
-    there = {name for kind in ("schemas", "responses", "parameters") for name in DESCRIPTION["components"][kind]}
-    assert used == there
+    there = {name for kind in ("schemas", "responses") for name in DESCRIPTION["components"][kind]}
+    assert used <= there
     operations = [operation for item in PATHS.values() for operation in item.values()]
     assert len({one["operationId"] for one in operations}) == len(operations)
     assert all(one["summary"] and one["responses"] for one in operations)
@@ -99,12 +76,11 @@ def test_a_described_route_answers_as_described(served: Served, method: str, pat
 
 
 def test_what_is_sent_as_events_is_described_too(served: Served) -> None:
-    schemas = DESCRIPTION["components"]["schemas"]
     lines = served.look_on("/api/events").until(lambda told: told.event == "runs")[-1]
     assert lines.data["runs"]
-    assert [fault for line in lines.data["runs"] for fault in faults(line, schemas["RunLine"])] == []
+    assert [fault for line in lines.data["runs"] for fault in faults(line, RUN)] == []
     page = served.look_on("/api/runs/latest/events").until(lambda told: told.event == "run")[-1]
-    assert [*faults(page.data, schemas["RunPage"])] == []
+    assert [*faults(page.data, RUN)] == []
 
 
 def test_a_described_task_is_one(served: Served, place: Ralph) -> None:
@@ -120,7 +96,8 @@ def test_a_described_task_is_one(served: Served, place: Ralph) -> None:
 
 
 @pytest.mark.parametrize(("data", "right"), [
-    ({"error": "x"}, True), ({"error": 1}, False), ({}, False), ([], False), ({"error": None}, False),
+    ({"v": 1, "type": "error", "error": "x"}, True), ({"v": 1, "type": "error", "error": 1}, False), ({}, False),
+    ([], False),
 ])  # fmt: skip
 def test_the_schemas_are_held_to(data: Any, right: bool) -> None:
-    assert ([*faults(data, {"$ref": "#/components/schemas/Error"})] == []) is right
+    assert ([*faults(data, {"$ref": "#/components/schemas/error"})] == []) is right

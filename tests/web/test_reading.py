@@ -92,7 +92,7 @@ class Faulty:
         self.tried += 1
         if self.tried == 1:
             raise HarnessFailed("locked")
-        return {"seq": 1, "total": 1, "project": "p", "runs": [{"run": "r", "state": "ended"}]}
+        return {"seq": 1, "total": 1, "project": "p", "runs": [{"id": "r", "state": "ended"}]}
 
 
 def test_a_read_that_failed_is_tried_again_although_nothing_changes() -> None:
@@ -140,7 +140,7 @@ class Slow:
         return {"run": run}
 
 
-@pytest.mark.parametrize(("page", "query"), [("diff", ""), ("activity", "turn=agent_001")])
+@pytest.mark.parametrize(("page", "query"), [("diff", ""), ("activity", "log=agent_001")])
 def test_reads_that_take_long_leave_readers_for_all_others(page: str, query: str) -> None:
     async def asked() -> None:
         board = Slow()
@@ -174,7 +174,7 @@ def test_a_page_comes_however_busy_the_readers_are() -> None:
     asyncio.run(asked())
 
 
-@pytest.mark.parametrize(("page", "query"), [("diff", ""), ("activity", "turn=agent_001")])
+@pytest.mark.parametrize(("page", "query"), [("diff", ""), ("activity", "log=agent_001")])
 def test_who_has_left_is_not_read_for(page: str, query: str) -> None:
     async def asked() -> None:
         board = Slow()
@@ -231,7 +231,7 @@ class Still:
 
     def run(self, _: str, after: int) -> dict[str, object]:
         self.asked.append(after)
-        return {"seq": 1000, "iterations": [], "complete": after == 0, "limits": [], "headline": ""}
+        return {"seq": 1000, "timeline": [], "complete": after == 0, "limits": [], "headline": ""}
 
 
 class Quiet:

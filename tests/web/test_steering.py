@@ -27,13 +27,13 @@ def test_a_run_is_paused_told_something_and_resumed(ralph: Ralph) -> None:
     page = served.look_on(f"/api/runs/{run}/events")
     reached(ralph, "one")
     answer = served.steer(run, "pause")
-    assert (answer.status, list(answer.json)) == (200, ["said"])
-    page.until(lambda told: told.event == "run" and told.data["asked"] == "pause")
+    assert (answer.status, answer.json["type"]) == (200, "answer")
+    page.until(lambda told: told.event == "run" and told.data["requested"] == "pause")
     let(ralph, "one")
     rests(ralph, run)
     page.until(lambda told: told.event == "run" and told.data["state"] == "paused")
     assert served.steer("latest", "say", {"text": "leave the interface as it is"}).status == 200
-    page.until(lambda told: told.event == "run" and told.data["unread"] == 1)
+    page.until(lambda told: told.event == "run" and told.data["unreadMessages"] == 1)
     assert served.steer(run[:-1], "resume").status == 200
     reached(ralph, "two")
     assert has(ralph, run, records.UserMessageAdded)
@@ -47,7 +47,7 @@ def test_a_run_is_cancelled(ralph: Ralph) -> None:
     served = serve(ralph, "--control")
     page = served.look_on(f"/api/runs/{run}/events")
     reached(ralph, "one")
-    assert served.steer(run, "cancel").json["said"]
+    assert served.steer(run, "cancel").json["message"]
 
     def ended(told: Told) -> bool:
         return told.event == "run" and bool(told.data["state"] == "ended")

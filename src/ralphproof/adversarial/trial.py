@@ -183,14 +183,15 @@ def judge_trial(trial: Trial, code: int, out: str, err: str) -> TrialResult:
 
 
 def _parse_outcome(out: str) -> Mapping[str, Any]:
-    """The last `run.ended` event in the output; empty where there is none."""
+    """The outcome in the last `run.ended` event of the output; empty where there is none."""
     for line in reversed(out.splitlines()):
         try:
             event = json.loads(line)
         except ValueError:
             continue
         if isinstance(event, dict) and event.get("type") == "run.ended":
-            return event
+            outcome = event.get("data")
+            return outcome if isinstance(outcome, dict) else {}
     return {}
 
 

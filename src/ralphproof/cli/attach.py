@@ -15,8 +15,9 @@ from ralphproof.runs.displays import RunFollower, create_observers, load_run_spe
 from ralphproof.runs.open_project import view_project
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
-from ralphproof.views.run_records import RecordTail
-from ralphproof.views.run_status import RunStatus, lost_harness_error
+from ralphproof.views.events import NdjsonObserver
+from ralphproof.views.run_status import load_run, lost_harness_error
+from ralphproof.views.timeline import RecordTail
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -57,7 +58,7 @@ class AttachedDisplay:
         self._args, self._project, self._ledger = args, project, ledger
         row = find_named_run(ledger, args.run, args, shown=True)
         self._trail = RecordTail(ledger, row)
-        self._status = RunStatus.read(ledger, row, project)
+        self._view = load_run(ledger, row, project)
         self._order = load_run_spec(project, row.id, row.directory)
 
     def follow(self) -> int:
@@ -81,13 +82,9 @@ class AttachedDisplay:
         return outcome.exit_code
 
     def _print_state(self) -> None:
-        if self._args.json:
-            from ralphproof.display.output import print_json
-
-            print_json("attached", self._status.to_json())
-            sys.stdout.flush()
-        if not self._status.over:
-            self._print(f"{self._status.first_line()}; Ctrl-C detaches, the run continues")
+        assert self._view.detail is not None
+        if not self._view.over:
+            self._print(f"{self._view.detail.headline}; Ctrl-C detaches, the run continues")
 
     def _create_displays(self) -> tuple[Observer, ...]:
         """Displays that have seen the earlier records; a JSON display of an ended run gets the end record again."""
@@ -98,8 +95,12 @@ class AttachedDisplay:
         )
         for display in displays:
             if isinstance(display, ConsoleObserver):
-                display.catch_up(trail.earlier, self._status.since or 0.0)
-            elif isinstance(trail.last, RunEnded):
+                display.catch_up(trail.earlier, self._view.updated_s)
+                continue
+            if isinstance(display, NdjsonObserver):
+                display.put_view("run.attached", self._view)
+                display.catch_up(trail.earlier, self._view.updated_s)
+            if isinstance(trail.last, RunEnded):
                 display.on_record(trail.last)
         return displays
 

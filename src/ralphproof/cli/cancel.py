@@ -90,7 +90,7 @@ def _print_result(outcome: Outcome, cancellation: Cancellation, for_programs: bo
     descendants = [name for name in cancellation.requested if name != run]
     if for_programs:
         children: list[Json] = [{"run": name, "ended": name not in left} for name in descendants]
-        facts: dict[str, Json] = {"ended": True, "alreadyEnded": already_ended, "outcome": outcome_json(outcome)}
+        facts: dict[str, Json] = {"ended": True, "alreadyEnded": already_ended, "outcome": outcome_json(outcome, run)}
         print_json("cancel", {"run": run, **extra, **facts, "children": children})
         return
     print_lines(

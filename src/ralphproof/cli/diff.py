@@ -13,12 +13,10 @@ from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.phrases import format_diffstat, parse_diffstat
 from ralphproof.display.terminal import DIM, GREEN, PLAIN, RED
 from ralphproof.runs.open_project import view_project
-from ralphproof.views.snapshots import run_patch
+from ralphproof.views.snapshots import diff_summary_json, run_patch
 
 if TYPE_CHECKING:
     from argparse import Namespace
-
-    from ralphproof.base.value import Json
 
 ABOUT = """Show what a run or one of its iterations changed, as a patch.
 
@@ -64,11 +62,7 @@ def parse_target(run: str | None, number: str | None) -> tuple[str | None, int |
 def print_patch(patch: bytes, run: str, number: int | None, args: Namespace) -> None:
     """Print the patch or its statistics."""
     if args.json:
-        files: list[Json] = [
-            {"path": item.path, "added": item.added, "removed": item.removed, "binary": item.binary}
-            for item in parse_diffstat(patch)
-        ]
-        data: dict[str, Json] = {"run": run, "iteration": number, "files": files}
+        data = diff_summary_json(run, number, patch)
         print_json("diff", data if args.stat else data | {"patch": patch.decode("utf-8", "surrogateescape")})
     elif args.stat:
         print_lines(*format_diffstat(parse_diffstat(patch)))

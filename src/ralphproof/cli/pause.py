@@ -14,8 +14,8 @@ from ralphproof.runs.open_project import open_project
 from ralphproof.store.ledger import PAUSE
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import ENDED
-from ralphproof.views.run_records import RecordTail
 from ralphproof.views.run_status import refuse_without_harness
+from ralphproof.views.timeline import RecordTail
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -175,7 +175,7 @@ def _run_command(project: Project, folder: str) -> str:
 def _print_json(result: PlanResult, files: PlanFiles, next_command: str, project: Project) -> None:
     from ralphproof.display.output import print_json
     from ralphproof.engine.metrics import ABORTED, COMPLETED
-    from ralphproof.engine.outcome import outcome_json
+    from ralphproof.engine.outcome import outcome_fields
 
     document = files.document()
     stories: list[Json] = [
@@ -185,7 +185,9 @@ def _print_json(result: PlanResult, files: PlanFiles, next_command: str, project
         }
         for story in (document["userStories"] if document else ())
     ]  # fmt: skip
-    outcome = outcome_json(result.outcome) if result.outcome else {"status": ABORTED if result.exit_code else COMPLETED}
+    outcome = (
+        outcome_fields(result.outcome) if result.outcome else {"status": ABORTED if result.exit_code else COMPLETED}
+    )
     print_json("plan", {
         **{name: inner for name, inner in outcome.items() if name not in ("output", "lastOutput")},
         "mode": files.mode, "valid": document is not None, "prd": files.prd, "tasks": files.tasks, "stories": stories,

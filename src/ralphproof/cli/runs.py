@@ -26,9 +26,7 @@ def main(argv: list[str]) -> int:
     ledger = project.ledger()
     try:
         if args.tree:
-            from ralphproof.views.run_tree import load_run_trees
-
-            print_run_trees(load_run_trees(ledger, project), project, args.json)
+            print_run_trees(ledger, project, args.json)
         else:
             print_all_runs(ledger, project, args.json)
     finally:

@@ -174,7 +174,7 @@ def _run_server(
     tls: tuple[str, str] | None,
     args: Namespace,
 ) -> None:
-    from ralphproof.views.live_events import LiveEvents
+    from ralphproof.views.events import LiveEvents
     from ralphproof.views.read_model import ReadModel
     from ralphproof.web.server import ConnectionLimits, serve
 

@@ -27,8 +27,7 @@ from ralphproof.tasks.files import (
     write_yaml,
 )
 from ralphproof.tasks.store import require_task, secret_warnings
-from ralphproof.views.task_detail import load_task_detail
-from ralphproof.views.tasks import TaskView, load_task_views, tasks_json
+from ralphproof.views.tasks import TaskView, load_task_detail, load_task_views
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -62,7 +61,7 @@ def list_main(argv: list[str]) -> int:
     of_status = [view for view in every if args.status in (None, view.status)]
     wanted = [view for view in of_status if args.spec in (None, view.spec_id)]
     if args.json:
-        print_json("tasks", {"tasks": tasks_json(wanted)})
+        print_json("tasks", {"tasks": [view.to_json() for view in wanted]})
     elif not every:
         print_lines(NO_TASKS)
     else:
@@ -256,7 +255,7 @@ def show_main(argv: list[str]) -> int:
     finally:
         ledger.close()
     if args.json:
-        print_json("task", detail.published())
+        print_json("task", detail.to_json())
     else:
         print_lines(*detail.lines())
     return 0

@@ -115,7 +115,7 @@ def save_new_task(project: Project, draft: TaskDraft, problems: list[str], for_p
         ledger.close()
     warnings = [*draft_warnings(draft), *secret_warnings((draft,), project)]
     if for_programs:
-        print_json("task", {**view.published(), "remarks": [*warnings]})
+        print_json("task", {**view.to_json(), "warnings": [*warnings]})
     else:
         print_lines(
             f"task {draft.id} is kept; work on it: ralph work {draft.id}", *(f"note: {remark}" for remark in warnings)
@@ -165,7 +165,7 @@ def edit_main(argv: list[str]) -> int:
         ledger.close()
     warnings = [*draft_warnings(draft), *secret_warnings((draft,), project)]
     if args.json:
-        print_json("task", {**view.published(), "changed": [*names], "remarks": [*warnings]})
+        print_json("task", {**view.to_json(), "changed": [*names], "warnings": [*warnings]})
     else:
         print_lines(f"task {draft.id} is changed: {', '.join(names)}", *(f"note: {remark}" for remark in warnings))
     return 0

@@ -209,12 +209,14 @@ def _save_tasks(project: Project, drafts: tuple[TaskDraft, ...], run: str) -> No
 def _print_json_result(
     generation: Generation, drafts: tuple[TaskDraft, ...], warnings: list[str], destination: TaskDestination
 ) -> None:
-    from ralphproof.engine.outcome import outcome_json
+    from ralphproof.engine.outcome import outcome_fields
     from ralphproof.tasks.draft import draft_to_dict
 
     tasks: list[Json] = [draft_to_dict(draft) for draft in drafts]
     outcome = {
-        name: inner for name, inner in outcome_json(generation.outcome).items() if name not in ("output", "lastOutput")
+        name: inner
+        for name, inner in outcome_fields(generation.outcome).items()
+        if name not in ("output", "lastOutput")
     }
     data: dict[str, Json] = {
         "run": generation.run, "tasks": tasks, "kept": destination.kept, "file": destination.file,

@@ -41,6 +41,7 @@ VERBS = {
     "hook": "Answer an agent's hook event",
     "sandbox": "Run a command in the sandbox, or explain what it permits",
     "config": "Show the settings in force, or their schema",
+    "schema": "Print the JSON Schema of a published object",
     "doctor": "Check what this machine has and lacks for a run",
     "bench": "Run cheating agents against this program and count what it accepts",
     "completion": "Print a shell completion script",

@@ -92,7 +92,7 @@ def _open_dashboard(args: Namespace, project: Project) -> int:
     from ralphproof.runs.control import LedgerRunControl
     from ralphproof.tui.page import DashboardContext
     from ralphproof.tui.style import ASCII, UNICODE
-    from ralphproof.views.live_events import LiveEvents
+    from ralphproof.views.events import LiveEvents
 
     model = ReadModel(project)
     run = model.find(args.run) if args.run else ""
@@ -122,6 +122,6 @@ def _print_goodbye(args: Namespace, model: ReadModel) -> None:
 def _live_runs_note(model: ReadModel) -> str:
     runs = model.runs()["runs"]
     assert isinstance(runs, list)
-    live = [str(run["run"]) for run in runs if isinstance(run, dict) and run["state"] in ("running", "paused")]
+    live = [str(run["id"]) for run in runs if isinstance(run, dict) and run["state"] in ("running", "paused")]
     summary = f"run {live[0]} continues" if len(live) == 1 else f"{len(live)} runs continue"
     return f"{summary}; open again: ralph watch" if live else ""

@@ -12,7 +12,7 @@ from ralphproof.engine.check import Check, Finding, Inspection
 from ralphproof.engine.environment import FixedPlan, LoopEnvironment, TurnMonitor
 from ralphproof.engine.iteration import History, turn_file_name
 from ralphproof.engine.limits import HISTORY_REWRITTEN, RESUMABLE_REASONS, TRIPWIRE_REASONS, WORKSPACE_GONE, Breach
-from ralphproof.engine.metrics import Metrics, outcome_with_metrics
+from ralphproof.engine.metrics import Metrics
 from ralphproof.engine.next_action import aborted_outcome, failed_outcome, next_action
 from ralphproof.engine.outcome import (
     Aborted,
@@ -515,7 +515,7 @@ class Loop:
         self._session.record(records.RunEnded(outcome, metrics, self._session.state.run.session))
         self._environment.files.begin_outcome()
         self._session.flush()
-        self._environment.files.write_outcome(outcome_with_metrics(outcome_json(outcome), metrics))
+        self._environment.files.write_outcome(outcome_json(outcome, self._session.state.run.id, metrics))
         if not unfinished:
             tripwires.discard()
 

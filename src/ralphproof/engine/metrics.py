@@ -122,29 +122,6 @@ class Metrics:
     sandbox: tuple[str, str] | None = None
 
 
-def outcome_with_metrics(result: dict[str, Json], metrics: Metrics | None) -> dict[str, Json]:
-    """A published outcome with its sandbox, and with stories where the run had them."""
-    more: dict[str, Json] = {}
-    if metrics and metrics.sandbox:
-        name, strength = metrics.sandbox
-        more["sandbox"] = {"name": name, "strength": strength}
-    if metrics and metrics.reviewed:
-        more["stories"] = story_reviews_json(metrics.reviewed)
-    return result | more
-
-
-def story_reviews_json(stories: tuple[StoryReview, ...]) -> list[Json]:
-    """Stories in JSON form."""
-    return [
-        {
-            "id": story.story, "title": story.title, "status": story.status, "reviewCount": story.reviews,
-            "cappedApproval": story.capped, "reviewsInRun": story.made, "changesRequested": story.requested,
-            "doneInRun": story.finished, "found": list(story.found),
-        }
-        for story in stories
-    ]  # fmt: skip
-
-
 def review_totals_json(reviews: ReviewTotals) -> dict[str, Json]:
     """Review totals in JSON form."""
     return {

@@ -15,6 +15,7 @@ from ralphproof.engine.limits import (
     Limits,
     find_tripwire_breach,
 )
+from ralphproof.engine.metrics import Metrics, StoryReview
 from ralphproof.engine.prompt import (
     Feedback,
     changed_read_only_tree,
@@ -214,15 +215,53 @@ class Failed(_OutcomeBase):
 Outcome = Completed | Aborted | Failed
 
 
-def outcome_json(outcome: Outcome) -> dict[str, Json]:
-    """The outcome in its published form: status COMPLETED, ABORTED or ERROR."""
+# The published form: outcome.json, and the objects in it. `views/schema.py` describes them for programs.
+
+
+JSON_VERSION = 1
+
+
+def published(noun: str, fields: dict[str, Json]) -> dict[str, Json]:
+    """A published object."""
+    return {"v": JSON_VERSION, "type": noun, **fields}
+
+
+def money_json(spend: Spend) -> dict[str, Json]:
+    """Money. Unknown is null, never zero."""
+    return published(
+        "money", {"usd": spend.known_usd, "atLeast": spend.unpriced > 0, "notional": spend.notional > 0}
+    )  # fmt: skip
+
+
+def sandbox_json(sandbox: dict[str, Json]) -> dict[str, Json]:
+    """A sandbox, from the facts about it."""
+    return published("sandbox", {name: sandbox.get(name) for name in ("name", "strength")})
+
+
+def finding_json(
+    kind: str, message: str, path: str | None = None, stops: bool = False, allowed: bool = False
+) -> dict[str, Json]:
+    """Something that was found wrong with the work."""
+    return published(
+        "finding", {"kind": kind, "message": message, "path": path, "stops": stops, "allowed": allowed}
+    )  # fmt: skip
+
+
+def story_json(story: StoryReview) -> dict[str, Json]:
+    """A story with its reviews."""
+    return published("story", {
+        "id": story.story, "title": story.title, "status": story.status, "reviewCount": story.reviews,
+        "cappedApproval": story.capped, "reviewsInRun": story.made, "changesRequested": story.requested,
+        "doneInRun": story.finished, "findings": [finding_json("review", text) for text in story.found],
+    })  # fmt: skip
+
+
+def outcome_fields(outcome: Outcome) -> dict[str, Json]:
+    """The outcome of a run: status COMPLETED, ABORTED or ERROR."""
     common: dict[str, Json] = {
-        "iterations": outcome.iterations,
-        "costUSD": outcome.spend.known_usd,
-        **({"costAtLeast": True} if outcome.spend.unpriced else {}),
-        "durationSeconds": round(outcome.seconds, 3),
-        "exitCode": outcome.exit_code,
-    }
+        "iterations": outcome.iterations, "costUSD": outcome.spend.known_usd, "cost": money_json(outcome.spend),
+        "durationSeconds": round(outcome.seconds, 3), "exitCode": outcome.exit_code,
+    }  # fmt: skip
     match outcome:
         case Failed(error):
             return {"status": outcome.status, "error": error, **common}
@@ -240,3 +279,13 @@ def outcome_json(outcome: Outcome) -> dict[str, Json]:
             }
         case _:
             assert_never(outcome)
+
+
+def outcome_json(outcome: Outcome, run: str, metrics: Metrics | None = None) -> dict[str, Json]:
+    """What outcome.json holds: the outcome with its sandbox, and with stories where the run had them."""
+    fields: dict[str, Json] = {"run": run, **outcome_fields(outcome)}
+    if metrics and metrics.sandbox:
+        fields["sandbox"] = published("sandbox", {"name": metrics.sandbox[0], "strength": metrics.sandbox[1]})
+    if metrics and metrics.reviewed:
+        fields["stories"] = [story_json(story) for story in metrics.reviewed]
+    return published("outcome", fields)

@@ -9,7 +9,6 @@ from ralphproof.base.escaping import MarkdownMarkup, PlainMarkup, TextMarkup, re
 from ralphproof.base.text import fence_code
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.budget import format_usd, format_utc_day
-from ralphproof.engine.metrics import outcome_with_metrics
 from ralphproof.engine.outcome import Completed, outcome_json
 from ralphproof.engine.records import RunEnded
 from ralphproof.proof.schema import get_object, get_objects, validate_shape
@@ -456,7 +455,7 @@ def _publish_ended_run(project: Project, run: str) -> None:
         if row is None or not isinstance(ended, RunEnded) or not os.path.isdir(row.directory):
             return  # it was cut off before its end, or nobody looks there any more
         folder = RunFolder(row.directory, run, project.store, project.mask)
-        folder.write_outcome(outcome_with_metrics(outcome_json(ended.outcome), ended.metrics))
+        folder.write_outcome(outcome_json(ended.outcome, run, ended.metrics))
         if isinstance(ended.outcome, Completed):
             _publish_proof(project, row, ledger, folder)
         publish_metrics(ledger, project, row, ended, once=True)

@@ -11,6 +11,7 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.budget import format_usd, format_utc_day, utc_day
 from ralphproof.engine.limits import CHECKS_WEAKENED, COST_WARNING_PERCENT, HISTORY_REWRITTEN, PROHIBITED_PATH, STALL
 from ralphproof.engine.metrics import review_totals_json
+from ralphproof.engine.outcome import published
 from ralphproof.store.statistics import PeriodTotals, RunTotals, TimeSlotTotals
 
 if TYPE_CHECKING:
@@ -269,7 +270,7 @@ def project_report_json(project: Project, first: str | None = None, last: str | 
 def report_json(figures: PeriodTotals, limit_micro_usd: int | None) -> dict[str, Json]:
     """The report as JSON."""
     runs, reviews = figures.runs, figures.reviews
-    return {
+    return published("report", {
         "from": format_utc_day(figures.first_day),
         "to": format_utc_day(figures.last_day),
         "overall": {
@@ -287,7 +288,7 @@ def report_json(figures: PeriodTotals, limit_micro_usd: int | None) -> dict[str,
         "abortReasons": {name: part.count for name, part in runs.aborted.by("reason")},
         "reviews": {"loops": reviews.runs, **review_totals_json(reviews)} if reviews.runs else None,
         "alerts": list(find_alerts(figures, limit_micro_usd)),
-    }
+    })  # fmt: skip
 
 
 def _runs_json(runs: RunTotals) -> dict[str, Json]:

@@ -12,7 +12,7 @@ from ralphproof.base.programs import start_program, unregister_child
 from ralphproof.base.value import TYPE_CHECKING, assert_never, replace, value
 from ralphproof.engine.budget import Spend, format_usd
 from ralphproof.engine.limits import WAITING
-from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, outcome_json
+from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, outcome_fields
 from ralphproof.engine.records import Record, RunEnded, TurnBegan, TurnRetried, Warned
 from ralphproof.reports.addresses import redact_notify_target
 from ralphproof.reports.deliver_notifications import END_OF_REPORT, EXIT_GRACE_S
@@ -31,7 +31,7 @@ PAYLOAD_VERSION = 1
 RUN_ENDED, RUN_WAITING, RUN_WARNED = "run.ended", "run.waiting", "run.warned"
 MAX_TITLE_CHARS, MAX_BODY_CHARS, MAX_NAME_CHARS = 120, 1000, 60
 SHORT_WAIT_S = 60.0  # not worth telling
-FACT_NAMES = ("iterations", "costUSD", "costAtLeast", "durationSeconds", "exitCode", "verificationPassed")
+FACT_NAMES = ("iterations", "costUSD", "cost", "durationSeconds", "exitCode", "verificationPassed")
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
@@ -71,7 +71,7 @@ def notification_for(
     """The notification for a record; None for most records. `now` is in epoch seconds."""
     match record:
         case RunEnded(outcome):
-            event, (title, body), published = RUN_ENDED, _describe_end(outcome), outcome_json(outcome)
+            event, (title, body), published = RUN_ENDED, _describe_end(outcome), outcome_fields(outcome)
             status, reason = str(published["status"]), str(published.get("reason", ""))
             facts: dict[str, Json] = {name: published[name] for name in FACT_NAMES if name in published}
         case TurnRetried(iteration, until=until) if until - now > SHORT_WAIT_S:

@@ -272,7 +272,7 @@ def _total_spend(run: str, ledger: SqliteLedger, spend_store: SpendStore) -> Spe
 
 
 def _run_age_s(run: str, project: Project, ledger: SqliteLedger) -> float:
-    from ralphproof.views.interrupted_run import active_seconds
+    from ralphproof.views.run_status import active_seconds
 
     return active_seconds(project, run, ledger.timed_records(run), time.time())
 

@@ -13,8 +13,8 @@ from ralphproof.runs.enclosing_turn import refuse_unrelated_run_in_turn
 from ralphproof.store.ledger import CANCEL, PAUSE, RESUME
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import ENDED, RUNNING, run_state
-from ralphproof.views.run_records import RecordTail
 from ralphproof.views.run_status import refuse_without_harness, resume_hint
+from ralphproof.views.timeline import RecordTail
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ralphproof.runs.spec import RunSpec
     from ralphproof.store.project import Project
     from ralphproof.store.run_folder import RunFolder
-    from ralphproof.views.run_records import RecordTail
+    from ralphproof.views.timeline import RecordTail
 
 
 def execute_observed(spec: RunSpec, keeper: KeeperClient, args: Namespace, target: RunTarget) -> Outcome:
@@ -72,7 +72,7 @@ def create_observers(
     atexit.register(console.flush)  # however the program ends, what the agent said last is shown
     observers: list[Observer] = [console]
     if args.json:
-        from ralphproof.display.ndjson import NdjsonObserver
+        from ralphproof.views.events import NdjsonObserver
 
         observers.append(NdjsonObserver(sys.stdout, folder.run, args.verbose, mask))
     if args.verbose:
@@ -99,7 +99,7 @@ class PoolDisplay:
         console: Observer = ConsoleObserver(PrefixedStream(sys.stderr, name), style, mask)  # type: ignore[arg-type]
         if not self._args.json:
             return (console,)
-        from ralphproof.display.ndjson import NdjsonObserver
+        from ralphproof.views.events import NdjsonObserver
 
         return (console, NdjsonObserver(sys.stdout, folder.run, self._args.verbose, mask))
 

@@ -53,8 +53,7 @@ from ralphproof.store.ledger import MemoryLedger, SqliteLedger
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.store.run_state import RUNNING, find_live_turn, find_run, refuse_collected_run, run_state
 from ralphproof.store.signal_files import SignalFiles
-from ralphproof.views.interrupted_run import active_seconds, describe_takeover
-from ralphproof.views.run_status import refuse_finished_run
+from ralphproof.views.run_status import active_seconds, describe_takeover, refuse_finished_run
 from ralphproof.workspace.tripwires import ProtectedFileTripwires
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from ralphproof.engine.events import Spent, Usage
 from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.limits import CANCELLED, Breach
 from ralphproof.engine.loop import judge_call_id, judging_call_id
-from ralphproof.engine.metrics import outcome_with_metrics
 from ralphproof.engine.next_action import aborted_outcome
 from ralphproof.engine.outcome import Failed, Outcome, outcome_json
 from ralphproof.engine.plan import STORY_MEMORY_NOTE
@@ -246,7 +245,7 @@ class DeadRun:
         if os.path.isdir(row.directory):
             publish_metrics(ledger, project, row, ended)
             self._publish_last_logs()
-            self._folder.write_outcome(outcome_with_metrics(outcome_json(outcome), metrics))
+            self._folder.write_outcome(outcome_json(outcome, row.id, metrics))
         return remarks
 
     def discard_protected_copies(self) -> None:

@@ -22,12 +22,14 @@ from ralphproof.tui.style import (
     check_count_text,
     check_symbol,
     duration_text,
+    format_spend,
     format_thousands,
     join_parts,
     plain_line,
     plain_lines,
 )
 from ralphproof.tui.widgets import Column, TextView, event_lines
+from ralphproof.views.schema import epoch_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -57,20 +59,21 @@ VERDICT_STYLES = {"passed": GOOD, "retry": PLAIN, "sentBack": WARN, "waiting": W
 def iteration_row(data: Mapping[str, Any], symbols: Symbols, now_s: float) -> list[Text]:
     """The cells of one iteration."""
     turns = data["turns"]
-    seconds = data["seconds"] if data["seconds"] is not None else _elapsed_s(data, now_s)
+    seconds = data["durationSeconds"] if data["durationSeconds"] is not None else _elapsed_s(data, now_s)
     files = str(data["fileCount"]) if data["filesKnown"] else symbols.dash
+    cost = format_spend(data["cost"] if turns else None, symbols)
     return [
         Text(str(data["number"]), end=""), plain_line(data["stage"] or symbols.dash, DIM), _agent_cell(data, symbols),
-        Text(str(sum(turn["tools"] for turn in turns)), DIM, end=""), Text(files, end=""),
+        Text(str(sum(turn["toolCalls"] for turn in turns)), DIM, end=""), Text(files, end=""),
         check_count_text(_test_counts(data), symbols), _verdict_cell(data, symbols),
-        Text(_tokens_cell(turns, symbols), DIM, end=""), Text(_cost_cell(turns, symbols), end=""),
+        Text(_tokens_cell(turns, symbols), DIM, end=""), Text(cost, end=""),
         Text(duration_text(seconds, symbols), DIM, end=""),
     ]  # fmt: skip
 
 
 def _elapsed_s(data: Mapping[str, Any], now_s: float) -> float | None:
     """Time since the start of a running iteration; None for one that was interrupted."""
-    return max(0.0, now_s - data["countsFrom"]) if data["endedAt"] is None else None
+    return max(0.0, now_s - epoch_seconds(data["timedFrom"])) if data["endedAt"] is None else None
 
 
 def _agent_cell(data: Mapping[str, Any], symbols: Symbols) -> Text:
@@ -84,19 +87,21 @@ def _agent_cell(data: Mapping[str, Any], symbols: Symbols) -> Text:
             return join_parts((f"{symbols.running} works", LIVE))
         case {"error": str()}:
             return join_parts(("error", BAD))
-        case {"why": "exit", "exitCode": 0}:
+        case {"exitReason": "exit", "exitCode": 0}:
             return join_parts(("ended", PLAIN))
-        case {"why": "exit", "exitCode": int(code)}:
+        case {"exitReason": "exit", "exitCode": int(code)}:
             return join_parts((f"exit {code}", WARN))
         case {"signal": int(number)}:
             return join_parts((f"signal {number}", WARN))
         case _:
-            return join_parts((last["why"] or "ended", WARN))
+            return join_parts((last["exitReason"] or "ended", WARN))
 
 
 def _test_counts(data: Mapping[str, Any]) -> Mapping[str, int] | None:
     states = [check["state"] for check in data["checks"] if check["state"] not in ("running", "stopped")]
-    return {"passed": states.count("passed"), "failed": len(states) - states.count("passed")} if states else None
+    return (
+        {"passedCount": states.count("passed"), "failedCount": len(states) - states.count("passed")} if states else None
+    )
 
 
 def _verdict_cell(data: Mapping[str, Any], symbols: Symbols) -> Text:
@@ -105,7 +110,7 @@ def _verdict_cell(data: Mapping[str, Any], symbols: Symbols) -> Text:
         return join_parts((f"{running} runs", LIVE))
     found = data["verdict"]
     return (
-        join_parts((found["words"], VERDICT_STYLES.get(found["kind"], PLAIN)))
+        join_parts((found["label"], VERDICT_STYLES.get(found["result"], PLAIN)))
         if found
         else Text(symbols.dash, DIM, end="")
     )
@@ -114,12 +119,6 @@ def _verdict_cell(data: Mapping[str, Any], symbols: Symbols) -> Text:
 def _tokens_cell(turns: list[Mapping[str, Any]], symbols: Symbols) -> str:
     known = [turn["tokens"] for turn in turns if turn["tokens"] is not None]
     return format_thousands(sum(known)) if known else symbols.dash
-
-
-def _cost_cell(turns: list[Mapping[str, Any]], symbols: Symbols) -> str:
-    known = [turn["usd"] for turn in turns if turn["usd"] is not None]
-    least = symbols.least if len(known) < len(turns) else ""
-    return f"{least}${sum(known):.2f}" if known else "unknown" if turns else symbols.dash
 
 
 MAX_FILES = 200
@@ -131,46 +130,49 @@ def iteration_lines(data: Mapping[str, Any], activity: Mapping[str, list[Any]], 
     yield join_parts(
         (f"Iteration {data['number']}", HEAD),
         (f"  {job}", STRONG),
-        (f"  {duration_text(data['seconds'], symbols)}", DIM),
+        (f"  {duration_text(data['durationSeconds'], symbols)}", DIM),
     )
     if verdict := data["verdict"]:
-        style = VERDICT_STYLES.get(verdict["kind"], PLAIN)
-        yield join_parts(("verdict: ", DIM), (verdict["words"], style or STRONG), ("  ", ""), (verdict["why"], PLAIN))
+        style = VERDICT_STYLES.get(verdict["result"], PLAIN)
+        yield join_parts(
+            ("verdict: ", DIM), (verdict["label"], style or STRONG), ("  ", ""), (verdict["reason"], PLAIN)
+        )
     yield from _claim_lines(data)
-    yield from (join_parts((f"{symbols.lost} {notice}", WARN)) for notice in data["notices"])
+    notices = [*(finding["message"] for finding in data["findings"]), *data["notices"]]
+    yield from (join_parts((f"{symbols.lost} {notice}", WARN)) for notice in notices)
     for check in data["checks"]:
         yield from _check_lines(check, symbols)
     yield from _file_lines(data)
     for turn in data["turns"]:
-        yield from _turn_lines(turn, activity.get(turn["name"], []), symbols)
+        yield from _turn_lines(turn, activity.get(turn["log"], []), symbols)
 
 
 def _claim_lines(data: Mapping[str, Any]) -> Iterator[Text]:
     if data["claim"] is not None:
         yield join_parts(("it claims: ", DIM), (data["claim"], STRONG))
-    for word in data["uncounted"]:
+    for word in data["ignoredClaims"]:
         yield join_parts(("not counted as a claim: ", DIM), (word, WARN))
-    if commit := data["commit"]:
-        yield join_parts(("commit: ", DIM), (commit["error"] or f"{str(commit['id'])[:12]} {commit['message']}", PLAIN))
-    if data["saved"]:
-        yield join_parts(("saved as ", DIM), (data["saved"], DIM))
+    if scm := data["scm"]:
+        yield join_parts(("commit: ", DIM), (scm["error"] or f"{str(scm['commit'])[:12]} {scm['message']}", PLAIN))
+    if data["snapshot"]:
+        yield join_parts(("saved as ", DIM), (data["snapshot"], DIM))
 
 
 def _check_lines(check: Mapping[str, Any], symbols: Symbols) -> Iterator[Text]:
     style = CHECK_STYLES.get(check["state"], PLAIN)
     kind = "judge" if check["judged"] else "check"
-    why = f" ({check['why']})" if check["why"] not in ("", "exit", None) else ""
+    why = f" ({check['exitReason']})" if check["exitReason"] not in ("", "exit", None) else ""
     yield Text("", end="")
     text = join_parts(
         (f"{check_symbol(check['state'], symbols)} {check['state']}", style), f"  {kind} ", (check["name"], STRONG)
     )
     command = check["command"] if check["command"] != check["name"] else ""
     text.append_text(
-        join_parts((f"{why}  {command}".rstrip(), DIM), (f"  {duration_text(check['seconds'], symbols)}", DIM))
+        join_parts((f"{why}  {command}".rstrip(), DIM), (f"  {duration_text(check['durationSeconds'], symbols)}", DIM))
     )
     yield text
-    if check["failing"]:
-        yield join_parts((f"  failing: {', '.join(check['failing'])}", BAD))
+    if check["tests"] and check["tests"]["failing"]:
+        yield join_parts((f"  failing: {', '.join(check['tests']['failing'])}", BAD))
     if check["output"].strip():
         yield from plain_lines(check["output"].strip("\n"), DIM, "  | ")
 
@@ -186,12 +188,14 @@ def _file_lines(data: Mapping[str, Any]) -> Iterator[Text]:
 
 def _turn_lines(turn: Mapping[str, Any], events: list[Any], symbols: Symbols) -> Iterator[Text]:
     yield Text("", end="")
-    who = " ".join(str(turn[name]) for name in ("name", "agent", "model") if turn[name])
-    yield join_parts((who, HEAD), "  ", (turn["error"] or turn["why"] or "at work", BAD if turn["error"] else DIM))
-    if turn["again"]:
-        yield join_parts((f"taken once more: {turn['again']}", WARN))
+    who = " ".join(str(turn[name]) for name in ("log", "agent", "model") if turn[name])
+    yield join_parts(
+        (who, HEAD), "  ", (turn["error"] or turn["exitReason"] or "at work", BAD if turn["error"] else DIM)
+    )
+    if turn["retryReason"]:
+        yield join_parts((f"taken once more: {turn['retryReason']}", WARN))
     yield from (join_parts((f"{symbols.lost} denied: {what}", WARN)) for what in turn["denied"])
-    yield from (join_parts((f"{symbols.lost} blocked by the sandbox: {what}", WARN)) for what in turn["blocked"])
+    yield from (join_parts((f"{symbols.lost} blocked by the sandbox: {what}", WARN)) for what in turn["blockedHosts"])
     lines = [line for event in events for line in event_lines(event, symbols)]
     yield from lines or plain_lines(turn["text"])
 
@@ -225,7 +229,7 @@ class IterationPage(Page):
 
     async def load(self) -> None:
         data = await self.in_thread(self.read_model.run, self._run, self._seq)
-        touched = {one["number"]: one for one in data["iterations"]}
+        touched = {one["number"]: one for one in data["timeline"]}
         self._known |= touched
         self._seq = data["seq"]
         number = self._number
@@ -234,7 +238,7 @@ class IterationPage(Page):
             await self._show(self._known[number])
 
     async def _show(self, shown: dict[str, Any]) -> None:
-        activity = {turn["name"]: await self.turn_events(self._run, turn) for turn in shown["turns"]}
+        activity = {turn["log"]: await self.turn_events(self._run, turn) for turn in shown["turns"]}
         self.query_one(TextView).show(list(iteration_lines(shown, activity, self.symbols)))
         self._draw_title()
 

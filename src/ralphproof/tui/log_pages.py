@@ -57,12 +57,12 @@ def patch_line_style(line: str) -> str:
 
 def diff_lines(data: Mapping[str, Any], symbols: Symbols) -> Iterator[Text]:
     """Files with their counts, then the patch."""
-    files = data["files"]
-    added, removed = (sum(one[name] or 0 for one in files) for name in ("added", "removed"))
+    files = data["changes"]
+    added, removed = (sum(one[name] or 0 for one in files) for name in ("addedLines", "removedLines"))
     total = join_parts((format_count(len(files), "file"), HEAD), "  ", (f"+{added}", GOOD), " ", (f"-{removed}", BAD))
     yield total
     for one in files:
-        figures = "binary" if one["binary"] else f"+{one['added']} -{one['removed']}"
+        figures = "binary" if one["binary"] else f"+{one['addedLines']} -{one['removedLines']}"
         yield join_parts((f"  {figures:<12}", DIM), (one["path"], PLAIN))
     yield Text("", end="")
     for line in plain_lines(_LONG_HASH.sub(r"\1", data["patch"])):
@@ -99,13 +99,13 @@ class DiffPage(Page):
 
     async def load(self) -> None:
         run = await self.in_thread(self.read_model.run, self._run, self._seq)
-        self._last = max((one["number"] for one in run["iterations"]), default=self._last)
+        self._last = max((one["number"] for one in run["timeline"]), default=self._last)
         self._seq = run["seq"]
-        if run["iterations"] or self._shown != self._number:
+        if run["timeline"] or self._shown != self._number:
             self._shown = number = self._number
             data = await self.in_thread(self.read_model.diff, self._run, number)
             nothing = [join_parts(("nothing was changed", DIM))]
-            self.query_one(TextView).show(list(diff_lines(data, self.symbols)) if data["files"] else nothing)
+            self.query_one(TextView).show(list(diff_lines(data, self.symbols)) if data["changes"] else nothing)
         self._draw_title()
 
     def action_step(self, by: int) -> None:
@@ -155,7 +155,7 @@ class LogsPage(Page):
         self.query_one(TableView).show([(str(log["name"]), self._row(log)) for log in shown])
 
     def _row(self, log: dict[str, Any]) -> list[Text]:
-        sizes = [log["bytes"], log["stderr"], log["prompt"]]
+        sizes = [log["bytes"], log["stderrBytes"], log["promptBytes"]]
         name = join_parts(
             (log["name"], LIVE if log["live"] else ""), (f" {self.symbols.running} live", LIVE) if log["live"] else ""
         )
@@ -300,7 +300,7 @@ class LogWindow:
 
     @property
     def end(self) -> int:
-        return int(self.pieces[-1]["next"]) if self.pieces else 0
+        return int(self.pieces[-1]["nextOffset"]) if self.pieces else 0
 
     def append(self, data: Mapping[str, Any]) -> LogWindow:
         """With the next piece; surplus is dropped at the start."""

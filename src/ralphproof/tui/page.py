@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ralphproof.runs.control import RunControl
     from ralphproof.tui.style import Badge
-    from ralphproof.views.live_events import EventBatch
+    from ralphproof.views.events import EventBatch
     from ralphproof.views.read_model import ReadModel
 
     Work = Callable[[], Awaitable[None]]
@@ -266,9 +266,12 @@ class Page(ResizeSafe, Screen[None]):
     async def turn_events(self, run: str, turn: Mapping[str, Any]) -> list[Any]:
         """Events of an agent's turn; if they cannot be read, the reason and its last text."""
         try:
-            data = await self.in_thread(self.read_model.activity, run, turn["name"])
+            data = await self.in_thread(self.read_model.activity, run, turn["log"])
         except RalphError as error:
-            return [{"n": 0, "type": "progress", "text": f"{error}"}, {"n": 1, "type": "said", "text": turn["text"]}]
+            return [
+                {"number": 0, "kind": "progress", "text": f"{error}"},
+                {"number": 1, "kind": "said", "text": turn["text"]},
+            ]
         return list(data["events"])
 
     @property

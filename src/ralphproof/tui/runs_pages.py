@@ -37,6 +37,7 @@ from ralphproof.tui.style import (
 )
 from ralphproof.tui.task_pages import StoriesPage
 from ralphproof.tui.widgets import AgentPanel, Column, TableView
+from ralphproof.views.schema import epoch_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -63,13 +64,13 @@ def run_header(run: Mapping[str, Any], width: int, symbols: Symbols, now_s: floa
         fit_width(_facts_line(run, symbols, now_s), width, symbols),
     ]
     lines += draw_gauges(run.get("limits") or [], width, symbols)
-    bars = draw_sparkline(run.get("failing") or [], width, symbols)
+    bars = draw_sparkline(run.get("failingCounts") or [], width, symbols)
     return [*lines, *([bars] if bars else [])]
 
 
 def _title_line(run: Mapping[str, Any], symbols: Symbols) -> Text:
     sign, word, style = run_badge(run, symbols)
-    return join_parts((f"{sign} {word}", style), "   ", (run.get("title") or run.get("task") or run["run"], STRONG))
+    return join_parts((f"{sign} {word}", style), "   ", (run.get("title") or run.get("task") or run["id"], STRONG))
 
 
 def _status_lines(run: Mapping[str, Any], now_s: float) -> Iterator[Text]:
@@ -79,17 +80,17 @@ def _status_lines(run: Mapping[str, Any], now_s: float) -> Iterator[Text]:
         style = {"COMPLETED": GOOD if run.get("proof") == "verified" else WARN, "ERROR": BAD}.get(
             str(run.get("status")), WARN
         )
-        yield from (join_parts((line, style)) for line in list(run.get("words") or [])[-MAX_MESSAGES:])
-    elif run.get("doing"):
-        since = run.get("since")
-        lasting = f", for {format_duration(max(0.0, now_s - since))}" if since else ""
-        asked = f"; {REQUESTED_ACTIONS[run['asked']]}" if run.get("asked") in REQUESTED_ACTIONS else ""
-        yield join_parts((f"{run['doing']}{lasting}{asked}", WARN if asked else ""))
-    if run.get("found"):
-        yield join_parts((f"found: {run['found']}", BAD))
-    if waits := run.get("waits"):
-        yield join_parts((f"waits until {format_time(waits['until'], now_s)}: {waits['why']}", WARN))
-    if unread := run.get("unread"):
+        yield from (join_parts((line, style)) for line in list(run.get("outcomeLines") or [])[-MAX_MESSAGES:])
+    elif run.get("activity"):
+        lasting = f", for {format_duration(max(0.0, now_s - epoch_seconds(run['updatedAt'])))}"
+        asked = f"; {REQUESTED_ACTIONS[run['requested']]}" if run.get("requested") in REQUESTED_ACTIONS else ""
+        yield join_parts((f"{run['activity']}{lasting}{asked}", WARN if asked else ""))
+    if run.get("interruption"):
+        yield join_parts((f"found: {run['interruption']}", BAD))
+    if wait := run.get("wait"):
+        until = format_time(epoch_seconds(wait["until"]), now_s)
+        yield join_parts((f"waits until {until}: {wait['reason']}", WARN))
+    if unread := run.get("unreadMessages"):
         yield join_parts((f"{format_count(unread, 'message')} of yours for its next prompt", WARN))
 
 
@@ -97,18 +98,17 @@ def _facts_line(run: Mapping[str, Any], symbols: Symbols, now_s: float) -> Text:
     """Who works, how, where."""
     dot = f" {symbols.dot} "
     agent = " ".join(str(run.get(name) or "") for name in ("agent", "model")).strip()
-    spend = run.get("spend")
     parts = [
         agent,
         run.get("preset"),
         f"sandbox {describe_sandbox(run.get('sandbox'))}",
-        format_spend_with_unit(spend, symbols),
+        format_spend_with_unit(run.get("cost"), symbols),
     ]
-    parts += [f"{format_thousands(spend['tokens'])} tokens"] if spend and spend.get("tokens") else []
-    parts += [f"began {format_age(run.get('beganAt'), now_s)} ago"]
-    kin, together = run.get("kin") or [], run.get("spendWithChildren")
+    parts += [f"{format_thousands(run['tokens'])} tokens"] if run.get("tokens") else []
+    parts += [f"began {format_age(epoch_seconds(run['startedAt']), now_s)} ago"]
+    children, together = run.get("children") or [], run.get("costWithChildren")
     spent = f", {format_spend_with_unit(together, symbols)} with them" if together else ""
-    parts += [f"runs of its own: {len(kin)}{spent}"] if kin else []
+    parts += [f"runs of its own: {len(children)}{spent}"] if children else []
     parts += [f"in run {run['parent']}"] if run.get("parent") else []
     return join_parts((dot.join(str(part) for part in parts if part), DIM))
 
@@ -154,8 +154,8 @@ class RunPage(Page):
 
     async def load(self) -> None:
         data = await self.in_thread(self.read_model.run, self._run, int(self._data.get("seq", 0)))
-        self._iterations |= {one["number"]: one for one in data["iterations"]}
-        for one in data["iterations"]:
+        self._iterations |= {one["number"]: one for one in data["timeline"]}
+        for one in data["timeline"]:
             self._cells.pop(one["number"], None)
         self._data = data
         self.redraw()
@@ -176,7 +176,7 @@ class RunPage(Page):
         self.query_one("#head", Static).update(Text("\n", end="").join(lines))
         rows = [(str(number), self._row(number, now)) for number in sorted(self._iterations)]
         table = self.query_one("#iterations", TableView)
-        table.hidden = () if len(self._data["stages"]) > 1 or self._data["stories"] else ("stage",)
+        table.hidden = () if len(self._data["stages"]) > 1 or self._data["hasStories"] else ("stage",)
         table.show(rows, to_end=True)
 
     def _row(self, number: int, now_s: float) -> list[Text]:
@@ -202,7 +202,7 @@ class RunPage(Page):
         turns = [turn for _, one in sorted(self._iterations.items()) for turn in one["turns"]]
         if not turns:
             panel.show_idle("no agent was asked yet")
-        elif self._shown_turn != (name := str(turns[-1]["name"])):
+        elif self._shown_turn != (name := str(turns[-1]["log"])):
             self._shown_turn = name
             words = "rests" if self._data["state"] == "paused" else "its last turn"
             panel.show_turn(name, await self.turn_events(self._run, turns[-1]), words)
@@ -231,7 +231,7 @@ class RunPage(Page):
         self.app.push_screen(LogsPage(self.context, self._run))
 
     def action_lanes(self) -> None:
-        if self._data.get("stories"):
+        if self._data.get("hasStories"):
             self.app.push_screen(StoriesPage(self.context, self._run))
         else:
             self.app.switch_mode("board")
@@ -257,16 +257,16 @@ INDENT, MAX_DEPTH = "  ", 4
 
 def nest_runs(runs: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], int]]:
     """The runs in order, each child below its parent, with its depth."""
-    known = {run["run"] for run in runs}
+    known = {run["id"] for run in runs}
     below: dict[object, list[Mapping[str, Any]]] = {}
     for run in runs:
-        below.setdefault(run.get("parent") if run.get("parent") in known - {run["run"]} else None, []).append(run)
+        below.setdefault(run.get("parent") if run.get("parent") in known - {run["id"]} else None, []).append(run)
     data: list[tuple[Mapping[str, Any], int]] = []
     ahead = [(run, 0) for run in reversed(below.get(None, ()))]
     while ahead:
         run, depth = ahead.pop()
         data.append((run, depth))
-        ahead += [(child, depth + 1) for child in reversed(below.get(run["run"], ()))]
+        ahead += [(child, depth + 1) for child in reversed(below.get(run["id"], ()))]
     return data
 
 
@@ -274,18 +274,18 @@ def run_row(run: Mapping[str, Any], symbols: Symbols, now_s: float, depth: int =
     """Cells of one run at this depth."""
     most = run.get("maximumIterations")
     title = run.get("title") or run.get("task") or symbols.dash
-    running = run["state"] == "running" and run.get("doing")
+    running = run["state"] == "running" and run.get("activity")
     agent = f"{run.get('agent') or symbols.dash}"
     return [
-        badge_text(run_badge(run, symbols)), plain_line(run["run"], DIM),
+        badge_text(run_badge(run, symbols)), plain_line(run["id"], DIM),
         Text(INDENT * min(depth, MAX_DEPTH), end="").append_text(plain_line(title, LIVE if running else PLAIN)),
         plain_line(agent), plain_line(run.get("preset") or symbols.dash, DIM),
         plain_line(_sandbox_cell(run.get("sandbox"), symbols), DIM),
         Text(f"{run['iterations']}" + (f"/{most}" if most else ""), end=""),
-        check_count_text(run.get("checks"), symbols),
-        Text(format_spend(run.get("spend"), symbols), end=""),
-        Text(format_spend(run["spendWithChildren"], symbols) if run.get("spendWithChildren") else "", end=""),
-        Text(format_age(run.get("beganAt"), now_s), DIM, end=""),
+        check_count_text(run.get("checkCounts"), symbols),
+        Text(format_spend(run.get("cost"), symbols), end=""),
+        Text(format_spend(run["costWithChildren"], symbols) if run.get("costWithChildren") else "", end=""),
+        Text(format_age(epoch_seconds(run["startedAt"]), now_s), DIM, end=""),
     ]  # fmt: skip
 
 
@@ -341,8 +341,8 @@ class RunsPage(FilteredPage):
             (run, depth) for run, depth in nest_runs(self._runs) if matches_filter(self.filter_text, run, self.symbols)
         ]
         table = self.query_one(TableView)
-        table.hidden = () if any(run.get("spendWithChildren") for run, _ in shown) else (TOTAL_COLUMN,)
-        table.show([(str(run["run"]), run_row(run, self.symbols, now, depth)) for run, depth in shown])
+        table.hidden = () if any(run.get("costWithChildren") for run, _ in shown) else (TOTAL_COLUMN,)
+        table.show([(str(run["id"]), run_row(run, self.symbols, now, depth)) for run, depth in shown])
 
     def focus_list(self) -> None:
         self.query_one(TableView).focus()

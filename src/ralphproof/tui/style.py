@@ -69,7 +69,7 @@ def run_badge(run: Mapping[str, Any], symbols: Symbols) -> Badge:
         case ("orphaned" | "crashed") as state, _:
             return symbols.lost, state, BAD
         case _, "COMPLETED":
-            return _proof_badge(str(run.get("proof") or "claimed"), bool(run.get("concerns")), symbols)
+            return _proof_badge(str(run.get("proof") or "claimed"), bool(run.get("concernCount")), symbols)
         case _, "ABORTED":
             return symbols.ended, str(run.get("reason") or "ABORTED"), WARN
         case _, "ERROR":
@@ -159,10 +159,9 @@ def format_spend(spend: Mapping[str, Any] | None, symbols: Symbols) -> str:
     if spend is None:
         return symbols.dash
     about = "~" if spend.get("notional") else ""
-    if spend.get("usd") is not None:
-        return f"{about}${spend['usd']:.2f}"
-    least = spend.get("atLeastUsd") or 0.0
-    return f"{symbols.least}{about}${least:.2f}" if least else "unknown"
+    if spend.get("usd") is None:
+        return "unknown"
+    return f"{symbols.least if spend.get('atLeast') else ''}{about}${spend['usd']:.2f}"
 
 
 def format_spend_with_unit(spend: Mapping[str, Any] | None, symbols: Symbols) -> str:
@@ -233,10 +232,15 @@ def format_amount(number: float | None, unit: str) -> str:
             return f"{number:.0f}"
 
 
+LIMIT_NAMES = {"dailyCost": "day's cost"}
+
+
 def draw_gauge(limit: Mapping[str, Any], symbols: Symbols) -> Text:
     """One limit: name, bar and numbers."""
-    used, most, unit = limit["used"], limit["most"], str(limit["unit"])
-    text = Text.assemble((f"{plain_line(limit['name']).plain:<{NAME_CELLS}}", DIM), end="")
+    used, most, unit = limit["used"], limit["max"], str(limit["unit"])
+    text = Text.assemble(
+        (f"{plain_line(LIMIT_NAMES.get(limit['name'], limit['name'])).plain:<{NAME_CELLS}}", DIM), end=""
+    )
     if used is None:
         text.append(symbols.empty * BAR_CELLS, DIM)
     else:
@@ -247,7 +251,7 @@ def draw_gauge(limit: Mapping[str, Any], symbols: Symbols) -> Text:
 
 def draw_gauges(limits: Sequence[Mapping[str, Any]], width: int, symbols: Symbols) -> list[Text]:
     """All limits, as many in a line as fit."""
-    text = [draw_gauge(limit, symbols) for limit in limits if limit["most"]]
+    text = [draw_gauge(limit, symbols) for limit in limits if limit["max"]]
     columns = max(1, width // GAUGE_CELLS)
     cells = width // columns
     lines = []
@@ -261,9 +265,8 @@ def draw_gauges(limits: Sequence[Mapping[str, Any]], width: int, symbols: Symbol
     return lines
 
 
-def draw_sparkline(failing: Sequence[Mapping[str, Any]], width: int, symbols: Symbols) -> Text | None:
+def draw_sparkline(counts: Sequence[int | None], width: int, symbols: Symbols) -> Text | None:
     """Failing tests before and after each iteration, as bars; None if they were never counted."""
-    counts: list[int | None] = [point["failing"] for point in failing]
     known = [count for count in counts if count is not None]
     if not known:
         return None
@@ -288,7 +291,7 @@ def check_count_text(checks: Mapping[str, Any] | None, symbols: Symbols) -> Text
     """Passed checks of all."""
     if not checks:
         return Text(symbols.dash, DIM, end="")
-    passed, failed = int(checks["passed"]), int(checks["failed"])
+    passed, failed = int(checks["passedCount"]), int(checks["failedCount"])
     return Text(
         f"{symbols.bad if failed else symbols.good} {passed}/{passed + failed}", BAD if failed else GOOD, end=""
     )

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ralphproof.tui.style import Symbols
 
 
+MAX_REASON_CHARS = 300  # of what a judge says
 BLANK_LINE = Text("", end="")
 
 
@@ -49,18 +50,18 @@ def task_lines(task: Mapping[str, Any], symbols: Symbols) -> Iterator[Text]:
         (f"{status_symbol(task['status'], symbols)} {task['status']}", style or STRONG), "   ", (task["title"], STRONG)
     )
     stage = task["stage"]
-    most = f" of {stage['maxIterations']}" if stage and stage["maxIterations"] else ""
-    at = f"{stage['name']}, iteration {stage['iteration']}{most}" if stage else "not begun"
+    most = f" of {task['stageMaximumIterations']}" if task["stageMaximumIterations"] else ""
+    at = f"{stage}, iteration {task['stageIterations']}{most}" if stage else "not begun"
     dot = f" {symbols.dot} "
-    facts = [task["id"], at, f"{format_count(task['iteration'], 'iteration')} in all", f"priority {task['priority']}"]
-    facts += [format_spend_with_unit(task["spend"], symbols)] if task["spend"] else []
+    facts = [task["id"], at, f"{format_count(task['iterations'], 'iteration')} in all", f"priority {task['priority']}"]
+    facts += [format_spend_with_unit(task["cost"], symbols)] if task["cost"] else []
     facts += [str(task[name]) for name in ("proof", "assignee") if task[name]]
     yield join_parts((dot.join(map(str, facts)), DIM))
     if task["reason"]:
         yield join_parts((task["reason"], WARN))
     if others := task.get("dependsOn"):
         yield join_parts(
-            ("depends on " + ", ".join(f"{one['id']} ({one['status'] or 'there is none'})" for one in others), DIM)
+            ("depends on " + ", ".join(f"{one['task']} ({one['status'] or 'there is none'})" for one in others), DIM)
         )
     if task["description"]:
         yield from (BLANK_LINE, *plain_lines(task["description"]))
@@ -74,11 +75,11 @@ def _criteria_lines(task: Mapping[str, Any], symbols: Symbols) -> Iterator[Text]
     yield from (BLANK_LINE, join_parts(("Outcome", HEAD)))
     yield join_parts((completion.get("outcome") or task.get("completionProblem") or "none is written down", PLAIN))
     yield from (BLANK_LINE, join_parts(("Acceptance criteria", HEAD)))
-    for one in task["acceptance"]:
+    for one in task["criteria"]:
         sign, style = {True: (symbols.good, GOOD), False: (symbols.bad, BAD), None: (symbols.waits, DIM)}[one["met"]]
-        yield join_parts((f"{sign} ", style), (one["criterion"], PLAIN))
-        if one.get("why"):
-            yield join_parts((f"    {one['why']}", WARN if one["met"] is False else DIM))
+        yield join_parts((f"{sign} ", style), (one["text"], PLAIN))
+        if one["reason"]:
+            yield join_parts((f"    {one['reason']}", WARN if one["met"] is False else DIM))
 
 
 def _stage_lines(task: Mapping[str, Any]) -> Iterator[Text]:
@@ -99,21 +100,31 @@ def _stage_lines(task: Mapping[str, Any]) -> Iterator[Text]:
 
 def _verification_lines(task: Mapping[str, Any], symbols: Symbols) -> Iterator[Text]:
     """All verifications, the last first."""
-    if not task["verification"]:
+    if not task["timeline"]:
         return
     yield from (BLANK_LINE, join_parts(("Verification, the last first", HEAD)))
-    for passage in reversed(task["verification"]):
+    for passage in reversed(task["timeline"]):
         stage = f", {passage['stage']}" if passage["stage"] else ""
-        when = f"iteration {passage['iteration']}" if passage["iteration"] else "before the first iteration"
-        verdict = passage["verdictWords"] or "not judged"
-        data = f": {verdict}" if passage["iteration"] else ""
+        when = f"iteration {passage['number']}" if passage["number"] else "before the first iteration"
+        verdict = passage["verdict"]["label"] if passage["verdict"] else "not judged"
+        data = f": {verdict}" if passage["number"] else ""
         yield join_parts((f"{when}{stage}{data}", STRONG), (f"   run {passage['run']}", DIM))
         for check in passage["checks"]:
-            style = CHECK_STYLES.get(check["result"], PLAIN)
+            style = CHECK_STYLES.get(check["state"], PLAIN)
             by = "judge" if check["judged"] else "check"
-            text = join_parts((f"  {check_symbol(check['result'], symbols)} {check['result']:<8}", style), f" {by} ")
-            text.append_text(join_parts((check["command"] or check["check"], PLAIN)))
-            yield text.append_text(join_parts((f"  {check['why']}", DIM))) if check["why"] else text
+            text = join_parts((f"  {check_symbol(check['state'], symbols)} {check['state']:<8}", style), f" {by} ")
+            text.append_text(join_parts((check["command"] or check["name"], PLAIN)))
+            why = _check_reason(check)
+            yield text.append_text(join_parts((f"  {why}", DIM))) if why else text
+
+
+def _check_reason(check: Mapping[str, Any]) -> str:
+    """What a judge said, or how a command ended."""
+    if check["exitReason"] not in ("exit", None):
+        return str(check["exitReason"])
+    if check["judged"] or check["exitCode"] is None:
+        return " ".join(str(check["output"]).split())[:MAX_REASON_CHARS]
+    return f"exit code {check['exitCode']}"
 
 
 def story_lines(story: Mapping[str, Any], symbols: Symbols) -> Iterator[Text]:
@@ -123,21 +134,21 @@ def story_lines(story: Mapping[str, Any], symbols: Symbols) -> Iterator[Text]:
     yield join_parts(
         (f"{status_symbol(story['status'], symbols)} {status}", style or STRONG), "   ", (story["title"], STRONG)
     )
-    capped = ", approved at the cap" if story["capped"] else ""
+    capped = ", approved at the cap" if story["cappedApproval"] else ""
     facts = [
         story["id"],
         format_count(story["iterations"], "iteration"),
-        f"{format_count(story['reviews'], 'review')}{capped}",
+        f"{format_count(story['reviewCount'], 'review')}{capped}",
     ]
-    facts += [format_spend_with_unit(story["spend"], symbols)] if story["spend"] else []
+    facts += [format_spend_with_unit(story["cost"], symbols)] if story["cost"] else []
     yield join_parts((f" {symbols.dot} ".join(map(str, facts)), DIM))
     yield from (BLANK_LINE, join_parts(("Acceptance criteria", HEAD)))
-    yield from (join_parts((f"{symbols.dot} ", DIM), (one, PLAIN)) for one in story["acceptance"])
+    yield from (join_parts((f"{symbols.dot} ", DIM), (one["text"], PLAIN)) for one in story["criteria"])
     yield from (BLANK_LINE, join_parts(("What reviews found, the last first", HEAD)))
-    if not story["found"]:
+    if not story["findings"]:
         yield join_parts(("nothing so far", DIM))
-    for found in reversed(story["found"]):
-        yield from plain_lines(found, WARN)
+    for finding in reversed(story["findings"]):
+        yield from plain_lines(finding["message"], WARN)
     yield from _verification_lines(story, symbols)
 
 
@@ -205,8 +216,8 @@ def task_card(task: Mapping[str, Any], symbols: Symbols) -> list[Text]:
     """Title; id and iterations; cost, and proof or status."""
     style, dot = TASK_STYLES.get(task["status"], PLAIN), f" {symbols.dot} "
     stage = task["stage"]
-    most = f"/{stage['maxIterations']}" if stage and stage["maxIterations"] else ""
-    tries = f"{stage['name']} {stage['iteration']}{most}" if stage else format_count(task["iteration"], "iteration")
+    most = f"/{task['stageMaximumIterations']}" if task["stageMaximumIterations"] else ""
+    tries = f"{stage} {task['stageIterations']}{most}" if stage else format_count(task["iterations"], "iteration")
     after = task["proof"] or task["reason"] or task["status"]
     return [
         join_parts(
@@ -220,20 +231,20 @@ def task_card(task: Mapping[str, Any], symbols: Symbols) -> list[Text]:
 def story_card(story: Mapping[str, Any], symbols: Symbols) -> list[Text]:
     """Title; id and iterations; cost, reviews and the last finding."""
     style, dot = STORY_STYLES.get(story["status"], PLAIN), f" {symbols.dot} "
-    reviews = f"{format_count(story['reviews'], 'review')}{' at the cap' if story['capped'] else ''}"
-    found, after = story["found"], dot.join((*_cost_parts(story, symbols), reviews))
+    reviews = f"{format_count(story['reviewCount'], 'review')}{' at the cap' if story['cappedApproval'] else ''}"
+    found, after = story["findings"], dot.join((*_cost_parts(story, symbols), reviews))
     return [
         join_parts(
             (f"{status_symbol(story['status'], symbols)} ", style), (story["title"] or story["id"], style or "bold")
         ),
         join_parts((f"  {story['id']}{dot}{format_count(story['iterations'], 'iteration')}", DIM)),
-        join_parts((f"  {after}: {found[-1]}", WARN) if found else (f"  {after}", DIM)),
+        join_parts((f"  {after}: {found[-1]['message']}", WARN) if found else (f"  {after}", DIM)),
     ]
 
 
 def _cost_parts(card: Mapping[str, Any], symbols: Symbols) -> list[str]:
     """Cost of a card; nothing if there is none."""
-    return [format_spend_with_unit(card["spend"], symbols)] if card["spend"] else []
+    return [format_spend_with_unit(card["cost"], symbols)] if card["cost"] else []
 
 
 class CardBoardPage(FilteredPage):

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from ralphproof.tui.style import Symbols
-    from ralphproof.views.live_events import EventBatch
+    from ralphproof.views.events import EventBatch
 
 
 class VirtualScroll(ScrollView):
@@ -388,19 +388,22 @@ MAX_EVENT_LINES, MAX_EVENT_CHARS = 6, 1000  # of a tool's output
 MAX_SUMMARY_CHARS = 300
 
 
+TOKEN_FIELDS = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
+
+
 def event_lines(event: Mapping[str, Any], symbols: Symbols) -> list[Text]:
     """Lines of an event; none if it only changes numbers or the to-do list."""
     match event:
-        case {"type": "said", "text": str(text)}:
+        case {"kind": "said", "text": str(text)}:
             return plain_lines(text.strip("\n"))
-        case {"type": "toolstarted", "name": name, "summary": summary}:
+        case {"kind": "toolStarted", "tool": name, "summary": summary}:
             call = join_parts((symbols.call, TOOL), " ", (name, f"bold {TOOL}"), " ")
             return [call.append_text(plain_line(str(summary)[:MAX_SUMMARY_CHARS], TOOL))]
-        case {"type": "toolended", "ok": ok, "output": str(output)}:
+        case {"kind": "toolEnded", "ok": ok, "output": str(output)}:
             return _tool_output_lines(bool(ok), output, symbols)
-        case {"type": "progress", "text": str(text)}:
+        case {"kind": "progress", "text": str(text)}:
             return [join_parts((f"{symbols.dot} ", DIM), (text, DIM))]
-        case {"type": "ended", "ok": True}:
+        case {"kind": "ended", "ok": True}:
             return [join_parts((f"{symbols.good} ended", GOOD))]
         case _:
             return _message_lines(event, symbols)
@@ -408,19 +411,19 @@ def event_lines(event: Mapping[str, Any], symbols: Symbols) -> list[Text]:
 
 def _message_lines(event: Mapping[str, Any], symbols: Symbols) -> list[Text]:
     match event:
-        case {"type": "started"}:
+        case {"kind": "started"}:
             facts = [f"{name} {event[name]}" for name in ("model", "version", "session") if event.get(name)]
             return [join_parts((f"{symbols.dot} {', '.join(facts)}", DIM))] if facts else []
-        case {"type": "denied", "tool": tool}:
-            why = f" ({event['why']})" if event.get("why") else ""
+        case {"kind": "denied", "tool": tool}:
+            why = f" ({event['reason']})" if event.get("reason") else ""
             return [join_parts((f"{symbols.lost} denied: {tool}{why}", WARN))]
-        case {"type": "asked", "question": question}:
+        case {"kind": "asked", "question": question}:
             return [join_parts((f"? asked, and nobody is there to answer: {question}", WARN))]
-        case {"type": "limited", "message": message}:
+        case {"kind": "limited", "message": message}:
             return [join_parts((f"{symbols.waits} the service refuses for now: {message}", WARN))]
-        case {"type": "ended"}:
+        case {"kind": "ended"}:
             return [join_parts((f"{symbols.bad} ended with an error: {event.get('error') or 'unknown'}", BAD))]
-        case {"type": "unparsed", "raw": raw}:
+        case {"kind": "unparsed", "raw": raw}:
             return [plain_line(raw, DIM)]
         case _:
             return []
@@ -486,7 +489,7 @@ class AgentPanel(Vertical):
         lines: list[Text] = []
         while self._pending_batches:
             batch = self._pending_batches.popleft()
-            lines += self._lines(batch.turn, batch.first, batch.events)
+            lines += self._lines(batch.log, batch.first, batch.events)
         if lines:
             self.query_one(TextView).add(lines[-MAX_PANEL_LINES:])
         self._update_title()
@@ -495,7 +498,7 @@ class AgentPanel(Vertical):
         """Show a turn that has ended."""
         self._pending_batches.clear()
         self._begin_turn(turn, words)
-        first = int(events[0]["n"]) if events else 0
+        first = int(events[0]["number"]) if events else 0
         lines = self._lines(turn, first, events)
         self.query_one(TextView).show(
             lines[-MAX_PANEL_LINES:] or [join_parts(("the agent said nothing", DIM))], end=True
@@ -518,24 +521,24 @@ class AgentPanel(Vertical):
         """Lines of a batch without known events: batches may overlap."""
         if turn != self.turn:
             self._begin_turn(turn, "live")
-        fresh = [event for event in events if int(event.get("n", first)) >= self._next]
-        missed = int(fresh[0].get("n", first)) - self._next if fresh else 0
+        fresh = [event for event in events if int(event.get("number", first)) >= self._next]
+        missed = int(fresh[0].get("number", first)) - self._next if fresh else 0
         lines = [join_parts((f"{self._symbols.cut} {missed} events before it", DIM))] if missed > 0 else []
         for event in fresh:
             self._track(event)
             lines += event_lines(event, self._symbols)
         if fresh:
-            self._next = int(fresh[-1].get("n", first)) + 1
+            self._next = int(fresh[-1].get("number", first)) + 1
         return lines
 
     def _track(self, event: Mapping[str, Any]) -> None:
         match event:
-            case {"type": "toolstarted"}:
+            case {"kind": "toolStarted"}:
                 self._tools += 1
-            case {"type": "todoschanged", "items": list(items)}:
+            case {"kind": "todosChanged", "todos": list(items)}:
                 self._show_todos(items)
-            case {"type": "spent", "usage": {**usage}}:
-                self._tokens = sum(count for count in usage.values() if isinstance(count, int))
+            case {"kind": "spent", "usage": {**usage}}:
+                self._tokens = sum(int(str(usage[name])) for name in TOKEN_FIELDS)
 
     def _show_todos(self, items: Sequence[Mapping[str, Any]]) -> None:
         if self.is_mounted:

@@ -9,6 +9,7 @@ from ralphproof.base.errors import NotThere, Refused
 from ralphproof.base.redaction import MASK, find_secret_spans
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.display.phrases import describe_iteration
+from ralphproof.engine.outcome import published
 from ralphproof.process import turn_journal
 from ralphproof.process.output import (
     LOG_SIZES,
@@ -340,12 +341,12 @@ def logs_json(project: Project, row: RunRow) -> list[Json]:
 
 def _log_entry(project: Project, row: RunRow, log: CommandLog) -> dict[str, Json]:
     live = _is_live(log)  # asked first: what has ended has all of its bytes
-    return {
+    return published("log", {
         "name": log.name, "kind": log.kind, "iteration": log.iteration,
         "bytes": _part_size(_part_path(project, row, log, OUT_PART), live) or 0,
-        "stderr": _part_size(_part_path(project, row, log, STDERR_PART), live),
-        "prompt": _part_size(_part_path(project, row, log, PROMPT_PART), False), "live": live,
-    }  # fmt: skip
+        "stderrBytes": _part_size(_part_path(project, row, log, STDERR_PART), live),
+        "promptBytes": _part_size(_part_path(project, row, log, PROMPT_PART), False), "live": live,
+    })  # fmt: skip
 
 
 def log_json(
@@ -359,10 +360,10 @@ def log_json(
     live = part != PROMPT_PART and _is_live(log)
     path, most = _part_path(project, row, log, part), max(1, min(most, MAX_CHUNK_BYTES))
     piece = read_log_chunk(path, offset, most, live, project.secrets)
-    return {
-        "name": name, "part": part, "offset": piece.offset, "next": piece.next, "bytes": piece.size,
-        "text": piece.text, "more": piece.more,
-    }  # fmt: skip
+    return published("log", {
+        "run": row.id, "name": name, "kind": log.kind, "iteration": log.iteration, "live": live, "part": part,
+        "offset": piece.offset, "nextOffset": piece.next, "bytes": piece.size, "text": piece.text, "more": piece.more,
+    })  # fmt: skip
 
 
 def _is_live(log: CommandLog) -> bool:
@@ -428,6 +429,7 @@ class LogPart:
     what: str
     path: str
     turn_file: str
+    part: str = OUT_PART
 
     @property
     def heading(self) -> str:
@@ -492,12 +494,12 @@ class RunLogs:
                 who = {"scm": "commit message", "judge": "judge"}.get(kind, "agent")
                 if wanted.prompt:
                     path = os.path.join(self._folder, f"{prompt_file_name(log)}.txt")
-                    yield LogPart(log, f"prompt of the {who}", path, "")
+                    yield LogPart(log, f"prompt of the {who}", path, "", PROMPT_PART)
                 if wanted.agent or wanted.every_kind or (wanted.checks and kind == "judge"):
                     yield LogPart(log, who, self._path(log, ".ndjson"), log.turn_file)
                 if wanted.stderr:
                     path = self._path(log, ".stderr.log")
-                    yield LogPart(log, f"standard error of the {who}", path, log.turn_file)
+                    yield LogPart(log, f"standard error of the {who}", path, log.turn_file, STDERR_PART)
 
     def _path(self, log: CommandLog, ending: str) -> str:
         """The log beside its turn file, or, where that was removed, the copy in the run's public folder."""
@@ -553,7 +555,8 @@ def log_part_json(part: LogPart) -> dict[str, Json]:
     except OSError:
         size = 0
     text = next(read_finished_log(part.path, max(0, size - MAX_JSON_BYTES)), b"")[:MAX_JSON_BYTES]
-    return {
-        "iteration": part.log.iteration, "what": part.what, "path": part.path, "bytes": size,
-        "text": text.decode("utf-8", "replace"), "truncated": size > MAX_JSON_BYTES,
-    }  # fmt: skip
+    return published("log", {
+        "name": part.log.name, "kind": part.log.kind, "iteration": part.log.iteration, "part": part.part,
+        "live": _is_live(part.log), "path": part.path, "bytes": size, "text": text.decode("utf-8", "replace"),
+        "truncated": size > MAX_JSON_BYTES,
+    })  # fmt: skip

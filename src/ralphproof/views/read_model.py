@@ -6,13 +6,15 @@ import threading
 import time
 from collections import OrderedDict
 
-from ralphproof.base.errors import NotThere
+from ralphproof.base.errors import NotThere, RalphError
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.budget import utc_day
+from ralphproof.engine.outcome import published
 from ralphproof.engine.records import RunEnded, TurnBegan
-from ralphproof.store.run_state import find_run, run_state
-from ralphproof.views.run_list import RunList
-from ralphproof.views.run_records import RunHistory
+from ralphproof.store.run_state import CRASHED, ENDED, find_run, run_state
+from ralphproof.views.run_status import ended_run_view, open_run_view, with_detail
+from ralphproof.views.schema import to_json
+from ralphproof.views.timeline import RunHistory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +41,87 @@ class ReadModelVersion:
     standings: int
 
 
+MAX_CACHED_LINES = 2000
+
+
+class RunList:
+    """The runs of a project as lines, which are cached. Not thread-safe. `following` gives the history of a run."""
+
+    def __init__(self, project: Project, following: Callable[[SqliteLedger, str], RunHistory]) -> None:
+        self._project, self._following = project, following
+        self._lines: dict[str, tuple[object, dict[str, Json]]] = {}  # each with what it depends on
+        self._seq = -1
+        self._open: set[str] = set()  # runs that may change without a record
+        self._lost: set[str] = set()  # those that did: their harness died, and only a record can change that
+
+    def standings(self, ledger: SqliteLedger) -> int:
+        """A number that changes whenever the state of a run changes without a record."""
+        self._catch_up(ledger)
+        rows, spent = [ledger.row(run) for run in sorted(self._open)], self._spent()
+        stands = tuple((row.id, run_state(ledger, row, self._project)) for row in rows if row)
+        self._lost |= {run for run, where in stands if where == CRASHED}
+        self._open -= self._lost | {run for run, where in stands if where == ENDED}
+        return hash((stands, spent, len(self._lost), ledger.queries.request_counts(), ledger.queries.run_count()))
+
+    def _spent(self) -> int:
+        """A number that changes whenever a running call has cost more."""
+        if not self._open:
+            return 0
+        from ralphproof.store.spend import live_spend_by_run
+
+        return hash(frozenset(live_spend_by_run(self._project.state_dir).items()))
+
+    def lines(self, ledger: SqliteLedger, limit: int, before: str) -> list[Json]:
+        """The newest runs, or those that began before this one, the newest first."""
+        self._catch_up(ledger)
+        changes = ledger.queries.run_count(), self._spent()
+        return [line for run in ledger.queries.run_page(limit, before) if (line := self._line(ledger, run, changes))]
+
+    def _line(self, ledger: SqliteLedger, run: str, changes: tuple[int, int]) -> dict[str, Json] | None:
+        """The line of one run; None where its records cannot be read: the other lines are shown all the same."""
+        depends, line = self._lines.get(run, (None, {}))
+        if depends == ENDED:
+            return line
+        row = ledger.row(run)
+        if row is None:
+            return None
+        status = run_state(ledger, row, self._project)
+        state = ENDED if status == ENDED else (status, ledger.requested_control(run), changes)
+        if depends != state:
+            try:
+                view = (
+                    ended_run_view(ledger, row, self._project)
+                    if status == ENDED
+                    else open_run_view(ledger, row, status, self._following(ledger, run), self._project)
+                )
+            except RalphError:
+                return None
+            self._lines[run] = state, to_json("run", view)
+        return self._lines[run][1]
+
+    def _catch_up(self, ledger: SqliteLedger) -> None:
+        """Drop cached lines of runs with new records, and note which runs are open."""
+        if self._seq < 0:
+            self._open, self._seq = set(ledger.queries.open_runs()), ledger.queries.last_seq()
+            return
+        for run, seq in ledger.queries.changed_runs(self._seq).items():
+            self._forget(ledger, run)
+            self._lost.discard(run)
+            self._seq = max(self._seq, seq)
+            (self._open.add if ledger.run_end(run) is None else self._open.discard)(run)
+        if len(self._lines) > MAX_CACHED_LINES:
+            self._lines.clear()
+
+    def _forget(self, ledger: SqliteLedger, run: str) -> None:
+        """Drop the line of a run and of its parents, which include its spend."""
+        seen = set[str]()
+        while run and run not in seen:
+            seen.add(run)
+            self._lines.pop(run, None)
+            row = ledger.row(run)
+            run = row.parent if row else ""
+
+
 class ReadModel:
     """The read model of one project. Any thread may call it; each call has a connection of its own."""
 
@@ -63,21 +146,19 @@ class ReadModel:
         def look(ledger: SqliteLedger) -> dict[str, Json]:
             seq = ledger.queries.last_seq()  # what comes while we look is told again
             lines = self._list.lines(ledger, max(1, min(limit, MAX_LISTED_RUNS)), before)
-            return {"project": self.project.root, "total": ledger.queries.run_count(), "seq": seq, "runs": lines}
+            fields: dict[str, Json] = {"project": self.project.root, "total": ledger.queries.run_count()}
+            return published("runs", {**fields, "runs": lines, "seq": seq})
 
         return self._alone(look)
 
     def run(self, run: str, after: int = 0) -> dict[str, Json]:
         """The details of a run, with the iterations that changed after the record of this number."""
-        from ralphproof.views.run_detail import run_detail_json
-        from ralphproof.views.run_status import RunStatus
 
         def look(ledger: SqliteLedger) -> dict[str, Json]:
             row = self._row(ledger, run)
-            state = run_state(ledger, row, self.project)
-            followed = self._following(ledger, row.id)
-            status = RunStatus.from_summary(followed.summary, state, ledger, row, self.project)
-            return run_detail_json(ledger, status, followed, self.project, after, self.spent_today())
+            state, history = run_state(ledger, row, self.project), self._following(ledger, row.id)
+            view = open_run_view(ledger, row, state, history, self.project)
+            return to_json("run", with_detail(view, ledger, history, self.project, after))
 
         return self._alone(look)
 
@@ -89,20 +170,19 @@ class ReadModel:
         """The number of the newest record of a run; 0 where it has none."""
         return self._read(lambda ledger: ledger.queries.last_seq_of(run))
 
-    def activity(self, run: str, turn: str, most: int = 500) -> dict[str, Json]:
-        """The last events of one turn."""
-        from ralphproof.views.live_events import turn_activity
+    def activity(self, run: str, log: str, most: int = 500) -> dict[str, Json]:
+        """The last events of one turn, by the name of its log."""
+        from ralphproof.views.events import turn_activity
 
-        agent = self._read(lambda ledger: self._agent_of(ledger, self._row(ledger, run).id, turn))
-        activity = turn_activity(self.project, run, turn, agent, most)
-        return {"run": run, "turn": turn, "dropped": activity.dropped, "events": [*activity.events]}
+        agent = self._read(lambda ledger: self._agent_of(ledger, self._row(ledger, run).id, log))
+        return {**turn_activity(self.project, run, log, agent, most).to_json(), "run": run}
 
     def logs(self, run: str) -> dict[str, Json]:
         """The logs of a run with their sizes."""
         from ralphproof.views.logs import logs_json
 
         row = self._read(lambda ledger: self._row(ledger, run))
-        return {"run": run, "logs": logs_json(self.project, row)}
+        return published("logs", {"run": run, "logs": logs_json(self.project, row)})
 
     def log(
         self, run: str, name: str, part: str = "out", offset: int | None = None, most: int = 65536
@@ -111,7 +191,7 @@ class ReadModel:
         from ralphproof.views.logs import log_json
 
         row = self._read(lambda ledger: self._row(ledger, run))
-        return {"run": run, **log_json(self.project, row, name, part, offset, most)}
+        return log_json(self.project, row, name, part, offset, most)
 
     def diff(self, run: str, iteration: int | None = None, most: int = MAX_DIFF_BYTES) -> dict[str, Json]:
         """The patch of a run or of one iteration, truncated where it is long."""
@@ -123,40 +203,37 @@ class ReadModel:
 
     def tasks(self) -> dict[str, Json]:
         """All tasks, by lane."""
-        from ralphproof.views.lanes import task_lanes
-        from ralphproof.views.tasks import list_task_views
+        from ralphproof.views.tasks import list_task_views, task_board
 
-        def look(ledger: SqliteLedger) -> dict[str, Json]:
-            return {"lanes": task_lanes(list_task_views(ledger, self.project) if ledger.has_tasks() else ())}
-
-        return self._read(look)
+        return self._read(
+            lambda ledger: task_board(list_task_views(ledger, self.project) if ledger.has_tasks() else ())
+        )
 
     def task(self, id: str) -> dict[str, Json]:
         """The details of one task; raises NotThere where there is none."""
-        from ralphproof.views.task_detail import load_task_detail
+        from ralphproof.views.tasks import load_task_detail
 
         def look(ledger: SqliteLedger) -> dict[str, Json]:
             row = ledger.tasks.row(id) if ledger.has_tasks() else None
             if row is None:
                 raise NotThere("there is no such task")
-            return load_task_detail(ledger, self.project, row).published()
+            return load_task_detail(ledger, self.project, row).to_json()
 
         return self._read(look)
 
     def stories(self, run: str) -> dict[str, Json]:
         """The stories of a run, by lane; empty lanes for a run without stories."""
         from ralphproof.stories.workflow import story_reviews
-        from ralphproof.views.lanes import story_lanes, work_by_story
+        from ralphproof.views.tasks import story_board
 
         def look(ledger: SqliteLedger) -> dict[str, Json]:
             row, end = self._row(ledger, run), ledger.run_end(run)
-            followed = self._following(ledger, row.id)
+            history = self._following(ledger, row.id)
             if isinstance(end, RunEnded):
                 stories = end.metrics.reviewed if end.metrics else ()
             else:
-                stories = story_reviews(self.project, row, followed.summary.facts)
-            works = work_by_story(ledger, self.project, row, followed) if stories else {}
-            return {"run": run, "lanes": story_lanes(stories, works)}
+                stories = story_reviews(self.project, row, history.facts)
+            return story_board(self.project, row, stories, history)
 
         return self._alone(look)
 
@@ -197,11 +274,11 @@ class ReadModel:
         followed.catch_up(ledger)
         return followed
 
-    def _agent_of(self, ledger: SqliteLedger, run: str, turn: str) -> str:
-        """The agent of a turn, by the name of its files; raises NotThere where there was no such turn."""
+    def _agent_of(self, ledger: SqliteLedger, run: str, log: str) -> str:
+        """The agent of a turn, by the name of its log; raises NotThere where there was no such turn."""
         from ralphproof.engine.iteration import turn_file_name
 
         for record in ledger.records_of_kind(run, "TurnBegan"):
-            if isinstance(record, TurnBegan) and turn_file_name(f"agent_{record.iteration:03d}", record.turn) == turn:
+            if isinstance(record, TurnBegan) and turn_file_name(f"agent_{record.iteration:03d}", record.turn) == log:
                 return record.agent
         raise NotThere("there is no such turn")

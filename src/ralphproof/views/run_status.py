@@ -1,7 +1,8 @@
-"""The status of a run at this moment: its iterations, what it does, what is asked of it, and how it can go on."""
+"""A run at this moment: what it does or how it ended, what it cost, what a dead harness left, and how it can go on."""
 
 from __future__ import annotations
 
+import os
 import time
 
 from ralphproof.base.errors import Refused
@@ -9,51 +10,69 @@ from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.display import phrases
 from ralphproof.display.phrases import describe_iteration
 from ralphproof.engine.agent import describe_exit
-from ralphproof.engine.budget import Spend
+from ralphproof.engine.budget import Spend, utc_day
+from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.limits import CANCELLED, RESUMABLE_REASONS, STEP, TRIPWIRE_REASONS
-from ralphproof.engine.outcome import (
-    Aborted,
-    Completed,
-    Failed,
-    Passed,
-    Retry,
-    SentBack,
-    Stopped,
-    Verdict,
-    Waiting,
-    outcome_json,
-    verdict_word,
-)
+from ralphproof.engine.outcome import Aborted, Completed, Failed, sandbox_json
 from ralphproof.engine.plan import Job
 from ralphproof.engine.records import (
     CheckBegan,
     CheckEnded,
     ChildRunsAwaited,
     HookBegan,
-    HookEnded,
     Judged,
+    Paused,
+    Picked,
+    Record,
+    Resumed,
     RunBegan,
     RunEnded,
     ScmBegan,
     TurnBegan,
-    TurnRetried,
+    UserChangesSaved,
 )
 from ralphproof.engine.retry import AgentRotation
-from ralphproof.engine.state import JobPicked, RunOver, State, build_state, count_begun_iterations
+from ralphproof.engine.state import (
+    SCM_STEP,
+    Checking,
+    IterationJudged,
+    JobPicked,
+    RunOver,
+    State,
+    TurnFinished,
+    TurnRunning,
+    build_state,
+    count_begun_iterations,
+)
+from ralphproof.process import turn_journal
+from ralphproof.process.tree import find_marked_processes, is_alive
 from ralphproof.store.ledger import CANCEL, PAUSE
 from ralphproof.store.run_folder import RunFolder
-from ralphproof.store.run_state import CRASHED, ENDED, ORPHANED, PAUSED, RUNNING, STOPPED, run_state
-from ralphproof.views.timeline import RunAge
+from ralphproof.store.run_state import (
+    CRASHED,
+    ENDED,
+    ORPHANED,
+    PAUSED,
+    RUNNING,
+    STOPPED,
+    find_live_turn,
+    list_turn_files,
+    run_state,
+    turn_file_path,
+)
+from ralphproof.views.timeline import BASELINE_NUMBER, RunHistory, close_iteration, describe_verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ralphproof.base.value import Json
-    from ralphproof.engine.check import CheckReport
-    from ralphproof.engine.iteration import Iteration
+    from ralphproof.engine.check import Finding
     from ralphproof.engine.limits import Breach
+    from ralphproof.engine.metrics import Metrics, StoryReview
     from ralphproof.engine.outcome import Outcome
-    from ralphproof.engine.records import Record
     from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.store.project import Project
+    from ralphproof.views.timeline import CheckView, IterationView
 
 
 # Hints and refusals for runs that cannot be controlled.
@@ -74,8 +93,6 @@ def next_step_hint(run: str) -> str:
 
 def lost_harness_error(project: Project, row: RunRow, state: State, status: str) -> Refused:
     """The error for a run that lost its harness."""
-    from ralphproof.views.interrupted_run import describe_interruption
-
     still = ", and what it started is still at work" if status == ORPHANED else ""
     return Refused(
         f"run {row.id} lost its harness{still}: {describe_interruption(project, row.id, state)}; {resume_hint(row.id)}"
@@ -105,48 +122,7 @@ def refuse_finished_run(state: State, run: str, so: str = "there is nothing to r
         raise Refused(f"run {run} ended for good ({outcome.reason}); begin a new run")
 
 
-# The summary of a run, from its records.
-
-
-@value
-class IterationSummary:
-    """One iteration, its verdict, and how long it took."""
-
-    facts: Iteration
-    verdict: Verdict
-    seconds: float
-
-
-@value
-class RunSummary:
-    """The summary of a run. `refused` is why an agent's service last refused."""
-
-    state: State
-    facts: dict[str, Json]
-    passes: tuple[IterationSummary, ...]
-    last: Record | None
-    refused: str = ""
-    hooks: tuple[HookEnded, ...] = ()
-
-
-def summarize_records(records: tuple[Record, ...]) -> RunSummary:
-    """The summary from all records."""
-    state = build_state(records)
-    verdicts = {record.iteration: record.verdict for record in records if isinstance(record, Judged)}
-    age = RunAge()
-    for record in records:
-        age.take(0.0, record)
-    iterations = state.history.iterations
-    passes = tuple(IterationSummary(facts, verdicts[facts.number], age.judged_s(facts.number)) for facts in iterations)
-    start_facts = next((record.facts for record in records if isinstance(record, RunBegan)), {})
-    relabelled = {
-        name: state.run.facts[name] for name in ("sandbox",) if name in state.run.facts
-    }  # who took it up may say anew
-    refusals = (record.why for record in reversed(records) if isinstance(record, TurnRetried) and not record.empty)
-    hooks = tuple(record for record in records if isinstance(record, HookEnded))
-    return RunSummary(
-        state, {**start_facts, **relabelled}, passes, records[-1] if records else None, next(refusals, ""), hooks
-    )
+# What a run is doing.
 
 
 def display_state(status: str, state: State) -> str:
@@ -160,14 +136,14 @@ def display_state(status: str, state: State) -> str:
             return PAUSED if status == RUNNING and state.user.paused else status
 
 
-def describe_activity(summary: RunSummary, status: str) -> str:
+def describe_activity(history: RunHistory, status: str) -> str:
     """What a run in this state is doing; empty where it has ended or crashed."""
-    state = summary.state
+    state = history.state
     if status in (CRASHED, ENDED, STOPPED):
         return ""
     if state.user.paused:
         return f"iteration {state.iteration}: rests before its turn"
-    match summary.last:
+    match history.last:
         case TurnBegan(iteration):
             return f"iteration {iteration}: the agent works"
         case CheckBegan(iteration, _, check):
@@ -183,146 +159,36 @@ def describe_activity(summary: RunSummary, status: str) -> str:
         case None | RunBegan():
             return "about to begin"
         case _:
-            return f"iteration {summary.state.iteration}: {_describe_waiting(summary) or 'between two steps'}"
+            return f"iteration {history.state.iteration}: {_describe_waiting(history) or 'between two steps'}"
 
 
-def _describe_waiting(summary: RunSummary) -> str:
+def _describe_waiting(history: RunHistory) -> str:
     now = time.time()
-    until = service_retry_time(summary, now)
+    until = service_retry_time(history, now)
     if until is None:
         return ""
-    return f"waits for the agent's service until {phrases.format_time(until, now)} ({summary.refused})"
+    return f"waits for the agent's service until {phrases.format_time(until, now)} ({history.refused})"
 
 
-def service_retry_time(summary: RunSummary, now: float) -> float | None:
+def service_retry_time(history: RunHistory, now: float) -> float | None:
     """When (epoch seconds) the first service may be asked again; None where the run does not wait for one."""
-    match summary.state.phase:
+    match history.state.phase:
         case JobPicked(Job()):
-            services, places = summary.state.agent.services, _agent_order(summary)
+            services, places = history.state.agent.services, _agent_order(history)
             return services.ready_at(places) if services.first_ready(places, now) is None else None
         case _:
             return None
 
 
-def _agent_order(summary: RunSummary) -> tuple[int, ...]:
-    state = summary.state
-    return _agent_crew(summary).order(state.iteration, state.escalation.rung, state.job.stage.place)
+def _agent_order(history: RunHistory) -> tuple[int, ...]:
+    state = history.state
+    return _agent_crew(history).order(state.iteration, state.escalation.rung, state.job.stage.place)
 
 
-def _agent_crew(summary: RunSummary) -> AgentRotation:
-    listed = (summary.facts.get(name) for name in ("ladder", "rotate", "fallbacks"))
+def _agent_crew(history: RunHistory) -> AgentRotation:
+    listed = (history.facts.get(name) for name in ("ladder", "rotate", "fallbacks"))
     rungs, rotating, fallbacks = (len(agents) if isinstance(agents, list | tuple) else 0 for agents in listed)
     return AgentRotation(max(1, rungs), rotating, fallbacks)
-
-
-def describe_verdict(verdict: Verdict) -> str:
-    """The same for people."""
-    match verdict:
-        case Passed():
-            return "done"
-        case Retry():
-            return "not done"
-        case SentBack(reopened):
-            return f"back to {reopened[0]}"
-        case Waiting():
-            return "waits"
-        case Stopped(breach):
-            return f"stopped, {breach.reason}"
-
-
-def iteration_table(summary: RunSummary) -> list[str]:
-    """The iterations as a table."""
-    rows = [("#", "agent", "files", "checks", "verdict", "time")]
-    rows += [_table_row(item) for item in summary.passes]
-    widths = [max(len(row[column]) for row in rows) for column in range(6)]
-    return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-
-
-def violation_lines(summary: RunSummary) -> list[str]:
-    """Protected paths that agents changed, hosts that were blocked, and hooks that failed, by iteration."""
-    failed = [
-        f"{describe_iteration(hook.iteration)}: {phrases.describe_hook(hook)}"
-        for hook in summary.hooks
-        if not hook.result.passed
-    ]
-    return failed + [
-        f"{describe_iteration(item.facts.number)}: {line}"
-        for item in summary.passes
-        for line in (
-            *phrases.describe_touched_paths(item.facts.tripwires),
-            *phrases.describe_altered_checks(item.facts.altered_inputs),
-            *phrases.describe_blocked_hosts(item.facts.turn.exit.blocked),
-        )
-    ]
-
-
-def _table_row(item: IterationSummary) -> tuple[str, str, str, str, str, str]:
-    facts, report = item.facts, item.facts.report
-    failed = len(report.findings) - sum(finding.passed for finding in report.findings)
-    counted = f"{len(report.findings) - failed} passed" + (f", {failed} failed" if failed else "")
-    end = "ended" if not facts.turn.errored else "reported an error" if facts.turn.error else describe_exit(facts.turn)
-    end = end if facts.turn.taken else "not asked"
-    files = str(len(facts.change.agent_paths)) if facts.change.known else "?"
-    checks = counted if report.findings else "none"
-    return str(facts.number), end, files, checks, describe_verdict(item.verdict), phrases.format_duration(item.seconds)
-
-
-def run_summary_json(summary: RunSummary) -> dict[str, Json]:
-    """The summary for programs."""
-    state = summary.state
-    outcome = state.phase.outcome if isinstance(state.phase, RunOver) else None
-    return {
-        "facts": summary.facts,
-        "outcome": outcome_json(outcome) if outcome else None,
-        "until": service_retry_time(summary, time.time()),
-        "baseline": _checks_json(state.baseline.report),
-        "sessions": state.run.session,
-        "iterations": [_iteration_json(item) for item in summary.passes],
-        "hooks": [_hook_json(record) for record in summary.hooks],
-    }
-
-
-def _hook_json(record: HookEnded) -> Json:
-    result = record.result
-    return {
-        "hook": record.hook, "iteration": record.iteration, "command": result.command, "passed": result.passed,
-        "exitCode": result.code, "why": result.why, "seconds": result.seconds, "log": result.log,
-        "output": result.output, "files": list(record.paths),
-    }  # fmt: skip
-
-
-def _iteration_json(item: IterationSummary) -> dict[str, Json]:
-    from ralphproof.display.ndjson import published_json
-
-    facts, turn = item.facts, item.facts.turn
-    agent: dict[str, Json] = {
-        "why": turn.exit.why, "exitCode": turn.exit.code, "signal": turn.exit.signal, "error": turn.error,
-        "seconds": turn.exit.seconds, "blocked": list(turn.exit.blocked),
-    }  # fmt: skip
-    return {
-        "number": facts.number,
-        "agent": agent,
-        "filesKnown": facts.change.known,
-        "files": list(facts.change.agent_paths),
-        "claim": facts.claim.word if facts.claim else None,
-        "checks": _checks_json(facts.report),
-        "verdict": verdict_word(item.verdict),
-        "seconds": round(item.seconds, 3),
-        "saved": facts.snapshot.ref,
-        "sprung": published_json(facts.tripwires),
-        "altered": published_json(facts.altered_inputs),
-    }
-
-
-def _checks_json(report: CheckReport) -> list[Json]:
-    return [
-        {
-            "name": finding.check, "command": finding.command, "passed": finding.passed, "exitCode": finding.code,
-            "why": finding.why, "seconds": finding.seconds, "log": finding.log, "hidden": finding.hidden,
-            "flaky": finding.flaky,
-        }
-        for finding in report.findings
-    ]  # fmt: skip
 
 
 # The cost of runs.
@@ -377,14 +243,6 @@ def _run_effort(ledger: SqliteLedger, project: Project, run: str) -> tuple[int, 
     return count_begun_iterations(state), spend_with_children(ledger, project, run, bill, None) or bill
 
 
-def spend_json(spend: Spend) -> dict[str, Json]:
-    """A spend for programs. Unknown is null, never zero: an agent that reports no tokens may have used any number."""
-    return {
-        "usd": spend.usd, "atLeastUsd": spend.micro_usd / 1_000_000, "tokens": spend.tokens or None,
-        "notional": spend.notional > 0,
-    }  # fmt: skip
-
-
 # Limits in force, which may have changed when the run was resumed.
 
 
@@ -408,71 +266,209 @@ def limits_in_force(facts: dict[str, Json], project: Project, row: RunRow) -> di
     return {**facts, **now}
 
 
-# The status.
+# What a dead harness left behind.
+
+
+ACTIVITY_SUFFIXES = (".turn", ".log", ".ndjson")  # what a command leaves while it is at work
+
+
+def describe_takeover(project: Project, run: str, state: State) -> str:
+    """The phase in which a dead harness left a run, and what resuming does about it: one sentence."""
+    what, now, _ = _describe_phase(project, run, state)
+    return f"{what}; {now}" if now else what
+
+
+def describe_interruption(project: Project, run: str, state: State) -> str:
+    """The phase in which a dead harness left a run, and what is there until it is resumed."""
+    what, _, still = _describe_phase(project, run, state)
+    return f"{what}; {still}" if still else what
+
+
+def find_orphaned_processes(run: str) -> tuple[int, ...]:
+    """Live processes of a run whose harness and keeper are dead, found by the mark in their environment."""
+    return tuple(sorted(find_marked_processes(f"{run}/")))
+
+
+def _describe_phase(project: Project, run: str, state: State) -> tuple[str, str, str]:
+    """The phase, what resuming does now, and the state until then."""
+    died, number, later = "its harness died", state.iteration, "that is finished when it is taken up"
+    match state.phase:
+        case RunOver(Aborted() as outcome):
+            return f"it had ended with {outcome.reason}: {outcome.breach.message}", "", ""
+        case RunOver(Failed(error)):
+            return f"it had ended with an error: {error}", "", ""
+        case RunOver():
+            return "it had ended", "", ""
+        case TurnRunning():
+            name = turn_file_name(f"agent_{number:03d}", state.turn)
+            return f"{died} while the agent was at iteration {number}", *_describe_turn(project, run, name)
+        case TurnFinished():
+            return f"{died} before the work of iteration {number} was saved", "it is saved now", "it lies in the tree"
+        case Checking() | IterationJudged() if SCM_STEP in state.open_steps:
+            return f"{died} while the work of iteration {number} was committed", "that is finished", later
+        case _ if state.hooks.open:
+            return f"{died} while {state.hooks.open[0]} ran", "that is finished", later
+        case Checking() if state.open_steps:
+            return f"{died} while {state.open_steps[0]} looked at iteration {number}", "that is finished", later
+        case _ if state.user.paused:
+            return f"{died} while it rested before iteration {number}", "", ""
+        case _:
+            return f"{died} in iteration {number}" if number else f"{died} at its start", "", ""
+
+
+def _describe_turn(project: Project, run: str, name: str) -> tuple[str, str]:
+    past = turn_journal.read_turn_file(turn_file_path(project, run, name))
+    if past.result is not None:
+        return "the turn ended while nobody looked, and its result is used", "the turn has ended since"
+    if past.began and is_alive(*past.keeper):
+        return "the turn is still at work, and is followed to its end", "the turn is still at work"
+    if past.began:
+        return "the turn was cut off, and what it left is judged", "the turn was cut off"
+    return "the turn had not been started, and is started now", "the turn had not been started"
+
+
+def active_seconds(project: Project, run: str, stamped: tuple[tuple[float, Record], ...], now_s: float) -> float:
+    """How long a run has been active; without a harness, only while something of it ran."""
+    known_s = since_s = last_s = rests_s = 0.0
+    ended = False
+    for at, record in stamped:
+        last_s, ended = at, isinstance(record, RunEnded)
+        match record:
+            case RunBegan():
+                known_s, since_s = 0.0, at
+            case Judged(elapsed_s=elapsed_s) | Resumed(elapsed_s=elapsed_s):
+                known_s, since_s, rests_s = elapsed_s, at, 0.0
+            case Paused():
+                rests_s = at
+            case UserChangesSaved() if rests_s:
+                since_s, rests_s = since_s + at - rests_s, 0.0
+            case RunEnded(outcome):
+                known_s, since_s = max(known_s, outcome.seconds), at
+            case _:
+                pass
+    if not ended:
+        last_s = max(last_s, _ran_until(project, run, now_s))
+    return known_s + max(0.0, last_s - since_s)
+
+
+def last_active_s(project: Project, run: str, told_s: float) -> float:
+    """When a run without a harness was last active: a command may outlive its harness and the last record."""
+    return max(told_s, _ran_until(project, run, told_s))
+
+
+def _ran_until(project: Project, run: str, now_s: float) -> float:
+    """When the last command of a run ended or last wrote something; now, where it runs; 0 where there was none."""
+    if find_live_turn(project, run):
+        return now_s
+    bases = [path.removesuffix(".turn") for path in list_turn_files(project, run)]
+    files = [base + ending for base in bases for ending in ACTIVITY_SUFFIXES]
+    return max((os.stat(file).st_mtime for file in files if os.path.exists(file)), default=0.0)
+
+
+# A run.
 
 
 REQUEST_PHRASES = {PAUSE: "it will rest before its next turn", CANCEL: "it is asked to end"}
+LIMIT_UNITS = {
+    "iterations": "iterations", "cost": "usd", "dailyCost": "usd", "tokens": "tokens", "time": "seconds",
+}  # fmt: skip
 
 
 @value
-class RunStatus:
-    """The status of a run. `since` is when its last record was written, `unread` how many user messages wait.
-
-    `interruption` describes what a dead harness left. `children` are its child runs, at any depth, with their states;
-    `spend` is its own spend so far, `total_spend` includes theirs and is None where they spent nothing. `alive` are
-    processes that outlived harness and keeper.
+class RunView:
+    """A run as a line of a list. `spend` is its own, `total_spend` includes runs that its agents started and is None
+    where these spent nothing. `runs` are those runs, in a tree; `detail` is all else about it.
     """
 
     row: RunRow
     state: str
-    summary: RunSummary
-    since: float | None
-    requested: str
-    unread: int
-    interruption: str
-    children: tuple[tuple[str, str], ...]
-    total_spend: Spend | None = None
-    alive: tuple[int, ...] = ()
-    spend: Spend = Spend()
+    facts: dict[str, Json]
+    title: str
+    updated_s: float
+    iterations: int
+    spend: Spend
+    total_spend: Spend | None
+    outcome: Outcome | None = None
+    check_counts: tuple[int, int] | None = None
+    activity: str = ""
+    requested: str = ""
+    child_count: int = 0
+    detail: RunDetail | None = None
+    runs: tuple[RunView, ...] | None = None
 
-    @staticmethod
-    def read(ledger: SqliteLedger, row: RunRow, project: Project) -> RunStatus:
-        """The current status."""
-        state = run_state(ledger, row, project)
-        return RunStatus.from_summary(summarize_records(ledger.records(row.id)), state, ledger, row, project)
+    def fact(self, name: str) -> str:
+        return str(self.facts.get(name) or "")
 
-    @staticmethod
-    def from_summary(summary: RunSummary, state: str, ledger: SqliteLedger, row: RunRow, project: Project) -> RunStatus:
-        """The status from a summary. `state` must have been read before the records: the run may end meanwhile."""
-        state = display_state(state, summary.state)
-        summary = replace(summary, facts=limits_in_force(summary.facts, project, row))
-        interruption, alive = "", tuple[int, ...]()
-        if state in (CRASHED, ORPHANED):
-            from ralphproof.views.interrupted_run import describe_interruption, find_orphaned_processes
+    @property
+    def proof(self) -> str | None:
+        """How much was shown, where it is completed."""
+        return self.outcome.proof if isinstance(self.outcome, Completed) else None
 
-            alive = find_orphaned_processes(row.id) if state == CRASHED else ()
-            interruption = describe_interruption(project, row.id, summary.state)
-        children = tuple((child.id, run_state(ledger, child, project)) for child in ledger.descendants(row.id))
-        unread = len(ledger.user_messages(row.id, summary.state.user.last_message))
-        phase, spend = summary.state.phase, run_spend(project, summary.state)
-        outcome = phase.outcome if isinstance(phase, RunOver) else None
-        total = spend_with_children(ledger, project, row.id, spend, outcome) if children else None
-        since, requested = ledger.last_written_at(row.id), ledger.requested_control(row.id)
-        return RunStatus(row, state, summary, since, requested, unread, interruption, children, total, alive, spend)
+    @property
+    def pid(self) -> int | None:
+        return self.row.pid if self.state in (RUNNING, PAUSED) else None
+
+    @property
+    def sandbox(self) -> Json:
+        sandbox = self.facts.get("sandbox")
+        return sandbox_json(sandbox) if isinstance(sandbox, dict) else None
 
     @property
     def over(self) -> bool:
         """Whether it has ended."""
         return self.state in (ENDED, STOPPED)
 
-    def first_line(self) -> str:
+
+@value
+class RunDetail:
+    """What lists leave out. `after`: only iterations that changed after the record of this number are wanted.
+
+    `since` is when its last record was written, `unread` how many user messages wait, `interruption` what a dead
+    harness left, `alive` processes that outlived harness and keeper. `children` are runs below it, at any depth, with
+    their states.
+    """
+
+    project: Project
+    row: RunRow
+    history: RunHistory
+    facts: dict[str, Json]
+    state: str
+    spend: Spend
+    since: float | None
+    requested: str
+    unread: int
+    interruption: str
+    children: tuple[tuple[str, str], ...]
+    alive: tuple[int, ...] = ()
+    after: int = 0
+
+    @property
+    def run(self) -> str:
+        return self.row.id
+
+    @property
+    def complete(self) -> bool:
+        return self.after == 0
+
+    @property
+    def outcome(self) -> Outcome | None:
+        phase = self.history.state.phase
+        return phase.outcome if isinstance(phase, RunOver) else None
+
+    @property
+    def metrics(self) -> Metrics | None:
+        last = self.history.last
+        return last.metrics if isinstance(last, RunEnded) else None
+
+    @property
+    def headline(self) -> str:
         """The most important facts in one line, with the next command."""
         run, now = self.row.id, time.time()
         ago = f", for {phrases.format_duration(max(0.0, now - self.since))}" if self.since else ""
         match self.state:
             case "running":
                 request = f"; {REQUEST_PHRASES[self.requested]}" if self.requested in REQUEST_PHRASES else ""
-                return f"run {run} is running (pid {self.row.pid}); {self._doing}{ago}{request}"
+                return f"run {run} is running (pid {self.row.pid}); {self._activity}{ago}{request}"
             case "paused":
                 return f"run {run} rests since {phrases.format_time(self.since or now, now)}; go on: ralph resume {run}"
             case "stopped" if self._breach.reason == STEP:
@@ -481,10 +477,10 @@ class RunStatus:
                 waits = f"it waits for somebody: {self._breach.message}"
                 return f"run {run} is stopped: {waits}; go on: ralph run --resume {run}"
             case "orphaned":
-                return f"run {run} lost its harness, and what it started is still at work; {self._doing}{ago}"
+                return f"run {run} lost its harness, and what it started is still at work; {self._activity}{ago}"
             case "crashed" if self.alive:
                 pids = ", ".join(map(str, self.alive))
-                who = "its agent" if self.summary.state.turn_running else "what it started"
+                who = "its agent" if self.history.state.turn_running else "what it started"
                 return f"run {run} crashed: harness and keeper are gone, but {who} still lives (pid {pids})"
             case "crashed":
                 return f"run {run} crashed: its harness is gone, and nothing of it is at work"
@@ -492,68 +488,298 @@ class RunStatus:
                 return f"run {run} has ended"
 
     @property
-    def _doing(self) -> str:
-        return describe_activity(self.summary, self.state)
+    def _activity(self) -> str:
+        return describe_activity(self.history, self.state)
 
     @property
     def _breach(self) -> Breach:
-        phase = self.summary.state.phase
-        assert isinstance(phase, RunOver)
-        assert isinstance(phase.outcome, Aborted)
-        return phase.outcome.breach
-
-    def detail_lines(self) -> list[str]:
-        """The other lines."""
-        state, lines = self.summary.state, []
-        if state.run.session > 1:
-            lines.append(f"taken up {phrases.format_count(state.run.session - 1, 'time')}")
-        if not self.over:
-            tokens = f", {self.spend.tokens} tokens" if self.spend.tokens else ""
-            count = phrases.format_count(count_begun_iterations(state), "iteration")
-            lines.append(f"so far: {count}, {phrases.format_cost(self.spend)}{tokens}")
-        if self.total_spend:
-            own, total = phrases.format_cost(self.spend), phrases.format_cost(self.total_spend)
-            lines.append(f"its own {own}; with runs of its own {total}")
-        if self.unread:
-            wait = "waits" if self.unread == 1 else "wait"
-            lines.append(f"{phrases.format_count(self.unread, 'message')} of yours {wait} for its next prompt")
-        if self.children:
-            lines.append(
-                f"runs of its own: {len(self.children)}, {_format_words_waiting(self._active_children)} at work"
-            )
-        if self.interruption:
-            ends = "; both end what still lives" if self.alive else ""
-            lines += [f"found: {self.interruption}", resume_hint(self.row.id) + ends]
-        return lines
+        assert isinstance(self.outcome, Aborted)
+        return self.outcome.breach
 
     @property
-    def _active_children(self) -> int:
-        return sum(state in (RUNNING, ORPHANED) for _, state in self.children)
+    def stories(self) -> tuple[StoryReview, ...]:
+        """The reviews of its stories: final if it ended, else so far."""
+        if isinstance(self.history.last, RunEnded):
+            return self.metrics.reviewed if self.metrics else ()
+        if "stories" not in self.history.facts:
+            return ()
+        from ralphproof.stories.workflow import story_reviews
 
-    def to_json(self) -> dict[str, Json]:
-        """The status for programs."""
-        now: Json = None if self.over else {"doing": self._doing, "since": self.since}
-        children: list[Json] = [{"run": run, "state": state} for run, state in self.children]
-        requested: Json = self.requested if self.requested and not self.over else None
-        return run_row_json(self.row, self.state) | {
-            "now": now, "asked": requested, "unread": self.unread,
-            "found": self.interruption or None, "children": children, "alive": [*self.alive],
-            "spend": spend_json(self.spend),
-            "spendWithChildren": spend_json(self.total_spend) if self.total_spend else None,
+        return story_reviews(self.project, self.row, self.history.facts)
+
+    @property
+    def stages(self) -> list[Json]:
+        stages = self.facts.get("stages")
+        return [one.get("name") for one in stages if isinstance(one, dict)] if isinstance(stages, list | tuple) else []
+
+    @property
+    def wait(self) -> tuple[float, str] | None:
+        """Until when it waits for a service, and why."""
+        until = None if self.state == CRASHED else service_retry_time(self.history, time.time())
+        return None if until is None else (until, self.history.refused)
+
+    @property
+    def baseline(self) -> tuple[CheckView, ...]:
+        """Its checks before the first iteration."""
+        before = self.history.timeline.iterations.get(BASELINE_NUMBER)
+        return before.checks if before else ()
+
+    @property
+    def failing_counts(self) -> list[Json]:
+        known = self.history.timeline.iterations
+        return [
+            known[number].failing_count if number in known else None for number in range(max(known, default=-1) + 1)
+        ]
+
+    @property
+    def _last_active_s(self) -> float | None:
+        """When a crashed run was last active."""
+        if self.state != CRASHED:
+            return None
+        return last_active_s(self.project, self.row.id, self.history.at_s)
+
+    @property
+    def timeline(self) -> list[IterationView]:
+        """The iterations that changed. The last one of a crashed run ended when the run was last active."""
+        timeline, until_s = self.history.timeline, self._last_active_s
+        known, last = timeline.iterations, max(timeline.iterations, default=BASELINE_NUMBER)
+        numbers = {number for number, seq in timeline.touched.items() if number and seq > self.after}
+        if until_s is None or not last or known[last].ended_s is not None:
+            return [known[number] for number in sorted(numbers)]
+        seconds = timeline.pace.seconds(last, timeline.pace.age_s(until_s))
+        left = close_iteration(known[last], until_s, seconds)  # no record says so
+        return [*(known[number] for number in sorted(numbers - {last})), left]
+
+    @property
+    def limits(self) -> list[dict[str, Json]]:
+        """How much of each limit is used. Unknown amounts are null; what has no limit is listed too."""
+        from ralphproof.store.spend import spend_on_day
+
+        today = spend_on_day(self.project.state_dir, utc_day(time.time()))
+        state, outcome, until_s = self.history.state, self.outcome, self._last_active_s or time.time()
+        used: dict[str, tuple[Json, str]] = {
+            "iterations": (outcome.iterations if outcome else count_begun_iterations(state), "maximumIterations"),
+            "cost": (self.spend.known_usd, "maxCostUsd"),
+            "dailyCost": (today.known_usd if today else None, "dailyCostUsd"),
+            "tokens": (self.spend.tokens or None, "maxTokens"),  # who tells none may have used any number
+            "time": (outcome.seconds if outcome else self.history.timeline.pace.age_s(until_s), "maxSeconds"),
         }  # fmt: skip
+        rough = {"cost": self.spend.unpriced, "dailyCost": today.unpriced if today else 0}
+        return [
+            {
+                "name": name, "used": amount, "max": self.facts.get(fact), "unit": LIMIT_UNITS[name],
+                "atLeast": bool(rough.get(name)),
+            }
+            for name, (amount, fact) in used.items()
+        ]  # fmt: skip
 
 
-def _format_words_waiting(count: int) -> str:
-    return {0: "none", 1: "one"}.get(count, str(count))
+def load_run(ledger: SqliteLedger, row: RunRow, project: Project) -> RunView:
+    """A run with all details."""
+    state, history = run_state(ledger, row, project), RunHistory(row.id)
+    history.catch_up(ledger)
+    return with_detail(open_run_view(ledger, row, state, history, project), ledger, history, project)
 
 
-def run_row_json(row: RunRow, state: str) -> dict[str, Json]:
-    """A run in a list, for programs."""
-    pid = row.pid if state in (RUNNING, PAUSED) else None
-    return {
-        "run": row.id, "state": state, "pid": pid, "beganAt": row.began_at, "directory": row.directory,
-        "parent": row.parent or None,
-    }  # fmt: skip
+def with_detail(
+    view: RunView, ledger: SqliteLedger, history: RunHistory, project: Project, after: int = 0
+) -> RunView:  # fmt: skip
+    """A run with its details."""
+    run, state, interruption, alive = view.row.id, view.state, "", tuple[int, ...]()
+    if state in (CRASHED, ORPHANED):
+        alive = find_orphaned_processes(run) if state == CRASHED else ()
+        interruption = describe_interruption(project, run, history.state)
+    children = tuple((child.id, run_state(ledger, child, project)) for child in ledger.descendants(run))
+    unread = len(ledger.user_messages(run, history.state.user.last_message))
+    detail = RunDetail(
+        project, view.row, history, view.facts, state, view.total_spend or view.spend, ledger.last_written_at(run),
+        view.requested, unread, interruption, children, alive, after,
+    )  # fmt: skip
+    return replace(view, detail=detail)
+
+
+def open_run_view(
+    ledger: SqliteLedger, row: RunRow, state: str, history: RunHistory, project: Project
+) -> RunView:  # fmt: skip
+    """A run from its whole history. `state` must have been read before the records: it may end meanwhile."""
+    state, phase = display_state(state, history.state), history.state.phase
+    outcome, spend = phase.outcome if isinstance(phase, RunOver) else None, run_spend(project, history.state)
+    return _run_view(
+        ledger, row, project, state, history.facts, history.title, history.at_s or row.began_at,
+        outcome.iterations if outcome else count_begun_iterations(history.state), spend, outcome,
+        _last_check_counts(history), describe_activity(history, state),
+    )  # fmt: skip
+
+
+def ended_run_view(ledger: SqliteLedger, row: RunRow, project: Project) -> RunView:
+    """An ended run, from a few records."""
+    end, began = ledger.run_end(row.id), ledger.queries.first_record(row.id, "RunBegan")
+    assert isinstance(end, RunEnded), "it has ended"
+    facts = began.facts if isinstance(began, RunBegan) else {}
+    sandbox = getattr(ledger.queries.last_record(row.id, "Resumed"), "sandbox", None)
+    facts = facts | ({"sandbox": sandbox} if sandbox else {})
+    outcome = end.outcome
+    # The outcome includes what child runs spent.
+    spend = build_state(ledger.records(row.id)).bill if ledger.children(row.id) else outcome.spend
+    title = str(facts.get("title") or "") or _last_title(ledger, row.id)
+    return _run_view(
+        ledger, row, project, display_state(ENDED, State().after(end)), facts, title,
+        ledger.last_written_at(row.id) or row.began_at, outcome.iterations, spend, outcome,
+        _recorded_check_counts(ledger, row.id), "",
+    )  # fmt: skip
+
+
+def _run_view(
+    ledger: SqliteLedger, row: RunRow, project: Project, state: str, facts: dict[str, Json], title: str,
+    updated_s: float, iterations: int, spend: Spend, outcome: Outcome | None, checks: tuple[int, int] | None,
+    activity: str,
+) -> RunView:  # fmt: skip
+    facts = limits_in_force(facts, project, row)
+    task = ledger.tasks.task_of_run(row.id) if ledger.has_tasks() else None
+    facts = facts | ({"work": task} if task else {})
+    name = str(facts.get("work") or "") or str(facts.get("promptFile") or "").rpartition("/")[2]
+    return RunView(
+        row, state, facts, project.mask(title or name), updated_s, iterations, spend,
+        spend_with_children(ledger, project, row.id, spend, outcome), outcome, checks, project.mask(activity),
+        ledger.requested_control(row.id) if outcome is None else "", len(ledger.children(row.id)),
+    )  # fmt: skip
+
+
+def _last_title(ledger: SqliteLedger, run: str) -> str:
+    """The title of its last job."""
+    last = ledger.queries.last_record(run, "Picked")
+    every = (
+        (last,) if isinstance(last, Picked) and isinstance(last.choice, Job) else ledger.records_of_kind(run, "Picked")
+    )
+    jobs = [record.choice for record in every if isinstance(record, Picked) and isinstance(record.choice, Job)]
+    return jobs[-1].task.title if jobs else ""
+
+
+def _last_check_counts(history: RunHistory) -> tuple[int, int] | None:
+    """How many checks passed and failed in the last iteration that ran any."""
+    for _, iteration in sorted(history.timeline.iterations.items(), reverse=True):
+        findings = [check.finding for check in iteration.checks if check.finding]
+        if findings:
+            return _count_findings(findings)
+    return None
+
+
+def _recorded_check_counts(ledger: SqliteLedger, run: str) -> tuple[int, int] | None:
+    """The same from the checks' records alone. Results for an earlier tree do not count."""
+    results = [record for record in ledger.queries.last_check_results(run) if isinstance(record, CheckEnded)]
+    last = [
+        result.finding for result in results if (result.turn, result.round) == (results[-1].turn, results[-1].round)
+    ]
+    return _count_findings(last) if last else None
+
+
+def _count_findings(findings: list[Finding]) -> tuple[int, int]:
+    passed = sum(finding.passed for finding in findings)
+    return passed, len(findings) - passed
+
+
+def load_run_line(ledger: SqliteLedger, row: RunRow, project: Project) -> RunView:
+    """A run as a line of a list."""
+    state = run_state(ledger, row, project)
+    if state == ENDED and ledger.run_end(row.id) is not None:
+        return ended_run_view(ledger, row, project)
+    history = RunHistory(row.id)
+    history.catch_up(ledger)
+    return open_run_view(ledger, row, state, history, project)
+
+
+def load_run_tree(ledger: SqliteLedger, row: RunRow, project: Project) -> RunView:
+    """A run with all runs below it, the oldest first."""
+    children = tuple(load_run_tree(ledger, child, project) for child in ledger.children(row.id))
+    return replace(load_run_line(ledger, row, project), runs=children)
+
+
+def load_run_trees(ledger: SqliteLedger, project: Project) -> tuple[RunView, ...]:
+    """All runs of a repository as trees, the newest first."""
+    rows = ledger.runs()
+    known = {row.id for row in rows}
+    return tuple(load_run_tree(ledger, row, project) for row in rows if row.parent not in known)
+
+
+# Lines for people.
+
+
+def detail_lines(view: RunView) -> list[str]:
+    """What `ralph status` says at the end."""
+    detail, lines = view.detail, list[str]()
+    assert detail is not None
+    sessions = detail.history.state.run.session
+    if sessions > 1:
+        lines.append(f"taken up {phrases.format_count(sessions - 1, 'time')}")
+    if not view.over:
+        tokens = f", {view.spend.tokens} tokens" if view.spend.tokens else ""
+        count = phrases.format_count(view.iterations, "iteration")
+        lines.append(f"so far: {count}, {phrases.format_cost(view.spend)}{tokens}")
+    if view.total_spend:
+        own, total = phrases.format_cost(view.spend), phrases.format_cost(view.total_spend)
+        lines.append(f"its own {own}; with runs of its own {total}")
+    if detail.unread:
+        wait = "waits" if detail.unread == 1 else "wait"
+        lines.append(f"{phrases.format_count(detail.unread, 'message')} of yours {wait} for its next prompt")
+    if detail.children:
+        active = sum(state in (RUNNING, ORPHANED) for _, state in detail.children)
+        at_work = {0: "none", 1: "one"}.get(active, str(active))
+        lines.append(f"runs of its own: {len(detail.children)}, {at_work} at work")
+    if detail.interruption:
+        ends = "; both end what still lives" if detail.alive else ""
+        lines += [f"found: {detail.interruption}", resume_hint(view.row.id) + ends]
+    return lines
+
+
+def iteration_table(iterations: list[IterationView]) -> list[str]:
+    """The iterations as a table."""
+    rows = [("#", "agent", "files", "checks", "verdict", "time")]
+    rows += [_table_row(item) for item in iterations]
+    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def _table_row(item: IterationView) -> tuple[str, str, str, str, str, str]:
+    findings = [check.finding for check in item.checks if check.finding]
+    passed, failed = _count_findings(findings)
+    checks = f"{passed} passed" + (f", {failed} failed" if failed else "") if findings else "none"
+    files = str(len(item.paths)) if item.saved and item.saved.change.known else "?"
+    verdict = describe_verdict(item.verdict) if item.verdict else ""
+    return str(item.number), _describe_agent(item), files, checks, verdict, phrases.format_duration(item.seconds or 0.0)
+
+
+def _describe_agent(item: IterationView) -> str:
+    """How the agent of an iteration ended."""
+    reply = item.turns[-1].reply if item.turns else None
+    if reply is None:
+        return "not asked"
+    return "ended" if not reply.errored else "reported an error" if reply.error else describe_exit(reply)
+
+
+def violation_lines(detail: RunDetail, iterations: list[IterationView]) -> Iterator[str]:
+    """Protected paths that agents changed, hosts that were blocked, and hooks that failed, by iteration."""
+    for hook in detail.history.hooks:
+        if not hook.result.passed:
+            yield f"{describe_iteration(hook.iteration)}: {phrases.describe_hook(hook)}"
+    for item in iterations:
+        blocked = item.turns[-1].reply.exit.blocked if item.turns and item.turns[-1].reply else ()
+        lines = [
+            *(phrases.describe_touched_paths(item.saved.sprung) if item.saved else ()),
+            *(phrases.describe_altered_checks(item.saved.altered) if item.saved else ()),
+            *phrases.describe_blocked_hosts(blocked),
+        ]
+        yield from (f"{describe_iteration(item.number)}: {line}" for line in lines)
+
+
+def run_tree_lines(run: RunView, root: str, depth: int = 0) -> Iterator[str]:
+    """A tree for people. `root` is the folder of the project: runs elsewhere name theirs."""
+    elsewhere = "" if run.row.directory in (root, "") else f"  in {run.row.directory}"
+    status = phrases.summarize_outcome(run.outcome) if run.outcome else run.state
+    count, cost = phrases.format_count(run.iterations, "iteration"), phrases.format_cost(run.spend)
+    below = f", with those below it {phrases.format_cost(run.total_spend)}" if run.total_spend else ""
+    yield f"{'  ' * depth}{run.row.id}  {status}  {count}  {cost}{below}{elsewhere}"
+    for child in run.runs or ():
+        yield from run_tree_lines(child, root, depth + 1)
 
 
 def format_date(epoch_s: float) -> str:

@@ -7,6 +7,7 @@ import os
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.display.phrases import parse_diffstat
+from ralphproof.engine.outcome import published
 from ralphproof.engine.records import BaselineSaved, RunBegan, Saved
 from ralphproof.store.locks import DirectoryLock
 from ralphproof.store.run_folder import RunFolder
@@ -162,9 +163,13 @@ def diff_json(
 ) -> dict[str, Json]:  # fmt: skip
     """The patch for programs, truncated."""
     patch = run_patch(project, row, records, number)
-    files: list[Json] = [
-        {"path": item.path, "added": item.added, "removed": item.removed, "binary": item.binary}
-        for item in parse_diffstat(patch)
-    ]
     text = project.mask(patch[: most + MASK_MARGIN_BYTES].decode("utf-8", "replace"))[:most]
-    return {"run": row.id, "iteration": number, "files": files, "patch": text, "truncated": len(patch) > most}
+    return diff_summary_json(row.id, number, patch) | {"patch": text, "truncated": len(patch) > most}
+
+
+def diff_summary_json(run: str, number: int | None, patch: bytes) -> dict[str, Json]:
+    """The files of a patch for programs."""
+    from ralphproof.views.schema import list_json
+
+    changes = list_json("fileChange", parse_diffstat(patch))
+    return published("diff", {"run": run, "iteration": number, "changes": changes})

@@ -1,18 +1,28 @@
-"""The timeline of a run: its iterations, turns and checks, from its records."""
+"""The history of a run from its records: iterations, turns and checks; and readers that follow the records."""
 
 from __future__ import annotations
 
 from ralphproof.base.text import truncate_middle
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.value import TYPE_CHECKING, assert_never, replace, value
+from ralphproof.display import phrases
 from ralphproof.engine import records
 from ralphproof.engine.agent import Turn
+from ralphproof.engine.budget import Spend
 from ralphproof.engine.check import Finding
+from ralphproof.engine.outcome import Passed, Retry, SentBack, Stopped, Waiting
 from ralphproof.engine.plan import Job
+from ralphproof.engine.state import State
+from ralphproof.store.run_state import run_state
 
 if TYPE_CHECKING:
+    from ralphproof.base.value import Json
     from ralphproof.engine.outcome import Verdict
+    from ralphproof.engine.records import Record
+    from ralphproof.store.ledger import RunRow, SqliteLedger
+    from ralphproof.store.project import Project
 
 MAX_EXCERPT_CHARS = 4000  # of what an agent said last, or a check printed; the logs have all of it
+MAX_JUDGEMENT_CHARS = 40_000  # of what a judge said: it rules on each criterion
 BASELINE_NUMBER = 0  # the number of what was asked before the first iteration
 # Records that are shown as notices of an iteration.
 TimelineNote = (
@@ -22,9 +32,10 @@ TimelineNote = (
 
 
 @value
-class TimelineTurn:
+class TurnView:
     """One turn of an iteration. `again` is why it was repeated."""
 
+    iteration: int
     turn: int
     agent: str
     began_s: float
@@ -34,35 +45,138 @@ class TimelineTurn:
 
 
 @value
-class TimelineCheck:
+class CheckView:
     """One check; without a `finding` it is running, unless it was `stopped`."""
 
-    check: str
+    name: str
     began_s: float
     finding: Finding | None = None
     stopped: bool = False
 
+    @property
+    def excerpt(self) -> str:
+        """The beginning and the end of its output."""
+        return truncate_middle(self.finding.output, MAX_EXCERPT_CHARS) if self.finding else ""
+
+
+def check_state(check: CheckView) -> str:
+    """running, passed, failed, errored, stopped, or advisory: it failed, and only warns."""
+    finding = check.finding
+    if finding is None:
+        return "stopped" if check.stopped else "running"
+    return finding_state(finding)
+
+
+def finding_state(finding: Finding) -> str:
+    """The state of a check with this result."""
+    if finding.why == phrases.STOPPED:
+        return "stopped"
+    if finding.passed:
+        return "passed"
+    return "errored" if finding.errored else "failed" if finding.required else "advisory"
+
 
 @value
-class TimelineIteration:
+class IterationView:
     """One iteration so far. `saved` is its latest saved work.
 
     `seconds` is its duration, where it is over and that is known; until then it has lasted since `counts_s`.
     """
 
+    run: str
     number: int
     began_s: float
     job: Job | None = None
-    legs: tuple[TimelineTurn, ...] = ()
+    turns: tuple[TurnView, ...] = ()
     saved: records.Saved | None = None
-    checks: tuple[TimelineCheck, ...] = ()
+    checks: tuple[CheckView, ...] = ()
     round: int = 1
     verdict: Verdict | None = None
     ended_s: float | None = None
     counts_s: float = 0.0
     seconds: float | None = None
-    remarks: tuple[TimelineNote, ...] = ()
-    kept: records.ScmEnded | None = None
+    notes: tuple[TimelineNote, ...] = ()
+    scm: records.ScmEnded | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that the agent changed."""
+        return self.saved.change.agent_paths if self.saved else ()
+
+    @property
+    def claim(self) -> str | None:
+        """The word of the agent's claim."""
+        return self.saved.heard.claim.word if self.saved and self.saved.heard.claim else None
+
+    @property
+    def spend(self) -> Spend:
+        """The cost of its turns, its judges, and the call for a commit message."""
+        spend = Spend()
+        for turn in self.turns:  # one that goes on has cost something, nobody knows what
+            spend = spend.plus_turn(turn.reply) if turn.reply else spend.plus(Spend(unpriced=1))
+        for check in self.checks:
+            if check.finding and check.finding.spent:
+                spend = spend.plus(Spend.of(check.finding.spent))
+        return spend.plus_turn(self.scm.reply) if self.scm and self.scm.reply else spend
+
+    @property
+    def failing_count(self) -> int | None:
+        """How many tests failed, where they were counted, else how many checks; None where no check ran."""
+        found = [check.finding for check in self.checks if check.finding]
+        if not found:
+            return None
+        return sum(one.tests.failed if one.tests else 1 for one in found if not one.passed)
+
+
+def describe_verdict(verdict: Verdict) -> str:
+    """A verdict in a few words."""
+    match verdict:
+        case Passed():
+            return "done"
+        case Retry():
+            return "not done"
+        case SentBack(reopened):
+            return f"back to {reopened[0]}"
+        case Waiting():
+            return "waits"
+        case Stopped(breach):
+            return f"stopped, {breach.reason}"
+
+
+def verdict_reason(verdict: Verdict) -> str:
+    """Why."""
+    match verdict:
+        case Passed(report):
+            return phrases.describe_report(report)
+        case Retry(feedback) | SentBack(_, feedback):
+            return phrases.describe_feedback(feedback)
+        case Waiting(reason):
+            return reason
+        case Stopped(breach):
+            return breach.message
+        case _:
+            assert_never(verdict)
+
+
+def describe_note(note: TimelineNote) -> str:
+    """A note for people."""
+    match note:
+        case records.Noticed(message=message) | records.Warned(message=message):
+            return message
+        case records.Escalated():
+            return phrases.describe_escalation(note)
+        case records.UserMessageAdded(text=text):
+            return f"you said: {text}"
+        case records.Paused():
+            return "it rests"
+        case records.UserChangesSaved(paths=paths):
+            return f"it goes on; changed meanwhile, and yours: {', '.join(paths) or 'nothing'}"
+        case records.Resumed():
+            return phrases.describe_resume(note)
+        case records.HookEnded():
+            return phrases.describe_hook(note)
+        case _:
+            assert_never(note)
 
 
 class RunAge:
@@ -122,8 +236,9 @@ class RunAge:
 class Timeline:
     """The iterations of one run, from its records. `touched` has the number of the last record of each."""
 
-    def __init__(self) -> None:
-        self.spans: dict[int, TimelineIteration] = {}
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self.iterations: dict[int, IterationView] = {}
         self.touched: dict[int, int] = {}
         self.pace = RunAge()
         self._job: Job | None = None
@@ -153,16 +268,18 @@ class Timeline:
                 return
             case _:
                 iteration = min(getattr(record, "iteration", self._now), max(self._now, 0))
-        span = self.spans.get(iteration) or TimelineIteration(iteration, at_s, self._job if iteration else None)
+        span = self.iterations.get(iteration) or IterationView(
+            self._run, iteration, at_s, self._job if iteration else None
+        )
         if self._held and not isinstance(record, TimelineNote):
-            span = replace(span, remarks=(*span.remarks, *self._due(iteration, isinstance(record, records.RunEnded))))
-        self.spans[iteration] = self._timed(_apply_record(span, at_s, record), record, before_s)
+            span = replace(span, notes=(*span.notes, *self._due(iteration, isinstance(record, records.RunEnded))))
+        self.iterations[iteration] = self._timed(_apply_record(span, at_s, record), record, before_s)
         self.touched[iteration] = number
 
     def _ahead(self, remark: TimelineNote) -> bool:
         """Whether a note belongs to an iteration that has not begun."""
         if isinstance(remark, records.Resumed):
-            return self._now == BASELINE_NUMBER or self.spans[self._now].ended_s is not None
+            return self._now == BASELINE_NUMBER or self.iterations[self._now].ended_s is not None
         return remark.iteration > self._now
 
     def _due(self, iteration: int, over: bool) -> list[TimelineNote]:
@@ -171,7 +288,7 @@ class Timeline:
         self._held = [one for one in self._held if one not in due]
         return due
 
-    def _timed(self, span: TimelineIteration, record: records.Record, before_s: float) -> TimelineIteration:
+    def _timed(self, span: IterationView, record: records.Record, before_s: float) -> IterationView:
         match record:
             case records.Judged(iteration):
                 return replace(span, seconds=self.pace.judged_s(iteration))
@@ -184,11 +301,15 @@ class Timeline:
                 return replace(span, counts_s=self.pace.counts_s(span.number))
 
 
-def _apply_record(span: TimelineIteration, at_s: float, record: records.Record) -> TimelineIteration:
+def _apply_record(span: IterationView, at_s: float, record: records.Record) -> IterationView:
     match record:
         case records.TurnBegan(_, turn, agent=agent):
             return replace(
-                span, legs=(*span.legs, TimelineTurn(turn, agent, at_s)), ended_s=None, verdict=None, seconds=None
+                span,
+                turns=(*span.turns, TurnView(span.number, turn, agent, at_s)),
+                ended_s=None,
+                verdict=None,
+                seconds=None,
             )
         case records.TurnEnded(_, turn, reply):
             light = replace(reply, text=truncate_middle(reply.text, MAX_EXCERPT_CHARS))
@@ -204,51 +325,125 @@ def _apply_record(span: TimelineIteration, at_s: float, record: records.Record) 
         case records.Judged(verdict=verdict):
             return replace(span, verdict=verdict, ended_s=at_s)
         case records.ScmEnded():
-            return replace(span, kept=record)
+            return replace(span, scm=record)
         case (
             records.Noticed() | records.Warned() | records.Escalated() | records.UserMessageAdded() | records.Paused()
             | records.UserChangesSaved() | records.Resumed() | records.HookEnded()
         ):  # fmt: skip
-            return replace(span, remarks=(*span.remarks, record))
+            return replace(span, notes=(*span.notes, record))
         case _:
             return span
 
 
-def _update_turn(span: TimelineIteration, turn: int, **changes: object) -> TimelineIteration:
-    return replace(span, legs=tuple(replace(leg, **changes) if leg.turn == turn else leg for leg in span.legs))
+def _update_turn(span: IterationView, turn: int, **changes: object) -> IterationView:
+    return replace(span, turns=tuple(replace(one, **changes) if one.turn == turn else one for one in span.turns))
 
 
 def _update_check(
-    span: TimelineIteration, at_s: float, record: records.CheckBegan | records.CheckEnded | records.CheckStopped
-) -> TimelineIteration:
+    span: IterationView, at_s: float, record: records.CheckBegan | records.CheckEnded | records.CheckStopped
+) -> IterationView:
     """With a new state of a check. In a new round the tree is another one: earlier results are dropped."""
     round = getattr(record, "round", span.round)
     before = span.checks if round == span.round else ()
     match record:
         case records.CheckBegan(check=name):
-            last = TimelineCheck(name, at_s)
+            last = CheckView(name, at_s)
         case records.CheckEnded(finding=finding):
             name = finding.check
-            last = replace(_find_check(before, name, at_s), finding=replace(finding, output=_excerpt(finding.output)))
+            last = replace(_find_check(before, name, at_s), finding=_shorten(finding))
         case records.CheckStopped(check=name):
             last = replace(_find_check(before, name, at_s), stopped=True)
-    known = [one.check for one in before]
+    known = [one.name for one in before]
     checks = (
-        tuple(last if one.check == name else one for one in before) if name in known else (*before, last)
+        tuple(last if one.name == name else one for one in before) if name in known else (*before, last)
     )  # asked again, by a later session, it keeps its place
     return replace(span, checks=checks, round=round)
 
 
-def _find_check(checks: tuple[TimelineCheck, ...], name: str, at_s: float) -> TimelineCheck:
-    return next((check for check in checks if check.check == name), TimelineCheck(name, at_s))
+def _find_check(checks: tuple[CheckView, ...], name: str, at_s: float) -> CheckView:
+    return next((check for check in checks if check.name == name), CheckView(name, at_s))
 
 
-def _excerpt(text: str) -> str:
-    return truncate_middle(text, MAX_EXCERPT_CHARS)
+def _shorten(finding: Finding) -> Finding:
+    most = MAX_JUDGEMENT_CHARS if finding.judged else MAX_EXCERPT_CHARS
+    return replace(finding, output=truncate_middle(finding.output, most))
 
 
-def close_iteration(span: TimelineIteration, at_s: float, seconds: float | None) -> TimelineIteration:
+def close_iteration(span: IterationView, at_s: float, seconds: float | None) -> IterationView:
     """Close an iteration whose run ended or lost its harness at this time."""
     checks = tuple(check if check.finding else replace(check, stopped=True) for check in span.checks)
-    legs = tuple(leg if leg.ended_s is not None else replace(leg, ended_s=at_s) for leg in span.legs)
-    return replace(span, checks=checks, legs=legs, ended_s=at_s, seconds=seconds)
+    turns = tuple(turn if turn.ended_s is not None else replace(turn, ended_s=at_s) for turn in span.turns)
+    return replace(span, checks=checks, turns=turns, ended_s=at_s, seconds=seconds)
+
+
+# Records as they are written.
+
+
+class RecordTail:
+    """Reads each record of a run once, as it is written; `state` is the state after them."""
+
+    def __init__(self, ledger: SqliteLedger, row: RunRow) -> None:
+        self._ledger, self.row, self._number = ledger, row, 0
+        self.state = State()
+        self.last: Record | None = None
+        self.earlier = self.more()
+
+    def more(self) -> tuple[Record, ...]:
+        """The records since the last call."""
+        entries = self._ledger.queries.records_since(self.row.id, self._number)
+        for number, _, record in entries:
+            self._number, self.last, self.state = number, record, self.state.after(record)
+        return tuple(record for _, _, record in entries)
+
+    @property
+    def grown(self) -> bool:
+        """Whether there are new records."""
+        return self._ledger.queries.last_seq_of(self.row.id) > self._number
+
+    def standing(self, project: Project) -> str:
+        """The run's state: running, ended, or without a harness. Another process may own it by now."""
+        self.row = self._ledger.row(self.row.id) or self.row
+        return run_state(self._ledger, self.row, project)
+
+
+class RunHistory:
+    """The state, timeline and title of a run from its records so far. `seq` is the number of the last one.
+
+    `refused` is why an agent's service last refused, `hooks` the user's own commands that have ended.
+    """
+
+    def __init__(self, run: str) -> None:
+        self.run, self.seq, self.at_s = run, 0, 0.0
+        self.state, self.timeline = State(), Timeline(run)
+        self.title = self.refused = ""
+        self.last: Record | None = None
+        self.hooks: tuple[records.HookEnded, ...] = ()
+        self._facts: dict[str, Json] = {}
+
+    def catch_up(self, ledger: SqliteLedger) -> None:
+        """Read new records."""
+        for seq, at_s, record in ledger.queries.records_since(self.run, self.seq):
+            self.take(seq, at_s, record)
+
+    def take(self, seq: int, at_s: float, record: Record) -> None:
+        """Add a record, its number in the ledger and its time."""
+        self.state = self.state.after(record)
+        self.timeline.take(seq, at_s, record)
+        self.seq, self.at_s, self.last = seq, at_s, record
+        match record:
+            case records.RunBegan(facts=facts):
+                self._facts, self.title = facts, str(facts.get("title") or "")
+            case records.Picked(choice=Job() as job) if not self._facts.get("title"):
+                self.title = job.task.title
+            case records.TurnRetried(empty=False, why=why):
+                self.refused = why
+            case records.HookEnded():
+                self.hooks = (*self.hooks, record)
+            case _:
+                pass
+
+    @property
+    def facts(self) -> dict[str, Json]:
+        """The facts of its beginning; who resumed it may have used another sandbox."""
+        sandbox = self.state.run.facts.get("sandbox")
+        return self._facts | ({"sandbox": sandbox} if sandbox else {})

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from ralphproof.base.errors import NotThere
 from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.outcome import published
 from ralphproof.reports.daily_report import project_report_json
 from ralphproof.web.http import (
     JSON_TYPE,
@@ -172,8 +173,8 @@ class ReadApi:
         return await self._of_run(request, lambda run: self._read_model.run(run, after))
 
     async def activity(self, request: Request) -> Response:
-        turn, most = log_parameter(request, "turn"), int_parameter(request, "most", 1, MAX_EVENTS) or MAX_EVENTS
-        answer = self._answer(request, lambda run: _found_or_404(lambda: self._read_model.activity(run, turn, most)))
+        log, most = log_parameter(request, "log"), int_parameter(request, "most", 1, MAX_EVENTS) or MAX_EVENTS
+        answer = self._answer(request, lambda run: _found_or_404(lambda: self._read_model.activity(run, log, most)))
         return _json_body(await self._turns(request, answer))
 
     async def logs(self, request: Request) -> Response:
@@ -259,7 +260,9 @@ class ControlApi:
         return await self._respond(run_parameter(request), action)
 
     async def _respond(self, name: str, action: Callable[[str], str]) -> Response:
-        return json_response({"said": await self._readers(lambda: action(self._find_run(name)))})
+        return json_response(
+            published("answer", {"message": await self._readers(lambda: action(self._find_run(name)))})
+        )
 
     def _find_run(self, name: str) -> str:
         try:

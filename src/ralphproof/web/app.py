@@ -12,17 +12,18 @@ from starlette.routing import Route
 
 from ralphproof.base.errors import RalphError
 from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.engine.outcome import published
 from ralphproof.web.api import ControlApi, ReadApi
 from ralphproof.web.event_stream import ChangeWatcher, EventStreams, LiveEventFeeds
 from ralphproof.web.guard import CLOSE_HEADER, HEALTH_PATH, AccessGuard
 from ralphproof.web.http import (
-    JSON_TYPE,
     handle_http_error,
     handle_internal_error,
     handle_ralph_error,
     json_response,
     not_found,
 )
+from ralphproof.web.openapi import openapi_document
 from ralphproof.web.prometheus import MetricsEndpoint
 
 if TYPE_CHECKING:
@@ -100,9 +101,6 @@ def _load_file(path: str) -> StaticFile:
     return StaticFile(body, kind, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
 
-OPENAPI_FILE = os.path.join(os.path.dirname(__file__), "openapi.json")
-
-
 class WebApp:
     """The web application of one project. Read-only if `run_control` is None."""
 
@@ -168,9 +166,8 @@ def control_routes(run_control: ControlApi) -> list[Route]:
 
 
 async def health(_: Request) -> Response:
-    return json_response({"ok": True}, CLOSE_HEADER)
+    return json_response(published("health", {"ok": True}), CLOSE_HEADER)
 
 
 async def openapi(_: Request) -> Response:
-    with open(OPENAPI_FILE, "rb") as file:
-        return Response(file.read(), media_type=JSON_TYPE)
+    return json_response(openapi_document())

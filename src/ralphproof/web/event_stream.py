@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from ralphproof.base.errors import NotThere, RalphError, Refused
 from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.engine.outcome import published
 from ralphproof.web.http import encode_json, error_response, last_event_id, not_found, run_parameter
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from ralphproof.base.value import Json
-    from ralphproof.views.live_events import EventBatch, LiveEvents
+    from ralphproof.views.events import EventBatch, LiveEvents
     from ralphproof.views.read_model import ReadModel, ReadModelVersion
     from ralphproof.web.api import ReaderPool
 
@@ -150,7 +151,7 @@ class ChangeWatcher:
 FIRST_FRAME = b"retry: 1000\n\n"  # how soon a browser comes again, in milliseconds
 CHANGING_FIELDS = (
     "seq",
-    "iterations",
+    "timeline",
     "complete",
     "limits",
     "headline",
@@ -189,7 +190,7 @@ def build_run_frame(read_model: ReadModel, run: str, after: int) -> RunFrame:
     says = encode_json({name: part for name, part in page.items() if name not in CHANGING_FIELDS})
     moving = encode_json({name: page[name] for name in CHANGING_FIELDS})
     return RunFrame(
-        page["seq"], says, bool(page["iterations"]), encode_frame("run", says[:-1] + b"," + moving[1:], page["seq"])
+        page["seq"], says, bool(page["timeline"]), encode_frame("run", says[:-1] + b"," + moving[1:], page["seq"])
     )
 
 
@@ -210,7 +211,7 @@ EMPTY_RUN_LIST = RunListState(0, 0, -1, "", {})
 def read_run_list(read_model: ReadModel) -> RunListState:
     tasks = read_model.moment().tasks
     found: dict[str, Any] = read_model.runs(MAX_RUNS)
-    lines = {line["run"]: encode_json(line) for line in found["runs"]}
+    lines = {line["id"]: encode_json(line) for line in found["runs"]}
     return RunListState(found["seq"], tasks, found["total"], found["project"], lines)
 
 
@@ -222,9 +223,10 @@ def run_list_frame(now: RunListState, before: RunListState, control: bool) -> by
     lines = [line for run, line in now.lines.items() if before.lines.get(run) != line]
     if not lines and now.total == before.total:
         return b""
-    told: dict[str, Json] = {"seq": now.seq, "total": now.total, "complete": before is EMPTY_RUN_LIST}
-    if before is EMPTY_RUN_LIST:
-        told |= {"project": now.project, "control": control}
+    told = published("runs", {
+        "project": now.project, "total": now.total, "seq": now.seq, "complete": before is EMPTY_RUN_LIST,
+        "control": control,
+    })  # fmt: skip
     return encode_frame("runs", b'%s,"runs":[%s]}' % (encode_json(told)[:-1], b",".join(lines)))
 
 
@@ -232,23 +234,21 @@ def run_list_frame(now: RunListState, before: RunListState, control: bool) -> by
 class AgentEventsFrame:
     """A batch of agent events as a message, and its position in the turn."""
 
-    turn: str
+    log: str
     first: int
     count: int
     message: bytes
 
 
 def build_agent_events_frame(heard: EventBatch) -> AgentEventsFrame:
-    told: dict[str, Json] = {
-        "turn": heard.turn, "first": heard.first, "dropped": heard.dropped, "events": [*heard.events],
-    }  # fmt: skip
-    return AgentEventsFrame(heard.turn, heard.first, len(heard.events), encode_frame("agent", encode_json(told)))
+    message = encode_frame("agent", encode_json(heard.to_json()))
+    return AgentEventsFrame(heard.log, heard.first, len(heard.events), message)
 
 
 def missed_events_frame(count: int, before: AgentEventsFrame) -> bytes:
     """The message that says how many agent events a slow client has missed."""
-    told: dict[str, Json] = {"turn": before.turn, "first": before.first, "dropped": count, "events": []}
-    return encode_frame("agent", encode_json(told))
+    told: dict[str, Json] = {"log": before.log, "first": before.first, "dropped": count, "events": []}
+    return encode_frame("agent", encode_json(published("agentEvents", told)))
 
 
 # Live agent events: one listener per run, only while a client follows it.
@@ -296,7 +296,7 @@ class LiveEventFeed:
 
     def publish(self, one: AgentEventsFrame) -> None:
         """In the event loop: pass a batch to all clients."""
-        if self._recent and self._recent[-1].turn != one.turn:
+        if self._recent and self._recent[-1].log != one.log:
             self._recent.clear()
         self._recent.append(one)
         while len(self._recent) > 1 and sum(len(old.message) for old in self._recent) > MAX_RECENT_BYTES:

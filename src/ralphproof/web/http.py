@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from ralphproof.base.errors import RalphError, Refused
 from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.outcome import published
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,7 @@ def json_response(data: Json, headers: Mapping[str, str] | None = None) -> Respo
 
 
 def error_response(status: int, words: str, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(encode_json({"error": words}), status, dict(headers or {}), JSON_TYPE)
+    return Response(encode_json(published("error", {"error": words})), status, dict(headers or {}), JSON_TYPE)
 
 
 def not_found(words: str = STATUS_MESSAGES[404]) -> HTTPException:

@@ -61,8 +61,8 @@ class MetricsEndpoint:
         """Daily cost limit of the newest run."""
         if not newest:
             return None
-        page: dict[str, Any] = self._read_model.run(newest[0]["run"], MAX_INTEGER)
-        return next((one["most"] for one in page["limits"] if one["name"] == "day's cost"), None)
+        page: dict[str, Any] = self._read_model.run(newest[0]["id"], MAX_INTEGER)
+        return next((one["max"] for one in page["limits"] if one["name"] == "dailyCost"), None)
 
 
 def metrics_text(
@@ -113,8 +113,10 @@ def _live_run_metrics(newest: list[dict[str, Any]]) -> list[str]:
     going = [run for run in newest if run["state"] not in FINISHED_STATES]
     states = sorted({run["state"] for run in going} | {"running"})
     counts = [({"state": state}, float(sum(run["state"] == state for run in going))) for state in states]
-    asked = [run["checks"] for run in going if run["checks"]]
-    results = [({"result": result}, float(sum(one[result] for one in asked))) for result in ("passed", "failed")]
+    asked = [run["checkCounts"] for run in going if run["checkCounts"]]
+    results = [
+        ({"result": result}, float(sum(one[f"{result}Count"] for one in asked))) for result in ("passed", "failed")
+    ]
     return [
         metric_family(
             "ralph_runs_open", "gauge", f"Runs that have not ended, of the {MAX_RECENT_RUNS} newest.", counts

@@ -25,15 +25,15 @@ export class Events {
   }
 
   entry(event) {
-    switch (event.type) {
+    switch (event.kind) {
       case "said":
         return h("li", { class: "said" }, event.text);
-      case "toolstarted":
+      case "toolStarted":
         return this.tool(event);
-      case "toolended":
+      case "toolEnded":
         return this.toolEnd(event);
       case "denied":
-        return note("bad", "bang", `not permitted: ${event.tool} ${event.why ?? ""}`);
+        return note("bad", "bang", `not permitted: ${event.tool} ${event.reason ?? ""}`);
       case "asked":
         return note("warn", "query", `asks, and nobody is there: ${event.question}`);
       case "limited":
@@ -56,22 +56,22 @@ export class Events {
       "li",
       { class: "tool" },
       sign("dot"),
-      h("b", {}, line(event.name, 80)),
+      h("b", {}, line(event.tool, 80)),
       " ",
       h("code", {}, line(event.summary ?? "", 400)),
     );
-    this.open.set(event.id, made);
+    this.open.set(event.toolCall, made);
     if (this.open.size > MOST) this.open.delete(this.open.keys().next().value);
     return made;
   }
 
   toolEnd(event) {
-    const began = this.open.get(event.id);
-    this.open.delete(event.id);
+    const began = this.open.get(event.toolCall);
+    this.open.delete(event.toolCall);
     const made = began ?? h("li", { class: "tool" }, sign("dot"), h("b", {}, "a tool"));
     made.classList.add(event.ok ? "good" : "bad");
     made.firstChild.replaceWith(sign(event.ok ? "tick" : "cross"));
-    const size = event.lines > 1 ? h("small", {}, ` ${count(event.lines, "line")}`) : "";
+    const size = event.lineCount > 1 ? h("small", {}, ` ${count(event.lineCount, "line")}`) : "";
     made.append(...[h("span", { class: "unseen" }, event.ok ? " done" : " failed"), size].filter(Boolean));
     if (event.output)
       made.append(h("details", {}, h("summary", {}, "output"), h("pre", { tabindex: "0" }, event.output)));
@@ -130,15 +130,15 @@ export class AgentPanel {
 
   /** A batch of the stream. What was seen before is dropped: by the turn, and the number in it. */
   hear(told) {
-    const highest = this.highest.get(told.turn) ?? -1;
-    const fresh = told.events.filter((event) => event.n > highest);
-    if (told.turn !== this.turn && (fresh.length || !this.highest.has(told.turn))) {
+    const highest = this.highest.get(told.log) ?? -1;
+    const fresh = told.events.filter((event) => event.number > highest);
+    if (told.log !== this.turn && (fresh.length || !this.highest.has(told.log))) {
       this.waiting = [];
-      this.begin(told.turn);
+      this.begin(told.log);
     }
     if (!fresh.length) return;
-    this.missed += fresh[0].n - highest - 1;
-    this.highest.set(told.turn, fresh.at(-1).n);
+    this.missed += fresh[0].number - highest - 1;
+    this.highest.set(told.log, fresh.at(-1).number);
     this.waiting.push(...fresh);
     if (this.waiting.length > 2 * MOST) this.shorten();
     this.frame ??= inFrame(() => this.draw());
@@ -148,7 +148,7 @@ export class AgentPanel {
   shorten() {
     const late = this.waiting.length - MOST;
     const kept = this.waiting.filter(
-      (event, at) => at >= late || event.type === "todoschanged" || event.type === "spent",
+      (event, at) => at >= late || event.kind === "todosChanged" || event.kind === "spent",
     );
     this.missed += this.waiting.length - kept.length;
     this.waiting = kept.length > 2 * MOST ? kept.slice(-MOST) : kept;
@@ -158,12 +158,12 @@ export class AgentPanel {
     this.frame = null;
     const { place } = this;
     const follows = place.scrollHeight - place.scrollTop - place.clientHeight < NEAR;
-    const todo = this.waiting.findLast((event) => event.type === "todoschanged");
-    const spent = this.waiting.findLast((event) => event.type === "spent");
-    const progress = this.waiting.findLast((event) => event.type === "progress");
+    const todo = this.waiting.findLast((event) => event.kind === "todosChanged");
+    const spent = this.waiting.findLast((event) => event.kind === "spent");
+    const progress = this.waiting.findLast((event) => event.kind === "progress");
     for (const event of this.waiting.slice(-MOST)) this.events.add(event);
     this.waiting = [];
-    if (todo) this.list(todo.items ?? []);
+    if (todo) this.list(todo.todos ?? []);
     if (spent) write(this.figures, spentWords(spent, this.going));
     else if (progress) write(this.figures, line(progress.text, 120));
     this.lost.hidden = this.missed <= 0;
@@ -202,9 +202,9 @@ export class AgentPanel {
       .flatMap((one) => one.turns ?? []);
     if (!turns.length) return;
     this.asked = true;
-    const name = turns.at(-1).name;
-    read("runs", this.run, "activity", { turn: name }).then(
-      (told) => this.turn || this.hear({ turn: name, events: told.events, first: 0, dropped: told.dropped }),
+    const name = turns.at(-1).log;
+    read("runs", this.run, "activity", { log: name }).then(
+      (told) => this.turn || this.hear({ log: name, events: told.events, first: 0, dropped: told.dropped }),
       (error) => put(this.place, failed(error)),
     );
   }
@@ -215,11 +215,7 @@ export class AgentPanel {
 }
 
 function spentWords(spent, going) {
-  const usd = spent.microUsd === null || spent.microUsd === undefined ? null : spent.microUsd / 1e6;
-  const use = spent.usage ?? {};
-  const tokens = (use.input ?? 0) + (use.output ?? 0) + (use.cacheRead ?? 0) + (use.cacheWrite ?? 0);
-  const known = spent.atLeast
-    ? { usd: null, atLeastUsd: usd ?? 0, notional: spent.notional }
-    : { usd, atLeastUsd: 0, notional: spent.notional };
-  return `this turn${going ? " so far" : ""}: ${cost(known)}${tokens ? `, ${short(tokens)} tokens` : ""}`;
+  const use = spent.usage ?? { inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheWriteTokens: 0 };
+  const tokens = use.inputTokens + use.outputTokens + use.cacheReadTokens + use.cacheWriteTokens;
+  return `this turn${going ? " so far" : ""}: ${cost(spent.cost)}${tokens ? `, ${short(tokens)} tokens` : ""}`;
 }

@@ -49,5 +49,5 @@ export async function steer(run, wish, body = null) {
     headers,
     body: body ? JSON.stringify(body) : "",
   });
-  return (await answered(asked)).said;
+  return (await answered(asked)).message;
 }

@@ -57,17 +57,17 @@ export class Diff {
 }
 
 function patch(told) {
-  if (!told.files.length && !told.patch) return [h("p", { class: "empty" }, "Nothing changed.")];
-  const added = told.files.reduce((sum, file) => sum + (file.added ?? 0), 0);
-  const removed = told.files.reduce((sum, file) => sum + (file.removed ?? 0), 0);
+  if (!told.changes.length && !told.patch) return [h("p", { class: "empty" }, "Nothing changed.")];
+  const added = told.changes.reduce((sum, file) => sum + (file.addedLines ?? 0), 0);
+  const removed = told.changes.reduce((sum, file) => sum + (file.removedLines ?? 0), 0);
   const sections = told.patch.split(/\n(?=diff --git )/).filter(Boolean); // ^ would match behind \r and U+2028 too
-  const fits = sections.length === told.files.length;
+  const fits = sections.length === told.changes.length;
   let left = LINES;
   const drawn = sections.map((section, at) => {
     const lines = section.replace(/\n$/, "").split("\n");
     const shown = Math.max(0, Math.min(lines.length, left));
     left -= shown;
-    return fileOf(lines, shown, fits ? told.files[at] : null);
+    return fileOf(lines, shown, fits ? told.changes[at] : null);
   });
   const cut = told.truncated
     ? h(
@@ -82,7 +82,7 @@ function patch(told) {
     h(
       "p",
       { class: "sums" },
-      count(told.files.length, "file"),
+      count(told.changes.length, "file"),
       ", ",
       h("span", { class: "good" }, `+${added}`),
       " ",
@@ -93,10 +93,10 @@ function patch(told) {
       : h(
           "ul",
           { class: "files" },
-          told.files
+          told.changes
             .slice(0, 200)
             .map((file) =>
-              h("li", {}, h("code", {}, line(file.path, 300)), ` +${file.added ?? "?"} −${file.removed ?? "?"}`),
+              h("li", {}, h("code", {}, line(file.path, 300)), ` +${file.addedLines ?? "?"} −${file.removedLines ?? "?"}`),
             ),
         ),
     cut,
@@ -112,9 +112,9 @@ function fileOf(lines, shown, file) {
       : h(
           "span",
           {},
-          h("span", { class: "good" }, `+${file.added}`),
+          h("span", { class: "good" }, `+${file.addedLines}`),
           " ",
-          h("span", { class: "bad" }, `−${file.removed}`),
+          h("span", { class: "bad" }, `−${file.removedLines}`),
         )
     : "";
   const first = Math.max(

@@ -7,22 +7,25 @@ export function gauges(place, page) {
   const limits = page.limits?.length ? page.limits : [];
   keyed(
     place,
-    limits.filter((one) => one.most !== null || one.used !== null),
+    limits.filter((one) => one.max !== null || one.used !== null),
     (one) => one.name,
     (one) => gauge(one, page),
   );
 }
 
+const NAMES = { dailyCost: "day's cost" };
+
 function gauge(limit, page) {
+  const name = NAMES[limit.name] ?? limit.name;
   const used =
-    limit.name === "cost" ? cost(page.spendWithChildren ?? page.spend) : `${limit.atLeast ? "at least " : ""}${measured(limit.used, limit.unit)}`;
-  const text = limit.most === null ? `${used}, no limit` : `${used} of ${measured(limit.most, limit.unit)}`;
+    limit.name === "cost" ? cost(page.costWithChildren ?? page.cost) : `${limit.atLeast ? "at least " : ""}${measured(limit.used, limit.unit)}`;
+  const text = limit.max === null ? `${used}, no limit` : `${used} of ${measured(limit.max, limit.unit)}`;
   return h(
     "div",
     { class: "gauge" },
-    h("span", { class: "name" }, limit.name),
+    h("span", { class: "name" }, name),
     h("span", { class: "figure" }, text),
-    limit.most === null ? "" : bar(limit.used, limit.most, limit.name, text),
+    limit.max === null ? "" : bar(limit.used, limit.max, name, text),
   );
 }
 
@@ -30,8 +33,10 @@ const WIDE = 300;
 const HIGH = 34;
 
 /** How many failed before the first iteration, and after each. */
-export function sparkline(failing) {
-  const known = failing.filter((one) => one.failing !== null && one.failing !== undefined);
+export function sparkline(counts) {
+  const known = counts
+    .map((failing, iteration) => ({ failing, iteration }))
+    .filter((one) => one.failing !== null);
   if (known.length < 1) return [];
   const most = Math.max(1, ...known.map((one) => one.failing));
   const last = known.at(-1).iteration;

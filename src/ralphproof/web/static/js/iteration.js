@@ -3,7 +3,7 @@ import { Events } from "./agent.js";
 import { read } from "./api.js";
 import { failed, h, keyed, loading, moment, put } from "./dom.js";
 import { checkState, chip, sign, verdictState } from "./signs.js";
-import { count, dollars, duration, line, short } from "./text.js";
+import { at, cost, count, duration, line, short } from "./text.js";
 
 const FILES = 12; // that are named before somebody asks for all
 
@@ -17,7 +17,7 @@ export function failedChecks(told) {
 }
 
 export function claimOf(told) {
-  const uncounted = (told.uncounted ?? []).map((word) => line(word, 80)).join(", ");
+  const uncounted = (told.ignoredClaims ?? []).map((word) => line(word, 80)).join(", ");
   if (told.claim === null || told.claim === undefined) {
     return uncounted ? { tone: "mute", sign: "query", title: "A claim that does not count", words: uncounted } : null;
   }
@@ -30,7 +30,7 @@ export function claimOf(told) {
       title: "claimed, and the checks refused it",
       words: `The agent said ${claim}; ${red.slice(0, 5).join(", ")} said no.`,
     };
-  if (told.verdict?.kind === "passed")
+  if (told.verdict?.result === "passed")
     return { tone: "good", sign: "tick", title: "claimed, and nothing refused it", words: `The agent said ${claim}.` };
   return { tone: "info", sign: "query", title: "claimed", words: `The agent said ${claim}.` };
 }
@@ -45,7 +45,7 @@ export function claimPart(claim) {
 }
 
 export function verdictLine(verdict) {
-  const { words = "", why = "" } = verdict;
+  const { label: words = "", reason: why = "" } = verdict;
   const long = why.includes("\n") || why.length > 300;
   const told = [words, long || why === words ? "" : why].filter(Boolean).join(": ");
   return h(
@@ -70,21 +70,21 @@ export function checkList(checks, run) {
 
 function checkItem(check, run) {
   const figures = [
-    check.seconds !== null && check.seconds !== undefined ? duration(check.seconds) : "",
+    check.durationSeconds !== null ? duration(check.durationSeconds) : "",
     check.exitCode ? `exit code ${check.exitCode}` : "",
     check.judged ? "judged by a model" : "",
     check.hidden ? "held out" : "",
-    check.flaky ? `flaky: ${count(check.flaky, "retry", "retries")}` : "",
+    check.failedAttempts ? `flaky: ${count(check.failedAttempts, "retry", "retries")}` : "",
   ].filter(Boolean);
   const command = check.command && check.command !== check.name ? h("code", {}, line(check.command, 300)) : "";
-  const failing = check.failing?.length
+  const failing = check.tests?.failing.length
     ? h(
         "ul",
         { class: "failing", "aria-label": "Failing tests" },
-        check.failing.map((name) => h("li", {}, line(name, 300))),
+        check.tests.failing.map((name) => h("li", {}, line(name, 300))),
       )
     : "";
-  const why = check.why && check.why !== "exit" ? h("p", { class: "why" }, line(check.why, 600)) : "";
+  const why = check.exitReason && check.exitReason !== "exit" ? h("p", { class: "why" }, line(check.exitReason, 600)) : "";
   const output = check.output ? h("pre", { tabindex: "0", "aria-label": `Output of ${check.name}` }, check.output) : "";
   const log =
     check.log && run ? h("p", {}, h("a", { href: run.address("logs", { name: check.log }) }, "whole output")) : "";
@@ -110,27 +110,27 @@ export function turnPart(turn, run, told) {
       ? `ended by signal ${turn.signal}`
       : turn.exitCode
         ? `exit code ${turn.exitCode}`
-        : turn.why && turn.why !== "exit"
-          ? `ended: ${turn.why}`
+        : turn.exitReason && turn.exitReason !== "exit"
+          ? `ended: ${turn.exitReason}`
           : "";
   const took = turn.endedAt
-    ? duration(turn.endedAt - turn.beganAt)
-    : h("span", {}, "at work for ", moment(turn.beganAt, "since"));
+    ? duration(turn.durationSeconds)
+    : h("span", {}, "at work for ", moment(at(turn.startedAt), "since"));
   const bits = [
     [turn.agent, turn.model]
       .filter(Boolean)
       .map((word) => line(word, 60))
       .join(" "),
     took,
-    turn.tools ? count(turn.tools, "tool") : "",
+    turn.toolCalls ? count(turn.toolCalls, "tool") : "",
     turn.tokens !== null && turn.tokens !== undefined ? `${short(turn.tokens)} tokens` : "",
-    turn.endedAt ? (turn.usd === null || turn.usd === undefined ? "cost unknown" : dollars(turn.usd)) : "",
+    turn.endedAt ? (turn.cost?.usd === null || !turn.cost ? "cost unknown" : cost(turn.cost)) : "",
   ].filter(Boolean);
   const bad = [
     end,
-    turn.again ? `taken once more: ${line(turn.again, 300)}` : "",
+    turn.retryReason ? `taken once more: ${line(turn.retryReason, 300)}` : "",
     ...(turn.denied ?? []).map((word) => `not permitted: ${line(word, 200)}`),
-    ...(turn.blocked ?? []).map((word) => `blocked: ${line(word, 200)}`),
+    ...(turn.blockedHosts ?? []).map((word) => `blocked: ${line(word, 200)}`),
   ].filter(Boolean);
   return h(
     "section",
@@ -138,11 +138,11 @@ export function turnPart(turn, run, told) {
     h(
       "h3",
       {},
-      (told.turns ?? []).length > 1 ? `Turn ${turn.turn}` : "Turn",
+      (told.turns ?? []).length > 1 ? `Turn ${turn.number}` : "Turn",
       h(
         "small",
         {},
-        bits.map((bit, at) => [at ? " · " : " ", bit]),
+        bits.map((bit, place) => [place ? " · " : " ", bit]),
       ),
     ),
     bad.length
@@ -165,14 +165,14 @@ function activity(turn, run) {
     { class: "activity" },
     h("summary", {}, "what it did"),
     place,
-    h("p", {}, h("a", { href: run.address("logs", { name: turn.name }) }, "its log")),
+    h("p", {}, h("a", { href: run.address("logs", { name: turn.log }) }, "its log")),
   );
   made.addEventListener("toggle", async () => {
     if (!made.open || made.asked) return;
     made.asked = true;
     put(place, loading("the turn"));
     try {
-      const told = await read("runs", run.run, "activity", { turn: turn.name });
+      const told = await read("runs", run.run, "activity", { log: turn.log });
       const events = new Events();
       told.events.forEach((event) => events.add(event));
       put(
@@ -220,13 +220,13 @@ export function filesPart({ files, count: number, known, number: iteration }, ru
 }
 
 export function notesOf(told) {
-  const words = [...(told.notices ?? [])];
-  if (told.commit)
+  const words = [...(told.findings ?? []).map((one) => one.message), ...(told.notices ?? [])];
+  if (told.scm)
     words.push(
-      told.commit.error
-        ? `commit failed: ${told.commit.error}`
-        : `committed ${String(told.commit.id ?? "").slice(0, 12)}: ${told.commit.message ?? ""}`,
+      told.scm.error
+        ? `commit failed: ${told.scm.error}`
+        : `committed ${String(told.scm.commit ?? "").slice(0, 12)}: ${told.scm.message}`,
     );
-  if (told.saved) words.push(`saved as ${told.saved}`);
+  if (told.snapshot) words.push(`saved as ${told.snapshot}`);
   return words.length ? { words } : null;
 }

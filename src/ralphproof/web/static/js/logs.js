@@ -7,7 +7,7 @@ const PIECE = 65536;
 const MOST = 4 * PIECE; // that the server gives at once
 const KEPT = 1 << 20; // characters on the page
 const AGAIN_MS = 1000;
-const SIZES = { out: "bytes", stderr: "stderr", prompt: "prompt" }; // of a part, in the list
+const SIZES = { out: "bytes", stderr: "stderrBytes", prompt: "promptBytes" }; // of a part, in the list
 
 export class Logs {
   constructor(place, run) {
@@ -112,8 +112,8 @@ export class Logs {
     write(this.title, this.name || "Log");
     const there = [
       ["out", "output", log?.bytes],
-      ["stderr", "stderr", log?.stderr],
-      ["prompt", "prompt", log?.prompt],
+      ["stderr", "stderr", log?.stderrBytes],
+      ["prompt", "prompt", log?.promptBytes],
     ].filter(([, , size]) => size !== null && size !== undefined);
     keyed(
       this.parts,
@@ -174,7 +174,7 @@ export class Logs {
       this.shown = true;
     }
     this.size = told.bytes;
-    if (told.next > told.offset) this.add(told, ahead);
+    if (told.nextOffset > told.offset) this.add(told, ahead);
     this.tell();
   }
 
@@ -199,7 +199,7 @@ export class Logs {
   }
 
   get next() {
-    return this.pieces.at(-1)?.next ?? 0;
+    return this.pieces.at(-1)?.nextOffset ?? 0;
   }
 
   /** How much of it is shown, and whether there is more. */

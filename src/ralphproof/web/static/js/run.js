@@ -10,7 +10,7 @@ import { Logs } from "./logs.js";
 import { chip, reasonOf, sandboxChip, stateOf } from "./signs.js";
 import { Steering } from "./steer.js";
 import { Stories } from "./stories.js";
-import { cost, count, known, line, short, withChildren } from "./text.js";
+import { at, cost, count, known, line, short, withChildren } from "./text.js";
 import { Timeline } from "./timeline.js";
 
 const TABS = {
@@ -101,7 +101,7 @@ export class Run {
   hear(told) {
     const before = this.page;
     if (told.complete !== false) this.iterations.clear();
-    for (const one of told.iterations) this.iterations.set(one.number, one);
+    for (const one of told.timeline) this.iterations.set(one.number, one);
     this.page = told;
     if (before && stateOf(before).word !== stateOf(told).word)
       announce(`This run is ${stateOf(told).word} ${reasonOf(told)}`);
@@ -135,7 +135,7 @@ export class Run {
     put(this.about, about(page));
     this.steering.show(page);
     gauges(this.measures, page);
-    put(this.course, sparkline(page.failing ?? []));
+    put(this.course, sparkline(page.failingCounts ?? []));
     this.agent.show(page, this.iterations);
     this.drawTabs();
     this.part.show(page, this.iterations);
@@ -143,7 +143,7 @@ export class Run {
   }
 
   drawTabs() {
-    const shown = Object.entries(TABS).filter(([tab]) => tab !== "stories" || this.page?.stories);
+    const shown = Object.entries(TABS).filter(([tab]) => tab !== "stories" || this.page?.hasStories);
     const links = shown.map(([tab, [name]]) => {
       const more = tab === "" && this.iterations.size ? ` ${this.iterations.size}` : "";
       return h(
@@ -167,29 +167,29 @@ export class Run {
 }
 
 function doing(page) {
-  if (page.state === "ended") return h("span", { class: "doing" }, "ended ", moment(page.updatedAt ?? page.since));
-  const waits = page.waits
-    ? h("span", {}, `; waits: ${line(page.waits.why, 160)}, until `, moment(page.waits.until))
+  if (page.state === "ended") return h("span", { class: "doing" }, "ended ", moment(at(page.updatedAt)));
+  const waits = page.wait
+    ? h("span", {}, `; waits: ${line(page.wait.reason, 160)}, until `, moment(at(page.wait.until)))
     : "";
-  const since = page.doing && page.since ? h("span", { class: "dim" }, " for ", moment(page.since, "since")) : "";
-  const asked = { pause: "; it will rest before its next turn", cancel: "; it is asked to end" }[page.asked] ?? "";
-  return h("span", { class: "doing" }, line(page.doing, 200), since, asked, waits);
+  const since = page.activity ? h("span", { class: "dim" }, " for ", moment(at(page.updatedAt), "since")) : "";
+  const asked = { pause: "; it will rest before its next turn", cancel: "; it is asked to end" }[page.requested] ?? "";
+  return h("span", { class: "doing" }, line(page.activity, 200), since, asked, waits);
 }
 
 /** What can be done now, as commands: they work whether or not this page may steer. */
 function wayOn(page) {
-  const { run } = page;
+  const { id: run } = page;
   const command = (words, why) => h("span", { class: "command" }, h("code", {}, words), h("small", {}, why));
-  const said = (page.words ?? []).map((words) => h("p", {}, line(words, 400)));
-  const found = page.found ? h("p", {}, line(`found: ${page.found}`, 400)) : "";
-  const unread = page.unread ? h("p", {}, `${count(page.unread, "message")} of yours for its next prompt`) : "";
-  const kin = page.kin?.length
+  const said = (page.outcomeLines ?? []).map((words) => h("p", {}, line(words, 400)));
+  const found = page.interruption ? h("p", {}, line(`found: ${page.interruption}`, 400)) : "";
+  const unread = page.unreadMessages ? h("p", {}, `${count(page.unreadMessages, "message")} of yours for its next prompt`) : "";
+  const children = page.children?.length
     ? h(
         "p",
         {},
         "runs of its own: ",
-        page.kin.map((one, at) => [
-          at ? ", " : "",
+        page.children.map((one, place) => [
+          place ? ", " : "",
           h("a", { href: `#/run/${encodeURIComponent(one.run)}` }, one.run),
           ` ${one.state}`,
         ]),
@@ -206,11 +206,11 @@ function wayOn(page) {
     crashed: [command(`ralph run --resume ${run}`, "take it up"), command(`ralph cancel ${run}`, "close it")],
     ended: ended(page, command),
   };
-  return h("div", {}, said, found, unread, kin, parent, h("p", { class: "commands" }, ways[page.state] ?? []));
+  return h("div", {}, said, found, unread, children, parent, h("p", { class: "commands" }, ways[page.state] ?? []));
 }
 
 function ended(page, command) {
-  const { run } = page;
+  const { id: run } = page;
   if (page.status === "COMPLETED") {
     return [command(`ralph verify ${run}`, "check it again"), command(`ralph diff ${run}`, "what it changed")];
   }
@@ -220,17 +220,17 @@ function ended(page, command) {
 }
 
 function about(page) {
-  const tokens = page.spend?.tokens ? `, ${short(page.spend.tokens)} tokens` : "";
+  const tokens = page.tokens ? `, ${short(page.tokens)} tokens` : "";
   const parts = [
     [page.agent, page.model]
       .filter(Boolean)
       .map((word) => line(word, 60))
       .join(" "),
     page.preset,
-    `${cost(page.spend)}${tokens}${withChildren(page)}`,
+    `${cost(page.cost)}${tokens}${withChildren(page)}`,
     h("span", { title: page.directory }, line(page.directory, 120)),
   ].filter(Boolean);
   const task = page.task ? [h("a", { href: `#/tasks/${encodeURIComponent(page.task)}` }, `task ${page.task}`)] : [];
-  const began = h("span", {}, "began ", moment(page.beganAt));
+  const began = h("span", {}, "began ", moment(at(page.startedAt)));
   return [...parts, ...task, began, sandboxChip(page.sandbox)].map((part) => h("span", { class: "bit" }, part));
 }

@@ -4,7 +4,7 @@ import { announce, arrange, failed, h, moment, put, write } from "./dom.js";
 import { inFrame } from "./hand.js";
 import { Feed } from "./live.js";
 import { bar, checksFigure, chip, reasonOf, sandboxChip, stateOf } from "./signs.js";
-import { cost, count, dollars, line, withChildren } from "./text.js";
+import { at, cost, count, dollars, line, withChildren } from "./text.js";
 
 const PAGE = 100;
 
@@ -52,8 +52,8 @@ export class Runs {
   /** The first message of a stream has the whole list, and what is not in it is no more, or another project's. */
   begin(told) {
     this.app.named(told.project);
-    this.oldest = told.runs.at(-1)?.run;
-    const there = new Set(told.runs.map((run) => run.run));
+    this.oldest = told.runs.at(-1)?.id;
+    const there = new Set(told.runs.map((run) => run.id));
     for (const run of this.lines.keys()) {
       if (there.has(run)) continue;
       this.lines.delete(run);
@@ -62,14 +62,14 @@ export class Runs {
   }
 
   take(run, live) {
-    const before = this.lines.get(run.run);
+    const before = this.lines.get(run.id);
     if (live && before && stateOf(before).word !== stateOf(run).word) {
       announce(`${line(run.title, 80)}: ${stateOf(run).word} ${reasonOf(run)}`);
     }
-    this.lines.set(run.run, run);
-    const row = this.rows.get(run.run);
+    this.lines.set(run.id, run);
+    const row = this.rows.get(run.id);
     if (row) row.show(run);
-    else this.rows.set(run.run, new Row(run));
+    else this.rows.set(run.id, new Row(run));
   }
 
   /** Draw once a frame, however many messages came. */
@@ -83,10 +83,10 @@ export class Runs {
   arrange() {
     const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     const shown = ordered(this.lines).filter(({ run }) => words.every((word) => haystack(run).includes(word)));
-    for (const { run, depth } of shown) this.rows.get(run.run).indent(depth, this.lines.has(run.parent));
+    for (const { run, depth } of shown) this.rows.get(run.id).indent(depth, this.lines.has(run.parent));
     arrange(
       this.body,
-      shown.map(({ run }) => this.rows.get(run.run).node),
+      shown.map(({ run }) => this.rows.get(run.id).node),
     );
     this.older.hidden = this.lines.size >= this.total || words.length > 0;
     this.note.hidden = shown.length > 0;
@@ -118,8 +118,8 @@ export class Runs {
     try {
       const told = await read("runs", { limit: PAGE, before: this.oldest });
       this.total = told.total;
-      this.oldest = told.runs.at(-1)?.run ?? this.oldest;
-      for (const run of told.runs) if (!this.lines.has(run.run)) this.take(run, false);
+      this.oldest = told.runs.at(-1)?.id ?? this.oldest;
+      for (const run of told.runs) if (!this.lines.has(run.id)) this.take(run, false);
     } catch (error) {
       this.older.after(failed(error));
     }
@@ -151,19 +151,19 @@ function ordered(lines) {
   const below = new Map();
   const first = [];
   for (const run of [...lines.values()].sort(
-    (one, other) => other.beganAt - one.beganAt || (other.run > one.run ? 1 : -1),
+    (one, other) => at(other.startedAt) - at(one.startedAt) || (other.id > one.id ? 1 : -1),
   )) {
-    if (run.parent && run.parent !== run.run && lines.has(run.parent))
+    if (run.parent && run.parent !== run.id && lines.has(run.parent))
       below.set(run.parent, [...(below.get(run.parent) ?? []), run]);
     else first.push(run);
   }
   const told = [];
   const seen = new Set();
   const walk = (run, depth) => {
-    if (seen.has(run.run)) return;
-    seen.add(run.run);
+    if (seen.has(run.id)) return;
+    seen.add(run.id);
     told.push({ run, depth });
-    for (const child of below.get(run.run) ?? []) walk(child, Math.min(depth + 1, 4));
+    for (const child of below.get(run.id) ?? []) walk(child, Math.min(depth + 1, 4));
   };
   first.forEach((run) => walk(run, 0));
   return told;
@@ -171,7 +171,7 @@ function ordered(lines) {
 
 function haystack(run) {
   const parts = [
-    run.run,
+    run.id,
     run.title,
     run.agent,
     run.model,
@@ -208,7 +208,7 @@ class Row {
       .filter(Boolean)
       .map((word) => line(word, 40));
     const most = run.maximumIterations;
-    const counted = run.spendWithChildren ?? run.spend;
+    const counted = run.costWithChildren ?? run.cost;
     const iterations = most ? `${run.iterations} of ${most}` : String(run.iterations);
     return [
       cell("State", chip(stateOf(run)), h("span", { class: "why" }, reasonOf(run))),
@@ -217,30 +217,30 @@ class Row {
         { scope: "row", role: "rowheader", class: "what" },
         h(
           "a",
-          { href: `#/run/${encodeURIComponent(run.run)}`, "data-nav": true },
+          { href: `#/run/${encodeURIComponent(run.id)}`, "data-nav": true },
           line(run.title, 160) || "(no title)",
         ),
         h(
           "span",
           { class: "about" },
           this.child,
-          h("code", {}, run.run),
+          h("code", {}, run.id),
           about.length ? ` · ${about.join(" · ")}` : "",
         ),
-        run.doing && run.state !== "ended" ? h("span", { class: "doing" }, line(run.doing, 120)) : "",
+        run.activity && run.state !== "ended" ? h("span", { class: "doing" }, line(run.activity, 120)) : "",
       ),
       cell(
         "Iterations",
         h("span", { class: "figure" }, iterations),
         most ? bar(run.iterations, most, "Iterations", iterations, "plain") : "",
       ),
-      cell("Checks", checksFigure(run.checks, run.state === "ended")),
+      cell("Checks", checksFigure(run.checkCounts, run.state === "ended")),
       cell(
         "Spend",
-        h("span", { class: "figure" }, `${cost(run.spend)}${withChildren(run)}`),
+        h("span", { class: "figure" }, `${cost(run.cost)}${withChildren(run)}`),
         run.maxCostUsd
           ? bar(
-              counted?.usd ?? counted?.atLeastUsd,
+              counted?.usd,
               run.maxCostUsd,
               "Cost",
               `${cost(counted)} of ${dollars(run.maxCostUsd)}`,
@@ -248,17 +248,17 @@ class Row {
           : "",
       ),
       cell("Sandbox", sandboxChip(run.sandbox)),
-      cell("Last change", moment(run.updatedAt ?? run.beganAt)),
+      cell("Last change", moment(at(run.updatedAt))),
     ];
   }
 
   /** A run that an agent began is marked so; below its parent it is indented too. */
   indent(depth, near) {
     this.node.className = depth ? `depth depth-${depth}` : "";
-    const { parent, children } = this.run;
+    const { parent, childCount } = this.run;
     const marks = [
       parent && (near ? "begun by the run above · " : `begun by ${parent} · `),
-      children ? `began ${count(children, "run")} · ` : "",
+      childCount ? `began ${count(childCount, "run")} · ` : "",
     ];
     write(this.child, marks.filter(Boolean).join(""));
   }

@@ -45,8 +45,8 @@ const PROOFS = {
 /** How a run stands, in at most three words. */
 export function stateOf(run) {
   if (run.state === "running") {
-    if (run.asked === "cancel") return { tone: "warn", sign: "dot", word: "ending" };
-    return { tone: "live", sign: "dot", word: run.asked === "pause" ? "about to rest" : "running" };
+    if (run.requested === "cancel") return { tone: "warn", sign: "dot", word: "ending" };
+    return { tone: "live", sign: "dot", word: run.requested === "pause" ? "about to rest" : "running" };
   }
   if (run.state !== "ended") return known(STATES, run.state) ?? { tone: "mute", sign: "query", word: run.state };
   if (run.status === "COMPLETED") return known(PROOFS, run.proof) ?? { tone: "good", sign: "tick", word: "completed" };
@@ -59,7 +59,7 @@ export function stateOf(run) {
 /** Why it stands so, where there is more to say. */
 export function reasonOf(run) {
   if (run.state !== "ended" && run.state !== "stopped") return "";
-  if (run.status === "COMPLETED") return run.concerns ? count(run.concerns, "concern") : "";
+  if (run.status === "COMPLETED") return run.concernCount ? count(run.concernCount, "concern") : "";
   if (!run.reason || ["CANCELLED", "INTERRUPTED", "WAITING"].includes(run.reason)) return "";
   return run.reason.toLowerCase().replaceAll("_", " ");
 }
@@ -86,7 +86,7 @@ const VERDICTS = {
 };
 
 export function verdictState(verdict) {
-  return known(VERDICTS, verdict.kind) ?? { tone: "mute", sign: "query", word: verdict.kind };
+  return known(VERDICTS, verdict.result) ?? { tone: "mute", sign: "query", word: verdict.result };
 }
 
 const STRENGTHS = { strong: "good", partial: "warn", none: "mute" };
@@ -127,8 +127,8 @@ export function checksFigure(checks, over) {
   return h(
     "span",
     { class: "tallies" },
-    part("good", "tick", checks.passed, "passed"),
-    part("bad", "cross", checks.failed, "failed"),
+    part("good", "tick", checks.passedCount, "passed"),
+    part("bad", "cross", checks.failedCount, "failed"),
   );
 }
 

@@ -33,7 +33,7 @@ export class Steering {
   }
 
   wishes(page) {
-    const { state, asked } = page;
+    const { state, requested: asked } = page;
     if (asked === "cancel") return [];
     const rests = state === "paused" || asked === "pause";
     return [

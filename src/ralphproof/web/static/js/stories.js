@@ -53,34 +53,37 @@ export function lanePart(name, cards) {
 }
 
 function story(told) {
-  const found = told.found?.length
+  const found = told.findings?.length
     ? h(
         "details",
         {},
-        h("summary", {}, count(told.found.length, "finding")),
+        h("summary", {}, count(told.findings.length, "finding")),
         h(
           "ul",
           { class: "notices" },
-          told.found.map((words) => h("li", {}, line(words, 600))),
+          told.findings.map((one) => h("li", {}, line(one.message, 600))),
         ),
       )
     : "";
   const facts = [
     told.status.replaceAll("_", " "),
-    count(told.reviews ?? 0, "review"),
+    count(told.reviewCount ?? 0, "review"),
     count(told.iterations ?? 0, "iteration"),
-    ...(told.spend ? [`cost ${cost(told.spend)}`] : []),
+    ...(told.cost ? [`cost ${cost(told.cost)}`] : []),
   ];
-  const capped = told.capped ? h("p", { class: "warn" }, "approved at the review cap") : "";
+  const capped = told.cappedApproval ? h("p", { class: "warn" }, "approved at the review cap") : "";
   return h(
     "article",
     { class: "ticket" },
     h("h3", {}, h("code", {}, line(told.id, 60)), " ", line(told.title, 160)),
     h("p", { class: "dim" }, facts.join(" · ")),
     capped,
-    part(count(told.acceptance?.length ?? 0, "criterion", "criteria"), told.acceptance ?? []),
+    part(
+      count(told.criteria?.length ?? 0, "criterion", "criteria"),
+      (told.criteria ?? []).map((one) => one.text),
+    ),
     found,
-    part("Verification", (told.verification ?? []).map(verified).reverse()),
+    part("Verification", (told.timeline ?? []).map(verified).reverse()),
   );
 }
 
@@ -100,6 +103,6 @@ function part(name, lines) {
 }
 
 function verified(one) {
-  const checks = one.checks.map((check) => `${check.command || check.check} ${check.result}`);
-  return `iteration ${one.iteration}, ${one.stage}: ${[one.verdictWords ?? "not judged", ...checks].join("; ")}`;
+  const checks = one.checks.map((check) => `${check.command || check.name} ${check.state}`);
+  return `iteration ${one.number}, ${one.stage}: ${[one.verdict?.label ?? "not judged", ...checks].join("; ")}`;
 }

@@ -1,9 +1,8 @@
 // One task: what it asks for, and every verification of it.
-import { read } from "./api.js";
 import { h, moment, put } from "./dom.js";
 import { listed } from "./facts.js";
-import { checkState, chip, sign, taskState } from "./signs.js";
-import { cost, count, line } from "./text.js";
+import { checkState, chip, reasonOf, sign, stateOf, taskState } from "./signs.js";
+import { at, cost, count, line } from "./text.js";
 
 export function detail(task) {
   const done = task.completion ?? {};
@@ -13,9 +12,9 @@ export function detail(task) {
     task.reason ? h("span", {}, line(task.reason, 300)) : "",
     task.specId ? `spec ${task.specId}` : "",
     `priority ${task.priority}`,
-    task.stage ? `${task.stage.name} ${task.stage.iteration}` : "",
-    task.iteration ? count(task.iteration, "iteration") : "",
-    task.spend ? `cost ${cost(task.spend)}` : "",
+    task.stage ? `${task.stage} ${task.stageIterations}` : "",
+    task.iterations ? count(task.iterations, "iteration") : "",
+    task.cost ? `cost ${cost(task.cost)}` : "",
     run,
   ].filter(Boolean);
   return [
@@ -47,7 +46,7 @@ export function detail(task) {
                   h(
                     "li",
                     {},
-                    h("a", { href: `#/tasks/${encodeURIComponent(one.id)}` }, line(one.id, 60)),
+                    h("a", { href: `#/tasks/${encodeURIComponent(one.task)}` }, line(one.task, 60)),
                     ` ${one.status ?? "there is none"}`,
                   ),
                 ),
@@ -75,8 +74,8 @@ function acceptance(task) {
       h(
         "div",
         {},
-        h("span", { class: "criterion" }, one.criterion),
-        h("small", {}, `${word}${one.why ? `: ${line(one.why, 300)}` : ""}`),
+        h("span", { class: "criterion" }, one.text),
+        h("small", {}, `${word}${one.reason ? `: ${line(one.reason, 300)}` : ""}`),
       ),
     );
   };
@@ -84,8 +83,8 @@ function acceptance(task) {
     "section",
     { class: "card" },
     h("h2", {}, "Acceptance criteria"),
-    task.acceptance?.length
-      ? h("ul", { class: "acceptance" }, task.acceptance.map(item))
+    task.criteria?.length
+      ? h("ul", { class: "acceptance" }, task.criteria.map(item))
       : h("p", { class: "dim" }, "none"),
   );
 }
@@ -104,20 +103,21 @@ function stages(done) {
 /** What a reviewer said when it sent the work back: the last words of that turn. */
 function feedback(passage) {
   const place = h("blockquote", { class: "words", "aria-label": "Review feedback" }, "Review feedback: …");
-  const said = (page) => page.iterations.find((one) => one.number === passage.iteration)?.turns.at(-1)?.text;
-  read("runs", passage.run).then(
-    (page) => put(place, said(page) || "Nothing was said."),
-    (error) => put(place, error.message),
-  );
+  put(place, passage.turns.at(-1)?.text || "Nothing was said.");
   return place;
+}
+
+/** What a judge said, or how a command ended. */
+function why(check) {
+  if (check.exitReason && check.exitReason !== "exit") return check.exitReason;
+  return check.judged || check.exitCode === null ? check.output : `exit code ${check.exitCode}`;
 }
 
 /** Every verification, by run; where a later stage sent it back, that is told. */
 function history(task) {
-  const passages = [...(task.verification ?? [])].reverse();
-  const ends = new Map((task.runs ?? []).map((one) => [one.run, one]));
-  const item = (one) => {
-    const back = one.verdict === "sentBack";
+  const passages = [...(task.timeline ?? [])].reverse();
+    const item = (one) => {
+    const back = one.verdict?.result === "sentBack";
     const checks = h(
       "ul",
       { class: "checks" },
@@ -125,11 +125,11 @@ function history(task) {
         h(
           "li",
           {},
-          chip(checkState({ state: check.result })),
+          chip(checkState(check)),
           " ",
-          h("b", {}, line(check.command || check.check, 200)),
+          h("b", {}, line(check.command || check.name, 200)),
           h("small", {}, [check.judged ? "judged by a model" : "a machine's answer"].join(" · ")),
-          check.why && (check.judged || !check.passed) ? h("p", { class: "why" }, line(check.why, 500)) : "",
+          check.judged || !check.passed ? h("p", { class: "why" }, line(why(check), 500)) : "",
         ),
       ),
     );
@@ -139,29 +139,29 @@ function history(task) {
       h(
         "p",
         {},
-        h("b", {}, one.iteration ? `Iteration ${one.iteration}` : "Before the first"),
+        h("b", {}, one.number ? `Iteration ${one.number}` : "Before the first"),
         one.stage ? ` · ${one.stage}` : "",
         " · ",
-        moment(one.at),
+        moment(at(one.endedAt ?? one.startedAt)),
         " · ",
         h("a", { href: `#/run/${encodeURIComponent(one.run)}` }, one.run),
       ),
-      one.verdictWords ? h("p", { class: back ? "warn" : "dim" }, line(one.verdictWords, 600)) : "",
+      one.verdict ? h("p", { class: back ? "warn" : "dim" }, line(one.verdict.label, 600)) : "",
       back ? feedback(one) : "",
       one.checks.length ? checks : "",
     );
   };
-  const runs = [...ends.values()]
+  const runs = [...(task.runs ?? [])]
     .reverse()
     .map((one) =>
       h(
         "li",
         {},
-        h("a", { href: `#/run/${encodeURIComponent(one.run)}` }, one.run),
+        h("a", { href: `#/run/${encodeURIComponent(one.id)}` }, one.id),
         " ",
-        moment(one.beganAt),
+        moment(at(one.startedAt)),
         " ",
-        h("small", {}, line(one.end, 200)),
+        h("small", {}, line([stateOf(one).word, reasonOf(one)].filter(Boolean).join(", "), 200)),
       ),
     );
   return [

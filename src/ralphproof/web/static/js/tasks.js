@@ -108,12 +108,12 @@ function costWords(spend) {
 
 function ticket(task) {
   const stage = task.stage
-    ? `${task.stage.name} ${task.stage.iteration}${task.stage.maxIterations ? `/${task.stage.maxIterations}` : ""}`
+    ? `${task.stage} ${task.stageIterations}${task.stageMaximumIterations ? `/${task.stageMaximumIterations}` : ""}`
     : "";
   const bits = [
     stage,
-    task.iteration ? count(task.iteration, "iteration") : "",
-    task.spend ? costWords(task.spend) : "",
+    task.iterations ? count(task.iterations, "iteration") : "",
+    task.cost ? costWords(task.cost) : "",
     task.assignee,
   ].filter(Boolean);
   const needs = task.dependencies?.length

@@ -37,13 +37,18 @@ export function dollars(usd) {
 export function cost(spend) {
   if (!spend) return "unknown";
   const notional = spend.notional ? " notional" : "";
-  if (spend.usd !== null && spend.usd !== undefined) return dollars(spend.usd) + notional;
-  return spend.atLeastUsd > 0 ? `at least ${dollars(spend.atLeastUsd)}${notional}` : "unknown";
+  if (spend.usd === null || spend.usd === undefined) return "unknown";
+  return `${spend.atLeast ? "at least " : ""}${dollars(spend.usd)}${notional}`;
 }
 
 /** What was spent together with the runs that its agent began, where those spent anything. */
 export function withChildren(run) {
-  return run.spendWithChildren ? `, with runs of its own ${cost(run.spendWithChildren)}` : "";
+  return run.costWithChildren ? `, with runs of its own ${cost(run.costWithChildren)}` : "";
+}
+
+/** A time of the server's in seconds since 1970. */
+export function at(time) {
+  return time ? Date.parse(time) / 1000 : null;
 }
 
 export function short(number) {

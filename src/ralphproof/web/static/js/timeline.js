@@ -12,7 +12,7 @@ import {
   verdictLine,
 } from "./iteration.js";
 import { checkState, chip, verdictState } from "./signs.js";
-import { count, dollars, duration, line } from "./text.js";
+import { at, cost, count, duration, line } from "./text.js";
 
 export class Timeline {
   constructor(place, run) {
@@ -101,7 +101,7 @@ class Card {
     keyed(
       parts.turns,
       told.turns ?? [],
-      (turn) => turn.turn,
+      (turn) => turn.number,
       (turn) => turnPart(turn, run, told),
     );
     one(
@@ -124,13 +124,13 @@ class Card {
 function head(told) {
   const name = nameOf(told);
   const turns = told.turns ?? [];
-  const tools = turns.reduce((sum, turn) => sum + (turn.tools ?? 0), 0);
-  const took = told.endedAt || told.seconds ? duration(told.seconds) : moment(told.countsFrom, "since");
+  const tools = turns.reduce((sum, turn) => sum + (turn.toolCalls ?? 0), 0);
+  const took = told.endedAt || told.durationSeconds ? duration(told.durationSeconds) : moment(at(told.timedFrom), "since");
   const figures = [
     took,
     tools ? count(tools, "tool") : "",
     told.filesKnown === false ? "" : count(told.fileCount ?? 0, "file"),
-    money(turns),
+    turns.length && told.cost.usd !== null ? cost(told.cost) : "",
   ].filter(Boolean);
   return [
     h("span", { class: "number" }, h("span", { class: "unseen" }, "Iteration "), String(told.number)),
@@ -157,7 +157,7 @@ function head(told) {
     h(
       "span",
       { class: "figures" },
-      figures.map((part, at) => [at ? " · " : "", part]),
+      figures.map((part, place) => [place ? " · " : "", part]),
     ),
   ];
 }
@@ -178,11 +178,4 @@ function checksWords(told) {
   const checks = told.checks ?? [];
   if (!checks.length) return "no checks yet";
   return `${count(checks.filter((check) => check.state === "passed").length, "check")} passed, ${failedChecks(told).length} failed`;
-}
-
-function money(turns) {
-  const known = turns.filter((turn) => turn.usd !== null && turn.usd !== undefined);
-  if (!turns.length || !known.length) return "";
-  const sum = known.reduce((all, turn) => all + turn.usd, 0);
-  return known.length < turns.length ? `at least ${dollars(sum)}` : dollars(sum);
 }
