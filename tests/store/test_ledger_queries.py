@@ -113,13 +113,13 @@ def plan_of(path: Path, question: str) -> list[str]:
 
 
 def test_the_runs_with_new_records_are_found_by_the_number_alone(tmp_path: Path) -> None:
-    assert plan_of(tmp_path, ledger._CHANGED)[0] == "SEARCH record USING INTEGER PRIMARY KEY (rowid>?)"
+    assert plan_of(tmp_path, ledger._CHANGED_RUNS)[0] == "SEARCH record USING INTEGER PRIMARY KEY (rowid>?)"
 
 
 @pytest.mark.parametrize("question", [
-    ledger._LAST, ledger._CHANGED, ledger._SINCE, ledger._LAST_OF, ledger._FIRST, ledger._FINAL, ledger._WANTED,
-    ledger._PLACE,    ledger._PAGE, ledger.SELECT_RUN_END, ledger.SELECT_CONTROL_REQUEST,
-    ledger.SELECT_USER_MESSAGES, ledger.SELECT_CHILDREN,
+    ledger._LAST_SEQ, ledger._CHANGED_RUNS, ledger._RECORDS_SINCE, ledger._LAST_SEQ_OF_RUN, ledger._FIRST_OF_KIND,
+    ledger._LAST_OF_KIND, ledger._REQUEST_COUNTS, ledger._SEQ_OF_RUN, ledger._RUN_PAGE, ledger.SELECT_RUN_END,
+    ledger.SELECT_CONTROL_REQUEST, ledger.SELECT_USER_MESSAGES, ledger.SELECT_CHILDREN,
 ])  # fmt: skip
 def test_what_is_asked_again_and_again_goes_through_no_table(tmp_path: Path, question: str) -> None:
     steps = plan_of(tmp_path, question)

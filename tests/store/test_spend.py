@@ -301,7 +301,7 @@ def test_what_cannot_be_is_a_doubt_even_where_the_chain_is_whole(tmp_path: Path,
     assert looked(tmp_path) == DaySpend(SUM)
     run_sql(file, f"UPDATE booking SET {change} WHERE seq = 11")
     forged(file)
-    check_doubt(looked(tmp_path), tmp_path, "booking 11 has a day or an amount that cannot be")
+    check_doubt(looked(tmp_path), tmp_path, "booking 11 has an impossible day or amount")
 
 
 def test_a_day_of_long_ago_is_verified_only_when_it_is_asked_for(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class OtherSpend:
         now_s = time.time()
         publish = self._publishes and spent.micro_usd
         others = (
-            self._live.tell(self._run, self._call, spent, now_s) if publish else self._live.others(self._call, now_s)
+            self._live.update(self._run, self._call, spent, now_s) if publish else self._live.others(self._call, now_s)
         )
         self._others = self._others if others is None else others
         self._shared = self._live.left_of_shared(self._run, self._call)

@@ -142,9 +142,9 @@ def require_schema_version(found: int, expected: int, path: str) -> None:
     import shlex
 
     folder = _state_folder(path)
-    kept = _unused_path(f"{folder}.old")
+    target = _unused_path(f"{folder}.old")
     writer = "an older version of ralph;" if found < expected else "a newer version of ralph; use that version, or"
-    raise Refused(f"{folder} was written by {writer} move it away: mv {shlex.quote(folder)} {shlex.quote(kept)}")
+    raise Refused(f"{folder} was written by {writer} move it away: mv {shlex.quote(folder)} {shlex.quote(target)}")
 
 
 def _state_folder(path: str) -> str:
@@ -173,15 +173,13 @@ def create_tables(database: Connection, schema: DatabaseSchema = LEDGER_SCHEMA) 
     database.execute("COMMIT")
 
 
-# SQLite files: connections, retries, write-ahead log, repair of damaged files, errors in our words.
+# SQLite files: connections, retries, write-ahead log, repair of damaged files, error messages.
 
 
 BUSY_TIMEOUT_S = 10.0
 MAX_TRIES = 3
 STATE_DIR_REMEDY = "make it writable, or set RALPH_STATE_DIR to another directory"
-SUSPECT_SUFFIX = (
-    ".suspect"  # the ending of an empty file that says: look through the whole ledger before it is next used
-)
+SUSPECT_SUFFIX = ".suspect"  # of an empty file that requests a full check of the ledger before its next use
 _BUSY, _LOCKED, _READONLY, _IOERR, _CORRUPT, _FULL, _CANTOPEN, _NOTADB = 5, 6, 8, 10, 11, 13, 14, 26
 _READONLY_ROLLBACK = 776
 
@@ -199,7 +197,7 @@ def connect(path: str, busy_s: float, read_only: bool = False) -> Connection:
 
 
 def run_with_retries(database: Connection, path: str, work: Callable[[], T]) -> T:
-    """Do work that may be repeated. If it fails, nothing of it stays, and the error is one of ours."""
+    """Do work that may be repeated. If it fails, it is rolled back, and the error is a RalphError."""
     import _sqlite3
 
     for tries_left in reversed(range(MAX_TRIES)):
@@ -216,7 +214,7 @@ def run_with_retries(database: Connection, path: str, work: Callable[[], T]) -> 
 
 
 def explain_sqlite_error(error: Error, path: str) -> RalphError:
-    """The error to raise for one of SQLite's, in one line."""
+    """The error to raise for an SQLite error, with a message of one line."""
     code = _error_code(error)
     if code == _FULL or (code in (_IOERR, _CANTOPEN) and _is_disk_full(path)):
         return DiskFull(f"cannot write {path}: no space left on the disk")
@@ -236,7 +234,7 @@ def is_busy(error: Error) -> bool:
 
 
 def is_half_made(error: RalphError) -> bool:
-    """Whether only a writing connection can go on: the process that created the file died before it was done."""
+    """Whether only a writing connection can open the file: the process that created it died before it was done."""
     return getattr(error.__cause__, "sqlite_errorcode", 0) == _READONLY_ROLLBACK
 
 
@@ -251,14 +249,14 @@ def _roll_back(database: Connection) -> None:
         if database.in_transaction:
             database.execute("ROLLBACK")
     except _sqlite3.Error:
-        pass  # the first error is the one to tell; without a COMMIT nothing of the work stays
+        pass  # the first error is the one to report; without a COMMIT nothing is stored
 
 
 def _mark_suspect(path: str) -> None:
     try:
         os.close(os.open(path + SUSPECT_SUFFIX, os.O_WRONLY | os.O_CREAT, 0o600))
     except OSError:
-        pass  # the damage is told in any case
+        pass  # the damage is reported in any case
 
 
 def _is_disk_full(path: str) -> bool:
@@ -275,7 +273,7 @@ def _is_disk_full(path: str) -> bool:
         return error.errno in NO_SPACE_ERRNOS
 
 
-_CHECKED_BYTES = 4 * 1024 * 1024  # 2 ms; a larger file is read through only when it is suspected
+_CHECKED_BYTES = 4 * 1024 * 1024  # takes 2 ms; a larger file is checked only if it is marked suspect
 
 
 def create_database_file(path: str) -> bool:
@@ -294,11 +292,11 @@ def create_database_file(path: str) -> bool:
 
 
 def repair_database(path: str, busy_s: float) -> str:
-    """Move a damaged file aside byte for byte and create an empty one; what was done, empty for a sound file."""
-    said = run_exclusively(path, lambda: _move_aside(path, busy_s)) if _find_damage(path, busy_s) else ""
+    """Move a damaged file aside byte for byte and create an empty one; returns a message, empty for a sound file."""
+    message = run_exclusively(path, lambda: _move_aside(path, busy_s)) if _find_damage(path, busy_s) else ""
     if os.path.lexists(path + SUSPECT_SUFFIX):
         os.unlink(path + SUSPECT_SUFFIX)
-    return said
+    return message
 
 
 def run_exclusively(path: str, work: Callable[[], T]) -> T:
@@ -341,23 +339,12 @@ def _find_damage(path: str, busy_s: float) -> str:
 def _move_aside(path: str, busy_s: float) -> str:
     if not (damage := _find_damage(path, busy_s)):
         return ""  # another process was first
-    kept = _unused_name(path)
+    kept = _unused_path(f"{path}.corrupt-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
     for ending in ("-wal", "-shm", "-journal", ""):
         if os.path.lexists(path + ending):
             os.rename(path + ending, kept + ending)
     create_database_file(path)
     return f"the ledger was damaged ({damage}); it is kept as {kept}, and a new one was begun"
-
-
-def _unused_name(path: str) -> str:
-    import time
-
-    name = f"{path}.corrupt-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-    kept, number = name, 1
-    while os.path.lexists(kept):
-        number += 1
-        kept = f"{name}-{number}"
-    return kept
 
 
 def _is_nonempty(path: str) -> bool:
@@ -399,7 +386,7 @@ def _enable_wal(database: Connection, path: str) -> None:
 
 
 def _uses_wal(database: Connection, pragma: str) -> bool:
-    return bool(database.execute(pragma).fetchone()[0] == "wal")  # where it can have none, SQLite goes on without
+    return bool(database.execute(pragma).fetchone()[0] == "wal")  # where WAL is not possible, SQLite keeps another mode
 
 
 def open_read_only(path: str, busy_s: float) -> Connection:
@@ -415,7 +402,7 @@ def open_read_only(path: str, busy_s: float) -> Connection:
         if not is_half_made(error):
             raise
         version = 0
-    if version == 0:  # somebody makes it at this moment, or died over it
+    if version == 0:  # another process is creating it, or died doing so
         database.close()
         return _empty_database()
     return database

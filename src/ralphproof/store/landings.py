@@ -1,4 +1,4 @@
-"""Landing items and their progress, as the ledger keeps them."""
+"""The landing table of the ledger: items to merge and their progress; the lock of a target branch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AttestedCheck:
     """A check as a proof describes it. A `command` of None is a judge's, or is withheld; `digest` is that of the
     command.
 
-    `tests_passed` is None if the output did not tell. A `hidden` check is held out: no agent is told of it.
+    `tests_passed` is None if the output did not state it. A `hidden` check is held out: no agent is told of it.
     """
 
     name: str
@@ -46,7 +46,7 @@ class AttestedCheck:
 
     @property
     def runs_again(self) -> bool:
-        """Whether it can be run again: what passed without an exit code was a function or the promise, no command."""
+        """Whether it can be run again. A check that passed without an exit code was a function or a promise."""
         return self.required and not self.judged and self.command is not None and self.code is not None
 
     @property
@@ -63,7 +63,7 @@ class LandingItem:
     """Finished work that is to be merged: `commit` has all of it. Without a run, the user committed it themselves.
 
     `proof` says how the run was completed: verified, or by less. `sandbox` is the kind that it had, if any. `remarks`
-    are for a reader, such as files that were left out.
+    are for people, such as files that were left out.
     """
 
     run: str
@@ -78,7 +78,7 @@ class LandingItem:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Identifies it among all items for the same target."""
+        """Identifies the item among all items for the same target."""
         return self.run, self.commit
 
     @property
@@ -96,7 +96,7 @@ class LandingItem:
 
 @value
 class MergeConflict:
-    """It cannot be merged onto that commit. `tree` has the files with conflict markers; empty if git made none."""
+    """The item conflicts with that commit. `tree` has the files with conflict markers; empty if git made none."""
 
     paths: tuple[str, ...]
     tree: str
@@ -106,7 +106,7 @@ class MergeConflict:
 
 @value
 class MergedChecksFailed:
-    """Merged onto that commit it makes `tree`, and there checks fail."""
+    """Checks fail on `tree`, the result of merging the item onto that commit."""
 
     findings: tuple[Finding, ...]
     onto: str
@@ -119,14 +119,14 @@ class MergedChecksFailed:
 
 @value
 class NotVerified:
-    """Nothing verified it, and no check is there that could be asked of the merged tree."""
+    """The item was not verified, and has no check that could be run on the merged tree."""
 
     proof: str
 
 
 @value
 class Landed:
-    """The target has it: `commit` is the one that brought it. `checks_passed` counts the checks."""
+    """The item is in the target, by `commit`. `checks_passed` counts the checks."""
 
     item: LandingItem
     commit: str
@@ -136,7 +136,7 @@ class Landed:
 
 @value
 class LandingRejected:
-    """The target does not have it; the work stays where it was."""
+    """The item was not merged; the work stays where it was."""
 
     item: LandingItem
     why: MergeConflict | MergedChecksFailed | NotVerified
@@ -147,7 +147,7 @@ LandingResult = Landed | LandingRejected
 
 @value
 class LandingQueued:
-    """Waiting for its turn."""
+    """The item waits in the queue."""
 
 
 @value
@@ -170,8 +170,8 @@ def _one_line(text: str) -> str:
 # The table of landing steps. Rows are only added, never changed.
 
 
-FOLDER = "landing"  # in the store: locks, and throw-away checkouts
-LOOK_S = 0.05
+FOLDER = "landing"  # in the store: locks, and temporary checkouts
+LOCK_POLL_S = 0.05
 _REMEDY = "set RALPH_STATE_DIR to a local directory of yours"
 _INSERT_STEP = "INSERT INTO landing (target, run, named, at, item, step) VALUES (?, ?, ?, ?, ?, ?)"
 _SELECT_BY_TARGET = "SELECT seq, target, run, named, item, step FROM landing WHERE target = ? ORDER BY seq"
@@ -189,7 +189,7 @@ class LandingRow:
 
     @property
     def open(self) -> bool:
-        """Whether it waits, or was interrupted."""
+        """Whether it is queued, or was interrupted while landing."""
         return isinstance(self.step, LandingQueued | LandingMoving)
 
     @property
@@ -209,43 +209,43 @@ class LandingTable:
 
     def rows(self, target: str | None = None) -> tuple[LandingRow, ...]:
         """Each item for a target, or for any, with its last step; those that were queued first come first."""
-        return self._found(_SELECT_ALL) if target is None else self._found(_SELECT_BY_TARGET, to_valid_utf8(target))
+        return self._select(_SELECT_ALL) if target is None else self._select(_SELECT_BY_TARGET, to_valid_utf8(target))
 
-    def _found(self, question: str, *values: str) -> tuple[LandingRow, ...]:
-        def look() -> list[Any]:
-            return self._database.execute(question, values).fetchall()
+    def _select(self, query: str, *values: str) -> tuple[LandingRow, ...]:
+        def fetch() -> list[Any]:
+            return self._database.execute(query, values).fetchall()
 
         found: dict[tuple[str, str, str], LandingRow] = {}
-        for seq, name, run, named, item, step in run_with_retries(self._database, self._path, look):
+        for seq, name, run, named, item, step in run_with_retries(self._database, self._path, fetch):
             key = (name, run, named)
-            known = found[key].item if key in found else None
-            whole = _unpack_json(item, LandingItem, seq) if item else known
-            if whole is None:
+            queued = found[key].item if key in found else None
+            landing_item = _unpack_json(item, LandingItem, seq) if item else queued
+            if landing_item is None:
                 raise LedgerBroken(f"step {seq} of a landing is of an item that was never queued")
-            found[key] = LandingRow(name, whole, _parse_step(step, whole, seq))
+            found[key] = LandingRow(name, landing_item, _parse_step(step, landing_item, seq))
         return tuple(found.values())
 
     def of_run(self, run: str) -> tuple[LandingRow, ...]:
         """The items of one run, for each target."""
-        return self._found(_SELECT_BY_RUN, run)
+        return self._select(_SELECT_BY_RUN, run)
 
     def queue(self, target: str, items: Iterable[LandingItem]) -> None:
         """Store items that are to land."""
-        self._add(target, [(item, LandingQueued()) for item in items], whole=True)
+        self._add(target, [(item, LandingQueued()) for item in items], with_item=True)
 
     def note(self, target: str, steps: Iterable[tuple[LandingItem, LandingStep]]) -> None:
         """Store steps of queued items: all of them, or none."""
         self._add(target, list(steps))
 
-    def _add(self, target: str, steps: list[tuple[LandingItem, LandingStep]], whole: bool = False) -> None:
+    def _add(self, target: str, steps: list[tuple[LandingItem, LandingStep]], with_item: bool = False) -> None:
         def texts(item: LandingItem, step: LandingStep) -> tuple[str, str]:
-            kept = dump_masked_json(pack(item), self._mask) if whole else ""
-            return kept, dump_masked_json(pack(_without_item(step)), self._mask)
+            item_text = dump_masked_json(pack(item), self._mask) if with_item else ""
+            return item_text, dump_masked_json(pack(_without_item(step)), self._mask)
 
         rows = [
-            (to_valid_utf8(target), one.run, one.commit, time.time(), *texts(one, step))
-            for one, step in steps
-            if one.run
+            (to_valid_utf8(target), item.run, item.commit, time.time(), *texts(item, step))
+            for item, step in steps
+            if item.run
         ]
 
         def work() -> None:
@@ -257,7 +257,7 @@ class LandingTable:
             run_with_retries(self._database, self._path, work)
 
 
-NO_ITEM = LandingItem("", "", "")  # stands in a step for the item that its row tells of
+NO_ITEM = LandingItem("", "", "")  # replaces the item in a stored step; the queued row has it
 
 
 def _without_item(step: LandingStep) -> LandingStep:
@@ -282,32 +282,32 @@ def _unpack_json(text: str, kind: Any, seq: int) -> Any:
 
 
 class TargetLock:
-    """The right to move a target, for one thread of all processes. It ends with its process."""
+    """The lock of a target branch, held by one thread of all processes. It ends with its process."""
 
     def __init__(self, store: str, target: str) -> None:
         import hashlib
 
         name = hashlib.sha256(target.encode("utf-8", "surrogateescape")).hexdigest()[:16]
         self._path, self._file = os.path.join(store, FOLDER, f"{name}.lock"), -1
-        self.raise_if_stopped: Callable[[], None] = _go_on
+        self.raise_if_stopped: Callable[[], None] = _never_stopped
 
     def __enter__(self) -> Self:
         """Wait until it is free."""
         try:
             make_private_folder(os.path.dirname(self._path))
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            while not self._taken():
+            while not self._try_lock():
                 self.raise_if_stopped()
-                time.sleep(LOOK_S)
+                time.sleep(LOCK_POLL_S)
         except OSError as error:
-            self._leave()
+            self._close()
             raise explain_os_error(error, self._path, _REMEDY) from error
         except BaseException:
-            self._leave()
+            self._close()
             raise
         return self
 
-    def _taken(self) -> bool:
+    def _try_lock(self) -> bool:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -317,14 +317,16 @@ class TargetLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        fcntl.flock(self._file, fcntl.LOCK_UN)  # a program that we are just starting may still have a copy of it
-        self._leave()
+        fcntl.flock(
+            self._file, fcntl.LOCK_UN
+        )  # a program that is just being started may still have a copy of the descriptor
+        self._close()
 
-    def _leave(self) -> None:
+    def _close(self) -> None:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
 
-def _go_on() -> None:
+def _never_stopped() -> None:
     """Waiting is not interrupted."""

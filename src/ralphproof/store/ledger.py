@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from ralphproof.store.tasks import TaskTable
 
     T = TypeVar("T")
-    ChainRow = tuple[str, int, int, str, str, float, str, str]  # a row, with its digest at its end
+    ChainRow = tuple[str, int, int, str, str, float, str, str]  # a row and its digest
 
 
 LATEST = "latest"
 PAUSE, RESUME, CANCEL = "pause", "resume", "cancel"
-CONTROL_REQUESTS = (PAUSE, RESUME, CANCEL, "")  # the last one is another word for RESUME
+CONTROL_REQUESTS = (PAUSE, RESUME, CANCEL, "")  # the empty one means RESUME too
 _MAX_SHOWN = 6
 
 
@@ -51,7 +51,7 @@ class RunRow:
 
     @property
     def process(self) -> ProcessIdentity:
-        """The process that has, or had, this run."""
+        """The process that runs, or ran, this run."""
         return ProcessIdentity(self.pid, self.pid_start, self.boot, self.host)
 
 
@@ -63,7 +63,7 @@ def validate_control_request(request: str) -> str:
 
 
 def effective_control_request(requests: Sequence[str]) -> str:
-    """The request that counts, of all in order. Nothing takes a cancel back."""
+    """The request in effect, of all in order. A cancel cannot be withdrawn."""
     if CANCEL in requests:
         return CANCEL
     return PAUSE if requests and requests[-1] == PAUSE else ""
@@ -85,108 +85,110 @@ def resolve_run_name(name: str, found: Sequence[str]) -> str:
 # Records are numbered in the order in which they became durable, over all runs: the last number tells whether there is
 # anything new, and an index of one run's records finds its own. The plus keeps SQLite (3.40) from scanning that whole
 # index, which is in the order of the groups.
-_LAST = "SELECT ifnull(max(seq), 0) FROM record"
-_CHANGED = "SELECT run, max(seq) FROM record WHERE seq > ? GROUP BY +run"
-_SINCE = "SELECT seq, at, data FROM record WHERE run = ? AND seq > ? ORDER BY seq"
-_LAST_OF = "SELECT ifnull(max(seq), 0) FROM record WHERE run = ?"
-_FIRST = "SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq LIMIT 1"
-_FINAL = "SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq DESC LIMIT 1"
-_ANSWERS = """SELECT seq, data FROM record WHERE run = ?1 AND kind = 'CheckEnded' AND iteration = (
+_LAST_SEQ = "SELECT ifnull(max(seq), 0) FROM record"
+_CHANGED_RUNS = "SELECT run, max(seq) FROM record WHERE seq > ? GROUP BY +run"
+_RECORDS_SINCE = "SELECT seq, at, data FROM record WHERE run = ? AND seq > ? ORDER BY seq"
+_LAST_SEQ_OF_RUN = "SELECT ifnull(max(seq), 0) FROM record WHERE run = ?"
+_FIRST_OF_KIND = "SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq LIMIT 1"
+_LAST_OF_KIND = "SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq DESC LIMIT 1"
+_LAST_CHECK_RESULTS = """SELECT seq, data FROM record WHERE run = ?1 AND kind = 'CheckEnded' AND iteration = (
     SELECT iteration FROM record WHERE run = ?1 AND kind = 'CheckEnded' ORDER BY iteration DESC LIMIT 1) ORDER BY seq"""
-_WANTED = "SELECT (SELECT ifnull(max(seq), 0) FROM control_request), (SELECT ifnull(max(seq), 0) FROM user_message)"
-_TASKS = "SELECT count(*), ifnull(max(updated_at), 0), (SELECT ifnull(max(seq), 0) FROM attempt) FROM task"
-_PLACE = "SELECT seq FROM run WHERE id = ?"
-_NEWEST = "SELECT id FROM run WHERE directory = ? ORDER BY seq DESC LIMIT 1"
-_PAGE = "SELECT id FROM run WHERE seq < ? ORDER BY seq DESC LIMIT ?"
+_REQUEST_COUNTS = (
+    "SELECT (SELECT ifnull(max(seq), 0) FROM control_request), (SELECT ifnull(max(seq), 0) FROM user_message)"
+)
+_TASK_VERSION = "SELECT count(*), ifnull(max(updated_at), 0), (SELECT ifnull(max(seq), 0) FROM attempt) FROM task"
+_SEQ_OF_RUN = "SELECT seq FROM run WHERE id = ?"
+_NEWEST_RUN_IN = "SELECT id FROM run WHERE directory = ? ORDER BY seq DESC LIMIT 1"
+_RUN_PAGE = "SELECT id FROM run WHERE seq < ? ORDER BY seq DESC LIMIT ?"
 # A run that was resumed still has the statistics of its earlier end, so of the newest ones the last record is checked.
-_OPEN = """SELECT id FROM run WHERE NOT EXISTS (SELECT 1 FROM run_stats WHERE run_stats.run = run.seq)
+_OPEN_RUNS = """SELECT id FROM run WHERE NOT EXISTS (SELECT 1 FROM run_stats WHERE run_stats.run = run.seq)
     UNION SELECT id FROM run WHERE seq > (SELECT max(seq) FROM run) - 2000 AND (
         SELECT kind FROM record WHERE record.run = run.id ORDER BY seq DESC LIMIT 1) IS NOT 'RunEnded'"""
-_REASONS = """SELECT day, reason, sum(runs) FROM stats_group CROSS JOIN stats_sum ON kind = id AND day BETWEEN ? AND ?
-    WHERE status = ? GROUP BY day, reason"""
-_HOURLY = """SELECT CAST((ended - day * 86400) / 3600 AS INTEGER), reason, count(*) FROM run_stats
+_DAILY_REASONS = """SELECT day, reason, sum(runs) FROM stats_group CROSS JOIN stats_sum
+    ON kind = id AND day BETWEEN ? AND ? WHERE status = ? GROUP BY day, reason"""
+_HOURLY_REASONS = """SELECT CAST((ended - day * 86400) / 3600 AS INTEGER), reason, count(*) FROM run_stats
     WHERE day BETWEEN ? AND ? AND status = ? GROUP BY 1, 2"""
-_HIGHEST = (1 << 63) - 1
+_MAX_SEQ = (1 << 63) - 1
 
 
 class LedgerQueries:
-    """Queries that displays repeat: each costs what has changed, not what there is."""
+    """Queries that displays repeat: their cost grows with the changes, not with the size of the ledger."""
 
     def __init__(self, database: Connection, path: str) -> None:
         self._database, self._path = database, path
 
     def last_seq(self) -> int:
         """The number of the newest record of all; 0 if there is none."""
-        return int(self._ask(_LAST)[0][0])
+        return int(self._query(_LAST_SEQ)[0][0])
 
     def last_seq_of(self, run: str) -> int:
         """The number of the newest record of a run."""
-        return int(self._ask(_LAST_OF, run)[0][0])
+        return int(self._query(_LAST_SEQ_OF_RUN, run)[0][0])
 
     def request_counts(self) -> tuple[int, int]:
         """How many control requests and user messages there are, over all runs."""
-        request, word = self._ask(_WANTED)[0]
-        return int(request), int(word)
+        requests, messages = self._query(_REQUEST_COUNTS)[0]
+        return int(requests), int(messages)
 
     def changed_runs(self, after: int) -> dict[str, int]:
         """The runs with records after this number, each with the number of its newest."""
-        return {run: int(seq) for run, seq in self._ask(_CHANGED, after)}
+        return {run: int(seq) for run, seq in self._query(_CHANGED_RUNS, after)}
 
     def records_since(self, run: str, after: int) -> tuple[tuple[int, float, Record], ...]:
         """The records of a run after this number, oldest first, each with its number and its time (epoch seconds)."""
-        found = self._ask(_SINCE, run, after)
+        found = self._query(_RECORDS_SINCE, run, after)
         return tuple(
             (seq, float(at), serialization.parse_record(data, f"record {seq} of run {run}")) for seq, at, data in found
         )
 
     def first_record(self, run: str, kind: str) -> Record | None:
         """The first record of a run that is of this kind."""
-        return self._one(_FIRST, run, kind)
+        return self._record(_FIRST_OF_KIND, run, kind)
 
     def last_record(self, run: str, kind: str) -> Record | None:
         """The last record of a run that is of this kind."""
-        return self._one(_FINAL, run, kind)
+        return self._record(_LAST_OF_KIND, run, kind)
 
     def last_check_results(self, run: str) -> tuple[Record, ...]:
         """The results of checks in the last iteration that had any, oldest first."""
-        found = self._ask(_ANSWERS, run)
+        found = self._query(_LAST_CHECK_RESULTS, run)
         return tuple(serialization.parse_record(data, f"record {seq} of run {run}") for seq, data in found)
 
     def task_version(self) -> tuple[int, float, int]:
         """Changes whenever a task does: how many there are, when one was last changed, the last attempt."""
-        count, changed, attempts = self._ask(_TASKS)[0]
+        count, changed, attempts = self._query(_TASK_VERSION)[0]
         return int(count), float(changed), int(attempts)
 
     def run_count(self) -> int:
         """How many runs there are: none is ever deleted, so the last number tells."""
-        return int(self._ask("SELECT ifnull(max(seq), 0) FROM run")[0][0])
+        return int(self._query("SELECT ifnull(max(seq), 0) FROM run")[0][0])
 
     def run_page(self, limit: int, before: str = "") -> tuple[str, ...]:
         """The newest runs, or those before this one, the newest first."""
-        place = self._ask(_PLACE, before) if before else [(_HIGHEST,)]
-        return tuple(run for (run,) in self._ask(_PAGE, place[0][0], limit)) if place else ()
+        seq = self._query(_SEQ_OF_RUN, before) if before else [(_MAX_SEQ,)]
+        return tuple(run for (run,) in self._query(_RUN_PAGE, seq[0][0], limit)) if seq else ()
 
     def newest_run_in(self, directory: str) -> str | None:
         """The newest run that was started in this directory."""
-        found = self._ask(_NEWEST, serialization.path_for_sqlite(directory))
+        found = self._query(_NEWEST_RUN_IN, serialization.path_for_sqlite(directory))
         return found[0][0] if found else None
 
     def open_runs(self) -> tuple[str, ...]:
         """The runs that have not ended, as far as can be told without reading all records."""
-        return tuple(run for (run,) in self._ask(_OPEN))
+        return tuple(run for (run,) in self._query(_OPEN_RUNS))
 
     def abort_reasons(self, first_day: int, last_day: int) -> tuple[tuple[int, str, int], ...]:
         """Why runs were aborted, and how many: by the day in which they ended, or by the hour of a single day."""
-        question = _HOURLY if first_day == last_day else _REASONS
-        found = self._ask(question, first_day, last_day, ABORTED)
+        query = _HOURLY_REASONS if first_day == last_day else _DAILY_REASONS
+        found = self._query(query, first_day, last_day, ABORTED)
         return tuple((int(at), str(reason), int(count)) for at, reason, count in found)
 
-    def _one(self, question: str, run: str, kind: str) -> Record | None:
-        found = self._ask(question, run, kind)
+    def _record(self, query: str, run: str, kind: str) -> Record | None:
+        found = self._query(query, run, kind)
         return serialization.parse_record(found[0][1], f"record {found[0][0]} of run {run}") if found else None
 
-    def _ask(self, question: str, *values: object) -> list[Any]:
-        return run_with_retries(self._database, self._path, lambda: self._database.execute(question, values).fetchall())
+    def _query(self, query: str, *values: object) -> list[Any]:
+        return run_with_retries(self._database, self._path, lambda: self._database.execute(query, values).fetchall())
 
 
 # The ledger on disk: one SQLite file for a repository.
@@ -223,7 +225,7 @@ INSERT_RECORD = """INSERT INTO record (run, iteration, turn, step, kind, at, dat
 
 
 class SqliteLedger:
-    """Keeps records in `<folder>/ledger.db`. What `append` was given is on disk when it returns, all of it or nothing.
+    """Keeps records in `<folder>/ledger.db`. Records are on disk when `append` returns: all of them, or none.
 
     Many processes may use one file at a time; one object belongs to the thread that opened it. `repaired` describes a
     damaged file that was found and kept aside.
@@ -245,7 +247,7 @@ class SqliteLedger:
         return cls(connection, file, mask, repaired)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._database.close()
 
     def begin_run(
@@ -288,24 +290,24 @@ class SqliteLedger:
 
     def timed_records(self, run: str) -> tuple[tuple[float, Record], ...]:
         """The same, each with the time at which it was written, in seconds since the epoch."""
-        found = self._ask("SELECT at, seq, data FROM record WHERE run = ? ORDER BY seq", run)
+        found = self._query("SELECT at, seq, data FROM record WHERE run = ? ORDER BY seq", run)
         return tuple(
             (float(at), serialization.parse_record(data, f"record {seq} of run {run}")) for at, seq, data in found
         )
 
     def records_of_kind(self, run: str, kind: str) -> tuple[Record, ...]:
         """The records of a run that are of one kind, oldest first."""
-        found = self._ask("SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq", run, kind)
+        found = self._query("SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq", run, kind)
         return tuple(serialization.parse_record(data, f"record {seq} of run {run}") for seq, data in found)
 
     def run_end(self, run: str) -> Record | None:
         """The record that ended a run; None if it has not ended, or was resumed since."""
-        found = self._ask(SELECT_RUN_END, run)
+        found = self._query(SELECT_RUN_END, run)
         return serialization.parse_record(found[0][1], f"record {found[0][0]} of run {run}") if found else None
 
     def last_written_at(self, run: str) -> float | None:
         """When the last record of a run was written, in seconds since the epoch."""
-        found = self._ask("SELECT at FROM record WHERE run = ? ORDER BY seq DESC LIMIT 1", run)
+        found = self._query("SELECT at FROM record WHERE run = ? ORDER BY seq DESC LIMIT 1", run)
         return float(found[0][0]) if found else None
 
     def runs(self, limit: int | None = None) -> tuple[RunRow, ...]:
@@ -330,29 +332,29 @@ class SqliteLedger:
         `latest` is the newest run, in whichever worktree; child runs do not count.
         """
         if name == LATEST:
-            found = self._ask("SELECT id FROM run WHERE parent = '' ORDER BY seq DESC LIMIT 1")
+            found = self._query("SELECT id FROM run WHERE parent = '' ORDER BY seq DESC LIMIT 1")
         else:
             start = serialization.to_valid_utf8(name)
-            found = self._ask("SELECT id FROM run WHERE id >= ? AND id < ? ORDER BY id", start, start + "\U0010ffff")
+            found = self._query("SELECT id FROM run WHERE id >= ? AND id < ? ORDER BY id", start, start + "\U0010ffff")
         return resolve_run_name(name, [id for (id,) in found])
 
     def requested_control(self, run: str) -> str:
-        """What is requested of this run: "", "pause" or "cancel". Nothing takes a cancel back."""
-        return effective_control_request([kind for (kind,) in self._ask(SELECT_CONTROL_REQUEST, run)])
+        """The request in effect for this run: "", "pause" or "cancel". A cancel cannot be withdrawn."""
+        return effective_control_request([kind for (kind,) in self._query(SELECT_CONTROL_REQUEST, run)])
 
     def request_control(self, run: str, kind: str) -> None:
         """Request something of a run: "pause", "cancel", or "resume" ("" means the same)."""
         self._change(run, INSERT_CONTROL_REQUEST, (validate_control_request(kind), time.time(), run))
 
-    def add_user_message(self, run: str, words: str) -> int:
-        """Store a message of the user to a run; its number, which is higher than that of all earlier ones."""
+    def add_user_message(self, run: str, text: str) -> int:
+        """Store a message of the user to a run; returns its number, higher than that of all earlier ones."""
         return self._change(
-            run, INSERT_USER_MESSAGE, (serialization.dump_masked_json(words, self._mask), time.time(), run)
+            run, INSERT_USER_MESSAGE, (serialization.dump_masked_json(text, self._mask), time.time(), run)
         )
 
     def user_messages(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
-        """The user's messages to this run after this number, each with its own."""
-        found: list[tuple[int, str]] = self._look(lambda ask: ask(SELECT_USER_MESSAGES, run, after))
+        """The user's messages to this run after this number, each with its number."""
+        found: list[tuple[int, str]] = self._read(lambda execute: execute(SELECT_USER_MESSAGES, run, after))
         return tuple((seq, serialization.parse_user_message(data, f"word {seq} to run {run}")) for seq, data in found)
 
     @property
@@ -376,12 +378,12 @@ class SqliteLedger:
 
     def has_tasks(self) -> bool:
         """Whether there is a task."""
-        return bool(self._look(lambda ask: ask("SELECT 1 FROM task LIMIT 1")))
+        return bool(self._read(lambda execute: execute("SELECT 1 FROM task LIMIT 1")))
 
     def verify_chain(self, run: str) -> str | None:
-        """Describes the first record of a run that is not as it was written; None if all are."""
+        """A description of the first record that was changed since it was written; None if there is none."""
         previous = ""
-        for *row, seq, digest in self._ask(SELECT_CHAIN, run):
+        for *row, seq, digest in self._query(SELECT_CHAIN, run):
             if serialization.chain_digest(previous, tuple(row)) != digest:
                 name = f"record {seq} of run {run} ({row[3]} of iteration {row[1]})"
                 return f"{name} was changed, or one before it is missing"
@@ -390,7 +392,7 @@ class SqliteLedger:
 
     def chain(self, run: str) -> tuple[tuple[str, int, int, str, str, float, str, str], ...]:
         """The rows of a run's records as they were written, oldest first, each with its digest at its end."""
-        return tuple((*row, digest) for *row, _, digest in self._ask(SELECT_CHAIN, run))
+        return tuple((*row, digest) for *row, _, digest in self._query(SELECT_CHAIN, run))
 
     def import_chain(self, run: str, chain: Iterable[ChainRow]) -> None:
         """Add the records of a known run as another ledger stored them; the run has none here yet."""
@@ -401,39 +403,39 @@ class SqliteLedger:
         """Totals of the runs that ended in these days (counted from 1970)."""
         from ralphproof.store import statistics
 
-        return self._look(lambda ask: statistics.query_statistics(ask, first_day, last_day))
+        return self._read(lambda execute: statistics.query_statistics(execute, first_day, last_day))
 
     def statistics_by_time(self, first_day: int, last_day: int) -> tuple[TimeSlotTotals, ...]:
         """The same by day, or by hour for a single day. Slots in which nothing ended are left out."""
         from ralphproof.store import statistics
 
-        return self._look(lambda ask: statistics.query_time_slots(ask, first_day, last_day))
+        return self._read(lambda execute: statistics.query_time_slots(execute, first_day, last_day))
 
     def past_runs(self) -> tuple[PastRun, ...]:
         """The completed ones among the last runs, the newest first."""
         from ralphproof.store import statistics
 
-        return self._look(statistics.query_past_runs)
+        return self._read(statistics.query_past_runs)
 
-    def _rows(self, question: str, *values: object) -> tuple[RunRow, ...]:
+    def _rows(self, query: str, *values: object) -> tuple[RunRow, ...]:
         return tuple(
             RunRow(id, began_at, os.fsdecode(directory), pid, start, boot, bool(ended), parent, host)
-            for id, began_at, directory, pid, start, boot, ended, parent, host in self._ask(question, *values)
+            for id, began_at, directory, pid, start, boot, ended, parent, host in self._query(query, *values)
         )
 
-    def _look(self, work: Callable[[Callable[..., list[Any]]], T]) -> T:
+    def _read(self, work: Callable[[Callable[..., list[Any]]], T]) -> T:
         """Run several queries in one read transaction."""
 
-        def ask(question: str, *values: object) -> list[Any]:
-            return self._database.execute(question, values).fetchall()
+        def execute(query: str, *values: object) -> list[Any]:
+            return self._database.execute(query, values).fetchall()
 
-        def look() -> T:
+        def read() -> T:
             self._database.execute("BEGIN")
-            found = work(ask)
+            found = work(execute)
             self._database.execute("COMMIT")
             return found
 
-        return self._try(look)
+        return self._try(read)
 
     def _append(self, run: str, at: float, rows: list[serialization.Row], ends: list[Metrics | None]) -> None:
         do = self._database.execute
@@ -451,7 +453,7 @@ class SqliteLedger:
         do("COMMIT")
 
     def _save_metrics(self, run: str, metrics: Metrics | None) -> None:
-        """The figures of a run are those of its last end."""
+        """Store the metrics of a run; those of an earlier end are replaced."""
         from ralphproof.store import statistics
 
         self._database.execute(statistics.DELETE_RUN_STATISTICS, (run,))
@@ -465,24 +467,24 @@ class SqliteLedger:
             )
 
     def _change(
-        self, run: str, statement: str, values: tuple[object, ...], also: tuple[str, tuple[object, ...]] | None = None
+        self, run: str, statement: str, values: tuple[object, ...], second: tuple[str, tuple[object, ...]] | None = None
     ) -> int:
-        """The number of the row that was added, if one was. The statement `also` belongs to the same transaction."""
+        """Execute a statement, and a `second` one in the same transaction; returns the number of an added row."""
 
         def work() -> int:
             self._database.execute("BEGIN IMMEDIATE")
             done = self._database.execute(statement, values)
             if not done.rowcount:
                 raise HarnessFailed(f"run {run} is not known")
-            if also is not None:
-                self._database.execute(*also)
+            if second is not None:
+                self._database.execute(*second)
             self._database.execute("COMMIT")
             return int(done.lastrowid or 0)
 
         return self._try(work)
 
-    def _ask(self, question: str, *values: object) -> list[Any]:
-        return self._try(lambda: self._database.execute(question, values).fetchall())
+    def _query(self, query: str, *values: object) -> list[Any]:
+        return self._try(lambda: self._database.execute(query, values).fetchall())
 
     def _try(self, work: Callable[[], T]) -> T:
         return run_with_retries(self._database, self._path, work)
@@ -545,7 +547,7 @@ class MemoryLedger:
 
     def assign_process(self, run: str, process: ProcessIdentity) -> None:
         """Record the process that resumes a run."""
-        old = self._runs[self._known(run)]
+        old = self._runs[self._require_known(run)]
         facts = {"pid": process.pid, "pid_start": process.start, "boot": process.boot, "host": process.host}
         self._runs[run] = replace(old, **facts)
 
@@ -553,11 +555,11 @@ class MemoryLedger:
         """Add all records or none. A run that was not begun is added by its name alone."""
         at = time.time()
         rows = list(self._rows.get(run, ()))
-        taken = {row[1:4] for row, _ in rows}
+        keys = {row[1:4] for row, _ in rows}
         for row in serialization.record_rows(run, records, at, self._mask):
-            if row[1:4] in taken:
+            if row[1:4] in keys:
                 raise serialization.duplicate_record_error(row)
-            taken.add(row[1:4])
+            keys.add(row[1:4])
             rows.append((row, serialization.chain_digest(rows[-1][1] if rows else "", row)))
         if run not in self._runs:
             self.begin_run(run, "", at, ProcessIdentity(0))
@@ -574,11 +576,11 @@ class MemoryLedger:
 
     def run_end(self, run: str) -> Record | None:
         """The record that ended a run; None if it has not ended, or was resumed since."""
-        return self.records(run)[-1] if self._ended(run) else None
+        return self.records(run)[-1] if self._has_ended(run) else None
 
     def runs(self, limit: int | None = None) -> tuple[RunRow, ...]:
         """Runs, the newest first."""
-        rows = [replace(row, ended=self._ended(row.id)) for row in reversed(self._runs.values())]
+        rows = [replace(row, ended=self._has_ended(row.id)) for row in reversed(self._runs.values())]
         return tuple(rows[:limit])
 
     def row(self, run: str) -> RunRow | None:
@@ -608,29 +610,29 @@ class MemoryLedger:
         return resolve_run_name(name, sorted(run for run in self._runs if run.startswith(name)))
 
     def requested_control(self, run: str) -> str:
-        """What is requested of this run: "", "pause" or "cancel". Nothing takes a cancel back."""
+        """The request in effect for this run: "", "pause" or "cancel". A cancel cannot be withdrawn."""
         return effective_control_request(self._control_requests.get(run, []))
 
     def request_control(self, run: str, kind: str) -> None:
         """Request something of a run: "pause", "cancel", or "resume" ("" means the same)."""
-        self._control_requests.setdefault(self._known(run), []).append(validate_control_request(kind))
+        self._control_requests.setdefault(self._require_known(run), []).append(validate_control_request(kind))
 
-    def add_user_message(self, run: str, words: str) -> int:
-        """Store a message of the user to a run; its number, which is higher than that of all earlier ones."""
-        self._user_messages.append((self._known(run), serialization.dump_masked_json(words, self._mask)))
+    def add_user_message(self, run: str, text: str) -> int:
+        """Store a message of the user to a run; returns its number, higher than that of all earlier ones."""
+        self._user_messages.append((self._require_known(run), serialization.dump_masked_json(text, self._mask)))
         return len(self._user_messages)
 
     def user_messages(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
-        """The user's messages to this run after this number, each with its own."""
-        said = [
+        """The user's messages to this run after this number, each with its number."""
+        messages = [
             (number, data) for number, (to, data) in enumerate(self._user_messages, 1) if to == run and number > after
         ]
         return tuple(
-            (number, serialization.parse_user_message(data, f"word {number} to run {run}")) for number, data in said
+            (number, serialization.parse_user_message(data, f"word {number} to run {run}")) for number, data in messages
         )
 
     def verify_chain(self, run: str) -> str | None:
-        """Describes the first record of a run that is not as it was written; None if all are."""
+        """A description of the first record that was changed since it was written; None if there is none."""
         previous = ""
         for row, digest in self._rows.get(run, ()):
             if serialization.chain_digest(previous, row) != digest:
@@ -656,13 +658,13 @@ class MemoryLedger:
         """The metrics of all runs that have ended, oldest first: those of the last end for each."""
         from ralphproof.engine.records import RunEnded
 
-        ends = ([one for one in self.records(run) if isinstance(one, RunEnded)][-1:] for run in self._runs)
+        ends = ([record for record in self.records(run) if isinstance(record, RunEnded)][-1:] for run in self._runs)
         return [end.metrics for found in ends for end in found if end.metrics is not None]
 
-    def _known(self, run: str) -> str:
+    def _require_known(self, run: str) -> str:
         if run not in self._runs:
             raise HarnessFailed(f"run {run} is not known")
         return run
 
-    def _ended(self, run: str) -> bool:
+    def _has_ended(self, run: str) -> bool:
         return any(row[4] == "RunEnded" for row, _ in self._rows.get(run, ())[-1:])

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 # A FolderLock is a flock on the folder itself, which every user and every state folder sees. Processes that belong
 # together share it. They are recognised by a presence file in the state folder that each of them locks too: if the
-# folder is locked and the presence file is free, the holder is a stranger. For a project's folder all processes of one
-# state folder belong together, and DirectoryLock decides which of them may work; for a task folder those of one run do.
+# folder is locked and the presence file is free, the holder is another user's process or uses another state folder.
+# For a project's folder all processes of one state folder belong together, and DirectoryLock decides which of them may
+# work; for a task folder those of one run do.
 #
 # A lock ends with its process, however that ends. Programs that are started do not inherit it; a keeper is passed it
-# for the length of a turn, so an agent that outlives its harness still keeps strangers out.
+# for the length of a turn, so the lock outlives a harness that dies during a turn.
 
 
 # NFS has no exclusive lock for files that are open for reading only, and a folder cannot be opened otherwise.
@@ -31,7 +32,7 @@ _UNLOCKABLE = (
     errno.EACCES, errno.EPERM, errno.EIO,
 )  # fmt: skip
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR)
-_MAX_FLOCK_TRIES, _FLOCK_PAUSE_S = 25, 0.01  # whoever only tries holds it for a moment
+_MAX_FLOCK_TRIES, _FLOCK_PAUSE_S = 25, 0.01  # a failed attempt of another process holds it for a moment
 _LOCKS_BYTES = 1 << 20
 _PRESENCE_SUFFIX = ".present"
 
@@ -67,7 +68,7 @@ def task_folder_lock(state_dir: str, folder: str, run: str) -> FolderLock:
 
 
 class FolderLock:
-    """Shared by those with one presence file. `remark` says that a folder cannot be locked: then nothing is held."""
+    """A lock shared by the processes with one presence file. A non-empty `remark` says why nothing could be locked."""
 
     def __init__(
         self, directory: str, presence: str, refusal: Callable[[str], str], unlocked: str, temporary: bool = False
@@ -82,7 +83,7 @@ class FolderLock:
         self._held: tuple[()] | tuple[int, int] = ()
 
     def descriptors(self) -> tuple[int, ...]:
-        """What another process must keep open to hold the folder too."""
+        """The descriptors that another process must keep open to hold the lock too."""
         return self._held
 
     def take(self) -> None:
@@ -102,7 +103,7 @@ class FolderLock:
             if isinstance(error, OSError):
                 return self._give_up(error)
             raise
-        # A process that dies closes them in this order: who is not present holds nothing.
+        # A process that dies closes them in this order: one without the presence file holds nothing.
         self._held = (present, folder)
 
     def release(self) -> None:
@@ -122,7 +123,7 @@ class FolderLock:
 
     def _give_up(self, error: OSError) -> None:
         if error.errno in _NO_FOLDER:
-            return  # nobody can work in a folder that is gone
+            return  # a folder that is gone needs no lock
         if error.errno not in _UNLOCKABLE:
             raise error
         why = os.strerror(error.errno or 0)
@@ -135,11 +136,11 @@ class FolderLock:
         for _ in range(_MAX_FLOCK_TRIES):
             if _try_flock(folder, fcntl.LOCK_EX):  # it was free
                 fcntl.flock(present, fcntl.LOCK_SH)
-                if _try_flock(folder, fcntl.LOCK_SH):  # not at one stroke: somebody may have come in between
+                if _try_flock(folder, fcntl.LOCK_SH):  # not atomic: another process may have taken it in between
                     return
                 fcntl.flock(present, fcntl.LOCK_UN)
             elif _has_other_holders(present) and _try_flock(folder, fcntl.LOCK_SH):
-                if _has_other_holders(present):  # so one of ours had it all the time
+                if _has_other_holders(present):  # so a process of this group held it all the time
                     fcntl.flock(present, fcntl.LOCK_SH)
                     return
                 fcntl.flock(folder, fcntl.LOCK_UN)
@@ -186,7 +187,7 @@ def _list_holders(folder: int) -> Iterator[str]:
     except OSError:
         return
     for pid in dict.fromkeys(row[4] for row in rows if len(row) > 5 and row[1] == "FLOCK" and row[5] == place):
-        if pid == str(os.getppid()):  # as in `flock . ralph run`: to wait for it would be in vain
+        if pid == str(os.getppid()):  # as in `flock . ralph run`: waiting would never end
             yield f"pid {pid}, which started this command; have it lock a file, not this folder"
             continue
         try:
@@ -211,13 +212,13 @@ EXCLUSIVE_VERBS = (
     "init",
     "plan",
     "restore",
-)  # no runs, but verbs that have the directory for themselves
+)  # verbs that need the directory for themselves
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _REMEDY = "set RALPH_STATE_DIR to a local directory of yours"
 _RECORD_BYTES = 4096
-_MAX_INSPECTIONS, _INSPECTION_PAUSE_S = 200, 0.01  # so long is waited for a holder that has not said its name
+_MAX_INSPECTIONS, _INSPECTION_PAUSE_S = 200, 0.01  # how long to wait for the record of a holder
 _MAX_LOCK_TRIES = 5
-_MAX_ANCESTORS = 40  # of those above a run; more of them would not fit into a record
+_MAX_ANCESTORS = 40  # more would not fit into a record
 
 
 @value
@@ -230,12 +231,12 @@ class LockRecord:
 
 
 class DirectoryLock:
-    """The right to run a loop in a directory. It ends with the process, however that ends; the file stays.
+    """The lock for a loop in a directory. It ends with the process, however that ends; the file stays.
 
     A run whose `parent` holds the directory works beside it, with a lock of its own: `path` is the one it has. One
     child of a run at a time does so. While it works no other run gets in, even if its parent is gone.
 
-    Runs with another state folder cannot see these locks: `folder` keeps them out, and only them.
+    Runs with another state folder cannot see these locks: the lock `folder` is against them.
 
     After `take`, `reclaimed` describes an earlier run that never released the lock.
     """
@@ -257,10 +258,10 @@ class DirectoryLock:
     def take(self) -> None:
         """Take the lock, or raise Busy naming the holder."""
         for _ in range(_MAX_LOCK_TRIES):
-            self.path = self._way_in()
+            self.path = self._path_to_lock()
             file = self._open()
             try:
-                left = self._taken(file)
+                previous = self._take(file)
             except BaseException as error:
                 self.folder.release()
                 os.close(file)
@@ -268,28 +269,28 @@ class DirectoryLock:
                     raise explain_os_error(error, self.path, _REMEDY) from error
                 raise
             self._file = file
-            if self._way_in() == self.path:
-                self.reclaimed = _describe_previous_holder(left)
+            if self._path_to_lock() == self.path:
+                self.reclaimed = _describe_previous_holder(previous)
                 return
-            self.release()  # who had the directory a moment ago has it no more
+            self.release()  # the parent has released the directory, or taken it, meanwhile
         raise Busy(f"runs begin and end in {self.directory} at this moment; try again")
 
-    def _taken(self, file: int) -> LockRecord | None:
-        """Take a lock; the record of an earlier run that never released it.
+    def _take(self, file: int) -> LockRecord | None:
+        """Take a lock; returns the record of an earlier run that never released it.
 
-        A stranger holds the plain lock when it looks for children, and a child holds and has written its own when it
-        looks for its parent again: so one of them sees the other.
+        An unrelated run holds the plain lock when it looks for children, and a child holds its own, with its record,
+        when it looks for its parent again: so one of them sees the other.
         """
         self._lock(file)
         if self.path == self._plain:
-            self._refuse_strangers()
+            self._refuse_unrelated_children()
         self.folder.take()
-        left = _read_lock_record(file)
+        previous = _read_lock_record(file)
         self._write(file)
-        return left
+        return previous
 
     def release(self) -> None:
-        """Release the lock. The emptied file says that the run ended."""
+        """Release the lock. The file is emptied to show that the run ended."""
         self.folder.release()
         if self._file is None:
             return
@@ -298,12 +299,14 @@ class DirectoryLock:
         try:
             os.ftruncate(file, 0)
         except OSError:
-            pass  # the next run then says that this one did not end properly, and goes on
+            pass  # the next run then only reports that this one did not end properly
         finally:
-            fcntl.flock(file, fcntl.LOCK_UN)  # a program that we are just starting may still have a copy of it
+            fcntl.flock(
+                file, fcntl.LOCK_UN
+            )  # a program that is just being started may still have a copy of the descriptor
             os.close(file)
 
-    def _way_in(self) -> str:
+    def _path_to_lock(self) -> str:
         """The lock to take: one beside the parent's if that holds the directory, or did when its harness died."""
         found = self._parents_record() if self.parent else None
         self._above = (self.parent, *(found.above if found else ()))[:_MAX_ANCESTORS] if self.parent else ()
@@ -311,22 +314,22 @@ class DirectoryLock:
 
     def _parents_record(self) -> LockRecord | None:
         """The record of the parent: in the plain lock, one beside that and so on, or another that is held."""
-        path, passed = self._plain, {""}
-        while (record := _inspect_lock(path)[0]) is not None and record.run not in passed:
+        path, visited = self._plain, {""}
+        while (record := _inspect_lock(path)[0]) is not None and record.run not in visited:
             if record.run == self.parent:
                 return record
-            passed.add(record.run)
+            visited.add(record.run)
             path = self.beside(record.run)
         own = self.beside(self.parent)
         others = (_inspect_lock(path) for path in self._children() if path != own)
-        return next((one for one, held in others if held and one is not None and one.run == self.parent), None)
+        return next((other for other, held in others if held and other is not None and other.run == self.parent), None)
 
-    def _refuse_strangers(self) -> None:
-        """Raise Busy if a child works whose parent does not, unless this run is above it."""
+    def _refuse_unrelated_children(self) -> None:
+        """Raise Busy if a child run works here without its parent, unless this run is one of its ancestors."""
         for path in self._children():
             record, held = _inspect_lock(path)
             if held and (record is None or self.run not in record.above):
-                raise Busy(self._says(record, path))
+                raise Busy(self._busy_message(record, path))
 
     def _children(self) -> list[str]:
         """The paths of all locks of children in this directory."""
@@ -348,8 +351,9 @@ class DirectoryLock:
         return file
 
     def _lock(self, file: int) -> None:
-        """Whoever has it may not have said so yet, or only looked whether it is free: the words of a dead one are
-        waited out."""
+        """Lock the file. A holder may not have written its record yet, or may only be testing the lock: wait while the
+        record is missing, or that of a dead process.
+        """
         import time
 
         for _ in range(_MAX_INSPECTIONS):
@@ -363,11 +367,11 @@ class DirectoryLock:
                     raise Refused(f"{self.path} cannot be locked ({why}), so no run may start; {_REMEDY}") from error
                 raise
             if holder is not None and holder.process.alive:
-                raise Busy(self._says(holder, self.path))
+                raise Busy(self._busy_message(holder, self.path))
             time.sleep(_INSPECTION_PAUSE_S)
-        raise Busy(self._says(None, self.path))
+        raise Busy(self._busy_message(None, self.path))
 
-    def _says(self, holder: LockRecord | None, path: str) -> str:
+    def _busy_message(self, holder: LockRecord | None, path: str) -> str:
         if holder is None:
             return f"another process works in {self.directory}, and holds {path}; wait for it"
         pid, run = holder.process.pid, holder.run
@@ -379,11 +383,11 @@ class DirectoryLock:
         )
 
     def _write(self, file: int) -> None:
-        """One call, and readers take the first line: a crash leaves the old record or the new one."""
+        """Write the record in one call. Readers take the first line: a crash leaves the old record or the new one."""
         import json
 
-        me = current_process()
-        facts = {"pid": me.pid, "run": self.run, "boot": me.boot, "start": me.start, "above": self._above}
+        own = current_process()
+        facts = {"pid": own.pid, "run": self.run, "boot": own.boot, "start": own.start, "above": self._above}
         line = json.dumps(facts).encode() + b"\n"
         os.pwrite(file, line, 0)
         os.ftruncate(file, len(line))
@@ -418,7 +422,7 @@ def _inspect_lock(path: str) -> tuple[LockRecord | None, bool]:
                     return record, False
                 time.sleep(_INSPECTION_PAUSE_S)
     except OSError:
-        return None, False  # whoever wants to take it will say what is wrong
+        return None, False  # the process that takes it will report the error
     return None, True
 
 
@@ -436,8 +440,8 @@ def _exclusive_verb(run: str) -> str:
     return run.partition("-")[0]
 
 
-def _describe_previous_holder(left: LockRecord | None) -> str:
-    if left is None:
+def _describe_previous_holder(holder: LockRecord | None) -> str:
+    if holder is None:
         return ""
-    who = f"ralph {verb}" if (verb := _exclusive_verb(left.run)) in EXCLUSIVE_VERBS else f"run {left.run}"
-    return f"{who} (pid {left.process.pid}) did not end properly; its lock was taken over"
+    who = f"ralph {verb}" if (verb := _exclusive_verb(holder.run)) in EXCLUSIVE_VERBS else f"run {holder.run}"
+    return f"{who} (pid {holder.process.pid}) did not end properly; its lock was taken over"

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 16
 MAX_LINE_BYTES = 1 << 20
-LAST_BYTES = 256
-LONG_LINE = b"\0"  # stands for a line of which nothing is kept
+LAST_BYTES = 256  # compared, to detect a truncated file
+LONG_LINE = b"\0"  # replaces a line that is too long to keep
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _MIN_PAUSE_S, _MAX_PAUSE_S = 0.0005, 0.02  # between two attempts at a lock
 
@@ -81,8 +81,8 @@ def open_bus_file(folder: int, name: str, path: str, write: bool) -> int:
     except FileNotFoundError:
         if not write:
             raise
-    ours = os.O_RDWR | os.O_APPEND | os.O_CREAT if write else os.O_RDONLY
-    file = os.open(name, ours | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    mode = os.O_RDWR | os.O_APPEND | os.O_CREAT if write else os.O_RDONLY
+    file = os.open(name, mode | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
         _require_regular_file(os.fstat(file), path, write)
     except Refused:
@@ -109,7 +109,7 @@ def lock_bus_file(file: int, path: str, until: float) -> None:
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in _NO_LOCKS:
-                return None  # such a file system still appends what is written at once in one piece
+                return None  # such a file system still appends a single write in one piece
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
             if time.monotonic() >= until:
@@ -132,7 +132,7 @@ def append_lines(file: int, data: bytes) -> None:
     size = os.fstat(file).st_size
     torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
     left = memoryview(b"\n" + data if torn else data)
-    while left:  # once, but where the disk is full
+    while left:  # more than once only if the disk is full
         left = left[os.write(file, left) :]
 
 
@@ -145,36 +145,36 @@ class LineReader:
     def __init__(self, file: int, place: int = 0, inside: bool = False) -> None:
         self.file, self.place = file, place
         self._read = place
-        self._kept = b""  # the beginning of a line whose end is not there yet
+        self._partial = b""  # the beginning of a line whose end is not written yet
         self._too_long = inside
-        self._mark = b""  # what was read last
+        self._last_read = b""
 
     @property
     def torn(self) -> bool:
         """Whether the last line has no end."""
-        return bool(self._kept) or self._too_long
+        return bool(self._partial) or self._too_long
 
     @property
     def lost(self) -> bool:
         """Whether the file no longer has what was read of it last: it was truncated, and may have grown again."""
-        return os.pread(self.file, len(self._mark), self._read - len(self._mark)) != self._mark
+        return os.pread(self.file, len(self._last_read), self._read - len(self._last_read)) != self._last_read
 
     def lines(self, end: int | None = None) -> Iterator[bytes]:
         """The lines that are there now, without their breaks; nothing after `end`."""
         last = os.fstat(self.file).st_size if end is None else end
         while self._read < last and (piece := os.pread(self.file, min(CHUNK_BYTES, last - self._read), self._read)):
             self._read += len(piece)
-            self._mark = (self._mark + piece)[-LAST_BYTES:]
+            self._last_read = (self._last_read + piece)[-LAST_BYTES:]
             *whole, rest = piece.split(b"\n")
             for line in whole:
-                full, long = self._kept + line, self._too_long
+                full, long = self._partial + line, self._too_long
                 self.place += len(full) + 1
-                self._kept, self._too_long = b"", False
+                self._partial, self._too_long = b"", False
                 yield LONG_LINE if long or len(full) > MAX_LINE_BYTES else full
-            self._kept += rest
-            if len(self._kept) > MAX_LINE_BYTES:
-                self.place += len(self._kept)
-                self._kept, self._too_long = b"", True
+            self._partial += rest
+            if len(self._partial) > MAX_LINE_BYTES:
+                self.place += len(self._partial)
+                self._partial, self._too_long = b"", True
 
 
 # The form of a message, in a file that people read as markdown:
@@ -200,11 +200,11 @@ MAX_PARENTS = 16
 _LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
 _ID = r"\d{8}-\d{6}-\d{6}-[0-9a-z]{8}"
 _HEAD = rf"### (\w+) ({_ID}) <!-- ((?:[a-z]+=\S* )+)-->"
-_PLAIN = "-_.,:/@+"  # of a name, beside letters and digits; whatever else it has is escaped as in an address
+_PLAIN = "-_.,:/@+"  # not escaped, beside letters and digits; other characters are percent-encoded
 
 # Terminal escape sequences of more than one character.
 _SEQUENCES = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]"
-_SIGNS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {127: 0x2421}
+_CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {127: 0x2421}
 
 
 @value
@@ -265,7 +265,7 @@ def draft_message(kind: str, body: str, mask: Callable[[str], str] = str) -> Mes
     known = parse_message_type(kind)
     if known is None:
         raise Refused(unknown_type_message(kind))
-    text = mask(make_legible(body)).strip("\n")  # in this order: what is taken out may stand in the middle of a secret
+    text = mask(make_legible(body)).strip("\n")  # in this order: a removed sequence may be in the middle of a secret
     if not text.strip():
         raise Refused("a message needs a text")
     if (size := len(text.encode())) > MAX_BODY_BYTES:
@@ -277,8 +277,8 @@ def draft_message(kind: str, body: str, mask: Callable[[str], str] = str) -> Mes
 
 def make_legible(text: str) -> str:
     """Text that is harmless in a terminal: no escape sequences, symbols for other control characters."""
-    one_kind = re.sub(_SEQUENCES, "", text).replace("\r\n", "\n").replace("\r", "\n")
-    return re.sub("[\x80-\x9f\ud800-\udfff]", "\ufffd", one_kind.translate(_SIGNS))
+    clean = re.sub(_SEQUENCES, "", text).replace("\r\n", "\n").replace("\r", "\n")
+    return re.sub("[\x80-\x9f\ud800-\udfff]", "\ufffd", clean.translate(_CONTROL_PICTURES))
 
 
 def sanitize_tag(text: str) -> str:
@@ -289,22 +289,22 @@ def sanitize_tag(text: str) -> str:
 def format_message(message: Message) -> str:
     """The message as it is written to the file, with the empty line after it."""
     lines = message.body.split("\n")
-    told = {
+    fields = {
         "lines": str(len(lines)), "bytes": str(len(message.body.encode())), "run": message.run,
         "iteration": "" if message.iteration is None else str(message.iteration), "project": message.project,
         "task": message.task, "parents": ",".join(message.parents),
     }  # fmt: skip
-    meta = "".join(f"{name}={_escaped(text)} " for name, text in told.items() if text)
+    meta = "".join(f"{name}={_escaped(text)} " for name, text in fields.items() if text)
     quoted = (f"> {line}" if line else ">" for line in lines)
     return "\n".join([f"### {message.kind} {message.id} <!-- {meta}-->", *quoted, "", ""])
 
 
 def _escaped(text: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in _PLAIN else _bytes(letter) for letter in text)
+    return "".join(char if char.isalnum() or char in _PLAIN else _percent_encode(char) for char in text)
 
 
-def _bytes(letter: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in letter.encode())
+def _percent_encode(char: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in char.encode())
 
 
 def _unescaped(text: str) -> str:
@@ -325,7 +325,7 @@ class MessageParser:
     def feed(self, line: bytes) -> Message | None:
         """Take the next line without its break; returns the message that it completes."""
         if self._head is not None and (line == b">" or line.startswith(b"> ")):
-            return self._more(line[2:], *self._head)
+            return self._add_body_line(line[2:], *self._head)
         self.end()
         if line.startswith(b"### ") and len(line) <= MAX_HEAD_BYTES:
             self._head = _parse_head(line.decode("utf-8", "replace"))
@@ -339,7 +339,7 @@ class MessageParser:
             self.skipped += 1 + len(self._body)
         self._head, self._body, self._size = None, [], -1
 
-    def _more(self, line: bytes, head: Message, lines: int, size: int) -> Message | None:
+    def _add_body_line(self, line: bytes, head: Message, lines: int, size: int) -> Message | None:
         self._body.append(line)
         self._size += len(line) + 1
         if self._size > size or (len(self._body) == lines and self._size != size):
@@ -357,19 +357,19 @@ def _parse_head(line: str) -> tuple[Message, int, int] | None:
     kind = parse_message_type(found[1]) if found else None
     if found is None or kind is None:
         return None
-    told = dict.fromkeys(("lines", "bytes", "run", "iteration", "project", "task", "parents"), "")
+    fields = dict.fromkeys(("lines", "bytes", "run", "iteration", "project", "task", "parents"), "")
     for word in found[3].split(" "):
         name, _, text = word.partition("=")
-        told[name] = _unescaped(text)
-    parents = tuple(told["parents"].split(",")) if told["parents"] else ()
+        fields[name] = _unescaped(text)
+    parents = tuple(fields["parents"].split(",")) if fields["parents"] else ()
     lines, size, iteration = (
-        _parse_number(told["lines"]),
-        _parse_number(told["bytes"]),
-        _parse_number(told["iteration"]),
+        _parse_number(fields["lines"]),
+        _parse_number(fields["bytes"]),
+        _parse_number(fields["iteration"]),
     )
     if not lines or not size or size > MAX_BODY_BYTES or lines > size + 1 or not all(map(is_message_id, parents)):
         return None
-    run, project, task = (sanitize_tag(told[name]) for name in ("run", "project", "task"))
+    run, project, task = (sanitize_tag(fields[name]) for name in ("run", "project", "task"))
     return Message(found[2], kind, "", run, iteration, project, task, parents[:MAX_PARENTS]), lines, size
 
 
@@ -379,10 +379,10 @@ def _parse_number(text: str) -> int | None:
 
 PROJECT_BUS_FILE = "PROJECT-MESSAGE-BUS.md"
 TASK_BUS_FILE = "TASK-MESSAGE-BUS.md"
-BUS_LOCK_TIMEOUT_S = 5.0  # with somebody who holds the lock
+BUS_LOCK_TIMEOUT_S = 5.0
 POLL_S = 0.2
 BUS_REMEDY = "make it a directory that you may write to"
-WAIT_SCAN_BYTES = 8 << 20  # of the end of a bus, in which a wish to wait is looked for
+WAIT_SCAN_BYTES = 8 << 20  # the end of a bus that is searched for WAIT messages
 MAX_REASON_CHARS = 500
 
 
@@ -405,12 +405,12 @@ class MessageBus:
     def __init__(self, folder: str, name: str, mask: Callable[[str], str] = str, make: bool = False) -> None:
         self._folder, self._name, self._mask, self._make = os.path.abspath(folder), name, mask, make
         self.path = os.path.join(self._folder, name)
-        self._assembly = MessageParser()
+        self._parser = MessageParser()
         self._last_us = 0
 
     @property
     def skipped(self) -> int:
-        return self._assembly.skipped
+        return self._parser.skipped
 
     def post(
         self, kind: str, body: str, *, run: str = "", iteration: int | None = None, project: str = "", task: str = "",
@@ -459,14 +459,14 @@ class MessageBus:
             os.close(folder)
 
     def _append(self, file: int, folder: int, drafts: Iterable[Message], durable: bool) -> list[Message]:
-        made = [draft if draft.id else replace(draft, id=self._new_id()) for draft in drafts]
+        messages = [draft if draft.id else replace(draft, id=self._new_id()) for draft in drafts]
         new = os.fstat(file).st_size == 0
-        append_lines(file, "".join(format_message(message) for message in made).encode())
+        append_lines(file, "".join(format_message(message) for message in messages).encode())
         if durable:
             sync_file(file)
             if new:
                 sync_file(folder)
-        return made
+        return messages
 
     def _new_id(self) -> str:
         """Called with the lock held: ids in the file are sorted, a writer's own even if the clock is set back."""
@@ -485,8 +485,8 @@ class MessageBus:
 
         `last_bytes` reads only the end of the file.
         """
-        self._assembly = MessageParser()
-        file = self._opened()
+        self._parser = MessageParser()
+        file = self._open()
         if file < 0:
             if since_id:
                 raise self._unknown(since_id)
@@ -498,8 +498,8 @@ class MessageBus:
             late = 0 if last_bytes is None else os.fstat(file).st_size - last_bytes
             tail = LineReader(file, max(start, late), inside=late > start)
             yield from self._read(tail)
-            self._assembly.end()
-            self._assembly.skipped += tail.torn
+            self._parser.end()
+            self._parser.skipped += tail.torn
         finally:
             os.close(file)
 
@@ -509,23 +509,23 @@ class MessageBus:
         A missing file is waited for. One that was replaced or truncated is read on after the last message that was
         returned; from its beginning if it does not have that one.
         """
-        self._assembly, file, last = MessageParser(), -1, since_id
+        self._parser, file, last = MessageParser(), -1, since_id
         tail = LineReader(file)
         try:
             while True:
-                over = stop()
-                if file < 0 and (file := self._opened()) >= 0:
+                stopped = stop()
+                if file < 0 and (file := self._open()) >= 0:
                     tail = LineReader(file, _offset_after(file, last) or 0)
                 if file >= 0:
-                    anew = not self._is_there(file)  # asked first: what was still written to it is read now
+                    replaced = not self._is_there(file)  # checked first: what was written to it until then is read now
                     for message in () if tail.lost else self._read(tail):
                         last = message.id
                         yield message
-                    if anew or tail.lost:
-                        self._assembly.end()
+                    if replaced or tail.lost:
+                        self._parser.end()
                         os.close(file)
                         file = -1
-                if over:
+                if stopped:
                     return
                 time.sleep(poll_s)
         finally:
@@ -534,10 +534,10 @@ class MessageBus:
 
     def _read(self, tail: LineReader) -> Iterator[Message]:
         for line in tail.lines():
-            if message := self._assembly.feed(line):
+            if message := self._parser.feed(line):
                 yield message
 
-    def _opened(self) -> int:
+    def _open(self) -> int:
         """A descriptor for reading; -1 if there is no bus yet."""
         try:
             folder = open_bus_folder(self._folder, make=False)
@@ -566,9 +566,9 @@ class MessageBus:
 
 def _offset_after(file: int, id: str) -> int | None:
     """The offset after a message in a file; None if it is not there."""
-    tail, assembly = LineReader(file), MessageParser()
+    tail, parser = LineReader(file), MessageParser()
     for line in tail.lines() if id else ():
-        message = assembly.feed(line)
+        message = parser.feed(line)
         if message is not None and message.id == id:
             return tail.place
     return None
@@ -591,7 +591,7 @@ def find_wait_reason(bus: MessageBus, run: str, iteration: int) -> str | None:
 
 SPOOL_FILE = "PROJECT-MESSAGE-BUS.spool.md"
 TAKEN_SPOOL_FILE = "PROJECT-MESSAGE-BUS.spool.taken.md"
-MAX_SPOOL_BYTES = 8 << 20  # that are passed on at a time
+MAX_SPOOL_BYTES = 8 << 20  # forwarded at a time
 SPOOL_LOCK_TIMEOUT_S = 1.0
 _NO_PERMISSION = (errno.EACCES, errno.EROFS, errno.EPERM)
 
@@ -659,13 +659,11 @@ def _forward_messages(folder: int, task_folder: str, bus: MessageBus, run: str) 
     except FileNotFoundError:
         return SpoolResult()
     try:
-        lock_bus_file(
-            file, path, time.monotonic() + SPOOL_LOCK_TIMEOUT_S
-        )  # whoever was about to write to it has done so
+        lock_bus_file(file, path, time.monotonic() + SPOOL_LOCK_TIMEOUT_S)  # waits for writers that opened it before
         found, skipped = _read_messages(file)
-        wanted, refused = _select_postable(found, bus, run)
-        known = {message.id for message in bus.messages() if message.id in wanted} if wanted else set()
-        new = [message for id, message in wanted.items() if id not in known]
+        postable, refused = _select_postable(found, bus, run)
+        posted = {message.id for message in bus.messages() if message.id in postable} if postable else set()
+        new = [message for id, message in postable.items() if id not in posted]
         if new:
             bus.put(new, durable=True)
         os.unlink(TAKEN_SPOOL_FILE, dir_fd=folder)
@@ -678,35 +676,35 @@ def _forward_messages(folder: int, task_folder: str, bus: MessageBus, run: str) 
 
 def _read_messages(file: int) -> tuple[list[Message], int]:
     """The whole messages of a file, and how many lines belong to none."""
-    tail, assembly = LineReader(file), MessageParser()
+    tail, parser = LineReader(file), MessageParser()
     end = min(MAX_SPOOL_BYTES, os.fstat(file).st_size)
-    found = [message for line in tail.lines(end) if (message := assembly.feed(line))]
-    assembly.end()
-    return found, assembly.skipped + tail.torn
+    found = [message for line in tail.lines(end) if (message := parser.feed(line))]
+    parser.end()
+    return found, parser.skipped + tail.torn
 
 
 def _select_postable(found: list[Message], bus: MessageBus, run: str) -> tuple[dict[str, Message], int]:
     """What can be posted, by id, cleaned and masked; and how many cannot."""
-    fit: dict[str, Message] = {}
+    postable: dict[str, Message] = {}
     for message in found:
         try:
             draft = bus.draft(
                 message.kind, message.body, run=run or message.run, iteration=message.iteration,
                 project=message.project, task=message.task, parents=message.parents,
             )  # fmt: skip
-            fit.setdefault(message.id, replace(draft, id=message.id))
+            postable.setdefault(message.id, replace(draft, id=message.id))
         except Refused:
             continue
-    return fit, len(found) - len(fit)
+    return postable, len(found) - len(postable)
 
 
 # The observer that posts a run's progress and end to the message buses.
 
 
-POST_TIMEOUT_S = 0.1  # with somebody who holds a bus; at the end of a run two of them are told
-MAX_TEXT_CHARS = 2000  # of what an agent said
-MAX_BODY_CHARS = 8000  # in all: names of checks and concerns are others' words as well
-RESTARTING_PRESET = "supervise"  # the preset whose limits speak of restarts
+POST_TIMEOUT_S = 0.1  # for the lock of a bus; at the end of a run there are two posts
+MAX_TEXT_CHARS = 2000  # of an agent's message
+MAX_BODY_CHARS = 8000
+RESTARTING_PRESET = "supervise"  # its messages call iterations restarts
 COMPLETED_BY_MARKER = "task completed (DONE marker present, no active children)"
 
 
@@ -717,7 +715,7 @@ class BusWriter(Protocol):
         self, kind: str, body: str, *, run: str = "", iteration: int | None = None, project: str = "", task: str = "",
         durable: bool = False, patience_s: float = POST_TIMEOUT_S,
     ) -> object:  # fmt: skip
-        """Say something."""
+        """Post a message."""
 
 
 class BusObserver:
@@ -731,43 +729,43 @@ class BusObserver:
         earlier: Iterable[Record] = (),
     ) -> None:  # fmt: skip
         self._run, self._project, self._task = run, project, task
-        self._near, self._both = (task_bus,), (task_bus, project_bus)
+        self._task_bus, self._both_buses = (task_bus,), (task_bus, project_bus)
         self._preset = ""
-        self._marked = False  # the last claim came from a marker
+        self._claimed_by_marker = False
         self._findings: list[Finding] = []
         for record in earlier:
-            self._learn(record)
+            self._remember(record)
 
     def on_record(self, record: Record) -> None:
-        """A record that is now durable."""
-        self._learn(record)
+        """Post a message about a durable record, if it is of interest."""
+        self._remember(record)
         match record:
             case RunBegan(run, facts=facts):
-                self._post(self._near, INFO, f"run {run} began{_describe_run(facts)}", None)
+                self._post(self._task_bus, INFO, f"run {run} began{_describe_run(facts)}", None)
             case Resumed(session):
-                self._post(self._near, INFO, f"run {self._run} was taken up again, for session {session}", None)
+                self._post(self._task_bus, INFO, f"run {self._run} was taken up again, for session {session}", None)
             case TurnEnded(iteration, _, reply):
                 kind, text = _describe_turn(reply)
-                self._post(self._near, kind, f"attempt {iteration}: {text}", iteration)
+                self._post(self._task_bus, kind, f"attempt {iteration}: {text}", iteration)
             case ChildRunsAwaited(iteration, _, children):
-                told = f"attempt {iteration}: done is claimed; active children are waited for: {', '.join(children)}"
-                self._post(self._near, PROGRESS, told, iteration)
+                text = f"attempt {iteration}: done is claimed; active children are waited for: {', '.join(children)}"
+                self._post(self._task_bus, PROGRESS, text, iteration)
             case Judged(iteration, _, verdict):
-                told = f"attempt {iteration}: {_describe_findings(self._findings)}{_describe_stop(verdict)}"
+                text = f"attempt {iteration}: {_describe_findings(self._findings)}{_describe_stop(verdict)}"
                 self._findings = []
-                self._post(self._near, PROGRESS, told, iteration)
+                self._post(self._task_bus, PROGRESS, text, iteration)
             case RunEnded(outcome):
-                self._post(self._both, *self._end(outcome), None)
+                self._post(self._both_buses, *self._describe_end(outcome), None)
             case _:
                 pass
 
     def on_events(self, events: list[Event]) -> None:
-        """What an agent says is its own to post."""
+        """Do nothing: an agent posts its own messages."""
 
     def tick(self) -> None:
-        """Time is no fact."""
+        """Do nothing."""
 
-    def _learn(self, record: Record) -> None:
+    def _remember(self, record: Record) -> None:
         """Remember what later messages need."""
         match record:
             case RunBegan(facts=facts):
@@ -775,9 +773,9 @@ class BusObserver:
             case TurnEnded():
                 self._findings = []
             case ClaimFound():
-                self._findings, self._marked = [], True
+                self._findings, self._claimed_by_marker = [], True
             case Saved(heard=heard):
-                self._marked = heard.claim is not None and heard.claim.source == "marker"
+                self._claimed_by_marker = heard.claim is not None and heard.claim.source == "marker"
             case CheckEnded(finding=finding):
                 self._findings.append(finding)
             case _:
@@ -792,13 +790,14 @@ class BusObserver:
                     durable=False, patience_s=POST_TIMEOUT_S,
                 )  # fmt: skip
             except (RalphError, OSError, ValueError):
-                continue  # an agent may have put anything in its place
+                continue  # an agent may have replaced the file by anything
 
-    def _end(self, outcome: Outcome) -> tuple[str, str]:
+    def _describe_end(self, outcome: Outcome) -> tuple[str, str]:
         """The type and the text for the end of a run."""
         match outcome:
             case Completed():
-                return FACT, f"{COMPLETED_BY_MARKER if self._marked else 'task completed'}\n{_describe_proof(outcome)}"
+                what = COMPLETED_BY_MARKER if self._claimed_by_marker else "task completed"
+                return FACT, f"{what}\n{_describe_proof(outcome)}"
             case Aborted(breach) if breach.reason == WAITING:
                 return INFO, f"waiting: {_clip(breach.message)}"
             case Aborted(breach) if breach.reason == STEP:
@@ -859,7 +858,7 @@ def _describe_exit(reply: Turn) -> str:
 
 
 def _describe_findings(findings: list[Finding]) -> str:
-    failed = ["a held-out check" if one.hidden else one.check for one in findings if not one.passed]
+    failed = ["a held-out check" if finding.hidden else finding.check for finding in findings if not finding.passed]
     if not findings:
         return "no check was asked"
     if not failed:
@@ -871,6 +870,6 @@ def _describe_stop(verdict: Verdict) -> str:
     return f"; stopped by {verdict.breach.reason}" if isinstance(verdict, Stopped) else ""
 
 
-def _clip(text: str, most: int = MAX_TEXT_CHARS) -> str:
+def _clip(text: str, limit: int = MAX_TEXT_CHARS) -> str:
     text = text.strip()
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= limit else text[: limit - 1] + "…"

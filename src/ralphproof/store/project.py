@@ -1,4 +1,4 @@
-"""A project: its root, its state folder, and opening what is stored there."""
+"""A project: its root, its state folder, and its ledger."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-# SQLite's write-ahead log needs memory that all readers share, which these do not give.
+# SQLite's write-ahead log needs shared memory, which these file systems do not provide.
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "fuse.glusterfs")
 _REMEDY = "set RALPH_STATE_DIR to a local directory of yours"
 
@@ -68,7 +68,7 @@ def ensure_state_dir(
 
 def _require_usable(path: str, mounts: str) -> str:
     if os.path.islink(path) and os.lstat(path).st_uid not in (0, os.geteuid()):
-        raise Refused(f"{path} is a symbolic link that somebody else made; {_REMEDY}")
+        raise Refused(f"{path} is a symbolic link that another user made; {_REMEDY}")
     if kind := network_kind(os.path.realpath(path), mounts):
         raise Refused(f"{path} is on a network file system ({kind}), where the ledger would break; {_REMEDY}")
     try:
@@ -135,22 +135,22 @@ class Project:
 
         root = resolve_project_root(folder)
         _refuse_inside(find_state_dir(environ), root)
-        states = ensure_state_dir(environ)
-        _refuse_inside(states, root)
-        require_spend_version(states)
+        state_dir = ensure_state_dir(environ)
+        _refuse_inside(state_dir, root)
+        require_spend_version(state_dir)
         try:
-            known = repository_id(root, states)
+            repository = repository_id(root, state_dir)
         except OSError as error:
-            raise explain_os_error(error, states, STATE_DIR_REMEDY) from error
-        return Project(root, states, os.path.join(states, "repos", known), find_environment_secrets(environ))
+            raise explain_os_error(error, state_dir, STATE_DIR_REMEDY) from error
+        return Project(root, state_dir, os.path.join(state_dir, "repos", repository), find_environment_secrets(environ))
 
     @staticmethod
     def seen(folder: str | None, environ: Mapping[str, str]) -> Project:
         """The same for reading: nothing is created, and a project without runs has an empty ledger."""
-        root, states = resolve_project_root(folder), find_state_dir(environ)
-        _refuse_inside(states, root)
-        store = os.path.join(states, "repos", lookup_repository_id(root, states))
-        return Project(root, states, store, find_environment_secrets(environ))
+        root, state_dir = resolve_project_root(folder), find_state_dir(environ)
+        _refuse_inside(state_dir, root)
+        store = os.path.join(state_dir, "repos", lookup_repository_id(root, state_dir))
+        return Project(root, state_dir, store, find_environment_secrets(environ))
 
     @property
     def mask(self) -> Callable[[str], str]:
@@ -170,10 +170,10 @@ class Project:
             ledger.close()
 
 
-def _refuse_inside(states: str, root: str) -> None:
+def _refuse_inside(state_dir: str, root: str) -> None:
     """Raise Refused for a state folder in the project: it would be committed as work, and agents could reach it."""
-    if is_inside_project(states, root):
+    if is_inside_project(state_dir, root):
         raise Refused(
-            f"the state folder {states} lies in this project ({root}), where agents and git reach it; "
+            f"the state folder {state_dir} lies in this project ({root}), where agents and git reach it; "
             "set RALPH_STATE_DIR to a directory outside of it"
         )

@@ -51,32 +51,32 @@ class PublicationLock:
         self._file = -1
 
     def begin(self) -> None:
-        """The end of the run is about to be recorded. This is durable when it returns."""
+        """Create and lock the file, durably: the end of the run is about to be recorded."""
         try:
             make_private_folder(self._folder)
-            if self._opened(os.O_CREAT):
+            if self._open_and_lock(os.O_CREAT):
                 sync_file(self._file)
                 _sync_folder(self._folder)
         except OSError:
             self._close()
 
     def take_over(self) -> bool:
-        """Whether a dead process left this to us."""
+        """Lock the file of a process that died; returns False if there is none, or it is locked."""
         try:
-            return self._opened(0)
+            return self._open_and_lock(0)
         except OSError:
             return False
 
     def done(self) -> None:
-        """Everything is published."""
+        """Delete the file: everything is published."""
         if self._file >= 0:
             try:
                 os.unlink(self._path)
             except OSError:
-                pass  # the next one publishes it again, to the same end
+                pass  # the next process publishes it again, with the same result
             self._close()
 
-    def _opened(self, flags: int) -> bool:
+    def _open_and_lock(self, flags: int) -> bool:
         """Lock the file; False if another process has it, or has just finished."""
         self._close()
         self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
@@ -106,8 +106,8 @@ def _sync_folder(path: str) -> None:
 
 GITIGNORE_TEXT = "*\n!/.gitignore\n!/settings.json\n!/skills/\n!/skills/**\n!/templates/\n!/templates/**\n"
 TURN_SUFFIX, PROMPT_SUFFIX, NOTE_SUFFIX = ".turn", ".asked", ".json"
-PROOF_FOLDER = "proof"  # the folder of what shows that the work is done
-SANDBOX_SUFFIXES = (".load", ".stay")  # how a command was put into a sandbox
+PROOF_FOLDER = "proof"
+SANDBOX_SUFFIXES = (".load", ".stay")  # files of the sandbox about a command
 PRIVATE_SUFFIXES = (
     TURN_SUFFIX,
     PROMPT_SUFFIX,
@@ -115,7 +115,7 @@ PRIVATE_SUFFIXES = (
     *SANDBOX_SUFFIXES,
     ".tmp",
     f"{PRIVATE_LOG_SUFFIX}.log",
-)  # endings of what is never published
+)  # never published
 _REMEDY = "make it a directory that you may write to, or run in another project"
 _STATE_REMEDY = "set RALPH_STATE_DIR to a directory of yours"
 _RUN_ID_LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -144,13 +144,13 @@ def is_run_id(text: str) -> bool:
 
 
 def _do_nothing(_folder: int) -> None:
-    """Being there is enough."""
+    """Do nothing: the folder exists now."""
 
 
 class RunFolder:
     """The folder `.ralph/runs/<run>/` for people, and private copies beside the ledger, out of the agent's reach.
 
-    What was deleted of it is created again at the next write. Nothing is written through a symbolic link inside the
+    Deleted folders are created again at the next write. Nothing is written through a symbolic link inside the
     project: the agent could have made it. A task folder that the user chose is theirs, wherever it is.
     """
 
@@ -160,38 +160,38 @@ class RunFolder:
     ) -> None:  # fmt: skip
         """`latest`: whether `.ralph/latest` is to point to this run: not for a child run."""
         self._root, self.run, self._mask, self._latest = os.path.abspath(project_root), run, mask, latest
-        self._chosen = task_folder and os.path.normpath(os.path.join(self._root, task_folder))
+        self._user_task_folder = task_folder and os.path.normpath(os.path.join(self._root, task_folder))
         self._path = os.path.join(self._root, ".ralph", "runs", run)
-        self._kept = os.path.join(state_dir, "runs", run)
+        self._private_folder = os.path.join(state_dir, "runs", run)
         self._publishing = PublicationLock(state_dir, run)
 
     def begin(self) -> None:
         """Create the folder, and point `.ralph/latest` to it; refuses if `.ralph` cannot be used."""
-        self._with_run_folder(_do_nothing, anew=True)
+        self._with_run_folder(_do_nothing, begin=True)
 
     @property
     def task_folder(self) -> str:
         """Where the agent may leave its own files, created if it was missing."""
-        if self._chosen:
+        if self._user_task_folder:
             try:
-                make_private_folder(self._chosen)
+                make_private_folder(self._user_task_folder)
             except OSError as error:
-                raise explain_os_error(error, self._chosen, "choose another task folder") from error
-            return self._chosen
+                raise explain_os_error(error, self._user_task_folder, "choose another task folder") from error
+            return self._user_task_folder
         self._with_run_folder(lambda folder: os.close(open_subfolder(folder, "task")[0]))
         return os.path.join(self._path, "task")
 
     def write_prompt(self, name: str, text: str) -> str:
         """Write a prompt, and a private copy; returns its path."""
-        shown = self._mask(text)
-        self._keep(name + PROMPT_SUFFIX, shown.encode("utf-8", "surrogatepass"), durable=False)
-        data = encode_text(shown)
+        masked = self._mask(text)
+        self._write_private(name + PROMPT_SUFFIX, masked.encode("utf-8", "surrogatepass"), durable=False)
+        data = encode_text(masked)
         self._with_run_folder(lambda folder: write_atomically(folder, f"{name}.txt", data, durable=False))
         return os.path.join(self._path, f"{name}.txt")
 
     def read_prompt(self, name: str) -> str | None:
         """The prompt that was written under this name, by its private copy; None if it is lost."""
-        data = read_file(os.path.join(self._kept, name + PROMPT_SUFFIX))
+        data = read_file(os.path.join(self._private_folder, name + PROMPT_SUFFIX))
         try:
             return None if data is None else data.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError:
@@ -199,13 +199,13 @@ class RunFolder:
 
     def note(self, name: str, data: Json) -> None:
         """Store a small JSON value privately; durable when this returns."""
-        self._keep(name + NOTE_SUFFIX, encode_text(dump_masked_json(data, str) + "\n"), durable=True)
+        self._write_private(name + NOTE_SUFFIX, encode_text(dump_masked_json(data, str) + "\n"), durable=True)
 
     def noted(self, name: str) -> Json | None:
         """The value that was stored under this name; None if there is none, or it is damaged."""
         import json
 
-        data = read_file(os.path.join(self._kept, name + NOTE_SUFFIX)) or b""
+        data = read_file(os.path.join(self._private_folder, name + NOTE_SUFFIX)) or b""
         try:
             found: Json = json.loads(data) if data.endswith(b"\n") else None
         except (ValueError, RecursionError):
@@ -215,10 +215,10 @@ class RunFolder:
     def log_base(self, name: str) -> str:
         """The path of a private log without its suffix; its folder exists."""
         try:
-            make_private_folder(self._kept)
+            make_private_folder(self._private_folder)
         except OSError as error:
-            raise explain_os_error(error, self._kept, _STATE_REMEDY) from error
-        return os.path.join(self._kept, name)
+            raise explain_os_error(error, self._private_folder, _STATE_REMEDY) from error
+        return os.path.join(self._private_folder, name)
 
     def publish(self, name: str) -> None:
         """Copy the private logs of this name, whatever their suffixes, to the public folder."""
@@ -230,7 +230,7 @@ class RunFolder:
 
     def write_patch(self, name: str, data: bytes) -> str:
         """Store a patch under this name; its public path, relative to the project's root."""
-        self._keep(f"{name}.patch", data, durable=True)
+        self._write_private(f"{name}.patch", data, durable=True)
         self.publish(name)
         return os.path.relpath(self.published_path(name), self._root) + ".patch"
 
@@ -239,7 +239,7 @@ class RunFolder:
         return self.log_base(name) + TURN_SUFFIX
 
     def begin_outcome(self) -> None:
-        """The run's end is about to be recorded: if we die before `write_outcome`, another process publishes it."""
+        """The run's end is about to be recorded: if this process dies before `write_outcome`, another publishes it."""
         self._publishing.begin()
 
     def write_outcome(self, result: dict[str, Json]) -> None:
@@ -261,10 +261,10 @@ class RunFolder:
 
         self._with_run_folder(write)
 
-    def _keep(self, name: str, data: bytes, durable: bool) -> None:
+    def _write_private(self, name: str, data: bytes, durable: bool) -> None:
         path = self.log_base(name)
         try:
-            folder = os.open(self._kept, os.O_RDONLY | os.O_DIRECTORY)
+            folder = os.open(self._private_folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 write_atomically(folder, name, data, durable)
             finally:
@@ -272,11 +272,11 @@ class RunFolder:
         except OSError as error:
             raise explain_os_error(error, path, _STATE_REMEDY) from error
 
-    def _with_run_folder(self, work: Callable[[int], None], anew: bool = False) -> None:
+    def _with_run_folder(self, work: Callable[[int], None], begin: bool = False) -> None:
         """Do something in the public folder. It may be deleted at any moment, so this tries again."""
         for _ in range(5):
             try:
-                folder = self._enter(anew)
+                folder = self._enter(begin)
                 try:
                     return work(folder)
                 finally:
@@ -285,10 +285,10 @@ class RunFolder:
                 if not os.path.isdir(self._root):
                     raise WorkspaceGone(f"{self._root} is gone: it was deleted or moved") from error
             except OSError as error:
-                raise explain_os_error(error, self._place(error), _REMEDY) from error
+                raise explain_os_error(error, self._path_of_error(error), _REMEDY) from error
         raise HarnessFailed(f"{self._path} is deleted as often as it is made")
 
-    def _place(self, error: OSError) -> str:
+    def _path_of_error(self, error: OSError) -> str:
         """The path to name in an error: the one of the run's folders that is no folder, else the run's own."""
         ralph = os.path.join(self._root, ".ralph")
         folders = (ralph, os.path.join(ralph, "runs"), self._path)
@@ -296,15 +296,15 @@ class RunFolder:
             return next((path for path in folders if os.path.islink(path) or not os.path.isdir(path)), self._path)
         return next((path for path in reversed(folders) if os.path.isdir(path)), self._root)
 
-    def _enter(self, anew: bool) -> int:
+    def _enter(self, begin: bool) -> int:
         """A descriptor of the public folder. If it had to be created, so are the files around it."""
         opened = [os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)]
         try:
             for name in (".ralph", "runs", self.run):
                 inner, made = open_subfolder(opened[-1], name)
                 opened.append(inner)
-            if made or anew:
-                self._surround(opened[1])
+            if made or begin:
+                self._write_gitignore_and_latest(opened[1])
             if made:
                 self._copy(opened[-1], "")
             return opened.pop()
@@ -315,14 +315,14 @@ class RunFolder:
     def _copy(self, folder: int, start: str) -> None:
         """Copy all logs whose names start with this."""
         try:
-            names = os.listdir(self._kept)
+            names = os.listdir(self._private_folder)
         except OSError:
-            return  # nothing was started yet
+            return  # no command was started yet
         for name in names:
             if name.startswith(start) and not name.endswith(PRIVATE_SUFFIXES):
-                copy_atomically(folder, name, os.path.join(self._kept, name))
+                copy_atomically(folder, name, os.path.join(self._private_folder, name))
 
-    def _surround(self, ralph: int) -> None:
+    def _write_gitignore_and_latest(self, ralph: int) -> None:
         try:
             os.stat(".gitignore", dir_fd=ralph, follow_symlinks=False)
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Whether a run is running, ended, orphaned or crashed; its turn files and command logs."""
+"""The state of a run (running, ended, orphaned, crashed), its turn files and command logs; notes of `ralph gc`."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class GcNote:
     done: bool = False
 
 
-def write_gc_note(project: Project, sweeping: GcNote) -> None:
+def write_gc_note(project: Project, note: GcNote) -> None:
     """Write the note durably."""
     import json
 
     place = os.path.join(project.store, NOTES_FOLDER)
     make_private_folder(place)
-    facts = {name: getattr(sweeping, name) for name in GcNote.__match_args__}
-    replace_file(os.path.join(place, sweeping.run + NOTE_SUFFIX), json.dumps(facts).encode() + b"\n")
+    facts = {name: getattr(note, name) for name in GcNote.__match_args__}
+    replace_file(os.path.join(place, note.run + NOTE_SUFFIX), json.dumps(facts).encode() + b"\n")
 
 
 def read_gc_note(project: Project, run: str) -> GcNote | None:
@@ -63,15 +63,15 @@ def read_gc_note(project: Project, run: str) -> GcNote | None:
 
 
 def list_gc_notes(project: Project) -> list[GcNote]:
-    """All of them."""
+    """All notes."""
     place = os.path.join(project.store, NOTES_FOLDER)
     names = sorted(os.listdir(place)) if os.path.isdir(place) else []
     found = (read_gc_note(project, name.removesuffix(NOTE_SUFFIX)) for name in names if name.endswith(NOTE_SUFFIX))
-    return [one for one in found if one is not None]
+    return [note for note in found if note is not None]
 
 
 def describe_gc(project: Project, run: str) -> str:
-    """That the files of a run were removed, or some of them, and when; empty if they were not."""
+    """A message that all or some files of a run were removed, and when; empty if they were not."""
     import time
 
     found = read_gc_note(project, run)
@@ -85,16 +85,16 @@ def describe_gc(project: Project, run: str) -> str:
 
 def refuse_collected_run(project: Project, run: str) -> None:
     """Raise Refused for a run whose files were removed."""
-    if told := describe_gc(project, run):
-        raise Refused(told)
+    if message := describe_gc(project, run):
+        raise Refused(message)
 
 
-RUNNING = "running"  # its harness lives
-ENDED = "ended"  # the record says how
-ORPHANED = "orphaned"  # its harness died, and its agent or check still works under the keeper
-CRASHED = "crashed"  # its harness died, and nobody has closed its record yet
-PAUSED = "paused"  # its harness lives, and rests because somebody wants it to
-STOPPED = "stopped"  # it has ended, and waits for somebody
+RUNNING = "running"  # its harness is alive
+ENDED = "ended"  # its end is recorded
+ORPHANED = "orphaned"  # its harness died, and its agent or check still runs under the keeper
+CRASHED = "crashed"  # its harness died, and its end is not recorded
+PAUSED = "paused"  # its harness is alive, and paused by the user
+STOPPED = "stopped"  # it has ended, and waits for a person
 
 
 def find_run(ledger: SqliteLedger, name: str | None) -> RunRow:
@@ -110,7 +110,7 @@ def run_state(ledger: SqliteLedger, row: RunRow, project: Project) -> str:
         return ENDED
     if row.process.alive:
         return RUNNING
-    if ledger.run_end(row.id):  # it ended while we looked
+    if ledger.run_end(row.id):  # it ended meanwhile
         return ENDED
     return ORPHANED if find_live_turn(project, row.id) else CRASHED
 
@@ -119,8 +119,8 @@ def find_live_turn(project: Project, run: str) -> TurnHistory | None:
     """The turn of a run that a keeper still runs: the keeper holds the lock of its turn file."""
     from ralphproof.process import turn_journal
 
-    owned = (path for path in list_turn_files(project, run) if turn_journal.is_turn_locked(path))
-    return next(map(turn_journal.read_turn_file, owned), None)
+    locked = (path for path in list_turn_files(project, run) if turn_journal.is_turn_locked(path))
+    return next(map(turn_journal.read_turn_file, locked), None)
 
 
 FUNCTION_LOG_SUFFIXES = (".ndjson", ".stderr.log")
@@ -162,8 +162,8 @@ def _function_turns(project: Project, run: str) -> list[str]:
     """Where the turn files of functions would be, by the logs that they left."""
     folder = os.path.join(project.store, "runs", run)
     names = set(os.listdir(folder)) if os.path.isdir(folder) else set()
-    said = {name.removesuffix(end) for name in names for end in FUNCTION_LOG_SUFFIXES if name.endswith(end)}
-    functions = (name for name in sorted(said) if name.startswith(("agent_", "scm_")) and f"{name}.turn" not in names)
+    logged = {name.removesuffix(end) for name in names for end in FUNCTION_LOG_SUFFIXES if name.endswith(end)}
+    functions = (name for name in sorted(logged) if name.startswith(("agent_", "scm_")) and f"{name}.turn" not in names)
     return [os.path.join(folder, f"{name}.turn") for name in functions]
 
 
@@ -171,7 +171,7 @@ def _last_modified_ns(path: str) -> int:
     for file in (path, *(path.removesuffix(".turn") + end for end in FUNCTION_LOG_SUFFIXES)):
         try:
             return os.stat(file).st_mtime_ns
-        except FileNotFoundError:  # a function's; or ralph gc removes it at this moment
+        except FileNotFoundError:  # a function has no turn file; or ralph gc is removing it
             pass
     return 0
 

@@ -32,20 +32,20 @@ class SignalFiles:
 
     def __init__(self, folder: str) -> None:
         self._folder = os.path.realpath(folder)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._remarks: list[str] = []
 
     def look(self) -> Claim | None:
         """The claim: that the agent waits, else that it is done. Raises Refused if a signal file is a directory."""
-        return self._within(self._claim, None)
+        return self._in_folder(self._claim, None)
 
     def remarks(self) -> tuple[str, ...]:
         """Remarks since the last call, each only once."""
-        told, self._remarks = tuple(self._remarks), []
-        return told
+        remarks, self._remarks = tuple(self._remarks), []
+        return remarks
 
     def put_away(self, known: frozenset[str], suffix: str, why: str = "stale") -> tuple[str, ...]:
-        """Rename the signal files with these stamps, which are stale; their new names."""
+        """Rename the signal files with these stamps, which are stale; returns their new names."""
 
         def work(folder: int) -> tuple[str, ...]:
             stale = [
@@ -53,27 +53,27 @@ class SignalFiles:
             ]
             return tuple(_rename_to_free_name(folder, name, f"{name}.{why}-{suffix}") for name in stale)
 
-        return self._within(work, ())
+        return self._in_folder(work, ())
 
     def consume(self, suffix: str) -> tuple[str, ...]:
-        """The wait is over: rename its signal file, if there is one; its new name."""
+        """Rename the signal file of a wait that is over, if there is one; returns its new name."""
 
         def work(folder: int) -> tuple[str, ...]:
             return (
                 (_rename_to_free_name(folder, WAIT_FILE, f"{WAIT_FILE}.answered-{suffix}"),)
-                if self._marker(folder, WAIT_FILE)
+                if self._find_stamp(folder, WAIT_FILE)
                 else ()
             )
 
-        return self._within(work, ())
+        return self._in_folder(work, ())
 
     def _claim(self, folder: int) -> Claim | None:
-        waits, done = self._marker(folder, WAIT_FILE), self._marker(folder, DONE_FILE)
+        waits, done = self._find_stamp(folder, WAIT_FILE), self._find_stamp(folder, DONE_FILE)
         if waits:
             return Claim(_first_line(folder), waiting=True, source="marker", stamp=waits)
         return Claim(DONE_FILE, source="marker", stamp=done) if done else None
 
-    def _marker(self, folder: int, name: str) -> str:
+    def _find_stamp(self, folder: int, name: str) -> str:
         """The stamp of a signal file; empty if there is none that counts."""
         seen = _stat_entry(folder, name)
         if seen is None:
@@ -86,12 +86,12 @@ class SignalFiles:
         return _stamp(seen)
 
     def _remark(self, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
+        if message not in self._reported:
+            self._reported.add(message)
             self._remarks.append(message)
 
-    def _within(self, work: Callable[[int], T], none: T) -> T:
-        """Do something in the folder; `none` if it is gone, or no folder."""
+    def _in_folder(self, work: Callable[[int], T], missing: T) -> T:
+        """Do something in the folder; `missing` if it is gone, or not a folder."""
         try:
             folder = _open_folder(self._folder)
             try:
@@ -99,10 +99,10 @@ class SignalFiles:
             finally:
                 os.close(folder)
         except (FileNotFoundError, NotADirectoryError):
-            return none
+            return missing
         except OSError as error:
             if error.errno == errno.ELOOP:  # a link, on macOS
-                return none
+                return missing
             raise explain_os_error(error, self._folder, _REMEDY) from error
 
 

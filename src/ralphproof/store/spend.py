@@ -1,4 +1,4 @@
-"""Spend per day over all projects of a user: the SQLite file, its bookings, and calls that are not over."""
+"""Daily spend over all projects of a user: the SQLite file, its bookings, and running calls."""
 
 from __future__ import annotations
 
@@ -45,39 +45,39 @@ class InProcessSharedBudget:
     def __init__(self, limit: int | None = None) -> None:
         """`limit` is in micro-dollars."""
         self._limit, self._lock, self._name = limit, allocate_lock(), os.urandom(8).hex()
-        self._settled: dict[str, int] = {}
-        self._open: dict[str, int] = {}
+        self._booked: dict[str, int] = {}
+        self._live: dict[str, int] = {}
 
     def join(self, run: str, state_dir: str) -> None:
-        """A run takes part, with what it has spent before. The spend file records it too, for the stand-in of a dead
-        harness.
+        """Add a run, with what it has spent before. The spend file records it too, for the process that monitors the
+        run if its harness dies.
         """
         if self._limit is None:
             return
 
-        book = SpendStore.open(state_dir)
+        store = SpendStore.open(state_dir)
         try:
-            spent = book.booked_by(run)  # of a call that is not over its own events tell
-            book.share(run, self._name, self._limit)
+            spent = store.booked_by(run)  # the cost of a running call comes from its events
+            store.share(run, self._name, self._limit)
         finally:
-            book.close()
+            store.close()
         with self._lock:
-            self._settled[run] = spent.micro_usd
+            self._booked[run] = spent.micro_usd
 
     def update_live(self, run: str, spent: Spent) -> None:
         with self._lock:
-            self._open[run] = max(0, spent.micro_usd or 0)
+            self._live[run] = max(0, spent.micro_usd or 0)
 
     def record_call(self, run: str, spent: Spent) -> None:
         with self._lock:
-            self._open.pop(run, None)
-            self._settled[run] = self._settled.get(run, 0) + max(0, spent.micro_usd or 0)
+            self._live.pop(run, None)
+            self._booked[run] = self._booked.get(run, 0) + max(0, spent.micro_usd or 0)
 
     def total(self) -> SharedSpend | None:
         if self._limit is None:
             return None
         with self._lock:
-            return SharedSpend(sum(self._settled.values()) + sum(self._open.values()), self._limit)
+            return SharedSpend(sum(self._booked.values()) + sum(self._live.values()), self._limit)
 
 
 # A call that is not over has a row in `live` with its cost so far; the transaction that books it deletes the row. The
@@ -96,9 +96,9 @@ SPEND_SCHEMA = DatabaseSchema(
         "CREATE TABLE shared (run TEXT PRIMARY KEY, name TEXT NOT NULL, micro_usd INTEGER NOT NULL) WITHOUT ROWID",
     ),
 )
-MAX_AMOUNT = 10**12  # a call of a million dollars, or of so many tokens, did not happen
-MAX_EPOCH_S = 10**15  # no clock goes so far, and its day is a number that SQLite can keep
-CHAIN_START: Place = (0, "0" * 64)  # what the first row is bound to
+MAX_AMOUNT = 10**12  # a larger amount for a call (a million dollars, or as many tokens) is taken as unknown
+MAX_EPOCH_S = 10**15  # beyond any clock; its day number fits into SQLite
+CHAIN_START: Place = (0, "0" * 64)  # what the first row is chained to
 
 
 def booking_row(run: str, call: str, spent: Spent, epoch_s: float) -> Row:
@@ -155,7 +155,7 @@ def head_file_path(path: str) -> str:
 
 
 def write_head_file(path: str, last: Place) -> None:
-    """Name a row that is on disk. A head file that lags behind is still true, so a failure to write it is ignored."""
+    """Write the position of a row that is on disk. An older position is still valid, so a failed write is ignored."""
     try:
         run_exclusively(path, lambda: _overwrite(head_file_path(path), _format_head(last)))
     except OSError:
@@ -163,7 +163,7 @@ def write_head_file(path: str, last: Place) -> None:
 
 
 def _overwrite(path: str, data: bytes) -> None:
-    """In place, since all head files have the same length: neither a crash nor a full disk can leave half of one."""
+    """Overwrite in place. All head files have the same length, so neither a crash nor a full disk leaves a part."""
     file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.pwrite(file, data, 0)
@@ -205,29 +205,29 @@ _LIVE_BUSY_TIMEOUT_S = 0.05
 class LiveSpend:
     """The cost of calls that are not over, updated about once a second and seen by all runs of the user.
 
-    A second connection to an existing spend file, which neither syncs nor waits long for a lock: an agent is watched
-    meanwhile. A row outlives the process that wrote it, until its call is booked, and counts for the day of its last
-    update. One object belongs to one thread.
+    A second connection to an existing spend file, which neither syncs nor waits long for a lock: the caller monitors a
+    running agent. A row outlives the process that wrote it, until its call is booked, and counts for the day of its
+    last update. One object belongs to one thread.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._database: Connection | None = None
-        self._told: Figure | None = None
+        self._published: Figure | None = None
 
-    def tell(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
-        """Store what a call has cost so far, if it changed; what all others have spent on this day.
+    def update(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
+        """Store what a call has cost so far, if it changed; returns what all others have spent on this day.
 
-        None if that cannot be done now: the next update will do it.
+        None if that is not possible now: the next update will do it.
         """
         import _sqlite3
 
         row = booking_row(run, call, spent, epoch_s)
         try:
             database = self._opened()
-            if row[4] is not None and (figure := (row[0], row[1], row[2], row[4], row[5], row[7])) != self._told:
+            if row[4] is not None and (figure := (row[0], row[1], row[2], row[4], row[5], row[7])) != self._published:
                 database.execute(_UPSERT_LIVE, figure)
-                self._told = figure
+                self._published = figure
             return int(database.execute(_SELECT_OTHERS, (row[2], row[1])).fetchone()[0])
         except (RalphError, _sqlite3.Error, OverflowError):
             self.close()
@@ -258,10 +258,10 @@ class LiveSpend:
         return int(found[0]) if found else None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._database is not None:
             self._database.close()
-        self._database = self._told = None
+        self._database = self._published = None
 
     def _opened(self) -> Connection:
         if self._database is None:
@@ -296,7 +296,7 @@ _REDUCE_LIVE = "UPDATE live SET micro_usd = max(0, micro_usd - ?) WHERE run = ? 
 _DELETE_LIVE = "DELETE FROM live WHERE run = ? AND call = ?"
 _NO_ROW = 1 << 62
 _ERROR, _CONSTRAINT, _MISMATCH = 1, 19, 20
-_DAMAGE_CODES = (_ERROR, _CONSTRAINT, _MISMATCH)  # what a table gives that is not the one that we made
+_DAMAGE_CODES = (_ERROR, _CONSTRAINT, _MISMATCH)  # errors from tables with another definition than ours
 
 
 def spend_path(state_dir: str) -> str:
@@ -309,12 +309,12 @@ class SpendStore:
 
     The file is opened when first needed. Many processes may use it at a time; one object belongs to one thread. Each
     row is chained to the one before by its digest, and the head file names the last. A verified row is remembered: to
-    change it afterwards changes no sum here, and is found when the file is next opened. Once an object doubts the file
-    it continues to doubt; it still books, and leaves the head file as it is.
+    change it afterwards changes no sum here, and is detected when the file is next opened. Once an object distrusts the
+    file, it stays so; it still books, and leaves the head file as it is.
     """
 
     def __init__(self, path: str, busy_s: float = BUSY_TIMEOUT_S) -> None:
-        self._path, self._busy_s, self._doubt = path, busy_s, ""
+        self._path, self._busy_s, self._distrust_reason = path, busy_s, ""
         self._database: Connection | None = None
         self._file: tuple[int, int] | None = None
         self._seen: Place | None = None
@@ -328,7 +328,7 @@ class SpendStore:
         return cls(spend_path(state_dir), busy_s)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._live.close()
         if self._database is not None:
             self._database.close()
@@ -339,20 +339,20 @@ class SpendStore:
         transaction.
         """
         row = booking_row(run, call, spent, epoch_s)
-        self._work(lambda database: self._add(database, row, to_valid_utf8(live or call)))
+        self._with_database(lambda database: self._add(database, row, to_valid_utf8(live or call)))
 
-    def day_spend(self, epoch_s: float, but: str = "") -> DaySpend:
+    def day_spend(self, epoch_s: float, without_call: str = "") -> DaySpend:
         """What was spent on the UTC day of this moment, and why that cannot be trusted, if it cannot."""
         day, live = utc_day(clamp_epoch(epoch_s)), 0
-        if not self._doubt:
+        if not self._distrust_reason:
             try:
-                live = self._work(lambda database: self._read(database, day, to_valid_utf8(but)))
+                live = self._with_database(lambda database: self._read(database, day, to_valid_utf8(without_call)))
             except LedgerBroken:
-                pass  # the doubt says it
-        return DaySpend(self._sums.get(day, 0) + live, self._doubt)
+                pass  # the reason is returned below
+        return DaySpend(self._sums.get(day, 0) + live, self._distrust_reason)
 
     def update_live(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
-        """Store the cost so far of a call that is not over; what all others have spent on this day, without
+        """Store the cost so far of a running call; returns what all others have spent on this day, without
         verification.
         """
         if self._database is None:
@@ -360,65 +360,65 @@ class SpendStore:
                 self._opened()
             except RalphError:
                 return None
-        return self._live.tell(run, call, spent, epoch_s)
+        return self._live.update(run, call, spent, epoch_s)
 
     def close_call(self, run: str, call: str) -> None:
         """Remove the live row of a call: all of it is booked."""
-        self._work(lambda database: database.execute(_DELETE_LIVE, (to_valid_utf8(run), to_valid_utf8(call))))
+        self._with_database(lambda database: database.execute(_DELETE_LIVE, (to_valid_utf8(run), to_valid_utf8(call))))
 
     def days(self, first_day: int, last_day: int) -> list[tuple[int, int, int]]:
         """(day, micro-dollars, calls of unknown cost) for each day with bookings, without verification."""
         if not os.path.exists(self._path):
             return []
-        return self._work(lambda database: database.execute(_DAYS, (first_day, last_day)).fetchall())
+        return self._with_database(lambda database: database.execute(_DAYS, (first_day, last_day)).fetchall())
 
     def spend_of(self, runs: tuple[str, ...]) -> Spend:
         """What these runs have spent, whether or not the file can be trusted."""
         if not runs or not os.path.exists(self._path):
             return Spend()
-        return self._work(lambda database: _sum_spend(database, runs))
+        return self._with_database(lambda database: _sum_spend(database, runs))
 
     def booked_by(self, run: str) -> Spend:
         """What the finished calls of a run have cost."""
         if not os.path.exists(self._path):
             return Spend()
-        return self._work(lambda database: _sum_spend(database, (run,), live=False))
+        return self._with_database(lambda database: _sum_spend(database, (run,), live=False))
 
     def share(self, run: str, name: str, micro_usd: int) -> None:
         """A run shares this budget with all others of this name."""
         values = (to_valid_utf8(run), to_valid_utf8(name), micro_usd)
-        self._work(lambda database: database.execute("INSERT OR REPLACE INTO shared VALUES (?, ?, ?)", values))
+        self._with_database(lambda database: database.execute("INSERT OR REPLACE INTO shared VALUES (?, ?, ?)", values))
 
-    def _read(self, database: Connection, day: int, but: str) -> int:
-        """Read new rows; the cost of live calls at the same moment."""
+    def _read(self, database: Connection, day: int, without_call: str) -> int:
+        """Read new rows; returns the cost of live calls at the same moment."""
         database.execute("BEGIN")
-        live = int(database.execute(_LIVE_OF_DAY, (day, but)).fetchone()[0])
-        self._look(database, day)
+        live = int(database.execute(_LIVE_OF_DAY, (day, without_call)).fetchone()[0])
+        self._read_new_rows(database, day)
         database.execute("COMMIT")
         return live
 
     def _add(self, database: Connection, row: Row, live: str) -> None:
         do = database.execute
         do("BEGIN IMMEDIATE")
-        self._look(database, row[2])
-        row = _settled_row(database, row, live)
+        self._read_new_rows(database, row[2])
+        row = _row_to_book(database, row, live)
         last = do("SELECT digest FROM booking ORDER BY seq DESC LIMIT 1").fetchone()
         digest = booking_digest(last[0] if last else CHAIN_START[1], row)
         added = do(_ADD, (*row, digest))
         do("COMMIT")
         if added.rowcount:
             self._sums[row[2]] = self._sums.get(row[2], 0) + (row[4] or 0)
-            if not self._doubt:
+            if not self._distrust_reason:
                 self._seen = int(added.lastrowid or 0), digest
                 write_head_file(self._path, self._seen)
 
     def _is_known(self, database: Connection, day: int) -> bool:
-        """Whether no other connection wrote since the last look, which went back as far as this day."""
+        """Whether no other connection wrote since the last read, which went back as far as this day."""
         return day >= self._since and database.execute("PRAGMA data_version").fetchone()[0] == self._version
 
-    def _look(self, database: Connection, day: int) -> None:
+    def _read_new_rows(self, database: Connection, day: int) -> None:
         """Read new rows, inside a transaction: those after the last one seen, or all since the day before."""
-        if self._doubt or self._is_known(database, day):
+        if self._distrust_reason or self._is_known(database, day):
             return
         (version,) = database.execute("PRAGMA data_version").fetchone()
         seen = self._seen or CHAIN_START
@@ -440,13 +440,13 @@ class SpendStore:
             if booking_digest(previous, row) != digest:
                 return self._mark_untrusted(f"booking {seq} was changed, or one before it is missing")
             if not is_valid_booking(row):
-                return self._mark_untrusted(f"booking {seq} has a day or an amount that cannot be")
+                return self._mark_untrusted(f"booking {seq} has an impossible day or amount")
             sums[row[2]] = sums.get(row[2], 0) + (row[4] or 0)
             previous = digest
         self._seen, self._sums = (seq, previous), sums
 
-    def _work(self, work: Callable[[Connection], T]) -> T:
-        """Do something with the open file. Damage becomes a doubt, and raises LedgerBroken."""
+    def _with_database(self, work: Callable[[Connection], T]) -> T:
+        """Do something with the open file. For a damaged file it raises LedgerBroken, and distrusts it from then on."""
         try:
             database = self._opened()
             return run_with_retries(database, self._path, lambda: work(database))
@@ -455,7 +455,7 @@ class SpendStore:
                 raise
             self._mark_untrusted(f"it is damaged ({error.__cause__})")
             _clear_suspect_mark(self._path)
-            raise LedgerBroken(self._doubt) from error
+            raise LedgerBroken(self._distrust_reason) from error
 
     def _opened(self) -> Connection:
         if self._database is not None and _file_identity(self._path) != self._file:
@@ -476,7 +476,9 @@ class SpendStore:
         create_database_file(self._path)
         database = connect(self._path, self._busy_s / MAX_TRIES)
         try:
-            run_with_retries(database, self._path, lambda: prepare_spend_file(database, self._path, not self._doubt))
+            run_with_retries(
+                database, self._path, lambda: prepare_spend_file(database, self._path, not self._distrust_reason)
+            )
             self._seen = self._seen or read_head_file(self._path)
         except BaseException:
             database.close()
@@ -488,18 +490,18 @@ class SpendStore:
 
     def _mark_untrusted(self, why: str) -> None:
         folder = os.path.dirname(self._path)
-        self._doubt = self._doubt or (
+        self._distrust_reason = self._distrust_reason or (
             f"what was spent cannot be known from {self._path}: {why}; to begin a new count, end all runs and move "
             f"spend.head, spend.db and what else begins with spend.db out of {folder}"
         )
 
 
-def _settled_row(database: Connection, row: Row, live: str) -> Row:
+def _row_to_book(database: Connection, row: Row, live: str) -> Row:
     """The row to book for a call, whose live row is removed. An unknown cost becomes the last one of the live row."""
     run, call, day, at, micro_usd, tokens, _, notional = row
-    told = database.execute(_LIVE, (run, live)).fetchone()
-    if micro_usd is None and told is not None:
-        row = (run, call, day, at, told[0], told[1] if tokens is None else tokens, 1, notional or told[2])
+    last = database.execute(_LIVE, (run, live)).fetchone()
+    if micro_usd is None and last is not None:
+        row = (run, call, day, at, last[0], last[1] if tokens is None else tokens, 1, notional or last[2])
     if micro_usd is None or live == call:
         database.execute(_DELETE_LIVE, (run, live))
     else:
@@ -527,7 +529,7 @@ def _file_identity(path: str) -> tuple[int, int] | None:
 
 
 def _is_damage(error: HarnessFailed) -> bool:
-    """Whether the file is not what we made. SQLite has no error code for text that is not UTF-8."""
+    """Whether the file is damaged or foreign. SQLite has no error code for text that is not UTF-8."""
     import _sqlite3
 
     cause = error.__cause__
@@ -538,7 +540,7 @@ def _is_damage(error: HarnessFailed) -> bool:
 
 
 def _clear_suspect_mark(path: str) -> None:
-    """This file is never repaired automatically, so no mark that asks for it is left."""
+    """Remove the request for a repair: the spend file is never repaired automatically."""
     try:
         os.unlink(path + SUSPECT_SUFFIX)
     except OSError:
@@ -546,7 +548,7 @@ def _clear_suspect_mark(path: str) -> None:
 
 
 def require_spend_version(state_dir: str) -> None:
-    """Raise Refused where the spend file was written by another version; any other trouble is for its first use."""
+    """Raise Refused where the spend file was written by another version; any other error is raised at its first use."""
     path = spend_path(state_dir)
     if not os.path.exists(path):
         return
@@ -597,8 +599,8 @@ def last_reported_spend(state_dir: str, run: str, call: str) -> Spend | None:
         found = database.execute(_LIVE, (to_valid_utf8(run), to_valid_utf8(call))).fetchone()
         return Spend(int(found[0]), int(found[1] or 0), 1, int(found[0]) if found[2] else 0) if found else Spend()
 
-    told = _query_read_only(state_dir, look, Spend())
-    return told if told is not None and told.unpriced else None
+    spend = _query_read_only(state_dir, look, Spend())
+    return spend if spend is not None and spend.unpriced else None
 
 
 def _query_read_only(state_dir: str, look: Callable[[Connection], T], nothing: T) -> T | None:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from ralphproof.engine.metrics import Metrics
 
     T = TypeVar("T", int, float)
-    Ask = Callable[..., list[Any]]
+    Execute = Callable[..., list[Any]]
 
 
-REPORTED_PERCENTILE = 95  # of the runs lie at or below what a report tells beside an average
+REPORTED_PERCENTILE = 95  # in reports, beside the average
 
 
 @value
@@ -57,10 +57,10 @@ class RunTotals:
 
     def by(self, name: str) -> tuple[tuple[str, RunTotals], ...]:
         """The same split by skill, agent or reason; the largest part first."""
-        parted: dict[str, list[RunGroupTotals]] = {}
+        groups: dict[str, list[RunGroupTotals]] = {}
         for cell in self.cells:
-            parted.setdefault(getattr(cell, name), []).append(cell)
-        parts = [(found, RunTotals(tuple(cells))) for found, cells in parted.items()]
+            groups.setdefault(getattr(cell, name), []).append(cell)
+        parts = [(key, RunTotals(tuple(cells))) for key, cells in groups.items()]
         return tuple(sorted(parts, key=lambda part: (-part[1].count, part[0])))
 
     @property
@@ -134,17 +134,17 @@ class TimeSlotTotals:
 
 def sum_runs(ended: Iterable[Metrics], first_day: int, last_day: int) -> PeriodTotals:
     """Totals of those runs that ended in these days."""
-    there = [run for run in ended if first_day <= utc_day(run.ended_s) <= last_day]
-    parted: dict[tuple[str, str, str, str], list[Metrics]] = {}
-    for run in there:
-        parted.setdefault((run.skill, run.agent, run.status, run.reason), []).append(run)
-    cells = tuple(_sum_group(key, parted[key]) for key in sorted(parted))
-    costs = [run.micro_usd for run in there if run.micro_usd is not None]
-    iterations = [run.iterations for run in there]
+    runs = [run for run in ended if first_day <= utc_day(run.ended_s) <= last_day]
+    groups: dict[tuple[str, str, str, str], list[Metrics]] = {}
+    for run in runs:
+        groups.setdefault((run.skill, run.agent, run.status, run.reason), []).append(run)
+    cells = tuple(_sum_group(key, groups[key]) for key in sorted(groups))
+    costs = [run.micro_usd for run in runs if run.micro_usd is not None]
+    iterations = [run.iterations for run in runs]
     return PeriodTotals(
         first_day, last_day, RunTotals(cells),
         nearest_rank(iterations, REPORTED_PERCENTILE), nearest_rank(costs, REPORTED_PERCENTILE),
-        sum_reviews(tuple(run.reviews for run in there if run.reviews)),
+        sum_reviews(tuple(run.reviews for run in runs if run.reviews)),
     )  # fmt: skip
 
 
@@ -178,15 +178,15 @@ def nearest_rank(numbers: Sequence[T], percent: int) -> T | None:
     return sorted(numbers)[percentile_rank(len(numbers), percent) - 1] if numbers else None
 
 
-MIN_PAST_RUNS = 5  # runs below this number say nothing of the next one
-MAX_PAST_RUNS = 200  # of the last runs
+MIN_PAST_RUNS = 5  # needed for an estimate
+MAX_PAST_RUNS = 200
 MIN_ITERATION_LIMIT = 3
 COST_LIMIT_STEP_MICRO_USD = 100_000  # ten cents
 
 
 @value
 class PastRun:
-    """What a completed run took; its cost is None if a part of it is unknown."""
+    """Iterations and cost of a completed run; the cost is None if a part of it is unknown."""
 
     skill: str
     iterations: int
@@ -204,7 +204,7 @@ class QuantityEstimate:
 
 @value
 class RunEstimate:
-    """What so many completed runs took, in iterations and micro-dollars; of one skill if `skill` is named.
+    """An estimate from past runs, in iterations and micro-dollars; from those of one skill if `skill` is named.
 
     `cost` is None if too few runs have a known one.
     """
@@ -253,7 +253,7 @@ def describe_estimate(found: RunEstimate) -> str:
 
 
 MAX_AMOUNT = 10**12  # larger numbers are clamped: no run has more, and a million of them can be added up
-SORT_ALL_RUNS = 20_000  # runs of some days that are sorted faster than they are found among all others
+SORT_ALL_RUNS = 20_000  # up to this number, sorting the runs of the days is faster than an index over all runs
 
 DELETE_RUN_STATISTICS = "DELETE FROM run_stats WHERE run = (SELECT seq FROM run WHERE id = ?)"
 INSERT_RUN_STATISTICS = """INSERT INTO run_stats SELECT seq, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
@@ -313,39 +313,41 @@ def _clamp(number: int, least: int = 0) -> int:
     return max(least, min(number, MAX_AMOUNT))
 
 
-def query_statistics(ask: Ask, first_day: int, last_day: int) -> PeriodTotals:
+def query_statistics(execute: Execute, first_day: int, last_day: int) -> PeriodTotals:
     """Totals of the runs of these days. The caller holds a transaction."""
     days = first_day, last_day
-    runs = RunTotals(tuple(sorted((RunGroupTotals(*found) for found in ask(_CELLS, *days)), key=_group_key)))
-    few = runs.count <= SORT_ALL_RUNS
-    by = ("run_stats_by_day", "run_stats_by_day") if few else ("run_stats_by_iterations", "run_stats_by_cost")
-    iterations = _query_percentile(ask, days, "iterations", by[0], runs.count)
-    micro_usd = _query_percentile(ask, days, "micro_usd", by[1], runs.sum("priced"))
-    return PeriodTotals(first_day, last_day, runs, iterations, micro_usd, _query_reviews(ask, days))
+    runs = RunTotals(tuple(sorted((RunGroupTotals(*row) for row in execute(_CELLS, *days)), key=_group_key)))
+    sort_all = runs.count <= SORT_ALL_RUNS
+    indexes = ("run_stats_by_day", "run_stats_by_day") if sort_all else ("run_stats_by_iterations", "run_stats_by_cost")
+    iterations = _query_percentile(execute, days, "iterations", indexes[0], runs.count)
+    micro_usd = _query_percentile(execute, days, "micro_usd", indexes[1], runs.sum("priced"))
+    return PeriodTotals(first_day, last_day, runs, iterations, micro_usd, _query_reviews(execute, days))
 
 
-def _query_reviews(ask: Ask, days: tuple[int, int]) -> ReviewTotals:
-    return ReviewTotals(*(found or 0 for found in ask(_REVIEWS, *days)[0]))
+def _query_reviews(execute: Execute, days: tuple[int, int]) -> ReviewTotals:
+    return ReviewTotals(*(found or 0 for found in execute(_REVIEWS, *days)[0]))
 
 
 def _group_key(cell: RunGroupTotals) -> tuple[str, str, str, str]:
     return cell.skill, cell.agent, cell.status, cell.reason
 
 
-def _query_percentile(ask: Ask, days: tuple[int, int], what: str, index: str, count: int) -> int | None:
-    """Found by an index from the top: one run in twenty is read."""
+def _query_percentile(execute: Execute, days: tuple[int, int], what: str, index: str, count: int) -> int | None:
+    """A percentile, read from the top of an index: one run in twenty is read."""
     if not count:
         return None
-    found = ask(_PERCENTILE.format(what=what, index=index), *days, count - percentile_rank(count, REPORTED_PERCENTILE))
+    found = execute(
+        _PERCENTILE.format(what=what, index=index), *days, count - percentile_rank(count, REPORTED_PERCENTILE)
+    )
     return int(found[0][0])
 
 
-def query_time_slots(ask: Ask, first_day: int, last_day: int) -> tuple[TimeSlotTotals, ...]:
+def query_time_slots(execute: Execute, first_day: int, last_day: int) -> tuple[TimeSlotTotals, ...]:
     """Totals by day, or by hour for a single day. Slots in which nothing ended are left out."""
-    question = _HOURS if first_day == last_day else _DAYS
-    return tuple(TimeSlotTotals(*found) for found in ask(question, COMPLETED, ABORTED, ERROR, first_day, last_day))
+    query = _HOURS if first_day == last_day else _DAYS
+    return tuple(TimeSlotTotals(*row) for row in execute(query, COMPLETED, ABORTED, ERROR, first_day, last_day))
 
 
-def query_past_runs(ask: Ask) -> tuple[PastRun, ...]:
+def query_past_runs(execute: Execute) -> tuple[PastRun, ...]:
     """The completed ones among the last runs, the newest first."""
-    return tuple(PastRun(*found) for found in ask(_PAST, MAX_PAST_RUNS, COMPLETED))
+    return tuple(PastRun(*row) for row in execute(_PAST, MAX_PAST_RUNS, COMPLETED))

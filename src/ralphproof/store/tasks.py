@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 TODO, WORKING, DONE, FAILED, CANCELLED, WAITING = "todo", "working", "done", "failed", "cancelled", "waiting"
 TASK_STATUSES = (TODO, WORKING, DONE, FAILED, CANCELLED, WAITING)
 SETTABLE_STATUSES = (TODO, DONE, CANCELLED)  # by the user
-MAX_INTEGER = 2**53  # of a priority; JSON's numbers end there
+MAX_INTEGER = 2**53  # of a priority; the largest exact integer in JSON
 _FIELD_COLUMNS = {
     "spec_id": "spec_id", "title": "title", "description": "description", "status": "status", "priority": "priority",
     "dependencies": "dependencies", "assignee": "assignee", "metadata": "metadata", "completion": "completion_spec",
 }  # fmt: skip
-TASK_FIELDS = tuple(_FIELD_COLUMNS)  # what can be changed
+TASK_FIELDS = tuple(_FIELD_COLUMNS)  # fields that can be changed
 _ROW = """SELECT task.id, spec_id, title, description, status, priority, dependencies, assignee, metadata,
         completion_spec, created_at, updated_at, said_after, ifnull(last.run, ''), ifnull(last.seq, 0)
     FROM task LEFT JOIN attempt AS last ON last.seq = (SELECT max(seq) FROM attempt WHERE task = task.seq) """
@@ -80,12 +80,12 @@ class TaskTable:
 
     def add(self, rows: Iterable[TaskRow]) -> None:
         """Add new tasks: all of them, or none. Raises Refused for an id that exists."""
-        made = [(row.id, self._stored(row)) for row in rows]
+        tasks = [(row.id, self._columns(row)) for row in rows]
         statement = _ADD.format(columns=", ".join(_FIELD_COLUMNS.values()), places=", ".join("?" * len(_FIELD_COLUMNS)))
 
         def work() -> None:
             now = time.time()
-            for id, values in made:
+            for id, values in tasks:
                 if not self._database.execute(statement, (self._text(id), *values, now, now)).rowcount:
                     raise Refused(f"there is a task {id} already; change it: ralph task edit {id}")
 
@@ -113,11 +113,11 @@ class TaskTable:
 
     def attempts(self, id: str) -> tuple[str, ...]:
         """The runs that worked on a task, oldest first; a resumed one counts from its resumption."""
-        return tuple(run for (run,) in self._ask(_ATTEMPTS, self._text(id)))
+        return tuple(run for (run,) in self._query(_ATTEMPTS, self._text(id)))
 
     def task_of_run(self, run: str) -> str | None:
         """The task that a run works on."""
-        return next((str(id) for (id,) in self._ask(_TASK_OF_RUN, run)), None)
+        return next((str(id) for (id,) in self._query(_TASK_OF_RUN, run)), None)
 
     def together(self, work: Callable[[], T]) -> T:
         """Do several things in one transaction: all or nothing, without writes of others in between.
@@ -127,24 +127,24 @@ class TaskTable:
         if self._database.in_transaction:
             return work()
 
-        def whole() -> T:
+        def transaction() -> T:
             self._database.execute("BEGIN IMMEDIATE")
-            made = work()
+            result = work()
             self._database.execute("COMMIT")
-            return made
+            return result
 
-        return run_with_retries(self._database, self._path, whole)
+        return run_with_retries(self._database, self._path, transaction)
 
-    def _rows(self, question: str, *values: object) -> tuple[TaskRow, ...]:
-        return tuple(map(_parse_row, self._ask(question, *values)))
+    def _rows(self, query: str, *values: object) -> tuple[TaskRow, ...]:
+        return tuple(map(_parse_row, self._query(query, *values)))
 
-    def _ask(self, question: str, *values: object) -> list[Any]:
-        def look() -> list[Any]:
-            return self._database.execute(question, values).fetchall()
+    def _query(self, query: str, *values: object) -> list[Any]:
+        def fetch() -> list[Any]:
+            return self._database.execute(query, values).fetchall()
 
-        return look() if self._database.in_transaction else run_with_retries(self._database, self._path, look)
+        return fetch() if self._database.in_transaction else run_with_retries(self._database, self._path, fetch)
 
-    def _stored(self, row: TaskRow) -> tuple[object, ...]:
+    def _columns(self, row: TaskRow) -> tuple[object, ...]:
         return tuple(self._cell(name, getattr(row, name)) for name in _FIELD_COLUMNS)
 
     def _cell(self, name: str, given: Any) -> object:
@@ -169,7 +169,7 @@ class TaskTable:
         return to_valid_utf8(self._mask(given))
 
     def _masked(self, text: str) -> str:
-        """JSON, each text in it masked; what is no JSON is masked as it is."""
+        """JSON with each text masked; a text that is not JSON is masked as a whole."""
         import json
 
         try:
