@@ -1,4 +1,4 @@
-"""What an agent says and does, as lines: text, tool calls with results, todo lists."""
+"""Events of an agent as lines: text, tool calls with results, to-do lists, and the end of a turn."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Mask = Callable[[str], str]
 
 
-# Excerpts of text of any origin, masked and sanitized.
+# Excerpts of untrusted text, masked and sanitized.
 
 
 # Characters masked beyond what is shown: a secret that a cut would halve is still recognized.
@@ -43,19 +43,19 @@ MARGIN_CHARS = 4096
 
 
 def excerpt(text: str, lines: int, chars: int, cut: str) -> tuple[list[str], list[str], bool]:
-    """The first and the last lines of a clean text, at most so many lines and characters, and whether it is whole.
+    """The first and the last lines of a sanitized text, within both limits, and whether that is the whole text.
 
-    Ends matter: test summaries stand there. `cut` stands where a line is broken off. One line is the first one.
+    The last lines often hold a test summary. `cut` marks where a line is cut. A single line is the first one.
     """
-    below = lines // 2
+    last_lines = lines // 2
     if len(text) > chars:
-        end_chars = chars // 2 if below else 0
-        first = _cut_after(text, chars - end_chars, cut)[: lines - below]
-        return first, _cut_before(text, end_chars, cut)[-below:] if end_chars else [], False
-    every = text.splitlines()
-    if len(every) <= lines:
-        return every, [], True
-    return every[: lines - below], every[len(every) - below :], False
+        last_chars = chars // 2 if last_lines else 0
+        first = _cut_after(text, chars - last_chars, cut)[: lines - last_lines]
+        return first, _cut_before(text, last_chars, cut)[-last_lines:] if last_chars else [], False
+    all_lines = text.splitlines()
+    if len(all_lines) <= lines:
+        return all_lines, [], True
+    return all_lines[: lines - last_lines], all_lines[len(all_lines) - last_lines :], False
 
 
 def _cut_after(text: str, chars: int, cut: str) -> list[str]:
@@ -73,11 +73,11 @@ def _cut_before(text: str, chars: int, cut: str) -> list[str]:
 
 
 def excerpt_source(text: str, chars: int, mask: Callable[[str], str]) -> str:
-    """The source of an excerpt of so many characters, without blank lines around it, however long the text is."""
-    most = chars + MARGIN_CHARS
-    if len(text) <= 2 * most:
+    """The text from which an excerpt of so many characters is taken: masked, sanitized, and of bounded length."""
+    limit = chars + MARGIN_CHARS
+    if len(text) <= 2 * limit:
         return sanitize(mask(text)).rstrip().lstrip("\n")
-    return f"{sanitize(mask(text[:most])).lstrip(chr(10))}\n{sanitize(mask(text[-most:])).rstrip()}"
+    return f"{sanitize(mask(text[:limit])).lstrip(chr(10))}\n{sanitize(mask(text[-limit:])).rstrip()}"
 
 
 def one_line(text: str, chars: int, cut: str, mask: Callable[[str], str] = str) -> str:
@@ -111,32 +111,28 @@ def denials_line(reply: Turn, marks: Marks) -> Line:
     number = len(reply.denied)
     named = list(dict.fromkeys(one_line(call, NAME_CHARS, marks.cut) for call in reply.denied))
     names = "; ".join(named[:MAX_DENIALS]) + (f"; {marks.cut}" if len(named) > MAX_DENIALS else "")
-    calls = (
-        "1 tool call was"
-        if number == 1
-        else f"{number}{' or more' if number >= MAX_DENIALS_KEPT else ''} tool calls were"
-    )
+    or_more = " or more" if number >= MAX_DENIALS_KEPT else ""
+    calls = "1 tool call was" if number == 1 else f"{number}{or_more} tool calls were"
     return f"{marks.denied}{calls} denied ({names}): {DENIAL_HINT}", YELLOW
 
 
 def blocked_hosts_line(reply: Turn, marks: Marks) -> Line:
     """Blocked hosts, and how to allow them."""
     hosts = [one_line(host, NAME_CHARS, marks.cut) for host in reply.exit.blocked]
-    names = ", ".join(hosts[:MAX_DENIALS]) + (
-        f" and {len(hosts) - MAX_DENIALS} more" if len(hosts) > MAX_DENIALS else ""
-    )
+    more = f" and {len(hosts) - MAX_DENIALS} more" if len(hosts) > MAX_DENIALS else ""
+    names = ", ".join(hosts[:MAX_DENIALS]) + more
     return f"{marks.denied}blocked by the sandbox: {names}; --allow-host HOST lets one be reached", YELLOW
 
 
-def hindrance_lines(reply: Turn, marks: Marks) -> list[Line]:
-    """Denied calls, blocked hosts, and lost output."""
+def warning_lines(reply: Turn, marks: Marks) -> list[Line]:
+    """Lines about denied calls, blocked hosts, and lost output."""
     found = [denials_line(reply, marks)] if reply.denied else []
     found += [blocked_hosts_line(reply, marks)] if reply.exit.blocked else []
     return found + ([incomplete_log_line(reply.exit, marks)] if reply.exit.log_error else [])
 
 
 def incomplete_log_line(end: Exit, marks: Marks) -> Line:
-    """Why the log is not whole."""
+    """Why the agent's log is incomplete."""
     lost = f", {end.lost_bytes} bytes are lost" if end.lost_bytes else ""
     return f"{marks.denied}the agent's log is not whole{lost}: {one_line(end.log_error, PATH_CHARS, marks.cut)}", YELLOW
 
@@ -154,7 +150,7 @@ def _turn_figures(reply: Turn) -> str:
 
 
 def format_price(spent: Spent) -> str:
-    """Money as far as it is known; unknown is not zero."""
+    """A cost, as far as it is known; unknown is not zero."""
     if spent.micro_usd is None:
         return "unknown"
     bound = "at least " if spent.at_least else ""
@@ -162,7 +158,7 @@ def format_price(spent: Spent) -> str:
 
 
 def format_tokens(usage: Usage) -> str:
-    """All that went in, how much of it came from the cache, and what came out."""
+    """Input tokens, how many of them came from the cache, and output tokens."""
     cached = f" ({format_short_number(usage.cache_read)} cached)" if usage.cache_read else ""
     sent = format_short_number(usage.input + usage.cache_read + usage.cache_write)
     return f"{sent} in{cached} / {format_short_number(usage.output)} out"
@@ -190,14 +186,14 @@ def format_short_duration(seconds: float) -> str:
 # Running tools.
 
 
-MAX_RUNNING_CALLS = 256  # an agent that never tells how its tools ended must not fill the memory
+MAX_RUNNING_CALLS = 256  # limits memory: an agent may never report the end of a call
 ID_CHARS = 128
 
 ToolCall = tuple[str, str, float]  # the tool's name, the name with its argument, when it began
 
 
 class RunningTools:
-    """The calls that have not ended, by their ids; of too many the oldest are forgotten."""
+    """The calls that have not ended, by id; beyond the limit the oldest are dropped."""
 
     def __init__(self) -> None:
         self._calls: dict[str, ToolCall] = {}
@@ -206,7 +202,7 @@ class RunningTools:
         return len(self._calls)
 
     def begin(self, id: str, call: ToolCall) -> None:
-        """A call of that id began, whatever became of an earlier one."""
+        """Add a call, in place of an earlier one with this id."""
         key = id[:ID_CHARS]
         self._calls.pop(key, None)
         if len(self._calls) >= MAX_RUNNING_CALLS:
@@ -214,15 +210,15 @@ class RunningTools:
         self._calls[key] = call
 
     def end(self, id: str) -> ToolCall | None:
-        """The call of that id, which is over now."""
+        """Remove and return the call with this id."""
         return self._calls.pop(id[:ID_CHARS], None)
 
     def longest(self) -> ToolCall | None:
-        """The call that has run for longest."""
+        """The call that has run longest."""
         return next(iter(self._calls.values()), None)
 
     def clear(self) -> None:
-        """The turn is over, and with it every call."""
+        """Remove all calls, at the end of a turn."""
         self._calls.clear()
 
 
@@ -230,8 +226,8 @@ class RunningTools:
 
 
 CALL_NAME_CHARS = 80
-LABEL_CHARS = 120  # of a call where it is named again
-MAX_TODOS = 50  # shown of a list
+LABEL_CHARS = 120  # of a call in the line about its result
+MAX_TODOS = 50  # of a list that are shown
 
 Lines = tuple[Line, ...]
 
@@ -243,23 +239,23 @@ class EventFormatter:
         self._marks, self._width, self._now = style.marks, style.width, now
         self._lines, self._chars = style.output_lines, style.output_chars
         self.running = RunningTools()
-        self._told: Lines = ()
+        self._last_remark: Lines = ()
         self._todos: Lines = ()
-        self._open: str | None = None  # the call whose start is the last thing that was shown
+        self._last_call: str | None = None  # the id of a call, while its start is the last line shown
 
     def clear(self) -> None:
-        """Another turn begins: what the last one left open is over."""
+        """Drop the state of the last turn."""
         self.running.clear()
-        self._told = self._todos = ()
-        self._open = None
+        self._last_remark = self._todos = ()
+        self._last_call = None
 
     def interrupted(self) -> None:
-        """Something else was shown: a result must say again what it is the result of."""
-        self._open = None
-        self._told = ()
+        """Note that another line was shown, so that the next result names its call."""
+        self._last_call = None
+        self._last_remark = ()
 
     def lines(self, event: Event, now_s: float = 0.0, mask: Mask = str) -> Lines:
-        """What there is to show of an event; nothing where it changes nothing that is seen."""
+        """The lines about an event; none where they would repeat the last ones."""
         match event:
             case ToolStarted():
                 return (self._began(event, now_s, mask),)
@@ -268,15 +264,15 @@ class EventFormatter:
             case TodosChanged(items):
                 return self._listed(items, mask)
             case _:
-                told = self._remark(event, mask)
-        if not told or told == self._told:  # a retry that is told ten times a second is one line
+                remark = self._remark(event, mask)
+        if not remark or remark == self._last_remark:  # a retry may be reported ten times a second
             return ()
         self.interrupted()
-        self._told = told
-        return told
+        self._last_remark = remark
+        return remark
 
     def note(self, event: Event, now_s: float) -> None:
-        """Know which calls run, and show nothing."""
+        """Keep track of running calls without showing the event."""
         match event:
             case ToolStarted(id, name, summary):
                 label = f"{name[:MARGIN_CHARS]}({summary[:MARGIN_CHARS]})"
@@ -293,13 +289,13 @@ class EventFormatter:
         short = call if len(call) <= LABEL_CHARS else f"{name}({summary[: LABEL_CHARS - len(name)]}{self._marks.cut})"
         self.interrupted()
         self.running.begin(event.id, (name, short, now_s))
-        self._open = event.id
+        self._last_call = event.id
         return self._marks.call + call, ""
 
     def _ended(self, event: ToolEnded, mask: Mask) -> Lines:
         marks = self._marks
         call = self.running.end(event.id)
-        source = f" {marks.arrow} {call[0] if event.id == self._open else call[1]}" if call else ""
+        source = f" {marks.arrow} {call[0] if event.id == self._last_call else call[1]}" if call else ""
         self.interrupted()
         lines, chars = event.lines or len(event.output.splitlines()), event.chars or len(event.output)
         size = f"{format_count(lines, 'line')}, {format_count(chars, 'char')}" if chars else "no output"
@@ -307,19 +303,19 @@ class EventFormatter:
         return ((head, GREEN if event.ok else RED), *self._output(event.output, lines, chars, mask))
 
     def _output(self, output: str, lines: int, chars: int, mask: Mask) -> Lines:
-        """What a tool gave back: the beginning and the end of it, and how much is between."""
+        """The beginning and the end of a tool's output, and how much is left out between them."""
         if not output:
             return ()
         marks = self._marks
         first, last, whole = excerpt(excerpt_source(output, self._chars, mask), self._lines, self._chars, marks.cut)
         if not whole or chars > len(output):
-            hidden = lines - len(first) - len(last) if self._lines > 1 else 0  # of one line the head says enough
+            hidden = lines - len(first) - len(last) if self._lines > 1 else 0  # one line needs no count
             first += [f"{marks.cut} {format_count(hidden, 'more line')}"] if hidden > 0 else []
         shown = first + last
         return tuple((f"{marks.below if place else marks.first}{line}", DIM) for place, line in enumerate(shown))
 
     def _listed(self, items: tuple[Todo, ...], mask: Mask) -> Lines:
-        """The whole list, but only where it is another than before."""
+        """The whole list, only where it changed."""
         todos = (*(self._todo(item, mask) for item in items[:MAX_TODOS]), *self._counted(items)) if items else ()
         if todos == self._todos:
             return ()
@@ -372,9 +368,9 @@ class EventFormatter:
 # Showing events as they come.
 
 
-BATCH_S = 0.05  # events that come faster are shown together
-MAX_BATCH = 1000  # and at most so many
-SILENT_EVENTS = (Spent, Ended, Unparsed)  # there may be many, and none is shown
+BATCH_S = 0.05  # events within this time are shown together
+MAX_BATCH = 1000  # events
+SILENT_EVENTS = (Spent, Ended, Unparsed)  # never shown, and there may be many
 
 
 class AgentOutput:
@@ -384,63 +380,63 @@ class AgentOutput:
         self._screen, self._style, self._mask = screen, style, mask
         self._formatter = EventFormatter(style, epoch)
         self._cleaner = StreamSanitizer(style.colour)
-        self._held: list[Event] = []
+        self._pending: list[Event] = []
         self._shown_s = float("-inf")
-        self._messages = False  # the agent tells of whole messages; else its text breaks its lines itself
+        self._whole_messages = False  # each `Said` event is a message; else its text has its own line breaks
 
     @property
     def running(self) -> RunningTools:
         """The tools that run."""
         return self._formatter.running
 
-    def heard(self, events: list[Event], now_s: float) -> None:
-        """More of what the agent said and did."""
+    def add(self, events: list[Event], now_s: float) -> None:
+        """Add events, and show the pending ones if it is time."""
         if not self._style.stream:
-            for event in events if self._style.live else ():  # else nobody is told which tool runs
+            for event in events if self._style.live else ():  # only the live line shows which tool runs
                 if isinstance(event, ToolStarted | ToolEnded):
                     self._formatter.note(event, now_s)
             return
-        self._held += [event for event in events if not isinstance(event, SILENT_EVENTS)]
-        if now_s - self._shown_s >= BATCH_S or len(self._held) >= MAX_BATCH:
+        self._pending += [event for event in events if not isinstance(event, SILENT_EVENTS)]
+        if now_s - self._shown_s >= BATCH_S or len(self._pending) >= MAX_BATCH:
             self.show(now_s)
 
     def show(self, now_s: float) -> None:
-        """Show everything that was held back."""
-        if not self._held:
+        """Show the pending events."""
+        if not self._pending:
             return
-        events, self._held = self._held, []
+        events, self._pending = self._pending, []
         self._shown_s = now_s
         mask = self._mask_for(events)
         said: list[str] = []
         for event in events:
             if isinstance(event, Said):
                 said.append(event.text)
-                if self._messages:
+                if self._whole_messages:
                     self._say(said, mask)
                 continue
             self._say(said, mask)
-            self._messages = self._messages or isinstance(event, Started)
+            self._whole_messages = self._whole_messages or isinstance(event, Started)
             for line in self._formatter.lines(event, now_s, mask):
                 self._screen.line(line)
         self._say(said, mask)
         self._screen.flush()
 
     def begin(self) -> None:
-        """A turn begins."""
+        """Begin a turn."""
         self._formatter.clear()
-        self._messages = False
+        self._whole_messages = False
 
     def end(self) -> None:
-        """A turn is over: what might have become a sequence does not any more."""
+        """End a turn: show an incomplete escape sequence as text."""
         self._screen.text(self._cleaner.end())
         self._formatter.clear()
 
     def _say(self, said: list[str], mask: Callable[[str], str]) -> None:
-        """Show a message, or as much of a text as is known not to be the beginning of a sequence."""
+        """Show a message, or text up to an incomplete escape sequence."""
         if not said:
             return
         text = self._cleaner.feed(mask("".join(said)))
-        if self._messages:
+        if self._whole_messages:
             text += self._cleaner.end()
             text += "\n" if text and not text.endswith("\n") else ""
         self._screen.text(text)
@@ -448,21 +444,24 @@ class AgentOutput:
         said.clear()
 
     def _mask_for(self, events: list[Event]) -> Callable[[str], str]:
-        """How to mask these. The keeper did it before; what only unfolding showed is looked for in all at once."""
-        most = self._style.width + MARGIN_CHARS
-        joined = "".join(_shown_text(event, most) for event in events)
+        """The mask for these events: none where they hold no secret, which is tested for all of them at once.
+
+        The keeper masks raw output, but a secret may become visible only when a line is decoded.
+        """
+        limit = self._style.width + MARGIN_CHARS
+        joined = "".join(_shown_text(event, limit) for event in events)
         return str if self._mask(joined) == joined else self._mask
 
 
-def _shown_text(event: Event, most: int) -> str:
-    """The texts of an event that may be shown. What is said in several pieces is one text."""
+def _shown_text(event: Event, limit: int) -> str:
+    """The texts of an event that may be shown. Consecutive `Said` events are one text."""
     match event:
         case Said(text):
             return text
         case ToolStarted(_, name, summary):
             return f"\0{name}\0{summary}\0"
         case ToolEnded(_, _, output):
-            return f"\0{output}\0" if len(output) <= 2 * most else f"\0{output[:most]}\0{output[-most:]}\0"
+            return f"\0{output}\0" if len(output) <= 2 * limit else f"\0{output[:limit]}\0{output[-limit:]}\0"
         case TodosChanged(items):
             return "\0".join(("", *(item.text for item in items[:MAX_TODOS]), ""))
         case _:

@@ -1,4 +1,4 @@
-"""A supervised command as a log: one dated line for each start, end and decision."""
+"""The log of a supervised command: a dated line for each start, end and decision."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 from ralphproof.base.value import TYPE_CHECKING, assert_never
 from ralphproof.display import phrases
-from ralphproof.display.agent_output import hindrance_lines, turn_line
+from ralphproof.display.agent_output import turn_line, warning_lines
 from ralphproof.display.console import NOTICE_PREFIX, PAUSED_ACTIVITY, ConsoleObserver, IterationReport
 from ralphproof.display.terminal import GREEN, RED, YELLOW
 from ralphproof.engine import records
@@ -39,7 +39,7 @@ def create_attempt_log(
     out: TextIO, style: Style, mask: Callable[[str], str] = str, timeout_s: float = float("inf"), *,
     epoch: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic,
 ) -> ConsoleObserver:  # fmt: skip
-    """The observer of a supervised command. `timeout_s` is how long an attempt may take; ending one takes longer."""
+    """The observer of a supervised command. `timeout_s` is the time limit of an attempt, without the time to end it."""
     return ConsoleObserver(
         out, style, mask, report=lambda console: AttemptReport(console, timeout_s), dated=True,
         epoch=epoch, monotonic=monotonic,
@@ -47,15 +47,15 @@ def create_attempt_log(
 
 
 class AttemptReport:
-    """A run told by its attempts. An attempt starts an agent: a marker that is judged without one is none."""
+    """Report of a run by attempts. Only iterations that start an agent are attempts."""
 
     def __init__(self, console: Console, timeout_s: float) -> None:
         self._console, self._timeout_s = console, timeout_s
         self._iterations = IterationReport(console)
         self._attempt = 0
         self._unstarted = 0  # iterations in which no agent was started
-        self._marker_found = False  # before a start
-        self._reply: Turn | None = None  # the end of an attempt, until its markers are known
+        self._marker_found = False  # before the agent was started
+        self._reply: Turn | None = None  # of an attempt whose markers are not read yet
 
     def show(self, record: Record) -> None:
         console = self._console
@@ -115,11 +115,11 @@ class AttemptReport:
             console.line(KILLED_MESSAGE, YELLOW)
         if reply.usage is not None or reply.micro_usd is not None:
             console.turn_line(turn_line(reply, console.marks))
-        for line in hindrance_lines(reply, console.marks):
+        for line in warning_lines(reply, console.marks):
             console.turn_line(line)
 
     def _show_work(self, record: records.Saved) -> None:
-        """Now the markers are known, and with them whether the agent will be started again."""
+        """Show the result of an attempt; its markers decide whether the agent is started again."""
         console = self._console
         reply, self._reply = self._reply, None
         claim, sprung = record.heard.claim, record.sprung
@@ -154,8 +154,8 @@ class AttemptReport:
         by_itself = reply.exit.why in ("exit", "lingered")
         if reply.error is not None:
             self._console.line(f"Transient error: {reply.error}" if by_itself else f"Note: {reply.error}", YELLOW)
-        onward = "" if last or (reply.error is not None and not by_itself) else ", restarting..."
-        self._console.line(f"Attempt {self._attempt}: Agent failed ({_describe_failure(reply)}){onward}", RED)
+        restart = "" if last or (reply.error is not None and not by_itself) else ", restarting..."
+        self._console.line(f"Attempt {self._attempt}: Agent failed ({_describe_failure(reply)}){restart}", RED)
 
     def _show_claim(self, claim: Claim) -> None:
         before_start, self._marker_found = self._marker_found, False
@@ -187,7 +187,7 @@ class AttemptReport:
 
 
 def _describe_failure(reply: Turn) -> str:
-    """How an agent ended that failed, in a word or two."""
+    """How a failed agent ended, in a word or two."""
     end = reply.exit
     if end.why != "exit":
         return end.why
@@ -197,8 +197,8 @@ def _describe_failure(reply: Turn) -> str:
 
 
 def format_go_duration(seconds: float) -> str:
-    """`0.5s`, `45s`, `5m0s`, `1h0m0s`."""
-    whole = round(seconds, 1) if seconds < 60 else round(seconds)
-    minutes, rest = divmod(whole, 60)
+    """A duration as Go prints it: `0.5s`, `45s`, `5m0s`, `1h0m0s`."""
+    rounded = round(seconds, 1) if seconds < 60 else round(seconds)
+    minutes, rest = divmod(rounded, 60)
     hours, minutes = divmod(int(minutes), 60)
     return f"{f'{hours}h' if hours else ''}{f'{minutes}m' if hours or minutes else ''}{rest:g}s"

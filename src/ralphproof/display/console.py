@@ -1,4 +1,4 @@
-"""A run as people watch it: lines on standard error, and a live line on a terminal."""
+"""The console display of a run: lines on standard error, and a live line on a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING, Protocol, value
 from ralphproof.display import phrases
-from ralphproof.display.agent_output import AgentOutput, hindrance_lines, one_line, turn_line
+from ralphproof.display.agent_output import AgentOutput, one_line, turn_line, warning_lines
 from ralphproof.display.phrases import format_count, format_duration, format_time
 from ralphproof.display.terminal import GREEN, RED, YELLOW, Line, Screen, Style
 from ralphproof.engine import records
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.metrics import StoryReview
 
 
-MAX_STORIES = 50  # stories; there may be thousands
+MAX_STORIES = 50  # of a table; there may be thousands
 NAME_CHARS, TITLE_CHARS, FOUND_CHARS = 30, 80, 160
 ELLIPSIS = "..."
 STATUS_PHRASES = {
@@ -39,70 +39,67 @@ CAPPED_PHRASE = "APPROVED AT THE CAP"
 
 
 def story_table(stories: tuple[StoryReview, ...], mask: Callable[[str], str] = str, found: bool = False) -> list[Line]:
-    """A line about all, then one for each; with `found` below each what was asked for in this run.
+    """A summary line, then a line for each story; with `found` also the changes requested of it in this run.
 
-    Those that were approved only at the cap are marked: somebody should look at them.
+    Stories that were approved only at the review cap are marked, because they may need attention.
     """
     if not stories:
         return []
     shown = stories[:MAX_STORIES]
     rows = [
-        (_one_line(one.story, NAME_CHARS, mask), _status_phrase(one), format_count(one.reviews, "review"))
-        for one in shown
+        (_one_line(story.story, NAME_CHARS, mask), _status_phrase(story), format_count(story.reviews, "review"))
+        for story in shown
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = [_summary_line(stories)]
-    for one, row in zip(shown, rows, strict=True):
-        told = f"  {'  '.join(map(str.ljust, row, widths))}  {_one_line(one.title, TITLE_CHARS, mask)}"
-        lines.append((told.rstrip(), YELLOW if one.capped else ""))
-        asked = one.found if found else ()
-        lines += ((f"      asked for: {_one_line(what, FOUND_CHARS, mask)}", "") for what in asked)
+    for story, row in zip(shown, rows, strict=True):
+        line = f"  {'  '.join(map(str.ljust, row, widths))}  {_one_line(story.title, TITLE_CHARS, mask)}"
+        lines.append((line.rstrip(), YELLOW if story.capped else ""))
+        if found:
+            lines += ((f"      asked for: {_one_line(change, FOUND_CHARS, mask)}", "") for change in story.found)
     return [*lines, *([(f"  and {len(stories) - MAX_STORIES} more", "")] if len(stories) > MAX_STORIES else [])]
 
 
 def _summary_line(stories: tuple[StoryReview, ...]) -> Line:
-    done, reviews = sum(one.status in DONE_STATES for one in stories), total_reviews(stories)
-    told = [f"Stories: {done} of {len(stories)} done"]
+    done, reviews = sum(story.status in DONE_STATES for story in stories), total_reviews(stories)
+    parts = [f"Stories: {done} of {len(stories)} done"]
     if reviews and reviews.reviews:
-        told.append(f"{format_count(reviews.reviews, 'review')} in this run")
+        parts.append(f"{format_count(reviews.reviews, 'review')} in this run")
     if reviews and reviews.changes_requested:
-        told.append(f"changes requested {format_count(reviews.changes_requested, 'time')}")
-    capped = sum(one.capped for one in stories)
+        parts.append(f"changes requested {format_count(reviews.changes_requested, 'time')}")
+    capped = sum(story.capped for story in stories)
     if capped:
-        told.append(f"{capped} approved at the review cap and may need manual attention")
-    return "; ".join(told), YELLOW if capped else ""
+        parts.append(f"{capped} approved at the review cap and may need manual attention")
+    return "; ".join(parts), YELLOW if capped else ""
 
 
-def _status_phrase(one: StoryReview) -> str:
-    return CAPPED_PHRASE if one.capped else STATUS_PHRASES.get(one.status, one.status)
+def _status_phrase(story: StoryReview) -> str:
+    return CAPPED_PHRASE if story.capped else STATUS_PHRASES.get(story.status, story.status)
 
 
 def _one_line(text: str, chars: int, mask: Callable[[str], str]) -> str:
     return one_line(text, chars, ELLIPSIS, mask)
 
 
-# A run as people watch it: lines on standard error, and a live line on a terminal.
-
-
-# Waiting for the service of an agent.
+# Waits for the service of an agent.
 
 
 class ServiceWaits:
-    """Which agent is asked, until when the services of the others refuse, and the lines about it.
+    """The current agent, the times until which services refuse, and the lines about them.
 
-    What a refusal means is known by what follows it: time passes, or a turn of another agent begins.
+    A refusal leads to a wait or to a turn of another agent, so its line is written when one of these begins.
     """
 
     def __init__(self) -> None:
         self._agent, self._place = "", 0
-        self._run_places = 99  # places of the run's agents; those of stages that have their own come after them
-        self._regular_places = 1  # places of the ladder or rotation; fallbacks come after them
+        self._run_places = 99  # number of the run's agents; agents of stages come after them
+        self._regular_places = 1  # number of agents in the ladder or rotation; fallbacks come after them
         self._retry_times: dict[int, float] = {}  # by the place of the agent
-        self._refusal = ""  # the last one, until it is known what follows
+        self._refusal = ""  # the last one, until its line is written
         self.until = 0.0  # the run waits until then
 
     def configure(self, facts: dict[str, Json]) -> None:
-        """The agents that the facts of a run's beginning name."""
+        """Take the numbers of agents from the facts of a run's beginning."""
         ladder, rotate = facts.get("ladder"), facts.get("rotate")
         lists = [places for places in (ladder, rotate) if isinstance(places, list | tuple)]
         self._regular_places = max([1, *map(len, lists)])
@@ -129,13 +126,13 @@ class ServiceWaits:
         if not why and max(place, record.place) >= self._run_places:
             return ""  # the line about the stage names its agent
         if same_name and not why and max(place, record.place) < self._regular_places:
-            return ""  # the escalation was reported; a rotation is no news
+            return ""  # an escalation has a line of its own, and a rotation needs none
         notes = [name] if same_name and (name := self._place_name(record.place)) else []
         if why and until > now:
             other = self._place_name(place) or "the last one"
             notes.append(f"{other if same_name else before} not before {format_time(until, now)}")
-        onward = f"goes on with {self._agent}" + (f" ({', '.join(notes)})" if notes else "")
-        return f"{why}; {onward}" if why else onward
+        next_step = f"goes on with {self._agent}" + (f" ({', '.join(notes)})" if notes else "")
+        return f"{why}; {next_step}" if why else next_step
 
     def tick(self, now: float) -> str:
         """The line for a wait, once, where time passes after a refusal and no turn begins."""
@@ -153,7 +150,7 @@ class ServiceWaits:
         return f"waits until {format_time(self.until, now)}, {format_duration(self.until - now)} left"
 
     def _place_name(self, place: int) -> str:
-        """Which of several agents of one name is meant; empty where no word says it."""
+        """A description that tells agents of one name apart; empty where there is none."""
         if place >= self._regular_places:
             return f"fallback {place - self._regular_places + 1}"
         return "the usual one" if self._regular_places == 1 else ""
@@ -162,10 +159,10 @@ class ServiceWaits:
 # Lines about a run, and the live line below them.
 
 
-LIVE_LINE_AFTER_S = 2.0  # of silence, before the live line is shown
-LINE_BREAK_AFTER_S = 10.0  # of silence in the middle of a line, before that line is broken for the live line
+LIVE_LINE_AFTER_S = 2.0  # without output, before the live line is shown
+LINE_BREAK_AFTER_S = 10.0  # without output in the middle of a line, before that line is broken for the live line
 PAUSED_ACTIVITY = "rests"
-NOTICE_PREFIX = "[Ralph] "  # a notice that begins so was printed on standard error before the display started
+NOTICE_PREFIX = "[Ralph] "  # of notices that were printed on standard error before the display started
 
 
 class Console:
@@ -181,32 +178,32 @@ class Console:
         self.style, self.marks, self.epoch = style, style.marks, epoch
         self.waits = ServiceWaits()
         self.activity = ""
-        self.muted = False  # the agent answers a question of the harness: a record reports the answer
+        self.muted = False  # while an agent answers a question of the harness; a record has the answer
         self._mask, self._monotonic, self._dated = mask, monotonic, dated
         self._screen = Screen(out, style.colour, epoch if style.timestamps else None)
         self._agent_output = AgentOutput(self._screen, style, mask, epoch)
-        self._began_s = self._heard_s = monotonic()
+        self._activity_began_s = self._last_event_s = monotonic()
 
     def begin(self, activity: str) -> None:
-        """What the live line says from now on, with the time since now."""
+        """Set the activity that the live line shows, with the time since now."""
         self.activity = activity
-        self._began_s = self._heard_s = self._monotonic()
+        self._activity_began_s = self._last_event_s = self._monotonic()
 
     def begin_turn(self, record: TurnBegan) -> None:
-        """An agent starts."""
+        """Show the start of a turn."""
         self.remark(self.waits.turn_began(record, self.epoch()))
         self._agent_output.begin()
         self.begin("the agent works")
 
     def end_turn(self) -> None:
-        """The agent has ended: nothing more comes of its text."""
+        """Show the rest of the agent's output at the end of a turn."""
         self._agent_output.end()
 
-    def heard(self, events: list[Event]) -> None:
-        """Show what the agent said and did."""
-        self._heard_s = now_s = self._monotonic()
+    def show_events(self, events: list[Event]) -> None:
+        """Show events of the agent."""
+        self._last_event_s = now_s = self._monotonic()
         if not self.style.quiet and not self.muted:
-            self._agent_output.heard(events, now_s)
+            self._agent_output.add(events, now_s)
 
     def line(self, text: str, colour: str = "") -> None:
         text = text.strip() if self._dated else text
@@ -217,12 +214,12 @@ class Console:
             self.line(line, colour)
 
     def remark(self, text: str) -> None:
-        """An indented yellow line; none where the text is empty."""
+        """Show an indented yellow line; none where the text is empty."""
         if text:
             self.line(f"  {text}", YELLOW)
 
     def turn_line(self, line: Line) -> None:
-        """A line about a turn, which holds text of the agent's: its length is limited."""
+        """Show a line about a turn. Its length is limited, because it holds text of the agent."""
         text, colour = line
         self._put((self.one_line(text), colour))
 
@@ -235,40 +232,40 @@ class Console:
             self.line(text, colour)
 
     def tick(self) -> None:
-        """Show what is held back, that a service is waited for, and the live line."""
+        """Show pending output, the line about a wait, and the live line."""
         self.flush()
         if remark := self.waits.tick(self.epoch()):
             self.remark(remark)
             self.settle()
         now_s = self._monotonic()
-        silent_s = now_s - self._heard_s
+        silent_s = now_s - self._last_event_s
         if self.style.live and silent_s >= (LINE_BREAK_AFTER_S if self._screen.mid_line else LIVE_LINE_AFTER_S):
             self._screen.live(f"  {self.one_line(self._live_text(now_s))} …")
 
     def flush(self) -> None:
-        """Show what is held back of the agent's output."""
+        """Show pending output of the agent."""
         self._agent_output.show(self._monotonic())
 
     def settle(self) -> None:
-        """Write all lines, and take the live line away."""
+        """Write all lines, and remove the live line."""
         self._screen.settle()
 
     def discard(self, silent_s: float) -> None:
-        """Write nothing of what came so far; nothing was heard for so many seconds."""
-        self._screen.forget()
-        self._began_s = self._heard_s = self._monotonic() - silent_s
+        """Drop all pending lines; the last event was so many seconds ago."""
+        self._screen.discard()
+        self._activity_began_s = self._last_event_s = self._monotonic() - silent_s
 
     def _live_text(self, now_s: float) -> str:
         if self.waits.until:
             return self.waits.remaining(self.epoch())
-        activity = f"{self.activity}, {format_duration(now_s - self._began_s)}"
+        activity = f"{self.activity}, {format_duration(now_s - self._activity_began_s)}"
         running = self._agent_output.running
         if call := running.longest():
             _, label, since_s = call
             others = f" and {len(running) - 1} more" if len(running) > 1 else ""
             return f"{activity}, for {format_duration(now_s - since_s)} at {label}{others}"
-        if self._heard_s > self._began_s:
-            return f"{activity}, silent for {format_duration(now_s - self._heard_s)}"
+        if self._last_event_s > self._activity_began_s:
+            return f"{activity}, silent for {format_duration(now_s - self._last_event_s)}"
         return activity
 
     def _put(self, line: Line) -> None:
@@ -277,14 +274,14 @@ class Console:
 
 
 class RecordReport(Protocol):
-    """Which lines the records of a run become."""
+    """Formatter of a run's records as lines on a console."""
 
     def show(self, record: Record) -> None:
-        """Print what there is to say of a record."""
+        """Print the lines about a record, if any."""
 
 
 class IterationReport:
-    """A run told by its iterations."""
+    """Report of a run by iterations."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -312,7 +309,7 @@ class IterationReport:
                 console.remark(console.waits.turn_retried(record, console.epoch()))
             case records.CheckBegan(_, _, check):
                 console.begin(f"guardrail {check}")
-                console.muted = True  # only a judge says anything
+                console.muted = True  # events during a check are those of a judge
             case records.CheckEnded(iteration, _, finding):
                 console.muted = False
                 if not iteration:
@@ -345,7 +342,7 @@ class IterationReport:
                 self._show_control(record)
 
     def _show_control(self, record: Record) -> None:
-        """What the user asked for, and what the run waits for."""
+        """Show requests of the user, and waits of the run."""
         console = self._console
         match record:
             case records.Resumed():
@@ -354,7 +351,7 @@ class IterationReport:
                 console.begin(PAUSED_ACTIVITY)
                 console.line("  rests, as it was asked to; ralph resume goes on", YELLOW)
             case records.UserChangesSaved() if console.activity == PAUSED_ACTIVITY:
-                console.begin("goes on")  # without a pause it was recorded by a process that took the run up
+                console.begin("goes on")  # without a pause, a process that resumed the run recorded it
                 console.line("  goes on")
             case records.UserMessageAdded(_, _, text):
                 self._user_messages.append(console.one_line(text))
@@ -384,7 +381,7 @@ class IterationReport:
         console.turn_line(turn_line(reply, console.marks))
         if reply.asked and not console.style.stream:
             console.line(f"  the agent asked, and nobody is there to answer: {reply.asked}", YELLOW)
-        for line in hindrance_lines(reply, console.marks):
+        for line in warning_lines(reply, console.marks):
             console.turn_line(line)
 
     def _show_work(self, record: records.Saved) -> None:
@@ -409,7 +406,7 @@ class IterationReport:
 
 
 class ConsoleObserver:
-    """Shows a run on a stream: its records by a report, and what its agent says and does meanwhile."""
+    """Shows a run on a stream: its records by a report, and the events of its agent."""
 
     def __init__(
         self, out: TextIO, style: Style, mask: Callable[[str], str] = str, *,
@@ -427,29 +424,29 @@ class ConsoleObserver:
         self._console.settle()
 
     def catch_up(self, earlier: Iterable[Record], at: float) -> None:
-        """Take in records from before the display started, and show nothing. `at` is when the last was written."""
+        """Process records from before the display started without showing them. `at` is the time of the last one."""
         for record in earlier:
             self._report.show(record)
         self._console.discard(max(0.0, self._console.epoch() - at))
 
     def on_events(self, events: list[Event]) -> None:
-        self._console.heard(events)
+        self._console.show_events(events)
 
     def tick(self) -> None:
         if not self._console.style.quiet:
             self._console.tick()
 
     def flush(self) -> None:
-        """Show what is still held back, at the latest when the program ends."""
+        """Show pending output, at the latest when the program ends."""
         self._console.flush()
 
     def close(self) -> None:
-        """Show what is held back, and leave the terminal to others."""
+        """Show pending output, and remove the live line."""
         self._console.flush()
         self._console.settle()
 
 
-# Debug lines of `--verbose`: each record and the reason behind each step.
+# Debug lines of `--verbose`.
 
 
 PROMPT_CHARS = 200
@@ -459,63 +456,65 @@ PROMPT_CHARS = 200
 class VerboseContext:
     """Facts that records do not have: the iteration limit, the completion word, the command of each check."""
 
-    most: int | None
-    wanted: str
+    max_iterations: int | None
+    completion_word: str
     commands: dict[str, str]
 
 
 class VerboseObserver:
-    """Every record as a line or two. `prompt` gives the beginning of what an agent is told in an iteration's turn."""
+    """Shows every record in a line or two. `prompt` returns the prompt of an iteration and turn."""
 
     def __init__(
         self,
         out: TextIO,
-        conditions: VerboseContext,
+        context: VerboseContext,
         prompt: Callable[[int, int], str],
         mask: Callable[[str], str] = str,
     ) -> None:
-        self._out, self._conditions, self._prompt, self._mask = out, conditions, prompt, mask
+        self._out, self._context, self._prompt, self._mask = out, context, prompt, mask
 
     def on_record(self, record: records.Record) -> None:
         match record:
             case records.RunBegan(run, snapshot, facts):
-                self._say(f"Run {run}: {', '.join(f'{name} {fact}' for name, fact in facts.items())}")
-                self._say(f"Tree at the start: {snapshot.tree} ({snapshot.ref or 'no ref'})")
+                self._write(f"Run {run}: {', '.join(f'{name} {fact}' for name, fact in facts.items())}")
+                self._write(f"Tree at the start: {snapshot.tree} ({snapshot.ref or 'no ref'})")
             case records.TurnBegan():
                 self._turn_began(record)
             case records.TurnEnded(_, _, reply):
                 end = reply.exit
-                self._say(f"Agent ended ({end.why}, code {end.code}, {end.seconds:.1f}s, {end.out_bytes} bytes)")
+                self._write(f"Agent ended ({end.why}, code {end.code}, {end.seconds:.1f}s, {end.out_bytes} bytes)")
             case records.Saved(_, _, snapshot, change, heard):
-                self._say(f"Saved as {snapshot.ref}; changed: {', '.join(change.paths[:20]) or 'nothing'}")
+                self._write(f"Saved as {snapshot.ref}; changed: {', '.join(change.paths[:20]) or 'nothing'}")
                 found = heard.claim.word if heard.claim else "no tag"
                 uncounted = f" (not counted: {'; '.join(heard.uncounted)})" if heard.uncounted else ""
-                self._say(f"Completion detection: looked for {self._conditions.wanted}, found {found}{uncounted}")
+                self._write(
+                    f"Completion detection: looked for {self._context.completion_word}, found {found}{uncounted}"
+                )
             case records.CheckBegan(_, _, check):
-                self._say(f"Running guardrail: {self._conditions.commands.get(check, check)}")
+                self._write(f"Running guardrail: {self._context.commands.get(check, check)}")
             case records.CheckEnded(_, _, finding):
                 end_word = f"exited with code {finding.code}" if finding.why == "exit" else f"ended: {finding.why}"
-                self._say(f"Guardrail {end_word} ({finding.seconds:.1f}s)")
+                self._write(f"Guardrail {end_word} ({finding.seconds:.1f}s)")
             case records.Judged(_, _, verdict, elapsed_s):
-                self._say(f"Verdict: {type(verdict).__name__} ({elapsed_s:.1f}s since the start)")
+                self._write(f"Verdict: {type(verdict).__name__} ({elapsed_s:.1f}s since the start)")
             case records.ScmEnded(_, committed, reply, message):
                 took = f" (message: {reply.exit.seconds:.1f}s)" if reply else ""
-                self._say(f"SCM: {phrases.describe_commit(committed, message)}{took}")
+                self._write(f"SCM: {phrases.describe_commit(committed, message)}{took}")
             case records.HookBegan(hook=hook, command=command):
-                self._say(f"Running {hook}: {command}")
+                self._write(f"Running {hook}: {command}")
             case records.HookEnded():
-                self._say(f"Hook: {phrases.describe_hook(record)}")
+                self._write(f"Hook: {phrases.describe_hook(record)}")
             case records.RunEnded(outcome):
-                self._say(f"Run ended: {phrases.describe_outcome(outcome)[-1]}")
+                self._write(f"Run ended: {phrases.describe_outcome(outcome)[-1]}")
             case _:
-                pass  # told to people in as many words
+                pass  # the console shows the same
 
     def _turn_began(self, record: records.TurnBegan) -> None:
-        self._say(f"Iteration {record.iteration}/{self._conditions.most or '∞'} starting")
-        self._say(f"Agent command: {' '.join(record.argv)}")
+        self._write(f"Iteration {record.iteration}/{self._context.max_iterations or '∞'} starting")
+        self._write(f"Agent command: {' '.join(record.argv)}")
         prompt = collapse_lines(self._prompt(record.iteration, record.turn))[:PROMPT_CHARS]
-        self._say(f"Prompt (first {PROMPT_CHARS} characters): {prompt}")
-        self._say(f"Prompt digest: {record.prompt_digest[:16]}")
+        self._write(f"Prompt (first {PROMPT_CHARS} characters): {prompt}")
+        self._write(f"Prompt digest: {record.prompt_digest[:16]}")
 
     def on_events(self, events: list[Event]) -> None:
         """Not used: the console shows them."""
@@ -523,11 +522,11 @@ class VerboseObserver:
     def tick(self) -> None:
         """Not used."""
 
-    def _say(self, line: str) -> None:
+    def _write(self, line: str) -> None:
         write_debug_line(self._out, self._mask(line))
 
 
 def write_debug_line(out: TextIO, line: str) -> None:
-    """One such line."""
+    """Write a debug line."""
     out.write(f"[ralph] {collapse_lines(sanitize(line))}\n")
     out.flush()

@@ -1,4 +1,4 @@
-"""Output of commands: JSON objects, clean lines, and questions at the terminal."""
+"""Output of commands: JSON objects, sanitized lines, and questions at the terminal."""
 
 from __future__ import annotations
 
@@ -16,48 +16,45 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
 
 
-# Results of commands.
-
-
 def print_json(kind: str, data: Mapping[str, Json]) -> None:
-    """The result as one object in one line."""
+    """Print the result as one JSON object in one line."""
     import json
 
     print(json.dumps({"v": 1, "type": kind, **data}))
 
 
 def print_lines(*lines: str) -> None:
-    """Lines for people, each on its own, with nothing in them that a terminal would obey."""
+    """Print sanitized lines; a line break inside one is replaced."""
     for line in lines:
         print(collapse_lines(sanitize(line)))
 
 
 def require_confirmation(given: bool, for_programs: bool, why: str) -> None:
-    """Refuse at once what needs a yes that nobody can give: without a terminal only `--yes` is one."""
+    """Raise Refused where a confirmation is needed, `--yes` was not given, and there is no terminal to ask at."""
     if not given and (for_programs or sys.stdin is None or not sys.stdin.isatty()):
         raise Refused(f"{why}, and there is no terminal to ask at; say --yes")
     if not given:
-        sys.stdin.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]  # any key may be pressed
+        sys.stdin.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]  # input may be invalid UTF-8
 
 
 def ask_user(question: str) -> str:
-    """The answer that somebody types at the terminal. Ctrl-C and an end of input raise KeyboardInterrupt."""
+    """The answer that the user types at the terminal. Ctrl-C and end of input raise KeyboardInterrupt."""
     import select
     import signal
 
     print(f"{question}: ", end="", flush=True)
     # `input` loses a Ctrl-C that comes between its prompt and its read. A wake-up pipe does not.
-    woken, ring = os.pipe()
-    os.set_blocking(ring, False)
-    before = signal.set_wakeup_fd(ring)
+    wakeup_read, wakeup_write = os.pipe()
+    os.set_blocking(wakeup_write, False)
+    before = signal.set_wakeup_fd(wakeup_write)
     try:
         with RaiseOnSignal():
-            select.select([sys.stdin, woken], [], [])
+            select.select([sys.stdin, wakeup_read], [], [])
             answer = sys.stdin.readline()
     finally:
         signal.set_wakeup_fd(before)
-        os.close(woken)
-        os.close(ring)
+        os.close(wakeup_read)
+        os.close(wakeup_write)
     if not answer:
         raise KeyboardInterrupt
     return answer.strip()
@@ -72,19 +69,19 @@ MAX_CELL_CHARS = 200  # of a title; ralph task show has all of it
 
 
 def align_columns(rows: list[tuple[str, ...]]) -> list[str]:
-    """Cells in columns, clean and each in one line; the last column is as long as it may be."""
+    """Rows as lines with aligned columns; cells are sanitized and truncated."""
     cells = [
         [truncate_to_columns(collapse_lines(sanitize(cell)).strip(), MAX_CELL_CHARS) for cell in row] for row in rows
     ]
     widths = [max(map(_display_width, column)) for column in zip(*cells, strict=True)]
     padded = (
-        (cell + " " * (wide - _display_width(cell)) for cell, wide in zip(row, widths, strict=True)) for row in cells
+        (cell + " " * (width - _display_width(cell)) for cell, width in zip(row, widths, strict=True)) for row in cells
     )
     return ["  ".join(row).rstrip() for row in padded]
 
 
 def _display_width(text: str) -> int:
-    """How many columns of a terminal a text takes."""
+    """The number of terminal columns of a text."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width

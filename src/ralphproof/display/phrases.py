@@ -1,4 +1,4 @@
-"""Sentences about runs for people: durations, costs, findings, outcomes."""
+"""Phrases about runs for people: durations, costs, findings, outcomes, diffstats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def describe_iteration(iteration: int) -> str:
-    """The name of an iteration; 0 are the checks before the first."""
+    """The name of an iteration; 0 stands for the checks before the first."""
     return f"iteration {iteration}" if iteration else "before the first iteration"
 
 
@@ -32,8 +32,8 @@ SHORT_PROOF_PHRASES = {"verified": "verified", "judged": "judged by a model", "c
 NO_CHECKS = "no checks: the agent's word alone will end it"
 HALF_A_DAY_S = 43200
 PROTECTED_PHRASE, RESERVED_PHRASE = "protected", "not the agent's to change"
-STOPPED = "stopped"  # how a check ends that somebody ended
-MAX_PATHS = 10  # paths that are named
+STOPPED = "stopped"  # the end of a check that was stopped by request
+MAX_PATHS = 10  # paths or hosts that are named
 
 
 def format_duration(seconds: float) -> str:
@@ -51,7 +51,7 @@ def format_count(number: int, noun: str) -> str:
 
 
 def format_cost(spend: Spend) -> str:
-    """Unknown is not zero, and what a subscription pays for is no money spent."""
+    """The cost of a run. Unknown is not zero, and a cost that a subscription covers is called notional."""
     if spend.unpriced and not spend.micro_usd:
         return "cost unknown"
     part = "" if spend.notional >= spend.micro_usd else f"{format_usd(spend.notional)} of it "
@@ -60,14 +60,14 @@ def format_cost(spend: Spend) -> str:
 
 
 def describe_start(run: str, facts: dict[str, Json]) -> str:
-    """What begins, and under what conditions."""
+    """The line at the start of a run: agent, sandbox and checks."""
     checks, sandbox = facts.get("checks"), facts.get("sandbox")
-    asked = f"checks: {'; '.join(map(str, checks))}" if isinstance(checks, list | tuple) and checks else NO_CHECKS
-    return f"Run {run}: agent {facts.get('agent')}, sandbox {describe_sandbox(sandbox)}, {asked}"
+    checked = f"checks: {'; '.join(map(str, checks))}" if isinstance(checks, list | tuple) and checks else NO_CHECKS
+    return f"Run {run}: agent {facts.get('agent')}, sandbox {describe_sandbox(sandbox)}, {checked}"
 
 
 def describe_sandbox(sandbox: Json) -> str:
-    """Which kind of sandbox it is, and how strong; `none` where there is none."""
+    """The name and the strength of a sandbox; `none` where there is none."""
     if not isinstance(sandbox, dict):
         return "unknown"
     name, strength = sandbox.get("name"), sandbox.get("strength")
@@ -75,33 +75,33 @@ def describe_sandbox(sandbox: Json) -> str:
 
 
 def sandbox_weaknesses(sandbox: Json) -> list[str]:
-    """What a sandbox does not hold, each in one clause."""
+    """The weak points of a sandbox, each in one clause."""
     weak = sandbox.get("weak") if isinstance(sandbox, dict) else None
     return [f"weak point of the sandbox: {clause}" for clause in weak] if isinstance(weak, list | tuple) else []
 
 
 def describe_blocked_hosts(hosts: tuple[str, ...]) -> list[str]:
-    """What could not be reached from a sandbox, in one line; none where nothing was tried."""
+    """A line about hosts that a sandbox blocked; none where there are none."""
     more = f" and {len(hosts) - MAX_PATHS} more" if len(hosts) > MAX_PATHS else ""
     return [f"blocked by the sandbox: {', '.join(hosts[:MAX_PATHS])}{more}"] if hosts else []
 
 
 def describe_resource_limits(sandbox: Json) -> str:
-    """What of the machine a sandbox limits, and by what; empty where there is none, or it is not on record."""
+    """The resource limits of a sandbox; empty where there are none, or they were not recorded."""
     limits = sandbox.get("limits") if isinstance(sandbox, dict) else None
     return f"limited in the sandbox: {limits}" if isinstance(limits, str) and limits else ""
 
 
 def format_time(at: float, now: float) -> str:
-    """A time of day where we are, with its zone, and the date where it is far off on another day."""
+    """A local time with its zone; with its date where it is on another day and half a day or more away."""
     import time
 
     try:
-        there, here = time.localtime(at), time.localtime(now)
-    except (OverflowError, ValueError, OSError):  # an agent may name any number
+        local, today = time.localtime(at), time.localtime(now)
+    except (OverflowError, ValueError, OSError):  # an agent may report any number
         return "a time that there is not"
-    date = "%Y-%m-%d " if there[:3] != here[:3] and abs(at - now) >= HALF_A_DAY_S else ""
-    return time.strftime(f"{date}{'%H:%M' if abs(at - now) >= 60 else '%H:%M:%S'} %Z", there).strip()
+    date = "%Y-%m-%d " if local[:3] != today[:3] and abs(at - now) >= HALF_A_DAY_S else ""
+    return time.strftime(f"{date}{'%H:%M' if abs(at - now) >= 60 else '%H:%M:%S'} %Z", local).strip()
 
 
 def describe_change(changed: Change) -> str:
@@ -115,19 +115,19 @@ def describe_change(changed: Change) -> str:
 
 
 def describe_finding(found: Finding) -> str:
-    """One check's answer."""
+    """The result of a check."""
     after = f"after {format_duration(found.seconds)}" + (f", {found.runs} runs" if found.runs > 1 else "")
-    what = found.check if found.hidden or (found.rule and found.rule.clean) else found.command or found.check
+    name = found.check if found.hidden or (found.rule and found.rule.clean) else found.command or found.check
     log = f"; log: {found.log}" if found.log else ""  # a function has none
     if found.why == STOPPED:
-        return f"guardrail {what} was stopped {after}{log}"
+        return f"guardrail {name} was stopped {after}{log}"
     if found.judged:
         return f"judge {found.check} {_describe_judgement(found)} {after}"
     if found.passed:
         code = "" if found.code is None else f" (exit code {found.code})"
-        return f"guardrail {what} passed{code} {after}"
-    then = found.action if found.required else "only a warning"
-    return f"guardrail {what} failed with {_describe_exit(found)} {after}; {then}{log}"
+        return f"guardrail {name} passed{code} {after}"
+    consequence = found.action if found.required else "only a warning"
+    return f"guardrail {name} failed with {_describe_exit(found)} {after}; {consequence}{log}"
 
 
 def _describe_judgement(found: Finding) -> str:
@@ -135,15 +135,13 @@ def _describe_judgement(found: Finding) -> str:
         return "finds every criterion met"
     if found.errored:
         return f"could not answer: {found.why}"
-    return (
-        f"could not be read: it gave {UNREADABLE_ANSWER}"
-        if found.why == UNREADABLE_ANSWER
-        else "finds criteria that are not met"
-    )
+    if found.why == UNREADABLE_ANSWER:
+        return f"could not be read: it gave {UNREADABLE_ANSWER}"
+    return "finds criteria that are not met"
 
 
 def describe_baseline_finding(found: Finding) -> str:
-    """One check's answer before any agent was started: there is nothing yet to be glad or sorry about."""
+    """The result of a check before any agent was started."""
     failed = "was stopped" if found.why == STOPPED else f"fails with {_describe_exit(found)}"
     how = "passes" if found.passed else failed
     tests = f", {format_count(found.tests.failed, 'test')} failing" if found.tests and found.tests.failed else ""
@@ -155,13 +153,13 @@ def _describe_exit(found: Finding) -> str:
 
 
 def describe_altered_checks(found: tuple[AlteredCheckInput, ...]) -> list[str]:
-    """What decides over the checks, and is not as the run found it."""
+    """Lines about inputs of the checks that changed during the run."""
     more = [f"and {len(found) - MAX_PATHS} more"] if len(found) > MAX_PATHS else []
-    return [*(f"the checks go by it: {one.message}" for one in found[:MAX_PATHS]), *more]
+    return [*(f"the checks go by it: {altered.message}" for altered in found[:MAX_PATHS]), *more]
 
 
 def describe_hook(record: HookEnded) -> str:
-    """What came of a command of the user's own."""
+    """The result of a hook, which is a command of the user."""
     result, named = record.result, ", ".join(record.paths[:MAX_PATHS])
     more = f" and {len(record.paths) - MAX_PATHS} more" if len(record.paths) > MAX_PATHS else ""
     changed = f"; it changed, which is not the agent's work: {named}{more}" if named else ""
@@ -171,28 +169,28 @@ def describe_hook(record: HookEnded) -> str:
 
 
 def describe_touched_paths(sprung: TripwireReport) -> list[str]:
-    """What an agent may not change, and did."""
+    """Lines about protected paths that an agent changed."""
     lines = []
-    for one in sprung.touched[:MAX_PATHS]:
-        held = f", in {one.held_by}" if one.held_by else ""
-        end = f"could not be put back: {one.trouble}" if one.trouble else "put back"
-        lines.append(f"{PROTECTED_PHRASE if one.stops else RESERVED_PHRASE}: {one.path} ({one.rule}){held}; {end}")
+    for path in sprung.touched[:MAX_PATHS]:
+        held = f", in {path.held_by}" if path.held_by else ""
+        end = f"could not be put back: {path.trouble}" if path.trouble else "put back"
+        lines.append(f"{PROTECTED_PHRASE if path.stops else RESERVED_PHRASE}: {path.path} ({path.rule}){held}; {end}")
     if len(sprung.touched) > MAX_PATHS:
         lines.append(f"and {len(sprung.touched) - MAX_PATHS} more")
     return [*lines, *([f"the attempt is kept in {sprung.patch}"] if sprung.patch else [])]
 
 
 def describe_escalation(record: Escalated) -> str:
-    """How a run goes on that a pattern would have ended."""
+    """How a run continues after an escalation."""
     how = "the next prompt tells how to debug" if record.deep else f"on with model {record.rung + 1} of the ladder"
     return f"{record.why}: {how}"
 
 
 def describe_resume(record: Resumed) -> str:
-    """That a run is taken up by another process than the one before."""
-    held = "" if record.sandbox is None else f", sandbox {describe_sandbox(record.sandbox)}"
+    """The line of a run that another process resumed."""
+    sandbox = "" if record.sandbox is None else f", sandbox {describe_sandbox(record.sandbox)}"
     times = format_ordinal(record.session - 1)
-    return f"Taken up again, for the {times} time; {format_duration(record.elapsed_s)} old{held}"
+    return f"Taken up again, for the {times} time; {format_duration(record.elapsed_s)} old{sandbox}"
 
 
 def format_ordinal(number: int) -> str:
@@ -202,7 +200,7 @@ def format_ordinal(number: int) -> str:
 
 
 def describe_awaited_children(children: tuple[str, ...]) -> str:
-    """For whom a run waits that claims to be done."""
+    """The child runs that a run waits for before its claim is judged."""
     return f"waits for {'a run' if len(children) == 1 else 'runs'} of its own: {', '.join(children)}"
 
 
@@ -223,17 +221,17 @@ def describe_feedback(feedback: Feedback) -> str:
 
 
 def describe_commit(committed: CommitResult, message: str) -> str:
-    """What came of keeping work in the user's SCM."""
-    what = "" if committed.error else "nothing to commit"
+    """The result of a commit in the user's SCM."""
+    result = "" if committed.error else "nothing to commit"
     if committed.commit:
-        what = f"kept in commit {committed.commit[:12]}: {message.partition(chr(10))[0]}"
+        result = f"kept in commit {committed.commit[:12]}: {message.partition(chr(10))[0]}"
     elif committed.done:
-        what = f"{', '.join(committed.done)} done"
-    return "; ".join(filter(None, (what, *committed.concerns)))
+        result = f"{', '.join(committed.done)} done"
+    return "; ".join(filter(None, (result, *committed.concerns)))
 
 
 def describe_job(job: Job, tries: int) -> str:
-    """Which task and which hat an iteration has, where there is more than one."""
+    """The task and the stage of an iteration; empty where the task has no title."""
     if not job.task.title:
         return ""
     of = f"/{job.stage.max_iterations}" if job.stage.max_iterations else ""
@@ -242,35 +240,27 @@ def describe_job(job: Job, tries: int) -> str:
 
 def describe_outcome(end: Outcome) -> list[str]:
     """The last lines of a run; the reason is in the very last."""
+    iterations, cost = format_count(end.iterations, "iteration"), format_cost(end.spend)
+    facts = f"{iterations}, {format_duration(end.seconds)}, {cost}"
     match end:
         case Completed():
-            how = PROOF_PHRASES[end.proof]
-            facts = (
-                f"{format_count(end.iterations, 'iteration')}, {format_duration(end.seconds)}, {format_cost(end.spend)}"
-            )
-            return [*(f"concern: {item}" for item in end.concerns), f"COMPLETED{_describe_proof(end)}, {how}: {facts}"]
+            proof = PROOF_PHRASES[end.proof]
+            concerns = [f"concern: {item}" for item in end.concerns]
+            return [*concerns, f"COMPLETED{_concern_count(end)}, {proof}: {facts}"]
         case Aborted():
             green = ["The checks passed all the same: the work is green."] if end.checks_passed else []
-            facts = (
-                f"{format_count(end.iterations, 'iteration')}, {format_duration(end.seconds)}, {format_cost(end.spend)}"
-            )
             return [*green, f"ABORTED, {end.breach.reason}: {end.breach.message} ({facts})"]
         case Failed():
-            facts = (
-                f" ({format_count(end.iterations, 'iteration')}, {format_cost(end.spend)})"
-                if end.spend.micro_usd
-                else ""
-            )
-            return [f"ERROR: {end.error}{facts}"]
+            return [f"ERROR: {end.error}" + (f" ({iterations}, {cost})" if end.spend.micro_usd else "")]
         case _:
             assert_never(end)
 
 
 def summarize_outcome(end: Outcome) -> str:
-    """How a run ended, for a line of a list: what is done, and what shows it, are never told apart."""
+    """The outcome of a run in a phrase for lists; a completed run is never shown without its proof."""
     match end:
         case Completed():
-            return f"{end.status}{_describe_proof(end)}, {SHORT_PROOF_PHRASES[end.proof]}"
+            return f"{end.status}{_concern_count(end)}, {SHORT_PROOF_PHRASES[end.proof]}"
         case Aborted():
             return f"{end.status} {end.reason}"
         case Failed():
@@ -279,7 +269,7 @@ def summarize_outcome(end: Outcome) -> str:
             assert_never(end)
 
 
-def _describe_proof(end: Completed) -> str:
+def _concern_count(end: Completed) -> str:
     return f" with {format_count(len(end.concerns), 'concern')}" if end.concerns else ""
 
 
@@ -292,7 +282,7 @@ BINARY_MARKERS = (b"GIT binary patch", b"Binary files")
 
 @value
 class FileStat:
-    """How much of one file changed."""
+    """The number of changed lines of one file."""
 
     path: str
     added: int
@@ -301,21 +291,21 @@ class FileStat:
 
 
 def parse_diffstat(patch: bytes) -> list[FileStat]:
-    """The files of a patch. Inside a hunk each line has a sign before it, so a header is never mistaken.
+    """The files of a patch. A line inside a hunk begins with a sign, so it is never mistaken for a header.
 
-    A patch may be very large: it is looked through where it lies, and no part of it is taken out.
+    A patch may be very large, so it is searched in place and no part of it is copied.
     """
-    made: list[FileStat] = []
+    files: list[FileStat] = []
     start = 0 if patch.startswith(FILE_HEADER) else patch.find(b"\n" + FILE_HEADER) + 1
     while patch.startswith(FILE_HEADER, start):
         end = _find_or_end(patch, b"\n" + FILE_HEADER, start, len(patch))
-        made.append(_file_stat(patch, start + len(FILE_HEADER), end))
+        files.append(_file_stat(patch, start + len(FILE_HEADER), end))
         start = end + 1
-    return made
+    return files
 
 
 def _file_stat(patch: bytes, start: int, end: int) -> FileStat:
-    """One file, whose part of the patch lies there."""
+    """The statistics of one file, from its part of the patch."""
     path = _header_path(patch[start : _find_or_end(patch, b"\n", start, end)])
     hunk = patch.find(b"\n@@ ", start, end)
     if hunk < 0:
@@ -324,13 +314,13 @@ def _file_stat(patch: bytes, start: int, end: int) -> FileStat:
 
 
 def _find_or_end(patch: bytes, wanted: bytes, start: int, end: int) -> int:
-    """Where something is; the end where it is not."""
+    """The position of `wanted`; `end` where it is not found."""
     found = patch.find(wanted, start, end)
     return found if found >= 0 else end
 
 
 def _header_path(head: bytes) -> str:
-    """The path in `a/PATH b/PATH`; git quotes one that is not plain."""
+    """The path in `a/PATH b/PATH`; git quotes a path with special characters."""
     import re
 
     name = head[(len(head) + 1) // 2 :]
@@ -338,14 +328,14 @@ def _header_path(head: bytes) -> str:
         escapes = {b"n": b"\n", b"t": b"\t", b"a": b"\a", b"b": b"\b", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
         name = re.sub(
             rb"\\([0-7]{3}|.)",
-            lambda found: bytes([int(found[1], 8)]) if len(found[1]) == 3 else escapes.get(found[1], found[1]),
+            lambda match: bytes([int(match[1], 8)]) if len(match[1]) == 3 else escapes.get(match[1], match[1]),
             name.strip(b'"'),
         )
     return os.fsdecode(name[2:])
 
 
 def format_diffstat(files: list[FileStat]) -> list[str]:
-    """One line a file, and the sum."""
+    """A line for each file, and the totals."""
     width = max((len(file.path) for file in files), default=0)
     lines = [
         f" {file.path.ljust(width)} | " + ("binary" if file.binary else f"+{file.added} -{file.removed}")

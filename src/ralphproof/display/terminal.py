@@ -1,4 +1,4 @@
-"""The terminal: colours, widths and writing lines."""
+"""Terminal output: colours, marks, lines with a live line below them, and prefixed lines of several runs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 GREEN, RED, YELLOW, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
 
-Line = tuple[str, str]  # a line for people, and its colour
+Line = tuple[str, str]  # a line of text and its colour
 
 
-# Marks at the beginning of lines: emoji, or ASCII for any terminal and log.
+# Marks at the beginning of lines: emoji, or ASCII.
 
 
 @value
 class Marks:
-    """One sign for each kind of line, with the space that follows it."""
+    """The mark of each kind of line, with the space that follows it."""
 
     call: str
     ok: str
@@ -62,9 +62,9 @@ MIN_WIDTH = 200
 
 @value
 class Style:
-    """`live` allows a line that is rewritten in place; `stream` shows what the agent says and does.
+    """Display options. `live` allows a line that is rewritten in place; `stream` shows the events of the agent.
 
-    Of a tool's output so many lines and characters are shown.
+    `output_lines` and `output_chars` limit how much of a tool's output is shown.
     """
 
     colour: bool = False
@@ -79,43 +79,40 @@ class Style:
 
     @property
     def marks(self) -> Marks:
-        """The signs that lines begin with."""
+        """The marks that lines begin with."""
         return EMOJI if self.emoji else TEXT
 
     @property
     def width(self) -> int:
-        """The length limit of text of any origin in one line."""
+        """The length limit of untrusted text in one line."""
         return max(MIN_WIDTH, self.output_chars)
 
 
 def stream_style(out: TextIO, args: Namespace, settings: Settings) -> Style:
-    """How lines look on this stream."""
-    shown = settings.display
+    """The display options for this stream."""
+    display = settings.display
     at_terminal = out.isatty() and os.environ.get("TERM") != "dumb"
     unicode = (out.encoding or "").lower().replace("-", "") == "utf8"
     return Style(
-        colour=use_color(args.no_color, shown.color, at_terminal),
-        emoji=shown.emoji and not args.no_emoji and at_terminal and unicode,
+        colour=use_color(args.no_color, display.color, at_terminal),
+        emoji=display.emoji and not args.no_emoji and at_terminal and unicode,
         live=at_terminal,
         stream=settings.stream_agent_output,
         quiet=args.quiet,
         maximum=settings.maximum_iterations,
-        timestamps=shown.timestamps,
-        output_lines=shown.max_output_lines,
-        output_chars=shown.max_output_chars,
+        timestamps=display.timestamps,
+        output_lines=display.max_output_lines,
+        output_chars=display.max_output_chars,
     )
 
 
 def use_color(forbidden: bool, setting: str, at_terminal: bool) -> bool:
-    """The flag beats NO_COLOR, which beats FORCE_COLOR, which beats the setting; else a terminal has colours."""
+    """Whether to use colours: by the flag, else NO_COLOR, else FORCE_COLOR, else the setting, else on a terminal."""
     if forbidden or os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR") or os.environ.get("CLICOLOR_FORCE"):
         return True
     return setting == "always" or (setting == "auto" and at_terminal)
-
-
-# Writing to a terminal: whole lines, a live line below them, and lines of several runs with prefixes.
 
 
 # Lines, and on a terminal a live line below them.
@@ -134,11 +131,11 @@ class Screen:
         self.mid_line = False  # the last line has no end yet
         self._tinted = False  # the agent's own text may have left a colour on
         self._live_shown = False
-        self._second, self._shown = -1, ""  # a second, and how it is shown
+        self._second, self._shown = -1, ""  # the last second, and its time of day
         self._empty = True  # the last line is empty, or there is none
 
     def line(self, line: Line, stamp: str = "") -> None:
-        """A line of its own; an empty one only where none is. A `stamp` stands in for the time of day."""
+        """Add a whole line; an empty one only after one that is not. `stamp` replaces the time of day."""
         text, colour = line
         if self.mid_line or self._tinted:
             self._end_line()
@@ -150,7 +147,7 @@ class Screen:
         self._empty = not text
 
     def text(self, piece: str) -> None:
-        """More of a text that breaks its lines itself."""
+        """Add text that has its own line breaks."""
         if not piece:
             return
         self._tinted = self._tinted or "\x1b" in piece
@@ -162,32 +159,32 @@ class Screen:
         self.mid_line, self._empty = not piece.endswith("\n"), False
 
     def live(self, text: str) -> None:
-        """Show this below everything else, in place of what was there before."""
+        """Show this line below all others, in place of the last live line."""
         self._end_line()
         self._parts.append(f"{CLEAR_LINE}{truncate_to_columns(text, self._columns() - 1)}")
         self._write()
         self._live_shown = True
 
     def flush(self) -> None:
-        """Write what has come, if anything; then the live line gives way."""
+        """Write pending lines, if any, in place of the live line."""
         if self._parts:
             self.settle()
 
-    def forget(self) -> None:
-        """Write nothing of what has come."""
+    def discard(self) -> None:
+        """Drop pending lines."""
         self._parts.clear()
         self.mid_line = self._tinted = False
         self._empty = True
 
     def settle(self) -> None:
-        """Write what has come, and leave the cursor where others can go on."""
+        """Write pending lines and remove the live line, so that other output can follow."""
         if self._live_shown:
             self._parts.insert(0, CLEAR_LINE)
             self._live_shown = False
         self._write()
 
     def _write(self) -> None:
-        parts, self._parts = self._parts, []  # first: what cannot be written is not kept
+        parts, self._parts = self._parts, []  # before writing, so that lines are not kept after an error
         if parts:
             self._out.write("".join(parts))
             self._out.flush()
@@ -206,7 +203,7 @@ class Screen:
         return self._shown
 
     def _columns(self) -> int:
-        """How wide the terminal is now: a line that wraps cannot be rewritten."""
+        """The current width of the terminal: a line that wraps cannot be rewritten."""
         try:
             return os.get_terminal_size(self._out.fileno()).columns or 80
         except (OSError, ValueError):
@@ -216,7 +213,7 @@ class Screen:
 # Several runs on one terminal, each line with a prefix.
 
 
-MAX_LINE_CHARS = 1 << 16  # characters of a line that are waited for
+MAX_LINE_CHARS = 1 << 16  # a longer line is written before it ends
 
 _WRITE_LOCK = allocate_lock()
 
@@ -225,7 +222,7 @@ class PrefixedStream(io.TextIOBase):
     """A stream that writes whole lines with a prefix, from any thread."""
 
     def __init__(self, out: TextIO, name: str) -> None:
-        self._out, self._start, self._rest = out, f"{name}  ", ""
+        self._out, self._prefix, self._rest = out, f"{name}  ", ""
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
@@ -235,9 +232,9 @@ class PrefixedStream(io.TextIOBase):
         *lines, self._rest = (self._rest + text).split("\n")
         if len(self._rest) > MAX_LINE_CHARS:
             lines, self._rest = [*lines, self._rest], ""
-        if told := "".join(f"{self._start}{line}\n" for line in lines if line.strip()):
+        if prefixed := "".join(f"{self._prefix}{line}\n" for line in lines if line.strip()):
             with _WRITE_LOCK:
-                self._out.write(told)
+                self._out.write(prefixed)
         return len(text)
 
     def flush(self) -> None:

@@ -79,8 +79,8 @@ def create_observers(
         from ralphproof.display.console import VerboseContext, VerboseObserver
 
         commands = {guardrail.name: guardrail.shown for guardrail in settings.guardrails}
-        conditions = VerboseContext(settings.maximum_iterations, settings.completion_response, commands)
-        observers.append(VerboseObserver(sys.stderr, conditions, lambda *turn: _read_prompt_start(folder, *turn), mask))
+        context = VerboseContext(settings.maximum_iterations, settings.completion_response, commands)
+        observers.append(VerboseObserver(sys.stderr, context, lambda *turn: _read_prompt_start(folder, *turn), mask))
     return tuple(observers)
 
 
