@@ -48,10 +48,10 @@ class Bare:
         self.setup: tuple[str, ...] = ()
         self.look = Lookout()
 
-    def check_out(self, inspection: Inspection, asking: str) -> PreparedCheckout:
+    def check_out(self, inspection: Inspection, check: str) -> PreparedCheckout:
         if self.broken:
             raise self.broken
-        self.entered.append(asking)
+        self.entered.append(check)
         return PreparedCheckout(
             str(self.place), DirectRunner(self.keeper), self.number, not self.setup or self.kept > 0
         )

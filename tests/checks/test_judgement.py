@@ -14,8 +14,8 @@ from ralphproof.checks.judge import (
     CRITERION_CHARS,
     DIFF_CHARS,
     JUDGE_PROMPT_OPENING,
+    MAX_NAMED_FILES,
     MESSAGE_CHARS,
-    MOST_NAMED,
     InvalidAnswer,
     Judgement,
     Ruling,
@@ -122,11 +122,11 @@ def test_a_long_work_is_shortened_and_what_is_left_out_is_named() -> None:
     assert len(shown) <= DIFF_CHARS
     assert all(f"+first of {n}\n" in shown and f"+last of {n}\n" in shown for n in range(60))
     assert "\n- src/f0.py\n" in prompt
-    assert f"\n- and {60 - MOST_NAMED} more\n" in prompt
+    assert f"\n- and {60 - MAX_NAMED_FILES} more\n" in prompt
     assert f"\n{'c' * CRITERION_CHARS}... [truncated]\n" in prompt
     half = MESSAGE_CHARS // 2
     assert f"\n{'a' * half}\n... [truncated]\n{'z' * half}\n" in prompt
-    assert len(prompt) < DIFF_CHARS + MESSAGE_CHARS + 8_000 + 2 * CRITERION_CHARS + MOST_NAMED * 210 + 6_000
+    assert len(prompt) < DIFF_CHARS + MESSAGE_CHARS + 8_000 + 2 * CRITERION_CHARS + MAX_NAMED_FILES * 210 + 6_000
 
 
 def test_nothing_foreign_can_end_its_part_or_hide_what_is_behind_it() -> None:

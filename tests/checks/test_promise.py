@@ -93,5 +93,5 @@ def test_the_same_wrong_word_is_the_same_failure() -> None:
 
 
 def test_a_rule_without_a_word_is_refused() -> None:
-    with pytest.raises(ValueError, match="promise: a rule that asks for no word"):
+    with pytest.raises(ValueError, match="promise: the rule requires no word"):
         ClaimCheck("promise", ClaimRule())

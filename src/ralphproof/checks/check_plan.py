@@ -1,6 +1,8 @@
-"""CheckPlan: a verification split into single checks, with guardrails and final checks."""
+"""Check plans: a verification split into single checks, with guardrails and final checks."""
 
 from __future__ import annotations
+
+from itertools import zip_longest
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, assert_never, replace, value
@@ -84,8 +86,8 @@ class CheckPlan:
     @property
     def parallel_groups(self) -> tuple[tuple[str, ...], ...]:
         """The names of checks that run in parallel."""
-        at_once = (tuple(spec.name for spec in group if not spec.late) for group in self.groups)
-        return tuple(names for names in at_once if len(names) > 1)
+        groups = (tuple(spec.name for spec in group if not spec.late) for group in self.groups)
+        return tuple(names for names in groups if len(names) > 1)
 
     @property
     def has_mechanical(self) -> bool:
@@ -101,23 +103,14 @@ class CheckPlan:
         groups = (tuple(spec for spec in group if spec.name in wanted) for group in self.groups)
         return replace(self, groups=tuple(group for group in groups if group))
 
-    def map(self, changed: Callable[[CheckSpec], CheckSpec]) -> CheckPlan:
+    def map(self, change: Callable[[CheckSpec], CheckSpec]) -> CheckPlan:
         """The same plan with every check replaced."""
-        return replace(self, groups=tuple(tuple(map(changed, group)) for group in self.groups))
+        return replace(self, groups=tuple(tuple(map(change, group)) for group in self.groups))
 
-    def with_unique_names(self, taken: set[str], call: Callable[[str], str] = str) -> CheckPlan:
-        """The same plan with unique names, made by `call` from the present ones; they are added to `taken`."""
+    def with_unique_names(self, taken: set[str], rename: Callable[[str], str] = str) -> CheckPlan:
+        """The same plan with unique names, made by `rename` from the present ones; they are added to `taken`."""
 
-        def named(spec: CheckSpec) -> CheckSpec:
-            name, number = call(spec.name), 1
-            free = name
-            while free in taken:
-                number += 1
-                free = f"{name} ({number})"
-            taken.add(free)
-            return replace(spec, name=free)
-
-        return self.map(named)
+        return self.map(lambda spec: replace(spec, name=_free_name(rename(spec.name), taken)))
 
 
 EMPTY_CHECK_PLAN = CheckPlan()
@@ -168,12 +161,14 @@ def _flatten(part: VerificationPart, path: str, required: bool, late: bool) -> l
             )
         ]
     groups_in_order: list[tuple[CheckSpec, ...]] = []
-    late_parts: set[str] = set()  # parts that hold something late
+    late_parts: set[str] = set()  # parts with a late check
     for layer in _dependency_layers(verification.parts, path):
         part_groups = []
         for inner in layer:
-            waits = late or not late_parts.isdisjoint(inner.after)
-            groups = _flatten(inner, f"{path}/{inner.name}" if path else inner.name, required and inner.required, waits)
+            inner_late = late or not late_parts.isdisjoint(inner.after)
+            groups = _flatten(
+                inner, f"{path}/{inner.name}" if path else inner.name, required and inner.required, inner_late
+            )
             if any(spec.late for group in groups for spec in group):
                 late_parts.add(inner.name)
             part_groups.append(groups)
@@ -187,25 +182,21 @@ def _flatten(part: VerificationPart, path: str, required: bool, late: bool) -> l
 
 def _merge_parallel(several: list[list[tuple[CheckSpec, ...]]]) -> list[tuple[CheckSpec, ...]]:
     """Several lists of groups as one: all first groups in parallel, then all second ones."""
-    longest = max(map(len, several), default=0)
-    return [
-        tuple(spec for groups in several for spec in (groups[place] if place < len(groups) else ()))
-        for place in range(longest)
-    ]
+    return [tuple(spec for group in groups for spec in group) for groups in zip_longest(*several, fillvalue=())]
 
 
 def _dependency_layers(parts: tuple[VerificationPart, ...], path: str) -> list[list[VerificationPart]]:
     """The parts in layers, each part after all that it waits for."""
     layers: list[list[VerificationPart]] = []
-    settled: set[str] = set()
+    placed: set[str] = set()
     left = list(parts)
     while left:
-        ready = [part for part in left if settled.issuperset(part.after)]
+        ready = [part for part in left if placed.issuperset(part.after)]
         if not ready:
             where = f" of {path}" if path else ""
             raise Refused(f"these stages{where} wait for each other: {', '.join(part.name for part in left)}")
         layers.append(ready)
-        settled |= {part.name for part in ready}
+        placed |= {part.name for part in ready}
         left = [part for part in left if part not in ready]
     return layers
 
@@ -264,9 +255,9 @@ def _plan_guardrail(guardrail: GuardrailSettings) -> CheckPlan:
     """The checks of one guardrail; those of several stages have its name before their own."""
 
     def configure(spec: CheckSpec) -> CheckSpec:
-        placed = replace(spec, action=guardrail.fail_action, hint=guardrail.hint)
+        configured = replace(spec, action=guardrail.fail_action, hint=guardrail.hint)
         if spec.name != guardrail.name or not isinstance(spec.verification, ExternalVerification):
-            return placed
-        return replace(placed, log_name=guardrail.command, retries=guardrail.retries)
+            return configured
+        return replace(configured, log_name=guardrail.command, retries=guardrail.retries)
 
     return plan_checks(guardrail.name, guardrail_verification(guardrail), guardrail.name).map(configure)

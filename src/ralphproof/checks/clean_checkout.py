@@ -37,7 +37,7 @@ class CheckoutProvider(Protocol):
 
     setup: tuple[str, ...]
 
-    def check_out(self, inspection: Inspection, asking: str) -> PreparedCheckout:
+    def check_out(self, inspection: Inspection, check: str) -> PreparedCheckout:
         """The checkout that exists for this check, as it is: the run may be resumed in the middle of it.
 
         Else a new one, already `prepared` where the results of `setup` were cached.
@@ -107,12 +107,11 @@ class CleanCheckoutCheck:
             os.path.normpath(spec.folder), spec.success_code, spec.contains, spec.lacks,
             spec.timeout_s, clean=True,
         )  # fmt: skip
-        printed = (
-            "" if finding.passed else finding.fingerprint or failure_fingerprint(self.name, finding.code, finding.why)
-        )
+        fingerprint = finding.fingerprint or failure_fingerprint(self.name, finding.code, finding.why)
         return replace(
             finding, check=self.name, command=spec.command, action=spec.action, hint=spec.hint,
-            required=spec.required, key=self.key, hidden=spec.hidden, rule=rule, fingerprint=printed,
+            required=spec.required, key=self.key, hidden=spec.hidden, rule=rule,
+            fingerprint="" if finding.passed else fingerprint,
         )  # fmt: skip
 
 
@@ -152,8 +151,8 @@ def _has_content(file: str) -> bool:
 def setup_log_name(inspection: Inspection, slug: str, number: int, runs: int = 1) -> str:
     """The log name of a setup command. Each checkout, by `number`, has logs of its own."""
     steps = (("turn", inspection.turn), ("round", inspection.round), ("lay", number), ("run", runs))
-    again = "".join(f"-{what}{n}" for what, n in steps if n > 1)
-    return f"setup_{inspection.iteration:03d}_{slug}{again}"
+    suffix = "".join(f"-{what}{number}" for what, number in steps if number > 1)
+    return f"setup_{inspection.iteration:03d}_{slug}{suffix}"
 
 
 def _with_checkout_note(finding: Finding) -> Finding:
@@ -164,8 +163,8 @@ def _with_checkout_note(finding: Finding) -> Finding:
     return replace(finding, why=f"{how} {CLEAN_CHECKOUT_NOTE}")
 
 
-def _with_project_log(root: str, place: str, finding: Finding) -> Finding:
+def _with_project_log(root: str, checkout: str, finding: Finding) -> Finding:
     """The path of the log relative to the project, not to the checkout."""
     if not finding.log or os.path.isabs(finding.log):
         return finding
-    return replace(finding, log=os.path.relpath(os.path.normpath(os.path.join(place, finding.log)), root))
+    return replace(finding, log=os.path.relpath(os.path.normpath(os.path.join(checkout, finding.log)), root))

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
     from ralphproof.checks.junit import ExpectedReport
 
-MAX_READ_BYTES = 1024 * 1024  # of the log's beginning, and as much of its end, are looked at
+MAX_READ_BYTES = 1024 * 1024  # read at the beginning of the log, and at its end
 MAX_LINE_BYTES = 4096
 INTERRUPTED, STOPPED = "interrupted", "stopped"
-MAX_INTERRUPTIONS = 5  # so often a check is begun again whose keeper died
-CANNOT_RUN = {126: "exit code 126, not executable", 127: "exit code 127, not found"}  # as shells say it
+MAX_INTERRUPTIONS = 5  # after this many deaths of its keeper a check is not started again
+CANNOT_RUN = {126: "exit code 126, not executable", 127: "exit code 127, not found"}  # as shells report it
 LAST_LINES, MAX_QUOTED_CHARS = 12, 200
-# Messages of programs that did not find what they were to start, by exit code. make passes no exit code on, so whatever
-# it started ends with 2.
+# Messages of programs that did not find what they should start, by exit code. make passes no exit code on: it always
+# exits with 2.
 _MODULE_MISSING = r"(?:\S*/)?python[\d.]*: (?:No module named .+|Error while finding module .+)"
-_FILE_MISSING = r"requireStack: \[\]"  # node, where the file that it was to run is not there
+_FILE_MISSING = r"requireStack: \[\]"  # node, if the file to run is missing
 _RUNNER_MISSING = {
     1: re.compile(rf"{_MODULE_MISSING}|{_FILE_MISSING}|npm (?:ERR!|error) Missing script: .+"),
     2: re.compile(
@@ -44,8 +44,8 @@ _RUNNER_MISSING = {
     254: re.compile(r"npm (?:ERR!|error) enoent Could not read package\.json: .+"),
 }
 _NOT_FOUND = re.compile(r"(?i)not found|no such file|no module named|cannot find module|permission denied")
-_DROPPED = rf"(?m)^{re.escape(TRUNCATION_MARK)} \d+ bytes dropped$"  # a line of the log that no command printed
-_PUBLISH_LOCK = _thread.allocate_lock()  # checks are asked in several threads, and a run has one folder
+_DROPPED = rf"(?m)^{re.escape(TRUNCATION_MARK)} \d+ bytes dropped$"  # a line that the keeper adds to the log
+_PUBLISH_LOCK = _thread.allocate_lock()  # checks run in several threads, and a run has one folder
 
 
 @value
@@ -78,7 +78,7 @@ class CommandCheckSpec:
 class CommandCheck:
     """Runs its command in the project with the environment of the run's start; the whole output is in the log.
 
-    Checks with the same `key` ask the same question.
+    Checks with the same `key` are equal.
     """
 
     def __init__(
@@ -101,21 +101,22 @@ class CommandCheck:
 
         A run that was interrupted by its keeper's death says nothing about the work, and is repeated in addition.
         """
-        place, astray = self._work_folder()
-        if astray:
-            return self._folder_finding(astray)
-        runs, cut_off, red = 1, 0, 0
-        finding = self._run_once(inspection, watch, place, runs)
+        folder, problem = self._work_folder()
+        if problem:
+            return self._folder_finding(problem)
+        runs, interruptions, failures = 1, 0, 0
+        finding = self._run_once(inspection, watch, folder, runs)
         while not finding.passed:
             if finding.why == STOPPED and watch.tick() >= STOP:
                 break
-            cut_off += finding.why in (INTERRUPTED, STOPPED)  # by a death, or by somebody who has left since
-            if runs > self._spec.retries + cut_off or cut_off > MAX_INTERRUPTIONS:
+            interrupted = finding.why in (INTERRUPTED, STOPPED)  # by its keeper's death, or by a process that is gone
+            interruptions += interrupted
+            if runs > self._spec.retries + interruptions or interruptions > MAX_INTERRUPTIONS:
                 break
-            red += finding.why not in (INTERRUPTED, STOPPED)
+            failures += not interrupted
             runs += 1
-            finding = self._run_once(inspection, watch, place, runs)
-        return replace(finding, flaky=red) if finding.passed and red else finding
+            finding = self._run_once(inspection, watch, folder, runs)
+        return replace(finding, flaky=failures) if finding.passed and failures else finding
 
     def _work_folder(self) -> tuple[str, str]:
         """The folder to run in, with links resolved; else why there is none. An agent may have moved the folder."""
@@ -123,30 +124,30 @@ class CommandCheck:
         if folder in ("", "."):
             return self._root, ""
         try:
-            place = os.path.realpath(os.path.join(root, folder))
-        except ValueError:  # no path has such letters
+            path = os.path.realpath(os.path.join(root, folder))
+        except ValueError:  # a NUL in the name
             return "", f"no folder {quote_excerpt(folder)} in the project"
-        if os.path.commonpath((root, place)) != root:
-            return "", f"a folder outside of the project: {quote_excerpt(folder)} leads to {quote_excerpt(place)}"
-        return (place, "") if os.path.isdir(place) else ("", f"no folder {quote_excerpt(folder)} in the project")
+        if os.path.commonpath((root, path)) != root:
+            return "", f"a folder outside of the project: {quote_excerpt(folder)} leads to {quote_excerpt(path)}"
+        return (path, "") if os.path.isdir(path) else ("", f"no folder {quote_excerpt(folder)} in the project")
 
-    def _folder_finding(self, astray: str) -> Finding:
+    def _folder_finding(self, problem: str) -> Finding:
         spec = self._spec
         return Finding(
-            self.name, False, command=spec.command, why=astray,
-            fingerprint=failure_fingerprint(self.name, None, astray), action=spec.action, hint=spec.hint,
+            self.name, False, command=spec.command, why=problem,
+            fingerprint=failure_fingerprint(self.name, None, problem), action=spec.action, hint=spec.hint,
             required=spec.required, runs=0, key=self.key, hidden=spec.hidden, rule=_pass_rule(spec),
-            unrunnable=astray,
+            unrunnable=problem,
         )  # fmt: skip
 
-    def _run_once(self, inspection: Inspection, watch: CommandWatcher, place: str, runs: int) -> Finding:
+    def _run_once(self, inspection: Inspection, watch: CommandWatcher, folder: str, runs: int) -> Finding:
         spec = self._spec
         name = self._log_name(inspection, runs)
-        log, shown = self._folder.log_base(name) + ".log", self._folder.published_path(name) + ".log"
-        report = _expected_report(spec.command, place, self._root)
+        log, published_log = self._folder.log_base(name) + ".log", self._folder.published_path(name) + ".log"
+        report = _expected_report(spec.command, folder, self._root)
         end = self._sandbox.run(
             Command(
-                shell_argv(spec.command), place, self._environment(place), out=log,
+                shell_argv(spec.command), folder, self._environment(folder), out=log,
                 turn_file=self._folder.turn_file(name), mark=f"{self._folder.run}/{name}", timeout_s=spec.timeout_s,
             ),
             watch,
@@ -159,14 +160,14 @@ class CommandCheck:
         passed, why = _evaluate(spec, end, search, read=bool(digest))
         # Fingerprints ignore temporary paths, but the project itself may lie in a temporary folder: its names must
         # differ.
-        named = output.replace(f"{self._root}/", "") if self._root != "/" else output
-        said_all = end.why == "exit" and end.signal is None and not end.log_error
-        tests, mute = _read_tests(named, report) if said_all else (None, False)
+        relative = output.replace(f"{self._root}/", "") if self._root != "/" else output
+        complete = end.why == "exit" and end.signal is None and not end.log_error
+        tests, mute = _read_tests(relative, report) if complete else (None, False)
         return Finding(
             self.name, passed, command=spec.command, code=end.code, why=why, seconds=end.seconds,
-            log=log if spec.hidden else os.path.relpath(shown, self._root),
+            log=log if spec.hidden else os.path.relpath(published_log, self._root),
             output=truncate(output, spec.clip_chars, spec.clip_mode),
-            digest=digest, fingerprint="" if passed else failure_fingerprint(self.name, end.code, named, tests),
+            digest=digest, fingerprint="" if passed else failure_fingerprint(self.name, end.code, relative, tests),
             action=spec.action, hint=spec.hint, required=spec.required,
             errored=end.why in ("unstartable", INTERRUPTED), runs=runs, tests=tests, key=self.key,
             hidden=spec.hidden, rule=_pass_rule(spec), mute=passed and mute,
@@ -176,14 +177,14 @@ class CommandCheck:
     def _usual_log_name(self, inspection: Inspection, runs: int) -> str:
         steps = (("turn", inspection.turn), ("round", inspection.round), ("run", runs))
         # No slug contains a dash, so a second run cannot be mistaken for another check whose slug has a number.
-        again = "".join(f"-{what}{n}" for what, n in steps if n > 1)
+        numbers = "".join(f"-{what}{number}" for what, number in steps if number > 1)
         suffix = PRIVATE_LOG_SUFFIX if self._spec.hidden else ""
-        return f"guardrail_{inspection.iteration:03d}_{self._spec.slug}{again}{suffix}"
+        return f"guardrail_{inspection.iteration:03d}_{self._spec.slug}{numbers}{suffix}"
 
-    def _environment(self, place: str) -> tuple[tuple[str, str], ...]:
+    def _environment(self, folder: str) -> tuple[tuple[str, str], ...]:
         """The environment. `PWD` must name the folder in which the command runs."""
         env = dict(self._env) | dict(self._spec.env)
-        return tuple((env | ({"PWD": place} if "PWD" in env else {})).items())
+        return tuple((env | ({"PWD": folder} if "PWD" in env else {})).items())
 
 
 def shell_argv(command: str) -> tuple[str, ...]:
@@ -196,7 +197,7 @@ def _pass_rule(spec: CommandCheckSpec) -> PassRule:
 
 
 def _check_key(spec: CommandCheckSpec) -> str:
-    """The same for two checks that one answer settles, also in a resumed run."""
+    """Equal for two checks that always have the same result, also in a resumed run."""
     settings = (
         spec.command, os.path.normpath(spec.folder), spec.success_code, spec.contains, spec.lacks,
         float(spec.timeout_s), sorted(dict(spec.env).items()), spec.retries, spec.required,
@@ -242,21 +243,23 @@ def _unrunnable_reason(end: Exit, output: str, tests: SuiteResult | None) -> str
     if end.why != "exit" or not end.code:
         return ""
     last = [line for line in strip_terminal_codes(output).splitlines()[-LAST_LINES:] if line.strip()]
-    sign = _RUNNER_MISSING.get(end.code)
-    missing = [line for line in last if sign and sign.fullmatch(line.strip())]
-    line_shown = next((line for line in reversed(last) if _NOT_FOUND.search(line)), (missing or last or [""])[-1])
+    pattern = _RUNNER_MISSING.get(end.code)
+    missing = [line for line in last if pattern and pattern.fullmatch(line.strip())]
+    shown = next((line for line in reversed(last) if _NOT_FOUND.search(line)), (missing or last or [""])[-1])
     if end.code in CANNOT_RUN:
-        return ": ".join(filter(None, (CANNOT_RUN[end.code], line_shown.strip()[:MAX_QUOTED_CHARS])))
-    return line_shown.strip()[:MAX_QUOTED_CHARS] if missing and tests is None else ""  # a runner that speaks was run
+        return ": ".join(filter(None, (CANNOT_RUN[end.code], shown.strip()[:MAX_QUOTED_CHARS])))
+    return (
+        shown.strip()[:MAX_QUOTED_CHARS] if missing and tests is None else ""
+    )  # with test results, the runner was run
 
 
-def _expected_report(command: str, place: str, root: str) -> ExpectedReport | None:
+def _expected_report(command: str, folder: str, root: str) -> ExpectedReport | None:
     """The report that the command writes."""
     if "junit" not in command.lower():
         return None
     from ralphproof.checks.junit import find_expected_report
 
-    return find_expected_report(command, place, root)
+    return find_expected_report(command, folder, root)
 
 
 def _read_tests(output: str, report: ExpectedReport | None) -> tuple[SuiteResult | None, bool]:
@@ -280,25 +283,25 @@ class _LogSearch:
     def __init__(self, *texts: str, cut: bool) -> None:
         self.found: set[str] = set()
         # One character for each byte: no block can end within one.
-        self._wanted = {text: text.encode("utf-8", "surrogatepass").decode("latin-1") for text in texts if text}
-        self._overlap = max(map(len, self._wanted.values()), default=1) - 1
-        self._cut, self._open, self._before = cut, "", ("", "")
+        self._encoded = {text: text.encode("utf-8", "surrogatepass").decode("latin-1") for text in texts if text}
+        self._overlap = max(map(len, self._encoded.values()), default=1) - 1
+        self._cut, self._partial_line, self._before = cut, "", ("", "")
 
     def feed(self, data: bytes) -> None:
         """Search more of the log; empty data ends it."""
-        if not self._wanted:
+        if not self._encoded:
             return
-        self._open += data.decode("latin-1")
-        end = self._open.rfind("\n") + 1
-        if not data or (not end and len(self._open) >= MAX_READ_BYTES):
-            end = len(self._open)
-        self._look(self._open[:end])
-        self._open = self._open[end:]
+        self._partial_line += data.decode("latin-1")
+        end = self._partial_line.rfind("\n") + 1
+        if not data or (not end and len(self._partial_line) >= MAX_READ_BYTES):
+            end = len(self._partial_line)
+        self._search_block(self._partial_line[:end])
+        self._partial_line = self._partial_line[end:]
 
-    def _look(self, block: str) -> None:
+    def _search_block(self, block: str) -> None:
         block = re.sub(_DROPPED, "\0", block) if self._cut and TRUNCATION_MARK in block else block
         printed, read = self._before[0] + block, self._before[1] + strip_terminal_codes(block)
-        self.found |= {text for text, wanted in self._wanted.items() if wanted in printed or wanted in read}
+        self.found |= {text for text, encoded in self._encoded.items() if encoded in printed or encoded in read}
         self._before = printed[max(0, len(printed) - self._overlap) :], read[max(0, len(read) - self._overlap) :]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-MAX_ENTRIES = 2000  # of a folder are looked at
+MAX_ENTRIES = 2000  # per folder
 
 
 @value
@@ -43,7 +43,7 @@ class ProjectFiles:
         paths = {name: os.path.join(self._root, name) for name in names}
         return next((name for name, path in paths.items() if os.path.isfile(path) and os.access(path, os.X_OK)), "")
 
-    def list_files(self, folder: str, shape: str) -> list[str]:
+    def list_files(self, folder: str, pattern: str) -> list[str]:
         """The paths of the files in a folder whose whole names match; empty where it cannot be read."""
         from itertools import islice
 
@@ -52,7 +52,7 @@ class ProjectFiles:
                 names = [entry.name for entry in islice(entries, MAX_ENTRIES)]
         except OSError:
             return []
-        return sorted(os.path.join(folder, name) for name in names if re.fullmatch(shape, name))
+        return sorted(os.path.join(folder, name) for name in names if re.fullmatch(pattern, name))
 
     def text(self, name: str) -> str:
         """The text of a file; empty where it is missing or unusable."""
@@ -92,9 +92,9 @@ class ProjectFiles:
 
 VENV_FOLDERS = (".venv", "venv")
 PYPROJECT_FILE = "pyproject.toml"
-MAX_TEST_FILES = 20  # files are read to learn how they are written
+MAX_TEST_FILES = 20  # read, to recognize tests for pytest
 _TEST_FILE = r"test_.*\.py|.*_test\.py"
-_PYTEST = re.compile(r"\s*pytest(?![a-z0-9])", re.IGNORECASE)  # pytest-cov and its like bring it along
+_PYTEST = re.compile(r"\s*pytest(?![a-z0-9])", re.IGNORECASE)  # pytest-cov and similar packages depend on it
 _ONLY_PYTEST = re.compile(r"^(?:(?:async )?def test_|import pytest\b|from pytest\b)", re.MULTILINE)
 
 
@@ -131,8 +131,8 @@ def _tool_path(top: ProjectFiles, name: str) -> str:
 
 def _python_path(top: ProjectFiles, environ: Mapping[str, str]) -> str:
     """The project's own Python, else `python3`; many machines have no `python`, or an old one by that name."""
-    if own := top.executable(*(f"{folder}/bin/python" for folder in VENV_FOLDERS)):
-        return own
+    if python := top.executable(*(f"{folder}/bin/python" for folder in VENV_FOLDERS)):
+        return python
     path = environ.get("PATH", os.defpath)
     return "python" if not find_program("python3", path) and find_program("python", path) else "python3"
 
@@ -178,18 +178,18 @@ def _requirements(project: dict[str, Any], tools: dict[str, Any]) -> Iterator[st
 def _checks_by_test_files(top: ProjectFiles, environ: Mapping[str, str]) -> Iterator[ProposedCheck]:
     """Tests without a configured runner: unittest, unless they are written for pytest."""
     folders = {folder: names for folder in ("", "tests", "test") if (names := top.list_files(folder, _TEST_FILE))}
-    every = [name for names in folders.values() for name in names]
-    if source := next((name for name in every[:MAX_TEST_FILES] if _ONLY_PYTEST.search(top.text(name))), ""):
+    files = [name for names in folders.values() for name in names]
+    if source := next((name for name in files[:MAX_TEST_FILES] if _ONLY_PYTEST.search(top.text(name))), ""):
         yield _pytest_check(top, environ, source)
         return
     run = ("uv run python" if top.first_existing("uv.lock") else _python_path(top, environ)) + " -m unittest discover"
-    seen_from_top = [
+    importable = [
         names[0] for folder, names in folders.items() if not folder or top.first_existing(f"{folder}/__init__.py")
     ]
-    if seen_from_top:
-        yield ProposedCheck(run, seen_from_top[0])
+    if importable:
+        yield ProposedCheck(run, importable[0])
     for folder, names in folders.items():
-        if names[0] not in seen_from_top:
+        if names[0] not in importable:
             yield ProposedCheck(f"{run} -s {folder}", names[0])
 
 
@@ -219,9 +219,9 @@ def discover_checks(root: str, environ: Mapping[str, str] = os.environ) -> Disco
     """The proposals, with a note on each file that was skipped."""
     top = ProjectFiles(root)
     proposals = list(_make_checks(top))
-    has = {proposal.command.split()[-1] for proposal in proposals}
-    for aim, proposal in (*_node_checks(top), *python_checks(top, environ), *_other_checks(top)):
-        if aim not in has and not (aim == "test" and "check" in has):
+    make_targets = {proposal.command.split()[-1] for proposal in proposals}
+    for purpose, proposal in (*_node_checks(top), *python_checks(top, environ), *_other_checks(top)):
+        if purpose not in make_targets and not (purpose == "test" and "check" in make_targets):
             proposals.append(proposal)
     return DiscoveredChecks(tuple(proposals), tuple(top.notes))
 
@@ -237,11 +237,11 @@ def _make_checks(top: ProjectFiles) -> Iterator[ProposedCheck]:
 def parse_make_targets(text: str) -> list[str]:
     """The targets of a Makefile's rules, without variables, recipes, comments and definitions."""
     targets: list[str] = []
-    inside = False
+    in_definition = False
     for line in text.replace("\r\n", "\n").split("\n"):
         if line.startswith(("define ", "endef")):
-            inside = line.startswith("define ")
-        rule = None if inside else _RULE.match(line)
+            in_definition = line.startswith("define ")
+        rule = None if in_definition else _RULE.match(line)
         if rule and not _ASSIGNMENT.match(rule[2]):
             targets += rule[1].split()
     return targets
@@ -285,9 +285,9 @@ def resolve_skill_checks(
     commands: list[str] = []
     missing: list[str] = []
     for word in skill.verification:
-        stands_for = _resolve_check_word(word, root, own, environ)
-        commands += stands_for
-        if not stands_for:
+        resolved = _resolve_check_word(word, root, own, environ)
+        commands += resolved
+        if not resolved:
             what = "check" if word == AUTO_CHECKS else "linter"
             missing.append(f"skill {skill.name}: {word} found no {what} in this project; name one: --check CMD")
     return SkillChecks(tuple(dict.fromkeys(commands)), tuple(missing))
@@ -297,8 +297,8 @@ def _resolve_check_word(word: str, root: str, own: tuple[str, ...], environ: Map
     if word not in (AUTO_CHECKS, AUTO_LINTERS):
         return (word,)
 
-    def suits(command: str) -> bool:
+    def matches(command: str) -> bool:
         return word == AUTO_CHECKS or re.search(_LINTER, command) is not None
 
-    named = tuple(filter(suits, own))
-    return named or tuple(filter(suits, (proposal.command for proposal in propose_checks(root, environ))))
+    configured = tuple(filter(matches, own))
+    return configured or tuple(filter(matches, (proposal.command for proposal in propose_checks(root, environ))))

@@ -35,7 +35,7 @@ class ClaimCheck:
 
     def __init__(self, name: str, rule: ClaimRule, required: bool = True) -> None:
         if rule.word is None:
-            raise ValueError(f"{name}: a rule that asks for no word has no promise to look for")
+            raise ValueError(f"{name}: the rule requires no word, so there is no promise to check")
         self.name, self.required, self._rule = name, required, rule
 
     def run(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
@@ -43,8 +43,8 @@ class ClaimCheck:
         if self._rule.accepts(inspection.claim):
             return Finding(self.name, True, required=False)
         why = f"{_describe_claim(inspection.claim)}, expected {self._rule.description}"
-        mark = failure_fingerprint(self.name, None, why)
-        return Finding(self.name, False, why=why, fingerprint=mark, required=self.required)
+        fingerprint = failure_fingerprint(self.name, None, why)
+        return Finding(self.name, False, why=why, fingerprint=fingerprint, required=self.required)
 
 
 def _describe_claim(claim: Claim | None) -> str:
@@ -55,9 +55,6 @@ def _describe_claim(claim: Claim | None) -> str:
         return f"the word that it waits ({quote_excerpt(claim.word)})"
     where = {"tag": "in a tag", "marker": "by a file", "bus": "in a message", "exit": "by its exit code"}
     return f"the word {quote_excerpt(claim.word)} {where.get(claim.source, '')}".rstrip()
-
-
-# Creation of checks from their specs, and the context for check plug-ins.
 
 
 NO_TASK = Task("", "")
@@ -94,7 +91,7 @@ class CheckContext:
 
 @value
 class CheckDependencies:
-    """What checks are created with.
+    """The services and values that checks are created with.
 
     `judges` maps the name of each semantic check to its agent, `agent_env` is the environment of those agents, and
     `diff` returns the difference between two trees.
@@ -135,9 +132,9 @@ def create_checks(specs: Iterable[CheckSpec], dependencies: CheckDependencies) -
         dependencies = replace(
             dependencies, env=tuple((dict(dependencies.env) | task_environment(dependencies.task)).items())
         )
-    every = tuple(specs)
-    logs = unique_slugs(tuple(spec.log_name or spec.name for spec in every))
-    return {spec.name: _create_check(spec, log, dependencies) for spec, log in zip(every, logs, strict=True)}
+    specs = tuple(specs)
+    logs = unique_slugs(tuple(spec.log_name or spec.name for spec in specs))
+    return {spec.name: _create_check(spec, log, dependencies) for spec, log in zip(specs, logs, strict=True)}
 
 
 def _create_check(spec: CheckSpec, log: str, dependencies: CheckDependencies) -> Check:

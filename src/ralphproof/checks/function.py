@@ -35,7 +35,7 @@ class FunctionCheck:
         began_s = time.monotonic()
         try:
             finding = self._finding(self._function(inspection))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever the caller's function raises is no answer)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (the caller's function may raise anything)
             finding = self._to_finding(False, f"{type(error).__name__}: {error}", errored=True)
         return replace(finding, check=self.name, seconds=time.monotonic() - began_s)
 
@@ -51,15 +51,12 @@ class FunctionCheck:
                 return self._to_finding(False, f"it answered {answer!r}, neither True nor False", errored=True)
 
     def _to_finding(self, passed: bool, output: str, errored: bool = False) -> Finding:
-        shown, digest = (
-            truncate(output, MAX_OUTPUT_CHARS),
-            hashlib.sha256(output.encode("utf-8", "surrogatepass")).hexdigest(),
-        )
-        mark = failure_fingerprint(self.name, None, output)
+        digest = hashlib.sha256(output.encode("utf-8", "surrogatepass")).hexdigest()
+        fingerprint = failure_fingerprint(self.name, None, output)
         why = "an error of its own" if errored else "exit" if passed else "the answer no"
         return Finding(
-            self.name, passed, command=self.name, why=why, output=shown, digest=digest, fingerprint=mark,
-            errored=errored,
+            self.name, passed, command=self.name, why=why, output=truncate(output, MAX_OUTPUT_CHARS), digest=digest,
+            fingerprint=fingerprint, errored=errored,
         )  # fmt: skip
 
 
@@ -70,19 +67,21 @@ class PluginCheck:
     """
 
     def __init__(self, check: Check, name: str, required: bool = True, action: str = "APPEND", hint: str = "") -> None:
-        kind, own = type(check), getattr(check, "key", "")
+        kind, key = type(check), getattr(check, "key", "")
         self.name, self.required = name, required
-        self.key = f"{kind.__module__}.{kind.__qualname__} {required} {own}" if own else ""
+        self.key = f"{kind.__module__}.{kind.__qualname__} {required} {key}" if key else ""
         self._check, self._action, self._hint = check, action, hint
 
     def run(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
-        """Run it, with the finding under our name for it."""
+        """Run the check; the finding has the name from the settings."""
         guarded = FunctionCheck(lambda inspected: self._check.run(inspected, watch), self.name)
         finding = guarded.run(inspection, watch)
-        mark = finding.fingerprint or failure_fingerprint(self.name, finding.code, f"{finding.why}\n{finding.output}")
+        fingerprint = finding.fingerprint or failure_fingerprint(
+            self.name, finding.code, f"{finding.why}\n{finding.output}"
+        )
         return replace(
             finding, required=self.required, action=self._action, hint=finding.hint or self._hint, key=self.key,
-            output=truncate(finding.output, MAX_OUTPUT_CHARS), fingerprint="" if finding.passed else mark,
+            output=truncate(finding.output, MAX_OUTPUT_CHARS), fingerprint="" if finding.passed else fingerprint,
         )  # fmt: skip
 
 
@@ -93,5 +92,5 @@ def create_plugin_check(
     try:
         check: Any = factory(name, config, context)
         return check if callable(getattr(check, "run", None)) else f"it made {check!r}, which has no run()"
-    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a package's code raises refuses the config)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (a package's code may raise anything; it rejects the config)
         return str(error) or type(error).__name__

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from ralphproof.engine.agent import TurnWatcher
 
 
-MAX_DIFF_FILES = 200  # of a patch that is too long; of the others only the names are known
-MAX_LINE_CHARS = 2_000  # of one line of such a patch
-MIN_QUOTE_CHARS = 8  # a shorter one stands in any work, unless it is a whole line
+MAX_DIFF_FILES = 200  # shown of a patch that is too long; the others are only named
+MAX_LINE_CHARS = 2_000  # in such a patch
+MIN_QUOTE_CHARS = 8  # a shorter text occurs in any work, unless it is a whole line
 
 _FILE = "diff --git "
 BINARY_PATCH_MARK = "\nGIT binary patch\n"
@@ -62,29 +62,29 @@ def files_without_line_diff(diff: str) -> tuple[str, ...]:
 
 
 def path_in_diff_header(header: str) -> str:
-    """The file that a part of a patch tells of, by its first line. It is called the same before and after."""
+    """The path in the first line of a file's patch. It is the same before and after."""
     names = header.partition("\n")[0].removeprefix(_FILE)
     if names.endswith('"'):
         return names.rpartition(' "b/')[2][:-1]
     return names[2 : 2 + (len(names) - 5) // 2]
 
 
-def shorten_diff(diff: str, most: int, mark: str) -> tuple[str, tuple[str, ...]]:
+def shorten_diff(diff: str, max_chars: int, mark: str) -> tuple[str, tuple[str, ...]]:
     """At most so many characters of a patch, and the files that are not whole in it.
 
-    Every file has the same right to room: of a long one the beginning and the end are kept. What was left out, binary
-    content too, is told in lines that begin with `[mark`.
+    The space is shared by all files: of a long one the beginning and the end are kept. Lines that begin with `[mark`
+    tell where something was left out, such as binary content.
     """
     parts = [_without_binary(part, mark) for part in split_diff_by_file(diff)]
-    if sum(map(len, parts)) <= most:
+    if sum(map(len, parts)) <= max_chars:
         return "".join(parts), ()
-    kept, gone = parts[:MAX_DIFF_FILES], parts[MAX_DIFF_FILES:]
-    rooms = _share_space([len(part) for part in kept], most)
-    cut = [
-        part if len(part) <= room else _keep_both_ends(part, room, mark) for part, room in zip(kept, rooms, strict=True)
+    kept, omitted = parts[:MAX_DIFF_FILES], parts[MAX_DIFF_FILES:]
+    sizes = _share_space([len(part) for part in kept], max_chars)
+    shown = [
+        part if len(part) <= size else _keep_both_ends(part, size, mark) for part, size in zip(kept, sizes, strict=True)
     ]
-    torn = [part for part, whole in zip(kept, cut, strict=True) if part is not whole]
-    return "".join(cut), tuple(map(path_in_diff_header, (*torn, *gone)))
+    shortened = [part for part, result in zip(kept, shown, strict=True) if part is not result]
+    return "".join(shown), tuple(map(path_in_diff_header, (*shortened, *omitted)))
 
 
 def split_diff_by_file(diff: str) -> list[str]:
@@ -98,25 +98,25 @@ def _without_binary(part: str, mark: str) -> str:
     return f"{head}\n[{mark}: binary content is not shown]\n" if binary else part
 
 
-def _share_space(sizes: list[int], most: int) -> list[int]:
-    """How much of each may stay: what small ones do not need is left to the large ones."""
-    rooms, left = [0] * len(sizes), most
-    for served, place in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
-        rooms[place] = min(sizes[place], left // (len(sizes) - served))
-        left -= rooms[place]
-    return rooms
+def _share_space(sizes: list[int], total: int) -> list[int]:
+    """The space for each part: what small ones do not need goes to the large ones."""
+    shares, left = [0] * len(sizes), total
+    for done, index in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
+        shares[index] = min(sizes[index], left // (len(sizes) - done))
+        left -= shares[index]
+    return shares
 
 
-def _keep_both_ends(part: str, room: int, mark: str) -> str:
+def _keep_both_ends(part: str, max_chars: int, mark: str) -> str:
     """Whole lines from the beginning and the end, as many as fit; the end of very long ones is missing."""
     lines = [line[:MAX_LINE_CHARS] for line in part.removesuffix("\n").split("\n")]
     note = f"[{mark}: a part of this file is left out here]\n"
-    room -= len(note)
+    max_chars -= len(note)
     first, last, head, tail = 0, len(lines), 0, 0  # lines from these on are left out; characters that are kept
     while first < last:
         at_head = head <= tail
         size = len(lines[first if at_head else last - 1]) + 1
-        if head + tail + size > room:
+        if head + tail + size > max_chars:
             break
         first, head, last, tail = (
             (first + 1, head + size, last, tail) if at_head else (first, head, last - 1, tail + size)
@@ -125,10 +125,10 @@ def _keep_both_ends(part: str, room: int, mark: str) -> str:
 
 
 class QuotableDiff:
-    """What can be quoted from a patch, as it was shown. Lines that carry the mark are ours, and cannot.
+    """The text that can be quoted from a patch, as it was shown. Lines with the mark are not part of the work.
 
-    What the patch keeps or adds can be quoted with its signs or without them. A line that it removes is gone: it is
-    quoted with its minus sign, or not at all. How much white space stands between two words does not matter.
+    Lines that the patch keeps or adds can be quoted with or without their signs, removed lines only with the minus
+    sign. The amount of white space does not matter.
     """
 
     def __init__(self, diff: str, mark: str) -> None:
@@ -139,7 +139,7 @@ class QuotableDiff:
         self._new_lines, self._old_lines = frozenset(new), frozenset(old)
 
     def holds(self, quote: str) -> bool:
-        """Whether this is a quotation, and long enough to tell something."""
+        """Whether this is a quotation of sufficient length."""
         lines = [line.strip("\r") for line in quote.split("\n") if line.strip()]
         kept = _collapse_whitespace(
             " ".join(line[1:] if line[:1] in ("+", " ") else line for line in lines if line[:1] != "-")
@@ -165,15 +165,12 @@ def _collapse_whitespace(text: str) -> str:
     return " ".join(text.split())
 
 
-# The prompt to a judge model about finished work, and parsing of its answer.
-
-
 # Text in the binary content of a git patch.
 
 
-MAX_CHARS = 4 * 1024 * 1024  # of all binary content in a patch is looked at: it is slow to unpack
-MIN_TEXT_CHARS = 12  # in content that is no text; any three letters stand in a large picture by chance
-UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # how a text in UTF-16 begins
+MAX_CHARS = 4 * 1024 * 1024  # searched in the binary content of a patch: it is slow to unpack
+MIN_TEXT_CHARS = 12  # in binary content; short texts occur there by chance
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # byte order marks
 
 
 def iter_binary_text(diff: str) -> Iterator[tuple[str, str]]:
@@ -251,17 +248,17 @@ def _copy_step(delta: bytes, step: int, at: int) -> tuple[int, int, int]:
 
 
 DIFF_CHARS, MESSAGE_CHARS, TASK_CHARS, CRITERION_CHARS = 60_000, 8_000, 8_000, 2_000
-MAX_CRITERIA = 50  # of one question
-MOST_NAMED, MOST_TOLD, NAME_CHARS = 50, 5, 200
+MAX_CRITERIA = 50  # per call
+MAX_NAMED_FILES, MAX_LISTED_FILES, NAME_CHARS = 50, 5, 200
 ANSWER_CHARS = 256 * 1024
-LINE_CHARS = 300  # of a reason, a quotation, a criterion, where they are told
+LINE_CHARS = 300  # of a reason, a quotation or a criterion in messages
 
 JUDGE_PROMPT_OPENING = "You judge finished work by criteria, one by one."
 _NONCE = r"^The nonce of this call is (\S+)\.$"
 _FENCED = r"(?s)\s*```(?:json)?[ \t]*\n(.*)\n```\s*"
-# Visible symbols in place of control characters. Nothing is removed, or work could hide in what looks like half an
-# escape sequence.
-_SIGNS = {code: 0x2400 + code for code in range(32) if code not in (9, 10, 13)} | {13: " ", 127: "\u2421"}
+# Visible symbols in place of control characters. Nothing is removed: text could hide in what looks like half an escape
+# sequence.
+_CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if code not in (9, 10, 13)} | {13: " ", 127: "\u2421"}
 _RULES = """\
 {opening} You have no tools. All there is to judge stands below.
 
@@ -353,8 +350,8 @@ def describe_absent_patterns(patterns: tuple[str, ...], diff: str) -> str:
     note, files = "none of the patterns was found", files_without_line_diff(diff)
     if not files:
         return note
-    more = f" and {len(files) - MOST_TOLD} more" if len(files) > MOST_TOLD else ""
-    named = ", ".join(quote_excerpt(name[:NAME_CHARS]) for name in files[:MOST_TOLD])
+    more = f" and {len(files) - MAX_LISTED_FILES} more" if len(files) > MAX_LISTED_FILES else ""
+    named = ", ".join(quote_excerpt(name[:NAME_CHARS]) for name in files[:MAX_LISTED_FILES])
     return f"{note}; not sure of files that are binary or very large: {named}{more}"
 
 
@@ -377,8 +374,8 @@ def _object(members: dict[str, Any]) -> dict[str, Any]:
 def judge_prompt(criteria: tuple[str, ...], work: Submission, nonce: str) -> str:
     """The prompt. No foreign text in it can be mistaken for instructions or an answer."""
     diff, left_out = shorten_diff(_make_safe(work.diff, nonce), DIFF_CHARS, nonce)
-    named = [f"- {name[:NAME_CHARS]}" for name in left_out[:MOST_NAMED]]
-    named += [f"- and {len(left_out) - MOST_NAMED} more"] if len(left_out) > MOST_NAMED else []
+    named = [f"- {name[:NAME_CHARS]}" for name in left_out[:MAX_NAMED_FILES]]
+    named += [f"- and {len(left_out) - MAX_NAMED_FILES} more"] if len(left_out) > MAX_NAMED_FILES else []
     parts = {
         "TASK": truncate(_make_safe(work.task, nonce), TASK_CHARS, "head"),
         **{
@@ -404,7 +401,7 @@ def _section_edge(what: str, part: str, nonce: str) -> str:
 
 def _make_safe(text: str, nonce: str) -> str:
     """Foreign text for the prompt: legible, and without the nonce."""
-    legible = re.sub("[\x80-\x9f\ud800-\udfff]", "\ufffd", text.replace("\r\n", "\n").translate(_SIGNS))
+    legible = re.sub("[\x80-\x9f\ud800-\udfff]", "\ufffd", text.replace("\r\n", "\n").translate(_CONTROL_PICTURES))
     while nonce and nonce in legible:
         legible = legible.replace(nonce, "")
     return legible
@@ -519,8 +516,8 @@ MAX_REASON_CHARS = 300
 STOPPED, INTERRUPTED = "stopped", "interrupted"
 CUT_SHORT = (STOPPED, "killed", INTERRUPTED)
 NOTHING_SPENT = Spent(0, Usage())
-MAX_ANSWERS = 2  # calls that may come to an answer; a second one where the first is none
-MAX_INTERRUPTIONS = 3  # so often a call is made again that died with its keeper, or with somebody who has left since
+MAX_ANSWERS = 2  # calls with an unreadable answer, in all
+MAX_INTERRUPTIONS = 3  # after this many interrupted calls there is no further one
 
 
 @value
@@ -537,8 +534,8 @@ class JudgeCall:
 class JudgeCalls:
     """All calls about one tree, with one cost limit.
 
-    `call` makes the call of a name with criteria, a cost limit and the cost so far; `begun` tells whether a call of
-    this name was made before.
+    `call` makes the call of a name with criteria, a cost limit and the cost so far; `was_started` tells whether a call
+    of this name was made before.
     """
 
     def __init__(
@@ -547,7 +544,7 @@ class JudgeCalls:
     ) -> None:  # fmt: skip
         self.calls: list[JudgeCall] = []
         self.last_name = ""  # the name of the last call
-        self._already_billed: set[int] = set()  # those that somebody had stopped before: what they cost was told then
+        self._already_billed: set[int] = set()  # calls stopped in an earlier session: their cost was reported then
         self._call, self._was_started, self._max_micro_usd = call, was_started, max_micro_usd
         self._retry, self._watch = retry, watch
 
@@ -559,40 +556,40 @@ class JudgeCalls:
     @property
     def billed(self) -> Spent:
         """The same without calls that were stopped earlier: their cost was reported then."""
-        return _total_spent([call for place, call in enumerate(self.calls) if place not in self._already_billed])
+        return _total_spent([call for index, call in enumerate(self.calls) if index not in self._already_billed])
 
     def ask(self, name: str, criteria: tuple[str, ...]) -> JudgeCall:
         """Call until there is an answer, as long as another call may bring one."""
-        mine: list[JudgeCall] = []
+        own_calls: list[JudgeCall] = []
         while True:
-            self.last_name = _call_name(name, len(mine) + 1)
-            earlier = self._was_started(self.last_name)
-            called = self._call(self.last_name, criteria, self.left_micro_usd, self.spent)
-            if earlier and called.turn.exit.why in (STOPPED, "killed"):
+            self.last_name = _call_name(name, len(own_calls) + 1)
+            resumed = self._was_started(self.last_name)
+            call = self._call(self.last_name, criteria, self.left_micro_usd, self.spent)
+            if resumed and call.turn.exit.why in (STOPPED, "killed"):
                 self._already_billed.add(len(self.calls))
-            mine.append(called)
-            self.calls.append(called)
-            if not self._should_retry(mine, _call_name(name, len(mine) + 1)):
-                return self._final(called)
+            own_calls.append(call)
+            self.calls.append(call)
+            if not self._should_retry(own_calls, _call_name(name, len(own_calls) + 1)):
+                return self._final(call)
 
     @property
     def left_micro_usd(self) -> int:
         """The cost limit of the next call."""
         return self._max_micro_usd - (self.spent.micro_usd or 0)
 
-    def _should_retry(self, mine: list[JudgeCall], following: str) -> bool:
-        last = mine[-1]
+    def _should_retry(self, calls: list[JudgeCall], next_name: str) -> bool:
+        last = calls[-1]
         if last.fault is None:
             self._retry.reset()
         if last.judgement is not None or self._watch.tick() >= STOP:
             return False
         if last.turn.exit.why in CUT_SHORT:
-            return sum(call.turn.exit.why in CUT_SHORT for call in mine) <= MAX_INTERRUPTIONS
+            return sum(call.turn.exit.why in CUT_SHORT for call in calls) <= MAX_INTERRUPTIONS
         if self.left_micro_usd <= 0:
             return False
         if last.fault is not None:
-            return self._retry.wait(last.fault, self._watch, waited=self._was_started(following))
-        return last.malformed and sum(call.malformed for call in mine) < MAX_ANSWERS
+            return self._retry.wait(last.fault, self._watch, waited=self._was_started(next_name))
+        return last.malformed and sum(call.malformed for call in calls) < MAX_ANSWERS
 
     def _final(self, last: JudgeCall) -> JudgeCall:
         """The last call; as stopped, where a stop request prevented another one."""
@@ -612,7 +609,7 @@ class CumulativeSpendWatch:
         self._watch, self._before = watch, before
 
     def events(self, events: list[Event]) -> None:
-        self._watch.events([add_spent(self._before, one) if isinstance(one, Spent) else one for one in events])
+        self._watch.events([add_spent(self._before, event) if isinstance(event, Spent) else event for event in events])
 
     def tick(self) -> int:
         return self._watch.tick()
@@ -625,39 +622,40 @@ def _total_spent(calls: list[JudgeCall]) -> Spent:
     return total
 
 
-def add_spent(one: Spent, other: Spent) -> Spent:
+def add_spent(spent: Spent, other: Spent) -> Spent:
     """The sum of two costs."""
-    if one is NOTHING_SPENT:
+    if spent is NOTHING_SPENT:
         return other
-    return replace(one.plus(other), at_least=one.at_least or other.at_least, notional=one.notional or other.notional)
+    at_least, notional = spent.at_least or other.at_least, spent.notional or other.notional
+    return replace(spent.plus(other), at_least=at_least, notional=notional)
 
 
-def find_call_problem(turn: Turn, brief: TurnInput) -> JudgeCall | None:
+def find_call_problem(turn: Turn, turn_input: TurnInput) -> JudgeCall | None:
     """Why a turn has no answer; None where it may have one."""
     fault = classify_fault(turn)
     if isinstance(fault, ServiceFault) and not turn.exit.survivors:
         return JudgeCall(turn, why=short_line(f"an error of the judge: {fault.message}"), fault=fault)
-    why = _turn_problem(turn, brief)
+    why = _turn_problem(turn, turn_input)
     return JudgeCall(turn, why=why) if why else None
 
 
-def _turn_problem(turn: Turn, brief: TurnInput) -> str:
-    end, most = turn.exit, brief.max_micro_usd
+def _turn_problem(turn: Turn, turn_input: TurnInput) -> str:
+    end, limit = turn.exit, turn_input.max_micro_usd
     match end.why:
         case "stopped" | "killed":
             return STOPPED
         case "interrupted":
             return INTERRUPTED
         case "timeout":
-            return f"a timeout after {brief.timeout_s:g} s"
+            return f"a timeout after {turn_input.timeout_s:g} s"
         case "unstartable":
             return short_line(f"a judge that could not be started: {end.error}")
     if end.survivors:
         return f"processes that could not be ended: {', '.join(map(str, end.survivors))}"
     if turn.errored:
         return short_line(f"an error of the judge: {turn.error or f'its end by {_describe_exit(turn)}'}")
-    if most is not None and turn.micro_usd is not None and turn.micro_usd > most:
-        spent = f"${turn.micro_usd / 1e6:.4f} of ${most / 1e6:.4f}"
+    if limit is not None and turn.micro_usd is not None and turn.micro_usd > limit:
+        spent = f"${turn.micro_usd / 1e6:.4f} of ${limit / 1e6:.4f}"
         return f"a judge that spent more than it may: {spent}"
     return ""
 
@@ -671,8 +669,8 @@ def short_line(text: str) -> str:
     return truncate_middle(" ".join(strip_control_characters(text).split()), MAX_REASON_CHARS).replace("\n", " ")
 
 
-MAX_FAILURES = 6  # calls in a row that a service may fail
-MAX_WAIT_S = 3600.0  # in all
+MAX_FAILURES = 6  # consecutive failed calls to a service
+MAX_WAIT_S = 3600.0  # total
 TICK_S = 0.5
 
 
@@ -729,7 +727,7 @@ class ServiceRetry:
 # The judge has no tools, and runs in an empty folder.
 
 
-MAX_OUTPUT_CHARS = 5000  # of what is told about one question's criteria
+MAX_OUTPUT_CHARS = 5000  # for the criteria of one call
 
 
 def create_nonce() -> str:
@@ -747,8 +745,8 @@ def judge_of_call(call: str, judges: Iterable[str]) -> str | None:
     """The judge that made the call of this name; None where none of these did."""
     kind, _, rest = call.partition("_")
     named = rest.partition("_")[2]
-    matching = (one for one in judges if named == judge_slug(one) or named.startswith(f"{judge_slug(one)}-"))
-    return max(matching, key=lambda one: len(judge_slug(one)), default=None) if kind == "judge" else None
+    matching = (name for name in judges if named == judge_slug(name) or named.startswith(f"{judge_slug(name)}-"))
+    return max(matching, key=lambda name: len(judge_slug(name)), default=None) if kind == "judge" else None
 
 
 class Judge:
@@ -768,10 +766,16 @@ class Judge:
         self._sandbox, self._folder, self._diff, self._env = sandbox, folder, diff, env
         self._required, self._subject, self._nonce = required, subject, nonce
         self._clock = waiting or WaitClock()
-        asks = (semantic.check_for, semantic.negative_patterns, semantic.model, semantic.agent, agent and agent.name)
+        settings = (
+            semantic.check_for,
+            semantic.negative_patterns,
+            semantic.model,
+            semantic.agent,
+            agent and agent.name,
+        )
         # Without criteria there is no key: patterns cost nothing, and a copied finding would lose that it is not
         # required.
-        self.key = _digest(repr(("semantic", *asks, subject, required))) if semantic.check_for else ""
+        self.key = _digest(repr(("semantic", *settings, subject, required))) if semantic.check_for else ""
         self._slug = judge_slug(name)
 
     def run(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
@@ -806,15 +810,15 @@ class Judge:
     def _judge(self, agent: Agent, inspection: Inspection, diff: str, watch: CheckWatcher) -> Finding:
         """Ask about all criteria, in batches."""
         work = Submission(self._subject, diff, inspection.message)
-        criteria, left = self._semantic.check_for, inspection.max_micro_usd
-        own = self._semantic.most_micro_usd
-        most = own if left is None else max(1, min(own, left))
+        criteria, remaining = self._semantic.check_for, inspection.max_micro_usd
+        limit = self._semantic.most_micro_usd
+        limit = limit if remaining is None else max(1, min(limit, remaining))
 
         def call(name: str, batch: tuple[str, ...], left: int, before: Spent) -> JudgeCall:
             return self._call(agent, name, batch, work, left, CumulativeSpendWatch(watch, before))
 
         retry = ServiceRetry(self._clock, f"{self._folder.run} {self._slug}")
-        calls = JudgeCalls(call, lambda name: self._folder.read_prompt(name) is not None, most, retry, watch)
+        calls = JudgeCalls(call, lambda name: self._folder.read_prompt(name) is not None, limit, retry, watch)
         rulings: list[Ruling] = []
         for part, start in enumerate(range(0, len(criteria), MAX_CRITERIA), 1):
             last = calls.ask(self._call_name(inspection, part), criteria[start : start + MAX_CRITERIA])
@@ -831,8 +835,8 @@ class Judge:
 
     def _call_name(self, inspection: Inspection, part: int) -> str:
         steps = (("turn", inspection.turn), ("round", inspection.round), ("part", part))
-        again = "".join(f"-{what}{n}" for what, n in steps if n > 1)
-        return f"judge_{inspection.iteration:03d}_{self._slug}{again}"
+        suffix = "".join(f"-{what}{number}" for what, number in steps if number > 1)
+        return f"judge_{inspection.iteration:03d}_{self._slug}{suffix}"
 
     def _call(
         self,
@@ -845,20 +849,20 @@ class Judge:
     ) -> JudgeCall:
         """Make one call, or resume it."""
         folder = self._folder
-        known = folder.read_prompt(name)
-        path = folder.write_prompt(name, known or judge_prompt(criteria, work, self._nonce()))
-        prompt = folder.read_prompt(name) or ""  # as the judge reads it: what is secret in the work is masked
+        earlier_prompt = folder.read_prompt(name)
+        path = folder.write_prompt(name, earlier_prompt or judge_prompt(criteria, work, self._nonce()))
+        prompt = folder.read_prompt(name) or ""  # as the judge reads it, with secrets masked
         folder_path = folder.log_base(f"{name}-room")
-        brief = TurnInput(
+        turn_input = TurnInput(
             prompt, path, folder_path, self._env, folder.log_base(name), folder.turn_file(name), f"{folder.run}/{name}",
-            self._semantic.timeout_s, stream=False, adopt=known is not None, schema=answer_schema(len(criteria)),
-            max_micro_usd=left_micro_usd,
+            self._semantic.timeout_s, stream=False, adopt=earlier_prompt is not None,
+            schema=answer_schema(len(criteria)), max_micro_usd=left_micro_usd,
         )  # fmt: skip
         _make_folder(folder_path)
-        turn = agent.take_turn(brief, self._sandbox, watch)
+        turn = agent.take_turn(turn_input, self._sandbox, watch)
         _remove_folder(folder_path)
         folder.publish(name)
-        if problem := find_call_problem(turn, brief):
+        if problem := find_call_problem(turn, turn_input):
             return problem
         answer = parse_answer(turn.text, extract_nonce(prompt), criteria, extract_diff(prompt), work.message)
         if isinstance(answer, InvalidAnswer):
@@ -879,10 +883,10 @@ class Judge:
         unmet = [ruling.number for ruling in judgement.rulings if not ruling.met]
         total = len(self._semantic.check_for)
         gap = f"{len(judgement.rulings)} of {total} criteria were judged, then there was {_describe_no_answer(last)}"
-        lacking = (gap,) if last.judgement is None else ()
+        gaps = (gap,) if last.judgement is None else ()
         max_chars = MAX_OUTPUT_CHARS * (1 + (total - 1) // MAX_CRITERIA)
         rulings = (truncate(format_judgement(judgement), max_chars, "head"),) if judgement.rulings else ()
-        output = "\n".join((*rulings, *lacking, *notes))
+        output = "\n".join((*rulings, *gaps, *notes))
         if unmet:
             why = f"{len(unmet)} of {total} criteria not met"
             return self._finding(False, why=why, output=output, mark=f"not met: {unmet}")

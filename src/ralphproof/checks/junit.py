@@ -1,4 +1,4 @@
-"""JUnit reports that a check's command wrote in this very run.
+"""JUnit reports that a check's command has just written.
 
 Reports are untrusted: one with a document type, too large, too deep or not well-formed is ignored.
 """
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 16 * 1024 * 1024
 MAX_CASES = 100_000
 MAX_DEPTH = 50
-MAX_NAME_CHARS = 2000  # letters
-_CLOCK_NS = 50_000_000  # by so much a disk's clock may be behind ours
+MAX_NAME_CHARS = 2000
+_CLOCK_NS = 50_000_000  # how far a disk's clock may be behind
 _FLAGS = ("--junitxml", "--junit-xml", "--junitfile")
 _VARIABLE = "JEST_JUNIT_OUTPUT_FILE="
 _READING = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -77,17 +77,17 @@ def _open_report(path: str, _flags: int) -> int:
     return os.open(path, _READING)
 
 
-def find_expected_report(command: str, place: str, root: str) -> ExpectedReport | None:
+def find_expected_report(command: str, folder: str, root: str) -> ExpectedReport | None:
     """The one report that this command writes when it runs in this folder; None where it names none."""
     files = list(_report_paths(command))
-    if len(files) != 1 or not files[0] or any(sign in files[0] for sign in "$`*?~\0"):
+    if len(files) != 1 or not files[0] or any(char in files[0] for char in "$`*?~\0"):
         return None
-    path = os.path.join(place, files[0])
+    path = os.path.join(folder, files[0])
     try:
-        mark = _file_identity(os.lstat(path))
+        previous = _file_identity(os.lstat(path))
     except OSError:
-        mark = ()
-    return ExpectedReport(path, root, time.time_ns() - _CLOCK_NS, mark)
+        previous = ()
+    return ExpectedReport(path, root, time.time_ns() - _CLOCK_NS, previous)
 
 
 def _file_identity(facts: os.stat_result) -> tuple[int, ...]:
@@ -103,7 +103,7 @@ def _report_paths(command: str) -> Iterator[str]:
         words = shlex.split(command)
     except ValueError:
         return
-    reporters, places = list[str](), list[str]()
+    reporters, destinations = list[str](), list[str]()
     for word, after in zip(words, (*words[1:], ""), strict=True):
         flag, is_set, value = word.partition("=")
         if flag in _FLAGS:
@@ -113,10 +113,10 @@ def _report_paths(command: str) -> Iterator[str]:
         elif flag == "--test-reporter":
             reporters.append(value if is_set else after)
         elif flag == "--test-reporter-destination":
-            places.append(value if is_set else after)
-    for reporter, place in zip(reporters, places, strict=False):
-        if reporter == "junit" and place not in ("stdout", "stderr"):
-            yield place
+            destinations.append(value if is_set else after)
+    for reporter, destination in zip(reporters, destinations, strict=False):
+        if reporter == "junit" and destination not in ("stdout", "stderr"):
+            yield destination
 
 
 class _BadReport(Exception):
@@ -146,10 +146,10 @@ class _ReportParser:
         elif self._case and self._depth == self._case + 1 and tag in ("failure", "error", "skipped"):
             self._set_result(_case_result(tag, attributes))
 
-    def _set_result(self, how: str) -> None:
-        of, name, known = self.cases[-1]
+    def _set_result(self, result: str) -> None:
+        class_name, name, known = self.cases[-1]
         # A failure stays a failure, whatever else follows.
-        self.cases[-1] = (of, name, known if known.startswith("failed") else how)
+        self.cases[-1] = (class_name, name, known if known.startswith("failed") else result)
 
     def end_element(self, _tag: str) -> None:
         self._case = 0 if self._depth == self._case else self._case
@@ -168,35 +168,38 @@ def _parse_cases(text: bytes) -> list[tuple[str, str, str]] | None:
     """All cases of a report; None where it is invalid."""
     from xml.parsers import expat
 
-    reading, parser = _ReportParser(), expat.ParserCreate()
-    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = reading.refuse
-    parser.StartElementHandler, parser.EndElementHandler = reading.start_element, reading.end_element
+    report, parser = _ReportParser(), expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = report.refuse
+    parser.StartElementHandler, parser.EndElementHandler = report.start_element, report.end_element
     try:
         parser.Parse(text, True)
-    except (expat.ExpatError, _BadReport, LookupError, ValueError):  # the latter two for an encoding that is none
+    except (expat.ExpatError, _BadReport, LookupError, ValueError):  # the latter two for an unknown encoding
         return None
-    return reading.cases
+    return report.cases
 
 
 def _to_tests(cases: list[tuple[str, str, str]], root: str) -> SuiteResult:
     """The summary of all cases. One test may have two: pytest adds one for a failure in teardown."""
-    ends = [how for _, _, how in cases]
-    named = [((f"{of}::{name}" if of else name).replace(root, ""), how) for of, name, how in cases]
-    failing = tuple(sorted({name for name, how in named if how.startswith("failed")}))
-    whole = "failed module" not in ends
-    skipped, xfailed = ends.count("skipped") + ends.count("skipped module"), ends.count("xfailed")
-    names = [name for name, how in dict(named[::-1]).items() if not how.endswith(" module")]
+    results = [result for _, _, result in cases]
+    named = [
+        ((f"{class_name}::{name}" if class_name else name).replace(root, ""), result)
+        for class_name, name, result in cases
+    ]
+    failing = tuple(sorted({name for name, result in named if result.startswith("failed")}))
+    complete = "failed module" not in results
+    skipped, xfailed = results.count("skipped") + results.count("skipped module"), results.count("xfailed")
+    names = [name for name, result in dict(named[::-1]).items() if not result.endswith(" module")]
     return SuiteResult(
-        "junit", failing, sum(how.startswith("failed") for how in ends), ends.count("passed"),
-        skipped if whole else None, xfailed if whole else None, bounded_names(names),
+        "junit", failing, sum(result.startswith("failed") for result in results), results.count("passed"),
+        skipped if complete else None, xfailed if complete else None, bounded_names(names),
     )  # fmt: skip
 
 
 def _counts_agree(tests: SuiteResult, report: SuiteResult) -> bool:
     """Whether output and report have the same counts. A report counts an unexpected pass as passed."""
-    may_fail = tests.xfailed or 0
+    expected_failures = tests.xfailed or 0
     if tests.failed != report.failed or report.passed is None:
         return False
-    if tests.passed is not None and not tests.passed <= report.passed <= tests.passed + may_fail:
+    if tests.passed is not None and not tests.passed <= report.passed <= tests.passed + expected_failures:
         return False
     return None in (tests.skipped, report.skipped) or tests.skipped == report.skipped

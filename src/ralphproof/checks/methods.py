@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 # Validation of a task's completion.
 
 
-MAX_LEVELS = 5  # of stages within stages
+MAX_LEVELS = 5  # of nested stages
 MAX_STAGES = 100
 MAX_CRITERIA = 200  # criteria of one judgement
 MAX_TIMEOUT_S = 86_400
@@ -66,7 +66,7 @@ PART_KEYS = ("method", "config", "template")
 
 
 def _any(_: object) -> Iterator[str]:
-    yield from ()  # looked at where the rest of its mapping is known
+    yield from ()  # validated with the rest of its mapping
 
 
 def _promise(data: object) -> Iterator[str]:
@@ -81,8 +81,8 @@ def _check_for(data: object) -> Iterator[str]:
     texts = [data] if isinstance(data, str) else data
     problems = list(list_of(SENTENCE, 200)(texts))
     yield from (fault.removeprefix("[0]") if isinstance(data, str) else fault for fault in problems)
-    for place, question in enumerate(texts) if not problems and isinstance(texts, list) else ():
-        where = "" if isinstance(data, str) else f"[{place}]"
+    for index, question in enumerate(texts) if not problems and isinstance(texts, list) else ():
+        where = "" if isinstance(data, str) else f"[{index}]"
         yield from (where + fault for fault in templates.unknown_placeholders(question))
 
 
@@ -167,7 +167,7 @@ def validate_method(
     """Yield problems of a method and its config; `names` are the keys that hold them below `path`."""
     where = f"{path}.{names[1]}"
     if config is not None and not isinstance(config, dict):
-        return  # said already
+        return  # already reported
     if isinstance(method, str) and method in METHODS:
         yield from METHODS[method].validate(config or {}, where, scope)
     elif not isinstance(method, str) or not scope.methods(method):
@@ -186,7 +186,7 @@ def _validate_string_match(config: dict[str, object], path: str, scope: Validati
 def _validate_semantic(config: dict[str, object], path: str, scope: ValidationScope) -> Iterator[str]:
     yield from validate_mapping(config, path, _SEMANTIC)
     has_criteria = any(config.get(key) not in (None, []) for key in ("check_for", "negative_patterns"))
-    if not has_criteria and not scope.task.acceptance:  # those stand in
+    if not has_criteria and not scope.task.acceptance:  # these are the default
         yield f"{path} needs check_for or negative_patterns"
     if (count := len(templates.judge_criteria(config.get("check_for"), scope.task))) > MAX_CRITERIA:
         yield f"{path}.check_for asks for {count} criteria with those of the task; at most {MAX_CRITERIA}"
@@ -214,8 +214,8 @@ def _validate_multi_stage(config: dict[str, object], path: str, scope: Validatio
     if scope.level > MAX_LEVELS:
         yield f"{path}.stages is nested more than {MAX_LEVELS} deep"
         return
-    for place, part in enumerate(stages):
-        where = f"{path}.stages[{place}]"
+    for index, part in enumerate(stages):
+        where = f"{path}.stages[{index}]"
         yield from validate_mapping(part, where, _PART, ("name",))
         if isinstance(part, dict):
             inner = ValidationScope(scope.task, scope.methods, scope.promise, scope.level + 1)
@@ -229,23 +229,23 @@ def _validate_multi_stage(config: dict[str, object], path: str, scope: Validatio
 def _validate_stage_order(stages: list[object], path: str) -> Iterator[str]:
     """Yield duplicate stage names, unknown dependencies and dependency cycles."""
     edges: dict[str, tuple[str, ...]] = {}
-    for place, part in enumerate(stages):
+    for position, part in enumerate(stages):
         name = part.get("name") if isinstance(part, dict) else None
         if isinstance(part, dict) and isinstance(name, str):
             if name in edges:
-                yield f"{path}[{place}].name: another stage is named {show_value(name)}"
+                yield f"{path}[{position}].name: another stage is named {show_value(name)}"
             after = part.get("depends_on")
             edges[name] = (
                 tuple(dependency for dependency in after if isinstance(dependency, str))
                 if isinstance(after, list)
                 else ()
             )
-    for place, part in enumerate(stages):
+    for position, part in enumerate(stages):
         after = part.get("depends_on") if isinstance(part, dict) else None
         for index, dependency in enumerate(after) if isinstance(after, list) else ():
             if isinstance(dependency, str) and dependency not in edges:
                 near = suggest_name(dependency, edges)
-                yield f"{path}[{place}].depends_on[{index}]: no stage is named {show_value(dependency)}{near}"
+                yield f"{path}[{position}].depends_on[{index}]: no stage is named {show_value(dependency)}{near}"
     for cycle in find_cycles(edges):
         yield f"{path}: depends_on goes in a circle: {' -> '.join(cycle)}"
 
@@ -253,8 +253,8 @@ def _validate_stage_order(stages: list[object], path: str) -> Iterator[str]:
 # Verification methods by name: the four built-in ones, and those of installed packages.
 
 
-GUARDRAIL_METHOD_KEYS = ("method", "config", "template")  # the keys under which a guardrail has them
-STAGE_METHOD_KEYS = ("verification", "verificationConfig", "verificationTemplate")  # and a stage of the settings
+GUARDRAIL_METHOD_KEYS = ("method", "config", "template")  # of a guardrail in the settings
+STAGE_METHOD_KEYS = ("verification", "verificationConfig", "verificationTemplate")  # of a stage in the settings
 _NO_TASK = Task("", "")
 SAMPLE_TASK = Task("", "", acceptance=("it is done",))  # every task has acceptance criteria
 
@@ -405,8 +405,8 @@ def guardrail_method_problems(item: dict[str, Any], where: str) -> Iterator[str]
         return
     yield from find_method_problems(method, config, where)
     yield from (
-        f"{where}.config has {place}, and a guardrail has no task to take it from"
-        for place in _task_placeholders(config)
+        f"{where}.config has {placeholder}, and a guardrail has no task to take it from"
+        for placeholder in _task_placeholders(config)
     )
 
 
@@ -438,4 +438,4 @@ def _task_placeholders(data: object) -> list[str]:
     if isinstance(data, str):
         return [match[0] for match in re.finditer(PLACEHOLDER, data) if match[1] in TASK_VARIABLES]
     inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
-    return [place for item in inner for place in _task_placeholders(item)]
+    return [placeholder for item in inner for placeholder in _task_placeholders(item)]

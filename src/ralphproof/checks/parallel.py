@@ -1,4 +1,4 @@
-"""Checks run in parallel, each in its own thread, with one watcher."""
+"""Parallel execution of checks, each in its own thread, with one watcher."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     # Output, events, or a tick request, whose lock is released after the tick; None: something ended.
     Message = bytes | list[Event] | _thread.LockType | None
 
-MIN_PARALLEL, MAX_PARALLEL = 2, 8  # checks at a time, as the machine has processors
+MIN_PARALLEL, MAX_PARALLEL = 2, 8  # checks at a time, by the number of processors
 TICK_S = 0.5
-TICK_TIMEOUT_S = 0.25  # how long a check waits to be told what is wanted now; then what was wanted last holds
-MAX_QUEUED = 32  # messages, from which on a check's output is not handed on: it is in the log
+TICK_TIMEOUT_S = 0.25  # how long a check waits for a tick; then the last request holds
+MAX_QUEUED = 32  # with more messages, a check's output is dropped: it is in the log
 
 
 def run_checks_in_parallel(
@@ -36,14 +36,15 @@ def run_checks_in_parallel(
     """
     first: dict[str, int] = {}
     same = [first.setdefault(getattr(check, "key", "") or f"{at}", at) for at, check in enumerate(checks)]
-    alone = [at for at, one in enumerate(same) if at == one]
-    if len(alone) < 2:
-        findings = [checks[at].run(inspection, watch) for at in alone]
+    distinct = [at for at, original in enumerate(same) if at == original]
+    if len(distinct) < 2:
+        findings = [checks[at].run(inspection, watch) for at in distinct]
     else:
-        findings = _CheckBatch(tuple(checks[at] for at in alone), inspection).run(watch)
-    by_position = dict(zip(alone, findings, strict=True))
+        findings = _CheckBatch(tuple(checks[at] for at in distinct), inspection).run(watch)
+    by_position = dict(zip(distinct, findings, strict=True))
     return tuple(
-        by_position[at] if at == one else _copy_finding(by_position[one], checks[at]) for at, one in enumerate(same)
+        by_position[at] if at == original else _copy_finding(by_position[original], checks[at])
+        for at, original in enumerate(same)
     )
 
 
@@ -60,24 +61,24 @@ class _CheckBatch:
         from queue import SimpleQueue
 
         self.messages: SimpleQueue[Message] = SimpleQueue()
-        self.cancelled = False  # nothing of it is wanted any more
+        self.cancelled = False  # all checks are to be killed
         self._checks, self._inspection = checks, inspection
         self._remaining: Iterator[int] = iter(range(len(checks)))
-        self._answers: dict[int, Finding] = {}
+        self._findings: dict[int, Finding] = {}
         self._errors: list[BaseException] = []
         self._started: list[int] = []
         self._finished: list[int] = []
         self._requested, self._next_tick_s = CONTINUE, 0.0
         self._spent: dict[int, Spent] = {}
 
-    def spent(self, who: int, spent: Spent) -> Spent:
+    def spent(self, watch: int, spent: Spent) -> Spent:
         """The cost of all checks, with this as the cost of one of them."""
         from ralphproof.checks.judge import NOTHING_SPENT, add_spent
 
-        self._spent[who] = spent
+        self._spent[watch] = spent
         total = NOTHING_SPENT
-        for one in [*self._spent.values()]:
-            total = add_spent(total, one)
+        for check_spent in [*self._spent.values()]:
+            total = add_spent(total, check_spent)
         return total
 
     @property
@@ -90,8 +91,8 @@ class _CheckBatch:
         from threading import Thread
 
         self._tick(watch)
-        most = min(max(os.cpu_count() or MIN_PARALLEL, MIN_PARALLEL), MAX_PARALLEL, len(self._checks))
-        threads = [Thread(target=self._work, name=f"check {number}", daemon=True) for number in range(most)]
+        count = min(max(os.cpu_count() or MIN_PARALLEL, MIN_PARALLEL), MAX_PARALLEL, len(self._checks))
+        threads = [Thread(target=self._work, name=f"check {number}", daemon=True) for number in range(count)]
         try:
             for thread in threads:
                 thread.start()
@@ -103,14 +104,14 @@ class _CheckBatch:
             raise
         if self._errors:
             raise self._errors[0]
-        return [self._answers[at] for at in range(len(self._checks))]
+        return [self._findings[at] for at in range(len(self._checks))]
 
     def _work(self) -> None:
         """The body of a thread: run checks until none is left."""
         self._started.append(1)
         try:
             for at in self._remaining:
-                self._answers[at] = self._answer(self._checks[at])
+                self._findings[at] = self._run_check(self._checks[at])
         except BaseException as fault:  # noqa: BLE001 (raised in the calling thread, when the others have ended)
             self._errors.append(fault)
             self.cancelled = True
@@ -118,7 +119,7 @@ class _CheckBatch:
             self._finished.append(1)
             self.messages.put(None)
 
-    def _answer(self, check: Check) -> Finding:
+    def _run_check(self, check: Check) -> Finding:
         if self.requested >= STOP:
             return Finding(check.name, False, why=STOPPED, required=getattr(check, "required", True), runs=0)
         try:
@@ -161,13 +162,13 @@ class _CheckBatch:
         """Have all checks killed, and wait for their end, whatever exceptions arrive meanwhile."""
         from queue import Empty
 
-        self.cancelled = True  # a thread that only begins now asks nothing
+        self.cancelled = True  # a thread that starts later runs no check
         while len(self._finished) < len(self._started):
             try:
                 self.messages.get(timeout=TICK_S)
             except Empty:
                 continue
-            except BaseException:  # noqa: BLE001, S112 (a second one: what it wants is on its way)
+            except BaseException:  # noqa: BLE001, S112 (a second exception: the end is already requested)
                 continue
 
 
@@ -183,8 +184,8 @@ class _BatchWatch:
 
     def events(self, events: list[Event]) -> None:
         """Events are never dropped; ticks, which wait for the calling thread, limit their number."""
-        whole = [self._batch.spent(id(self), one) if isinstance(one, Spent) else one for one in events]
-        self._batch.messages.put(whole)
+        totals = [self._batch.spent(id(self), event) if isinstance(event, Spent) else event for event in events]
+        self._batch.messages.put(totals)
 
     def tick(self) -> int:
         if not self._batch.cancelled:

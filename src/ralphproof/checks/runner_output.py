@@ -9,7 +9,7 @@ from ralphproof.base.value import value
 from ralphproof.engine.check import SuiteResult
 
 MAX_DIGITS = 9
-MAX_NAMES = 500  # of all tests of a run, and so many letters in all: they are kept with every answer
+MAX_NAMES = 500  # of tests, and characters in all: the names are stored with every finding
 MAX_NAME_CHARS = 100_000
 
 
@@ -18,10 +18,10 @@ def parse_count(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else None
 
 
-def parse_counts(text: str, between: str = ", ") -> dict[str, int] | None:
+def parse_counts(text: str, separator: str = ", ") -> dict[str, int] | None:
     """The numbers of a list such as "1 failed, 2 passed" by word; None where it is no such list."""
     counts: dict[str, int] = {}
-    for part in text.split(between, 20):
+    for part in text.split(separator, 20):
         digits, _, word = part.partition(" ")
         count = parse_count(digits)
         if count is None or not word or word in counts:
@@ -62,12 +62,12 @@ def read_go(lines: list[str]) -> list[SuiteResult] | None:
         return []
     for line in lines:
         if _is_event(line):
-            whole = _parse_event_line(packages, line)
+            trusted = _parse_event_line(packages, line)
         elif line.startswith(_PACKAGE_PREFIXES):
-            whole = _parse_package_line(packages, line)
+            trusted = _parse_package_line(packages, line)
         else:
-            whole = _parse_text_line(packages, line)
-        if not whole:
+            trusted = _parse_text_line(packages, line)
+        if not trusted:
             return None
     return packages.result()
 
@@ -96,7 +96,7 @@ def _parse_text_line(packages: _GoPackages, line: str) -> bool:
         return True
     depth, name = (len(line) - len(line.lstrip(" "))) // 4, words[2]
     if depth and "/" not in name:
-        return True  # an indented line of a log: what is a part of a test has a slash
+        return True  # an indented line of a log: the name of a subtest has a slash
     return not packages.final_line and packages.add_printed(depth, name, _RESULTS[words[1]])
 
 
@@ -125,14 +125,14 @@ class _GoPackages:
 
     def __init__(self) -> None:
         self.events = False
-        self.final_line = ""  # the last words of a package, after which nothing comes but its result
+        self.final_line = ""  # the last line of a package before its result
         self._unfinished: dict[str, dict[str, str]] = {}
         self._path: list[str] = []
         self._ended: dict[str, int] = {}
         self._failed_names: list[str] = []
         self._all_names: list[str] = []
         self._passed, self._skipped, self._counts = 0, 0, False
-        self._complete = True  # no package is among those that failed, and no test was cut off: all tests were begun
+        self._complete = True  # all tests were started: no package failed as a whole, and no test was cut off
 
     @property
     def has_unassigned(self) -> bool:
@@ -201,7 +201,7 @@ class _GoPackages:
 
 _RUN_START = r"running (\d{1,9}) tests?(?: \(shuffle seed: \d+\))?"
 _TEST = r"test (.+?)(?: - (?:should panic|compile|compile fail))? \.\.\. .*"
-_MAX_LINE_CHARS = 1000  # of such a line
+_MAX_LINE_CHARS = 1000  # longer lines are no test results
 _RESULT_PREFIX = "test result: "
 _BINARY = r" +Running (?:unittests )?(?P<file>\S+) \((?:.*[/\\])?(?P<crate>[^/\\]+)-[0-9a-f]{16}(?:\.exe)?\)"
 _DOCS = r" +Doc-tests (?P<crate>\S+)"
@@ -233,7 +233,7 @@ class _CargoRun:
     """The results of all binaries so far."""
 
     def __init__(self) -> None:
-        self.failed_binaries = 0  # how many binaries failed, as cargo says beside them
+        self.failed_binaries = 0  # as cargo itself reports
         self.complete = False
         self._running, self._binary = False, ""
         self._ended: dict[str, int] = {}
@@ -321,10 +321,10 @@ _PYTEST_TOTALS = r"(?P<counts>no tests ran|\d+ [a-z][a-z0-9, ]*) in \d+(?:\.\d+)
 _PYTEST_WORDS = frozenset(
     ("passed", "failed", "error", "errors", "skipped", "deselected", "xfailed", "xpassed", "warning", "warnings")
 )
-_PYTEST_INTERRUPTS = ("KeyboardInterrupt", "_pytest.outcomes.Exit")  # what ran until then is not all there is
-_MAX_DASHES = 20  # of which one may end a name
+_PYTEST_INTERRUPTS = ("KeyboardInterrupt", "_pytest.outcomes.Exit")  # not all tests were run
+_MAX_DASHES = 20  # tried as the end of a name
 _PYTEST_STATES = ("PASSED", "FAILED", "ERROR", "SKIPPED", "XFAIL", "XPASS")
-_PYTEST_PROGRESS = r"\[ *\d+(?:%|/\d+)\]|\d[\d.]*[mu]?s"  # how far it is, or how long it took
+_PYTEST_PROGRESS = r"\[ *\d+(?:%|/\d+)\]|\d[\d.]*[mu]?s"  # progress or duration
 _XDIST_LINE = rf"\[gw\d+\](?: \[ *\d+(?:%|/\d+)\])? ({'|'.join(_PYTEST_STATES)}) "
 
 
@@ -355,9 +355,9 @@ class _PytestSession:
         self._headings: set[str] = set()
         self._failed: list[str] = []
         self._errors: list[str] = []
-        self._failed_subtests = 0  # of those that failed, they are parts of tests
+        self._failed_subtests = 0  # of the failures, how many are subtests
         self._stopped = False
-        self._in_sections = False  # the first section has, and the list of all tests is over
+        self._in_sections = False  # after the list of all tests
         self._states: list[tuple[str, str]] = []
         self._summary_states: list[tuple[str, str]] = []
 
@@ -737,13 +737,14 @@ class _TapLevel:
         self.results: list[_TapResult] = []
 
 
-def tap_failures(lines: list[str], red: int) -> tuple[list[str], list[str]] | None:
+def tap_failures(lines: list[str], failures: int) -> tuple[list[str], list[str]] | None:
     """The names of failed tests and suites, and all names; None where the number of failures differs from the count."""
-    every = _parse_tap(lines)
-    failed = [one for one in every or () if one.failed]
-    if every is None or sum(not one.is_suite for one in failed) != red or len({bool(one.file) for one in failed}) > 1:
+    results = _parse_tap(lines)
+    failed = [result for result in results or () if result.failed]
+    failed_tests = sum(not result.is_suite for result in failed)
+    if results is None or failed_tests != failures or len({bool(result.file) for result in failed}) > 1:
         return None
-    return [one.name for one in failed], [one.full_title for one in every]
+    return [result.name for result in failed], [result.full_title for result in results]
 
 
 def _parse_tap(lines: list[str]) -> list[_TapResult] | None:
@@ -772,8 +773,8 @@ def _name_results(title: str, inner: list[_TapResult], details: dict[str, str], 
     """The results within a test or suite, with its name added, and its own: failed unless excused."""
     name, *excused = re.split(r" # (?:TODO|SKIP)\b", title)
     name = name.replace("\\#", "#").replace("\\\\", "\\")
-    for one in inner:
-        one.path.append(name)
+    for result in inner:
+        result.path.append(name)
     return [*inner, _TapResult(name, details, failed=not (passed or excused))]
 
 
@@ -824,9 +825,9 @@ class _JestRun:
 
     def __init__(self) -> None:
         self.failures: dict[str, list[str]] = {}
-        self._file: str | None = None  # whose block this is; None in that of a file that passed
+        self._file: str | None = None  # the failed file of the current block; None in the block of a file that passed
         self._in_summary = False
-        self._tree: list[str] | None = None  # where in the tree of a file we are; None outside of it
+        self._tree: list[str] | None = None  # the current path in the tree of a file; None outside it
         self._current_file = ""
         self._states: list[tuple[str, str]] = []
 
@@ -959,7 +960,7 @@ def _parse_totals(lines: list[str], at: int) -> dict[str, int] | None:
 # Test results in the output of known test runners.
 
 
-MAX_LINES = 200_000  # what is looked at of an output is 2 MiB: no runner's lines are so short
+MAX_LINES = 200_000  # of at most 2 MiB: no runner's lines are so short
 
 # Texts of which one must be present, and the reader. It returns every run in order; None where one is not certain.
 _READERS = (

@@ -40,7 +40,7 @@ TASK_VARIABLES = {
     "acceptance_criteria": "RALPH_TASK_ACCEPTANCE",
 }  # fmt: skip
 ACCEPTANCE = "acceptance_criteria"
-MAX_VARIABLE_BYTES = 100 * 1024  # of one variable: Linux starts no program with one of more than 128 KiB
+MAX_VARIABLE_BYTES = 100 * 1024  # Linux starts no program with a variable of more than 128 KiB
 _QUOTED = {UNQUOTED: '"{}"', DOUBLE_QUOTED: "{}", SINGLE_QUOTED: "'\"{}\"'"}
 PLACEHOLDER = r"\{\{[ \t]*([A-Za-z_]\w*)[ \t]*\}\}"
 
@@ -102,11 +102,11 @@ def judge_criteria(check_for: object, task: Task) -> tuple[str, ...]:
 
 
 def _criteria_of_text(text: str, task: Task) -> tuple[str, ...]:
-    whole = re.fullmatch(PLACEHOLDER, text)
-    if whole and whole[1] == ACCEPTANCE:
+    placeholder = re.fullmatch(PLACEHOLDER, text)
+    if placeholder and placeholder[1] == ACCEPTANCE:
         return task.acceptance
-    known = field_values(task)
-    return (re.sub(PLACEHOLDER, lambda match: known.get(match[1], match[0]), text),)
+    values = field_values(task)
+    return (re.sub(PLACEHOLDER, lambda match: values.get(match[1], match[0]), text),)
 
 
 def unknown_placeholders(text: str) -> Iterator[str]:
@@ -142,7 +142,6 @@ class VerificationTemplate:
 
 def list_templates() -> tuple[VerificationTemplate, ...]:
     """All templates, grouped by language."""
-
     return TEMPLATES
 
 
@@ -195,13 +194,9 @@ def _shell_words(argument: Json) -> str:
     """An argument quoted for the shell: one word, or one for each item of a list."""
     if isinstance(argument, list):
         return " ".join(_shell_words(item) for item in argument)
-    return (
-        _shell_quote(argument)
-        if isinstance(argument, str)
-        else f"{argument:g}"
-        if isinstance(argument, float)
-        else str(argument)
-    )
+    if isinstance(argument, str):
+        return _shell_quote(argument)
+    return f"{argument:g}" if isinstance(argument, float) else str(argument)
 
 
 def _shell_quote(word: str) -> str:
