@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ralphproof.cli.parser import Parser
 from ralphproof.cli.verbs import VERBS
+from ralphproof.engine.limits import ABORT_REASONS
 from ralphproof.settings.reference import reference_markdown as settings_markdown
 from ralphproof.views.schema import reference_markdown
 
@@ -56,6 +57,12 @@ too, as it happens. `ralph attach --json` prints the same lines from where it ca
 This page is made by `python -m tests.cli.pages`.
 
 """
+REASONS = """
+## Reasons of an aborted run
+
+| reason | exit code | can be resumed | meaning |
+|---|---|---|---|
+"""
 STORIES = """
 ## Verbs about stories
 
@@ -80,8 +87,12 @@ given, and an `error` or null.
 
 
 def json_lines() -> str:
-    """The published objects."""
-    return JSON + "\n".join(reference_markdown()).rstrip("\n") + "\n" + STORIES
+    """The published objects, and the reasons of aborted runs."""
+    reasons = "\n".join(
+        f"| `{name}` | {one.exit_code} | {'yes' if one.resumable else 'no'} | {one.sentence} |"
+        for name, one in ABORT_REASONS.items()
+    )
+    return JSON + "\n".join(reference_markdown()).rstrip("\n") + "\n" + REASONS + reasons + "\n" + STORIES
 
 
 def commands() -> str:

@@ -64,24 +64,28 @@ BACK = [made(tree="x"), made(tree="y")]
 FORTH = [red("A"), red("B")]
 
 
+def patterns(stall: int | None = 5, same_error: int | None = 5) -> Limits:
+    return Limits(stall_iterations=stall, same_error_iterations=same_error)
+
+
 @pytest.mark.parametrize(
     ("history", "limits", "reason"),
     [
-        pytest.param([IDLE] * 4, Limits(), None, id="four idle turns"),
-        pytest.param([IDLE] * 5, Limits(), "STALL", id="five idle turns"),
-        pytest.param([IDLE] * 2, Limits(stall=2), "STALL", id="a threshold of two"),
-        pytest.param([IDLE] * 99, Limits(stall=None), None, id="not looked for"),
-        pytest.param([made(Change(known=False))] * 9, Limits(), None, id="unknown changes are no stall"),
-        pytest.param([STUCK] * 4, Limits(), None, id="four equal errors"),
-        pytest.param([STUCK] * 5, Limits(), "SAME_ERROR_5X", id="five equal errors"),
-        pytest.param([STUCK] * 99, Limits(same_error=None), None, id="errors not looked for"),
-        pytest.param([made(NOTHING, STUCK.report)] * 5, Limits(), "STALL", id="stall and same error at once"),
-        pytest.param(BACK * 4 + BACK[:1], Limits(), None, id="the tree, nine times back and forth"),
-        pytest.param(BACK * 5, Limits(), "OSCILLATION", id="the tree, ten times back and forth"),
-        pytest.param(BACK * 9, Limits(stall=None), None, id="the tree, not looked for"),
-        pytest.param(FORTH * 5, Limits(stall=None), "OSCILLATION", id="errors, ten times back and forth"),
-        pytest.param(FORTH * 9, Limits(stall=None, same_error=None), None, id="neither looked for"),
-        pytest.param(FORTH * 2, Limits(same_error=2), "OSCILLATION", id="a smaller threshold"),
+        pytest.param([IDLE] * 4, patterns(), None, id="four idle turns"),
+        pytest.param([IDLE] * 5, patterns(), "STALL", id="five idle turns"),
+        pytest.param([IDLE] * 2, patterns(stall=2), "STALL", id="a threshold of two"),
+        pytest.param([IDLE] * 99, patterns(stall=None), None, id="not looked for"),
+        pytest.param([made(Change(known=False))] * 9, patterns(), None, id="unknown changes are no stall"),
+        pytest.param([STUCK] * 4, patterns(), None, id="four equal errors"),
+        pytest.param([STUCK] * 5, patterns(), "SAME_ERROR_5X", id="five equal errors"),
+        pytest.param([STUCK] * 99, patterns(same_error=None), None, id="errors not looked for"),
+        pytest.param([made(NOTHING, STUCK.report)] * 5, patterns(), "STALL", id="stall and same error at once"),
+        pytest.param(BACK * 4 + BACK[:1], patterns(), None, id="the tree, nine times back and forth"),
+        pytest.param(BACK * 5, patterns(), "OSCILLATION", id="the tree, ten times back and forth"),
+        pytest.param(BACK * 9, patterns(stall=None), None, id="the tree, not looked for"),
+        pytest.param(FORTH * 5, patterns(stall=None), "OSCILLATION", id="errors, ten times back and forth"),
+        pytest.param(FORTH * 9, patterns(stall=None, same_error=None), None, id="neither looked for"),
+        pytest.param(FORTH * 2, patterns(same_error=2), "OSCILLATION", id="a smaller threshold"),
     ],
 )
 def test_a_pattern_ends_the_run_at_its_threshold(history: list, limits: Limits, reason: str | None) -> None:  # type: ignore[type-arg]
@@ -161,14 +165,14 @@ def test_a_run_of_one_iteration_is_not_warned_of_it() -> None:
 
 def test_the_same_error_is_told_by_its_tests_where_they_can_be_read() -> None:
     failing = replace(make_finding(False), tests=SuiteResult("pytest", ("a.py::x", "b.py::y"), 2), output="E   boom\n")
-    breach = Limits(same_error=2).find_lack_of_progress(of(*[made(report=CheckReport((failing,)))] * 2))
+    breach = patterns(same_error=2).find_lack_of_progress(of(*[made(report=CheckReport((failing,)))] * 2))
     assert breach == Breach(
         "SAME_ERROR_5X",
         "2 iterations in a row failed in the same way (the same tests failed)",
         error="boom (a.py::x, b.py::y)",
     )
     unread = replace(failing, tests=None)
-    breach = Limits(same_error=2).find_lack_of_progress(of(*[made(report=CheckReport((unread,)))] * 2))
+    breach = patterns(same_error=2).find_lack_of_progress(of(*[made(report=CheckReport((unread,)))] * 2))
     assert breach is not None
     assert breach.message.endswith("(by the text of the output)")
     assert breach.error == "boom"
@@ -184,7 +188,7 @@ def test_each_stage_of_each_task_has_its_own_counter() -> None:
     stage, other = Stage("coder", max_iterations=2), Stage("qa", max_iterations=1)
     task = Task("t1", "")
     history = of(made(job=Job(task, stage)), made(job=Job(task, stage)), made(job=Job(Task("t2", ""), stage)))
-    limits = Limits()
+    limits = patterns()
     assert limits.find_stage_exhausted(history, Job(task, stage)) == Breach(
         "MAX_ITERATIONS", "stage coder of t1 was tried 2 times"
     )
@@ -194,7 +198,7 @@ def test_each_stage_of_each_task_has_its_own_counter() -> None:
 
 @given(st.integers(1, 20), st.integers(0, 30))
 def test_the_iteration_limit_is_exact(most: int, done: int) -> None:
-    limits = Limits(Budget(iterations=most), stall=None, same_error=None)
+    limits = Limits(Budget(iterations=most))
     assert (limits.find_exhausted(edits(done), FRESH, DaySpend(), 0.0) is None) == (done < most)
 
 

@@ -436,7 +436,7 @@ def completion(records: list[Record]) -> Completed:
         (Limits(Budget(micro_usd=999)), "COST_LIMIT"),
         (Limits(Budget(tokens=14)), "TOKEN_LIMIT"),
         (Limits(Budget(seconds=7.0)), "TIME_LIMIT"),
-        (Limits(same_error=1), "SAME_ERROR_5X"),
+        (Limits(same_error_iterations=1), "SAME_ERROR_5X"),
     ],
 )
 def test_a_limit_is_looked_at_before_the_next_turn(limits: Limits, reason: str) -> None:

@@ -111,7 +111,9 @@ DEEP = "Find the root cause first."
 
 
 def test_after_a_stall_one_prompt_tells_how_to_debug_and_the_next_stall_ends_the_run() -> None:
-    rules = replace(RULES, limits=Limits(Budget(20), stall=2), prompt=replace(RULES.prompt, debug_advice=DEEP))
+    rules = replace(
+        RULES, limits=Limits(Budget(20), stall_iterations=2), prompt=replace(RULES.prompt, debug_advice=DEEP)
+    )
     env = FakeEnvironment(IDLE, rules=rules)
     outcome = env.run()
     assert isinstance(outcome, Aborted)
@@ -121,7 +123,9 @@ def test_after_a_stall_one_prompt_tells_how_to_debug_and_the_next_stall_ends_the
 
 
 def test_a_repeated_error_is_not_answered_with_a_debugging_prompt() -> None:
-    rules = replace(RULES, limits=Limits(Budget(20), same_error=2), prompt=replace(RULES.prompt, debug_advice=DEEP))
+    rules = replace(
+        RULES, limits=Limits(Budget(20), same_error_iterations=2), prompt=replace(RULES.prompt, debug_advice=DEEP)
+    )
     env = FakeEnvironment(Step(replace(WORKING, error="boom")), rules=rules)
     outcome = env.run()
     assert isinstance(outcome, Aborted)
@@ -133,7 +137,9 @@ def test_a_repeated_error_is_not_answered_with_a_debugging_prompt() -> None:
 
 def test_a_ladder_is_climbed_at_each_stall_and_the_last_one_ends_the_run() -> None:
     rules = replace(
-        RULES, limits=Limits(Budget(20), stall=2), agent=replace(RULES.agent, rotation=AgentRotation(rungs=3))
+        RULES,
+        limits=Limits(Budget(20), stall_iterations=2),
+        agent=replace(RULES.agent, rotation=AgentRotation(rungs=3)),
     )
     env = FakeEnvironment(IDLE, rules=rules)
     outcome = env.run()
@@ -145,7 +151,7 @@ def test_a_ladder_is_climbed_at_each_stall_and_the_last_one_ends_the_run() -> No
 def test_a_ladder_comes_before_the_debugging_prompt() -> None:
     rules = replace(
         RULES,
-        limits=Limits(Budget(20), stall=1),
+        limits=Limits(Budget(20), stall_iterations=1),
         agent=replace(RULES.agent, rotation=AgentRotation(rungs=2)),
         prompt=replace(RULES.prompt, debug_advice=DEEP),
     )

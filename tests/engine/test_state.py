@@ -30,6 +30,7 @@ from tests.engine.fake_environment import (
     LIMITED,
     NOTHING,
     RULE,
+    RULES,
     STAGE,
     UNSTARTABLE,
     WORKING,
@@ -233,9 +234,7 @@ def test_a_check_that_a_crash_interrupted_is_asked_again_and_begun_once() -> Non
 
 
 def test_a_commit_that_a_crash_interrupted_is_taken_up_and_begun_once() -> None:
-    env = FakeEnvironment(
-        Step(CLAIMING), rules=replace(RunRules(Pipeline((STAGE,)), agent=AgentRules(pause_s=0.0)), scm=True)
-    )
+    env = FakeEnvironment(Step(CLAIMING), rules=replace(RULES, scm=True))
     env.ledger.crash_on = record_types.ScmBegan
     with pytest.raises(Crash):
         env.run()
@@ -246,7 +245,7 @@ def test_a_commit_that_a_crash_interrupted_is_taken_up_and_begun_once() -> None:
 
 @pytest.mark.parametrize("again", [EMPTY, LIMITED], ids=["empty", "service"])
 def test_every_change_after_our_commit_is_measured_from_behind_it(again: Turn) -> None:
-    rules = replace(RunRules(Pipeline((STAGE,)), agent=AgentRules(pause_s=0.0)), scm=True)
+    rules = replace(RULES, scm=True)
     env = FakeEnvironment(Step(), Step(again, NOTHING), Step(again, NOTHING), Step(CLAIMING, NOTHING), rules=rules)
     assert isinstance(env.run(), Completed)
     assert [before.head for before, _ in env.between] == [None, "commit 1", "commit 1", "commit 1"]

@@ -159,7 +159,9 @@ DOWN = Turn(Exit(1), "", error="API Error: 529 Overloaded", blame=THE_SERVICE)
 def test_waits_for_a_service_that_is_down_grow_and_burn_no_iteration(times: int) -> None:
     """MS-05: with a clock of our own."""
     world = FakeEnvironment(
-        *[Step(DOWN, NOTHING)] * times, Step(CLAIMING), rules=with_limits(Limits(stall=1, same_error=1))
+        *[Step(DOWN, NOTHING)] * times,
+        Step(CLAIMING),
+        rules=with_limits(Limits(stall_iterations=1, same_error_iterations=1)),
     )
     outcome = world.run()
     assert isinstance(outcome, Completed)

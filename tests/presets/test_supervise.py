@@ -389,7 +389,12 @@ def test_settings_decide_delay_limit_and_waits(ralph: Ralph) -> None:
         0.5,
         60.0,
     )
-    assert (made.agent.wait_code, made.agent.max_empty_replies, made.limits.stall, made.limits.same_error) == (
+    assert (
+        made.agent.wait_code,
+        made.agent.max_empty_replies,
+        made.limits.stall_iterations,
+        made.limits.same_error_iterations,
+    ) == (
         42,
         None,
         None,

@@ -34,9 +34,60 @@ WAITING = "WAITING"
 INTERRUPTED = "INTERRUPTED"
 CANCELLED = "CANCELLED"
 STEP = "STEP"
-RESUMABLE_REASONS = (WAITING, STEP)  # the run has not failed, and can be resumed
-TRIPWIRE_REASONS = (PROHIBITED_PATH, HISTORY_REWRITTEN, CHECKS_WEAKENED)
-CUSTOM_LIMIT = "LIMIT"  # passed by the caller of the API
+CUSTOM_LIMIT = "LIMIT"  # one that a caller brought
+NOT_FAILED, BY_SIGNAL = 4, 130  # exit codes
+
+
+@value
+class AbortReason:
+    """Why a run ended without completing, and the exit code. With `NOT_FAILED` somebody goes on with the run.
+
+    A run that ended for a reason that is not `resumable` cannot be taken up again. `way_on` says how a limit is raised.
+    """
+
+    sentence: str
+    exit_code: int = 1
+    resumable: bool = True
+    tripwire: bool = False
+    way_on: str = "raise that limit in the settings"
+
+
+ABORT_REASONS = {
+    MAX_ITERATIONS: AbortReason("All iterations are used.", way_on="--max-iterations N is the new total"),
+    COST_LIMIT: AbortReason("The run spent its money.", way_on="--max-cost-usd is the new total"),
+    DAILY_COST_LIMIT: AbortReason(
+        "All runs of the UTC day spent its money.", way_on="raise limits.dailyCostUsd, or wait for the next UTC day"
+    ),
+    TOKEN_LIMIT: AbortReason("The run used its tokens.", way_on="--max-tokens is the new total"),
+    TIME_LIMIT: AbortReason("The time is up.", way_on="--max-minutes is the new total"),
+    STALL: AbortReason("Iterations in a row changed no file."),
+    SAME_ERROR: AbortReason("Iterations in a row failed in the same way."),
+    OSCILLATION: AbortReason("The tree or the failure went back and forth between two states."),
+    PROHIBITED_PATH: AbortReason("A protected path was changed.", resumable=False, tripwire=True),
+    HISTORY_REWRITTEN: AbortReason("The history that the run began on is gone.", resumable=False, tripwire=True),
+    CHECKS_WEAKENED: AbortReason("What decides over the checks was changed.", resumable=False, tripwire=True),
+    BLOCKED: AbortReason("Nothing is left that can be worked on, or a hook refused."),
+    SERVICE_UNAVAILABLE: AbortReason("The agent's service did not come back."),
+    EMPTY_REPLIES: AbortReason("The agent said nothing, several times in a row."),
+    DISK_FULL: AbortReason("The disk is full."),
+    WORKSPACE_GONE: AbortReason("The project's folder is gone."),
+    CHILDREN_TIMEOUT: AbortReason("Runs that the agent began did not end in time."),
+    WAITING: AbortReason("The agent waits for a person.", NOT_FAILED),
+    INTERRUPTED: AbortReason("A signal ended the run.", BY_SIGNAL),
+    CANCELLED: AbortReason("`ralph cancel` ended the run.", BY_SIGNAL, resumable=False),
+    STEP: AbortReason("`--step` ends a run after one iteration.", NOT_FAILED),
+    CUSTOM_LIMIT: AbortReason("A limit that a caller of the Python API brought was reached."),
+}
+
+
+def abort_reason(name: str) -> AbortReason:
+    """What is known of a reason; the limit of a caller may have a name of its own."""
+    return ABORT_REASONS.get(name, ABORT_REASONS[CUSTOM_LIMIT])
+
+
+CONTINUED_REASONS = tuple(name for name, one in ABORT_REASONS.items() if one.exit_code == NOT_FAILED)
+TRIPWIRE_REASONS = tuple(name for name, one in ABORT_REASONS.items() if one.tripwire)
+FINAL_REASONS = tuple(name for name, one in ABORT_REASONS.items() if not one.resumable)
 
 
 # Kinds of warnings, and the percentage of a limit at which they are given.
@@ -81,13 +132,15 @@ class LimitWarning:
 
 @value
 class Limits:
-    """All limits of a run. A repetition limit of None is off. `restarts`: iterations are called restarts in messages.
-    Where tests are protected, a pass with fewer tests than before the run does not count.
+    """All limits of a run; None is off. A field that has the name of a setting in `limits` holds its value.
+
+    `restarts`: iterations are called restarts in messages. Where tests are protected, a pass with fewer tests than
+    before the run does not count.
     """
 
     budget: Budget = Budget()
-    stall: int | None = 5
-    same_error: int | None = 5
+    stall_iterations: int | None = None
+    same_error_iterations: int | None = None
     restarts: bool = False
     protect_tests: bool = False
 
@@ -168,13 +221,13 @@ class Limits:
 
     def find_lack_of_progress(self, history: History) -> Breach | None:
         """A repetition in these iterations that makes further ones pointless."""
-        if self.stall is not None and history.unchanged_turns() >= self.stall:
-            return Breach(STALL, f"{_in_a_row(self.stall)} changed no file")
-        if self.same_error is not None and history.same_error_count() >= self.same_error:
-            return _same_error(history.latest, self.same_error)
+        if self.stall_iterations is not None and history.unchanged_turns() >= self.stall_iterations:
+            return Breach(STALL, f"{_in_a_row(self.stall_iterations)} changed no file")
+        if self.same_error_iterations is not None and history.same_error_count() >= self.same_error_iterations:
+            return _same_error(history.latest, self.same_error_iterations)
         for what, fingerprints, limit in (
-            ("the tree", history.trees, self.stall),
-            ("the failure", history.failure_fingerprints, self.same_error),
+            ("the tree", history.trees, self.stall_iterations),
+            ("the failure", history.failure_fingerprints, self.same_error_iterations),
         ):
             times = 2 * max(limit or 0, MIN_OSCILLATIONS)
             if limit is not None and count_alternating(fingerprints()) >= times:

@@ -11,7 +11,7 @@ from ralphproof.engine.actions import RunConditions, RunRules
 from ralphproof.engine.check import Check, Finding, Inspection
 from ralphproof.engine.environment import FixedPlan, LoopEnvironment, TurnMonitor
 from ralphproof.engine.iteration import History, turn_file_name
-from ralphproof.engine.limits import HISTORY_REWRITTEN, RESUMABLE_REASONS, TRIPWIRE_REASONS, WORKSPACE_GONE, Breach
+from ralphproof.engine.limits import CONTINUED_REASONS, HISTORY_REWRITTEN, TRIPWIRE_REASONS, WORKSPACE_GONE, Breach
 from ralphproof.engine.metrics import Metrics
 from ralphproof.engine.next_action import aborted_outcome, failed_outcome, next_action
 from ralphproof.engine.outcome import (
@@ -506,7 +506,7 @@ class Loop:
             outcome = aborted_outcome(self._session.state, self._session.now(), Breach(HISTORY_REWRITTEN, damage))
         for warning in () if unfinished else tripwires.final_warnings():
             self._session.notice(warning)
-        if isinstance(outcome, Failed) or (isinstance(outcome, Aborted) and outcome.reason not in RESUMABLE_REASONS):
+        if isinstance(outcome, Failed) or (isinstance(outcome, Aborted) and outcome.reason not in CONTINUED_REASONS):
             for remark in self._environment.child_runs.stop_all():
                 self._session.notice(remark)
         self._environment.plan.editable.close()

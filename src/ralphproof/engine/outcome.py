@@ -7,12 +7,10 @@ from ralphproof.engine.budget import NOTHING_SPENT, DaySpend, Spend
 from ralphproof.engine.check import CheckReport
 from ralphproof.engine.iteration import History
 from ralphproof.engine.limits import (
-    CANCELLED,
     CHECKS_WEAKENED,
-    INTERRUPTED,
-    RESUMABLE_REASONS,
     Breach,
     Limits,
+    abort_reason,
     find_tripwire_breach,
 )
 from ralphproof.engine.metrics import Metrics, StoryReview
@@ -189,9 +187,7 @@ class Aborted(_OutcomeBase):
 
     @property
     def exit_code(self) -> int:
-        if self.breach.reason in (INTERRUPTED, CANCELLED):
-            return 130
-        return 4 if self.breach.reason in RESUMABLE_REASONS else 1
+        return abort_reason(self.breach.reason).exit_code
 
 
 @value

@@ -18,8 +18,8 @@ from ralphproof.base.value import TYPE_CHECKING, Protocol, assert_never, replace
 from ralphproof.engine.agent import AgentFault, ConfigFault, HarnessFault, ServiceFault, SignalFault, classify_fault
 from ralphproof.engine.budget import Spend
 from ralphproof.engine.events import ToolEnded, ToolStarted
-from ralphproof.engine.limits import RESUMABLE_REASONS
-from ralphproof.engine.outcome import Aborted, Completed, Failed, Passed, Retry, SentBack, Stopped, Waiting
+from ralphproof.engine.limits import CONTINUED_REASONS
+from ralphproof.engine.outcome import Aborted, Completed, Failed, Passed, Stopped, verdict_word
 from ralphproof.engine.plan import Job
 from ralphproof.engine.records import (
     CheckBegan,
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 ERROR_TYPE = "error.type"
 UNFINISHED_ATTRIBUTES: Attributes = {"ralph.unfinished": True}
 PROVIDERS = {"claude": "anthropic", "codex": "openai", "gemini": "gcp.gemini"}  # others ask whom they are told to
-VERDICT_NAMES = {Passed: "passed", Retry: "retry", SentBack: "sentBack", Waiting: "waiting", Stopped: "stopped"}
 FAULT_NAMES = {
     AgentFault: "agent", ServiceFault: "service", ConfigFault: "config", SignalFault: "signal", HarnessFault: "harness"
 }  # fmt: skip
@@ -92,7 +91,7 @@ def outcome_attributes(outcome: Outcome) -> tuple[Attributes, str, bool]:
             return told | {"ralph.proof": outcome.proof}, "", True
         case Aborted(breach):
             told |= {"ralph.reason": breach.reason, "ralph.checks_passed": outcome.checks_passed}
-            return told, "" if breach.reason in RESUMABLE_REASONS else breach.reason, False
+            return told, "" if breach.reason in CONTINUED_REASONS else breach.reason, False
         case Failed():
             return told, "config" if outcome.exit_code == 2 else "harness", False
         case _:
@@ -131,7 +130,7 @@ def turn_attributes(reply: Turn) -> tuple[Attributes, str]:
 
 def verdict_attributes(verdict: Verdict) -> tuple[Attributes, str, bool]:
     """Attributes of a verdict, the error class, and whether it succeeded. A retry is no error."""
-    told: Attributes = {"ralph.verdict": VERDICT_NAMES[type(verdict)]}
+    told: Attributes = {"ralph.verdict": verdict_word(verdict)}
     if isinstance(verdict, Stopped):
         return told | {"ralph.reason": verdict.breach.reason}, verdict.breach.reason, False
     return told, "", isinstance(verdict, Passed)

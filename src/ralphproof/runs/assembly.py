@@ -21,7 +21,7 @@ from ralphproof.engine.sandbox import Sandbox
 from ralphproof.engine.workspace import Scm, Tripwires, Workspace
 from ralphproof.runs.request import NO_CUSTOM_COMPONENTS, CustomComponents
 from ralphproof.sandbox.runner import DirectRunner, wrap_in_sandbox
-from ralphproof.settings.keys import Settings
+from ralphproof.settings.keys import LimitSettings, Settings
 from ralphproof.settings.loader import read_preset, settings_file_digest
 from ralphproof.settings.skills import Skill, skill_advice, skill_template
 from ralphproof.store.run_folder import RunFolder
@@ -372,7 +372,8 @@ def build_limits(settings: Settings, restarts: bool) -> Limits:
         None if limits.max_minutes is None else limits.max_minutes * 60,
         settings.daily_limit_micro_usd,
     )  # fmt: skip
-    return Limits(budget, limits.stall_iterations, limits.same_error_iterations, restarts, settings.protect_tests)
+    same_name = {name: getattr(limits, name) for name in LimitSettings.__match_args__ if name in Limits.__match_args__}
+    return Limits(budget, restarts=restarts, protect_tests=settings.protect_tests, **same_name)
 
 
 def open_workspace(root: str, private: str, environ: Mapping[str, str], signals: tuple[str, ...] = ()) -> Workspace:

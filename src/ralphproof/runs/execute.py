@@ -14,7 +14,7 @@ from ralphproof.base.git_layout import is_run_worktree
 from ralphproof.base.processes import current_process
 from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.engine.actions import Conclude, EndRun
-from ralphproof.engine.limits import SERVICE_UNAVAILABLE, WAITING, Breach
+from ralphproof.engine.limits import SERVICE_UNAVAILABLE, WAITING, Breach, abort_reason
 from ralphproof.engine.loop import NEW_STATE, Loop
 from ralphproof.engine.next_action import next_action
 from ralphproof.engine.outcome import Aborted, Failed, Stopped
@@ -285,13 +285,6 @@ def _print_error(line: str) -> None:
 
 
 PLAN_COMMAND_NOTE = "plan-command"  # the `ralph plan` that began the run
-HOW_TO_RAISE_LIMIT = {
-    "MAX_ITERATIONS": "--max-iterations N is the new total",
-    "COST_LIMIT": "--max-cost-usd is the new total",
-    "TOKEN_LIMIT": "--max-tokens is the new total",
-    "TIME_LIMIT": "--max-minutes is the new total",
-    "DAILY_COST_LIMIT": "raise limits.dailyCostUsd, or wait for the next UTC day",
-}
 
 
 def load_resumed_request(project: Project, name: str, overrides: RunRequest) -> tuple[RunRow, RunRequest]:
@@ -453,7 +446,7 @@ def refuse_unraised_limit(loop: Loop, state: State) -> None:
     reason = state.phase.outcome.reason
     match next_action(loop.state.attended(), loop.rules, loop.conditions()):
         case EndRun(Aborted(breach)) | Conclude(Stopped(breach)) if breach.reason == reason:
-            how = HOW_TO_RAISE_LIMIT.get(reason, "raise that limit in the settings")
+            how = abort_reason(reason).way_on
             raise Refused(f"run {loop.id} was stopped by {reason}, and still is ({breach.message}); {how}")
         case _:
             return

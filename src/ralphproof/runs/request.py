@@ -9,7 +9,7 @@ from ralphproof.base.secret_references import map_strings, replace_secrets, reso
 from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
 from ralphproof.engine.budget import NoSharedBudget
 from ralphproof.engine.claim import is_same_word, strip_claim_tags
-from ralphproof.engine.limits import RESUMABLE_REASONS
+from ralphproof.engine.limits import CONTINUED_REASONS
 from ralphproof.engine.outcome import Aborted
 from ralphproof.engine.records import RunEnded
 from ralphproof.settings.keys import flags_of
@@ -79,7 +79,7 @@ def _find_requesting_run(project: Project, run: str) -> str:
         row, end = ledger.row(parent), ledger.run_end(parent)
     finally:
         ledger.close()
-    waits = isinstance(end, RunEnded) and isinstance(end.outcome, Aborted) and end.outcome.reason in RESUMABLE_REASONS
+    waits = isinstance(end, RunEnded) and isinstance(end.outcome, Aborted) and end.outcome.reason in CONTINUED_REASONS
     if row is None or (end is not None and not waits):
         raise Refused(f"run {parent} asked for this one, and is {'over' if row else 'not on record'}; begin it anew")
     return parent

@@ -12,7 +12,7 @@ from ralphproof.display.phrases import describe_iteration
 from ralphproof.engine.agent import describe_exit
 from ralphproof.engine.budget import Spend, utc_day
 from ralphproof.engine.iteration import turn_file_name
-from ralphproof.engine.limits import CANCELLED, RESUMABLE_REASONS, STEP, TRIPWIRE_REASONS
+from ralphproof.engine.limits import CONTINUED_REASONS, FINAL_REASONS, STEP
 from ralphproof.engine.outcome import Aborted, Completed, Failed, sandbox_json
 from ralphproof.engine.plan import Job
 from ralphproof.engine.records import (
@@ -78,9 +78,6 @@ if TYPE_CHECKING:
 # Hints and refusals for runs that cannot be controlled.
 
 
-FINAL_REASONS = (CANCELLED, *TRIPWIRE_REASONS)
-
-
 def resume_hint(run: str) -> str:
     """The commands for a run that lost its harness."""
     return f"take it up: ralph run --resume {run}; close it: ralph cancel {run}"
@@ -128,7 +125,7 @@ def refuse_finished_run(state: State, run: str, so: str = "there is nothing to r
 def display_state(status: str, state: State) -> str:
     """The state of a run for display: `status` refined by its records, which know of pauses and stops."""
     match state.phase:
-        case RunOver(Aborted(breach)) if breach.reason in RESUMABLE_REASONS:
+        case RunOver(Aborted(breach)) if breach.reason in CONTINUED_REASONS:
             return STOPPED
         case RunOver():
             return ENDED
