@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from ralphproof.runs.control import LedgerRunControl
+from ralphproof.runs.control import RunControl
 from ralphproof.tui.app import Dashboard
 from ralphproof.tui.page import DashboardContext, EventListener
 from ralphproof.tui.style import ASCII, UNICODE
@@ -69,9 +69,7 @@ def outlook_of(ralph: Ralph, plain: bool = False, read_model: ReadModel | None =
     def listen(run: str, hear: Callable[[EventBatch], None]) -> EventListener:
         return LiveEvents(project, run, hear)
 
-    return DashboardContext(
-        read_model or ReadModel(project), LedgerRunControl(project), listen, ASCII if plain else UNICODE
-    )
+    return DashboardContext(read_model or ReadModel(project), RunControl(project), listen, ASCII if plain else UNICODE)
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ import pytest
 
 from ralphproof.base.errors import HarnessFailed, NotThere, RalphError, Refused
 from ralphproof.reports.daily_report import project_report_json
-from ralphproof.runs.control import LedgerRunControl
+from ralphproof.runs.control import RunControl
 from ralphproof.store.ledger import LedgerQueries
 from ralphproof.store.run_state import find_live_turn
 from ralphproof.views.events import MAX_EVENTS, EventBatch, LiveEvents
@@ -283,7 +283,7 @@ def test_a_run_that_lost_its_harness_is_seen_without_a_new_record(ralph: Ralph) 
 def test_it_steers_as_the_verbs_do(ralph: Ralph) -> None:
     agent = ralph.script([waits_for("one")], [UNTIL_GO], [write(done="yes"), done()])
     run, board = detached(ralph, agent, *CHECK), board_of(ralph)
-    helm = LedgerRunControl(board.project)
+    helm = RunControl(board.project)
     reached(ralph, "one")
     assert helm.pause(run) == f"run {run} will rest before its next turn"
     assert board.run(run)["requested"] == "pause"

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterable
 
-    from ralphproof.runs.control import RunControl
     from ralphproof.web.guard import AccessToken, ServerAddress
 
 ABOUT = """Serve the runs of this project as web pages and as an API.
@@ -174,22 +173,17 @@ def _run_server(
     tls: tuple[str, str] | None,
     args: Namespace,
 ) -> None:
+    from ralphproof.runs.control import RunControl
     from ralphproof.views.events import LiveEvents
     from ralphproof.views.read_model import ReadModel
     from ralphproof.web.server import ConnectionLimits, serve
 
     serve(
-        sock, address, token, ReadModel(project), _run_control(project) if args.control else None,
+        sock, address, token, ReadModel(project), RunControl(project) if args.control else None,
         lambda run, hear: LiveEvents(project, run, hear), fault_logger(project.mask),
         lambda: _print_address(address, token, args),
         args.metrics, tls, ConnectionLimits(args.max_clients, max(1, args.max_clients // 2)),
     )  # fmt: skip
-
-
-def _run_control(project: Project) -> RunControl:
-    from ralphproof.runs.control import LedgerRunControl
-
-    return LedgerRunControl(project)
 
 
 def fault_logger(mask: Callable[[str], str]) -> Callable[[str], None]:

@@ -89,7 +89,7 @@ def _open_dashboard(args: Namespace, project: Project) -> int:
         if (error.name or "").partition(".")[0] not in ("textual", "rich"):
             raise
         raise Refused(MISSING_TEXTUAL) from error
-    from ralphproof.runs.control import LedgerRunControl
+    from ralphproof.runs.control import RunControl
     from ralphproof.tui.page import DashboardContext
     from ralphproof.tui.style import ASCII, UNICODE
     from ralphproof.views.events import LiveEvents
@@ -101,9 +101,7 @@ def _open_dashboard(args: Namespace, project: Project) -> int:
     color = use_color(args.no_color, "auto", at_terminal=True)
     if not color:
         os.environ["NO_COLOR"] = "1"  # Textual reads it at start
-    context = DashboardContext(
-        model, LedgerRunControl(project), lambda run, hear: LiveEvents(project, run, hear), symbols
-    )
+    context = DashboardContext(model, RunControl(project), lambda run, hear: LiveEvents(project, run, hear), symbols)
     code = TerminalSession(Dashboard(context, run, color)).run()
     _print_goodbye(args, model)
     return code

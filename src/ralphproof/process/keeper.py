@@ -40,10 +40,8 @@ from ralphproof.process.tree import (
 
 if TYPE_CHECKING:
     import signal as _signal
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import NoReturn
-
-    from ralphproof.process.protocol import StartMessage
 else:
     import _signal
 
@@ -172,15 +170,6 @@ def start_stand_in(start: StartMessage) -> int:
 
 
 # One turn: start a program, drain it, enforce its deadlines, end its process tree, record its result.
-
-
-if TYPE_CHECKING:
-    import signal as _signal
-    from collections.abc import Iterable
-
-    from ralphproof.process.protocol import HarnessLink, SignalPipe, StartMessage
-else:
-    import _signal
 
 
 MAX_SLEEP_S = 1.0  # the longest sleep: a longer absence than this was not our choice

@@ -32,18 +32,14 @@ from ralphproof.process.tree import (
 )
 
 if TYPE_CHECKING:
-    import _socket
-    from collections.abc import Callable, Mapping
+    import signal as _signal
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     from ralphproof.engine.sandbox import Command, CommandWatcher
     from ralphproof.process.turn_journal import TurnHistory
 
-
-if TYPE_CHECKING:
-    import signal as _signal
-
-    from ralphproof.engine.sandbox import Command
+    StandIn = Callable[[Command], tuple[tuple[str, ...], Mapping[str, str]] | None]
 else:
     import _signal
 
@@ -287,17 +283,6 @@ def _abandoned_exit(history: TurnHistory, output: TurnOutput) -> Exit:
 
 # Client of the keeper: a keeper process, or a pool of them, that runs commands and adopts turns of a dead harness.
 
-
-if TYPE_CHECKING:
-    import signal as _signal
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
-
-    from ralphproof.engine.sandbox import Command, CommandWatcher, Exit
-
-    StandIn = Callable[[Command], tuple[tuple[str, ...], Mapping[str, str]] | None]
-else:
-    import _signal
 
 _KEEPER_MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
 _CONTROL_FD = 3  # the descriptor of the control socket in the keeper process

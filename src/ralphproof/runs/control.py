@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING, Protocol
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.display import phrases
 from ralphproof.engine.records import RunEnded
 from ralphproof.engine.state import build_state
@@ -150,11 +150,12 @@ def _describe_delivery(run: str, run_status: str) -> str:
     return f"kept; run {run} lost its harness, and reads it when it is taken up; {resume_hint(run)}"
 
 
-# Run control for the web page and the terminal interface: the same requests under the same rules as the commands.
+class RunControl:
+    """Run control for the web page and the terminal board: the same requests under the same rules as the commands.
 
-
-class LedgerRunControl:
-    """RunControl that writes requests into the ledger. Any thread may call it."""
+    Each method returns one sentence for people, or raises Refused with the reason and what to do instead. Any thread
+    may call it.
+    """
 
     def __init__(self, project: Project) -> None:
         self._project = project
@@ -200,21 +201,3 @@ class LedgerRunControl:
             return work(ledger, row)
         finally:
             ledger.close()
-
-
-class RunControl(Protocol):
-    """Controls runs. Each method returns one sentence for people, or raises Refused with the reason and what to do
-    instead.
-    """
-
-    def pause(self, run: str) -> str:
-        """Pause it before its next turn."""
-
-    def resume(self, run: str) -> str:
-        """Let a paused run go on."""
-
-    def cancel(self, run: str) -> str:
-        """End it in good order, with its child runs; does not wait until they have ended."""
-
-    def say(self, run: str, text: str) -> str:
-        """Leave a message for its next prompt."""

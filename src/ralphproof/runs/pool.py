@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from typing import Protocol
 
 from ralphproof.base.errors import RalphError, wrap_os_error
 from ralphproof.base.value import TYPE_CHECKING, replace, value
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.environment import Observer
     from ralphproof.engine.outcome import Outcome
     from ralphproof.runs.context import RunContext
+    from ralphproof.runs.displays import PoolDisplay
     from ralphproof.runs.request import RunTarget
     from ralphproof.runs.spec import RunSpec
     from ralphproof.settings.keys import Settings
@@ -39,18 +38,6 @@ class PooledRunEnded:
     run: str = ""
     outcome: Outcome | None = None
     error: RalphError | None = None
-
-
-class PoolDisplay(Protocol):
-    """Shows runs side by side."""
-
-    def create_observers(
-        self, name: str, folder: RunFolder, settings: Settings, mask: Callable[[str], str]
-    ) -> tuple[Observer, ...]:
-        """The displays of one run."""
-
-    def warn(self, name: str, text: str) -> None:
-        """Show one line about a run."""
 
 
 class RunPool:
@@ -144,8 +131,3 @@ class RunPool:
         finally:
             keeper.close()
         return PooledRunEnded(name, "".join(run), outcome)
-
-
-def worker_count(requested: int) -> int:
-    """The number of runs at a time; 0 stands for one for each processor."""
-    return requested or os.cpu_count() or 1
