@@ -15,6 +15,7 @@ import time
 
 from ralphproof.cli.race import build_parser, race_request
 from ralphproof.cli.run import parse_with_prompt
+from ralphproof.display.terminal import DisplayFlags
 from ralphproof.landing.worktree_run import move_to_worktree
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.signals import SignalRouter
@@ -62,7 +63,7 @@ def main() -> None:
     flags = ["-f", "PROMPT.md", "--check", "./verify.sh", "-m", iterations, "--agent", agent, "-q"]
     args = parse_with_prompt(["2", *flags], build_parser())
     project = open_project(None, os.environ)
-    lanes = RunPool(PoolDisplay(args), SignalRouter(), InProcessSharedBudget())
+    lanes = RunPool(PoolDisplay(DisplayFlags.of(args)), SignalRouter(), InProcessSharedBudget())
 
     def ordered(name: str) -> tuple[RunSpec, RunTarget]:
         wish, _, _ = move_to_worktree(race_request(args, agent, ""), project, name)

@@ -10,6 +10,7 @@ from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.console import ConsoleObserver
+from ralphproof.display.terminal import DisplayFlags
 from ralphproof.engine.records import RunEnded
 from ralphproof.runs.displays import RunFollower, create_observers, load_run_spec, print_outcome
 from ralphproof.runs.open_project import view_project
@@ -78,7 +79,7 @@ class AttachedDisplay:
             raise lost_harness_error(
                 self._project, self._trail.row, self._trail.state, self._trail.standing(self._project)
             )
-        print_outcome(run, outcome, self._args, self._project.mask)
+        print_outcome(run, outcome, DisplayFlags.of(self._args), self._project.mask)
         return outcome.exit_code
 
     def _print_state(self) -> None:
@@ -91,7 +92,7 @@ class AttachedDisplay:
         trail, project = self._trail, self._project
         folder = RunFolder(trail.row.directory, trail.row.id, project.store, project.mask)
         displays = create_observers(
-            folder, self._args, _display_settings(self._order, trail.row.directory), project.mask
+            folder, DisplayFlags.of(self._args), _display_settings(self._order, trail.row.directory), project.mask
         )
         for display in displays:
             if isinstance(display, ConsoleObserver):

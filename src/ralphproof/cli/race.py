@@ -12,6 +12,7 @@ from ralphproof.cli.run import add_loop_flags, add_prompt_flags, parse_with_prom
 from ralphproof.cli.work import bounded_settings, progress_printer
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.phrases import format_cost, format_count, format_duration
+from ralphproof.display.terminal import DisplayFlags
 from ralphproof.engine.budget import Spend
 from ralphproof.landing.race import (
     COST,
@@ -104,7 +105,7 @@ def _run(args: Namespace, project: Project, record: RaceRecord, specs: list[RunS
     """Run a race; `specs` are those of a new one, whose worktrees are created first."""
     if args.dry_run:
         return _print_outcome(args, project, record, RaceOutcome(()))
-    pool = RunPool(PoolDisplay(args), SignalRouter(), InProcessSharedBudget(record.total_micro_usd))
+    pool = RunPool(PoolDisplay(DisplayFlags.of(args)), SignalRouter(), InProcessSharedBudget(record.total_micro_usd))
     race = Race(project, record, pool, progress_printer(project, args))
     if specs is not None:
         race.create_worktrees(specs)

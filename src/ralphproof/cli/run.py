@@ -12,6 +12,7 @@ from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.cli.parser import SUPPRESS, Parser
 from ralphproof.cli.verbs import VERBS
 from ralphproof.display.output import print_json, print_lines
+from ralphproof.display.terminal import DisplayFlags
 from ralphproof.engine.outcome import Completed
 from ralphproof.landing.worktree_run import discard_unused_worktree, finish_worktree_run, move_to_worktree
 from ralphproof.process.keeper_client import KeeperClient
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 def run_in_worktree(spec: RunSpec, keeper: KeeperClient, args: Namespace, target: RunTarget) -> Outcome:
     """Run to the end in a worktree of its own, then keep or remove that worktree."""
     try:
-        outcome = execute_observed(spec, keeper, args, target)
+        outcome = execute_observed(spec, keeper, DisplayFlags.of(args), target)
     except RalphError:
         discard_unused_worktree(spec.project)
         raise
@@ -295,12 +296,11 @@ def _run(args: Namespace, keeper: KeeperClient | None, build_request: Callable[[
 
         return print_dry_run(spec, args.json)
     from ralphproof.base.standard_streams import flush_streams
-    from ralphproof.runs.displays import execute_observed
 
     if spec.request.in_worktree:
         outcome = run_in_worktree(spec, keeper, args, target)
     else:
-        outcome = execute_observed(spec, keeper, args, target)
+        outcome = execute_observed(spec, keeper, DisplayFlags.of(args), target)
     flush_streams()
     return outcome.exit_code
 

@@ -11,6 +11,7 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, positive_int, positive_number
 from ralphproof.cli.run import add_loop_flags
 from ralphproof.display.output import print_json, print_lines
+from ralphproof.display.terminal import DisplayFlags
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.runs.request import base_request, settings_from_flags
 
@@ -104,7 +105,7 @@ def _work_in_sequence(args: Namespace, keeper: KeeperClient | None) -> WorkResul
 
     def execute(spec: RunSpec, target: RunTarget) -> Outcome:
         assert keeper is not None
-        return execute_observed(spec, keeper, args, target)
+        return execute_observed(spec, keeper, DisplayFlags.of(args), target)
 
     def preview(spec: RunSpec) -> None:
         if not args.json:
@@ -129,7 +130,7 @@ def _work_in_parallel(args: Namespace) -> WorkResult:
 
     project = open_project(args.project_dir, os.environ)
     total = None if args.total_cost_usd is None else round(args.total_cost_usd * 1_000_000)
-    pool = RunPool(PoolDisplay(args), SignalRouter(), InProcessSharedBudget(total))
+    pool = RunPool(PoolDisplay(DisplayFlags.of(args)), SignalRouter(), InProcessSharedBudget(total))
     options = ParallelOptions(args.parallel, args.onto or "", args.rebase, args.unverified)
     scheduler = ParallelScheduler(
         project, args.tasks, lambda task: work_request(args, task), progress_printer(project, args), pool, options

@@ -12,9 +12,8 @@ from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.settings.keys import Settings
 
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Callable
-    from typing import TextIO
+    from typing import Any, TextIO
 
 
 GREEN, RED, YELLOW, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
@@ -88,17 +87,33 @@ class Style:
         return max(MIN_WIDTH, self.output_chars)
 
 
-def stream_style(out: TextIO, args: Namespace, settings: Settings) -> Style:
+@value
+class DisplayFlags:
+    """What the command line says about the display."""
+
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    no_color: bool = False
+    no_emoji: bool = False
+
+    @classmethod
+    def of(cls, args: Any) -> DisplayFlags:
+        """Those among the parsed flags of a verb."""
+        return cls(args.json, args.quiet, args.verbose, args.no_color, args.no_emoji)
+
+
+def stream_style(out: TextIO, flags: DisplayFlags, settings: Settings) -> Style:
     """The display options for this stream."""
     display = settings.display
     at_terminal = out.isatty() and os.environ.get("TERM") != "dumb"
     unicode = (out.encoding or "").lower().replace("-", "") == "utf8"
     return Style(
-        colour=use_color(args.no_color, display.color, at_terminal),
-        emoji=display.emoji and not args.no_emoji and at_terminal and unicode,
+        colour=use_color(flags.no_color, display.color, at_terminal),
+        emoji=display.emoji and not flags.no_emoji and at_terminal and unicode,
         live=at_terminal,
         stream=settings.stream_agent_output,
-        quiet=args.quiet,
+        quiet=flags.quiet,
         maximum=settings.maximum_iterations,
         timestamps=display.timestamps,
         output_lines=display.max_output_lines,

@@ -8,6 +8,7 @@ from argparse import Namespace
 from ralphproof.base.escaping import sanitize
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.checks.function import FunctionCheck
+from ralphproof.display.terminal import DisplayFlags
 from ralphproof.engine.claim import ClaimRule
 from ralphproof.engine.limits import MAX_ITERATIONS
 from ralphproof.engine.outcome import Aborted, Completed
@@ -77,7 +78,7 @@ def execute_drafting(
     """Run to the end; the run's id and outcome. `begin` is called when the project is locked."""
     runs: list[str] = []
     spec = _single_stage(spec, edits)
-    console_flags = Namespace(**{**vars(args), "json": False})  # programs get one object at the end
+    console_flags = replace(DisplayFlags.of(args), json=False)  # programs get one object at the end
 
     def observers(folder: RunFolder, settings: Settings) -> tuple[Observer, ...]:
         return (*begin(folder), *create_observers(folder, console_flags, settings, spec.project.mask))

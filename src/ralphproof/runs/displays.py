@@ -10,7 +10,7 @@ import time
 from ralphproof.base.errors import RalphError
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.display.console import ConsoleObserver
-from ralphproof.display.terminal import Style, stream_style
+from ralphproof.display.terminal import DisplayFlags, Style, stream_style
 from ralphproof.engine.agent import TurnInput
 from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.limits import INTERRUPTED, STEP, WAITING
@@ -25,7 +25,6 @@ from ralphproof.store.run_folder import RunFolder
 from ralphproof.store.run_state import RUNNING, turn_file_path
 
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Callable
 
     from ralphproof.engine.agent import Agent
@@ -41,41 +40,41 @@ if TYPE_CHECKING:
     from ralphproof.views.timeline import RecordTail
 
 
-def execute_observed(spec: RunSpec, keeper: KeeperClient, args: Namespace, target: RunTarget) -> Outcome:
+def execute_observed(spec: RunSpec, keeper: KeeperClient, flags: DisplayFlags, target: RunTarget) -> Outcome:
     """Run the loop to its end, with the displays that the flags ask for."""
     from ralphproof.runs.execute import execute
 
     return execute(
         spec,
         keeper,
-        lambda folder, settings: create_observers(folder, args, settings, spec.project.mask),
-        lambda begun, outcome: _report_outcome(begun, outcome, spec, args),
+        lambda folder, settings: create_observers(folder, flags, settings, spec.project.mask),
+        lambda begun, outcome: _report_outcome(begun, outcome, spec, flags),
         target=target,
     )
 
 
-def _report_outcome(context: RunContext, outcome: Outcome, spec: RunSpec, args: Namespace) -> None:
+def _report_outcome(context: RunContext, outcome: Outcome, spec: RunSpec, flags: DisplayFlags) -> None:
     """Print the outcome, and deliver notifications."""
     from ralphproof.base.escaping import sanitize
 
     mask = spec.project.mask
-    print_outcome(context.run if context.recorded else "", outcome, args, mask)
+    print_outcome(context.run if context.recorded else "", outcome, flags, mask)
     for trouble in context.notifiers.deliver(outcome):
         print(sanitize(mask(trouble)), file=sys.stderr)
 
 
 def create_observers(
-    folder: RunFolder, args: Namespace, settings: Settings, mask: Callable[[str], str]
+    folder: RunFolder, flags: DisplayFlags, settings: Settings, mask: Callable[[str], str]
 ) -> tuple[Observer, ...]:
     """The observers that the flags ask for."""
-    console = _create_console(stream_style(sys.stderr, args, settings), settings, mask)
+    console = _create_console(stream_style(sys.stderr, flags, settings), settings, mask)
     atexit.register(console.flush)  # however the program ends, what the agent said last is shown
     observers: list[Observer] = [console]
-    if args.json:
+    if flags.json:
         from ralphproof.views.events import NdjsonObserver
 
-        observers.append(NdjsonObserver(sys.stdout, folder.run, args.verbose, mask))
-    if args.verbose:
+        observers.append(NdjsonObserver(sys.stdout, folder.run, flags.verbose, mask))
+    if flags.verbose:
         from ralphproof.display.console import VerboseContext, VerboseObserver
 
         commands = {guardrail.name: guardrail.shown for guardrail in settings.guardrails}
@@ -87,21 +86,21 @@ def create_observers(
 class PoolDisplay:
     """Displays of parallel runs: lines prefixed with the name of their run."""
 
-    def __init__(self, args: Namespace) -> None:
-        self._args = args
+    def __init__(self, flags: DisplayFlags) -> None:
+        self._flags = flags
 
     def create_observers(
         self, name: str, folder: RunFolder, settings: Settings, mask: Callable[[str], str]
     ) -> tuple[Observer, ...]:
         from ralphproof.display.terminal import PrefixedStream
 
-        style = replace(stream_style(sys.stderr, self._args, settings), live=False, stream=False)
+        style = replace(stream_style(sys.stderr, self._flags, settings), live=False, stream=False)
         console: Observer = ConsoleObserver(PrefixedStream(sys.stderr, name), style, mask)  # type: ignore[arg-type]
-        if not self._args.json:
+        if not self._flags.json:
             return (console,)
         from ralphproof.views.events import NdjsonObserver
 
-        return (console, NdjsonObserver(sys.stdout, folder.run, self._args.verbose, mask))
+        return (console, NdjsonObserver(sys.stdout, folder.run, self._flags.verbose, mask))
 
     def warn(self, name: str, text: str) -> None:
         from ralphproof.base.escaping import sanitize
@@ -140,7 +139,7 @@ def _next_steps(run: str, outcome: Outcome) -> str:
     return f"run {run} is over; ralph status, logs and diff say more{onward}"
 
 
-def print_outcome(run: str, outcome: Outcome, args: Namespace, mask: Callable[[str], str]) -> None:
+def print_outcome(run: str, outcome: Outcome, flags: DisplayFlags, mask: Callable[[str], str]) -> None:
     """Print the last lines of a run; `run` is empty where it has no record. A closed output is ignored: the exit code
     tells.
     """
@@ -148,9 +147,9 @@ def print_outcome(run: str, outcome: Outcome, args: Namespace, mask: Callable[[s
     from ralphproof.display import phrases
 
     try:
-        if args.json:
+        if flags.json:
             return
-        if run and not args.quiet:
+        if run and not flags.quiet:
             print(_next_steps(run, outcome), file=sys.stderr)
         for line in phrases.describe_outcome(outcome):
             print(collapse_lines(sanitize(mask(line))), flush=True)
