@@ -15,7 +15,7 @@ class InMemorySpend:
     def book(self, run: str, call: str, spent: Spent, epoch_s: float, live: str = "") -> None:
         self._calls.setdefault((run, call), (utc_day(epoch_s), spent))
 
-    def day_spend(self, epoch_s: float, but: str = "") -> DaySpend:
+    def day_spend(self, epoch_s: float, without_call: str = "") -> DaySpend:
         return DaySpend(sum(spent.micro_usd or 0 for day, spent in self._calls.values() if day == utc_day(epoch_s)))
 
     def update_live(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:

@@ -339,12 +339,12 @@ def _find_damage(path: str, busy_s: float) -> str:
 def _move_aside(path: str, busy_s: float) -> str:
     if not (damage := _find_damage(path, busy_s)):
         return ""  # another process was first
-    kept = _unused_path(f"{path}.corrupt-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
+    target = _unused_path(f"{path}.corrupt-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
     for ending in ("-wal", "-shm", "-journal", ""):
         if os.path.lexists(path + ending):
-            os.rename(path + ending, kept + ending)
+            os.rename(path + ending, target + ending)
     create_database_file(path)
-    return f"the ledger was damaged ({damage}); it is kept as {kept}, and a new one was begun"
+    return f"the ledger was damaged ({damage}); it is kept as {target}, and a new one was begun"
 
 
 def _is_nonempty(path: str) -> bool:
