@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 DESKTOP_TARGET = "desktop"
 WEB_SCHEMES = ("http", "https")
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
-_HALF_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+_INCOMPLETE_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
 def url_scheme(target: str) -> str:
@@ -44,7 +44,7 @@ def notify_target_problem(text: str) -> str:
         return "has a quote or a backslash that nothing follows"
     if not program:
         return "names no program"
-    return "looks like an address that lacks its ://" if _HALF_ADDRESS.match(program) else ""
+    return "looks like an address that lacks its ://" if _INCOMPLETE_ADDRESS.match(program) else ""
 
 
 def _webhook_problem(text: str) -> str:

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from ralphproof.store.statistics import PeriodTotals
 
 
-# Slots of time in a row, with none missing, as many as a chart has room for.
+# Time series: consecutive slots, as many as a chart has room for.
 
 
 STEPS = ((1, "day"), (7, "week"), (28, "4 weeks"), (91, "quarter"), (364, "year"))
 YEAR_DAYS = 366
 HOURS_PER_DAY = 24
-MAX_SPACED_BARS = 92  # bars stand apart; more are drawn without gaps
+MAX_SPACED_BARS = 92  # more bars are drawn without gaps
 
 
 @value
@@ -63,7 +63,7 @@ class TimeSeries:
 def build_time_series(slots: tuple[TimeSlotTotals, ...], first_day: int, last_day: int, most: int) -> TimeSeries:
     """The hours of one day, or all days, grouped if they are more than `most`.
 
-    Of more than a year, only the part in which runs ended, or the first year if none did.
+    Of more than a year only the part in which runs ended is kept, or the first year if none did.
     """
     known = {slot.at: slot for slot in slots}
     if first_day == last_day:
@@ -100,15 +100,15 @@ def moving_average(numbers: list[float]) -> list[float]:
     return [sum(some) / len(some) for some in around]
 
 
-# Charts of many runs: cost, iterations and outcomes along the time, as SVG and PNG.
+# Charts as SVG and PNG.
 
 
 MISSING_LIBRARIES = "--chart needs matplotlib and plotext; install them: pip install 'ralphproof[report]'"
 MAX_BARS, MAX_STACKS, MAX_DATES = 366, 92, 13
-MOVING_AVERAGE_FROM = 60  # from so many bars on a mean of seven tells more than each
+MOVING_AVERAGE_FROM = 60  # number of bars above which a moving average is drawn
 LEFT_MARGIN = 0.075  # of the page
 NAN = float("nan")
-# Okabe and Ito's colours, which those who see few colours can tell apart; they also differ in lightness.
+# The colour-blind safe palette of Okabe and Ito; its colours also differ in lightness.
 BLUE, ORANGE, VERMILION, TEXT_COLOUR, GREY, PALE = "#0072B2", "#E69F00", "#A8321A", "#222222", "#6B6B6B", "#E3E3E3"
 LIGHT_BLUE = "#A9CCE3"
 CHART_STYLE: dict[Any, Any] = {
@@ -125,19 +125,19 @@ def write_charts(root: str, figures: PeriodTotals, slots: tuple[TimeSlotTotals, 
     """Write the chart of at least one run to `.ralph/metrics/` as SVG and PNG; the paths."""
     from io import BytesIO
 
-    made, folder, paths = _draw_figure(figures, slots), MetricsFolder(root), []
-    for ending in ("svg", "png"):
+    figure, folder, paths = _draw_figure(figures, slots), MetricsFolder(root), []
+    for extension in ("svg", "png"):
         image = BytesIO()
-        made.savefig(image, format=ending, metadata={"Date": None} if ending == "svg" else None)
-        paths.append(folder.put(report_file_name(figures.first_day, figures.last_day, ending), image.getvalue()))
+        figure.savefig(image, format=extension, metadata={"Date": None} if extension == "svg" else None)
+        paths.append(folder.put(report_file_name(figures.first_day, figures.last_day, extension), image.getvalue()))
     return tuple(paths)
 
 
 def require_chart_libraries() -> None:
-    """Raises Refused if a library is missing.
+    """Import the libraries; raises Refused if one is missing.
 
-    matplotlib reads the `matplotlibrc` of the current folder when it is first loaded. A repository's could run
-    programs, so it is loaded from elsewhere.
+    matplotlib reads `matplotlibrc` of the current folder when it is first imported. That of a repository could run
+    programs, so matplotlib is imported in another folder.
     """
     from importlib import import_module
 
@@ -203,12 +203,12 @@ def _draw_iterations(axes: Axes, series: TimeSeries, p95: int | None) -> None:
     if p95 is not None:
         axes.axhline(p95, color=ORANGE, linewidth=1.4, linestyle=(0, (5, 3)), zorder=1)
         axes.text(1.005, p95, f"p95: {p95}", fontsize=9, va="center", transform=axes.get_yaxis_transform())
-    top = max([p95 or 0, *(mean for mean in means if mean == mean)])  # NAN is not
+    top = max([p95 or 0, *(mean for mean in means if mean == mean)])  # NaN is not equal to itself
     _finish_axes(axes, f"Iterations per loop, mean of each {series.unit}", top, whole=True)
 
 
 def _ratios_with_gaps(some: list[float], others: list[float]) -> list[float]:
-    """A line has a gap where there is no value."""
+    """The ratios of two lists; NaN, which leaves a gap in the line, where the divisor is 0."""
     return [one / other if other else NAN for one, other in zip(some, others, strict=True)]
 
 
@@ -229,12 +229,12 @@ def _draw_outcomes(axes: Axes, series: TimeSeries) -> None:
 
 
 def _draw_legend(axes: Axes) -> None:
-    """In the title line, to the right."""
+    """Draw the legend in the title line, to the right."""
     axes.legend(loc="lower right", bbox_to_anchor=(1.01, 1.02), ncols=3, fontsize=9, borderaxespad=0.3)
 
 
 def _finish_axes(axes: Axes, title: str, top: float, whole: bool = False) -> None:
-    """From zero to a little more than the maximum."""
+    """Set the title, and a scale from zero to a little more than the maximum."""
     from matplotlib.ticker import MaxNLocator
 
     axes.set_title(title, loc="left", fontsize=11.5, fontweight="bold", pad=10)
@@ -244,7 +244,7 @@ def _finish_axes(axes: Axes, title: str, top: float, whole: bool = False) -> Non
 
 def _time_axis(axes: Axes, series: TimeSeries) -> None:
     first, last = series.edges[0], series.edges[-1]
-    axes.set_xlim(first, last - 1e-4)  # matplotlib knows no day after the last of 9999
+    axes.set_xlim(first, last - 1e-4)  # matplotlib has no dates after the year 9999
     if series.unit == "hour":
         axes.set_xticks([first + hour / 24 for hour in range(0, 25, 3)], [f"{hour:02}:00" for hour in range(0, 25, 3)])
     elif series.unit == "day" and last - first <= MAX_STACKS:  # the days under their bars
@@ -260,7 +260,7 @@ def _time_axis(axes: Axes, series: TimeSeries) -> None:
         axes.xaxis.set_major_formatter(shown)
 
 
-# The same charts in the terminal, in its width, with or without colours.
+# Charts in the terminal.
 
 
 MIN_WIDTH, MAX_WIDTH = 40, 120  # columns
@@ -268,7 +268,7 @@ MARGIN_COLUMNS = 10  # columns beside the bars
 PLOT_ROWS = 11
 LABEL_COLUMNS = 12  # columns that a date needs, with some space
 TERMINAL_BLUE, TERMINAL_ORANGE, TERMINAL_VERMILION = 32, 214, 160  # of the terminal's 256
-# Signs that can be told apart without colours, from the top of a bar to its foot.
+# Marks that differ without colours too, from the top of a bar to its bottom.
 OUTCOME_BARS = (
     ("errors", "×", TERMINAL_VERMILION),
     ("aborted", "▒", TERMINAL_ORANGE),
@@ -290,8 +290,8 @@ def print_charts(figures: PeriodTotals, slots: tuple[TimeSlotTotals, ...], no_co
     tinted = use_color(no_color, "auto", sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
     columns = min(MAX_WIDTH, max(MIN_WIDTH, _terminal_width()))
     series = build_time_series(slots, figures.first_day, figures.last_day, columns - MARGIN_COLUMNS)
-    for title, layers, told in _chart_parts(series):
-        plot = _plot(series, columns, layers, told).build().string(colorless=not tinted)
+    for title, layers, number_format in _chart_parts(series):
+        plot = _plot(series, columns, layers, number_format).build().string(colorless=not tinted)
         print("", title, *(line.rstrip() for line in plot.splitlines()), sep="\n")
 
 
@@ -318,33 +318,34 @@ def _chart_parts(series: TimeSeries) -> Iterator[tuple[str, list[BarSeries], Cal
     yield f"Outcomes per {series.unit} ({legend})", stacked, "{:.0f}".format
 
 
-def _plot(series: TimeSeries, columns: int, layers: list[BarSeries], told: Callable[[float], str]) -> Any:
+def _plot(series: TimeSeries, columns: int, layers: list[BarSeries], format_number: Callable[[float], str]) -> Any:
     from importlib import import_module
 
     plotext = import_module("plotext")
     plotext.terminal.limit(False, False)
-    figure = plotext.figure  # there is one for all
+    figure = plotext.figure  # a global object
     figure.clear()
     figure.theme("simple")
     figure.plot_size(columns, PLOT_ROWS)
     places = range(len(series.slots))
     for layer in layers:
-        there = [place for place in places if layer.heights[place]]  # no height is a line at the foot
-        if there:
+        drawn = [place for place in places if layer.heights[place]]  # a bar of height 0 would be drawn as a line
+        if drawn:
             mark = plotext.marker(layer.sign, pixel=layer.tint)
-            figure.draw(figure.bar(there, [layer.heights[place] for place in there], marker=mark, width=0.6))
+            figure.draw(figure.bar(drawn, [layer.heights[place] for place in drawn], marker=mark, width=0.6))
     top = max(layers[0].heights) or 1.0
-    half = top / 2 if told(top / 2) != told(top) and not (top % 2 and told(top).isdigit()) else 0.0
+    odd_count = top % 2 and format_number(top).isdigit()
+    half = top / 2 if format_number(top / 2) != format_number(top) and not odd_count else 0.0
     step = max(1, -(-len(places) * LABEL_COLUMNS // columns))
     figure.ruler("x").lim(-0.5, len(places) - 0.5)
     figure.ruler("x").ticks(list(places[::step]), [_format_tick(series, place) for place in places[::step]])
     figure.ruler("y").lim(0, top)
-    figure.ruler("y").ticks([0, half, top], [told(0), told(half), told(top)])
+    figure.ruler("y").ticks([0, half, top], [format_number(0), format_number(half), format_number(top)])
     return figure
 
 
 def _format_tick(series: TimeSeries, place: int) -> str:
     if series.unit == "hour":
         return f"{place:02}:00"
-    form = "%d %b" if series.edges[-1] - series.edges[0] <= YEAR_DAYS else "%b %Y"
-    return time.strftime(form, time.gmtime(series.edges[place] * SECONDS_PER_DAY))
+    date_format = "%d %b" if series.edges[-1] - series.edges[0] <= YEAR_DAYS else "%b %Y"
+    return time.strftime(date_format, time.gmtime(series.edges[place] * SECONDS_PER_DAY))

@@ -1,4 +1,4 @@
-"""The daily report: metrics of many runs as Markdown and as JSON, with alerts."""
+"""The performance report: metrics of many runs as Markdown and as JSON, with alerts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from ralphproof.store.project import Project
 
 
-# Many runs as a page for people.
+# The report as Markdown.
 
 
-COMPLETION_TARGET, STALL_TARGET = 70, 20  # percent: more than the first is wanted, less than the second
+COMPLETION_TARGET, STALL_TARGET = 70, 20  # percent: above the first, and below the second
 TRIPWIRES = (PROHIBITED_PATH, HISTORY_REWRITTEN, CHECKS_WEAKENED)
-MAX_PARTS = 20  # parts of a section; there may be thousands
+MAX_GROUPS = 20  # of a section; there may be thousands
 MAX_NAME_CHARS = 100
 ACRONYMS = frozenset(["api", "ci", "cd", "qa", "ui", "ux"])
 
@@ -54,16 +54,14 @@ def render_markdown_report(figures: PeriodTotals, limit_micro_usd: int | None = 
 
 def format_date_range(first_day: int, last_day: int, joint: str = " to ") -> str:
     """`2026-02-20`, or a first and a last day."""
-    return (
-        format_utc_day(first_day)
-        if first_day == last_day
-        else f"{format_utc_day(first_day)}{joint}{format_utc_day(last_day)}"
-    )
+    if first_day == last_day:
+        return format_utc_day(first_day)
+    return f"{format_utc_day(first_day)}{joint}{format_utc_day(last_day)}"
 
 
-def report_file_name(first_day: int, last_day: int, ending: str) -> str:
+def report_file_name(first_day: int, last_day: int, extension: str) -> str:
     """File name of the report for these days."""
-    return f"ralph-report-{format_date_range(first_day, last_day, '_to_')}.{ending}"
+    return f"ralph-report-{format_date_range(first_day, last_day, '_to_')}.{extension}"
 
 
 def _is_one_day(figures: PeriodTotals) -> bool:
@@ -92,8 +90,8 @@ def _run_alerts(runs: RunTotals, p95_micro_usd: int | None, limit_micro_usd: int
         yield f"p95 cost {format_usd(p95_micro_usd)} is near the limit of a loop ({format_usd(limit_micro_usd)})"
     if runs.unpriced:
         yield f"The cost of {count_loops(runs.unpriced)} is not wholly known, and left out of averages and p95"
-    if unproved := completed.count - completed.sum("verified"):
-        yield f"{unproved} of {completed.count} completed loops were claimed only; nothing verified them"
+    if unverified := completed.count - completed.sum("verified"):
+        yield f"{unverified} of {completed.count} completed loops were claimed only; nothing verified them"
     for reason in TRIPWIRES:
         if tripped := runs.of(reason=reason).count:
             yield f"{count_loops(tripped)} stopped by a tripwire ({reason})"
@@ -136,19 +134,19 @@ def _overall_lines(figures: PeriodTotals, emoji: bool) -> list[str]:
 
 
 def _group_lines(runs: RunTotals, by: str) -> list[str]:
-    parts = runs.by(by)
+    groups = runs.by(by)
     lines: list[str] = []
-    for name, part in parts[:MAX_PARTS]:
+    for name, group in groups[:MAX_GROUPS]:
         shown = skill_title(name) if by == "skill" else escape_markdown(name)
         lines += ["", f"### {shown or f'No {by}'}"] if lines else [f"### {shown or f'No {by}'}"]
         lines += [
-            f"- Loops: {part.count}",
-            f"- Completion: {format_percent(part.completed, part)}",
-            f"- Avg iterations: {_format_mean(part)}",
+            f"- Loops: {group.count}",
+            f"- Completion: {format_percent(group.completed, group)}",
+            f"- Avg iterations: {_format_mean(group)}",
         ]
-        lines += [f"- Avg cost: {_format_cost(part.mean_micro_usd)}"] if by == "agent" else []
-    rest = parts[MAX_PARTS:]
-    more = f"And {len(rest)} more, with {count_loops(sum(part.count for _, part in rest))}."
+        lines += [f"- Avg cost: {_format_cost(group.mean_micro_usd)}"] if by == "agent" else []
+    rest = groups[MAX_GROUPS:]
+    more = f"And {len(rest)} more, with {count_loops(sum(group.count for _, group in rest))}."
     return [*lines, "", more] if rest else lines
 
 
@@ -165,11 +163,11 @@ def _savings_lines(runs: RunTotals) -> list[str]:
 
 
 def _review_lines(reviews: ReviewTotals) -> list[str]:
-    """Effect of reviews. Stories without a review are in no average."""
+    """Statistics of reviews. Averages leave out stories without a review."""
     if not reviews.runs:
         return []
-    unseen = reviews.stories - reviews.reviewed
-    lines = [f"- Stories done: {reviews.stories}" + (f" ({unseen} without review)" if unseen else "")]
+    unreviewed = reviews.stories - reviews.reviewed
+    lines = [f"- Stories done: {reviews.stories}" + (f" ({unreviewed} without review)" if unreviewed else "")]
     if reviews.mean is not None:
         spread = ", ".join(f"{times}: {count}" for times, count in reviews.spread)
         first = f"{reviews.first} of {reviews.reviewed}"
@@ -186,7 +184,7 @@ def count_loops(number: int) -> str:
 
 
 def format_percent(part: RunTotals, whole: RunTotals) -> str:
-    """Rounded to a whole percent."""
+    """The share of the runs, rounded to a whole percent."""
     return _format_share(part.count, whole.count)
 
 
@@ -221,7 +219,7 @@ def escape_markdown(name: str) -> str:
     return re.sub(r"[\\`*\[\]<>#|&~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", " ".join(text.split()))
 
 
-# How the loops of some days went, for programs.
+# The report as JSON.
 
 
 DATE_FORMAT = "YYYY-MM-DD, today or yesterday, by the UTC calendar"
@@ -311,15 +309,15 @@ def _usd(micro_usd: int | None) -> float | None:
 
 
 def slots_json(slots: tuple[TimeSlotTotals, ...], reasons: tuple[tuple[int, str, int], ...]) -> list[Json]:
-    """The same by day, or by hour of one day, with abort reasons."""
-    why: dict[int, dict[str, Json]] = {}
+    """Totals by day, or by hour of one day, with abort reasons."""
+    reasons_at: dict[int, dict[str, Json]] = {}
     for at, reason, count in reasons:
-        why.setdefault(at, {})[reason] = count
+        reasons_at.setdefault(at, {})[reason] = count
     return [
         {
             "at": slot.at, "completed": slot.completed, "aborted": slot.aborted, "errors": slot.errors,
             "iterations": slot.iterations, "knownUSD": slot.micro_usd / 1_000_000, "unknownCosts": slot.unpriced,
-            "tokens": slot.tokens, "abortReasons": why.get(slot.at, {}),
+            "tokens": slot.tokens, "abortReasons": reasons_at.get(slot.at, {}),
         }
         for slot in slots
     ]  # fmt: skip

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from ralphproof.store.statistics import PeriodTotals
 
 
-# `.ralph/metrics/`: a line for each run that ended, reports and charts. Only copies: the ledger is the truth.
+# The folder. Its contents are derived from the ledger.
 
 
 LINES_FILE = "loops.jsonl"
-MAX_TRIES = 100  # of 10 ms
+MAX_TRIES = 100  # to lock the file, every 10 ms
 REMEDY = "make it a directory that you may write to"
 
 
 class MetricsFolder:
-    """`.ralph/metrics/`. Nothing is written through a link inside the project: an agent could have made it."""
+    """`.ralph/metrics/`. It is not written through links inside the project, which an agent could have made."""
 
     def __init__(self, project_root: str, mask: Callable[[str], str] = str, once: bool = False) -> None:
         """With `once` an existing line is not added again."""
@@ -41,17 +41,17 @@ class MetricsFolder:
         self.path = os.path.join(self._root, ".ralph", "metrics")
 
     def add(self, line: dict[str, Json]) -> None:
-        """Append a masked line; it never joins a line that a crash cut off, nor one of another run."""
+        """Append a masked line, on a new line even after one that a crash cut off."""
         data = encode_text(dump_masked_json(line, self._mask) + "\n")
-        self._within(lambda folder: _append_line(folder, data, self._once))
+        self._in_folder(lambda folder: _append_line(folder, data, self._once))
 
     def put(self, name: str, data: str | bytes) -> str:
-        """Replace a file atomically; its path."""
+        """Replace a file atomically; returns its path."""
         raw = data if isinstance(data, bytes) else encode_text(data)
-        self._within(lambda folder: write_atomically(folder, name, raw, durable=False))
+        self._in_folder(lambda folder: write_atomically(folder, name, raw, durable=False))
         return os.path.join(self.path, name)
 
-    def _within(self, work: Callable[[int], None]) -> None:
+    def _in_folder(self, work: Callable[[int], None]) -> None:
         opened: list[int] = []
         try:
             opened.append(os.open(self._root, os.O_RDONLY | os.O_DIRECTORY))
@@ -78,8 +78,8 @@ def _append_line(folder: int, data: bytes, once: bool) -> None:
         size = os.fstat(file).st_size
         if not size:
             os.fchmod(file, 0o600)  # whatever the umask
-        torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
-        os.write(file, b"\n" + data if torn else data)
+        incomplete = size > 0 and os.pread(file, 1, size - 1) != b"\n"
+        os.write(file, b"\n" + data if incomplete else data)
     finally:
         os.close(file)
 
@@ -91,7 +91,7 @@ def _has_line(line: bytes, file: int) -> bool:
 
 
 def _lock_file(file: int) -> bool:
-    """Lock out other runs, whose partial line would look torn; the wait is bounded."""
+    """Lock the file against other runs, whose partial line would look incomplete; False if the wait was too long."""
     import fcntl
     import time
 
@@ -116,11 +116,11 @@ def _open_lines_file(folder: int) -> int:
     return os.open(LINES_FILE, flags, 0o600, dir_fd=folder)
 
 
-# Publishes a run's figures when it ends: a line for programs, and the report of its day for people.
+# The observer that writes the metrics of a run when it ends: a line of JSON, and the report of its day.
 
 
 class MetricsWriter(Protocol):
-    """Where metrics are published."""
+    """The place where metrics are written."""
 
     def add(self, line: dict[str, Json]) -> None:
         """Append a line to the file of all runs."""
@@ -130,30 +130,29 @@ class MetricsWriter(Protocol):
 
 
 class MetricsObserver:
-    """Publishes metrics at the end of a run. `figures` reads a range of days, both included.
+    """Writes metrics at the end of a run. `totals` reads the totals of a range of days, both included.
 
     `limit_micro_usd` is the cost limit of a run. A failure to write one file does not prevent the other.
     """
 
     def __init__(
-        self, shelf: MetricsWriter, figures: Callable[[int, int], PeriodTotals], limit_micro_usd: int | None = None
+        self, writer: MetricsWriter, totals: Callable[[int, int], PeriodTotals], limit_micro_usd: int | None = None
     ) -> None:
-        self._shelf, self._figures, self._limit = shelf, figures, limit_micro_usd
+        self._writer, self._totals, self._limit = writer, totals, limit_micro_usd
 
     def on_record(self, record: Record) -> None:
-        """A record that is now durable."""
+        """Handle a durable record."""
         if not isinstance(record, RunEnded) or record.metrics is None:
             return
         day = utc_day(record.metrics.ended_s)
         try:
-            self._shelf.add(run_metrics_json(record.metrics))
+            self._writer.add(run_metrics_json(record.metrics))
         finally:
-            self._shelf.put(
-                report_file_name(day, day, "md"), render_markdown_report(self._figures(day, day), self._limit)
-            )
+            report = render_markdown_report(self._totals(day, day), self._limit)
+            self._writer.put(report_file_name(day, day, "md"), report)
 
     def on_events(self, events: list[Event]) -> None:
-        """What agents say is no figure."""
+        """Not used."""
 
     def tick(self) -> None:
-        """Nothing to do before the end."""
+        """Not used."""

@@ -1,4 +1,4 @@
-"""Notifications: which records are worth one, its text, and the observer that starts their delivery."""
+"""Notifications about runs: their text, and the observer that starts their delivery."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from ralphproof.engine.events import Event
 
 
-# What of a run is worth telling people who are elsewhere, and in which words.
+# Which records become notifications, and their text.
 
 
 PAYLOAD_VERSION = 1
 RUN_ENDED, RUN_WAITING, RUN_WARNED = "run.ended", "run.waiting", "run.warned"
 MAX_TITLE_CHARS, MAX_BODY_CHARS, MAX_NAME_CHARS = 120, 1000, 60
-SHORT_WAIT_S = 60.0  # not worth telling
+SHORT_WAIT_S = 60.0  # no notification for a shorter wait
 FACT_NAMES = ("iterations", "costUSD", "cost", "durationSeconds", "exitCode", "verificationPassed")
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
@@ -77,10 +77,8 @@ def notification_for(
         case TurnRetried(iteration, until=until) if until - now > SHORT_WAIT_S:
             event, status, reason = RUN_WAITING, "WAITING", ""
             at = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(until)).strip()
-            title, body = (
-                f"waits until {at}",
-                f"{record.why.rstrip(' .')}. At {at} iteration {iteration} is taken again.",
-            )
+            title = f"waits until {at}"
+            body = f"{record.why.rstrip(' .')}. At {at} iteration {iteration} is taken again."
             facts = {"iteration": iteration, "until": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(until))}
         case Warned(iteration, what, message):
             event, status, reason, facts = RUN_WARNED, "RUNNING", what, {"iteration": iteration}
@@ -88,10 +86,8 @@ def notification_for(
         case _:
             return None
     name = _shorten(_strip_escapes(mask(project)).replace("\n", " "), MAX_NAME_CHARS)
-    title, body = (
-        _shorten(_strip_escapes(mask(f"{name}: {title}")), MAX_TITLE_CHARS),
-        _shorten(_strip_escapes(mask(body)), MAX_BODY_CHARS),
-    )
+    title = _shorten(_strip_escapes(mask(f"{name}: {title}")), MAX_TITLE_CHARS)
+    body = _shorten(_strip_escapes(mask(body)), MAX_BODY_CHARS)
     return Notification(event, title, body, run, name, status, reason, tuple(facts.items()), now)
 
 
@@ -133,13 +129,11 @@ def _strip_escapes(text: str) -> str:
     return "".join(letter for letter in _ESCAPES.sub("", text) if letter.isprintable() or letter == "\n")
 
 
-def _shorten(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _shorten(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-# Tells people who are elsewhere that a run has ended, waits, or comes near a limit.
-#
-# A child delivers, so that nothing that hangs, floods or fails out there is felt by the loop.
+# The observer. A child process delivers, so that a receiver that hangs or fails does not affect the loop.
 
 
 if TYPE_CHECKING:
@@ -149,17 +143,16 @@ else:
 
 INFINITE_S = float("inf")
 LONG_WAIT_S = 3600.0
-ORDER_WAIT_S = 2.0  # at the end, so long what comes next waits for what was told before
-MAX_QUEUED = 8  # what one child is given; all of it fits into a pipe
+ORDER_WAIT_S = 2.0  # at the end, how long a notification waits for earlier ones
+MAX_QUEUED = 8  # notifications for one child; all of them fit into a pipe
 
 
 class NotificationObserver:
     """Starts a child process for each delivery, and never waits for one. `close` must be called.
 
-    One child works at a time, so notifications arrive in order; at the end the last one does not wait long for a
-    hanging one.
+    One child works at a time, so notifications arrive in order; at the end of the run the last one waits only briefly.
 
-    Targets have passed `bad_target`. Commands run in `root` with this environment.
+    In targets `notify_target_problem` found no problem. Commands run in `root` with this environment.
     """
 
     def __init__(
@@ -168,15 +161,16 @@ class NotificationObserver:
     ) -> None:  # fmt: skip
         self._targets, self._root = tuple(dict.fromkeys(targets)), os.path.abspath(root)
         self._run, self._project, self._mask = run, project_name, mask
-        # The variable that sets the targets holds their secrets too.
+        # Without the variable that sets the targets, because it holds their secrets.
         self._environ = {name: text for name, text in environ.items() if not name.upper().startswith("RALPH__NOTIFY")}
         self._queue: list[Notification] = []
-        self._children: dict[int, int] = {}  # the pipe on which each tells what failed
-        self._faults: dict[int, str] = {}  # by the place of the target
+        self._children: dict[int, int] = {}  # process ids, and the pipes of their reports
+        self._faults: dict[int, str] = {}  # by the index of the target
         self._ended = False
-        self._place, self._untils = 0, dict[int, float]()  # which agent is asked, and until when others may not be
-        self._refused: TurnRetried | None = None  # until it is seen whether another agent goes on
-        self._told_wait = 0  # the last iteration of which a wait was told
+        self._agent_place = 0
+        self._refused_until: dict[int, float] = {}  # by the place of the agent
+        self._refused: TurnRetried | None = None  # until a tick shows that no other agent continues
+        self._notified_wait = 0  # the last iteration with a notification of a wait
 
     @property
     def failures(self) -> list[str]:
@@ -188,14 +182,14 @@ class NotificationObserver:
 
     def on_record(self, record: Record) -> None:
         if isinstance(record, TurnBegan):
-            self._place, self._refused = record.place, None
+            self._agent_place, self._refused = record.place, None
         elif isinstance(record, TurnRetried):
-            self._untils[self._place], self._refused = record.until, record
+            self._refused_until[self._agent_place], self._refused = record.until, record
         elif note := notification_for(record, self._run, self._project, self._mask, time.time()):
-            self._tell(note)
+            self._queue_note(note)
 
     def on_events(self, events: list[Event]) -> None:
-        """What an agent says is for those who sit before it."""
+        """Not used."""
 
     def tick(self) -> None:
         """Detect waits (a refusal that no turn followed), and reap children."""
@@ -214,31 +208,33 @@ class NotificationObserver:
         """
         deadline = time.monotonic() + grace_s
         waiting, self._queue = self._queue, []
-        for notes in filter(None, (waiting[:-1], waiting[-1:])):  # the end is not kept back by what hangs before it
-            self._attend(min(grace_s / 4, ORDER_WAIT_S), patience_s)
+        for notes in filter(
+            None, (waiting[:-1], waiting[-1:])
+        ):  # the last one is not delayed by earlier ones that hang
+            self._wait_for_children(min(grace_s / 4, ORDER_WAIT_S), patience_s)
             self._queue = notes
             self._start()
-        self._attend(deadline - time.monotonic(), patience_s)
+        self._wait_for_children(deadline - time.monotonic(), patience_s)
         for send, number in ((os.kill, _signal.SIGTERM), (os.killpg, _signal.SIGKILL)):
             for pid in self._children:
                 try:
                     send(pid, number)
                 except OSError:
-                    continue  # it ended by itself
-            self._attend(EXIT_GRACE_S, lambda: INFINITE_S)
+                    continue  # it has ended
+            self._wait_for_children(EXIT_GRACE_S, lambda: INFINITE_S)
 
     def _wait_began(self, refused: TurnRetried, now: float) -> None:
         """Notify the first wait of an iteration, and each long one."""
-        until = min((until for until in self._untils.values() if until > now), default=now)
-        if refused.iteration == self._told_wait and until - now < LONG_WAIT_S:
+        until = min((until for until in self._refused_until.values() if until > now), default=now)
+        if refused.iteration == self._notified_wait and until - now < LONG_WAIT_S:
             return
         if note := notification_for(replace(refused, until=until), self._run, self._project, self._mask, now):
-            self._told_wait = refused.iteration
-            self._tell(note)
+            self._notified_wait = refused.iteration
+            self._queue_note(note)
 
-    def _tell(self, note: Notification) -> None:
+    def _queue_note(self, note: Notification) -> None:
         if self._ended:
-            return  # nothing comes after the end, and it comes once
+            return  # the end of the run is the last notification
         self._ended = note.event == RUN_ENDED
         self._queue.append(note)
         if len(self._queue) > MAX_QUEUED:
@@ -255,35 +251,34 @@ class NotificationObserver:
         self._queue.clear()
         order = {"targets": self._targets, "events": events, "root": self._root}
         try:
-            pid, told = _start_delivery(
-                json.dumps(order, ensure_ascii=False).encode("utf-8", "surrogatepass"), self._environ
-            )
-            self._children[pid] = told
+            data = json.dumps(order, ensure_ascii=False).encode("utf-8", "surrogatepass")
+            pid, report = _start_delivery(data, self._environ)
+            self._children[pid] = report
         except OSError as error:
             self._fail(range(len(self._targets)), f"its delivery could not be started: {error.strerror}")
 
-    def _attend(self, seconds: float, patience_s: Callable[[], float]) -> None:
+    def _wait_for_children(self, seconds: float, patience_s: Callable[[], float]) -> None:
         """Wait this long for children to end, or as long as `patience_s` permits."""
         deadline = time.monotonic() + seconds
         self._reap()
         while self._children and (left := deadline - time.monotonic()) > 0:
             deadline = min(deadline, time.monotonic() + patience_s())
             poll = select.poll()
-            for told in self._children.values():
-                poll.register(told, 0)  # its end alone
+            for report in self._children.values():
+                poll.register(report, 0)  # only for hang-up
             poll.poll(min(left, 0.05) * 1000)
             self._reap()
 
     def _reap(self) -> None:
-        for pid, told in [*self._children.items()]:
+        for pid, report in [*self._children.items()]:
             if _has_ended(pid):
                 unregister_child(pid)
                 del self._children[pid]
-                self._hear(os.read(told, 1 << 16))
-                os.close(told)
+                self._read_report(os.read(report, 1 << 16))
+                os.close(report)
 
-    def _hear(self, said: bytes) -> None:
-        *lines, end = said.decode(errors="replace").split("\n")
+    def _read_report(self, report: bytes) -> None:
+        *lines, end = report.decode(errors="replace").split("\n")
         for place, _, why in (line.partition(" ") for line in lines):
             self._fail([int(place)], why)
         if end.encode() != END_OF_REPORT:
@@ -295,26 +290,26 @@ class NotificationObserver:
 
 
 def _start_delivery(order: bytes, environ: Mapping[str, str]) -> tuple[int, int]:
-    """A child that has its order, and the pipe of its reports."""
+    """Start a child with its order; its process id, and the pipe of its report."""
     argv = interpreter.module_command("ralphproof.reports.deliver_notifications")
-    (read, give), (told, tell) = os.pipe(), os.pipe()
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    (order_read, order_write), (report_read, report_write) = os.pipe(), os.pipe()
+    null = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.set_blocking(give, False)
-        if os.write(give, order) < len(order):
+        os.set_blocking(order_write, False)
+        if os.write(order_write, order) < len(order):
             raise OSError(0, "there is too much to tell")
-        pid = start_program(argv, environ, read, tell, nowhere)
+        pid = start_program(argv, environ, order_read, report_write, null)
     except OSError:
-        os.close(told)
+        os.close(report_read)
         raise
     finally:
-        for end in (read, give, tell, nowhere):
-            os.close(end)
-    return pid, told
+        for fd in (order_read, order_write, report_write, null):
+            os.close(fd)
+    return pid, report_read
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether a child and its adopted group are gone. What outlives the child is killed."""
+    """Whether a child and its process group have ended. Processes that outlive the child are killed."""
     try:
         while ended := os.waitpid(-pid, os.WNOHANG)[0]:
             if ended == pid:

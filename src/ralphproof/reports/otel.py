@@ -1,4 +1,4 @@
-"""OpenTelemetry: the spans of a run, and sending them."""
+"""OpenTelemetry export: spans of runs, and an OTLP/HTTP client that sends them."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ if TYPE_CHECKING:
     Key = tuple[str | int, ...]
 
 
-# What spans tell of a run: OpenTelemetry's names for generative AI, and `ralph.*` for what those know nothing of.
+# Attributes of spans: OpenTelemetry's names for generative AI, and `ralph.*` for everything else.
 #
-# No prompt, no output and no word of an agent's is among it: only names, figures, and words of our own.
+# They hold names, numbers and our own messages, but no prompt, no output and no message of an agent.
 
 
 ERROR_TYPE = "error.type"
 UNFINISHED_ATTRIBUTES: Attributes = {"ralph.unfinished": True}
-PROVIDERS = {"claude": "anthropic", "codex": "openai", "gemini": "gcp.gemini"}  # others ask whom they are told to
+PROVIDERS = {"claude": "anthropic", "codex": "openai", "gemini": "gcp.gemini"}  # that of others is configurable
 FAULT_NAMES = {
     AgentFault: "agent", ServiceFault: "service", ConfigFault: "config", SignalFault: "signal", HarnessFault: "harness"
 }  # fmt: skip
@@ -68,8 +68,8 @@ FAULT_NAMES = {
 
 def run_attributes(run: str, facts: dict[str, Json], session: int) -> Attributes:
     """Attributes known when a run begins or is resumed."""
-    box, directory = facts.get("sandbox"), facts.get("directory")
-    held = box if isinstance(box, dict) else {}
+    sandbox_fact, directory = facts.get("sandbox"), facts.get("directory")
+    sandbox = sandbox_fact if isinstance(sandbox_fact, dict) else {}
     return known_attributes({
         "ralph.run.id": run,
         "ralph.session": session,
@@ -77,42 +77,42 @@ def run_attributes(run: str, facts: dict[str, Json], session: int) -> Attributes
         "ralph.preset": facts.get("preset"),
         "ralph.agent": facts.get("agent"),
         "ralph.parent.run.id": facts.get("parent"),
-        "ralph.sandbox.name": held.get("name"),
-        "ralph.sandbox.strength": held.get("strength"),
+        "ralph.sandbox.name": sandbox.get("name"),
+        "ralph.sandbox.strength": sandbox.get("strength"),
     })  # fmt: skip
 
 
 def outcome_attributes(outcome: Outcome) -> tuple[Attributes, str, bool]:
     """Attributes of an outcome, the error class, and whether it succeeded."""
-    told: Attributes = {"ralph.outcome": outcome.status, "ralph.exit_code": outcome.exit_code}
-    told |= {"ralph.iterations": outcome.iterations} | cost_attributes(outcome.spend)
+    attributes: Attributes = {"ralph.outcome": outcome.status, "ralph.exit_code": outcome.exit_code}
+    attributes |= {"ralph.iterations": outcome.iterations} | cost_attributes(outcome.spend)
     match outcome:
         case Completed():
-            return told | {"ralph.proof": outcome.proof}, "", True
+            return attributes | {"ralph.proof": outcome.proof}, "", True
         case Aborted(breach):
-            told |= {"ralph.reason": breach.reason, "ralph.checks_passed": outcome.checks_passed}
-            return told, "" if breach.reason in CONTINUED_REASONS else breach.reason, False
+            attributes |= {"ralph.reason": breach.reason, "ralph.checks_passed": outcome.checks_passed}
+            return attributes, "" if breach.reason in CONTINUED_REASONS else breach.reason, False
         case Failed():
-            return told, "config" if outcome.exit_code == 2 else "harness", False
+            return attributes, "config" if outcome.exit_code == 2 else "harness", False
         case _:
             assert_never(outcome)
 
 
 def request_attributes(agent: str, facts: dict[str, Json], place: int) -> Attributes:
     """Agent and model. The model is known if the run has one for all turns."""
-    one = place == 0 and not facts.get("ladder") and not facts.get("rotate")
+    single_model = place == 0 and not facts.get("ladder") and not facts.get("rotate")
     return known_attributes({
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": agent,
         "gen_ai.provider.name": PROVIDERS.get(agent),
-        "gen_ai.request.model": facts.get("model") if one else "",
+        "gen_ai.request.model": facts.get("model") if single_model else "",
     })  # fmt: skip
 
 
 def turn_attributes(reply: Turn) -> tuple[Attributes, str]:
     """Attributes of a turn, and the error class if it failed."""
     fault = classify_fault(reply)
-    told = known_attributes({
+    attributes = known_attributes({
         "gen_ai.agent.version": reply.version,
         "gen_ai.response.model": reply.model,
         "gen_ai.conversation.id": reply.session,
@@ -123,22 +123,21 @@ def turn_attributes(reply: Turn) -> tuple[Attributes, str]:
         "ralph.tools.failed": reply.errors,
         "ralph.tools.denied": len(reply.denied),
     })  # fmt: skip
-    return told | cost_attributes(Spend().plus_turn(reply)) | _token_attributes(reply.usage), FAULT_NAMES[
-        type(fault)
-    ] if fault else ""
+    attributes |= cost_attributes(Spend().plus_turn(reply)) | _token_attributes(reply.usage)
+    return attributes, FAULT_NAMES[type(fault)] if fault else ""
 
 
 def verdict_attributes(verdict: Verdict) -> tuple[Attributes, str, bool]:
     """Attributes of a verdict, the error class, and whether it succeeded. A retry is no error."""
-    told: Attributes = {"ralph.verdict": verdict_word(verdict)}
+    attributes: Attributes = {"ralph.verdict": verdict_word(verdict)}
     if isinstance(verdict, Stopped):
-        return told | {"ralph.reason": verdict.breach.reason}, verdict.breach.reason, False
-    return told, "", isinstance(verdict, Passed)
+        return attributes | {"ralph.reason": verdict.breach.reason}, verdict.breach.reason, False
+    return attributes, "", isinstance(verdict, Passed)
 
 
 def check_attributes(finding: Finding) -> tuple[Attributes, str]:
     """Attributes of a check, and the error class if it did not pass. Names of held-out checks are not revealed."""
-    told = known_attributes({
+    attributes = known_attributes({
         "ralph.check.name": "" if finding.hidden else finding.check,
         "ralph.check.passed": finding.passed,
         "ralph.check.required": finding.required,
@@ -149,24 +148,24 @@ def check_attributes(finding: Finding) -> tuple[Attributes, str]:
         "ralph.exit.why": finding.why,
         "ralph.exit.code": finding.code,
     })  # fmt: skip
-    told |= cost_attributes(Spend.of(finding.spent)) if finding.spent else {}
-    return told, "" if finding.passed else "errored" if finding.errored else "failed"
+    attributes |= cost_attributes(Spend.of(finding.spent)) if finding.spent else {}
+    return attributes, "" if finding.passed else "errored" if finding.errored else "failed"
 
 
 def commit_attributes(record: ScmEnded) -> tuple[Attributes, str]:
     """Attributes of a commit in the user's SCM."""
-    told = known_attributes({"ralph.commit.id": record.committed.commit})
-    told |= cost_attributes(Spend().plus_turn(record.reply)) if record.reply else {}
-    return told, "commit" if record.committed.error else ""
+    attributes = known_attributes({"ralph.commit.id": record.committed.commit})
+    attributes |= cost_attributes(Spend().plus_turn(record.reply)) if record.reply else {}
+    return attributes, "commit" if record.committed.error else ""
 
 
 def cost_attributes(spend: Spend) -> Attributes:
     """Cost in dollars. Unknown is not zero; a partial cost is a lower bound."""
     if spend.unpriced and not spend.micro_usd:
         return {}
-    told: Attributes = {"ralph.cost.usd": spend.micro_usd / 1_000_000}
-    told |= {"ralph.cost.at_least": True} if spend.unpriced else {}
-    return told | ({"ralph.cost.notional_usd": spend.notional / 1_000_000} if spend.notional else {})
+    attributes: Attributes = {"ralph.cost.usd": spend.micro_usd / 1_000_000}
+    attributes |= {"ralph.cost.at_least": True} if spend.unpriced else {}
+    return attributes | ({"ralph.cost.notional_usd": spend.notional / 1_000_000} if spend.notional else {})
 
 
 def _token_attributes(usage: Usage | None) -> Attributes:
@@ -181,12 +180,16 @@ def _token_attributes(usage: Usage | None) -> Attributes:
     }
 
 
-def known_attributes(told: dict[str, Json]) -> Attributes:
+def known_attributes(attributes: dict[str, Json]) -> Attributes:
     """Attributes without unknown values."""
-    return {name: one for name, one in told.items() if isinstance(one, str | bool | int | float) and one != ""}
+    return {
+        name: attribute
+        for name, attribute in attributes.items()
+        if isinstance(attribute, str | bool | int | float) and attribute != ""
+    }
 
 
-# A span as a value, and ids that every process of the same run finds again.
+# Spans, and ids that every process of the same run derives alike.
 
 
 Attributes = dict[str, str | bool | int | float]
@@ -223,7 +226,7 @@ def span_id(run: str, *key: object) -> bytes:
     return sha256(repr((run, *key)).encode("utf-8", "surrogatepass")).digest()[:8]
 
 
-# The tool calls of one turn, as spans.
+# Spans of the tool calls of one turn.
 
 
 MAX_TOOL_CALLS = 500  # calls of a turn that become spans; the others are counted
@@ -235,10 +238,10 @@ class ToolCallSpans:
     def __init__(self, run: str, parent: bytes) -> None:
         self._run, self._parent = run, parent
         self._spans: list[TraceSpan] = []
-        self._open: dict[str, int] = {}  # the place of each call that has not ended
+        self._open: dict[str, int] = {}  # the index in `_spans` of each call that has not ended
         self.left_out = 0
 
-    def hear(self, events: list[Event], now_ns: Callable[[], int]) -> None:
+    def add(self, events: list[Event], now_ns: Callable[[], int]) -> None:
         """Add events of the turn."""
         for event in events:
             kind = type(event)  # a stream may hold a million of them
@@ -250,40 +253,39 @@ class ToolCallSpans:
                 self._ended(event, now_ns())
 
     def spans(self, at_ns: int) -> list[TraceSpan]:
-        """All calls, when the turn has ended; an unfinished call stays without an end."""
-        for place in self._open.values():
-            span = self._spans[place]
-            self._spans[place] = replace(span, end_ns=at_ns, attributes=span.attributes | UNFINISHED_ATTRIBUTES)
+        """The spans of all calls at the end of the turn; unfinished calls are marked."""
+        for index in self._open.values():
+            span = self._spans[index]
+            self._spans[index] = replace(span, end_ns=at_ns, attributes=span.attributes | UNFINISHED_ATTRIBUTES)
         return self._spans
 
     def _began(self, event: ToolStarted, at_ns: int) -> None:
-        place = len(self._spans)
-        if place == MAX_TOOL_CALLS:
+        index = len(self._spans)
+        if index == MAX_TOOL_CALLS:
             self.left_out += 1
-            self._open.pop(event.id, None)  # what ends under this id is not the earlier call
+            self._open.pop(event.id, None)  # an end with this id is not that of the earlier call
             return
-        told = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": event.name}
-        told |= {"gen_ai.tool.call.id": event.id} if event.id else {}
-        own = span_id(self._run, self._parent, "tool", place)  # an agent's ids need not be unique
-        self._spans.append(
-            TraceSpan(f"execute_tool {event.name}", trace_id(self._run), own, self._parent, at_ns, attributes={**told})
-        )
-        self._open[event.id] = place
+        attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": event.name}
+        attributes |= {"gen_ai.tool.call.id": event.id} if event.id else {}
+        own_id = span_id(self._run, self._parent, "tool", index)  # an agent's ids need not be unique
+        name, trace = f"execute_tool {event.name}", trace_id(self._run)
+        self._spans.append(TraceSpan(name, trace, own_id, self._parent, at_ns, attributes={**attributes}))
+        self._open[event.id] = index
 
     def _ended(self, event: ToolEnded, at_ns: int) -> None:
-        place = self._open.pop(event.id, None)
-        if place is not None:
-            span = self._spans[place]
-            self._spans[place] = replace(span, end_ns=max(at_ns, span.start_ns), error="" if event.ok else "tool")
+        index = self._open.pop(event.id, None)
+        if index is not None:
+            span = self._spans[index]
+            self._spans[index] = replace(span, end_ns=max(at_ns, span.start_ns), error="" if event.ok else "tool")
 
 
-# Sends a run to an OpenTelemetry receiver as spans: the run, its iterations, turns, tool calls and checks.
+# The observer that makes spans of a run, its iterations, turns, tool calls and checks.
 #
-# All spans of a run have one trace, whichever process sends them. A span is sent when its end is on record, and never
-# again: what a dead process had begun is ended by the next one, under the same id.
+# All spans of a run have one trace, whichever process sends them. A span is sent once, when its end is recorded. A span
+# that a dead process began is ended by the next process, under the same id.
 
 
-CLOSE_GRACE_S = 3.0  # what a receiver gets at the end of a run
+CLOSE_GRACE_S = 3.0  # time for the last spans at the end of a run
 ROOT_KEY: Key = ("run",)
 
 
@@ -292,7 +294,7 @@ class SpanExporter(Protocol):
 
     @property
     def failures(self) -> list[str]:
-        """What could not be sent, in a line."""
+        """A line about spans that could not be sent."""
 
     def put(self, span: TraceSpan) -> None:
         """Queue a span."""
@@ -308,55 +310,55 @@ class OtelObserver:
     """
 
     def __init__(
-        self, post: SpanExporter, run: str, earlier: Iterable[tuple[float, Record]] = (),
+        self, exporter: SpanExporter, run: str, earlier: Iterable[tuple[float, Record]] = (),
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:  # fmt: skip
-        self._post, self._run, self._now_ns = post, run, now_ns
+        self._exporter, self._run, self._now_ns = exporter, run, now_ns
         self._facts: dict[str, Json] = {}
-        self._open: dict[Key, TraceSpan] = {}  # what began first is first
+        self._open: dict[Key, TraceSpan] = {}  # in the order of their starts
         self._job: Attributes = {}
-        self._picked: dict[int, int] = {}  # when the last iteration was
-        self._asked: TurnBegan | None = None  # the turn that is being taken
-        self._tools: ToolCallSpans | None = None  # and what is done in it
-        # How often the run has ended. A run may go on after its end, and two spans of one id are one to some receivers
-        # and a fault to others: so each end has a root, and ids below it, of its own. A process that died has sent no
-        # root; the next one goes on with that which it had.
+        self._picked: dict[int, int] = {}  # when the last iteration was picked
+        self._turn: TurnBegan | None = None  # the current turn
+        self._tools: ToolCallSpans | None = None  # of the current turn
+        # How often the run has ended. A run may be resumed after its end, and receivers do not accept two spans of one
+        # id. So each end has a root span of its own, and other ids below it. A process that died has sent no root span,
+        # so the next process continues with the same one.
         self._ends = 0
-        self._silent = True
+        self._replaying = True
         for at, record in earlier:
             self._take(record, _to_nanoseconds(at))
-        self._silent = self._over = False
+        self._replaying = self._over = False
 
     @property
     def failures(self) -> list[str]:
-        """What could not be sent, in a line without secrets."""
-        return self._post.failures
+        """A line about spans that could not be sent, without secrets."""
+        return self._exporter.failures
 
     def on_record(self, record: Record) -> None:
-        """A record that is now durable."""
-        if not self._over:  # an end may be told twice
+        """Handle a durable record."""
+        if not self._over:  # the end may be recorded twice
             self._over = isinstance(record, RunEnded)
             self._take(record, self._now_ns())
 
     def on_events(self, events: list[Event]) -> None:
-        """What an agent does. Of a turn that is taken up again all is heard again, at the time of now."""
+        """Handle events of an agent. Those of an adopted turn come again, with the current time."""
         if self._tools is not None:
-            self._tools.hear(events, self._now_ns)
+            self._tools.add(events, self._now_ns)
 
     def tick(self) -> None:
         """The exporter sends by itself."""
 
     def close(self, grace_s: float, patience_s: Callable[[], float]) -> None:
         """Send the rest within this time, or as long as `patience_s` permits."""
-        self._post.close(min(grace_s, CLOSE_GRACE_S), patience_s)
+        self._exporter.close(min(grace_s, CLOSE_GRACE_S), patience_s)
 
     def _take(self, record: Record, at: int) -> None:
         match record:
             case RunBegan() | Resumed():
-                self._taken_up(record)
+                self._run_began(record)
             case Picked(iteration, Job() as job):
                 self._job = {"ralph.stage": job.stage.name, "ralph.task.id": job.task.id}
-                self._picked = {iteration: at}  # no span yet: a limit may keep it from being begun
+                self._picked = {iteration: at}  # no span yet: a limit may prevent the iteration
             case TurnBegan():
                 self._turn_began(record, at)
             case TurnEnded():
@@ -368,7 +370,7 @@ class OtelObserver:
             case CheckStopped():
                 self._check_stopped(record)
             case Judged(iteration, _, verdict):
-                self._under(iteration, at)
+                self._iteration_id(iteration, at)
                 self._end(("iteration", iteration), at, *verdict_attributes(verdict))
             case ScmBegan(iteration):
                 parent = self._id(("iteration", iteration))
@@ -380,21 +382,21 @@ class OtelObserver:
             case _:
                 pass
 
-    def _taken_up(self, record: RunBegan | Resumed) -> None:
+    def _run_began(self, record: RunBegan | Resumed) -> None:
         session, at = 1, _to_nanoseconds(record.at) or self._now_ns()
         if isinstance(record, RunBegan):
             self._facts = record.facts
         else:
             session = record.session
             self._facts = self._facts | ({} if record.sandbox is None else {"sandbox": record.sandbox})
-        told, after = run_attributes(self._run, self._facts, session), b""
+        attributes, after = run_attributes(self._run, self._facts, session), b""
         if self._ends:
             after = span_id(self._run, self._ends - 1, ROOT_KEY)
-        anew = ROOT_KEY not in self._open
-        self._begin(ROOT_KEY, b"", "ralph.run", at, told)
-        self._open[ROOT_KEY] = replace(self._open[ROOT_KEY], attributes=told, after=after)
-        if self._asked and anew:  # the run had ended before this turn did
-            self._turn_began(self._asked, at)
+        has_new_root = ROOT_KEY not in self._open
+        self._begin(ROOT_KEY, b"", "ralph.run", at, attributes)
+        self._open[ROOT_KEY] = replace(self._open[ROOT_KEY], attributes=attributes, after=after)
+        if self._turn and has_new_root:  # the run ended during this turn
+            self._turn_began(self._turn, at)
 
     def _run_ended(self, record: RunEnded, at: int) -> None:
         for key in [key for key in reversed(self._open) if key != ROOT_KEY]:
@@ -405,84 +407,79 @@ class OtelObserver:
 
     def _turn_began(self, record: TurnBegan, at: int) -> None:
         key: Key = ("turn", record.iteration, record.turn)
-        told = request_attributes(record.agent, self._facts, record.place)
-        told |= {"ralph.iteration": record.iteration, "ralph.turn": record.turn}
+        attributes = request_attributes(record.agent, self._facts, record.place)
+        attributes |= {"ralph.iteration": record.iteration, "ralph.turn": record.turn}
         name = f"invoke_agent {record.agent}".strip()
-        self._begin(key, self._under(record.iteration, at), name, at, told, client=True)
-        self._asked, self._tools = record, ToolCallSpans(self._run, self._id(key))
+        self._begin(key, self._iteration_id(record.iteration, at), name, at, attributes, client=True)
+        self._turn, self._tools = record, ToolCallSpans(self._run, self._id(key))
 
     def _turn_ended(self, record: TurnEnded, at: int) -> None:
         key: Key = ("turn", record.iteration, record.turn)
-        told, error = turn_attributes(record.reply)
-        tools, self._tools, self._asked = self._tools, None, None
-        for span in tools.spans(at) if tools else ():  # only now: a turn that is taken up again is heard anew
+        attributes, error = turn_attributes(record.reply)
+        tools, self._tools, self._turn = self._tools, None, None
+        for span in tools.spans(at) if tools else ():  # only now: events of an adopted turn come again
             self._send(span)
         left_out = tools.left_out if tools else 0
-        self._end(key, at, told | ({"ralph.tools.left_out": left_out} if left_out else {}), error)
+        self._end(key, at, attributes | ({"ralph.tools.left_out": left_out} if left_out else {}), error)
 
     def _check_began(self, record: CheckBegan | CheckEnded, check: str, at: int) -> Key:
         key: Key = ("check", record.iteration, record.turn, check, record.round)
-        parent = self._under(record.iteration, at) if record.iteration else self._id(ROOT_KEY)
+        parent = self._iteration_id(record.iteration, at) if record.iteration else self._id(ROOT_KEY)
         self._begin(key, parent, "ralph.check", at, {"ralph.iteration": record.iteration})
         return key
 
     def _check_ended(self, record: CheckEnded, at: int) -> None:
         found = record.finding
-        key = self._check_began(record, found.check, at)  # some have an answer before they are asked
+        key = self._check_began(record, found.check, at)  # some checks have no record of their start
         began = self._open[key]
         self._open[key] = replace(began, name="ralph.check" if found.hidden else f"ralph.check {found.check}")
-        # Those that are asked together are recorded together, when the last one has answered.
+        # Checks that run in parallel are recorded together, after the last one.
         took = began.start_ns + _to_nanoseconds(found.seconds) if found.seconds and found.runs == 1 else at
         self._end(key, min(at, took), *check_attributes(found))
 
     def _check_stopped(self, record: CheckStopped) -> None:
-        """It was stopped before it answered, and so was the run: its span is sent then."""
+        """Add the cost of a stopped check; its span is sent at the end of the run, which was stopped too."""
         for key, span in self._open.items():
             if key[:4] == ("check", record.iteration, record.turn, record.check):
-                told = span.attributes | cost_attributes(Spend.of(record.spent))
-                self._open[key] = replace(span, attributes=told)
+                attributes = span.attributes | cost_attributes(Spend.of(record.spent))
+                self._open[key] = replace(span, attributes=attributes)
 
-    def _under(self, iteration: int, at: int) -> bytes:
-        """Id of the iteration's span, opened if necessary."""
+    def _iteration_id(self, iteration: int, at: int) -> bytes:
+        """The id of the iteration's span, which is opened if necessary."""
         key: Key = ("iteration", iteration)
-        began, told = self._picked.get(iteration, at), {"ralph.iteration": iteration, **self._job}
-        self._begin(key, self._id(ROOT_KEY), "ralph.iteration", began, told)
+        began, attributes = self._picked.get(iteration, at), {"ralph.iteration": iteration, **self._job}
+        self._begin(key, self._id(ROOT_KEY), "ralph.iteration", began, attributes)
         return self._id(key)
 
     def _id(self, key: Key) -> bytes:
         return span_id(self._run, self._ends, key)
 
     def _begin(
-        self, key: Key, parent: bytes, name: str, at: int, told: Attributes, client: bool = False
+        self, key: Key, parent: bytes, name: str, at: int, attributes: Attributes, client: bool = False
     ) -> None:  # fmt: skip
         """Open a span, unless it is open."""
         if key not in self._open:
-            trace, own = trace_id(self._run), self._id(key)
-            self._open[key] = TraceSpan(name, trace, own, parent, at, attributes=told, client=client)
+            trace, own_id = trace_id(self._run), self._id(key)
+            self._open[key] = TraceSpan(name, trace, own_id, parent, at, attributes=attributes, client=client)
 
-    def _end(self, key: Key, at: int, told: Attributes, error: str = "", good: bool = False) -> None:
+    def _end(self, key: Key, at: int, attributes: Attributes, error: str = "", good: bool = False) -> None:
         if span := self._open.pop(key, None):
-            end = max(at, span.start_ns)  # clocks are set back
-            self._send(replace(span, end_ns=end, attributes=span.attributes | told, error=error, good=good))
+            end = max(at, span.start_ns)  # a clock may be set back
+            self._send(replace(span, end_ns=end, attributes=span.attributes | attributes, error=error, good=good))
 
     def _send(self, span: TraceSpan) -> None:
-        if not self._silent:
-            self._post.put(span)
+        if not self._replaying:
+            self._exporter.put(span)
 
 
 def _to_nanoseconds(seconds: float) -> int:
     return round(seconds * 1_000_000_000)
 
 
-# OTLP/HTTP exporter: endpoint and headers, encoding of spans, and posting them in a thread of its own.
+# The endpoint of an OTLP/HTTP receiver: its base URL, or the URL of its traces.
 
 
-# Where spans are sent to: an OTLP/HTTP receiver, by its base address or by that of its traces.
-
-
-HEADERS_VARIABLE = (
-    "OTEL_EXPORTER_OTLP_HEADERS"  # the one variable of OpenTelemetry's that is read: keys belong in no file
-)
+HEADERS_VARIABLE = "OTEL_EXPORTER_OTLP_HEADERS"  # the only OpenTelemetry variable that is read: it may hold a key
 MISSING_OPENTELEMETRY = "otel is set, and to send spans needs opentelemetry: pip install 'ralphproof[otel]'"
 OTLP_MODULE = "opentelemetry.proto.collector.trace.v1.trace_service_pb2"
 
@@ -499,7 +496,7 @@ class OtelEndpoint:
 
 
 def parse_otel_endpoint(address: str) -> OtelEndpoint:
-    """The parts of an address that `bad_address` accepted."""
+    """The parts of an address in which `otel_endpoint_problem` found no problem."""
     from urllib.parse import unquote, urlsplit
 
     parts = urlsplit(address)
@@ -516,13 +513,10 @@ def otel_endpoint_secrets(address: str, environ: Mapping[str, str]) -> tuple[str
     from urllib.parse import urlsplit
 
     parts = urlsplit(address)
-    hidden = (
-        []
-        if redact_otel_endpoint(address) == address
-        else [address, parts.netloc.rpartition("@")[0], parts.password or ""]
-    )
-    found = (*hidden, parts.query, *parse_otel_headers(environ).values())
-    return tuple(text for text in found if len(text) >= MIN_SECRET_LENGTH)
+    secrets = [parts.query, *parse_otel_headers(environ).values()]
+    if redact_otel_endpoint(address) != address:
+        secrets += [address, parts.netloc.rpartition("@")[0], parts.password or ""]
+    return tuple(text for text in secrets if len(text) >= MIN_SECRET_LENGTH)
 
 
 def parse_otel_headers(environ: Mapping[str, str]) -> dict[str, str]:
@@ -539,23 +533,21 @@ def _is_header_name(name: str) -> bool:
 
 
 def is_opentelemetry_installed() -> bool:
-    """Whether spans can be encoded. Loads nothing."""
+    """Whether spans can be encoded. The package is not imported."""
     from importlib.util import find_spec
 
     try:
         return find_spec(OTLP_MODULE) is not None
-    except ModuleNotFoundError:  # of a package above it
+    except ModuleNotFoundError:  # a parent package is missing
         return False
 
 
-# One POST to an OTLP/HTTP receiver, and what it answered.
-#
-# By hand and not by OpenTelemetry's exporter (1.45): that follows redirects, goes by proxies, writes to the log, and is
-# steered by two dozen variables. Nothing here is sent to anybody but the address that is set.
+# The HTTP client. OpenTelemetry's own exporter (1.45) is not used, because it follows redirects, uses proxies, writes
+# to the log, and reads two dozen variables. Here spans are sent only to the configured address.
 
 
 POST_TIMEOUT_S = 10.0
-RETRYABLE_STATUSES = (429, 502, 503, 504)  # what OTLP says to try again
+RETRYABLE_STATUSES = (429, 502, 503, 504)  # by the OTLP specification
 
 
 @value
@@ -570,52 +562,51 @@ class OtlpClient:
     """Client of one receiver. One POST at a time; `hang_up` of another thread aborts it."""
 
     def __init__(self, address: str, environ: Mapping[str, str]) -> None:
-        self._end = parse_otel_endpoint(address)
+        self._endpoint = parse_otel_endpoint(address)
         self._headers = parse_otel_headers(environ)
         self._headers |= {"Content-Type": "application/x-protobuf", "User-Agent": f"ralphproof/{__version__}"}
-        if self._end.user:
-            self._headers["Authorization"] = f"Basic {b64encode(self._end.user.encode()).decode()}"
-        self._line: HTTPConnection | None = None
+        if self._endpoint.user:
+            self._headers["Authorization"] = f"Basic {b64encode(self._endpoint.user.encode()).decode()}"
+        self._connection: HTTPConnection | None = None
 
     def post(self, body: bytes) -> PostResult:
         """Send a body; failures are returned, not raised."""
-        kind = HTTPSConnection if self._end.secure else HTTPConnection
-        line = self._line = kind(self._end.host, self._end.port, timeout=POST_TIMEOUT_S)
+        connection_type = HTTPSConnection if self._endpoint.secure else HTTPConnection
+        connection = connection_type(self._endpoint.host, self._endpoint.port, timeout=POST_TIMEOUT_S)
+        self._connection = connection
         try:
             try:
-                line.connect()
-            except (OSError, ValueError):  # also a name that no name server could know
+                connection.connect()
+            except (OSError, ValueError):  # ValueError for an invalid host name
                 return PostResult("no connection", again=True)
-            line.request("POST", self._end.path, body, self._headers)
-            status = line.getresponse().status
+            connection.request("POST", self._endpoint.path, body, self._headers)
+            status = connection.getresponse().status
         except (OSError, HTTPException, ValueError):
-            return PostResult("no answer")  # it may have been taken: sent again, it might be there twice
+            return PostResult("no answer")  # not sent again, because it may have arrived
         finally:
-            self._line = None
-            line.close()
-        return (
-            PostResult()
-            if 200 <= status < 300
-            else PostResult(f"it answered {status}", again=status in RETRYABLE_STATUSES)
-        )
+            self._connection = None
+            connection.close()
+        if 200 <= status < 300:
+            return PostResult()
+        return PostResult(f"it answered {status}", again=status in RETRYABLE_STATUSES)
 
     def hang_up(self) -> None:
         """Abort a pending request."""
-        line = self._line
-        sock = line.sock if line else None
+        connection = self._connection
+        sock = connection.sock if connection else None
         try:
             if sock is not None:
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # TLS has a shutdown of its own, not for two threads
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # that of a TLS socket is not thread-safe
         except OSError:
-            pass  # it has just ended by itself
+            pass  # the connection has just been closed
 
 
-# Brings spans to their receiver, in a thread of its own: whatever that does, nobody else waits for it.
+# The exporter: a queue of spans and a thread that sends them, so that nothing else waits for the receiver.
 
 
-MAX_QUEUED_SPANS = 4096  # spans that wait; the oldest make room
+MAX_QUEUED_SPANS = 4096  # beyond these the oldest are dropped
 BATCH_SPANS = 512  # spans in a request
-BATCH_DELAY_S = 1.0  # so long more spans are waited for
+BATCH_DELAY_S = 1.0  # how long a batch waits for more spans
 RETRY_DELAY_S = 5.0
 POLL_S = 0.05
 LATE_REASON, QUEUE_FULL_REASON = "no answer before the end", "too many waited"
@@ -624,14 +615,14 @@ LATE_REASON, QUEUE_FULL_REASON = "no answer before the end", "too many waited"
 class OtlpExporter:
     """Queues spans in bounded memory, and sends them in a thread that starts with the first.
 
-    `address` has passed `bad_address`.
+    In `address` `otel_endpoint_problem` found no problem.
     """
 
     def __init__(self, address: str, mask: Callable[[str], str], environ: Mapping[str, str]) -> None:
         self._shown, self._mask = redact_otel_endpoint(address), mask
         self._receiver = OtlpClient(address, environ)
         self._waiting: deque[TraceSpan] = deque()
-        self._changed = threading.Condition()  # what follows is read and written by both threads
+        self._changed = threading.Condition()  # guards the following fields, which both threads use
         self._thread: threading.Thread | None = None
         self._closing = self._left = False
         self._under_way = self._lost = 0
@@ -639,9 +630,9 @@ class OtlpExporter:
 
     @property
     def failures(self) -> list[str]:
-        """What could not be sent, in a line without secrets; the first reason stands for all."""
-        many = f"{self._lost} spans were" if self._lost > 1 else "a span was"
-        return [f"otel: {self._shown}: {many} not sent: {self._why}"] if self._lost else []
+        """A line about spans that could not be sent, without secrets; it names only the first reason."""
+        spans = f"{self._lost} spans were" if self._lost > 1 else "a span was"
+        return [f"otel: {self._shown}: {spans} not sent: {self._why}"] if self._lost else []
 
     def put(self, span: TraceSpan) -> None:
         """Queue a span."""
@@ -694,7 +685,7 @@ class OtlpExporter:
         except (ImportError, TypeError, ValueError) as error:
             return f"they could not be encoded ({type(error).__name__})"
         while True:
-            last = self._closing  # at the end everybody is asked once more
+            last = self._closing  # at the end there is one more attempt
             answer = self._receiver.post(body)
             if not answer.again or last:
                 return answer.why
@@ -710,17 +701,17 @@ def _start_thread(work: Callable[[], None]) -> threading.Thread:
     """A thread with signals blocked: one delivered to it would not wake the thread that waits for signals."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
-        made = threading.Thread(target=work, name="ralph-otel", daemon=True)
-        made.start()
+        thread = threading.Thread(target=work, name="ralph-otel", daemon=True)
+        thread.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return made
+    return thread
 
 
-# Spans in OTLP's own form. What that needs is loaded by the first of them, in the thread that sends it.
+# OTLP encoding of spans. The package is imported with the first span, in the thread that sends it.
 
 
-MAX_TEXT_CHARS = 200  # of any text: names are an agent's, or a user's command
+MAX_TEXT_CHARS = 200  # of any text: names may come from an agent or a command
 MAX_INT64 = 2**63 - 1
 
 
@@ -733,8 +724,9 @@ def encode_spans(spans: Iterable[TraceSpan], mask: Callable[[str], str]) -> byte
 
     resource = Resource(attributes=_encode_attributes({"service.name": "ralph", "service.version": __version__}, str))
     scope = InstrumentationScope(name="ralphproof", version=__version__)
-    made = otlp.ScopeSpans(scope=scope, spans=[_encode_span(span, mask) for span in spans])
-    request = ExportTraceServiceRequest(resource_spans=[otlp.ResourceSpans(resource=resource, scope_spans=[made])])
+    scope_spans = otlp.ScopeSpans(scope=scope, spans=[_encode_span(span, mask) for span in spans])
+    resource_spans = otlp.ResourceSpans(resource=resource, scope_spans=[scope_spans])
+    request = ExportTraceServiceRequest(resource_spans=[resource_spans])
     body: bytes = request.SerializeToString()
     return body
 
@@ -742,7 +734,7 @@ def encode_spans(spans: Iterable[TraceSpan], mask: Callable[[str], str]) -> byte
 def _encode_span(span: TraceSpan, mask: Callable[[str], str]) -> otlp.Span:
     from opentelemetry.proto.trace.v1 import trace_pb2 as otlp
 
-    told = span.attributes | ({ERROR_TYPE: span.error} if span.error else {})
+    attributes = span.attributes | ({ERROR_TYPE: span.error} if span.error else {})
     code = otlp.Status.STATUS_CODE_UNSET
     if span.error or span.good:
         code = otlp.Status.STATUS_CODE_ERROR if span.error else otlp.Status.STATUS_CODE_OK
@@ -754,7 +746,7 @@ def _encode_span(span: TraceSpan, mask: Callable[[str], str]) -> otlp.Span:
         kind=otlp.Span.SPAN_KIND_CLIENT if span.client else otlp.Span.SPAN_KIND_INTERNAL,
         start_time_unix_nano=span.start_ns,
         end_time_unix_nano=span.end_ns,
-        attributes=_encode_attributes(told, mask),
+        attributes=_encode_attributes(attributes, mask),
         links=[otlp.Span.Link(trace_id=span.trace, span_id=span.after)] if span.after else [],
         status=otlp.Status(code=code),
     )
@@ -763,21 +755,21 @@ def _encode_span(span: TraceSpan, mask: Callable[[str], str]) -> otlp.Span:
 def _encode_attributes(attributes: Attributes, mask: Callable[[str], str]) -> list[KeyValue]:
     from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
-    return [KeyValue(key=name, value=_encode_value(one, mask)) for name, one in attributes.items()]
+    return [KeyValue(key=name, value=_encode_value(attribute, mask)) for name, attribute in attributes.items()]
 
 
-def _encode_value(one: str | bool | float, mask: Callable[[str], str]) -> AnyValue:
+def _encode_value(attribute: str | bool | float, mask: Callable[[str], str]) -> AnyValue:
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-    match one:
+    match attribute:
         case str():
-            return AnyValue(string_value=_mask_and_clip(one, mask))
+            return AnyValue(string_value=_mask_and_clip(attribute, mask))
         case bool():
-            return AnyValue(bool_value=one)
+            return AnyValue(bool_value=attribute)
         case int():
-            return AnyValue(int_value=max(-MAX_INT64, min(one, MAX_INT64)))  # figures are an agent's word
+            return AnyValue(int_value=max(-MAX_INT64, min(attribute, MAX_INT64)))  # an agent may report any number
         case _:
-            return AnyValue(double_value=one)
+            return AnyValue(double_value=attribute)
 
 
 def _mask_and_clip(text: str, mask: Callable[[str], str]) -> str:
