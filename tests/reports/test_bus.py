@@ -33,7 +33,8 @@ from ralphproof.engine.records import (
 )
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.workspace import Change
-from ralphproof.store.message_bus import BusObserver, Message, MessageBus, open_project_bus, open_task_bus
+from ralphproof.reports.bus_observer import BusObserver
+from ralphproof.store.message_bus import Message, MessageBus, open_project_bus, open_task_bus
 from tests.store.samples import SNAPSHOT, one_of_each
 
 RUN = "20261115-210507-k3f9"

@@ -94,11 +94,11 @@ def _choose_settings(root: str, args: Namespace, stories: StoriesFolderLayout | 
             if stories is not None:
                 return None
             raise Refused(f"{SETTINGS_FILE} exists; overwrite it with --force")
-        return propose_settings(root, args, stories)
+        return propose_settings(root, args.agent, args.preset, args.json, stories)
     try:
         if exists and not args.force and not confirm_overwrite(root):
             return None
-        return ask_settings(root, args, stories)
+        return ask_settings(root, args.agent, args.preset, stories)
     except KeyboardInterrupt:
         print()
         raise

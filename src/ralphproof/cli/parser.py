@@ -11,8 +11,6 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.text import did_you_mean
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.display.output import print_json
-from ralphproof.store.ledger import LATEST
-from ralphproof.store.run_state import find_run
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -28,6 +26,9 @@ def find_named_run(ledger: SqliteLedger, name: str | None, args: Namespace, show
 
     The latest is named on standard error, unless the command shows the id itself.
     """
+    from ralphproof.store.ledger import LATEST
+    from ralphproof.store.run_state import find_run
+
     row = find_run(ledger, name)
     if name in (None, LATEST) and not (shown or args.json or args.quiet):
         print(f"the latest run is {row.id}", file=sys.stderr)

@@ -38,6 +38,7 @@ from ralphproof.engine.sandbox import CONTINUE, KILL, STOP, Command, Exit
 from ralphproof.process.keeper_client import KeeperClient, KeeperPool
 from ralphproof.process.signals import RunClock
 from ralphproof.proof.page import make_proof_writer
+from ralphproof.reports.bus_observer import BusObserver
 from ralphproof.runs.assembly import (
     SettingsChangeDetector,
     build_checks,
@@ -52,7 +53,7 @@ from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.sandbox.selection import SANDBOX_VARIABLE
 from ralphproof.store.ledger import MemoryLedger, SqliteLedger
 from ralphproof.store.locks import WORKTREE_HINT, DirectoryLock, task_folder_lock
-from ralphproof.store.message_bus import TASK_BUS_FILE, BusObserver, find_wait_reason, open_project_bus, open_task_bus
+from ralphproof.store.message_bus import TASK_BUS_FILE, find_wait_reason, open_project_bus, open_task_bus
 from ralphproof.store.run_folder import NOTE_SUFFIX, RunFolder, new_run_id
 from ralphproof.store.signal_files import DONE_FILE, WAIT_FILE, SignalFiles
 from ralphproof.store.spend import SpendStore

@@ -25,7 +25,6 @@ from ralphproof.stories.story_folder import (
 )
 
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
@@ -305,18 +304,20 @@ def agent_notes(command: str) -> Iterator[str]:
         yield f"Note: {remark}"
 
 
-def propose_settings(root: str, args: Namespace, stories: StoriesFolderLayout | None) -> Any:
+def propose_settings(
+    root: str, agent: str | None, preset: str | None, silent: bool, stories: StoriesFolderLayout | None
+) -> Any:
     """Settings from the detected agent and checks, which are printed. Checks of stories go into tasks.json instead."""
     from ralphproof.agents.selection import find_installed_agent
     from ralphproof.checks.discovery import discover_checks
 
-    agent = args.agent or find_installed_agent(os.environ, root)
-    if agent is None:
+    chosen = agent or find_installed_agent(os.environ, root)
+    if chosen is None:
         raise Refused("no known agent with a guard is on PATH; name yours with --agent")
     found = stories.found if stories is not None else discover_checks(root)
-    if not args.json:
+    if not silent:
         _print_project_root(root)
-        print_lines(f"Agent: {agent}" + ("" if args.agent else " (found on PATH)"))
+        print_lines(f"Agent: {chosen}" + ("" if agent else " (found on PATH)"))
         print_lines(*(f"Check: {item.command} ({item.source})" for item in found.proposals), *found.notes)
         if not found.proposals:
             hint = "each run looks again" if stories is None else "name them in verifyCommands of tasks.json"
@@ -326,8 +327,9 @@ def propose_settings(root: str, args: Namespace, stories: StoriesFolderLayout | 
     guardrails = (
         [] if stories is not None else [{"command": one.command, "failAction": "APPEND"} for one in found.proposals]
     )
-    response, iterations = _preset_defaults(args.preset)
-    return _add_preset(build_settings({"command": agent, "flags": []}, iterations, response, guardrails), args, root)
+    response, iterations = _preset_defaults(preset)
+    settings = build_settings({"command": chosen, "flags": []}, iterations, response, guardrails)
+    return _add_preset(settings, preset, silent, root)
 
 
 def _preset_defaults(preset: str | None) -> tuple[str, int]:
@@ -343,19 +345,19 @@ def _preset_defaults(preset: str | None) -> tuple[str, int]:
     )
 
 
-def ask_settings(root: str, args: Namespace, stories: StoriesFolderLayout | None) -> Any:
+def ask_settings(root: str, agent: str | None, preset: str | None, stories: StoriesFolderLayout | None) -> Any:
     from ralphproof.agents.selection import find_installed_agent
     from ralphproof.checks.discovery import discover_checks
 
     _print_project_root(root)
-    if not args.agent and (found := find_installed_agent(os.environ, root)):
+    if not agent and (found := find_installed_agent(os.environ, root)):
         print_lines(f"Found on PATH: {found}")
     if stories is not None and (names := [one.command for one in stories.found.proposals]):
         print_lines(f"Checks this project names, for the stories: {', '.join(names)}")
     print_lines("")
     checks = [] if stories is not None else [item.command for item in discover_checks(root).proposals]
-    response, iterations = _preset_defaults(args.preset)
-    settings = _add_preset(ask_all_settings(args.agent, checks, response, iterations), args, root)
+    response, iterations = _preset_defaults(preset)
+    settings = _add_preset(ask_all_settings(agent, checks, response, iterations), preset, False, root)
 
     return ask_sandbox(settings, root)
 
@@ -366,17 +368,17 @@ def _print_project_root(root: str) -> None:
         print_lines(f"Project: {root}")
 
 
-def _add_preset(settings: Any, args: Namespace, root: str) -> Any:
+def _add_preset(settings: Any, preset: str | None, silent: bool, root: str) -> Any:
     """Add the preset, and for the wrapper a cost limit estimated from past runs."""
     estimate = _load_expectation(root)
-    if estimate is not None and not args.json:
+    if estimate is not None and not silent:
         from ralphproof.store.statistics import describe_estimate
 
         print_lines(describe_estimate(estimate))
-    if args.preset is None:
+    if preset is None:
         return settings
-    with_preset = {"preset": args.preset, **settings}
-    if args.preset == "wrapper":  # it requires a cost limit
+    with_preset = {"preset": preset, **settings}
+    if preset == "wrapper":  # it requires a cost limit
         cost = (
             estimate.cost.limit / 1_000_000 if estimate is not None and estimate.cost is not None else WRAPPER_COST_USD
         )
