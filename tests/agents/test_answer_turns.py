@@ -16,9 +16,9 @@ from ralphproof.agents.adapter import (
     has_option,
     keep_options,
     option_value,
-    small_model,
 )
 from ralphproof.agents.cli_agent import CliAgent
+from ralphproof.agents.selection import agent_traits
 from ralphproof.checks.judge import Submission, answer_schema, extract_diff, extract_nonce, judge_prompt
 from ralphproof.engine.agent import TurnInput
 from ralphproof.engine.sandbox import Exit
@@ -204,13 +204,13 @@ def test_a_failure_stays_one_whatever_was_answered(tmp_path: Path) -> None:
 
 
 def test_small_models_are_known_by_agent(tmp_path: Path) -> None:
-    assert {name: small_model(name) for name in (*NAMES, "mine")} == {
+    assert {name: agent_traits(name).small_model for name in (*NAMES, "mine")} == {
         "claude": "haiku", "codex": "gpt-6-luna", "gemini": "flash-lite", "amp": "rush", "qwen": "", "opencode": "",
         "copilot": "", "pi": "", "mine": "",
     }  # fmt: skip
     (tmp_path / ".codex").mkdir()
     (tmp_path / ".codex" / "config.toml").write_text('model_provider = "mine"\n')
-    assert small_model("codex") == "", "another service has other models"
+    assert agent_traits("codex").small_model == "", "another service has other models"
 
 
 def test_only_the_flags_that_are_named_stay() -> None:

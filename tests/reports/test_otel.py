@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ralphproof.agents.selection import KNOWN_AGENTS, agent_traits
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.budget import Spend
 from ralphproof.engine.check import CheckReport, Finding
@@ -149,7 +150,7 @@ def test_the_names_are_those_that_opentelemetry_has() -> None:
     used = {name for span in kept.spans for name in span.attributes} | {otel.ERROR_TYPE}
     assert {name for name in used if not name.startswith("ralph.")} <= known
     assert {span.attributes["gen_ai.operation.name"] for span in kept.spans} <= operations
-    assert set(otel.PROVIDERS.values()) <= providers
+    assert {agent_traits(name).provider for name in KNOWN_AGENTS} - {""} <= providers
 
 
 @pytest.mark.parametrize(

@@ -70,12 +70,29 @@ class StreamReader(Protocol):
         """Emit what is known only at the end. A turn without an `Ended` event by then has failed."""
 
 
+@value
+class AgentTraits:
+    """Facts about an agent beside those that every adapter has.
+
+    `small_model` is a small model, as its `--model` takes it; empty where it has no stable name for one. `provider` is
+    OpenTelemetry's name of the service behind it; empty where the user chooses it. With `cost_only_at_end` no cost is
+    known during a turn. With `reports_resets` it says when a limit of its service ends; with `calls_guard` it calls the
+    command guard before every tool.
+    """
+
+    small_model: str = ""
+    provider: str = ""
+    cost_only_at_end: bool = False
+    reports_resets: bool = False
+    calls_guard: bool = False
+
+
 class AgentAdapter(Protocol):
     """The interface of one agent program: how it is started and how its output is read. The prompt is on its standard
     input.
 
-    Optional attributes: `counts_tokens`, `requirements` (AgentRequirements), and the methods `extra_files(call)`,
-    `interactive(call, resume)`, `stderr_events(text)`, `hooks_disabled_by(flags, environ)`.
+    Optional attributes: `counts_tokens`, `traits` (AgentTraits), `requirements` (AgentRequirements), and the methods
+    `extra_files(call)`, `interactive(call, resume)`, `stderr_events(text)`, `hooks_disabled_by(flags, environ)`.
     """
 
     name: str
@@ -242,17 +259,6 @@ JUDGE_SYSTEM_PROMPT = (
     "You judge work that others did. You have no tools. Answer in the form that you are asked for, and in no other."
 )
 SCHEMA_SUFFIX = ".schema.json"
-# Small models by the names in each agent's own list or help. The other agents have no stable name for one.
-SMALL_MODELS: Mapping[str, str] = {"claude": "haiku", "codex": "gpt-6-luna", "gemini": "flash-lite", "amp": "rush"}
-
-
-def small_model(name: str) -> str:
-    """The small model of an agent, as its `--model` takes it; empty where the agent's default is used."""
-    if name == "codex":
-        from ralphproof.agents.codex import uses_other_provider
-
-        return "" if uses_other_provider() else SMALL_MODELS[name]
-    return SMALL_MODELS.get(name, "")
 
 
 def keep_options(flags: tuple[str, ...], *names: str, bare: tuple[str, ...] = ()) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from ralphproof.agents.adapter import (
     COST_UNKNOWN,
     AgentAdapter,
     AgentInvocation,
+    AgentTraits,
     ReaderContext,
     credential_files,
     credential_variables,
@@ -39,6 +40,7 @@ class Amp:
     name = "amp"
     cost = COST_UNKNOWN  # it reports no models, and is billed in credits
     counts_tokens = True
+    traits = AgentTraits("rush")
     guard = ""
     resumes = False
     login = "run `amp login`, or set AMP_API_KEY"

@@ -14,6 +14,7 @@ from ralphproof.agents.adapter import (
     MAX_RUNNING_CALLS,
     AgentAdapter,
     AgentInvocation,
+    AgentTraits,
     ReaderContext,
     TodoTracker,
     content_text,
@@ -449,6 +450,7 @@ class Claude:
     name = "claude"
     cost = COST_REPORTED
     guard = "acceptEdits"
+    traits = AgentTraits("haiku", "anthropic", reports_resets=True, calls_guard=True)
     resumes = True
     login = "run `claude` once and log in, or set ANTHROPIC_API_KEY"
     credentials: tuple[str, ...] = (

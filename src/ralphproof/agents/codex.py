@@ -18,6 +18,7 @@ from ralphproof.agents.adapter import (
     SCHEMA_SUFFIX,
     AgentAdapter,
     AgentInvocation,
+    AgentTraits,
     ReaderContext,
     content_text,
     credential_files,
@@ -352,6 +353,12 @@ class Codex:
     login = "run `codex login`, or set CODEX_API_KEY"
     credentials: tuple[str, ...] = ("CODEX_API_KEY", "~/.codex/auth.json")  # OPENAI_API_KEY does not log it in
     updates_off: Mapping[str, str] = {}
+
+    @property
+    def traits(self) -> AgentTraits:
+        """Another provider has other models."""
+        small = "" if uses_other_provider() else "gpt-6-luna"
+        return AgentTraits(small, "openai", cost_only_at_end=True, reports_resets=True, calls_guard=True)
 
     @property
     def requirements(self) -> AgentRequirements:

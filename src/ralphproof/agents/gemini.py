@@ -12,6 +12,7 @@ from ralphproof.agents.adapter import (
     COST_COMPUTED,
     MAX_RUNNING_CALLS,
     AgentInvocation,
+    AgentTraits,
     MessageBuffer,
     ReaderContext,
     credential_files,
@@ -55,6 +56,7 @@ class Gemini:
     name = "gemini"
     cost = COST_COMPUTED
     guard = "auto_edit"
+    traits = AgentTraits("flash-lite", "gcp.gemini", cost_only_at_end=True)
     resumes = True
     login = "run `gemini` once and log in, or set GEMINI_API_KEY"
     credentials: tuple[str, ...] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from ralphproof.agents.adapter import COST_COMPUTED, COST_REPORTED, COST_UNKNOWN, AgentInvocation
+from ralphproof.agents.adapter import COST_COMPUTED, COST_REPORTED, COST_UNKNOWN, AgentInvocation, AgentTraits
 from ralphproof.agents.command import CommandAgent, has_prompt_placeholder, split_command
 from ralphproof.agents.cost import build_price_list
 from ralphproof.base.errors import AgentUnusable, Refused
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 KNOWN_AGENTS = tuple(BUILTIN["agents"])
+NO_TRAITS = AgentTraits()
 UNGUARDED, AS_GIVEN, IN_SANDBOX, NO_TOOLS = "unguarded", "as given", "in the sandbox", "no tools"
 NAME_ANOTHER_AGENT = "name another with --agent"
 NO_GUARD_MODE = "has no mode that asks nothing and still limits what it does"
@@ -275,6 +276,14 @@ def load_adapter(name: str) -> AgentAdapter:
     return adapter
 
 
+def agent_traits(name: str) -> AgentTraits:
+    """What the adapter of an agent declares; the defaults where none is registered."""
+    if not is_registered("agents", name):
+        return NO_TRAITS
+    traits: AgentTraits = getattr(load_adapter(name), "traits", NO_TRAITS)
+    return traits
+
+
 def resolve_program(argv: tuple[str, ...], root: str, path: str, remedy: str = NAME_ANOTHER_AGENT) -> tuple[str, ...]:
     """The same arguments with the program's full path: relative to the project where it has a slash, else from PATH."""
     name = argv[0]
@@ -375,8 +384,6 @@ def select_judge(
 
     Judge questions have no tools, so no guard is needed. Raises AgentUnusable where the judge cannot be used.
     """
-    from ralphproof.agents.adapter import small_model
-
     if semantic.agent == PROVIDER_AGENT:
         from ralphproof.agents.provider import ProviderAgent
 
@@ -386,7 +393,9 @@ def select_judge(
     command, flags = (semantic.agent, ()) if semantic.agent else (slot.command, slot.flags)
     name = os.path.basename(split_command(command, (), root)[0]) if command else ""
     terms = SelectionTerms(root, environ.get("PATH", os.defpath), guarded=False, prices=settings.prices)
-    found = fill_slot(AgentSlot(command, flags, semantic.model or small_model(name) or None, "the judge"), terms)
+    found = fill_slot(
+        AgentSlot(command, flags, semantic.model or agent_traits(name).small_model or None, "the judge"), terms
+    )
     return replace(found, permissions=NO_TOOLS) if found.permissions == UNGUARDED else found
 
 

@@ -13,6 +13,7 @@ from hashlib import sha256
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
 from ralphproof import __version__
+from ralphproof.agents.selection import agent_traits
 from ralphproof.base.redaction import MIN_SECRET_LENGTH
 from ralphproof.base.value import TYPE_CHECKING, Protocol, assert_never, replace, value
 from ralphproof.engine.agent import AgentFault, ConfigFault, HarnessFault, ServiceFault, SignalFault, classify_fault
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
 
 ERROR_TYPE = "error.type"
 UNFINISHED_ATTRIBUTES: Attributes = {"ralph.unfinished": True}
-PROVIDERS = {"claude": "anthropic", "codex": "openai", "gemini": "gcp.gemini"}  # that of others is configurable
 FAULT_NAMES = {
     AgentFault: "agent", ServiceFault: "service", ConfigFault: "config", SignalFault: "signal", HarnessFault: "harness"
 }  # fmt: skip
@@ -104,7 +104,7 @@ def request_attributes(agent: str, facts: dict[str, Json], place: int) -> Attrib
     return known_attributes({
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": agent,
-        "gen_ai.provider.name": PROVIDERS.get(agent),
+        "gen_ai.provider.name": agent_traits(agent).provider,
         "gen_ai.request.model": facts.get("model") if single_model else "",
     })  # fmt: skip
 

@@ -6,7 +6,7 @@ import os
 import re
 
 from ralphproof.agents.adapter import COST_COMPUTED, COST_UNKNOWN
-from ralphproof.agents.selection import UNGUARDED
+from ralphproof.agents.selection import UNGUARDED, agent_traits
 from ralphproof.base.errors import Refused
 from ralphproof.base.git_layout import enclosing_repository
 from ralphproof.base.value import TYPE_CHECKING, replace, value
@@ -221,7 +221,6 @@ TOKENS_UNPRICED = (
     "reports tokens alone, which have no known price, so {limit} could not be held; set --max-tokens as well, or add "
     "--allow-unknown-cost"
 )
-HOOKED_AGENTS = ("claude", "codex")  # they call the command guard before every tool
 NO_COMMIT_MESSAGE = (
     "scm: a program without a prompt cannot be asked for a commit message; the work is saved, not committed"
 )
@@ -283,7 +282,7 @@ def warn_about_missing_sandbox(agents: tuple[SelectedAgent, ...], origin: str) -
 def _guard_warning(one: SelectedAgent) -> str:
     """What restricts an agent without a sandbox."""
     name = one.agent.name
-    if name in HOOKED_AGENTS:
+    if agent_traits(name).calls_guard:
         return f"agent {name} runs as --no-sandbox says: the command guard refuses accidents, but is no boundary"
     return f"agent {name} runs without a guard, as --no-sandbox says: it may do all that you may do"
 

@@ -10,8 +10,8 @@ import sys
 import time
 
 from ralphproof import __version__
-from ralphproof.agents.adapter import COST_COMPUTED, COST_REPORTED
-from ralphproof.agents.selection import KNOWN_AGENTS, installed_version, load_adapter
+from ralphproof.agents.adapter import COST_COMPUTED, COST_REPORTED, COST_UNKNOWN
+from ralphproof.agents.selection import KNOWN_AGENTS, agent_traits, installed_version, load_adapter
 from ralphproof.base import interpreter
 from ralphproof.base.errors import AgentUnusable, RalphError, Refused, SettingsWrong
 from ralphproof.base.programs import find_program
@@ -227,10 +227,6 @@ NEEDED_PACKAGES = {
     "genai_prices": "the cost of agents that report tokens alone is unknown, but for models in your own prices",
     "ruamel.yaml": "tasks cannot be read from YAML, nor written to it; ralph task create and ralph work go on",
 }
-# Facts that adapters do not declare, by agent name.
-NO_TOKEN_COUNTS = ("copilot",)
-COST_ONLY_AT_END = ("codex", "gemini")  # of a turn: a cost limit cannot end it earlier
-REPORTS_RESETS = ("claude", "codex")
 
 
 @value
@@ -280,8 +276,8 @@ def _examine_agent(name: str, program: str, environ: Mapping[str, str]) -> Docto
     state = NOTE if version_error or login.signs == () or not adapter.guard else OK
     data: dict[str, Json] = {
         "path": program, "version": version or None, "login": None if login.signs is None else list(login.signs),
-        "cost": adapter.cost, "tokens": name not in NO_TOKEN_COUNTS, "live": _reports_live_cost(adapter),
-        "guard": adapter.guard or None, "resumes": adapter.resumes, "resets": name in REPORTS_RESETS,
+        "cost": adapter.cost, "tokens": _reports_tokens(adapter), "live": _reports_live_cost(adapter),
+        "guard": adapter.guard or None, "resumes": adapter.resumes, "resets": agent_traits(name).reports_resets,
     }  # fmt: skip
     return DoctorItem(f"agent {name}", state, f"{program}; {'; '.join(parts)}", data)
 
@@ -301,7 +297,11 @@ def _agent_version(program: str, environ: Mapping[str, str]) -> tuple[str, str]:
 
 def _reports_live_cost(adapter: AgentAdapter) -> bool:
     """Whether the cost is known during a turn, so that a limit can end it."""
-    return adapter.cost in (COST_REPORTED, COST_COMPUTED) and adapter.name not in COST_ONLY_AT_END
+    return adapter.cost in (COST_REPORTED, COST_COMPUTED) and not agent_traits(adapter.name).cost_only_at_end
+
+
+def _reports_tokens(adapter: AgentAdapter) -> bool:
+    return adapter.cost != COST_UNKNOWN or getattr(adapter, "counts_tokens", False)
 
 
 def _abilities(adapter: AgentAdapter) -> Iterator[str]:
@@ -309,10 +309,10 @@ def _abilities(adapter: AgentAdapter) -> Iterator[str]:
     when = "as it goes" if _reports_live_cost(adapter) else "at the end"
     known = {
         f"cost {adapter.cost} {when}": adapter.cost in (COST_REPORTED, COST_COMPUTED),
-        "tokens": adapter.name not in NO_TOKEN_COUNTS,
+        "tokens": _reports_tokens(adapter),
         f"guarded mode {adapter.guard}".strip(): bool(adapter.guard),
         "resume": adapter.resumes,
-        "resets of limits": adapter.name in REPORTS_RESETS,
+        "resets of limits": agent_traits(adapter.name).reports_resets,
     }
     cannot = ["cost" if ability.startswith("cost") else ability for ability, can in known.items() if not can]
     yield f"can: live events, {', '.join(ability for ability, can in known.items() if can)}"
