@@ -96,7 +96,7 @@ def reforged(path: Path, record: Change, change: Change) -> Path:
         evidence[place] = json.dumps(data)
         *row, _ = chain[at]
         chain[at][5] = chain_digest(chain[at - 1][5] if at else "", (proof["run"], *row, evidence[place]))
-    proof["records"]["last"] = chain[-1][5]
+    proof["records"]["lastDigest"] = chain[-1][5]
     proof["digest"] = proof_digest(proof)
     other = path.with_name("forged.md")
     other.write_text(render_page(proof), "utf-8")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ralphproof.engine.outcome import finding_json
 from ralphproof.proof.pull_request import (
     MAX_BODY_CHARS,
     ForgeMarkdown,
@@ -29,16 +30,17 @@ GITHUB, GITLAB = "https://github.com/me/it.git", "git@gitlab.example.org:me/it.g
 NUMBERED = "GH" + "-2"
 EVIL = f"fixes #1, @everyone, {NUMBERED}, see https://evil.example/1 <img src=x> `code` | !3 /close www.evil.example"
 CHECK: dict[str, Json] = {
-    "name": "tests", "command": "sh check.sh", "commandDigest": "0" * 64, "folder": ".", "successCode": 0,
-    "contains": "", "lacks": "", "timeoutSeconds": 60, "clean": False, "required": True, "judged": False,
-    "hidden": False, "passed": True, "code": 0, "why": "exit", "seconds": 1.25, "runs": 1, "flaky": 0,
-    "output": "0" * 64, "log": "x.log", "before": {"passed": False, "failing": ["test_one"]},
-    "tests": {"runner": "pytest", "passed": 12, "failed": 0, "skipped": 1, "xfailed": 0},
+    "name": "tests", "command": "sh check.sh", "commandDigest": "0" * 64, "state": "passed", "required": True,
+    "judged": False, "hidden": False, "passed": True, "exitCode": 0, "exitReason": "exit", "durationSeconds": 1.25,
+    "attempts": 1, "failedAttempts": 0, "outputDigest": "0" * 64, "output": "", "log": "x",
+    "rule": {"folder": ".", "successCode": 0, "contains": "", "lacks": "", "timeoutSeconds": 60, "clean": False},
+    "before": {"passed": False, "failing": ["test_one"]},
+    "tests": {"runner": "pytest", "passedCount": 12, "failedCount": 0, "skippedCount": 1, "expectedFailureCount": 0},
     "oldFailures": [], "newFailures": [],
 }  # fmt: skip
 PROOF: dict[str, Json] = {
-    "v": 1, "type": "proof", "run": "20261115-210507-k3f9", "project": "it", "began": 1, "ended": 2,
-    "task": {"title": "Make the login work", "prompt": "0" * 64},
+    "v": 1, "type": "proof", "run": "20261115-210507-k3f9", "project": "it", "startedAt": "2026-11-15T21:05:07.000Z",
+    "endedAt": "2026-11-15T21:06:07.000Z", "title": "Make the login work", "promptDigest": "0" * 64,
     "outcome": {
         "status": "COMPLETED", "proof": "verified", "iterations": 3, "costUSD": 1.5, "durationSeconds": 61.0,
         "concerns": [EVIL],
@@ -47,15 +49,12 @@ PROOF: dict[str, Json] = {
         "kind": "tree", "commit": "c" * 40, "tree": "a" * 40, "ref": None, "head": None, "base": None,
         "checked": "a" * 40, "differs": [], "leftOut": [],
     },
-    "checks": [CHECK], "verifyIn": "here", "setup": [],
-    "integrity": {
-        "protectTests": True, "mayChange": [], "weaker": [EVIL],
-        "altered": [{"path": "conftest.py", "what": EVIL, "stops": False, "allowed": True}],
-    },
-    "settings": {"digest": "0" * 64, "file": None},
+    "checks": [CHECK], "verifyIn": "here", "setup": [], "protectTests": True, "mayChange": [],
+    "findings": [finding_json("checkInput", f"conftest.py: {EVIL}", "conftest.py"), finding_json("weakerCheck", EVIL)],
+    "settingsDigest": "0" * 64, "settingsFileDigest": None,
     "versions": {"ralph": "1", "agent": EVIL, "agentVersion": "2"}, "sandbox": {"name": "none", "strength": "none"},
-    "tampering": ["The agent could reach the checks."], "reviews": [{"who": "judge", "verdict": "yes", "what": EVIL}],
-    "records": {"chain": [], "evidence": {}, "withheld": [], "count": 9, "last": "1" * 64}, "logs": {},
+    "caveats": ["The agent could reach the checks."], "reviews": [{"reviewer": "judge", "result": "yes", "text": EVIL}],
+    "records": {"chain": [], "evidence": {}, "withheldRecords": [], "count": 9, "lastDigest": "1" * 64},
     "digest": "d" * 64,
 }  # fmt: skip
 PULLED = PullRequestFacts("ralph/x", "main", "b" * 40, "a" * 40, (("M", "file"), ("A", EVIL)), ((".env", "a secret"),))
@@ -404,13 +403,12 @@ def test_a_held_out_check_is_not_told_to_whoever_reads_the_request() -> None:
 def test_a_held_out_command_is_in_no_name_and_no_remark() -> None:
     name = "final: sh /x/acc.sh"
     hidden = {**CHECK, "name": name, "command": "sh /x/acc.sh", "hidden": True}
-    outcome, integrity = PROOF["outcome"], PROOF["integrity"]
+    outcome = PROOF["outcome"]
     assert isinstance(outcome, dict)
-    assert isinstance(integrity, dict)
     told: dict[str, Json] = {
         "checks": [CHECK, hidden],
         "outcome": {**outcome, "concerns": [f"{name} was flaky"]},
-        "integrity": {**integrity, "weaker": [f"{name} shows less"]},
+        "findings": [finding_json("weakerCheck", f"{name} shows less")],
     }
     body = pull_request_body({**PROOF, **told}, PULLED)
     assert "acc.sh" not in body
@@ -433,10 +431,10 @@ def test_the_body_is_bounded_and_no_span_is_cut_open() -> None:
 
 
 def test_the_title_is_one_short_line() -> None:
-    long: dict[str, Json] = {**PROOF, "task": {"title": "a\nb " + "c" * 200, "prompt": ""}}
+    long: dict[str, Json] = {**PROOF, "title": "a\nb " + "c" * 200}
     assert len(pull_request_title(long, "")) == 72
     assert pull_request_title(long, " said\totherwise ") == "said otherwise"
-    assert pull_request_title({**PROOF, "task": {"title": "", "prompt": ""}}, "") == "Work of run 20261115-210507-k3f9"
+    assert pull_request_title({**PROOF, "title": ""}, "") == "Work of run 20261115-210507-k3f9"
 
 
 @pytest.mark.parametrize(

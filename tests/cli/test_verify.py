@@ -44,14 +44,14 @@ def test_for_programs_it_is_one_object(ralph: Ralph) -> None:
     run = finished(ralph, check=f"{TESTS} 3")
     told = ralph("verify", run, "--json", "-q")
     assert (told.code, told.err) == (0, "")
-    assert (told.json["type"], told.json["verdict"], told.json["run"]) == ("verify", "holds", run)
+    assert (told.json["type"], told.json["result"], told.json["run"]) == ("verification", "holds", run)
     commit, tree = told.json["commit"], told.json["tree"]
     assert ralph.git("rev-parse", f"{commit}^{{tree}}").strip() == tree
-    (check,) = told.json["checks"]
+    (check,) = told.json["reruns"]
     assert (check["name"], check["command"], check["holds"]) == (check["command"], check["name"], True)
-    assert (check["recorded"]["code"], check["recorded"]["tests"]["passed"]) == (0, 3)
-    assert (check["now"]["code"], check["now"]["why"], check["now"]["tests"]["passed"]) == (0, "exit", 3)
-    assert check["now"]["seconds"] > 0
+    assert (check["recordedExitCode"], check["recordedTests"]["passedCount"]) == (0, 3)
+    assert (check["exitCode"], check["exitReason"], check["tests"]["passedCount"]) == (0, "exit", 3)
+    assert check["durationSeconds"] > 0
     assert (told.json["reasons"], told.json["notRun"]) == ([], [])
     assert isinstance(told.json["concerns"], list)
 
@@ -64,9 +64,9 @@ def test_a_check_that_leans_on_an_ignored_file_does_not_hold_and_its_output_is_s
     assert "DIFFERS   cat ignored: exit code 1 after" in ended.out
     assert "    | cat: ignored: No such file or directory" in ended.out
     told = ralph("verify", run, "--json").json
-    assert told["verdict"] == "differs"
+    assert told["result"] == "differs"
     assert told["reasons"] == ["cat ignored: it failed with exit code 1; on record: exit code 0"]
-    assert "No such file" in told["checks"][0]["now"]["output"]
+    assert "No such file" in told["reruns"][0]["output"]
 
 
 def test_each_check_has_a_checkout_of_its_own(ralph: Ralph) -> None:
@@ -130,7 +130,7 @@ def test_and_fails_by_it(ralph: Ralph, rule: dict[str, Any], command: str, why: 
     settled(ralph, {"command": command, "method": "external", **rule})
     told = ralph("verify", "latest", "--json")
     assert told.code == 1, told
-    assert why in told.json["checks"][0]["now"]["why"]
+    assert why in told.json["reruns"][0]["exitReason"]
 
 
 def test_fewer_tests_than_on_record_do_not_hold_although_the_check_passes(ralph: Ralph) -> None:
@@ -155,16 +155,16 @@ def test_a_check_that_only_warns_and_a_judge_are_not_asked_again(ralph: Ralph) -
     ended = ralph("run", "-p", "x", "--agent", agent, "--check", CHECK, "--judge", "the work is neat")
     assert ended.code == 0, ended.err
     told = ralph("verify", "latest", "--json").json
-    assert told["verdict"] == "holds", told
-    assert [one["why"] for one in told["notRun"]] == ["a model's word"]
+    assert told["result"] == "holds", told
+    assert [one["reason"] for one in told["notRun"]] == ["a model's word"]
     assert "a model's word" in ralph("verify", "latest").out
 
 
 def test_held_out_checks_are_asked_again_too(ralph: Ralph) -> None:
     settled(ralph, finalChecks=[f"{WORKSPACE} || test -f work"])
     told = ralph("verify", "latest", "--json").json
-    assert told["verdict"] == "holds", told
-    assert [one["command"] for one in told["checks"]] == [CHECK, f"{WORKSPACE} || test -f work"]
+    assert told["result"] == "holds", told
+    assert [one["command"] for one in told["reruns"]] == [CHECK, f"{WORKSPACE} || test -f work"]
 
 
 def test_concerns_are_repeated(ralph: Ralph) -> None:
@@ -174,7 +174,7 @@ def test_concerns_are_repeated(ralph: Ralph) -> None:
     assert concerns
     ended = ralph("verify", "latest")
     assert all(f"concern: {one}" in ended.out for one in concerns)
-    assert "tampering: " in ended.out
+    assert "caveat: " in ended.out
 
 
 @both
@@ -183,7 +183,7 @@ def test_in_a_sandbox_a_check_reaches_git_and_nothing_of_yours(ralph: Ralph, kin
     (ralph.home / "own").write_text("mine")
     settled(ralph, "git log -1 --format=%s", f"cat {ralph.home}/own")
     told = ralph("verify", "latest", f"--sandbox={kind}", "--json")
-    assert (told.code, [one["holds"] for one in told.json["checks"]]) == (1, [True, False]), told
+    assert (told.code, [one["holds"] for one in told.json["reruns"]]) == (1, [True, False]), told
     assert ralph("verify", "latest", "-q").code == 0
 
 
@@ -226,7 +226,7 @@ def test_what_no_machine_could_show_again_cannot_be_checked(ralph: Ralph, world:
     assert (ended.code, last(ended).split(":")[0]) == (2, "CANNOT BE CHECKED")
     assert f"  {why}" in ended.out
     told = ralph("verify", "latest", "--json")
-    assert (told.code, told.json["verdict"], told.json["checks"]) == (2, "unchecked", [])
+    assert (told.code, told.json["result"], told.json["reruns"]) == (2, "unchecked", [])
 
 
 def test_a_saved_tree_that_was_pruned_cannot_be_checked_and_it_says_what_to_fetch(ralph: Ralph) -> None:

@@ -53,7 +53,7 @@ def refused(ralph: Ralph, file: Path, code: int = 1) -> Ended:
     assert ended.out.splitlines()[-1].startswith("DOES NOT HOLD" if code == 1 else "CANNOT BE CHECKED")
     assert ended.err == "", "nothing was run"
     told = verified(ralph, file, "--yes", "--json").json
-    assert told["verdict"] == ("differs" if code == 1 else "unchecked")
+    assert told["result"] == ("differs" if code == 1 else "unchecked")
     assert told["reasons"]
     return ended
 
@@ -95,6 +95,10 @@ def check(**fields: object) -> Change:
     return lambda proof: proof["checks"][0].update(fields)
 
 
+def rule(**fields: object) -> Change:
+    return lambda proof: proof["checks"][0]["rule"].update(fields)
+
+
 def part(field: str, **fields: object) -> Change:
     return lambda proof: proof[field].update(fields)
 
@@ -113,14 +117,14 @@ def cut_off(proof: Proof) -> None:
     records = proof["records"]
     records["chain"].pop()
     del records["evidence"][str(len(records["chain"]))]
-    records |= {"count": len(records["chain"]), "last": records["chain"][-1][5]}
+    records |= {"count": len(records["chain"]), "lastDigest": records["chain"][-1][5]}
 
 
 ALTERED = {
     "command": check(command="true"),
-    "exit-code": check(code=1),
-    "rule": check(successCode=1),
-    "folder": check(folder="sub"),
+    "exit-code": check(exitCode=1),
+    "rule": rule(successCode=1),
+    "folder": rule(folder="sub"),
     "passed": check(passed=False),
     "not-required": check(required=False),
     "commit": part("subject", commit=NO_COMMIT),
@@ -132,9 +136,9 @@ ALTERED = {
     "check-left-out": lambda proof: proof["checks"].clear(),
     "check-added": lambda proof: proof["checks"].append(dict(proof["checks"][0], name="another")),
     "setup": lambda proof: proof["setup"].append("touch ../ran"),
-    "settings": part("settings", digest="0" * 64),
+    "settings": lambda proof: proof.update(settingsDigest="0" * 64),
     "sandbox": part("sandbox", name="bubblewrap", strength="strong"),
-    "tampering": lambda proof: proof.update(tampering=[]),
+    "caveats": lambda proof: proof.update(caveats=[]),
     "record-exit-code": evidence('"code": 0', '"code": 1'),
     "record-outcome": evidence('"iterations": 1', '"iterations": 9'),
     "records-cut-off": cut_off,
@@ -156,16 +160,16 @@ def without_the_end(proof: Proof) -> None:
     records = proof["records"]
     end = str(records["count"] - 1)
     del records["evidence"][end]
-    records["withheld"].append(int(end))
+    records["withheldRecords"].append(int(end))
     proof["outcome"]["concerns"] = []
 
 
 def test_a_proof_that_keeps_records_back_does_not_hold_by_its_file_alone(world: tuple[Ralph, Path]) -> None:
     ralph, file = world
     told = verified(ralph, rewritten(file, without_the_end), "--json")
-    assert (told.code, told.json["verdict"]) == (2, "unchecked"), told
+    assert (told.code, told.json["result"]) == (2, "unchecked"), told
     assert "1 of the records that it rests on are withheld" in told.json["reasons"][0]
-    assert [one["holds"] for one in told.json["checks"]] == [True, True]
+    assert [one["holds"] for one in told.json["reruns"]] == [True, True]
 
 
 def test_a_check_that_is_withheld_has_no_command(world: tuple[Ralph, Path]) -> None:
@@ -184,8 +188,8 @@ def test_the_commit_is_looked_at_not_believed(world: tuple[Ralph, Path]) -> None
 
 def test_settings_that_are_not_those_of_the_commit_do_not_hold(world: tuple[Ralph, Path]) -> None:
     ralph, file = world
-    refused(ralph, rewritten(file, part("settings", file="0" * 64)))
-    refused(ralph, rewritten(file, part("settings", file=None)))
+    refused(ralph, rewritten(file, lambda proof: proof.update(settingsFileDigest="0" * 64)))
+    refused(ralph, rewritten(file, lambda proof: proof.update(settingsFileDigest=None)))
 
 
 def test_a_command_that_no_settings_name_is_shown_clean_and_not_run_without_yes(world: tuple[Ralph, Path]) -> None:
@@ -199,7 +203,7 @@ def test_a_command_that_no_settings_name_is_shown_clean_and_not_run_without_yes(
     assert not {"\x1b", "\x07", "\u202e"} & set(ended.out + ended.err)
     assert not canary.exists()
     told = verified(ralph, forged, "--json").json
-    assert (told["verdict"], told["checks"]) == ("unchecked", [])
+    assert (told["result"], told["reruns"]) == ("unchecked", [])
     assert not canary.exists()
     told = verified(ralph, forged, "--yes")
     assert canary.exists(), "with somebody's word it is run"
@@ -225,7 +229,7 @@ def test_nor_is_one_of_the_settings_by_another_rule(world: tuple[Ralph, Path], f
 
     def in_fields(proof: Proof) -> None:
         for one in proof["checks"]:
-            one |= {fields[name]: item for name, item in field.items()}
+            one["rule"] |= {fields[name]: item for name, item in field.items()}
 
     forged = reforged(file, in_record, in_fields)
     ended = verified(ralph, forged)
@@ -245,7 +249,7 @@ def test_a_file_of_any_other_form_never_breaks_the_program(
         alone.write_text(json.dumps(proof | {"digest": proof_digest(proof)}))
         code = main(["-d", str(ralph.root), str(alone), "--json"])
         told = json.loads(capsys.readouterr().out)
-        assert (code, told["verdict"]) in ((1, "differs"), (2, "unchecked")), told
+        assert (code, told["result"]) in ((1, "differs"), (2, "unchecked")), told
         assert told["reasons"]
 
     for name in good.keys() - {"digest"}:
@@ -260,7 +264,7 @@ def test_a_file_of_any_other_form_never_breaks_the_program(
 
 def test_a_log_that_was_edited_does_not_hold_wherever_its_copy_lies(ralph: Ralph) -> None:
     run = finished(ralph)
-    name = Path(read(exported(ralph))["checks"][0]["log"]).name
+    name = read(exported(ralph))["checks"][0]["log"] + ".log"
     places = [ralph.run_folder(run) / name, Path(ralph.project.store) / "runs" / run / name]
     for path in places:
         was = path.read_bytes()

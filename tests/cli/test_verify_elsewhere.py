@@ -82,7 +82,7 @@ def test_commands_of_stories_and_of_several_stages_stand_in_the_settings_too(ral
     finished(ralph, "--check", CHECK, "--check", "test -f work", guardrails=[stages])
     told = ralph("verify", str(exported(ralph)), "--json")  # of a saved tree: the settings are those it stands on
     assert told.code == 0, told
-    assert {one["command"] for one in told.json["checks"]} >= {CHECK, "test -f work"}
+    assert {one["command"] for one in told.json["reruns"]} >= {CHECK, "test -f work"}
 
 
 @pytest.mark.parametrize(
@@ -135,16 +135,16 @@ def test_held_out_commands_are_found_in_the_settings_of_the_commit(ralph: Ralph)
     file, other = exported(ralph), clone(ralph)
     told = elsewhere(ralph, other, file, "--json")
     assert told.code == 0, told
-    assert [one["command"] for one in told.json["checks"]] == [CHECK, "test -f work"]
+    assert [one["command"] for one in told.json["reruns"]] == [CHECK, "test -f work"]
 
 
 def test_what_is_withheld_and_nowhere_else_leaves_the_verdict_open(ralph: Ralph) -> None:
     run = settled(ralph, finalChecks=["test -f work"])
     (file,) = (ralph.run_folder(run) / "proof").glob("*.md")
     told = elsewhere(ralph, clone(ralph), file, "--json")
-    assert (told.code, told.json["verdict"]) == (2, "unchecked"), told
-    assert [one["holds"] for one in told.json["checks"]] == [True]
-    assert "its command is withheld" in told.json["notRun"][0]["why"]
+    assert (told.code, told.json["result"]) == (2, "unchecked"), told
+    assert [one["holds"] for one in told.json["reruns"]] == [True]
+    assert "its command is withheld" in told.json["notRun"][0]["reason"]
 
 
 def test_another_user_with_an_empty_home_can_check_a_repository_of_somebody_else() -> None:
@@ -173,8 +173,8 @@ def test_so_does_a_clone_of_their_own_at_another_path_and_what_leans_on_a_home_f
         give(other, home)
         env = {"HOME": str(home), "TMPDIR": str(home), "RALPH_STATE_DIR": str(home / "state")}
         told = ralph("verify", str(file), "--json", via=via, env=env, cwd=other)
-        assert (told.code, told.json["verdict"]) == (1, "differs"), told
-        assert [(one["name"], one["holds"]) for one in told.json["checks"]] == [(CHECK, True), ("leans", False)]
+        assert (told.code, told.json["result"]) == (1, "differs"), told
+        assert [(one["name"], one["holds"]) for one in told.json["reruns"]] == [(CHECK, True), ("leans", False)]
         assert list(home.iterdir()) == []
 
 
@@ -226,6 +226,6 @@ def test_a_real_project_is_checked_again_test_by_test(
     assert ran.code == 0, ran.err
     told = elsewhere(ralph, clone(ralph), exported(ralph), "--json")
     assert told.code == 0, told
-    (tests,) = told.json["checks"]
-    assert tests["recorded"]["tests"]["passed"] == tests["now"]["tests"]["passed"] == 2
-    assert tests["now"]["tests"]["runner"].startswith(runner)
+    (tests,) = told.json["reruns"]
+    assert tests["recordedTests"]["passedCount"] == tests["tests"]["passedCount"] == 2
+    assert tests["tests"]["runner"].startswith(runner)

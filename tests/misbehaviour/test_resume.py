@@ -68,8 +68,8 @@ def test_a_turn_that_still_runs_is_followed_to_its_end(ralph: Ralph) -> None:
         "orphaned", "its harness died while the agent was at iteration 1; the turn is still at work",
     )  # fmt: skip
     people = ralph("status").out
-    assert f"found: {told['found']}" in people
-    assert f"ralph run --resume {told['run']}" in people
+    assert f"found: {told['interruption']}" in people
+    assert f"ralph run --resume {told['id']}" in people
     live = ralph.start("run", "--resume")
     until(lambda: "still at work, and is followed" in Path(live.err.name).read_text(), "the turn is taken up")
     go_on(ralph)
@@ -107,11 +107,11 @@ def test_an_agent_that_outlived_harness_and_keeper_is_named_and_ended(ralph: Ral
     (run,) = ralph.runs()
     told, said = status(ralph), ralph("status").out
     assert told["state"] == "crashed"
-    assert set(told["alive"]) & set(ralph.processes(run.id))
-    assert f"its agent still lives (pid {told['alive'][0]}" in said.splitlines()[0]
+    assert set(told["orphanedProcesses"]) & set(ralph.processes(run.id))
+    assert f"its agent still lives (pid {told['orphanedProcesses'][0]}" in said.splitlines()[0]
     assert f"close it: ralph cancel {run.id}; both end what still lives" in said
     ralph(*way_on.split())
-    assert (ralph.processes(run.id), status(ralph)["alive"]) == ([], [])
+    assert (ralph.processes(run.id), status(ralph)["orphanedProcesses"]) == ([], [])
 
 
 def test_a_turn_that_was_cut_off_is_judged_by_what_it_left(ralph: Ralph) -> None:

@@ -17,7 +17,7 @@ from ralphproof.engine.check import AlteredCheckInput, CheckReport, Finding, Pas
 from ralphproof.engine.claim import ParsedClaim
 from ralphproof.engine.limits import Breach
 from ralphproof.engine.metrics import Metrics, StoryReview
-from ralphproof.engine.outcome import Aborted, Completed, Outcome, Passed, Retry, SentBack
+from ralphproof.engine.outcome import Aborted, Completed, Outcome, Passed, Retry, SentBack, money_json
 from ralphproof.engine.plan import Job, Stage, Task
 from ralphproof.engine.prompt import Feedback
 from ralphproof.engine.records import (
@@ -56,6 +56,7 @@ from ralphproof.proof.page import page_lines, parse_proof, render_page
 from ralphproof.proof.schema import chain_digest, proof_digest
 from ralphproof.proof.source import find_proof_faults
 from ralphproof.store import serialization as ledger_text
+from ralphproof.views.schema import time_json
 
 Row = tuple[str, int, int, str, str, float, str, str]
 RUN = "20261115-210507-k3f9"
@@ -134,43 +135,55 @@ def test_the_proof_says_what_the_records_say() -> None:
         GREEN, outcome=completed(True, False, "look at this"), altered=(AlteredCheckInput("Makefile", "target test"),)
     )
     assert (made["v"], made["type"], made["run"], made["project"]) == (1, "proof", RUN, "parser")
-    assert (made["began"], made["ended"]) == (1794777907.0, 1794777909.5)
-    assert made["task"] == {"title": "Mend the parser", "prompt": "9" * 64}
+    assert (made["startedAt"], made["endedAt"]) == (time_json(1794777907.0), time_json(1794777909.5))
+    assert (made["title"], made["promptDigest"]) == ("Mend the parser", "9" * 64)
     assert made["outcome"] == {
-        "status": "COMPLETED", "proof": "verified", "iterations": 1, "costUSD": 0.02, "durationSeconds": 3.5,
-        "concerns": ["look at this"],
+        "v": 1, "type": "outcome", "run": RUN, "status": "COMPLETED", "proof": "verified", "iterations": 1,
+        "costUSD": 0.02, "cost": money_json(Spend(20_000)), "durationSeconds": 3.5, "exitCode": 0,
+        "verificationPassed": True, "concerns": ["look at this"],
     }  # fmt: skip
     assert made["subject"] == {
-        "kind": "commit", "commit": F, "tree": "1" * 40, "ref": SAVED.ref, "head": F, "base": E, "checked": D,
-        "differs": ["note.txt"], "leftOut": ["big.bin"],
+        "v": 1, "type": "subject", "kind": "commit", "commit": F, "tree": "1" * 40, "ref": SAVED.ref, "head": F,
+        "base": E, "checked": D, "differs": ["note.txt"], "leftOut": ["big.bin"],
     }  # fmt: skip
     assert made["checks"] == [
         {
-            "name": "tests", "command": "pytest",
-            "commandDigest": "2b01214d32c382dbc73bf6b493bedb7926324af27bad3ee888f66774b9b114c8", "folder": "sub",
-            "successCode": 0, "contains": "passed", "lacks": "error", "timeoutSeconds": 60.0, "clean": False,
-            "required": True, "judged": False, "hidden": False, "passed": True, "code": 0, "why": "exit",
-            "seconds": 1.25, "runs": 1, "flaky": 0, "output": "7" * 64, "log": "guardrail_001_tests.log",
-            "tests": {"runner": "pytest", "passed": 4, "failed": 2, "skipped": None, "xfailed": None},
-            "before": {"passed": False, "failing": ["mended", "old"]}, "oldFailures": ["old"], "newFailures": ["new"],
+            "v": 1, "type": "check", "name": "tests", "command": "pytest",
+            "commandDigest": "2b01214d32c382dbc73bf6b493bedb7926324af27bad3ee888f66774b9b114c8", "state": "passed",
+            "rule": {
+                "v": 1, "type": "passRule", "folder": "sub", "successCode": 0, "contains": "passed", "lacks": "error",
+                "timeoutSeconds": 60.0, "clean": False,
+            },
+            "required": True, "judged": False, "hidden": False, "passed": True, "exitCode": 0, "exitReason": "exit",
+            "durationSeconds": 1.25, "attempts": 1, "failedAttempts": 0, "outputDigest": "7" * 64,
+            "output": "1 failed, 4 passed", "log": "guardrail_001_tests",
+            "tests": {
+                "v": 1, "type": "tests", "runner": "pytest", "passedCount": 4, "failedCount": 2, "skippedCount": None,
+                "expectedFailureCount": None, "failing": ["old", "new"],
+            },
+            "before": {"v": 1, "type": "baselineResult", "passed": False, "failing": ["mended", "old"]},
+            "oldFailures": ["old"], "newFailures": ["new"],
         }
     ]  # fmt: skip
     assert (made["verifyIn"], made["setup"]) == ("workspace", ["npm ci"])
-    assert made["integrity"] == {
-        "protectTests": True, "mayChange": ["Makefile"],
-        "weaker": ["tests: it passed, and its own output tells of 2 failing tests"],
-        "altered": [{"path": "Makefile", "what": "target test", "stops": False, "allowed": False}],
-    }  # fmt: skip
-    assert made["settings"] == {"digest": "5" * 64, "file": "6" * 64}
+    assert (made["protectTests"], made["mayChange"]) == (True, ["Makefile"])
+    assert [(one["kind"], one["path"], one["message"]) for one in made["findings"]] == [
+        ("checkInput", "Makefile", "Makefile: target test"),
+        ("weakerCheck", None, "tests: it passed, and its own output tells of 2 failing tests"),
+    ]
+    assert (made["settingsDigest"], made["settingsFileDigest"]) == ("5" * 64, "6" * 64)
     assert made["versions"] == {
         "ralph": "0.1", "python": "3.11.7", "git": "2.39", "agent": "claude", "agentVersion": "2.1",
     }  # fmt: skip
-    assert made["sandbox"] == FACTS["sandbox"]
-    assert made["logs"] == {"tests": "1 failed, 4 passed"}
+    assert (made["sandbox"]["type"], made["sandbox"]["name"]) == ("sandbox", FACTS["sandbox"]["name"])  # type: ignore[index,call-overload]
     kept = made["records"]
     kinds = {kept["chain"][int(place)][3] for place in kept["evidence"]}
     assert kinds == {"RunBegan", "BaselineSaved", "CheckEnded", "Picked", "Saved", "Judged", "ScmEnded", "RunEnded"}
-    assert (kept["count"], kept["last"], kept["withheld"]) == (len(kept["chain"]), kept["chain"][-1][5], [])
+    assert (kept["count"], kept["lastDigest"], kept["withheldRecords"]) == (
+        len(kept["chain"]),
+        kept["chain"][-1][5],
+        [],
+    )
     assert find_proof_faults(made) == ()
 
 
@@ -209,7 +222,7 @@ def test_only_the_last_look_at_the_work_counts() -> None:
     more = (ChildWorkJoined(1, 1, later, Change(("b.py",))), CheckEnded(1, 1, again, 2))
     made = proof(RED, more=more, before=())
     assert [(one["name"], one["passed"]) for one in made["checks"]] == [("tests", True)]
-    assert made["logs"] == {"tests": "new"}
+    assert made["checks"][0]["output"] == "new"
     assert (made["subject"]["checked"], made["subject"]["ref"]) == ("2" * 40, "refs/ralph/x/1-joined")
     assert find_proof_faults({**made, "subject": made["subject"]}) == ()
 
@@ -235,18 +248,19 @@ def test_the_last_iteration_with_findings_is_shown_and_reviews_are_told() -> Non
     )
     assert isinstance(made["checks"], list)
     assert len(made["checks"]) == 2
-    assert made["task"] == {"title": "Auth", "prompt": "8" * 64}
-    assert made["reviews"] == [
-        {"who": "judge neat, iteration 1", "verdict": "passed", "what": "1. met: it is"},
+    assert (made["title"], made["promptDigest"]) == ("Auth", "8" * 64)
+    reviews: Any = made["reviews"]
+    assert [{name: one[name] for name in ("reviewer", "result", "text")} for one in reviews] == [
+        {"reviewer": "judge neat, iteration 1", "result": "passed", "text": "1. met: it is"},
         {
-            "who": "stage reviewer of Auth, iteration 2", "verdict": "sent back",
-            "what": "to work, reviewer\nline 3 leaks",
+            "reviewer": "stage reviewer of Auth, iteration 2", "result": "sent back",
+            "text": "to work, reviewer\nline 3 leaks",
         },
-        {"who": "stage reviewer of Auth, iteration 3", "verdict": "undecided", "what": "say it"},
-        {"who": "stage reviewer of Auth, iteration 4", "verdict": "passed", "what": ""},
+        {"reviewer": "stage reviewer of Auth, iteration 3", "result": "undecided", "text": "say it"},
+        {"reviewer": "stage reviewer of Auth, iteration 4", "result": "passed", "text": ""},
         {
-            "who": "story S1 Login", "verdict": "approved",
-            "what": "approved only because it had been reviewed so often; reviews: 2\ntests lack",
+            "reviewer": "story S1 Login", "result": "approved",
+            "text": "approved only because it had been reviewed so often; reviews: 2\ntests lack",
         },
     ]  # fmt: skip
     assert find_proof_faults(made) == ()
@@ -266,9 +280,9 @@ def test_what_grows_without_end_is_bounded() -> None:
     made = proof(loud, outcome=completed(True, False, *("w" * 5000 for _ in range(500))), before=())
     (told,) = made["checks"]
     assert (len(told["newFailures"]), max(map(len, told["newFailures"]))) == (200, 300 + len("... [truncated]"))
-    assert len(made["logs"]["tests"]) <= 4000
-    assert made["logs"]["tests"].endswith("red")
-    assert "\x1b" not in made["logs"]["tests"]
+    assert len(told["output"]) <= 4000
+    assert told["output"].endswith("red")
+    assert "\x1b" not in told["output"]
     assert (len(made["outcome"]["concerns"]), len(made["outcome"]["concerns"][0])) == (200, 1015)
     assert find_proof_faults(made) == ()
 
@@ -279,7 +293,7 @@ def test_a_record_that_names_too_much_is_left_out_and_the_proof_stays_whole() ->
     found[at] = Saved(1, 1, SAVED, Change(tuple(f"folder/{n}" for n in range(100_000))), ParsedClaim(None))
     del found[-2]  # the SCM's
     made: Any = build_proof(ProofInputs(past(*found), "p", WorkspaceSubject("tree", C, D)), str)
-    assert made["records"]["withheld"] == [at]
+    assert made["records"]["withheldRecords"] == [at]
     assert len(render_page(made)) < 50_000
     assert find_proof_faults(made) == ()
 
@@ -288,23 +302,23 @@ def test_the_weakest_sandbox_of_a_run_is_told() -> None:
     taken = Resumed(2, 5.0, 2.0, {"name": "direct", "strength": "none"})
     found = records(GREEN)
     made = build_proof(ProofInputs(past(*found[:4], taken, *found[4:]), "p", SUBJECT), str)
-    assert made["sandbox"] == {"name": "direct", "strength": "none"}
-    assert isinstance(made["tampering"], list)
-    assert made["tampering"][0] == NO_SANDBOX
-    assert str(made["tampering"][1]).startswith("The agent ran in the sandbox bwrap (strong)")
+    assert made["sandbox"] == {"v": 1, "type": "sandbox", "name": "direct", "strength": "none"}
+    assert isinstance(made["caveats"], list)
+    assert made["caveats"][0] == NO_SANDBOX
+    assert str(made["caveats"][1]).startswith("The agent ran in the sandbox bwrap (strong)")
 
 
 BOX = {"name": "box", "strength": "partial", "weak": ["it sees processes"]}
-COMMAND: dict[str, Any] = {"command": "t", "judged": False, "clean": False, "required": True, "name": "t"}
+COMMAND: dict[str, Any] = {"command": "t", "judged": False, "rule": {"clean": False}, "required": True, "name": "t"}
 
 
 @pytest.mark.parametrize(
     ("boxes", "checks", "protects", "told"),
     [
         ([{"strength": "none"}], [COMMAND], False, [NO_SANDBOX, IN_PLACE, TESTS_NOT_PROTECTED, LEDGER_NOT_SIGNED]),
-        ([{"strength": "none"}], [COMMAND, COMMAND | {"clean": True}], True,
+        ([{"strength": "none"}], [COMMAND, COMMAND | {"rule": {"clean": True}}], True,
          [NO_SANDBOX, CLEAN_CHECKOUT, LEDGER_NOT_SIGNED]),
-        ([None], [COMMAND | {"clean": True}, COMMAND | {"command": "u"}], True,
+        ([None], [COMMAND | {"rule": {"clean": True}}, COMMAND | {"command": "u"}], True,
          [NO_SANDBOX, IN_PLACE, LEDGER_NOT_SIGNED]),
         ([BOX], [], False, [
             "The agent ran in the sandbox box, which holds in part: what it leaves open was open. Known weak points: "
@@ -393,26 +407,25 @@ def cut(made: Any, _: Any) -> None:
     ("change", "new", "fault"),
     [
         (put("checks", 0, "command"), "true", "checks is not what the records say"),
-        (put("checks", 0, "successCode"), 1, "checks is not"),
+        (put("checks", 0, "rule", "successCode"), 1, "checks is not"),
         (put("checks", 0, "passed"), 1, "checks[0].passed is of another kind"),
         (put("checks", 0, "oldFailures"), [], "checks is not"),
         (put("checks"), [], "checks is not"),
-        (put("logs", "tests"), "9 passed", "logs is not"),
-        (put("logs", "more"), "9 passed", "logs is not"),
+        (put("checks", 0, "output"), "9 passed", "checks is not"),
         (put("subject", "commit"), A[::-1], "subject.commit is not"),
         (put("subject", "commit"), "--upload-pack=x", "subject.commit is no id"),
         (put("subject", "checked"), A, "subject is not"),
-        (put("subject", "kind"), "hope", "the subject is of an unknown kind: 'hope'"),
+        (put("subject", "kind"), "hope", "subject.kind is of another kind"),
         (put("outcome", "concerns"), [], "outcome is not"),
         (put("outcome", "proof"), "judged", "outcome is not"),
-        (put("sandbox"), {"name": "bwrap", "strength": "none"}, "sandbox is not"),
-        (put("tampering"), [], "tampering is not"),
-        (put("integrity", "altered"), [], "integrity is not"),
-        (put("settings", "digest"), "4" * 64, "settings is not"),
+        (put("sandbox", "strength"), "none", "sandbox is not"),
+        (put("caveats"), [], "caveats is not"),
+        (put("findings"), [], "findings is not"),
+        (put("settingsDigest"), "4" * 64, "settingsDigest is not"),
         (put("versions", "ralph"), "9", "versions is not"),
-        (put("task", "title"), "Something else", "task is not"),
+        (put("title"), "Something else", "title is not"),
         (put("setup"), ["true"], "setup is not"),
-        (put("ended"), 5.0, "ended is not"),
+        (put("endedAt"), time_json(5.0), "endedAt is not"),
         (put("run"), "20261115-210507-aaaa", "record 1 of the chain (RunBegan) is not the one"),
         (put("v"), 2, "it is of version 2"),
         (put("surprise"), 2, "the proof has a field that this ralph does not know: 'surprise'"),
@@ -421,13 +434,13 @@ def cut(made: Any, _: Any) -> None:
         (lose("CheckEnded"), 0, "is not shown"),
         (lose("RunEnded"), 0, "is not shown"),
         (cut, 0, "the chain has not"),
-        (put("records", "last"), "0" * 64, "the chain of records has lost its end"),
+        (put("records", "lastDigest"), "0" * 64, "the chain of records has lost its end"),
         (put("records", "evidence", "99"), "{}", "records.evidence has an index that the chain does not have: '99'"),
-        (put("records", "withheld"), [99], "records.withheld has an index that the chain does not have"),
+        (put("records", "withheldRecords"), [99], "records.withheldRecords has an index that the chain does not have"),
         (put("records", "chain", 2), [1, 1], "records.chain has a row of another form"),
-        (put("logs"), [], "logs is no object"),
+        (put("versions"), [], "versions is of another kind"),
         (put("outcome", "costUSD"), float("1e400"), "outcome.costUSD is of another kind"),
-        (put("began"), 10**400, "began is of another kind"),
+        (put("startedAt"), 10**400, "startedAt is of another kind"),
     ],
 )  # fmt: skip
 def test_a_part_that_was_changed_is_found_even_with_a_digest_that_fits(
@@ -462,7 +475,7 @@ def test_evidence_that_binds_and_cannot_be_read_is_a_fault_and_no_crash() -> Non
         for place, row in enumerate(chain):
             row[5] = chain_digest(previous, (RUN, *row[:5], evidence.get(str(place), "")))
             previous = row[5]
-        made["records"]["last"] = previous
+        made["records"]["lastDigest"] = previous
         made["digest"] = proof_digest(made)
         assert find_proof_faults(made), data
 
@@ -539,8 +552,8 @@ def test_words_that_begin_a_line_begin_nothing_else(text: str) -> None:
     [
         ("", "no data stand at its end"),
         ("# Proof\n\n```json\n{}\n```\nand more", "no data stand at its end"),
-        ("# Proof\n\n```json\n{}\n```\n", "it is no proof: the proof has no v"),
-        ("# Proof\n\n```json\n[1]\n```\n", "it is no proof: the proof is no object"),
+        ("# Proof\n\n```json\n{}\n```\n", "it is no proof: it is of another type than a proof"),
+        ("# Proof\n\n```json\n[1]\n```\n", "it is no proof: it is of another type than a proof"),
         ("{", "its data cannot be read"),
         ('{"v": 1, "v": 1}', "a field is there twice"),
         ('{"v": NaN}', "NaN is no number"),
@@ -572,7 +585,7 @@ def test_a_held_out_check_is_told_of_and_what_it_asks_is_not() -> None:
         ("held-out check 1", None, True),
     ]
     assert shown["outcome"]["concerns"] == ["held-out check 1 is flaky"]
-    assert shown["records"]["withheld"]
+    assert shown["records"]["withheldRecords"]
     assert find_proof_faults(shown) == ()
     assert parse_proof(render_page(shown)) == shown
     shown["checks"][0]["command"] = "true"
@@ -594,7 +607,7 @@ def test_a_held_out_check_that_was_asked_in_vain_is_not_told_of_either() -> None
 def test_a_run_with_a_held_out_check_alone_has_a_proof_that_agents_may_read() -> None:
     held = Finding("final: x", True, "x", 0, hidden=True, rule=PassRule(clean=True))
     shown: Any = redact_held_out(proof(held, before=()))
-    assert shown["tampering"][1] == CLEAN_CHECKOUT
+    assert shown["caveats"][1] == CLEAN_CHECKOUT
     assert find_proof_faults(shown) == ()
 
 
@@ -609,8 +622,8 @@ def test_a_secret_that_the_record_holds_is_masked_and_its_record_is_left_out() -
     loud = Finding("tests", True, "pytest", 0, output="key hunter2hunter2 used")
     made = proof(loud, mask=lambda text: text.replace("hunter2hunter2", "***"))
     assert "hunter2hunter2" not in json.dumps(made) + render_page(made)
-    assert made["logs"] == {"tests": "key *** used"}
-    kinds = [made["records"]["chain"][place][3] for place in made["records"]["withheld"]]
+    assert made["checks"][0]["output"] == "key *** used"
+    kinds = [made["records"]["chain"][place][3] for place in made["records"]["withheldRecords"]]
     assert kinds == ["CheckEnded", "Judged"]
     assert [(one["name"], one["withheld"]) for one in made["checks"]] == [("tests", True)]
     assert find_proof_faults(made) == ()

@@ -118,7 +118,7 @@ def the_report_of_that(ralph: Ralph) -> None:
         "storiesDone": 2, "reviews": 3, "changesRequested": 2, "cappedApprovals": 1, "approvedAtFirstReview": 1,
         "avgReviewsPerStory": 1.5, "reviewsPerStory": {"1": 1, "2": 1, "3": 0, "4": 0, "5+": 0},
     }  # fmt: skip
-    assert ralph("report", "--json").json["reviews"] == {"loops": 1, **figures}
+    assert ralph("report", "--json").json["reviewTotals"] == {"loops": 1, **figures}
     (line,) = (ralph.root / ".ralph" / "metrics" / "loops.jsonl").read_text().splitlines()
     assert {name: json.loads(line)[name] for name in figures} == figures
 
@@ -128,7 +128,7 @@ def test_other_runs_report_no_stories(ralph: Ralph) -> None:
     assert "stories" not in ended.lines[-1]["data"]
     assert "Stories:" not in ended.err
     assert ralph("status", "--json").json["stories"] == []
-    assert ralph("report", "--json").json["reviews"] is None
+    assert ralph("report", "--json").json["reviewTotals"] is None
 
 
 def test_stories_that_take_two_runs_are_counted_once(ralph: Ralph) -> None:
@@ -143,7 +143,7 @@ def test_stories_that_take_two_runs_are_counted_once(ralph: Ralph) -> None:
     assert second.code == 0
     (one,) = ralph.outcome()["stories"]
     assert (one["reviewCount"], one["reviewsInRun"], one["changesRequested"], one["findings"]) == (2, 1, 0, [])
-    told = ralph("report", "--json").json["reviews"]
+    told = ralph("report", "--json").json["reviewTotals"]
     assert (told["loops"], told["storiesDone"], told["reviews"], told["changesRequested"]) == (2, 1, 2, 1)
     assert (told["avgReviewsPerStory"], told["reviewsPerStory"]["2"]) == (2.0, 1)
 

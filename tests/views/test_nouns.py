@@ -35,6 +35,10 @@ def without_times(data: Any) -> Any:
     return [without_times(item) for item in data] if isinstance(data, list) else data
 
 
+def without_start(check: dict[str, Any]) -> dict[str, Any]:
+    return {name: item for name, item in check.items() if name != "startedAt"}  # no record of a proof has it
+
+
 def validate(output: Any) -> None:
     """Every object is exactly what the table says, and what its published schema says."""
     found = [*objects(output)]
@@ -62,7 +66,10 @@ def outputs(ralph: Ralph) -> dict[str, Any]:
         "lines": ended.lines, "status": ralph("status", "--json").json, "runs": ralph("runs", "--json").json,
         "tree": ralph("runs", "--tree", "--json").json, "watch": ralph("watch", "--json").json,
         "watched": ralph("watch", run, "--json").json, "attach": ralph("attach", run, "--json").lines,
-        "outcome": ralph.outcome(), "logs": ralph("logs", "--json").json, "diff": ralph("diff", "--json").json,
+        "outcome": ralph.outcome(),
+        "proof": ralph("proof", "show", "--json").json,
+        "verified": ralph("verify", run, "--json").json, "report": ralph("report", "--json").json,
+        "logs": ralph("logs", "--json").json, "diff": ralph("diff", "--json").json,
         "api": [
             model.runs(), model.run(run), model.logs(run), model.log(run, "agent_001"), model.diff(run),
             model.activity(run, "agent_001"), model.tasks(), model.stories(run),
@@ -85,6 +92,11 @@ def test_a_noun_is_the_same_in_every_output(outputs: dict[str, Any]) -> None:
         assert outputs["watched"][name] == outputs["api"][1][name] == status[name], name
         assert outputs["attach"][0]["data"][name] == status[name], name
     assert outputs["outcome"] == status["outcome"] == lines[-1]["data"] == outputs["attach"][-1]["data"]
+    proof = outputs["proof"]
+    assert {name: status["outcome"][name] for name in proof["outcome"]} == proof["outcome"]
+    (check,) = proof["checks"]
+    (seen,) = status["timeline"][-1]["checks"]
+    assert {name: check[name] for name in seen if name != "startedAt"} == without_start(seen)
     (line,) = outputs["runs"]["runs"]
     assert outputs["watch"]["runs"] == outputs["api"][0]["runs"] == [line]
     assert {name: item for name, item in outputs["tree"]["runs"][0].items() if name != "runs"} == line

@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
 
     result = verify_proof(source, lambda commands: _confirm(commands, args), say, args.sandbox)
     if args.json:
-        print_json("verify", verification_json(source, result))
+        print_json("verification", verification_json(source, result))
     else:
         print_lines(*verification_lines(source, result))
     return EXIT_CODES[result.verdict]

@@ -9,9 +9,21 @@ import sys
 from ralphproof.base.errors import HarnessFailed, LedgerBroken
 from ralphproof.base.text import strip_terminal_codes, truncate
 from ralphproof.base.value import TYPE_CHECKING, replace, unpack, value
-from ralphproof.engine.check import AlteredCheckInput, CheckReport, Finding
+from ralphproof.engine.check import AlteredCheckInput, CheckReport, Finding, PassRule
 from ralphproof.engine.iteration import History
-from ralphproof.engine.outcome import Aborted, Completed, Outcome, Passed, Retry, SentBack, Verdict
+from ralphproof.engine.outcome import (
+    Completed,
+    Failed,
+    Outcome,
+    Passed,
+    Retry,
+    SentBack,
+    Verdict,
+    finding_json,
+    outcome_fields,
+    published,
+    sandbox_json,
+)
 from ralphproof.engine.plan import Job
 from ralphproof.engine.records import (
     BaselineSaved,
@@ -42,7 +54,9 @@ from ralphproof.proof.schema import (
 )
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.stories import schema
+from ralphproof.views.schema import log_name, tests_json, time_json
 from ralphproof.views.snapshots import SavedWorkspace
+from ralphproof.views.timeline import finding_state
 from ralphproof.workspace.git_objects import ObjectMissing
 from ralphproof.workspace.git_workspace import GitWorkspace
 
@@ -87,8 +101,8 @@ def tampering_risks(sandboxes: Sequence[Json], checks: Sequence[Mapping[str, Jso
     for sandbox in sandboxes:
         yield _sandbox_sentence(sandbox) if isinstance(sandbox, dict) else NO_SANDBOX
     commands = [check for check in checks if not check["judged"]]
-    again = {check["command"] for check in commands if check["clean"]}
-    if any(not check["clean"] and check["command"] not in again for check in commands if check["required"]):
+    again = {check["command"] for check in commands if _is_clean(check)}
+    if any(not _is_clean(check) and check["command"] not in again for check in commands if check["required"]):
         yield IN_PLACE
     elif again:
         yield CLEAN_CHECKOUT
@@ -100,6 +114,12 @@ def tampering_risks(sandboxes: Sequence[Json], checks: Sequence[Mapping[str, Jso
     elif not protects:
         yield TESTS_NOT_PROTECTED
     yield LEDGER_NOT_SIGNED
+
+
+def _is_clean(check: Mapping[str, Json]) -> bool:
+    """Whether a check ran in a clean checkout."""
+    rule = check["rule"]
+    return isinstance(rule, dict) and rule["clean"] is True
 
 
 def _sandbox_sentence(sandbox: dict[str, Json]) -> str:
@@ -143,10 +163,10 @@ def fields_from_records(shown: Shown) -> dict[str, Json]:
         fields |= _fields_of_start(began, records)
     ends = [(at, record.outcome) for _, (at, record) in sorted(shown.items()) if isinstance(record, RunEnded)]
     if ends:
-        fields |= {"ended": ends[-1][0], "outcome": outcome_json(ends[-1][1])}
+        fields |= {"endedAt": time_json(ends[-1][0]), "outcome": outcome_json(ends[-1][1])}
     fields |= _fields_of_work(records, began)
     titles = [record.choice.task.title for record in records if _belongs_to_job(record)]  # type: ignore[union-attr]
-    return fields | ({"task": {"title": clip_sentence(titles[-1])}} if titles and titles[-1] else {})
+    return fields | ({"title": clip_sentence(titles[-1])} if titles and titles[-1] else {})
 
 
 def _belongs_to_job(record: Record) -> bool:
@@ -157,16 +177,16 @@ def _fields_of_start(began: RunBegan, records: list[Record]) -> dict[str, Json]:
     labels, sandboxes = began.facts, list_sandboxes(began, records)
     return {
         "run": began.run,
-        "began": began.at,
+        "startedAt": time_json(began.at),
         "verifyIn": str(labels.get("verifyIn") or "workspace"),
         "setup": get_texts(labels.get("setup")),
-        "settings": {"digest": str(labels.get("settingsDigest", ""))},
+        "settingsDigest": str(labels.get("settingsDigest", "")),
         "versions": {
             "ralph": str(labels.get("version", "")), "agent": str(labels.get("agent", "")),
             "agentVersion": get_text(labels.get("agentVersion")),
             **{name: str(labels[name]) for name in MACHINE_VERSIONS if name in labels},
         },
-        "sandbox": sandboxes[0],
+        "sandbox": _sandbox_json(sandboxes[0]),
     }  # fmt: skip
 
 
@@ -184,22 +204,27 @@ def _rank(strength: Json) -> int:
     return STRENGTHS.index(strength) if isinstance(strength, str) and strength in STRENGTHS else 0
 
 
+SANDBOX_FIELDS = {
+    "weaknesses": "weak", "resourceLimits": "limits", "allowHosts": "allowHosts",
+    "allowLocalPorts": "allowLocalPorts", "readPaths": "readPaths",
+}  # fmt: skip
+
+
+def _sandbox_json(sandbox: Json) -> Json:
+    known: dict[str, Json] = sandbox if isinstance(sandbox, dict) else {}
+    more = {name: known[fact] for name, fact in SANDBOX_FIELDS.items() if fact in known}
+    return {**sandbox_json({"strength": "none", **known}), **more}
+
+
 def outcome_json(outcome: Outcome) -> dict[str, Json]:
-    """The outcome, without the agent's words."""
-    done = isinstance(outcome, Completed)
-    fields: dict[str, Json] = {
-        "status": outcome.status,
-        "proof": outcome.proof if isinstance(outcome, Completed) else None,
-        "iterations": outcome.iterations,
-        "costUSD": outcome.cost_usd,
-        "durationSeconds": round(outcome.seconds, 3),
-        "concerns": [clip_sentence(concern) for concern in outcome.concerns[:MAX_NAMES]]
-        if isinstance(outcome, Completed)
-        else [],
-    }
-    if done:
-        return fields
-    return fields | {"reason": outcome.reason if isinstance(outcome, Aborted) else "ERROR"}
+    """The outcome, without the run's id and the agent's words."""
+    concerns = outcome.concerns if isinstance(outcome, Completed) else ()
+    words = ("output", "lastOutput", "details", "error")
+    told = {name: item for name, item in outcome_fields(outcome).items() if name not in words}
+    told |= {"reason": "ERROR"} if isinstance(outcome, Failed) else {}
+    return published("outcome", {
+        "proof": None, **told, "concerns": [clip_sentence(concern) for concern in concerns[:MAX_NAMES]],
+    })  # fmt: skip
 
 
 def _fields_of_work(records: list[Record], began: RunBegan | None) -> dict[str, Json]:
@@ -210,19 +235,19 @@ def _fields_of_work(records: list[Record], began: RunBegan | None) -> dict[str, 
     number = max((one.iteration for one in ended_checks), default=0) or last
     report = CheckReport(_latest_findings(ended_checks, number))
     checks = [check_json(finding, baseline) for finding in report.findings]
-    fields: dict[str, Json] = {
-        "checks": [*checks],
-        "logs": {one.check: truncate(strip_terminal_codes(one.output), MAX_LOG_CHARS) for one in report.findings},
-    }
+    fields: dict[str, Json] = {"checks": [*checks]}
     seen, final = judged_tree_record(records, number), judged_tree_record(records, last)
     if began is not None:
         sandboxes, protects = list_sandboxes(began, records), began.facts.get("protectTests") is True
-        fields["tampering"] = [*tampering_risks(sandboxes, checks, protects)]
-        fields["integrity"] = {
+        fields["caveats"] = [*tampering_risks(sandboxes, checks, protects)]
+        altered, weaker = _altered(records, last), find_weakened_checks(report, baseline)
+        fields |= {
             "protectTests": protects,
             "mayChange": get_texts(began.facts.get("mayChange")),
-            "altered": [altered_json(one) for one in _altered(records, last)[:MAX_NAMES]],
-            "weaker": [clip_sentence(one.message) for one in find_weakened_checks(report, baseline)[:MAX_NAMES]],
+            "findings": [
+                *(altered_json(one) for one in altered[:MAX_NAMES]),
+                *(finding_json("weakerCheck", clip_sentence(one.message)) for one in weaker[:MAX_NAMES]),
+            ],
         }
     if began is not None and seen is not None and final is not None:
         fields["subject"] = _subject(began.snapshot, seen.snapshot, final.snapshot, _commit(records, final))
@@ -274,45 +299,32 @@ def _subject(began: Snapshot, seen: Snapshot, final: Snapshot, commit: str | Non
 
 def check_json(finding: Finding, baseline: CheckReport) -> dict[str, Json]:
     """A check with its result and everything that is needed to run it again."""
-    rule, before = finding.rule, baseline_finding(finding, baseline)
+    before = baseline_finding(finding, baseline)
     shell = finding.rule is not None or finding.code is not None  # a function has a name alone
     command = finding.command if finding.command and shell and not finding.judged else None
     failing = set(before.tests.failing) if before and before.tests else set()
     now = finding.tests.failing if finding.tests else ()
-    return {
-        "name": finding.check,
-        "command": command,
-        "commandDigest": None if command is None else sha256_hex(command),
-        "folder": rule.folder if rule else ".",
-        "successCode": rule.success_code if rule else 0,
-        "contains": rule.contains if rule else "",
-        "lacks": rule.lacks if rule else "",
-        "timeoutSeconds": rule.timeout_s if rule else 600.0,
-        "clean": rule.clean if rule else False,
-        "required": finding.required,
-        "judged": finding.judged,
-        "hidden": finding.hidden,
-        "passed": finding.passed,
-        "code": finding.code,
-        "why": clip_sentence(finding.why),
-        "seconds": round(finding.seconds, 3),
-        "runs": finding.runs,
-        "flaky": finding.flaky,
-        "output": finding.digest,
-        "log": finding.log.rpartition("/")[2],
-        "tests": _tests(finding),
-        "before": {"passed": before.passed, "failing": clip_names(sorted(failing))} if before else None,
+    return published("check", {
+        "name": finding.check, "command": command, "state": finding_state(finding), "passed": finding.passed,
+        "required": finding.required, "judged": finding.judged, "hidden": finding.hidden, "exitCode": finding.code,
+        "exitReason": clip_sentence(finding.why), "durationSeconds": round(finding.seconds, 3),
+        "attempts": finding.runs, "failedAttempts": finding.flaky, "log": log_name(finding.log),
+        "output": truncate(strip_terminal_codes(finding.output), MAX_LOG_CHARS), "outputDigest": finding.digest,
+        "tests": tests_json(finding.tests), "commandDigest": None if command is None else sha256_hex(command),
+        "rule": _rule_json(finding.rule or PassRule()),
+        "before": published("baselineResult", {
+            "passed": before.passed, "failing": clip_names(sorted(failing)),
+        }) if before else None,
         "oldFailures": clip_names(name for name in now if name in failing),
         "newFailures": clip_names(name for name in now if name not in failing),
-    }
+    })  # fmt: skip
 
 
-def _tests(finding: Finding) -> Json:
-    if finding.tests is None:
-        return None
-    tests = finding.tests
-    numbers = {"passed": tests.passed, "failed": tests.failed, "skipped": tests.skipped, "xfailed": tests.xfailed}
-    return {"runner": tests.runner, **numbers}
+def _rule_json(rule: PassRule) -> dict[str, Json]:
+    return published("passRule", {
+        "folder": rule.folder, "successCode": rule.success_code, "contains": rule.contains, "lacks": rule.lacks,
+        "timeoutSeconds": rule.timeout_s, "clean": rule.clean,
+    })  # fmt: skip
 
 
 def baseline_finding(finding: Finding, baseline: CheckReport) -> Finding | None:
@@ -324,12 +336,8 @@ def baseline_finding(finding: Finding, baseline: CheckReport) -> Finding | None:
 
 def altered_json(altered: AlteredCheckInput) -> Json:
     """A changed file that decides over the checks."""
-    return {
-        "path": clip_sentence(altered.path),
-        "what": clip_sentence(altered.what),
-        "stops": altered.stops,
-        "allowed": altered.allowed,
-    }
+    message, path = clip_sentence(altered.message), clip_sentence(altered.path)
+    return finding_json("checkInput", message, path, altered.stops, altered.allowed)
 
 
 def clip_names(names: Iterable[str]) -> list[Json]:
@@ -420,11 +428,10 @@ def _story_reviews(record: RunEnded) -> Iterator[dict[str, Json]]:
 
 
 def _review_json(who: str, verdict: str, what: str) -> dict[str, Json]:
-    return {
-        "who": truncate(who, MAX_REVIEW_CHARS, "head"),
-        "verdict": verdict,
-        "what": truncate(what, MAX_REVIEW_CHARS, "head"),
-    }
+    return published("review", {
+        "reviewer": truncate(who, MAX_REVIEW_CHARS, "head"), "result": verdict,
+        "text": truncate(what, MAX_REVIEW_CHARS, "head"),
+    })  # fmt: skip
 
 
 # The proof as one JSON object, from the records.
@@ -497,9 +504,10 @@ def build_proof(facts: ProofInputs, mask: Callable[[str], str] = str) -> dict[st
     proof: dict[str, Json] = {
         **_EMPTY_FIELDS, **fields,
         "v": VERSION, "type": TYPE, "run": state.run.id, "project": facts.project,
-        "task": {"title": facts.title, **get_object(fields, "task"), "prompt": state.agent.prompt_digest},
-        "subject": place | get_object(fields, "subject"),
-        "settings": {"file": facts.settings_file, **get_object(fields, "settings")},
+        "title": fields.get("title", facts.title), "promptDigest": state.agent.prompt_digest,
+        "outcome": get_object(fields, "outcome") | {"run": state.run.id} if "outcome" in fields else None,
+        "subject": published("subject", place | get_object(fields, "subject")),
+        "settingsFileDigest": facts.settings_file,
         "versions": {**facts.versions, **get_object(fields, "versions")},
         "reviews": [*collect_reviews(records, state.history)],
     }  # fmt: skip
@@ -514,12 +522,8 @@ def build_proof(facts: ProofInputs, mask: Callable[[str], str] = str) -> dict[st
 
 
 _EMPTY_FIELDS: dict[str, Json] = {
-    "began": 0.0, "ended": 0.0, "checks": [], "logs": {}, "verifyIn": "workspace", "setup": [], "tampering": [],
-    "outcome": {
-        "status": "", "proof": None, "iterations": 0, "costUSD": None, "durationSeconds": 0.0, "concerns": [],
-    },
-    "integrity": {"protectTests": False, "mayChange": [], "altered": [], "weaker": []},
-    "sandbox": {"name": "unknown", "strength": "none"},
+    "startedAt": time_json(0.0), "endedAt": None, "outcome": None, "checks": [], "verifyIn": "workspace", "setup": [],
+    "caveats": [], "protectTests": False, "mayChange": [], "findings": [], "settingsDigest": "", "sandbox": None,
 }  # fmt: skip
 
 
@@ -562,10 +566,10 @@ def _chain_json(
 ) -> dict[str, Json]:
     """The chain of digests, and the text of the shown records."""
     chain: list[Json] = [[row[1], row[2], mask(row[3]), row[4], row[5], row[7]] for row in rows]
-    return {
+    return published("records", {
         "chain": chain, "evidence": {str(place): rows[place][6] for place in exhibits if place not in unshown},
-        "withheld": [*unshown], "count": len(rows), "last": rows[-1][7] if rows else "",
-    }  # fmt: skip
+        "withheldRecords": [*unshown], "count": len(rows), "lastDigest": rows[-1][7] if rows else "",
+    })  # fmt: skip
 
 
 def redact_held_out(proof: dict[str, Json]) -> dict[str, Json]:
@@ -581,13 +585,12 @@ def redact_held_out(proof: dict[str, Json]) -> dict[str, Json]:
     open_part: dict[str, Json] = {
         **proof,
         "checks": [_redact_check(check) if check["hidden"] else check for check in known],
-        "logs": {name: text for name, text in get_object(proof, "logs").items() if name not in hidden},
         "records": {**records, "evidence": {}, "chain": _without_check_names(records["chain"], set(open_evidence))},
     }
     renamed = _mask_json(open_part, lambda text: _rename_checks(text, new_names))
     redacted: dict[str, Json] = {**renamed} if isinstance(renamed, dict) else {}
-    withheld: list[Json] = [*sorted({*revealing, *get_integers(records["withheld"])})]
-    redacted["records"] = {**get_object(redacted, "records"), "evidence": open_evidence, "withheld": withheld}
+    withheld: list[Json] = [*sorted({*revealing, *get_integers(records["withheldRecords"])})]
+    redacted["records"] = {**get_object(redacted, "records"), "evidence": open_evidence, "withheldRecords": withheld}
     return redacted | {"digest": proof_digest(redacted)}
 
 
@@ -601,9 +604,12 @@ def _without_check_names(chain: Json, shown: set[str]) -> Json:
 
 
 def _redact_check(check: dict[str, Json]) -> dict[str, Json]:
-    blank = {"command": None, "commandDigest": None, "contains": "", "lacks": "", "output": "", "log": "", "why": ""}
-    nameless: dict[str, Json] = {"before": None, "oldFailures": [], "newFailures": []}
-    return {**check, **blank, **nameless, "withheld": True}
+    rule, tests = get_object(check, "rule"), get_object(check, "tests")
+    return {
+        **check, "command": None, "commandDigest": None, "output": "", "outputDigest": "", "log": "",
+        "exitReason": "", "before": None, "oldFailures": [], "newFailures": [], "withheld": True,
+        "rule": {**rule, "contains": "", "lacks": ""}, "tests": {**tests, "failing": []} if tests else None,
+    }  # fmt: skip
 
 
 def _reveals_held_out(data: Json, hidden: list[str]) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 
 from ralphproof.base.errors import RalphError, Refused
 from ralphproof.base.escaping import MarkdownMarkup, PlainMarkup, TextMarkup, replace_invisible, to_single_line
 from ralphproof.base.text import fence_code
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.engine.budget import format_usd, format_utc_day
+from ralphproof.engine.budget import format_usd
 from ralphproof.engine.outcome import Completed, outcome_json
 from ralphproof.engine.records import RunEnded
 from ralphproof.proof.schema import get_object, get_objects, validate_shape
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
 
 MAX_NAMED = 20  # of tests, in a sentence
 ID_CHARS = 12
-DAY_S = 86_400
-LATEST_S = 1 << 36  # no run ends later
+TIME_PATTERN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
+TEST_COUNTS = {
+    "passedCount": "passed", "failedCount": "failed", "skippedCount": "skipped", "expectedFailureCount": "xfailed",
+}  # fmt: skip
 COLUMNS = ("check", "command", "where", "result", "exit", "seconds", "tests", "before the run")
 
 
@@ -94,10 +97,11 @@ def checks_table(checks: Sequence[Object], markup: TextMarkup) -> Iterator[str]:
 
 
 def _cells(check: Object, markup: TextMarkup) -> tuple[str, ...]:
-    where = markup.code(str(check["folder"])) + (", in a clean checkout" if check["clean"] else "")
+    rule, code = get_object(check, "rule"), check["exitCode"]
+    where = markup.code(str(rule["folder"])) + (", in a clean checkout" if rule["clean"] else "")
     return (
         markup.code(str(check["name"])), _command(check, markup), "" if check["judged"] else where, _result(check),
-        "" if check["code"] is None else str(check["code"]), f"{_number(check['seconds']):.1f}", _tests(check, markup),
+        "" if code is None else str(code), f"{_number(check['durationSeconds']):.1f}", _tests(check, markup),
         _baseline_result(check),
     )  # fmt: skip
 
@@ -111,12 +115,14 @@ def _command(check: Object, markup: TextMarkup) -> str:
 def _result(check: Object) -> str:
     result = "passed" if check["passed"] else "failed"
     warns = "" if check["required"] else ", only warns"
-    return result + warns + (f", flaky: failed {check['flaky']} times first" if check["flaky"] else "")
+    return (
+        result + warns + (f", flaky: failed {check['failedAttempts']} times first" if check["failedAttempts"] else "")
+    )
 
 
 def _tests(check: Object, markup: TextMarkup) -> str:
     tests = get_object(check, "tests")
-    counts = [f"{tests[name]} {name}" for name in ("passed", "failed", "skipped", "xfailed") if tests.get(name)]
+    counts = [f"{tests[field]} {word}" for field, word in TEST_COUNTS.items() if tests.get(field)]
     return f"{', '.join(counts) or 'none'} ({markup.text(str(tests['runner']))})" if tests else ""
 
 
@@ -133,10 +139,11 @@ def check_lines(checks: Sequence[Object], markup: TextMarkup) -> Iterator[str]:
     for check in checks:
         name, command = markup.code(str(check["name"])), _command(check, markup)
         command_text = f": {command}" if command not in ("none", name) else ""
-        place = "in a clean checkout" if check["clean"] else f"in {markup.code(str(check['folder']))}"
-        facts = [] if check["judged"] else [place, f"exit {check['code']}"]
+        rule = get_object(check, "rule")
+        place = "in a clean checkout" if rule["clean"] else f"in {markup.code(str(rule['folder']))}"
+        facts = [] if check["judged"] else [place, f"exit {check['exitCode']}"]
         facts += [
-            f"{_number(check['seconds']):.1f} s",
+            f"{_number(check['durationSeconds']):.1f} s",
             *filter(None, (_tests(check, markup),)),
             f"before: {_baseline_result(check)}",
         ]
@@ -147,10 +154,11 @@ def check_details(checks: Sequence[Object], markup: TextMarkup) -> Iterator[str]
     """Details beside the table: reasons of failures, failing tests, special pass rules."""
     for check in checks:
         name = markup.code(str(check["name"]))
-        if not check["passed"] and check["why"] != "exit":
-            yield f"{name} failed with {markup.text(str(check['why']))}"
-        if check["successCode"] != 0 or check["contains"] or check["lacks"]:
-            yield f"{name} passes with exit code {check['successCode']}{_rule_text(check, markup)}"
+        if not check["passed"] and check["exitReason"] != "exit":
+            yield f"{name} failed with {markup.text(str(check['exitReason']))}"
+        rule = get_object(check, "rule")
+        if rule["successCode"] != 0 or rule["contains"] or rule["lacks"]:
+            yield f"{name} passes with exit code {rule['successCode']}{_rule_text(rule, markup)}"
         for field, what in (("newFailures", "did not fail"), ("oldFailures", "failed as well")):
             if failing := _list(check[field]):
                 more = f" and {len(failing) - MAX_NAMED} more" if len(failing) > MAX_NAMED else ""
@@ -158,16 +166,16 @@ def check_details(checks: Sequence[Object], markup: TextMarkup) -> Iterator[str]
                 yield f"{name}: these tests fail that {what} before the run: {names}{more}"
 
 
-def _rule_text(check: Object, markup: TextMarkup) -> str:
-    holds = f", output that contains {markup.code(str(check['contains']))}" if check["contains"] else ""
-    return holds + (f", output that lacks {markup.code(str(check['lacks']))}" if check["lacks"] else "")
+def _rule_text(rule: Object, markup: TextMarkup) -> str:
+    holds = f", output that contains {markup.code(str(rule['contains']))}" if rule["contains"] else ""
+    return holds + (f", output that lacks {markup.code(str(rule['lacks']))}" if rule["lacks"] else "")
 
 
 def review_lines(reviews: Sequence[Object], markup: TextMarkup) -> Iterator[str]:
     """The reviews, a line each."""
     for review in reviews:
-        what = to_single_line(str(review["what"]))
-        yield f"{markup.text(str(review['who']))}: {markup.text(str(review['verdict']))}" + (
+        what = to_single_line(str(review["text"]))
+        yield f"{markup.text(str(review['reviewer']))}: {markup.text(str(review['result']))}" + (
             f". {markup.text(what)}" if what else ""
         )
 
@@ -189,32 +197,28 @@ def subject_lines(proof: Object, markup: TextMarkup) -> Iterator[str]:
         yield f"too large to be saved, so nobody knows whether it holds them as they were: {_join_names(left, markup)}"
 
 
-def integrity_lines(integrity: Object, markup: TextMarkup) -> Iterator[str]:
+def integrity_lines(proof: Object, markup: TextMarkup) -> Iterator[str]:
     """Changes to files that decide over the checks."""
-    yield "tests were protected" if integrity["protectTests"] else "tests were not protected"
-    if may := _list(integrity["mayChange"]):
+    yield "tests were protected" if proof["protectTests"] else "tests were not protected"
+    if may := _list(proof["mayChange"]):
         yield f"the user let the task change: {_join_names(may, markup)}"
-    for one in get_objects(integrity["altered"]):
-        allowed = ", which the user allowed" if one["allowed"] else ""
-        yield f"{markup.code(str(one['path']))}: {markup.text(str(one['what']))}{allowed}"
-    yield from (markup.text(str(one)) for one in _list(integrity["weaker"]))
-    if not (integrity["altered"] or integrity["weaker"]):
+    yield from (markup.text(str(one["message"])) for one in get_objects(proof["findings"]))
+    if not proof["findings"]:
         yield "nothing that decides over the checks is known to have changed, and no check shows less than before"
 
 
 def version_lines(proof: Object, markup: TextMarkup) -> Iterator[str]:
     """Versions, settings and cost."""
-    outcome, settings = get_object(proof, "outcome"), get_object(proof, "settings")
+    outcome = get_object(proof, "outcome")
     cost, turns = outcome["costUSD"], int(_number(outcome["iterations"]))
     price = "an unknown price" if cost is None else format_usd(round(_number(cost) * 1_000_000))
-    began, ended = _format_time(proof["began"]), _format_time(proof["ended"])
+    began, ended = _format_time(proof["startedAt"]), _format_time(proof["endedAt"])
     yield f"began {began}, ended {ended}: {_count(turns, 'iteration')}, {price}"
     known = [f"{name} {text}" for name, text in get_object(proof, "versions").items() if text]
     yield markup.text(", ".join(sorted(known)))
-    yield f"settings in force: {markup.code(str(settings['digest'] or 'unknown'))}"
-    yield f"settings file in that tree: {markup.code(str(settings['file'] or 'none'))}"
-    prompt = get_object(proof, "task")["prompt"]
-    yield f"last prompt: {markup.code(str(prompt or 'none'))}"
+    yield f"settings in force: {markup.code(str(proof['settingsDigest'] or 'unknown'))}"
+    yield f"settings file in that tree: {markup.code(str(proof['settingsFileDigest'] or 'none'))}"
+    yield f"last prompt: {markup.code(str(proof['promptDigest'] or 'none'))}"
     setup = ", ".join(markup.code(str(one)) for one in _list(proof["setup"]))
     yield f"final checks in: {markup.text(str(proof['verifyIn']))}" + (f", prepared by {setup}" if setup else "")
 
@@ -242,9 +246,9 @@ def verification_steps(proof: Object, markup: TextMarkup) -> Iterator[str]:
     else:
         yield f"in a clone of the project: {markup.code('ralph verify FILE')}, FILE being this page"
         yield "it checks out that tree in a throw-away folder, runs the checks again, and says whether the proof holds"
-    last = markup.code(str(records["last"]))
+    last = markup.code(str(records["lastDigest"]))
     yield f"{records['count']} records of the run are bound to each other; the last one's digest is {last}"
-    if withheld := len(_list(records["withheld"])):
+    if withheld := len(_list(records["withheldRecords"])):
         yield (
             f"{_count(withheld, 'record')} left out here, because of held-out checks, secrets or their size; "
             f"{markup.code('ralph proof export ' + str(proof['run']))} where the run was has what may be shown"
@@ -256,13 +260,10 @@ def _join_names(names: list[Json], markup: TextMarkup) -> str:
     return ", ".join(markup.code(str(name)) for name in names[:MAX_NAMED]) + more
 
 
-def _format_time(epoch_s: Json) -> str:
+def _format_time(time: Json) -> str:
     """`2026-11-15 21:05:07 UTC`."""
-    seconds = _number(epoch_s)
-    if not 0 <= seconds < LATEST_S:
-        return "at an unknown time"
-    day, rest = divmod(int(seconds), DAY_S)
-    return f"{format_utc_day(day)} {rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d} UTC"
+    shown = str(time or "")
+    return f"{shown[:10]} {shown[11:19]} UTC" if TIME_PATTERN.fullmatch(shown) else "at an unknown time"
 
 
 def _count(number: int, noun: str, many: str = "") -> str:
@@ -359,7 +360,7 @@ def _embed_json(proof: dict[str, Json]) -> str:
 
 
 def _title(proof: dict[str, Json], markup: TextMarkup) -> str:
-    title = to_single_line(str(get_object(proof, "task")["title"]))
+    title = to_single_line(str(proof["title"]))
     return f"Proof of run {markup.text(str(proof['run']))}" + (f": {markup.text(title)}" if title else "")
 
 
@@ -371,8 +372,8 @@ def _sections(proof: dict[str, Json], markup: TextMarkup) -> Iterator[tuple[str,
     if reviews := [*review_lines(get_objects(proof["reviews"]), markup)]:
         yield "Reviews", reviews
     yield "What it speaks of", [*subject_lines(proof, markup)]
-    yield "Integrity of the checks", [*integrity_lines(get_object(proof, "integrity"), markup)]
-    yield "Who could have tampered", _texts(proof["tampering"], markup)
+    yield "Integrity of the checks", [*integrity_lines(proof, markup)]
+    yield "Who could have tampered", _texts(proof["caveats"], markup)
     yield "Versions and settings", [*version_lines(proof, markup)]
     yield "How to check it", [*verification_steps(proof, markup)]
 
@@ -382,7 +383,8 @@ def _texts(data: Json, markup: TextMarkup) -> list[str]:
 
 
 def _logs(proof: dict[str, Json], markup: TextMarkup) -> Iterator[str]:
-    logs = get_object(proof, "logs")
+    checks = get_objects(proof["checks"])
+    logs = {str(check["name"]): check["output"] for check in checks if check["output"] or not check.get("withheld")}
     if not logs:
         return
     yield "## What the checks printed"

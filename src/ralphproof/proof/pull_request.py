@@ -339,11 +339,7 @@ class PullRequestFacts:
 
 def pull_request_title(proof: Object, title: str) -> str:
     """The given title, else the task's; one line."""
-    line = (
-        to_single_line(title)
-        or to_single_line(str(get_object(proof, "task")["title"]))
-        or f"Work of run {proof['run']}"
-    )
+    line = to_single_line(title) or to_single_line(str(proof["title"])) or f"Work of run {proof['run']}"
     return line if len(line) <= TITLE_CHARS else f"{line[: TITLE_CHARS - 1].rstrip()}…"
 
 
@@ -363,15 +359,15 @@ def pull_request_body(proof: Object, pulled: PullRequestFacts) -> str:
 def _sections(proof: Object, pulled: PullRequestFacts, markup: ForgeMarkdown) -> Iterator[tuple[str, list[str]]]:
     checks = get_objects(proof["checks"])[:MAX_LINES]
     outcome = get_object(proof, "outcome")
-    yield "What was wanted", [markup.text(str(get_object(proof, "task")["title"])) or "The task has no title."]
+    yield "What was wanted", [markup.text(str(proof["title"])) or "The task has no title."]
     yield "What changed", [*_changes(pulled, markup)]
     table = [*checks_table(checks, markup), ""] if checks else ["No check was asked.", ""]
     yield "Evidence", [verdict_sentence(proof, markup), "", *table, *_list([*check_details(checks, markup)])]
     yield "Concerns", _list(_texts(outcome["concerns"], markup)) or ["None."]
     if reviews := [*review_lines(get_objects(proof["reviews"])[:MAX_LINES], markup)]:
         yield "Reviews", _list(reviews)
-    yield "Integrity of the checks", _list([*integrity_lines(get_object(proof, "integrity"), markup)])
-    yield "Who could have tampered", _list(_texts(proof["tampering"], markup))
+    yield "Integrity of the checks", _list([*integrity_lines(proof, markup)])
+    yield "Who could have tampered", _list(_texts(proof["caveats"], markup))
     yield "What it took", _list([*_price(proof, outcome, markup)])
     yield "Check it again", [*_how_to_verify(proof, pulled, markup)]
 

@@ -8,6 +8,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.check import PassRule
 from ralphproof.store.landings import AttestedCheck
+from ralphproof.views.schema import find_faults, ref
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,96 +24,22 @@ if TYPE_CHECKING:
 VERSION, TYPE = 1, "proof"
 SUBJECT_KINDS = ("commit", "tree", "files")
 HEX = frozenset("0123456789abcdef")
-MAX_INTEGER = 1 << 60  # no number of ours is so large
 MAX_CHECKS, MAX_SETUP_COMMANDS = 1000, 1000
 MAX_TIMEOUT_S = 7 * 24 * 3600.0
 _ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REF = re.compile(r"refs/ralph/[A-Za-z0-9][A-Za-z0-9._/-]*")
-
-# A type, several of them, a list with the form of its items, or a dict; `...` there is the form of every other field.
-_TEXT, _FLAG, _WORD = (str,), (bool,), (str, type(None))
-_NUMBER, _WHOLE, _SOME = (int, float), (int,), (int, float, type(None))
-_PLAIN = (str, int, float, bool, type(None))
-_TESTS = {"runner": _TEXT, "passed": _SOME, "failed": _WHOLE, "skipped": _SOME, "xfailed": _SOME}
-_CHECK = {
-    "name": _TEXT, "command": _WORD, "commandDigest": _WORD, "folder": _TEXT, "successCode": _WHOLE, "contains": _TEXT,
-    "lacks": _TEXT, "timeoutSeconds": _NUMBER, "clean": _FLAG, "required": _FLAG, "judged": _FLAG, "hidden": _FLAG,
-    "passed": _FLAG, "code": _SOME, "why": _TEXT, "seconds": _NUMBER, "runs": _WHOLE, "flaky": _WHOLE, "output": _TEXT,
-    "log": _TEXT, "tests": (type(None), _TESTS), "before": (type(None), {"passed": _FLAG, "failing": [_TEXT]}),
-    "oldFailures": [_TEXT], "newFailures": [_TEXT], "withheld?": _FLAG,
-}  # fmt: skip
-_FORM = {
-    "v": _WHOLE, "type": _TEXT, "run": _TEXT, "project": _TEXT, "began": _NUMBER, "ended": _NUMBER,
-    "task": {"title": _TEXT, "prompt": _TEXT},
-    "outcome": {
-        "status": _TEXT, "proof": _WORD, "iterations": _WHOLE, "costUSD": _SOME, "durationSeconds": _NUMBER,
-        "concerns": [_TEXT], "reason?": _TEXT,
-    },
-    "subject": {
-        "kind": _TEXT, "commit": _WORD, "tree": _WORD, "ref": _WORD, "head": _WORD, "base": _WORD, "checked": _WORD,
-        "differs": [_TEXT], "leftOut": [_TEXT],
-    },
-    "checks": [_CHECK], "verifyIn": _TEXT, "setup": [_TEXT],
-    "integrity": {
-        "protectTests": _FLAG, "mayChange": [_TEXT], "weaker": [_TEXT],
-        "altered": [{"path": _TEXT, "what": _TEXT, "stops": _FLAG, "allowed": _FLAG}],
-    },
-    "settings": {"digest": _TEXT, "file": _WORD}, "versions": {"ralph": _TEXT, ...: _WORD},
-    "sandbox": {"name": _TEXT, "strength": _TEXT, ...: (*_PLAIN, [_PLAIN])}, "tampering": [_TEXT],
-    "reviews": [{"who": _TEXT, "verdict": _TEXT, "what": _TEXT}],
-    "records": {
-        "chain": [list], "evidence": {...: _TEXT}, "withheld": [_WHOLE], "count": _WHOLE, "last": _TEXT,
-    },
-    "logs": {...: _TEXT}, "digest": _TEXT,
-}  # fmt: skip
 
 
 def validate_shape(proof: Json) -> tuple[str, ...]:
     """What is wrong with the form, in sentences; whoever reads on may rely on every field then."""
     if isinstance(proof, dict) and proof.get("type") == TYPE and proof.get("v") != VERSION:
         return (f"it is of version {str(proof.get('v'))[:20]}, and this ralph knows version {VERSION}",)
-    wrong = [*_shape_faults(proof, _FORM, "the proof")]
-    if wrong or not isinstance(proof, dict):
-        return tuple(wrong)
-    if proof["type"] != TYPE:
+    if not isinstance(proof, dict) or proof.get("type") != TYPE:
         return ("it is of another type than a proof",)
+    wrong = [*find_faults(proof, ref("proof"), "the proof")]
+    if wrong:
+        return tuple(fault.removeprefix("the proof.") for fault in wrong)
     return tuple(_id_faults(proof))
-
-
-def _shape_faults(data: Json, form: object, place: str) -> Iterator[str]:
-    """How data differ from a form."""
-    if isinstance(form, tuple):
-        form = next((one for one in form if _matches_form(data, one)), form)
-    if isinstance(form, dict):
-        yield from _field_faults(data, form, place)
-    elif isinstance(form, list) and isinstance(data, list):
-        for number, item in enumerate(data):
-            yield from _shape_faults(item, form[0], f"{place}[{number}]")
-    elif type(data) is not form or (isinstance(data, int | float) and not abs(data) < MAX_INTEGER):
-        yield f"{place} is of another kind than it must be"
-
-
-def _matches_form(data: Json, form: object) -> bool:
-    """Whether a form is the one of several that data like these must have."""
-    kind = dict if isinstance(form, dict) else list if isinstance(form, list) else form
-    return type(data) is kind
-
-
-def _field_faults(data: Json, form: dict[object, object], place: str) -> Iterator[str]:
-    if not isinstance(data, dict):
-        yield f"{place} is no object"
-        return
-    known = {str(name).removesuffix("?"): name for name in form if name is not ...}
-    for name, field in known.items():
-        if name in data:
-            yield from _shape_faults(data[name], form[field], f"{place}.{name}" if place != "the proof" else name)
-        elif not str(field).endswith("?"):
-            yield f"{place} has no {name}"
-    for name in data.keys() - known.keys():
-        if ... in form:
-            yield from _shape_faults(data[name], form[...], f"{place}.{name}")
-        else:
-            yield f"{place} has a field that this ralph does not know: {name[:40]!r}"
 
 
 def _id_faults(proof: dict[str, Json]) -> Iterator[str]:
@@ -130,8 +57,8 @@ def _id_faults(proof: dict[str, Json]) -> Iterator[str]:
     ):
         yield "records.chain has a row of another form"
         return
-    if any(not 0 <= place < len(chain) for place in get_integers(records["withheld"])):
-        yield "records.withheld has an index that the chain does not have"
+    if any(not 0 <= place < len(chain) for place in get_integers(records["withheldRecords"])):
+        yield "records.withheldRecords has an index that the chain does not have"
     for name in get_object(records, "evidence"):
         if not (name.isascii() and name.isdigit() and len(name) < 10 and int(name) < len(chain)):
             yield f"records.evidence has an index that the chain does not have: {name[:40]!r}"
@@ -240,14 +167,15 @@ def parse_subject(proof: dict[str, Json]) -> ProofSubject:
 def _parse_check(data: Json) -> AttestedCheck:
     if not isinstance(data, dict):
         raise Refused("one of its checks is none")
-    command, tests, code = data.get("command"), data.get("tests"), data.get("code")
+    command, tests, code = data.get("command"), data.get("tests"), data.get("exitCode")
     if not (command is None or (isinstance(command, str) and _is_argument(command))):
         raise Refused("one of its checks has a command that no shell could be given")
     return AttestedCheck(
-        get_field(data, "name", str), command, get_field(data, "commandDigest", str, ""), _parse_rule(data),
+        get_field(data, "name", str), command, get_field(data, "commandDigest", str, ""),
+        _parse_rule(get_object(data, "rule")),
         get_field(data, "required", bool), get_field(data, "judged", bool), get_field(data, "passed", bool),
-        code if isinstance(code, int) else None, get_field(data, "why", str, "exit"),
-        tests if isinstance(tests, dict) else None, get_field(data, "output", str, ""),
+        code if isinstance(code, int) else None, get_field(data, "exitReason", str, "exit"),
+        tests if isinstance(tests, dict) else None, get_field(data, "outputDigest", str, ""),
         get_field(data, "withheld", bool, False), get_field(data, "hidden", bool, False),
     )  # fmt: skip
 
@@ -386,7 +314,7 @@ def verification_verdict(reruns: tuple[CheckRerun, ...], unknowable: str = "") -
 
 def withheld_records_note(proof: dict[str, Json]) -> str:
     """That a file withholds records that it rests on: with the file alone they cannot be compared; else empty."""
-    withheld = get_field(proof, "records", dict).get("withheld")
+    withheld = get_field(proof, "records", dict).get("withheldRecords")
     if not isinstance(withheld, list) or not withheld:
         return ""
     return (
@@ -406,7 +334,7 @@ def _difference(check: AttestedCheck, finding: Finding) -> str:
         return f"it passed, and its output tells of no test; on record: {before} tests passed"
     if before is not None and now is not None and now < before:
         return f"{now} tests passed; on record: {before}"
-    if finding.tests and finding.tests.failed > int(str((check.tests or {}).get("failed") or 0)):
+    if finding.tests and finding.tests.failed > int(str((check.tests or {}).get("failedCount") or 0)):
         return f"it passed, and its output counts {finding.tests.failed} failing"
     return ""
 

@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     Exhibits = dict[int, tuple[float, Record]]
 
 
-PARTLY_RECORDED_FIELDS = ("task", "subject", "settings", "versions")  # the repository and the machine tell the rest
+PARTLY_RECORDED_FIELDS = ("subject", "versions", "outcome")  # the repository and the machine tell the rest
 SNAPSHOT_RECORDS = ("Saved", "ChildWorkJoined", "UserChangesSaved", "ScmEnded")
-FIELDS_OF_ALL_RECORDS = ("tampering", "integrity")  # are read from all records of the evidence together
+FIELDS_OF_ALL_RECORDS = ("caveats", "findings")  # are read from all records of the evidence together
 
 
 def find_proof_faults(proof: dict[str, Json]) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ def _chain_faults(proof: dict[str, Json]) -> Iterator[str]:
     """Evidence that does not match the chain of digests."""
     records = get_object(proof, "records")
     chain: Any = records["chain"]
-    if records["count"] != len(chain) or records["last"] != (chain[-1][5] if chain else ""):
+    if records["count"] != len(chain) or records["lastDigest"] != (chain[-1][5] if chain else ""):
         yield "the chain of records has lost its end"
     if get_object(proof, "outcome")["status"] == "COMPLETED" and (not chain or chain[-1][3] != "RunEnded"):
         yield "the run is said to be completed, and the chain of its records does not end with its end"
@@ -103,8 +103,10 @@ def _denied_fields(proof: dict[str, Json]) -> Iterator[str]:
         yield "a record of its evidence cannot be read"
         return
     yield from lacking
+    if get_object(proof, "outcome").get("run", proof["run"]) != proof["run"]:
+        yield "outcome is that of another run"
     if isinstance(found, dict):
-        yield from _contradicted_fields(proof, found, bool(records["withheld"]))
+        yield from _contradicted_fields(proof, found, bool(records["withheldRecords"]))
 
 
 def _missing_records(proof: dict[str, Json], exhibits: Exhibits) -> list[str]:
@@ -117,7 +119,7 @@ def _missing_records(proof: dict[str, Json], exhibits: Exhibits) -> list[str]:
     last = max((number for number in asked.values() if number in judged), default=0)
     wanted = {kinds.get(kind, 0) for kind in ("RunBegan", "RunEnded", "Judged")}
     wanted |= {place for place, number in asked.items() if number in (0, last)}
-    there = {*exhibits, *get_integers(records["withheld"])}
+    there = {*exhibits, *get_integers(records["withheldRecords"])}
     return [f"record {place + 1} of the chain is not shown" for place in sorted(wanted - there)]
 
 
@@ -184,7 +186,7 @@ def _subject_faults(proof: dict[str, Json], exhibits: Exhibits) -> Iterator[str]
                 pass
     records = get_object(proof, "records")
     chain: Any = records["chain"]
-    untold = any(chain[place][3] in SNAPSHOT_RECORDS for place in get_integers(records["withheld"]))
+    untold = any(chain[place][3] in SNAPSHOT_RECORDS for place in get_integers(records["withheldRecords"]))
     if subject["kind"] != "files" and not untold and subject["commit"] not in (known or first):
         yield "subject.commit is not what the records say"
 
@@ -397,9 +399,9 @@ def _log_faults(project: Project, row: RunRow, proof: dict[str, Json]) -> tuple[
 def _recorded_logs(proof: dict[str, Json]) -> Iterator[tuple[str, str, bool]]:
     """Name and digest of every command's log, and whether it was not copied. A judge has none."""
     for check in get_objects(proof["checks"]):
-        name, digest = str(check["log"]), str(check["output"])
+        name, digest = str(check["log"]), str(check["outputDigest"])
         if name and digest and not check["judged"]:
-            yield os.path.basename(name), digest, check["hidden"] is True
+            yield f"{os.path.basename(name)}.log", digest, check["hidden"] is True
 
 
 def _file_digest(path: str) -> str | None:

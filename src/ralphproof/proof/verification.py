@@ -14,6 +14,7 @@ from ralphproof.base.value import TYPE_CHECKING, Protocol, replace
 from ralphproof.checks.command import CommandCheck, CommandCheckSpec
 from ralphproof.display.phrases import format_count, format_duration
 from ralphproof.engine.check import Finding, Inspection
+from ralphproof.engine.outcome import published
 from ralphproof.engine.sandbox import CONTINUE
 from ralphproof.engine.workspace import Change, Snapshot
 from ralphproof.process.keeper_client import KeeperClient
@@ -40,6 +41,7 @@ from ralphproof.proof.source import WITHHELD, find_proof_commit, read_allowed_co
 from ralphproof.sandbox.plan import remove_temp_folder
 from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.store.run_folder import RunFolder
+from ralphproof.views.schema import tests_json
 from ralphproof.workspace.checkouts import CheckoutFolder, SourceRepository, object_folders
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ralphproof.base.value import Json
-    from ralphproof.engine.check import Finding, SuiteResult
+    from ralphproof.engine.check import Finding
     from ralphproof.engine.sandbox import Command, Sandbox
     from ralphproof.proof.source import AllowedCommands, ProofCommit, ProofSource
     from ralphproof.store.landings import AttestedCheck
@@ -264,8 +266,7 @@ class _ProofVerifier:
 
     def verify(self) -> VerificationResult:
         proof, ours = self._source.proof, self._source.ours
-        settings = proof.get("settings")
-        other_settings = isinstance(settings, dict) and settings.get("file") != self._allowed.settings
+        other_settings = proof.get("settingsFileDigest") != self._allowed.settings
         if other_settings and not self._commit.notes:
             return VerificationResult(DIFFERS, (f"{OTHER_SETTINGS}: it is not the one that the proof was made with",))
         missing = _missing_checks(self._allowed, self._checks)
@@ -351,7 +352,7 @@ def verification_lines(source: ProofSource, result: VerificationResult) -> Itera
     yield from (f"note: {line}" for line in result.notes[:MAX_LISTED])
     if not source.faults:  # an altered proof is not quoted
         yield from (f"concern: {line}" for line in _proof_texts(source, "outcome", "concerns")[:MAX_LISTED])
-        yield from (f"tampering: {line}" for line in _proof_texts(source, "tampering")[:MAX_LISTED])
+        yield from (f"caveat: {line}" for line in _proof_texts(source, "caveats")[:MAX_LISTED])
     yield from (f"  {line}" for line in result.reasons)
     yield _verdict_line(source, result)
 
@@ -394,38 +395,28 @@ def verification_json(source: ProofSource, result: VerificationResult) -> dict[s
     subject = source.proof.get("subject")
     not_run = [rerun for rerun in result.reruns if rerun.finding is None]
     return {
-        "verdict": result.verdict,
+        "result": result.verdict,
         "run": source.proof.get("run"),
         "commit": result.commit or (subject.get("commit") if isinstance(subject, dict) else None),
         "tree": subject.get("tree") if isinstance(subject, dict) else None,
         "reasons": list(result.reasons),
-        "checks": [_check_json(rerun, rerun.finding) for rerun in result.reruns if rerun.finding],
-        "notRun": [{"name": rerun.check.name, "why": rerun.why or "nothing was run"} for rerun in not_run],
+        "reruns": [_rerun_json(rerun, rerun.finding) for rerun in result.reruns if rerun.finding],
+        "notRun": [
+            published("skippedCheck", {"name": rerun.check.name, "reason": rerun.why or "nothing was run"})
+            for rerun in not_run
+        ],
         "notes": list(result.notes),
         "concerns": [*_proof_texts(source, "outcome", "concerns")],
-        "tampering": [*_proof_texts(source, "tampering")],
+        "caveats": [*_proof_texts(source, "caveats")],
     }
 
 
-def _check_json(rerun: CheckRerun, finding: Finding) -> dict[str, Json]:
+def _rerun_json(rerun: CheckRerun, finding: Finding) -> dict[str, Json]:
     check = rerun.check
-    return {
-        "name": check.name,
-        "command": check.command,
-        "recorded": {"code": check.code, "tests": check.tests},
-        "now": {
-            "code": finding.code, "why": finding.why, "seconds": round(finding.seconds, 3),
-            "tests": _tests_json(finding.tests), "sameOutput": finding.digest == check.output,
-            "output": "" if finding.passed else truncate(finding.output, MAX_OUTPUT_CHARS),
-        },
-        "holds": rerun.holds,
-    }  # fmt: skip
-
-
-def _tests_json(tests: SuiteResult | None) -> Json:
-    if tests is None:
-        return None
-    return {
-        "runner": tests.runner, "passed": tests.passed, "failed": tests.failed, "skipped": tests.skipped,
-        "xfailed": tests.xfailed,
-    }  # fmt: skip
+    return published("rerun", {
+        "name": check.name, "command": check.command, "holds": rerun.holds is True, "recordedExitCode": check.code,
+        "recordedTests": check.tests, "exitCode": finding.code, "exitReason": finding.why,
+        "durationSeconds": round(finding.seconds, 3), "tests": tests_json(finding.tests),
+        "sameOutput": finding.digest == check.output,
+        "output": "" if finding.passed else truncate(finding.output, MAX_OUTPUT_CHARS),
+    })  # fmt: skip

@@ -284,7 +284,7 @@ def report_json(figures: PeriodTotals, limit_micro_usd: int | None) -> dict[str,
         "bySkill": {name: _runs_json(part) for name, part in runs.by("skill")},
         "byAgent": {name: _runs_json(part) for name, part in runs.by("agent")},
         "abortReasons": {name: part.count for name, part in runs.aborted.by("reason")},
-        "reviews": {"loops": reviews.runs, **review_totals_json(reviews)} if reviews.runs else None,
+        "reviewTotals": {"loops": reviews.runs, **review_totals_json(reviews)} if reviews.runs else None,
         "alerts": list(find_alerts(figures, limit_micro_usd)),
     })  # fmt: skip
 

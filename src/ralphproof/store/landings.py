@@ -51,7 +51,7 @@ class AttestedCheck:
 
     @property
     def tests_passed(self) -> int | None:
-        count = (self.tests or {}).get("passed")
+        count = (self.tests or {}).get("passedCount")
         return count if isinstance(count, int) and not isinstance(count, bool) else None
 
 

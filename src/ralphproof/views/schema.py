@@ -66,6 +66,7 @@ def mapping(schema: Schema) -> Schema:
 TEXT, FLAG, WHOLE, NUMBER = ({"type": name} for name in ("string", "boolean", "integer", "number"))
 TIME: Schema = {"type": "string", "format": "date-time"}
 ANY_OBJECT: Schema = {"type": "object"}
+ANY: Schema = {}
 TEXTS = array(TEXT)
 STRENGTHS = choice("strong", "partial", "none")
 
@@ -735,12 +736,91 @@ _NOTICE = Noun("notice", "Something to know about a run.", (
     _field("message", TEXT, "the notice"),
     _field("files", TEXTS, "the files that it is about"),
 ))  # fmt: skip
-_ERROR = Noun("error", "Why a request was refused.", (_field("error", nullable(TEXT), "the reason in a sentence"),))
+_ERROR = Noun("error", "Why a command or a request was refused.", (
+    _field("error", nullable(TEXT), "the reason in a sentence"),
+    _optional("exitCode", WHOLE, "the exit code of the command"),
+))  # fmt: skip
 _HEALTH = Noun("health", "That the server is there.", (_field("ok", FLAG, "always true"),))
 _ANSWER = Noun(
     "answer", "The answer to a control request.", (_field("message", TEXT, "what came of it, in a sentence"),)
 )
 
+_SUBJECT = Noun("subject", "What a proof speaks of.", (
+    _field("kind", choice("commit", "tree", "files"), "commit: in the user's history; tree: only saved; files: no git"),
+    _field("commit", nullable(TEXT), "the commit"),
+    _field("tree", nullable(TEXT), "its tree"),
+    _field("ref", nullable(TEXT), "the ref that keeps it"),
+    _field("head", nullable(TEXT), "HEAD when it was saved"),
+    _field("base", nullable(TEXT), "HEAD when the run began"),
+    _field("checked", nullable(TEXT), "the tree that the checks saw"),
+    _field("differs", TEXTS, "paths in which the commit differs from that"),
+    _field("leftOut", TEXTS, "files that were too large to be saved"),
+))  # fmt: skip
+_REVIEW = Noun("review", "A review of the work: by a judge, a stage, or of a story.", (
+    _field("reviewer", TEXT, "who reviewed"),
+    _field("result", TEXT, "passed, failed, sent back, approved, …"),
+    _field("text", TEXT, "what was found"),
+))  # fmt: skip
+_RECORDS = Noun("records", "The records that a proof is read from, bound to each other by digests.", (
+    _field("chain", array({"type": "array"}), "iteration, turn, step, kind, time and digest of each record"),
+    _field("evidence", mapping(TEXT), "the text of those that are shown, by their index"),
+    _field("withheldRecords", array(WHOLE), "indexes of those that may not be shown"),
+    _field("count", WHOLE, "how many there are"),
+    _field("lastDigest", TEXT, "the digest of the last"),
+))  # fmt: skip
+_PROOF = Noun("proof", "The evidence that the work of a run is done.", (
+    _field("run", TEXT, "the run"),
+    _field("project", TEXT, "the name of the project's folder"),
+    _field("title", TEXT, "what was asked for"),
+    _field("promptDigest", TEXT, "SHA-256 of the last prompt"),
+    _field("startedAt", TIME, "when the run began"),
+    _field("endedAt", nullable(TIME), "when it ended"),
+    _field("outcome", nullable(ref("outcome")), "how it ended"),
+    _field("subject", ref("subject"), "what it speaks of"),
+    _field("checks", array(ref("check")), "the last checks, with all that is needed to run them again"),
+    _field("verifyIn", TEXT, "where the final checks ran: workspace or clean"),
+    _field("setup", TEXTS, "commands that prepare a clean checkout"),
+    _field("protectTests", FLAG, "whether tests were protected"),
+    _field("mayChange", TEXTS, "what the user let the task change"),
+    _field("findings", array(ref("finding")), "what changed of that which decides over the checks"),
+    _field("caveats", TEXTS, "who could have tampered, and what was closed to them"),
+    _field("reviews", array(ref("review")), "reviews of the work"),
+    _field("settingsDigest", TEXT, "SHA-256 of the settings in force"),
+    _field("settingsFileDigest", nullable(TEXT), "SHA-256 of the settings file in that tree"),
+    _field("versions", mapping(nullable(TEXT)), "of ralph, the agent and the machine"),
+    _field("sandbox", nullable(ref("sandbox")), "the weakest sandbox of the run"),
+    _field("records", ref("records"), "the records"),
+    _field("digest", TEXT, "SHA-256 of all else"),
+))  # fmt: skip
+_RERUN = Noun("rerun", "A check of a proof that was run again.", (
+    _field("name", TEXT, "the check"),
+    _field("command", nullable(TEXT), "its command"),
+    _field("holds", FLAG, "it says the same as on record"),
+    _field("recordedExitCode", nullable(WHOLE), "the exit code on record"),
+    _field("recordedTests", nullable(ref("tests")), "the tests on record"),
+    _field("exitCode", nullable(WHOLE), "the exit code now"),
+    _field("exitReason", nullable(TEXT), "how it ended now"),
+    _field("durationSeconds", nullable(NUMBER), "how long it took now"),
+    _field("tests", nullable(ref("tests")), "the tests now"),
+    _field("sameOutput", FLAG, "the output is the same, byte for byte"),
+    _field("output", TEXT, "its output, where it failed"),
+))  # fmt: skip
+_SKIPPED_CHECK = Noun("skippedCheck", "A check of a proof that was not run again.", (
+    _field("name", TEXT, "the check"),
+    _field("reason", TEXT, "why not"),
+))  # fmt: skip
+_VERIFICATION = Noun("verification", "The result of `ralph verify`.", (
+    _field("result", TEXT, "holds, differs or unchecked"),
+    _field("run", nullable(TEXT), "the run of the proof"),
+    _field("commit", nullable(TEXT), "the commit that was checked out"),
+    _field("tree", nullable(TEXT), "the tree that the proof speaks of"),
+    _field("reasons", TEXTS, "why it does not hold, or cannot be checked"),
+    _field("reruns", array(ref("rerun")), "checks that were run again"),
+    _field("notRun", array(ref("skippedCheck")), "checks that were not"),
+    _field("notes", TEXTS, "what decides nothing"),
+    _field("concerns", TEXTS, "concerns of the proof"),
+    _field("caveats", TEXTS, "caveats of the proof"),
+))  # fmt: skip
 _REPORT = Noun("report", "How the runs went that ended in some days (UTC).", (
     _field("from", TEXT, "the first day"),
     _field("to", TEXT, "the last day"),
@@ -748,9 +828,10 @@ _REPORT = Noun("report", "How the runs went that ended in some days (UTC).", (
     _field("bySkill", mapping(ANY_OBJECT), "the same by skill"),
     _field("byAgent", mapping(ANY_OBJECT), "the same by agent"),
     _field("abortReasons", mapping(WHOLE), "runs that were aborted, by reason"),
-    _field("reviews", nullable(ANY_OBJECT), "reviews of stories; null: there were none"),
+    _field("reviewTotals", nullable(ANY_OBJECT), "reviews of stories; null: there were none"),
     _field("alerts", TEXTS, "what to look at"),
     _optional("slots", array(ANY_OBJECT), "the same by day, or by hour of one day (API)"),
+    _optional("charts", ANY, "charts that were written (ralph report)"),
 ))  # fmt: skip
 EVENT_TYPES = {
     "run.started": "run", "run.resumed": "run", "run.attached": "run", "run.paused": "notice",
@@ -775,7 +856,8 @@ NOUNS = {
         _RUN, _RUNS, _ITERATION, _TURN, _CHECK, _TESTS, _CHECK_COUNTS, _FINDING, _VERDICT, _SCM, _HOOK, _OUTCOME,
         _MONEY, _LIMIT, _SANDBOX, _WAIT, _CHILD, _TASK, _TASKS, _CRITERION, _DEPENDENCY, _STORY, _LANE, _BOARD, _EVENT,
         _NOTICE, _AGENT_EVENT, _AGENT_EVENTS, _TODO, _USAGE, _LOG, _LOGS, _DIFF, _FILE_CHANGE, _PASS_RULE,
-        _BASELINE_RESULT, _REPORT, _ERROR, _HEALTH, _ANSWER,
+        _BASELINE_RESULT, _PROOF, _SUBJECT, _REVIEW, _RECORDS, _VERIFICATION, _RERUN, _SKIPPED_CHECK, _REPORT, _ERROR,
+        _HEALTH, _ANSWER,
     )
 }  # fmt: skip
 
@@ -881,6 +963,8 @@ def _is_type(data: Json, kind: str) -> bool:
             return isinstance(data, bool)
         case "null":
             return data is None
+        case "array":
+            return isinstance(data, list)
         case "integer":
             return type(data) is int and abs(data) < MAX_INTEGER
         case "number":

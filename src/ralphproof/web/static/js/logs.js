@@ -178,9 +178,9 @@ export class Logs {
     this.tell();
   }
 
-  add({ text: words, offset, next }, ahead) {
+  add({ text: words, offset, nextOffset }, ahead) {
     const { text } = this;
-    const piece = { node: document.createTextNode(visible(words)), offset, next };
+    const piece = { node: document.createTextNode(visible(words)), offset, nextOffset };
     if (ahead) {
       const high = text.scrollHeight;
       this.pieces.unshift(piece);
