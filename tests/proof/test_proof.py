@@ -175,7 +175,7 @@ def test_the_proof_says_what_the_records_say() -> None:
     assert made["versions"] == {
         "ralph": "0.1", "python": "3.11.7", "git": "2.39", "agent": "claude", "agentVersion": "2.1",
     }  # fmt: skip
-    assert (made["sandbox"]["type"], made["sandbox"]["name"]) == ("sandbox", FACTS["sandbox"]["name"])  # type: ignore[index,call-overload]
+    assert (made["sandbox"]["type"], made["sandbox"]["name"]) == ("sandbox", FACTS["sandbox"]["name"])
     kept = made["records"]
     kinds = {kept["chain"][int(place)][3] for place in kept["evidence"]}
     assert kinds == {"RunBegan", "BaselineSaved", "CheckEnded", "Picked", "Saved", "Judged", "ScmEnded", "RunEnded"}

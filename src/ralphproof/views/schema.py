@@ -66,7 +66,6 @@ def mapping(schema: Schema) -> Schema:
 TEXT, FLAG, WHOLE, NUMBER = ({"type": name} for name in ("string", "boolean", "integer", "number"))
 TIME: Schema = {"type": "string", "format": "date-time"}
 ANY_OBJECT: Schema = {"type": "object"}
-ANY: Schema = {}
 TEXTS = array(TEXT)
 STRENGTHS = choice("strong", "partial", "none")
 
@@ -831,7 +830,7 @@ _REPORT = Noun("report", "How the runs went that ended in some days (UTC).", (
     _field("reviewTotals", nullable(ANY_OBJECT), "reviews of stories; null: there were none"),
     _field("alerts", TEXTS, "what to look at"),
     _optional("slots", array(ANY_OBJECT), "the same by day, or by hour of one day (API)"),
-    _optional("charts", ANY, "charts that were written (ralph report)"),
+    _optional("charts", TEXTS, "charts that were written (ralph report)"),
 ))  # fmt: skip
 EVENT_TYPES = {
     "run.started": "run", "run.resumed": "run", "run.attached": "run", "run.paused": "notice",
