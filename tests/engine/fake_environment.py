@@ -359,7 +359,7 @@ class FakeEnvironment:
         return TripwireReport(self.step.touched)
 
     def discard(self) -> None:
-        pass
+        self.tripwire_calls.append("discarded")
 
     def close(self) -> None:
         pass

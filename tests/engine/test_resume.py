@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import pytest
 
+from ralphproof.base.errors import KeeperLost
 from ralphproof.base.value import replace
 from ralphproof.engine.actions import AgentRules, EndRun, RunConditions, RunRules
 from ralphproof.engine.budget import Budget, ChildRunsStatus, Spend
@@ -388,7 +389,26 @@ def test_what_children_touched_between_turns_is_put_back_before_it_is_taken_for_
     env = FakeEnvironment(Step(WORKING), rules=replace(RULES, limits=Limits(Budget(2), None, None)))
     env.active = True
     env.run()
-    assert env.tripwire_calls == ["children_001", "armed", "agent_001", "children_002", "armed", "agent_002"]
+    assert env.tripwire_calls == [
+        "children_001",
+        "armed",
+        "agent_001",
+        "children_002",
+        "armed",
+        "agent_002",
+        "discarded",
+    ]
     calm = FakeEnvironment(Step(CLAIMING))
     calm.run()
-    assert calm.tripwire_calls == ["armed", "agent_001"]
+    assert calm.tripwire_calls == ["armed", "agent_001", "discarded"]
+
+
+def test_tripwires_outlast_a_run_that_ends_in_the_middle_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose_keeper(*_: object) -> object:
+        raise KeeperLost("the keeper died")
+
+    env = FakeEnvironment(Step(CLAIMING))
+    with monkeypatch.context() as broken:
+        broken.setattr(env, "take_turn", lose_keeper)
+        assert isinstance(env.run(), Failed)
+    assert env.tripwire_calls == ["armed"]

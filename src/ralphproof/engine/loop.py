@@ -501,7 +501,7 @@ class Loop:
     def _end(self, outcome: Outcome) -> None:
         tripwires = self._environment.work.tripwires
         # The work of an unfinished turn is checked by the tripwires when the run is resumed.
-        unfinished = isinstance(self._session.state.phase_before_end, TurnRunning | TurnFinished)
+        unfinished = isinstance(self._session.state.phase, TurnRunning | TurnFinished)
         if isinstance(outcome, Completed) and (damage := tripwires.repository_damage()):  # by commits or hooks
             outcome = aborted_outcome(self._session.state, self._session.now(), Breach(HISTORY_REWRITTEN, damage))
         for warning in () if unfinished else tripwires.final_warnings():
