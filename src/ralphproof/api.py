@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypedDict, Unpack
@@ -16,23 +20,24 @@ from ralphproof.agents.function import (
     run_if_coroutine,
 )
 from ralphproof.base.errors import HarnessFailed, RalphError, RalphWarning, Refused, SettingsWrong
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import replace
 from ralphproof.checks.function import FunctionCheck
 from ralphproof.engine.agent import Agent
 from ralphproof.engine.check import Check, Inspection
 from ralphproof.engine.environment import Observer
+from ralphproof.engine.events import Event
 from ralphproof.engine.limits import CUSTOM_LIMIT, Breach
 from ralphproof.engine.outcome import Failed, Outcome
 from ralphproof.engine.records import Record
 from ralphproof.engine.state import State
-from ralphproof.runs.execute import execute
-from ralphproof.runs.request import FRESH_RUN, CustomComponents, RunRequest, RunTarget
+from ralphproof.process.interrupts import SIGNALS, current_signal_listener, restore_signal_listener
+from ralphproof.process.keeper_client import KeeperClient
+from ralphproof.process.signals import RunClock, ignore_signals
+from ralphproof.runs.context import RunContext
+from ralphproof.runs.execute import execute, load_resumed_request
+from ralphproof.runs.open_project import open_project
+from ralphproof.runs.request import FRESH_RUN, CustomComponents, RunRequest, RunTarget, resolve_task_folder
 from ralphproof.runs.spec import RunSpec, prepare_spec
-
-if TYPE_CHECKING:
-    from ralphproof.engine.events import Event
-    from ralphproof.runs.context import RunContext
-
 
 # Functions as agents, checks and observers
 
@@ -326,8 +331,6 @@ def _with_restart_settings(flags: dict[str, Any], numbers: dict[str, float | Non
 
 
 def _task_folder(run_dir: Any) -> str:
-    from ralphproof.runs.request import resolve_task_folder
-
     folder = _path_option(run_dir, "run_dir")
     return "" if folder is None else resolve_task_folder(folder)
 
@@ -350,9 +353,6 @@ class Loop:
 
 
 def _run_loop(spec: RunSpec, target: RunTarget, names: PythonNames) -> Outcome:
-    from ralphproof.process.keeper_client import KeeperClient
-    from ralphproof.process.signals import RunClock, ignore_signals
-
     keeper, runs = KeeperClient(), list[str]()
 
     def on_end(begun: RunContext, outcome: Outcome) -> None:
@@ -385,7 +385,6 @@ def _errors_in_api_terms(names: PythonNames) -> Iterator[None]:
 
 def _warn(messages: Iterable[str]) -> None:
     """Warn with the location of the caller of this API."""
-    import sys
     import warnings
 
     frame, level = sys._getframe(1), 2
@@ -429,8 +428,6 @@ def _refuse_ignored_sigchld() -> None:
     """Raise Refused where the calling program ignores SIGCHLD. Signal handling is the program's decision, so it is not
     changed here.
     """
-    import signal
-
     if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
         how = "set it to signal.SIG_DFL"
         raise Refused(f"this process ignores SIGCHLD, so it never learns how a program ended that it started; {how}")
@@ -440,9 +437,6 @@ def _resolve_target(request: RunRequest, resume: str) -> tuple[RunRequest, RunTa
     """The request and the run that it is for: a new one, or the one to resume."""
     if not resume:
         return request, FRESH_RUN
-    from ralphproof.runs.execute import load_resumed_request
-    from ralphproof.runs.open_project import open_project
-
     if request.prompt[0]:
         raise Refused("a run that is resumed has its prompt; leave the prompt out")
     row, saved = load_resumed_request(open_project(request.project_dir, os.environ), resume, request)
@@ -453,21 +447,12 @@ class _SignalRestorer:
     """Restores the signal handlers that a run replaces; entering tells whether this is the main thread."""
 
     def __enter__(self) -> bool:
-        import signal
-        import threading
-
-        from ralphproof.process.interrupts import SIGNALS, current_signal_listener
-
         main = threading.current_thread() is threading.main_thread()
         self._before = {number: signal.getsignal(number) for number in SIGNALS} if main else {}
         self._listener = current_signal_listener()  # a check or an observer of another run may have begun this one
         return main
 
     def __exit__(self, *_: object) -> None:
-        import signal
-
-        from ralphproof.process.interrupts import restore_signal_listener
-
         if self._before:
             restore_signal_listener(self._listener)
         for number, action in self._before.items():
@@ -510,8 +495,6 @@ def _as_limit(function: Any) -> Callable[[State], Breach | None]:
 
 def _option_settings(options: Options) -> dict[str, Any]:
     """The given settings, overridden by the options that are settings."""
-    import copy
-
     given = options.get("settings", {})
     if not isinstance(given, dict):
         raise Refused(f"settings must be a dict in the shape of the settings' file, not {given!r}")

@@ -45,6 +45,6 @@ def impatient(clients: int, onlookers: int) -> server.ConnectionLimits:
 if __name__ == "__main__":
     known = server.ConnectionLimits
     server.ConnectionLimits = impatient  # type: ignore[misc,assignment]
-    read_model.ReadModel = Faulty  # type: ignore[misc]
+    serve.ReadModel = Faulty  # type: ignore[attr-defined]
     event_stream.KEEPALIVE_S, event_stream.RETRY_AFTER_FAULT_S, http.BODY_TIMEOUT_S = 0.1, 0.1, WAIT_S
     sys.exit(serve.main(sys.argv[1:]))

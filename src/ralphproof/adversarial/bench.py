@@ -8,25 +8,34 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from functools import cache
 from shlex import quote
 
 from ralphproof.adversarial import cheats, node_cheats, pytest_cheats
 from ralphproof.adversarial.cheats import SCENARIOS
-from ralphproof.adversarial.trial import BROKEN, CHEAT, NOOP, ORACLE, WEAKENING, Trial, TrialResult, judge_trial
+from ralphproof.adversarial.trial import (
+    BROKEN,
+    CHEAT,
+    NOOP,
+    ORACLE,
+    RIGHT,
+    WEAKENING,
+    Cheat,
+    Scenario,
+    Trial,
+    TrialResult,
+    judge_trial,
+)
 from ralphproof.base.errors import Refused
 from ralphproof.base.interpreter import python_executable
 from ralphproof.base.programs import run_in_terminal
-from ralphproof.base.value import TYPE_CHECKING, value
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
-
-    from ralphproof.adversarial.trial import Cheat, Scenario, Trial, TrialResult
-
+from ralphproof.base.value import value
 
 GIT_OPTIONS = ("-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false")
 
@@ -274,10 +283,6 @@ def _missing_need(scenario: Scenario) -> str:
 
 
 def run_trials(trials: tuple[Trial, ...], program: tuple[str, ...], jobs: int, quiet: bool) -> list[TrialResult]:
-    import shutil
-    import tempfile
-    from contextlib import closing
-
     folder = tempfile.mkdtemp(prefix="ralph-adversarial-")
     results = []
     try:
@@ -300,8 +305,6 @@ COUNT_LABELS = {
 
 def count_failures(results: list[TrialResult]) -> Iterator[tuple[str, tuple[int, int]]]:
     """Wrong verdicts and trials of each kind. A broken run is no verdict: it is counted under `broken` only."""
-    from ralphproof.adversarial.trial import BROKEN, CHEAT, NOOP, ORACLE, RIGHT, WEAKENING
-
     for name, kind in (("lies", CHEAT), ("honest", ORACLE), ("idle", NOOP), ("weaker", WEAKENING)):
         of_kind = [one for one in results if one.trial.kind == kind]
         yield name, (sum(one.verdict not in (RIGHT, BROKEN) for one in of_kind), len(of_kind))

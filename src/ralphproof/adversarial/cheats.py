@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from ralphproof.adversarial.trial import (
     CLAIM,
@@ -21,8 +22,6 @@ from ralphproof.adversarial.trial import (
 from ralphproof.base.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from ralphproof.adversarial.trial import Step, Turn
 
 

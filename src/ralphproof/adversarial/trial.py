@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from typing import Any
 
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import value
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+Step = dict[str, Any]
+Turn = tuple[Step, ...]
 
-    Step = dict[str, Any]
-    Turn = tuple[Step, ...]
 
 ORACLE, NOOP, CHEAT, WEAKENING = "oracle", "no-op", "cheat", "weaker"
 CLAIM: Step = {"text": "All tests pass.\n\n<response>DONE</response>"}

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ralphproof.base.text import MAX_TEXT_CHARS, truncate_middle
-from ralphproof.base.value import TYPE_CHECKING, Protocol, value
+from ralphproof.base.value import Protocol, value
 from ralphproof.engine.agent import TurnInput
 from ralphproof.engine.events import Event, Spent, Todo, TodosChanged, ToolEnded, Usage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    from ralphproof.engine.sandbox import Exit
-
+from ralphproof.engine.sandbox import Exit
 
 # How the cost of a turn becomes known.
 COST_REPORTED, COST_COMPUTED, COST_UNKNOWN = "reported", "computed from tokens", "unknown"

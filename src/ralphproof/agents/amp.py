@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from msgspec import Struct
 
@@ -20,12 +22,9 @@ from ralphproof.agents.adapter import (
 from ralphproof.agents.claude import ClaudeStream, ClaudeUsage, token_counts
 from ralphproof.agents.cost import UsageTally
 from ralphproof.agents.json_lines import decode_line
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import replace
 from ralphproof.engine.events import Event, Spent, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 EXECUTE_OPTIONS = ("-x", "--execute")
 SETTINGS_SUFFIX = ".settings.json"

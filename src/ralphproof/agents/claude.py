@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -52,13 +53,8 @@ from ralphproof.agents.error_messages import (
     status_error_kind,
 )
 from ralphproof.agents.json_lines import decode_line, decode_raw
-from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.events import Asked, Denied, Ended, Limited, Progress, Said, Started, ToolStarted, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 # The lines of Claude Code's stream, with the fields that are used. Fields of untrusted type are `Any`.
 

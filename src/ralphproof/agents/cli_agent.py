@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Mapping
 
 from ralphproof.agents.adapter import (
     COST_COMPUTED,
@@ -23,13 +24,10 @@ from ralphproof.agents.error_messages import (
     find_failure_reason,
 )
 from ralphproof.agents.event_collector import EventCollector, turn_command
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import replace
 from ralphproof.engine.agent import Turn, TurnInput, TurnWatcher
 from ralphproof.engine.events import Ended, Limited, Spent, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit, Sandbox
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 STDERR_TAIL_BYTES = 16 * 1024  # of its end, read when a turn failed
 STDERR_EVENT_BYTES = 1 << 20  # of its end, read for events that are not in the stream

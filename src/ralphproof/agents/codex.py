@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -41,15 +43,19 @@ from ralphproof.agents.adapter import (
 from ralphproof.agents.cost import UsageTally
 from ralphproof.agents.error_messages import OUTAGE_ERROR, SERVICE_ERROR_CODES, FailureReason, failure_event
 from ralphproof.agents.json_lines import decode_line, decode_raw
-from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.engine.events import Denied, Ended, Progress, Said, Started, Todo, TodosChanged, ToolStarted, Usage
+from ralphproof.engine.events import (
+    Denied,
+    Ended,
+    Event,
+    Progress,
+    Said,
+    Started,
+    Todo,
+    TodosChanged,
+    ToolStarted,
+    Usage,
+)
 from ralphproof.engine.sandbox import AgentRequirements, Exit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ralphproof.engine.events import Event
-
 
 # Codex has no event of its own for a failed tool.
 HOOK_EVENT_NAMES = {
@@ -79,8 +85,6 @@ def hook_overrides(call: AgentInvocation, own: Mapping[str, Any]) -> tuple[str, 
 
 def _hook_digest(event: str, group: dict[str, Any]) -> str:
     """The digest by which Codex trusts a hook (0.166)."""
-    import hashlib
-
     handlers = [handler | {"async": False} for handler in group["hooks"]]
     encoded = msgspec.json.encode(group | {"event_name": event, "hooks": handlers}, order="sorted")
     return f"sha256:{hashlib.sha256(encoded).hexdigest()}"

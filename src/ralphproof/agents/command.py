@@ -7,6 +7,7 @@ Nothing is known of the program's flags, cost and permissions.
 from __future__ import annotations
 
 import os
+import shlex
 from codecs import getincrementaldecoder
 
 from ralphproof.agents.event_collector import HeadTailBuffer, turn_command
@@ -100,8 +101,6 @@ def split_command(command: str, flags: tuple[str, ...], root: str = "") -> tuple
 
     A command that is an existing file, relative to `root` or not, is one word.
     """
-    import shlex
-
     try:
         parts = [command] if os.path.exists(os.path.join(root, os.path.expanduser(command))) else shlex.split(command)
     except ValueError as error:

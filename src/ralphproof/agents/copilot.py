@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -37,12 +38,8 @@ from ralphproof.agents.error_messages import (
     status_error_kind,
 )
 from ralphproof.agents.json_lines import ANY_DECODER, decode_line, decode_raw
-from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.events import Asked, Denied, Ended, Limited, Progress, Said, Started, ToolStarted
 from ralphproof.engine.sandbox import AgentRequirements, Exit
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # Only tools named by --available-tools are offered, and no tool is called `none`. A denial outweighs any permission.
 QUESTION_OPTIONS = (

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 
 from ralphproof.agents.adapter import ReaderContext
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.events import Spent, Usage
+from ralphproof.engine.iteration import History
+from ralphproof.settings.keys import PriceSettings, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
     from decimal import Decimal
 
     from genai_prices.types import ModelInfo, TieredPrices
 
     from ralphproof.agents.selection import SelectedAgent
-    from ralphproof.engine.iteration import History
-    from ralphproof.settings.keys import PriceSettings, Settings
 
 
 # Messages whose usage may still grow, and as many before them; older ones are no longer tracked.
@@ -239,8 +241,6 @@ def _split_provider(name: str, provider: str | None) -> tuple[str | None, str]:
 
     Names of Bedrock have a region and a dot in front.
     """
-    import re
-
     name = re.sub(r"\[\w+\]$", "", name)  # Claude Code 2.1 adds [1m] where it may use the long context
     if provider is not None:
         return provider, name.removeprefix(f"{provider.lower()}/")
@@ -252,8 +252,6 @@ def _split_provider(name: str, provider: str | None) -> tuple[str | None, str]:
 
 
 def _without_edition(name: str) -> Iterator[str]:
-    import re
-
     yield name
     for mark in re.finditer("[-@:]", name):
         if re.fullmatch(EDITION_SUFFIX, name[mark.start() :]):
@@ -271,8 +269,6 @@ def _is_exact_match(name: str, model: ModelInfo) -> bool:
 
 def _current_rates(model: ModelInfo, at: float) -> TokenRates:
     """The lowest tier's rates at a time (epoch seconds)."""
-    from datetime import UTC, datetime
-
     prices = model.get_prices(datetime.fromtimestamp(at, UTC))
     read, write = _lowest_tier(prices.cache_read_mtok), _lowest_tier(prices.cache_write_mtok)
     uncached = _lowest_tier(prices.input_mtok)

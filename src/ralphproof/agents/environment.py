@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from ralphproof.base.value import TYPE_CHECKING
+from collections.abc import Mapping
+
 from ralphproof.settings.keys import Settings
 from ralphproof.settings.loader import ENVIRONMENT_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 # Variables that would point our git calls, or the agent's, at another repository.
 GIT_LOCATION_VARIABLES = (

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from functools import cache
 
-from ralphproof.agents.adapter import MAX_RESET_DELAY_S, one_line
+from ralphproof.agents.adapter import MAX_RESET_DELAY_S, AgentAdapter, one_line
 from ralphproof.base.text import strip_escapes
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import value
 from ralphproof.engine.events import THE_CONFIGURATION, THE_SERVICE, Ended
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import date, datetime, tzinfo
-
-    from ralphproof.agents.adapter import AgentAdapter
-
 
 # Reset times in messages.
 
@@ -124,8 +119,6 @@ def _parse_duration_s(phrase: str) -> float | None:
 
 def _calendar_times(phrase: str, now_s: float, home: str | None) -> Iterator[float]:
     """The possible meanings of a date, a clock time, or both, in order of time."""
-    from datetime import datetime, time
-
     dated = re.match(_DATE, phrase)
     rest = phrase[dated.end() :] if dated else phrase
     clock = re.match(_CLOCK, rest)
@@ -154,8 +147,6 @@ def _parse_time_of_day(clock: re.Match[str]) -> tuple[int, int, int] | None:
 
 def _candidate_days(dated: re.Match[str], today: date, tomorrow: bool) -> Iterator[date]:
     """The possible days, in order."""
-    from datetime import date, timedelta
-
     if dated["iso"]:
         yield date.fromisoformat(dated["iso"])
     elif name := dated["month"] or dated["month2"]:
@@ -173,8 +164,6 @@ def _candidate_days(dated: re.Match[str], today: date, tomorrow: bool) -> Iterat
 
 def _parse_zone(phrase: str, home: str | None) -> tzinfo | None:
     """The zone at the beginning of a phrase, else `home`; None is the machine's own. ValueError for an unknown one."""
-    from datetime import timedelta, timezone
-
     named = re.match(_ZONE, phrase)
     name = (named[1] or named[2]) if named else home
     if name is None:
@@ -194,8 +183,6 @@ def _parse_zone(phrase: str, home: str | None) -> tzinfo | None:
 
 def _to_epochs(wall: datetime, where: tzinfo | None) -> Iterator[float]:
     """The epoch seconds of a wall-clock time in a zone, in order; for one that a clock change skips, the change."""
-    from datetime import datetime
-
     first, second = (wall.replace(tzinfo=where, fold=fold).timestamp() for fold in (0, 1))
     if first <= second:
         yield first

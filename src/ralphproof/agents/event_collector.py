@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from ralphproof.base.value import TYPE_CHECKING, unpack
+import json
+from collections.abc import Callable
+
+from ralphproof.base.value import unpack
 from ralphproof.engine.agent import Turn, TurnBuilder, TurnInput, TurnWatcher
 from ralphproof.engine.events import Ended, Event, Spent, Started, Unparsed
 from ralphproof.engine.sandbox import CONTINUE, RESULT_SAID, Command, Sandbox
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 MAX_LINE_BYTES = 16 * 1024 * 1024  # a longer line is not parsed
 HEAD_TAIL_BYTES = 128 * 1024  # of the beginning, and of the end
@@ -218,8 +217,6 @@ def run_event_program(
 
 def parse_event(line: bytes) -> Event:
     """The event that a JSON line holds; raises ValueError where it holds none."""
-    import json
-
     try:
         event = unpack(json.loads(line))
     except TypeError as error:

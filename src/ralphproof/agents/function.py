@@ -5,10 +5,14 @@ The function can be asked to return, but not be forced to: a thread cannot be en
 
 from __future__ import annotations
 
+import functools
 import os
 import time
+import traceback
 from collections import deque
+from collections.abc import Callable, Mapping
 from threading import Event as Flag
+from threading import Thread
 from types import MappingProxyType
 
 from ralphproof.base.errors import Refused
@@ -19,7 +23,6 @@ from ralphproof.engine.sandbox import KILL, STOP, Exit, Sandbox
 
 if TYPE_CHECKING:
     import inspect
-    from collections.abc import Callable, Mapping
 
 
 MAX_USD = 1_000_000.0  # a higher reported cost counts as unknown
@@ -158,7 +161,6 @@ class FunctionAgent:
     def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
         """Call the function and wait until it returns. A call that died with its process is not repeated."""
         import contextvars
-        from threading import Thread
 
         if brief.adopt:
             return Turn(Exit(None, why="interrupted"))
@@ -243,8 +245,6 @@ class FunctionLog:
 
     def fail(self, error: BaseException) -> None:
         """Write the traceback, without our own frames."""
-        import traceback
-
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
             frames = frames.tb_next
@@ -328,7 +328,6 @@ def _calling_convention(
     function: object, signature: inspect.Signature
 ) -> Callable[[str, AgentContext | None], tuple[tuple[object, ...], dict[str, object]]]:
     """Builds the arguments of a call: the context by keyword, as a required second argument, or not at all."""
-    import functools
     import inspect
 
     bound = isinstance(function, functools.partial) and "context" in function.keywords

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -30,12 +31,8 @@ from ralphproof.agents.adapter import (
 from ralphproof.agents.agent_config import read_json_setting
 from ralphproof.agents.cost import UsageTally
 from ralphproof.agents.json_lines import decode_line, decode_raw
-from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.events import Denied, Ended, Progress, Said, Started, ToolStarted, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SETTINGS_FILE = "~/.gemini/settings.json"
 PERMISSION_OPTIONS = ("--approval-mode", "--yolo", "-y")

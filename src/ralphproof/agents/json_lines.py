@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any, TypeVar
 
 from msgspec import Raw
 from msgspec.json import Decoder
@@ -10,8 +11,6 @@ from msgspec.json import Decoder
 from ralphproof.base.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, TypeVar
-
     T = TypeVar("T")
 
 MAX_REPAIR_BYTES = 1 << 20  # repairing a longer line would take too much memory

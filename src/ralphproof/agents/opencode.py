@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -33,13 +34,9 @@ from ralphproof.agents.agent_config import find_key_variables, find_service_urls
 from ralphproof.agents.error_messages import LOGIN_ERROR, TOO_LONG_ERROR, FailureReason, failure_event
 from ralphproof.agents.json_lines import decode_line, decode_raw
 from ralphproof.base.text import truncate_middle
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import replace
 from ralphproof.engine.events import Denied, Ended, Progress, Said, Spent, Started, ToolStarted, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 # The stream of OpenCode 1.18.33: one JSON object a line, each a finished part of a message.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -29,12 +30,9 @@ from ralphproof.agents.adapter import (
 )
 from ralphproof.agents.agent_config import find_key_variables, find_service_urls
 from ralphproof.agents.json_lines import decode_line, decode_raw
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import replace
 from ralphproof.engine.events import Ended, Progress, Said, Spent, Started, ToolStarted, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FOLDER_VARIABLE = "PI_CODING_AGENT_DIR"
 SUBSCRIPTION_PROVIDERS = ("openai-codex", "github-copilot")  # providers that do not bill by the token

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ralphproof.agents.event_collector import run_event_program, turn_command
 from ralphproof.base import interpreter
 from ralphproof.base.errors import AgentUnusable
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import replace
 from ralphproof.engine.agent import Turn, TurnInput, TurnWatcher
 from ralphproof.engine.events import Event, Spent, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Sandbox
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # Turns off the telemetry of other installed packages.
 QUIET_ENVIRONMENT = {

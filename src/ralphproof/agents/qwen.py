@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -28,12 +29,9 @@ from ralphproof.agents.claude import ClaudeStream
 from ralphproof.agents.cost import UsageTally
 from ralphproof.agents.error_messages import LOGIN_ERROR, FailureReason, failure_event
 from ralphproof.agents.json_lines import decode_line
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import replace
 from ralphproof.engine.events import Ended, Event, Progress, Said, Spent, Started, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SETTINGS_FILE, FOLDER_VARIABLE = "~/.qwen/settings.json", "QWEN_HOME"
 PERMISSION_OPTIONS = ("--approval-mode", "--yolo", "-y")

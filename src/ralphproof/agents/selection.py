@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from collections.abc import Iterator, Mapping
 
-from ralphproof.agents.adapter import COST_COMPUTED, COST_REPORTED, COST_UNKNOWN, AgentInvocation, AgentTraits
+from ralphproof.agents.adapter import (
+    COST_COMPUTED,
+    COST_REPORTED,
+    COST_UNKNOWN,
+    AgentAdapter,
+    AgentInvocation,
+    AgentTraits,
+)
+from ralphproof.agents.cli_agent import CliAgent
 from ralphproof.agents.command import CommandAgent, has_prompt_placeholder, split_command
 from ralphproof.agents.cost import build_price_list
+from ralphproof.agents.provider import ProviderAgent
+from ralphproof.agents.scripted import ScriptedAgent
 from ralphproof.base.errors import AgentUnusable, Refused
 from ralphproof.base.programs import find_program
-from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.engine.agent import TurnInput
+from ralphproof.base.value import replace, value
+from ralphproof.engine.agent import Agent, TurnInput
 from ralphproof.engine.plan import SemanticVerification
+from ralphproof.settings.keys import AgentSettings, PriceSettings, Settings
 from ralphproof.settings.registry import BUILTIN, is_registered, resolve_implementation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ralphproof.agents.adapter import AgentAdapter
-    from ralphproof.engine.agent import Agent
-    from ralphproof.settings.keys import AgentSettings, PriceSettings, Settings
-
 
 KNOWN_AGENTS = tuple(BUILTIN["agents"])
 NO_TRAITS = AgentTraits()
@@ -213,8 +218,6 @@ def _refuse_model(name: str, model: str | None) -> None:
 
 
 def _select_scripted(argv: tuple[str, ...], root: str) -> SelectedAgent:
-    from ralphproof.agents.scripted import ScriptedAgent
-
     if len(argv) != 2:
         raise Refused("the scripted agent needs one argument, its script: --agent 'scripted SCRIPT.json'")
     script = os.path.join(root, argv[1])
@@ -224,8 +227,6 @@ def _select_scripted(argv: tuple[str, ...], root: str) -> SelectedAgent:
 def _select_cli_agent(
     adapter: AgentAdapter, argv: tuple[str, ...], model: str | None, terms: SelectionTerms
 ) -> SelectedAgent:
-    from ralphproof.agents.cli_agent import CliAgent
-
     program, flags = argv[0], argv[1:]
     guarded = terms.guarded and not terms.sandboxed
     if guarded and not adapter.guard:
@@ -335,8 +336,6 @@ def _parent_folders(path: str) -> Iterator[str]:
 
 def _package_version(folder: str, program: str) -> str | None:
     """The version in a folder's package.json, if that names the program as one of its own."""
-    import json
-
     path = os.path.join(folder, "package.json")
     if not os.path.isfile(path):  # opening a pipe would block
         return None
@@ -385,8 +384,6 @@ def select_judge(
     Judge questions have no tools, so no guard is needed. Raises AgentUnusable where the judge cannot be used.
     """
     if semantic.agent == PROVIDER_AGENT:
-        from ralphproof.agents.provider import ProviderAgent
-
         provider = ProviderAgent(semantic.model, build_price_list(settings.prices).cost)
         return SelectedAgent(provider, "", AS_GIVEN, COST_COMPUTED, semantic.model)
     slot = _stage_slot(settings, stage) if stage in settings.stages.by_name else _default_slot(settings)

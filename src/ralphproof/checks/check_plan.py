@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from itertools import zip_longest
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING, assert_never, replace, value
+from ralphproof.base.value import assert_never, replace, value
 from ralphproof.checks.methods import guardrail_verification
 from ralphproof.engine.claim import ClaimRule
 from ralphproof.engine.plan import (
@@ -21,12 +22,7 @@ from ralphproof.engine.plan import (
     Verification,
     VerificationPart,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from ralphproof.settings.keys import GuardrailSettings, Settings
-
+from ralphproof.settings.keys import GuardrailSettings, Settings
 
 SingleVerification = StringMatchVerification | ExternalVerification | SemanticVerification | CustomVerification
 

@@ -7,18 +7,16 @@ import hashlib
 import os
 import re
 import stat
+from collections.abc import Callable
 
 from ralphproof.base.redaction import PRIVATE_LOG_SUFFIX
 from ralphproof.base.text import TRUNCATION_MARK, quote_excerpt, strip_terminal_codes, truncate
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.value import replace, value
+from ralphproof.checks.junit import ExpectedReport, find_expected_report
+from ralphproof.checks.runner_output import read_runner_output
 from ralphproof.engine.check import Finding, Inspection, PassRule, SuiteResult, failure_fingerprint
 from ralphproof.engine.environment import RunFiles
 from ralphproof.engine.sandbox import STOP, Command, CommandWatcher, Exit, Sandbox
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ralphproof.checks.junit import ExpectedReport
 
 MAX_READ_BYTES = 1024 * 1024  # read at the beginning of the log, and at its end
 MAX_LINE_BYTES = 4096
@@ -257,8 +255,6 @@ def _expected_report(command: str, folder: str, root: str) -> ExpectedReport | N
     """The report that the command writes."""
     if "junit" not in command.lower():
         return None
-    from ralphproof.checks.junit import find_expected_report
-
     return find_expected_report(command, folder, root)
 
 
@@ -267,8 +263,6 @@ def _read_tests(output: str, report: ExpectedReport | None) -> tuple[SuiteResult
 
     The readers are imported only when there is output to read.
     """
-    from ralphproof.checks.runner_output import read_runner_output
-
     tests, mute = read_runner_output(output)
     tests = tests if report is None else report.merge_into(tests)
     return tests, mute and tests is None

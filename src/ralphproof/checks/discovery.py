@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
 
 from ralphproof.base.json_text import UnusableFile, decode_utf8, parse_json, read_bounded_file
 from ralphproof.base.programs import find_program
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import value
 from ralphproof.settings.skills import AUTO_CHECKS, AUTO_LINTERS, Skill
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
-
 
 MAX_ENTRIES = 2000  # per folder
 
@@ -45,8 +43,6 @@ class ProjectFiles:
 
     def list_files(self, folder: str, pattern: str) -> list[str]:
         """The paths of the files in a folder whose whole names match; empty where it cannot be read."""
-        from itertools import islice
-
         try:
             with os.scandir(os.path.join(self._root, folder)) as entries:
                 names = [entry.name for entry in islice(entries, MAX_ENTRIES)]

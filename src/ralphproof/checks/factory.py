@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from ralphproof.base.errors import Refused, TaskWrong
 from ralphproof.base.text import quote_excerpt, unique_slugs
-from ralphproof.base.value import TYPE_CHECKING, assert_never, replace, value
+from ralphproof.base.value import assert_never, replace, value
+from ralphproof.checks.check_plan import CheckSpec
 from ralphproof.checks.command import CommandCheck, CommandCheckSpec
+from ralphproof.checks.function import PluginCheck, create_plugin_check
+from ralphproof.checks.judge import Judge
+from ralphproof.checks.templates import task_environment
+from ralphproof.engine.agent import Agent
 from ralphproof.engine.check import Check, CheckWatcher, Finding, Inspection, failure_fingerprint
 from ralphproof.engine.claim import Claim, ClaimRule
 from ralphproof.engine.environment import RunFiles
@@ -17,14 +24,8 @@ from ralphproof.engine.plan import (
     Task,
 )
 from ralphproof.engine.sandbox import Sandbox
+from ralphproof.engine.workspace import Snapshot
 from ralphproof.settings.registry import resolve_implementation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from ralphproof.checks.check_plan import CheckSpec
-    from ralphproof.engine.agent import Agent
-    from ralphproof.engine.workspace import Snapshot
 
 
 class ClaimCheck:
@@ -127,8 +128,6 @@ def create_checks(specs: Iterable[CheckSpec], dependencies: CheckDependencies) -
     Checks of a task have its fields in their environment.
     """
     if dependencies.task.id:
-        from ralphproof.checks.templates import task_environment
-
         dependencies = replace(
             dependencies, env=tuple((dict(dependencies.env) | task_environment(dependencies.task)).items())
         )
@@ -172,8 +171,6 @@ def _configured(check: Check, spec: CheckSpec) -> Check:
 
 
 def _create_judge(spec: CheckSpec, verification: SemanticVerification, dependencies: CheckDependencies) -> Check:
-    from ralphproof.checks.judge import Judge
-
     return Judge(
         spec.name, verification, dependencies.judges.get(spec.name), dependencies.sandbox, dependencies.folder,
         dependencies.diff, dependencies.agent_env, spec.required, _task_text(dependencies.task),
@@ -187,8 +184,6 @@ def _task_text(task: Task) -> str:
 
 
 def _create_plugin_check(spec: CheckSpec, verification: CustomVerification, dependencies: CheckDependencies) -> Check:
-    from ralphproof.checks.function import PluginCheck, create_plugin_check
-
     context = CheckContext(
         dependencies.root, dependencies.env, dependencies.folder, dependencies.sandbox, dependencies.task, spec.stage
     )

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Callable
+from typing import Any
 
 from ralphproof.base.text import truncate
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import Json, replace
 from ralphproof.engine.check import Check, CheckWatcher, Finding, Inspection, failure_fingerprint
 from ralphproof.engine.sandbox import CommandWatcher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from ralphproof.base.value import Json
 
 MAX_OUTPUT_CHARS = 5000
 

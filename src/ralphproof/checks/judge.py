@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import time
+import zlib
+from base64 import b85decode
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
+from typing import Any
 
 from ralphproof.base.errors import RalphError, wrap_os_error
 from ralphproof.base.text import quote_excerpt, slugify, strip_control_characters, truncate, truncate_middle
-from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.engine.agent import Agent, ServiceFault, Turn, TurnInput, classify_fault
+from ralphproof.base.value import replace, value
+from ralphproof.engine.agent import Agent, ServiceFault, Turn, TurnInput, TurnWatcher, classify_fault
 from ralphproof.engine.check import UNREADABLE_ANSWER, CheckWatcher, Finding, Inspection, failure_fingerprint
 from ralphproof.engine.environment import RunFiles
 from ralphproof.engine.events import Event, Spent, Usage
@@ -19,13 +24,6 @@ from ralphproof.engine.plan import SemanticVerification
 from ralphproof.engine.retry import next_retry_at
 from ralphproof.engine.sandbox import STOP, Sandbox
 from ralphproof.engine.workspace import Snapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import Any
-
-    from ralphproof.engine.agent import TurnWatcher
-
 
 MAX_DIFF_FILES = 200  # shown of a patch that is too long; the others are only named
 MAX_LINE_CHARS = 2_000  # in such a patch
@@ -206,9 +204,6 @@ def _text_lines(data: bytes) -> list[str]:
 
 def _decode_block(block: str) -> bytes:
     """The content of a block, or its beginning; the first line of the block is its kind."""
-    import zlib
-    from base64 import b85decode
-
     whole = [line[1:] for line in block.split("\n")[1:] if line and len(line) % 5 == 1]  # the first letter is a length
     try:
         return zlib.decompressobj().decompress(b85decode("".join(whole)), MAX_CHARS)
@@ -357,8 +352,6 @@ def describe_absent_patterns(patterns: tuple[str, ...], diff: str) -> str:
 
 def answer_schema(count: int) -> str:
     """The JSON Schema of an answer about `count` criteria, in the strict form that every service accepts."""
-    import json
-
     members = {
         "number": {"type": "integer", "enum": list(range(1, count + 1))}, "met": {"type": "boolean"},
         "evidence": {"type": "string"}, "reason": {"type": "string"},
@@ -454,8 +447,6 @@ def parse_answer(
 
 def _parse_json_answer(text: str) -> object:
     """The JSON value of the text, with or without a code fence; raises ValueError."""
-    import json
-
     if len(text) > ANSWER_CHARS:
         raise ValueError(f"it has {len(text)} characters")
     fenced = re.fullmatch(_FENCED, text)

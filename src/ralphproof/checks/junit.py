@@ -6,16 +6,14 @@ Reports are untrusted: one with a document type, too large, too deep or not well
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import time
+from collections.abc import Iterator
 
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.value import replace, value
 from ralphproof.checks.runner_output import bounded_names
 from ralphproof.engine.check import SuiteResult
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_CASES = 100_000
@@ -97,8 +95,6 @@ def _file_identity(facts: os.stat_result) -> tuple[int, ...]:
 
 def _report_paths(command: str) -> Iterator[str]:
     """The report files that a command names."""
-    import shlex
-
     try:
         words = shlex.split(command)
     except ValueError:

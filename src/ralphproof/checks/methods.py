@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ralphproof.base.graph import find_cycles
 from ralphproof.base.value import TYPE_CHECKING, replace, value
@@ -25,6 +28,7 @@ from ralphproof.engine.plan import (
     SemanticVerification,
     StringMatchVerification,
     Task,
+    Verification,
     VerificationPart,
 )
 from ralphproof.settings.field_rules import (
@@ -41,16 +45,11 @@ from ralphproof.settings.field_rules import (
     text,
     validate_mapping,
 )
-from ralphproof.settings.keys import PIPELINE_STAGES
+from ralphproof.settings.keys import PIPELINE_STAGES, GuardrailSettings
 from ralphproof.settings.registry import BUILTIN, is_registered, plugin_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    from ralphproof.engine.plan import Verification
     from ralphproof.settings.field_rules import Rule
-    from ralphproof.settings.keys import GuardrailSettings
 
 
 # Validation of a task's completion.
@@ -304,8 +303,6 @@ def parse_verification(method: str, config: dict[str, Any], task: Task) -> Verif
 
 
 def _parse_external(options: dict[str, Any], _: Task) -> ExternalVerification:
-    import os
-
     return ExternalVerification(
         templates.substitute_in_command(options["command"]),
         options.get("success_exit_code", 0),

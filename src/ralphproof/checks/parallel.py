@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import time
 from _thread import allocate_lock
+from collections.abc import Iterator
+from queue import Empty, SimpleQueue
+from threading import Thread
 
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import replace
 from ralphproof.checks.command import STOPPED
+from ralphproof.checks.judge import NOTHING_SPENT, add_spent
 from ralphproof.engine.check import Check, CheckWatcher, Finding, Inspection
 from ralphproof.engine.events import Event, Spent
 from ralphproof.engine.sandbox import CONTINUE, KILL, STOP
 
-if TYPE_CHECKING:
-    import _thread
-    from collections.abc import Iterator
-    from queue import SimpleQueue
+Message = bytes | list[Event] | _thread.LockType | None
 
-    # Output, events, or a tick request, whose lock is released after the tick; None: something ended.
-    Message = bytes | list[Event] | _thread.LockType | None
+
+# Output, events, or a tick request, whose lock is released after the tick; None: something ended.
 
 MIN_PARALLEL, MAX_PARALLEL = 2, 8  # checks at a time, by the number of processors
 TICK_S = 0.5
@@ -58,8 +60,6 @@ class _CheckBatch:
     """A batch of checks. State shared between threads changes in atomic steps only."""
 
     def __init__(self, checks: tuple[Check, ...], inspection: Inspection) -> None:
-        from queue import SimpleQueue
-
         self.messages: SimpleQueue[Message] = SimpleQueue()
         self.cancelled = False  # all checks are to be killed
         self._checks, self._inspection = checks, inspection
@@ -73,8 +73,6 @@ class _CheckBatch:
 
     def spent(self, watch: int, spent: Spent) -> Spent:
         """The cost of all checks, with this as the cost of one of them."""
-        from ralphproof.checks.judge import NOTHING_SPENT, add_spent
-
         self._spent[watch] = spent
         total = NOTHING_SPENT
         for check_spent in [*self._spent.values()]:
@@ -88,8 +86,6 @@ class _CheckBatch:
 
     def run(self, watch: CheckWatcher) -> list[Finding]:
         """Run all checks, and pass their messages to the watcher."""
-        from threading import Thread
-
         self._tick(watch)
         count = min(max(os.cpu_count() or MIN_PARALLEL, MIN_PARALLEL), MAX_PARALLEL, len(self._checks))
         threads = [Thread(target=self._work, name=f"check {number}", daemon=True) for number in range(count)]
@@ -129,8 +125,6 @@ class _CheckBatch:
 
     def _wait(self, watch: CheckWatcher) -> None:
         """Wait for messages until the next tick is due, and deliver them."""
-        from queue import Empty
-
         try:
             first = self.messages.get(timeout=max(0.0, self._next_tick_s - time.monotonic()))
         except Empty:
@@ -160,8 +154,6 @@ class _CheckBatch:
 
     def _cancel(self) -> None:
         """Have all checks killed, and wait for their end, whatever exceptions arrive meanwhile."""
-        from queue import Empty
-
         self.cancelled = True  # a thread that starts later runs no check
         while len(self._finished) < len(self._started):
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from ralphproof.base.text import TRUNCATION_MARK, strip_terminal_codes
@@ -102,8 +103,6 @@ def _parse_text_line(packages: _GoPackages, line: str) -> bool:
 
 def _parse_event_line(packages: _GoPackages, line: str) -> bool:
     """Parse a line of JSON; False where the output cannot be trusted after it."""
-    import json
-
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.shell import DOUBLE_QUOTED, SINGLE_QUOTED, UNKNOWN_QUOTING, UNQUOTED, find_quoted_matches
-from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.engine.plan import EXTERNAL, SEMANTIC
+from ralphproof.base.value import TYPE_CHECKING, Json, value
+from ralphproof.engine.plan import EXTERNAL, SEMANTIC, Task
 from ralphproof.settings.field_rules import (
     integer,
     list_of,
@@ -21,10 +23,6 @@ from ralphproof.settings.field_rules import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.plan import Task
     from ralphproof.settings.field_rules import Rule
 
 
@@ -201,8 +199,6 @@ def _shell_words(argument: Json) -> str:
 
 def _shell_quote(word: str) -> str:
     """One quoted shell word in which task placeholders can still be substituted."""
-    import shlex
-
     pieces = re.split(rf"(\{{\{{[ \t]*(?:{'|'.join(TASK_VARIABLES)})[ \t]*\}}\}})", word)  # every second one is a field
     return "".join(f'"{piece}"' if index % 2 else shlex.quote(piece) for index, piece in enumerate(pieces) if piece)
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import os
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json, print_lines
-from ralphproof.planning.archive import FINISHED, Archiver, NothingToArchive
+from ralphproof.planning.archive import FINISHED, Archiver, ArchiveResult, NothingToArchive
 from ralphproof.runs.open_project import ProjectLock, open_project
 from ralphproof.stories.story_folder import stories_folder
-
-if TYPE_CHECKING:
-    from ralphproof.planning.archive import ArchiveResult
 
 ABOUT = """Archive the stories of a loop and start with empty ones.
 

@@ -11,9 +11,14 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.console import ConsoleObserver
 from ralphproof.display.terminal import DisplayFlags
+from ralphproof.engine.environment import Observer
 from ralphproof.engine.records import RunEnded
 from ralphproof.runs.displays import RunFollower, create_observers, load_run_spec, print_outcome
 from ralphproof.runs.open_project import view_project
+from ralphproof.runs.spec import RunSpec
+from ralphproof.settings.keys import Settings
+from ralphproof.settings.loader import load_settings
+from ralphproof.store.ledger import SqliteLedger
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.views.events import NdjsonObserver
@@ -23,10 +28,6 @@ from ralphproof.views.timeline import RecordTail
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.engine.environment import Observer
-    from ralphproof.runs.spec import RunSpec
-    from ralphproof.settings.keys import Settings
-    from ralphproof.store.ledger import SqliteLedger
 
 ABOUT = """Follow a run that another process drives, as its own terminal would show it.
 
@@ -112,8 +113,6 @@ class AttachedDisplay:
 
 def _display_settings(order: RunSpec | None, directory: str) -> Settings:
     """The run's settings, else the current ones, else the defaults."""
-    from ralphproof.settings.loader import load_settings
-
     if order is not None:
         return order.loaded.settings
     try:

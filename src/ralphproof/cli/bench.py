@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
+import signal
 
-from ralphproof.adversarial.bench import COUNT_LABELS, count_failures, run_trials, skip_reasons
+from ralphproof.adversarial.bench import COUNT_LABELS, all_trials, count_failures, run_trials, skip_reasons
+from ralphproof.adversarial.trial import RIGHT, Trial, TrialResult
 from ralphproof.base import interpreter
 from ralphproof.base.errors import Refused
 from ralphproof.base.text import did_you_mean
-from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, positive_int
 from ralphproof.display.output import print_json, print_lines
-
-if TYPE_CHECKING:
-    from ralphproof.adversarial.trial import Trial, TrialResult
-
+from ralphproof.process.interrupts import SIGNALS
 
 ABOUT = """try this program with cheating agents, and count what it accepts.
 
@@ -60,9 +60,6 @@ def main(argv: list[str]) -> int:
 
 def _handle_signals() -> None:
     """Whoever ends us, what we began is ended first, and no second signal comes in between."""
-    import signal
-
-    from ralphproof.process.interrupts import SIGNALS
 
     def interrupted(*_: object) -> None:
         for number in SIGNALS:
@@ -75,8 +72,6 @@ def _handle_signals() -> None:
 
 
 def _select_trials(only: tuple[str, ...]) -> tuple[Trial, ...]:
-    from ralphproof.adversarial.bench import all_trials
-
     every = all_trials()
     for word in only:
         if not any(trial.id.startswith(word) for trial in every):
@@ -94,9 +89,6 @@ def _print_trials(chosen: tuple[Trial, ...], for_programs: bool) -> int:
 
 def _program_argv(given: str | None) -> tuple[str, ...]:
     """The command of the build that is tried."""
-    import shlex
-    import shutil
-
     if given is None:
         return interpreter.ralph_command()
     try:
@@ -110,8 +102,6 @@ def _program_argv(given: str | None) -> tuple[str, ...]:
 
 
 def _print_results(results: list[TrialResult], skipped: dict[str, str], for_programs: bool) -> int:
-    from ralphproof.adversarial.trial import RIGHT
-
     wrong = sorted((one for one in results if one.verdict != RIGHT), key=lambda one: one.trial.id)
     tally = dict(count_failures(results))
     if for_programs:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import TYPE_CHECKING, Json
 from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.phrases import format_count
 from ralphproof.runs.open_project import view_project
-from ralphproof.runs.saved_work import branch_saved_work, excluded_file_lines, load_saved_work
+from ralphproof.runs.saved_work import SavedWork, branch_saved_work, excluded_file_lines, load_saved_work
+from ralphproof.workspace.commits import CommitPlan
 
 if TYPE_CHECKING:
     from argparse import Namespace
-
-    from ralphproof.base.value import Json
-    from ralphproof.runs.saved_work import SavedWork
-    from ralphproof.workspace.commits import CommitPlan
 
 
 ABOUT = """Create a branch with an iteration's work.

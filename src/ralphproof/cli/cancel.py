@@ -7,27 +7,22 @@ import sys
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import TYPE_CHECKING, Json
 from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display import phrases
 from ralphproof.display.output import print_json, print_lines
-from ralphproof.engine.outcome import Completed, outcome_json
+from ralphproof.engine.outcome import Completed, Outcome, outcome_json
 from ralphproof.engine.records import RunEnded
 from ralphproof.runs.control import CANCEL_TIMEOUT_S, Cancellation, recorded_outcome
 from ralphproof.runs.enclosing_turn import refuse_in_turn, refuse_unrelated_run_in_turn
 from ralphproof.runs.open_project import open_project
-from ralphproof.store.ledger import LATEST
+from ralphproof.store.ledger import LATEST, RunRow, SqliteLedger
 from ralphproof.store.project import Project
-from ralphproof.store.tasks import CANCELLED
+from ralphproof.store.tasks import CANCELLED, TaskRow
 from ralphproof.views.tasks import TaskView
 
 if TYPE_CHECKING:
     from argparse import Namespace
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.outcome import Outcome
-    from ralphproof.store.ledger import RunRow, SqliteLedger
-    from ralphproof.store.tasks import TaskRow
 
 
 ABOUT = """End a run or a task from another terminal; also a run whose harness died.

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from ralphproof.base.value import TYPE_CHECKING, replace
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from ralphproof.base.value import replace
 from ralphproof.cli.parser import SUPPRESS, Parser
 from ralphproof.cli.verbs import VERBS
 from ralphproof.display.output import print_json
 from ralphproof.setup.completion import CompletedFlag, CompletedVerb, bash_script, fish_script, zsh_script
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
 
 ABOUT = "Print a script that completes commands and flags in your shell."
 EXAMPLES = (
@@ -44,8 +43,6 @@ def main(argv: list[str]) -> int:
 
 def describe_verbs() -> list[CompletedVerb]:
     """Every verb as its own parser describes it."""
-    from importlib import import_module
-
     return [describe_verb(name, about, import_module(f"ralphproof.cli.{name}")) for name, about in VERBS.items()]
 
 

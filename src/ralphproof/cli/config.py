@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator
+from typing import Any
 
 from ralphproof.base.git_layout import resolve_project_root
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import Json
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json, print_lines
-from ralphproof.settings.loader import json_lines, mask_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from ralphproof.base.value import Json
-    from ralphproof.settings.loader import LoadedSettings
-
+from ralphproof.settings.loader import LoadedSettings, json_lines, load_settings, mask_settings
+from ralphproof.settings.reference import json_schema
 
 ABOUT = "Show the settings in force and where each comes from, or the schema of a settings file."
 EXAMPLES = ("ralph config show", "ralph config show --origin", "ralph config schema > .ralph/settings.schema.json")
@@ -36,8 +32,6 @@ def main(argv: list[str]) -> int:
     if args.what == "schema":
         _print_schema(args.json)
         return 0
-    from ralphproof.settings.loader import load_settings
-
     loaded = load_settings(resolve_project_root(args.project_dir), os.environ)
     settings = mask_settings(loaded.raw)
     if args.json:
@@ -50,8 +44,6 @@ def main(argv: list[str]) -> int:
 
 
 def _print_schema(for_programs: bool) -> None:
-    from ralphproof.settings.reference import json_schema
-
     if for_programs:
         print_json("schema", {"schema": json_schema()})
     else:
@@ -59,8 +51,6 @@ def _print_schema(for_programs: bool) -> None:
 
 
 def _setting_lines(loaded: LoadedSettings, settings: Any) -> Iterator[str]:
-    import json
-
     for path, data, origin in _walk_settings(settings, "", loaded.origins):
         yield f"{path} = {json.dumps(data, ensure_ascii=False)}  ({origin})"
 

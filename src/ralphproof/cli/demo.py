@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 
 from ralphproof.cli.parser import Parser
 from ralphproof.setup.demo import (
@@ -27,9 +29,6 @@ def build_parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     """Create the demo repository, run the program in it, and verify the result."""
-    import shutil
-    import tempfile
-
     args = build_parser().parse(argv)
     folder = tempfile.mkdtemp(prefix="ralph-demo-")
     project, environ = os.path.join(folder, "project"), demo_environment(folder)

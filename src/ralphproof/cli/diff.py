@@ -11,7 +11,7 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.phrases import format_diffstat, parse_diffstat
-from ralphproof.display.terminal import DIM, GREEN, PLAIN, RED
+from ralphproof.display.terminal import DIM, GREEN, PLAIN, RED, use_color
 from ralphproof.runs.open_project import view_project
 from ralphproof.views.snapshots import diff_summary_json, run_patch
 
@@ -74,8 +74,6 @@ def print_patch(patch: bytes, run: str, number: int | None, args: Namespace) -> 
 
 
 def _print_patch_lines(patch: bytes, no_color: bool) -> None:
-    from ralphproof.display.terminal import use_color
-
     coloured = use_color(no_color, "auto", sys.stdout.isatty())
     for line in patch.decode("utf-8", "replace").split("\n")[:-1]:
         tint = {"+": GREEN, "-": RED, "@": DIM}.get(line[:1], "") if coloured else ""

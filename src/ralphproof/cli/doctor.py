@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 from ralphproof.base.git_layout import resolve_project_root
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import Json
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.setup import doctor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ralphproof.base.value import Json
 
 ABOUT = """Check what this machine and this project have and lack for a run.
 

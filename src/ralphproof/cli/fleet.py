@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import shlex
 import signal
 import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn
 
+from ralphproof.base import interpreter
 from ralphproof.base.errors import NotThere, Refused
 from ralphproof.base.escaping import sanitize
 from ralphproof.base.standard_streams import flush_streams
@@ -16,18 +20,20 @@ from ralphproof.cli.parser import SUPPRESS, Parser, Subverbs, positive_int, posi
 from ralphproof.cli.run import add_loop_flags, add_prompt_flags, parse_with_prompt, prompt_from_flags
 from ralphproof.cli.serve import port_number
 from ralphproof.display.output import print_json, print_lines
-from ralphproof.runs.request import base_request, settings_from_flags
+from ralphproof.fleet.artifacts import ArtifactFolder
+from ralphproof.fleet.dev_server import run_dev_server
+from ralphproof.fleet.governor import Allowance
+from ralphproof.fleet.step_process import STEP_PROGRAM, StepPool
+from ralphproof.fleet.submission import SubmitOptions, build_submission
+from ralphproof.fleet.timing import FleetTiming
+from ralphproof.runs.request import RunRequest, base_request, settings_from_flags
 from ralphproof.settings.keys import PIPELINE_STAGES
+from ralphproof.store.project import ensure_state_dir
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Awaitable, Callable
-    from typing import Any, NoReturn
 
     from ralphproof.fleet.client import TemporalServer
-    from ralphproof.fleet.governor import Allowance
-    from ralphproof.fleet.step_process import StepPool
-    from ralphproof.runs.request import RunRequest
 
 
 ABOUT = """Run many loops on many machines that share only a git remote. A Temporal server drives them.
@@ -127,8 +133,6 @@ def dev_parser() -> Parser:
 
 
 def dev_main(argv: list[str]) -> int:
-    from ralphproof.fleet.dev_server import run_dev_server
-
     args = dev_parser().parse(argv)
 
     def print_ready(port: int, pid: int) -> None:
@@ -192,12 +196,7 @@ def worker_main(argv: list[str]) -> int:
 
 def _open_step_pool(args: Namespace) -> StepPool:
     """Lock the worker's folder, choose its name, and return its step pool; refuses a folder of another worker."""
-    import shlex
-
-    from ralphproof.base import interpreter
-    from ralphproof.fleet.step_process import STEP_PROGRAM, StepPool
     from ralphproof.fleet.worker import lock_worker_folder, worker_name
-    from ralphproof.store.project import ensure_state_dir
 
     folder = os.path.abspath(args.work_dir) if args.work_dir else os.path.join(ensure_state_dir(os.environ), "fleet")
     lock_worker_folder(folder)
@@ -297,9 +296,6 @@ def submit_main(argv: list[str]) -> int:
     args = parse_with_prompt(argv, submit_parser())
     if not args.repo:
         raise Refused("no repository; use --repo URL (see ralph fleet submit --help)")
-    from ralphproof.fleet.submission import SubmitOptions, build_submission
-    from ralphproof.fleet.timing import FleetTiming
-
     options = SubmitOptions(
         args.repo, args.ref, args.land, args.artifacts, args.submitter, tuple(args.tasks or ()),
         _allowance_from_flags(args), FleetTiming(heartbeat_s=max(1.0, args.heartbeat)),
@@ -353,8 +349,6 @@ def _read_prompt_file(file: str) -> str:
 
 
 def _allowance_from_flags(args: Namespace) -> Allowance:
-    from ralphproof.fleet.governor import Allowance
-
     total, daily = (
         None if usd is None else max(1, round(usd * 1_000_000)) for usd in (args.total_cost_usd, args.daily_cost_usd)
     )
@@ -455,8 +449,6 @@ def logs_main(argv: list[str]) -> int:
 
 def print_logs(args: Namespace, url: str) -> int:
     """Print the selected logs, or the names of all."""
-    from ralphproof.fleet.artifacts import ArtifactFolder
-
     if not url:
         raise Refused(f"loop {args.loop} was submitted without --artifacts: its logs exist only on its worker")
     folder = ArtifactFolder(url, args.loop)

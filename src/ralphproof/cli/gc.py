@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import TYPE_CHECKING, Json
 from ralphproof.cli.parser import Parser, positive_int, seconds
 from ralphproof.display.output import confirm, print_json, print_lines, require_confirmation
 from ralphproof.display.phrases import format_count
@@ -14,8 +14,6 @@ from ralphproof.views.run_status import format_date
 
 if TYPE_CHECKING:
     from argparse import Namespace
-
-    from ralphproof.base.value import Json
 
 
 ABOUT = """Delete what old runs have saved: snapshots, logs, and their copies in .ralph/runs.

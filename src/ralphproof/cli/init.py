@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import shlex
+from typing import Any
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.git_layout import resolve_project_root
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json, print_lines, require_confirmation
+from ralphproof.settings.keys import PRESETS
 from ralphproof.setup.init import (
     SETTINGS_FILE,
     STORIES_PRESET,
+    StoriesFolderLayout,
     agent_notes,
     ask_settings,
     configured_preset,
@@ -23,9 +27,6 @@ from ralphproof.setup.init import (
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from typing import Any
-
-    from ralphproof.setup.init import StoriesFolderLayout
 
 
 ABOUT = """Write the project's agent and checks to .ralph/settings.json.
@@ -81,8 +82,6 @@ def main(argv: list[str]) -> int:
 def _plan_stories_folder(root: str, args: Namespace) -> StoriesFolderLayout | None:
     if args.preset != STORIES_PRESET:
         return None
-    from ralphproof.setup.init import StoriesFolderLayout
-
     return StoriesFolderLayout(root, args.name, args.ralph_dir, args.force, os.environ)
 
 
@@ -118,10 +117,6 @@ def _print_result(root: str, args: Namespace, settings: Any | None, stories: Sto
 
 
 def _refuse_unavailable_flags(args: Namespace) -> None:
-    import shlex
-
-    from ralphproof.settings.keys import PRESETS
-
     for flag, text in (("--name", args.name), ("--ralph-dir", args.ralph_dir)):
         if text is not None and args.preset != STORIES_PRESET:
             raise Refused(f"{flag} is for stories: ralph init --preset stories {flag} {shlex.quote(text)}")

@@ -6,26 +6,22 @@ import os
 from contextlib import closing
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import TYPE_CHECKING, Json
 from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.cli.work import progress_printer
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.landing.landing_items import items_to_land, landing_result_json, landing_result_lines
 from ralphproof.landing.merge_queue import LandingOptions, land_items
-from ralphproof.landing.targets import landing_target
+from ralphproof.landing.targets import LandingTarget, landing_target
 from ralphproof.process.signals import RunClock
 from ralphproof.runs.open_project import open_project
 from ralphproof.sandbox.selection import HOST_TOOL_KIND_NAMES
-from ralphproof.store.landings import LandingRejected
+from ralphproof.store.landings import LandingRejected, LandingResult
+from ralphproof.store.project import Project
 from ralphproof.workspace.git_command import UserGit
 
 if TYPE_CHECKING:
     from argparse import Namespace
-
-    from ralphproof.base.value import Json
-    from ralphproof.landing.targets import LandingTarget
-    from ralphproof.store.landings import LandingResult
-    from ralphproof.store.project import Project
 
 
 ABOUT = """Merge completed runs onto a branch, with their checks run again.

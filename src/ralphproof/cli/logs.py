@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Iterator
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import sanitize
@@ -12,13 +13,11 @@ from ralphproof.cli.parser import Parser, find_named_run, positive_int
 from ralphproof.display.output import print_json
 from ralphproof.runs.open_project import view_project
 from ralphproof.store.run_state import refuse_collected_run
-from ralphproof.views.logs import LineSplitter, LogFilter, RunLogs, format_scripted_event, log_part_json
+from ralphproof.views.logs import LineSplitter, LogFilter, LogOutput, RunLogs, format_scripted_event, log_part_json
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Iterator
 
-    from ralphproof.views.logs import LogOutput
 
 ABOUT = "Show the output of the agent and the checks of a run, in the order in which they ran."
 EXAMPLES = (

@@ -11,7 +11,7 @@ from ralphproof.display.output import print_json, print_lines
 from ralphproof.runs.control import request_pause
 from ralphproof.runs.enclosing_turn import refuse_unrelated_run_in_turn
 from ralphproof.runs.open_project import open_project
-from ralphproof.store.ledger import PAUSE
+from ralphproof.store.ledger import PAUSE, SqliteLedger
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import ENDED
 from ralphproof.views.run_status import refuse_without_harness
@@ -19,8 +19,6 @@ from ralphproof.views.timeline import RecordTail
 
 if TYPE_CHECKING:
     from argparse import Namespace
-
-    from ralphproof.store.ledger import SqliteLedger
 
 
 ABOUT = """Pause a run before its next turn.

@@ -5,24 +5,32 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Callable
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.standard_streams import flush_streams, read_stdin_text
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import TYPE_CHECKING, Json, replace
 from ralphproof.cli.parser import Parser
 from ralphproof.cli.run import add_agent_flags
+from ralphproof.display.output import align_columns, print_json, print_lines
+from ralphproof.display.phrases import describe_outcome, format_count
+from ralphproof.engine.metrics import ABORTED, COMPLETED
+from ralphproof.engine.outcome import outcome_fields
+from ralphproof.planning.drafting import PlanCheck, plan_request, plan_unattended
+from ralphproof.planning.plan_dialogue import has_terminal, plan_interactively
+from ralphproof.planning.plan_files import FULL, MODES, PlanFiles, PlanResult
 from ralphproof.runs.open_project import open_project
+from ralphproof.runs.spec import prepare_spec
+from ralphproof.settings.loader import load_settings
 from ralphproof.store.locks import DirectoryLock
+from ralphproof.store.project import Project
 from ralphproof.stories.story_folder import folder_flags
+from ralphproof.tasks.plans import PromptPlan
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable
 
-    from ralphproof.base.value import Json
-    from ralphproof.planning.plan_files import PlanFiles, PlanResult
-    from ralphproof.store.project import Project
 
 ABOUT = """Write the requirements and stories of a feature with an agent.
 
@@ -65,8 +73,6 @@ def build_parser() -> Parser:
 
 
 def main(argv: list[str]) -> int:
-    from ralphproof.planning.plan_files import MODES, PlanFiles
-
     args = build_parser().parse(argv)
     project = open_project(args.project_dir, os.environ)
     lock = DirectoryLock(project.state_dir, project.root, "plan")
@@ -94,17 +100,12 @@ def main(argv: list[str]) -> int:
 def _make_plan(
     args: Namespace, files: PlanFiles, requirements: str, project: Project, tell: Callable[[str], None]
 ) -> PlanResult:
-    from ralphproof.planning.drafting import PlanCheck, plan_request, plan_unattended
-    from ralphproof.runs.spec import prepare_spec
-
     interactive, check = args.source is None, PlanCheck(files)
     prompt = files.prompt(interactive, requirements)
     spec = prepare_spec(plan_request(args, project.root, prompt, check, interactive))
     if not interactive:
         again = f"ralph plan --from {shlex.quote(args.source)}{folder_flags(files.folder)}"
         return plan_unattended(args, spec, files, check, again, tell)
-    from ralphproof.planning.plan_dialogue import plan_interactively
-
     for remark in spec.remarks:
         tell(remark)
     return plan_interactively(spec, files, tell)
@@ -125,8 +126,6 @@ def _progress_printer(args: Namespace, project: Project) -> Callable[[str], None
 
 def _refuse_missing_input(args: Namespace) -> None:
     """Refuse a plan without a terminal or --from, and limits without --from."""
-    from ralphproof.planning.plan_dialogue import has_terminal
-
     if args.source == "-" and has_terminal():
         raise Refused(STDIN_IS_TERMINAL)
     if args.source is not None:
@@ -140,9 +139,6 @@ def _refuse_missing_input(args: Namespace) -> None:
 
 def _requirements(args: Namespace, files: PlanFiles, root: str) -> str:
     """The requirements in FILE; empty if the user is asked or prd.md has them. Refuses both at once."""
-    from ralphproof.planning.plan_files import FULL
-    from ralphproof.tasks.plans import PromptPlan
-
     if args.source is None:
         return ""
     if args.source == "-":
@@ -166,17 +162,11 @@ def _requirements(args: Namespace, files: PlanFiles, root: str) -> str:
 
 def _run_command(project: Project, folder: str) -> str:
     """The command that begins a loop over the stories."""
-    from ralphproof.settings.loader import load_settings
-
     preset = "" if load_settings(project.root, os.environ).settings.preset == "stories" else " --preset stories"
     return f"ralph run{preset}{folder_flags(folder)}"
 
 
 def _print_json(result: PlanResult, files: PlanFiles, next_command: str, project: Project) -> None:
-    from ralphproof.display.output import print_json
-    from ralphproof.engine.metrics import ABORTED, COMPLETED
-    from ralphproof.engine.outcome import outcome_fields
-
     document = files.document()
     stories: list[Json] = [
         {
@@ -200,9 +190,6 @@ def _print_json(result: PlanResult, files: PlanFiles, next_command: str, project
 
 
 def _print_text(result: PlanResult, files: PlanFiles, next_command: str, project: Project) -> None:
-    from ralphproof.display.output import align_columns, print_lines
-    from ralphproof.display.phrases import describe_outcome, format_count
-
     lines: list[str] = []
     document = files.document() if result.exit_code == 0 else None
     if document:

@@ -6,7 +6,7 @@ import sys
 
 from ralphproof import __version__
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import TYPE_CHECKING, Json
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.setup.plugin import (
@@ -21,7 +21,6 @@ from ralphproof.setup.plugin import (
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.base.value import Json
 
 ABOUT = """Install hooks and skills in Claude Code and Codex, with their own commands.
 

@@ -5,24 +5,32 @@ from __future__ import annotations
 import os
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import TYPE_CHECKING, Json
 from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.output import confirm, print_json, print_lines, require_confirmation
 from ralphproof.engine.outcome import Completed
-from ralphproof.engine.records import RunEnded
+from ralphproof.engine.records import Record, RunEnded
+from ralphproof.proof.builder import build_run_proof
+from ralphproof.proof.pull_request import (
+    PullRequest,
+    PullRequestBranch,
+    PullRequestResult,
+    create_pull_request_branch,
+    describe_pull_request,
+    find_pull_request_branch,
+    find_target,
+    submit_pull_request,
+)
 from ralphproof.runs.open_project import view_project
-from ralphproof.runs.saved_work import excluded_file_lines, load_saved_work
+from ralphproof.runs.saved_work import SavedWork, excluded_file_lines, load_saved_work
+from ralphproof.store.ledger import RunRow, SqliteLedger
 from ralphproof.store.project import Project
 from ralphproof.views.snapshots import snapshots_by_iteration
+from ralphproof.workspace.commits import CommitBuilder
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.base.value import Json
-    from ralphproof.engine.records import Record
-    from ralphproof.proof.pull_request import PullRequest, PullRequestBranch, PullRequestResult
-    from ralphproof.runs.saved_work import SavedWork
-    from ralphproof.store.ledger import RunRow, SqliteLedger
 
 ABOUT = """Open a pull request with the evidence of a run.
 
@@ -50,16 +58,6 @@ def build_parser() -> Parser:
 
 
 def main(argv: list[str]) -> int:
-    from ralphproof.proof.pull_request import (
-        PullRequestResult,
-        create_pull_request_branch,
-        describe_pull_request,
-        find_pull_request_branch,
-        find_target,
-        submit_pull_request,
-    )
-    from ralphproof.workspace.commits import CommitBuilder
-
     args = build_parser().parse(argv)
     project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()
@@ -91,8 +89,6 @@ def _load_completed_run(
     project: Project, row: RunRow, ledger: SqliteLedger
 ) -> tuple[SavedWork, tuple[Record, ...], dict[str, Json]]:
     """Work, records and proof of a completed run; refuses others."""
-    from ralphproof.proof.builder import build_run_proof
-
     end, records = ledger.run_end(row.id), ledger.records(row.id)
     if not isinstance(end, RunEnded):
         raise Refused(f"run {row.id} has not ended, so there is no evidence yet; see: ralph status {row.id}")

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Iterator
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import TYPE_CHECKING, Json
 from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.output import print_json, print_lines
+from ralphproof.proof.builder import build_run_proof
+from ralphproof.proof.page import page_lines, render_page, why_uncheckable
 from ralphproof.proof.schema import get_objects
 from ralphproof.runs.open_project import view_project
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterator
 
-    from ralphproof.base.value import Json
 
 ABOUT = """Show or export the evidence that a run's work is done: checks, results, commit, and who could have tampered.
 
@@ -55,8 +56,6 @@ def main(argv: list[str]) -> int:
 
 
 def _load_proof(args: Namespace) -> dict[str, Json]:
-    from ralphproof.proof.builder import build_run_proof
-
     project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()
     try:
@@ -77,8 +76,6 @@ def _unproved_note(proof: dict[str, Json]) -> str:
 
 
 def _print_proof(proof: dict[str, Json], for_programs: bool) -> int:
-    from ralphproof.proof.page import page_lines
-
     unproved = _unproved_note(proof)
     if for_programs:
         print_json("proof", proof)
@@ -88,8 +85,6 @@ def _print_proof(proof: dict[str, Json], for_programs: bool) -> int:
 
 
 def _export_proof(proof: dict[str, Json], args: Namespace) -> int:
-    from ralphproof.proof.page import render_page
-
     if unproved := _unproved_note(proof):
         raise Refused(unproved)
     page = render_page(proof)
@@ -107,8 +102,6 @@ def _export_proof(proof: dict[str, Json], args: Namespace) -> int:
 
 def _export_notes(proof: dict[str, Json], path: str) -> Iterator[str]:
     """Notes about the exported file."""
-    from ralphproof.proof.page import why_uncheckable
-
     if why := why_uncheckable(proof):
         yield f"ralph verify cannot check it again: {why}"
     else:

@@ -6,7 +6,7 @@ import os
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import TYPE_CHECKING, Json
 from ralphproof.cli.parser import Parser, positive_int, positive_number
 from ralphproof.cli.run import add_loop_flags, add_prompt_flags, parse_with_prompt, prompt_from_flags
 from ralphproof.cli.work import bounded_settings, progress_printer
@@ -32,16 +32,14 @@ from ralphproof.process.signals import SignalRouter
 from ralphproof.runs.displays import PoolDisplay
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.pool import RunPool
-from ralphproof.runs.request import base_request
+from ralphproof.runs.request import RunRequest, base_request
+from ralphproof.runs.spec import RunSpec
+from ralphproof.store.project import Project
 from ralphproof.store.spend import InProcessSharedBudget
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.base.value import Json
-    from ralphproof.runs.request import RunRequest
-    from ralphproof.runs.spec import RunSpec
-    from ralphproof.store.project import Project
 
 ABOUT = f"""Let several agents work on one task, each in its own worktree; the first verified one wins.
 

@@ -10,14 +10,14 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.engine.budget import format_utc_day, utc_day
+from ralphproof.reports import charts
 from ralphproof.reports.daily_report import DATE_FORMAT, parse_day, render_markdown_report, report_json, run_cost_limit
 from ralphproof.runs.open_project import view_project
-from ralphproof.store.statistics import PeriodTotals
+from ralphproof.store.statistics import PeriodTotals, TimeSlotTotals
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.store.statistics import TimeSlotTotals
 
 ABOUT = "Report rates, averages, costs and problems of the loops of one or more days."
 EXAMPLES = (
@@ -61,8 +61,6 @@ def print_report_with_charts(
     root: str, figures: PeriodTotals, slots: tuple[TimeSlotTotals, ...], limit_micro_usd: int | None, args: Namespace
 ) -> None:
     """Print the report, the charts, and their files; print nothing if the files cannot be written."""
-    from ralphproof.reports import charts
-
     charts.require_chart_libraries()
     if not figures.runs.count:
         print_report(figures, limit_micro_usd, args)

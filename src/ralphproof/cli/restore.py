@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.runs.open_project import view_project
-from ralphproof.runs.restore_repository import SHORT_HASH_CHARS, restore_repository
-
-if TYPE_CHECKING:
-    from ralphproof.runs.restore_repository import RestoreResult
-
+from ralphproof.runs.restore_repository import SHORT_HASH_CHARS, RestoreResult, restore_repository
 
 ABOUT = """Restore a destroyed repository from the copy that a run kept.
 

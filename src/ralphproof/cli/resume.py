@@ -13,13 +13,12 @@ from ralphproof.runs.control import unpause_run
 from ralphproof.runs.enclosing_turn import refuse_unrelated_run_in_turn
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.request import LATEST_RUN
+from ralphproof.store.ledger import RunRow
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import RUNNING, find_run, run_state
 
 if TYPE_CHECKING:
     from argparse import Namespace
-
-    from ralphproof.store.ledger import RunRow
 
 
 ABOUT = """Continue a run that is paused, was cut off, was stopped, or waits for a person.

@@ -5,16 +5,23 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 
 from ralphproof.base.errors import RalphError, Refused, SettingsWrong, StoriesWrong
 from ralphproof.base.escaping import collapse_lines, sanitize
+from ralphproof.base.standard_streams import flush_streams, read_stdin_text
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.cli.parser import SUPPRESS, Parser
 from ralphproof.cli.verbs import VERBS
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.terminal import DisplayFlags
-from ralphproof.engine.outcome import Completed
-from ralphproof.landing.worktree_run import discard_unused_worktree, finish_worktree_run, move_to_worktree
+from ralphproof.engine.outcome import Completed, Outcome
+from ralphproof.landing.worktree_run import (
+    begin_in_worktree,
+    discard_unused_worktree,
+    finish_worktree_run,
+    move_to_worktree,
+)
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.runs.children import (
     BEGIN_FLAG,
@@ -25,30 +32,29 @@ from ralphproof.runs.children import (
     wait_until_begun,
 )
 from ralphproof.runs.displays import execute_observed
+from ralphproof.runs.dry_run import print_dry_run, print_fitness
 from ralphproof.runs.execute import load_resumed_request
 from ralphproof.runs.open_project import open_project
+from ralphproof.runs.recovery import recover_folder
 from ralphproof.runs.request import (
+    FRESH_RUN,
     LATEST_RUN,
     RUN_ID_VARIABLE,
+    RunRequest,
+    RunTarget,
     base_request,
     find_enclosing_run,
     load_request,
     save_request,
     settings_from_flags,
 )
-from ralphproof.runs.spec import prepare_spec
+from ralphproof.runs.spec import RunSpec, prepare_spec
 from ralphproof.sandbox.selection import SANDBOX_VARIABLE
+from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder, new_run_id
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable
-
-    from ralphproof.engine.outcome import Outcome
-    from ralphproof.process.keeper_client import KeeperClient
-    from ralphproof.runs.request import RunRequest, RunTarget
-    from ralphproof.runs.spec import RunSpec
-    from ralphproof.store.project import Project
 
 
 def run_in_worktree(spec: RunSpec, keeper: KeeperClient, args: Namespace, target: RunTarget) -> Outcome:
@@ -269,34 +275,22 @@ def parse_with_prompt(argv: list[str], parser: Parser) -> Namespace:
 
 
 def _run(args: Namespace, keeper: KeeperClient | None, build_request: Callable[[Namespace], RunRequest]) -> int:
-    from ralphproof.runs.spec import prepare_spec
-
     request, target = _requested_run(args, build_request)
     try:
         spec = prepare_spec(request)
     except (SettingsWrong, StoriesWrong):
         if keeper is None or args.resume is not None:
             raise
-        from ralphproof.runs.recovery import recover_folder
-
         if not (notes := recover_folder(request.project_dir)):
             raise
         spec = prepare_spec(request)
         spec = replace(spec, remarks=(*notes, *spec.remarks))
     if request.in_worktree and keeper is not None and target.row is None and not target.run:
-        from ralphproof.landing.worktree_run import begin_in_worktree
-
         spec, target = begin_in_worktree(spec)
     if spec.fitness is not None and args.explain:
-        from ralphproof.runs.dry_run import print_fitness
-
         return print_fitness(spec.fitness, spec.skill, args.json)
     if keeper is None:
-        from ralphproof.runs.dry_run import print_dry_run
-
         return print_dry_run(spec, args.json)
-    from ralphproof.base.standard_streams import flush_streams
-
     if spec.request.in_worktree:
         outcome = run_in_worktree(spec, keeper, args, target)
     else:
@@ -307,15 +301,10 @@ def _run(args: Namespace, keeper: KeeperClient | None, build_request: Callable[[
 
 def _requested_run(args: Namespace, build_request: Callable[[Namespace], RunRequest]) -> tuple[RunRequest, RunTarget]:
     """The request, and the run it is for."""
-    from ralphproof.runs.request import FRESH_RUN, RunTarget
-
     if args.begin is not None:
         return load_ordered_request(args.begin, args.project_dir), RunTarget(args.begin)
     if args.resume is None:
         return build_request(args), FRESH_RUN
-    from ralphproof.runs.execute import load_resumed_request
-    from ralphproof.runs.open_project import open_project
-
     if any(text is not None for text in (args.words, args.prompt, args.prompt_file)):
         raise Refused(NO_NEW_PROMPT)
     row, request = load_resumed_request(open_project(args.project_dir, os.environ), args.resume, build_request(args))
@@ -345,6 +334,4 @@ def prompt_from_flags(args: Namespace) -> tuple[str | None, str | None]:
         return prompts[0], None
     if args.prompt_file != "-":
         return None, os.path.realpath(args.prompt_file)
-    from ralphproof.base.standard_streams import read_stdin_text
-
     return read_stdin_text("-f -"), None

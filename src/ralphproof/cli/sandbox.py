@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+from ralphproof.agents.environment import agent_environment
+from ralphproof.agents.selection import KNOWN_AGENTS, load_adapter
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import sanitize
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import TYPE_CHECKING, Json, replace
 from ralphproof.cli.parser import Parser
+from ralphproof.display.output import print_json, print_lines
+from ralphproof.engine.sandbox import AgentRequirements, Command
+from ralphproof.runs.open_project import open_project
 from ralphproof.runs.spec import describe_sandbox_overrides, override_committed_sandbox
-from ralphproof.sandbox.plan import EMPTY_FOLDER, READ_ONLY, WRITABLE, filter_environment
+from ralphproof.sandbox.plan import EMPTY_FOLDER, READ_ONLY, WRITABLE, Backend, Mount, SandboxPlan, filter_environment
+from ralphproof.sandbox.planner import SandboxConfig, SandboxPlanner
+from ralphproof.sandbox.resource_limits import find_limit_mechanism
+from ralphproof.sandbox.runner import run_in_sandbox
+from ralphproof.sandbox.selection import choose_backend
+from ralphproof.settings.keys import Settings
+from ralphproof.settings.loader import load_settings
+from ralphproof.store.project import Project
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any
 
-    from ralphproof.base.value import Json
-    from ralphproof.sandbox.plan import Backend, Mount, SandboxPlan
-    from ralphproof.sandbox.planner import SandboxConfig
-    from ralphproof.settings.keys import Settings
-    from ralphproof.store.project import Project
 
 ABOUT = """Run a command in the sandbox that a run would use, or explain what that sandbox permits.
 
@@ -59,15 +66,11 @@ def main(argv: list[str]) -> int:
     if (args.what == "run") != bool(args.command):
         raise Refused(NO_COMMAND if args.what == "run" else "explain takes no command; to run one: ralph sandbox run")
     project, settings = _load_settings(args)
-    from ralphproof.sandbox.selection import choose_backend
-
     backend = choose_backend(settings.sandbox.backend or "auto", os.environ, project.root)
     config = _sandbox_scope(project, settings, args.agent or "")
     if args.what == "explain":
         return _print_sandbox(backend, config, args)
     _refuse_unenforced_paths(backend, args.protect or (), settings.protected_paths)
-    from ralphproof.sandbox.runner import run_in_sandbox
-
     return run_in_sandbox(backend, config, tuple(args.command), args.agent or "")
 
 
@@ -86,9 +89,6 @@ def _refuse_unenforced_paths(backend: Backend, requested: Iterable[str], protect
 
 def _load_settings(args: Namespace) -> tuple[Project, Settings]:
     """The project, and its settings with the flags applied."""
-    from ralphproof.runs.open_project import open_project
-    from ralphproof.settings.loader import load_settings
-
     project = open_project(args.project_dir, os.environ)
     loaded = load_settings(project.root, os.environ, {})
     paths, kind = loaded.settings.protected_paths, {"backend": args.sandbox} if args.sandbox else {}
@@ -102,11 +102,6 @@ def _load_settings(args: Namespace) -> tuple[Project, Settings]:
 
 
 def _sandbox_scope(project: Project, settings: Settings, agent: str) -> SandboxConfig:
-    from ralphproof.agents.environment import agent_environment
-    from ralphproof.agents.selection import KNOWN_AGENTS, load_adapter
-    from ralphproof.engine.sandbox import AgentRequirements
-    from ralphproof.sandbox.planner import SandboxConfig
-
     if agent and agent not in KNOWN_AGENTS:
         raise Refused(f"--agent {agent} is not known; known agents: {', '.join(KNOWN_AGENTS)}")
     requirements = ((agent, getattr(load_adapter(agent), "requirements", AgentRequirements())),) if agent else ()
@@ -120,10 +115,6 @@ def _sandbox_scope(project: Project, settings: Settings, agent: str) -> SandboxC
 
 
 def _print_sandbox(backend: Backend, config: SandboxConfig, args: Namespace) -> int:
-    from ralphproof.display.output import print_json, print_lines
-    from ralphproof.engine.sandbox import Command
-    from ralphproof.sandbox.planner import SandboxPlanner
-
     path = os.path.join(config.store, "explained")
     command = Command((), config.root, config.environ, f"{path}.log", f"{path}.turn", "", agent=args.agent or "")
     plan = replace(SandboxPlanner(config, backend).plan(command), cwd=config.root)
@@ -207,8 +198,6 @@ def _enforced_limits(backend: Backend, plan: SandboxPlan) -> tuple[str, tuple[st
     """The mechanism and what it limits."""
     if own := getattr(backend, "limited_by", ""):
         return own, ("memory", "processes")
-    from ralphproof.sandbox.resource_limits import find_limit_mechanism
-
     by = find_limit_mechanism(plan.limits)
     return by.name, by.enforced
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 from ralphproof.base.errors import Refused
 from ralphproof.base.text import did_you_mean
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import Json
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import align_columns, print_json
 from ralphproof.views.schema import NOUNS, json_schema
-
-if TYPE_CHECKING:
-    from ralphproof.base.value import Json
 
 ABOUT = """Print the JSON Schema of an object that --json, the HTTP API, outcome.json or a proof has in it.
 
@@ -31,8 +30,6 @@ def main(argv: list[str]) -> int:
         return 0
     if args.noun not in NOUNS:
         raise Refused(f"there is no {args.noun!r}{did_you_mean(args.noun, NOUNS)}; ralph schema lists all")
-    import json
-
     print(json.dumps(json_schema(args.noun), indent=None if args.json else 2))
     return 0
 

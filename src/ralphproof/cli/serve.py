@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
+from collections.abc import Callable, Iterable
+from importlib import import_module
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, positive_int
 from ralphproof.display.output import print_json
+from ralphproof.runs.control import RunControl
 from ralphproof.runs.enclosing_turn import refuse_in_turn
 from ralphproof.runs.open_project import open_project
 from ralphproof.store.project import Project
+from ralphproof.views.events import LiveEvents
+from ralphproof.views.read_model import ReadModel
 
 if TYPE_CHECKING:
-    import socket
     from argparse import Namespace
-    from collections.abc import Callable, Iterable
 
     from ralphproof.web.guard import AccessToken, ServerAddress
 
@@ -145,8 +149,6 @@ def is_loopback(host: str) -> bool:
 
 def require_web_packages() -> None:
     """Refuse if a library is missing."""
-    from importlib import import_module
-
     try:
         for name in ("starlette", "uvicorn"):
             import_module(name)
@@ -173,9 +175,6 @@ def _run_server(
     tls: tuple[str, str] | None,
     args: Namespace,
 ) -> None:
-    from ralphproof.runs.control import RunControl
-    from ralphproof.views.events import LiveEvents
-    from ralphproof.views.read_model import ReadModel
     from ralphproof.web.server import ConnectionLimits, serve
 
     serve(

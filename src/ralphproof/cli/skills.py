@@ -5,14 +5,10 @@ from __future__ import annotations
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import sanitize
 from ralphproof.base.git_layout import resolve_project_root
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import Json
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json, print_lines
-from ralphproof.settings.skills import Skill, find_skills, load_skill, missing_skill_parts
-
-if TYPE_CHECKING:
-    from ralphproof.base.value import Json
-    from ralphproof.settings.skills import SkillCatalog
+from ralphproof.settings.skills import Skill, SkillCatalog, find_skills, load_skill, missing_skill_parts
 
 ABOUT = """List the skills that an agent can be given, or show one.
 

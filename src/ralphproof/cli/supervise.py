@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
+from typing import Any
+
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.cli import run
 from ralphproof.cli.parser import Parser
-from ralphproof.runs.request import resolve_task_folder
+from ralphproof.runs.request import RunRequest, resolve_task_folder
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from typing import Any
-
-    from ralphproof.runs.request import RunRequest
 
 
 ABOUT = """Restart a command until its DONE file and the checks agree.
@@ -94,8 +94,6 @@ def supervise_request(args: Namespace) -> RunRequest:
 
 def _supervise_settings(args: Namespace, flags: dict[str, Any]) -> dict[str, Any]:
     """The settings of the flags, with the agent. A resumed run has its preset already; one limit has two names."""
-    import shlex
-
     settings = dict(flags) if args.resume is not None else {**flags, "preset": "supervise"}
     if args.max_restarts is not None:
         settings["maximumIterations"] = args.max_restarts

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Iterable
 
 from ralphproof.base.errors import Refused
+from ralphproof.base.escaping import sanitize
 from ralphproof.base.text import did_you_mean
-from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.checks.templates import list_templates
+from ralphproof.base.value import TYPE_CHECKING, Json
+from ralphproof.checks.templates import TemplateParameter, VerificationTemplate, list_templates
 from ralphproof.cli.parser import Parser, Subverbs
 from ralphproof.display import phrases
 from ralphproof.display.output import align_columns, print_json, print_lines
@@ -18,6 +21,7 @@ from ralphproof.store.project import Project
 from ralphproof.store.tasks import TASK_STATUSES
 from ralphproof.tasks.draft import draft_warnings
 from ralphproof.tasks.files import (
+    ImportResult,
     draft_to_export,
     import_tasks,
     read_task_files,
@@ -31,11 +35,6 @@ from ralphproof.views.tasks import TaskView, load_task_detail, load_task_views
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable
-
-    from ralphproof.base.value import Json
-    from ralphproof.checks.templates import TemplateParameter, VerificationTemplate
-    from ralphproof.tasks.files import ImportResult
 
 
 LIST_ABOUT = """List all tasks: id, state, stage with its number of tries, priority, title.
@@ -160,8 +159,6 @@ def export_main(argv: list[str]) -> int:
 
 def _print_yaml(text: str) -> None:
     """Print unchanged for programs, with control characters escaped for a terminal."""
-    from ralphproof.base.escaping import sanitize
-
     sys.stdout.flush()
     if sys.stdout.isatty():
         print(sanitize(text), end="")
@@ -295,8 +292,6 @@ def templates_main(argv: list[str]) -> int:
 
 
 def _print_template(template: VerificationTemplate) -> None:
-    import json
-
     print_lines(f"{template.name}: {template.purpose}", f"method: {template.method}")
     print_lines(*(f"{key}: {json.dumps(inner, ensure_ascii=False)}" for key, inner in template.config.items()))
     print_lines(

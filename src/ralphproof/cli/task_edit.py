@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import Any
 
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import replace
 from ralphproof.cli.parser import Parser, positive_int
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.runs.open_project import open_project
@@ -16,9 +17,6 @@ from ralphproof.tasks.draft import TaskDraft, draft_warnings
 from ralphproof.tasks.flags import draft_from_flags, edit_task
 from ralphproof.tasks.store import add_tasks, require_task, secret_warnings, validate_draft_with_plugins
 from ralphproof.views.tasks import TaskView
-
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def add_task_flags(parser: Parser) -> None:

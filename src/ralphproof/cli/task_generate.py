@@ -7,21 +7,25 @@ import sys
 from argparse import BooleanOptionalAction
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.standard_streams import read_stdin_text
+from ralphproof.base.value import TYPE_CHECKING, Json, value
 from ralphproof.cli.parser import Parser, positive_int
 from ralphproof.cli.run import NO_NEW_PROMPT, add_agent_flags
-from ralphproof.display.output import print_json, print_lines
-from ralphproof.engine.outcome import Completed
+from ralphproof.display import phrases
+from ralphproof.display.output import align_columns, print_json, print_lines
+from ralphproof.engine.outcome import Completed, outcome_fields
+from ralphproof.planning.task_generation import Generation, TaskGenerator
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.request import LATEST_RUN
 from ralphproof.store.project import Project
+from ralphproof.tasks.draft import TASK_RULES, TaskDraft, draft_to_dict, draft_warnings
+from ralphproof.tasks.files import write_task_file, write_yaml
+from ralphproof.tasks.plans import PromptPlan
+from ralphproof.tasks.store import add_tasks, secret_warnings
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.base.value import Json
-    from ralphproof.planning.task_generation import Generation
-    from ralphproof.tasks.draft import TaskDraft
 
 GENERATE_ABOUT = """Let an agent split a request or document into tasks, and accept only valid ones.
 
@@ -63,8 +67,6 @@ def generate_parser() -> Parser:
 
 
 def generate_main(argv: list[str]) -> int:
-    from ralphproof.planning.task_generation import TaskGenerator
-
     args = generate_parser().parse(argv)
     text, destination = _source_text(args), _destination_from_flags(args)
     _refuse_bad_spec(args.spec)
@@ -80,8 +82,6 @@ def generate_main(argv: list[str]) -> int:
 
 def _source_text(args: Namespace) -> str:
     """The request to split into tasks; empty for a resumed run, which has it."""
-    from ralphproof.tasks.plans import PromptPlan
-
     if args.resume is not None:
         if args.text is not None or args.source is not None:
             raise Refused(NO_NEW_PROMPT)
@@ -89,8 +89,6 @@ def _source_text(args: Namespace) -> str:
     if args.text is not None and args.source is not None:
         raise Refused("give TEXT or --from FILE, not both")
     if args.source == "-":
-        from ralphproof.base.standard_streams import read_stdin_text
-
         text = read_stdin_text("--from -")
     elif args.source is not None:
         return PromptPlan(None, os.path.realpath(args.source)).read().tasks[0].prompt
@@ -103,8 +101,6 @@ def _source_text(args: Namespace) -> str:
 
 def _refuse_bad_spec(spec: str | None) -> None:
     """Refuse a spec that would make every task invalid."""
-    from ralphproof.tasks.draft import TASK_RULES
-
     for fault in TASK_RULES["spec_id"](spec) if spec is not None else ():
         raise Refused(f"--spec{fault}")
 
@@ -132,8 +128,6 @@ def _refuse_existing(path: str, force: bool) -> None:
 
 def _print_failure(generation: Generation, args: Namespace, project: Project) -> int:
     """Print the outcome and the errors of the last answer; the exit code."""
-    from ralphproof.display import phrases
-
     if args.json:
         _print_json_result(generation, (), [], TaskDestination(None, False))
         return generation.outcome.exit_code
@@ -154,12 +148,6 @@ def _save_and_print(
     project: Project,
 ) -> int:
     """Save or write valid tasks, and print them."""
-    from ralphproof.display import phrases
-    from ralphproof.display.output import align_columns
-    from ralphproof.tasks.draft import draft_warnings
-    from ralphproof.tasks.files import write_task_file, write_yaml
-    from ralphproof.tasks.store import secret_warnings
-
     if destination.file is not None:
         _refuse_existing(destination.file, args.force)
         write_task_file(destination.file, write_yaml(drafts, "list"))
@@ -194,8 +182,6 @@ def _not_saved_note(destination: TaskDestination, run: str) -> str:
 
 
 def _save_tasks(project: Project, drafts: tuple[TaskDraft, ...], run: str) -> None:
-    from ralphproof.tasks.store import add_tasks
-
     ledger = project.ledger(read_only=False)
     try:
         add_tasks(ledger, drafts, ())
@@ -209,9 +195,6 @@ def _save_tasks(project: Project, drafts: tuple[TaskDraft, ...], run: str) -> No
 def _print_json_result(
     generation: Generation, drafts: tuple[TaskDraft, ...], warnings: list[str], destination: TaskDestination
 ) -> None:
-    from ralphproof.engine.outcome import outcome_fields
-    from ralphproof.tasks.draft import draft_to_dict
-
     tasks: list[Json] = [draft_to_dict(draft) for draft in drafts]
     outcome = {
         name: inner

@@ -9,6 +9,11 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
+from ralphproof.display.output import confirm, print_json, print_lines
+from ralphproof.proof.schema import EXIT_CODES
+from ralphproof.proof.source import is_proof_file, load_proof_file, load_proof_of_run
+from ralphproof.proof.verification import verification_json, verification_lines, verify_proof
+from ralphproof.runs.open_project import view_project
 from ralphproof.sandbox.selection import HOST_TOOL_KIND_NAMES
 
 if TYPE_CHECKING:
@@ -45,12 +50,6 @@ def build_parser() -> Parser:
 
 
 def main(argv: list[str]) -> int:
-    from ralphproof.display.output import print_json, print_lines
-    from ralphproof.proof.schema import EXIT_CODES
-    from ralphproof.proof.source import is_proof_file, load_proof_file, load_proof_of_run
-    from ralphproof.proof.verification import verification_json, verification_lines, verify_proof
-    from ralphproof.runs.open_project import view_project
-
     args = build_parser().parse(argv)
     if not args.what:
         raise Refused("name a run, latest, or the file of a proof")
@@ -73,8 +72,6 @@ def main(argv: list[str]) -> int:
 
 def _confirm(commands: tuple[str, ...], args: Namespace) -> bool:
     """Whether the user wants commands run that the settings do not name."""
-    from ralphproof.display.output import confirm, print_lines
-
     if args.yes or args.json or sys.stdin is None or not sys.stdin.isatty():
         return bool(args.yes)
     print_lines("Not in the settings of that commit:", *(f"  {line}" for line in commands))

@@ -8,16 +8,19 @@ import sys
 from ralphproof.base.errors import RalphError, Refused
 from ralphproof.base.standard_streams import flush_streams
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.cli.parser import Parser
+from ralphproof.cli.parser import Parser, find_named_run
+from ralphproof.cli.status import print_all_runs, print_run
 from ralphproof.display.output import print_json
 from ralphproof.display.terminal import use_color
+from ralphproof.runs.control import RunControl
 from ralphproof.runs.open_project import view_project
 from ralphproof.store.project import Project
+from ralphproof.views.events import LiveEvents
+from ralphproof.views.read_model import ReadModel
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.views.read_model import ReadModel
 
 ABOUT = """Open a terminal dashboard of runs and tasks, with keys for details and control.
 
@@ -52,8 +55,6 @@ def _has_terminal() -> bool:
 
 
 def _print_json(args: Namespace, project: Project) -> int:
-    from ralphproof.views.read_model import ReadModel
-
     model = ReadModel(project)
     if args.run is None:
         print_json("runs", model.runs())
@@ -64,9 +65,6 @@ def _print_json(args: Namespace, project: Project) -> int:
 
 def _print_once(args: Namespace, project: Project) -> int:
     """Print the first page of the dashboard as lines."""
-    from ralphproof.cli.parser import find_named_run
-    from ralphproof.cli.status import print_all_runs, print_run
-
     ledger = project.ledger()
     try:
         if args.run is None:
@@ -81,18 +79,14 @@ def _print_once(args: Namespace, project: Project) -> int:
 
 
 def _open_dashboard(args: Namespace, project: Project) -> int:
-    from ralphproof.views.read_model import ReadModel
-
     try:
         from ralphproof.tui.app import Dashboard, TerminalSession
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("textual", "rich"):
             raise
         raise Refused(MISSING_TEXTUAL) from error
-    from ralphproof.runs.control import RunControl
     from ralphproof.tui.page import DashboardContext
     from ralphproof.tui.style import ASCII, UNICODE
-    from ralphproof.views.events import LiveEvents
 
     model = ReadModel(project)
     run = model.find(args.run) if args.run else ""

@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import TYPE_CHECKING, Json, replace
 from ralphproof.cli.parser import Parser, positive_int, positive_number
 from ralphproof.cli.run import add_loop_flags
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.terminal import DisplayFlags
+from ralphproof.engine.outcome import Outcome
+from ralphproof.landing.parallel_scheduler import ParallelOptions, ParallelScheduler
+from ralphproof.landing.sequential_scheduler import SequentialScheduler
+from ralphproof.landing.task_queue import WorkResult
 from ralphproof.process.keeper_client import KeeperClient
-from ralphproof.runs.request import base_request, settings_from_flags
+from ralphproof.process.signals import SignalRouter
+from ralphproof.runs.displays import PoolDisplay, execute_observed
+from ralphproof.runs.dry_run import print_stages
+from ralphproof.runs.open_project import open_project
+from ralphproof.runs.pool import RunPool
+from ralphproof.runs.request import RunRequest, RunTarget, base_request, settings_from_flags
+from ralphproof.runs.spec import RunSpec
+from ralphproof.store.project import Project
+from ralphproof.store.spend import InProcessSharedBudget
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable
-    from typing import Any
 
-    from ralphproof.base.value import Json
-    from ralphproof.engine.outcome import Outcome
-    from ralphproof.landing.task_queue import WorkResult
-    from ralphproof.runs.request import RunRequest, RunTarget
-    from ralphproof.runs.spec import RunSpec
-    from ralphproof.store.project import Project
 
 ABOUT = """Take tasks through coder, reviewer, tester and qa, one run each, until they are verified.
 
@@ -98,11 +104,6 @@ def main(argv: list[str]) -> int:
 
 
 def _work_in_sequence(args: Namespace, keeper: KeeperClient | None) -> WorkResult:
-    from ralphproof.landing.sequential_scheduler import SequentialScheduler
-    from ralphproof.runs.displays import execute_observed
-    from ralphproof.runs.dry_run import print_stages
-    from ralphproof.runs.open_project import open_project
-
     def execute(spec: RunSpec, target: RunTarget) -> Outcome:
         assert keeper is not None
         return execute_observed(spec, keeper, DisplayFlags.of(args), target)
@@ -121,13 +122,6 @@ def _work_in_sequence(args: Namespace, keeper: KeeperClient | None) -> WorkResul
 
 
 def _work_in_parallel(args: Namespace) -> WorkResult:
-    from ralphproof.landing.parallel_scheduler import ParallelOptions, ParallelScheduler
-    from ralphproof.process.signals import SignalRouter
-    from ralphproof.runs.displays import PoolDisplay
-    from ralphproof.runs.open_project import open_project
-    from ralphproof.runs.pool import RunPool
-    from ralphproof.store.spend import InProcessSharedBudget
-
     project = open_project(args.project_dir, os.environ)
     total = None if args.total_cost_usd is None else round(args.total_cost_usd * 1_000_000)
     pool = RunPool(PoolDisplay(DisplayFlags.of(args)), SignalRouter(), InProcessSharedBudget(total))
@@ -181,8 +175,6 @@ def _refuse_parallel_flags(args: Namespace) -> None:
 
 def _preview_request(args: Namespace, task: str) -> RunRequest:
     """The request that a dry run with --parallel shows."""
-    from ralphproof.base.value import replace
-
     return replace(work_request(args, task), in_worktree=True)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from ralphproof.base.escaping import StreamSanitizer, collapse_lines, sanitize
-from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.display.phrases import format_count, format_time
 from ralphproof.display.terminal import DIM, GREEN, RED, YELLOW, Line, Marks, Screen, Style
 from ralphproof.engine.agent import MAX_DENIALS_KEPT, Turn, describe_exit
@@ -29,10 +29,7 @@ from ralphproof.engine.events import (
 )
 from ralphproof.engine.sandbox import Exit
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Mask = Callable[[str], str]
+Mask = Callable[[str], str]
 
 
 # Excerpts of untrusted text, masked and sanitized.

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import TextIO
 
-from ralphproof.base.value import TYPE_CHECKING, assert_never
+from ralphproof.base.value import assert_never
 from ralphproof.display import phrases
 from ralphproof.display.agent_output import turn_line, warning_lines
-from ralphproof.display.console import NOTICE_PREFIX, PAUSED_ACTIVITY, ConsoleObserver, IterationReport
-from ralphproof.display.terminal import GREEN, RED, YELLOW
+from ralphproof.display.console import NOTICE_PREFIX, PAUSED_ACTIVITY, Console, ConsoleObserver, IterationReport
+from ralphproof.display.terminal import GREEN, RED, YELLOW, Style
 from ralphproof.engine import records
-from ralphproof.engine.agent import AgentFault, ConfigFault, HarnessFault, ServiceFault, SignalFault, classify_fault
+from ralphproof.engine.agent import (
+    AgentFault,
+    ConfigFault,
+    HarnessFault,
+    ServiceFault,
+    SignalFault,
+    Turn,
+    classify_fault,
+)
+from ralphproof.engine.claim import Claim
 from ralphproof.engine.limits import CANCELLED, INTERRUPTED, MAX_ITERATIONS, WAITING
-from ralphproof.engine.outcome import Aborted, Completed, Failed, Retry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TextIO
-
-    from ralphproof.display.console import Console
-    from ralphproof.display.terminal import Style
-    from ralphproof.engine.agent import Turn
-    from ralphproof.engine.claim import Claim
-    from ralphproof.engine.outcome import Outcome
-    from ralphproof.engine.records import Record
+from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, Retry
+from ralphproof.engine.records import Record
 
 DONE_MESSAGE = "task completed (DONE marker present, no active children)"
 WAIT_MESSAGE = "Wait-without-restart signal detected"

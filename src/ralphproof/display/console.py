@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
+from typing import TextIO
 
 from ralphproof.base.escaping import collapse_lines, sanitize
-from ralphproof.base.value import TYPE_CHECKING, Protocol, value
+from ralphproof.base.value import Json, Protocol, value
 from ralphproof.display import phrases
 from ralphproof.display.agent_output import AgentOutput, one_line, turn_line, warning_lines
 from ralphproof.display.phrases import format_count, format_duration, format_time
 from ralphproof.display.terminal import GREEN, RED, YELLOW, Line, Screen, Style
 from ralphproof.engine import records
+from ralphproof.engine.agent import Turn
 from ralphproof.engine.events import Event
 from ralphproof.engine.metrics import Metrics, StoryReview, total_reviews
 from ralphproof.engine.outcome import Passed, Retry, SentBack
 from ralphproof.engine.plan import Job
 from ralphproof.engine.records import Record, TurnBegan, TurnRetried
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import TextIO
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.agent import Turn
-    from ralphproof.engine.metrics import StoryReview
-
 
 MAX_STORIES = 50  # of a table; there may be thousands
 NAME_CHARS, TITLE_CHARS, FOUND_CHARS = 30, 80, 160

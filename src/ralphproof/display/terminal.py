@@ -6,15 +6,12 @@ import io
 import os
 import time
 from _thread import allocate_lock
+from collections.abc import Callable
+from typing import Any, TextIO
 
 from ralphproof.base.escaping import truncate_to_columns
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import value
 from ralphproof.settings.keys import Settings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TextIO
-
 
 GREEN, RED, YELLOW, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
 

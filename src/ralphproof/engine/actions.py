@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ralphproof.base.value import TYPE_CHECKING, value
+from collections.abc import Callable
+
+from ralphproof.base.value import value
 from ralphproof.engine.budget import ChildRunsStatus, DaySpend
 from ralphproof.engine.claim import Claim
 from ralphproof.engine.limits import Breach, Limits
@@ -10,9 +12,6 @@ from ralphproof.engine.outcome import Outcome, Verdict
 from ralphproof.engine.plan import Job, Pipeline
 from ralphproof.engine.retry import AgentRotation
 from ralphproof.engine.state import State
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @value

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from ralphproof.base.value import TYPE_CHECKING, Protocol, replace, value
+from collections.abc import Callable
+
+from ralphproof.base.value import Json, Protocol, replace, value
 from ralphproof.engine.agent import Agent, TurnInput
-from ralphproof.engine.budget import UNLIMITED_BUDGET, ChildRunsStatus, DailySpend, NoSharedBudget, SharedBudget
+from ralphproof.engine.budget import (
+    UNLIMITED_BUDGET,
+    ChildRunsStatus,
+    DailySpend,
+    NoSharedBudget,
+    RemainingBudget,
+    SharedBudget,
+)
 from ralphproof.engine.check import Check, CheckPins, CheckWatcher, Finding, Inspection, NoCheckPins
 from ralphproof.engine.claim import Claim
 from ralphproof.engine.events import Ended, Event, Spent, Usage
@@ -25,12 +34,6 @@ from ralphproof.engine.workspace import (
     Tripwires,
     Workspace,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.budget import RemainingBudget
 
 
 class Ledger(Protocol):

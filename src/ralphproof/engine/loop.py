@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 from ralphproof.base.errors import RalphError, Refused, wrap_os_error
-from ralphproof.base.value import TYPE_CHECKING, assert_never, replace
+from ralphproof.base.value import Json, assert_never, replace
 from ralphproof.engine import actions, records
 from ralphproof.engine.actions import RunConditions, RunRules
 from ralphproof.engine.check import Check, Finding, Inspection
@@ -37,15 +38,11 @@ from ralphproof.engine.run_hooks import (
     HOOK_STOPPED,
     HookResult,
 )
+from ralphproof.engine.run_metrics import compute_run_metrics
 from ralphproof.engine.session import EMPTY_PLAN, AgentTurns, RunSession, SpendAccount
 from ralphproof.engine.state import Checking, IterationJudged, JobPicked, State, TurnFinished, TurnRunning
 from ralphproof.engine.work_saver import Committer, WorkSaver
 from ralphproof.engine.workspace import MAX_NAMED_PATHS, Change, CommitResult
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ralphproof.base.value import Json
 
 
 def judge_call_id(run: str, iteration: int, turn: int, round: int, check: str, stopped: int | None) -> str:
@@ -307,8 +304,6 @@ class Loop:
 
     def _metrics(self, outcome: Outcome) -> Metrics:
         """The metrics of the run. Spend that could not be booked yet is booked first, if possible."""
-        from ralphproof.engine.run_metrics import compute_run_metrics
-
         self._account.book_pending()
         own = replace(outcome, spend=self._session.state.bill)  # child runs have metrics of their own
         metrics = compute_run_metrics(

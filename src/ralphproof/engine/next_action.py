@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ralphproof.base.text import truncate_middle
-from ralphproof.base.value import TYPE_CHECKING, assert_never, replace
+from ralphproof.base.value import assert_never, replace
 from ralphproof.engine.actions import (
     Action,
     AwaitChildRuns,
@@ -64,10 +66,6 @@ from ralphproof.engine.state import (
     count_begun_iterations,
 )
 from ralphproof.engine.weakening import count_flaky_failures, find_weakened_checks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 MAX_OUTPUT_CHARS = 10_000  # of the last message in the outcome
 

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import hashlib
 
-from ralphproof.base.value import TYPE_CHECKING, assert_never
+from ralphproof.base.value import Json, assert_never
 from ralphproof.engine.budget import SECONDS_PER_DAY, format_utc_day, utc_day
-from ralphproof.engine.metrics import ABORTED, COMPLETED, ERROR, Metrics, review_totals_json, total_reviews
-from ralphproof.engine.outcome import Aborted, Completed, Failed
-from ralphproof.engine.state import Checking, TurnFinished
-
-if TYPE_CHECKING:
-    from ralphproof.base.value import Json
-    from ralphproof.engine.check import Finding
-    from ralphproof.engine.iteration import Iteration
-    from ralphproof.engine.metrics import StoryReview
-    from ralphproof.engine.outcome import Outcome
-    from ralphproof.engine.state import State
+from ralphproof.engine.check import Finding
+from ralphproof.engine.iteration import Iteration
+from ralphproof.engine.metrics import ABORTED, COMPLETED, ERROR, Metrics, StoryReview, review_totals_json, total_reviews
+from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome
+from ralphproof.engine.state import Checking, State, TurnFinished
 
 UUID_NAMESPACE = b"ralphproof run "
 MAX_STORIES = 1000  # stored individually; the totals count all

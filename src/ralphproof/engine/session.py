@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ralphproof.base.errors import RalphError
 from ralphproof.base.text import quote_excerpt
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import replace
 from ralphproof.engine.actions import RunConditions, RunRules
 from ralphproof.engine.agent import Agent, Turn, TurnInput
 from ralphproof.engine.budget import DaySpend, RemainingBudget
@@ -18,10 +20,6 @@ from ralphproof.engine.prompt import FIXED_TESTS_NOTE, IterationCount, PreviousI
 from ralphproof.engine.records import Noticed, Record, UserMessageAdded
 from ralphproof.engine.retry import RetryClock
 from ralphproof.engine.state import State
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 EMPTY_PLAN = Plan(())
 

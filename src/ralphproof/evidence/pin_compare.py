@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 
-from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.check import AlteredCheckInput
 from ralphproof.evidence import pin_make
 from ralphproof.evidence.pin_pieces import (
@@ -29,12 +29,9 @@ from ralphproof.evidence.pin_pieces import (
 )
 from ralphproof.evidence.pin_reach import MADE, PHONY
 from ralphproof.evidence.pin_runners import BETWEEN, HARMLESS, NEEDED, OPTIONS, RUNNERS, UNREADABLE, tables_in
+from ralphproof.evidence.pin_startup import adds_plugins
 from ralphproof.evidence.pin_survey import CONTENT, NAMED, SHADOWS, VIRTUAL
 from ralphproof.evidence.pin_survey import PACKAGE_BIN as FROM
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 # What became of a piece that decides over a check: nothing, something to be told, or something that stops the run.
 
@@ -161,8 +158,6 @@ class Comparison:
             yield AlteredCheckInput(made.path, what, stops=made.runner in NEEDED)
 
     def _plugin(self, old: Piece | None, new: Piece | None) -> Iterator[AlteredCheckInput]:
-        from ralphproof.evidence.pin_startup import adds_plugins
-
         site = os.path.dirname((new or Piece("", "")).path)
         if new is None:
             return

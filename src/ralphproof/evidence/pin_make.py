@@ -5,11 +5,9 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+from collections.abc import Callable, Iterator
 
-from ralphproof.base.value import TYPE_CHECKING, value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from ralphproof.base.value import value
 
 NAMES = ("GNUmakefile", "makefile", "Makefile")
 INCLUDED = 4  # levels of files that include others

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 import os
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.shell import ShellCommand
+from ralphproof.base.value import value
 from ralphproof.evidence.pin_pieces import DECLARED, PACKAGE, Piece, digest, piece
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    from ralphproof.base.shell import ShellCommand
 
 FILE = "package.json"
 SCRIPTS = 2000

@@ -5,15 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Mapping
 
 from ralphproof.base.text import quote_excerpt
-from ralphproof.base.value import TYPE_CHECKING, value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ralphproof.base.value import Json
-
+from ralphproof.base.value import Json, value
 
 # Files of the project as pins look at them: bounded, without following links out of it, never waiting for a pipe.
 

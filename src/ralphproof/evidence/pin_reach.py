@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from typing import Any
 
 from ralphproof.base import shell
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.shell import ShellCommand
 from ralphproof.evidence import pin_make, pin_package
 from ralphproof.evidence.pin_pieces import SCRIPT, TARGET, VARIABLE, Piece, ProjectFiles, digest, piece, whole
 from ralphproof.evidence.pin_runners import PYTHON, runner_of
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ralphproof.base.shell import ShellCommand
 
 DEEP = 3  # scripts that run scripts
 PIECES = 2000
@@ -208,8 +205,6 @@ class Reach:
 
     def _read_package(self, path: str) -> dict[str, Any]:
         if path not in self._packages:
-            import json
-
             try:
                 found = json.loads(self.files.text(path) or "{}")
             except (ValueError, RecursionError):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 import re
+from collections.abc import Iterator
+from typing import Any
 
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import value
 from ralphproof.evidence.pin_pieces import NUMBER, WHOLE, digest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
 
 # What configures the programs that checks run: for each, the files, or the sections of shared files, in their order.
 #
@@ -232,8 +230,6 @@ def _ini(section: str, text: str) -> dict[str, dict[str, Any]] | None:
 
 
 def _json(section: str, text: str) -> dict[str, dict[str, Any]] | None:
-    import json
-
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

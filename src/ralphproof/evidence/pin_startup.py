@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Iterator
 
 from ralphproof.base.text import quote_excerpt
 from ralphproof.base.value import TYPE_CHECKING
@@ -23,7 +24,6 @@ from ralphproof.evidence.pin_runners import MODULES
 
 if TYPE_CHECKING:
     import ast
-    from collections.abc import Iterable, Iterator
 
 
 # Whether a conftest only defines fixtures, or takes part in what the test runner decides.

@@ -5,8 +5,11 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+from collections.abc import Iterable, Iterator, Mapping
 
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import Json
+from ralphproof.evidence import pin_startup
+from ralphproof.evidence.pin_make import MakeCall
 from ralphproof.evidence.pin_pieces import (
     PACKAGE,
     PROGRAM,
@@ -22,12 +25,6 @@ from ralphproof.evidence.pin_pieces import (
 )
 from ralphproof.evidence.pin_reach import Reach
 from ralphproof.evidence.pin_runners import RUNNERS, TESTING, rows_for, settings_in, tables_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from ralphproof.base.value import Json
-
 
 # Programs that are found inside the project before, or instead of, those of the machine.
 
@@ -235,8 +232,6 @@ class Survey:
                     self.reach.follow("\n".join(map(str, lines)), folder)
 
     def _startup(self) -> None:
-        from ralphproof.evidence import pin_startup
-
         found: list[Piece] = []
         if self.reach.runners & TESTING:
             found += pin_startup.conftests(self.files)
@@ -268,8 +263,6 @@ class Survey:
 
     def again(self, pieces: Iterable[Piece]) -> dict[str, Piece]:
         """These pieces as they now are, whether a command still leads to them or not."""
-        from ralphproof.evidence.pin_make import MakeCall
-
         once = Reach(self.files)
         for one in pieces:
             folder, name = os.path.split(one.path)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 
-from ralphproof.base.value import TYPE_CHECKING, Protocol, replace, value
+from ralphproof.base.value import Json, Protocol, replace, value
 from ralphproof.engine.check import AlteredCheckInput
+from ralphproof.engine.workspace import Snapshot, Workspace
+from ralphproof.evidence.pin_compare import Comparison
 from ralphproof.evidence.pin_pieces import (
     PACKAGE,
     PROGRAM,
@@ -18,14 +21,8 @@ from ralphproof.evidence.pin_pieces import (
     from_note,
     to_note,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.workspace import Snapshot, Workspace
-    from ralphproof.evidence.pin_survey import Survey
-
+from ralphproof.evidence.pin_runners import MANIFESTS
+from ralphproof.evidence.pin_survey import Survey
 
 # Which files are tests or run them elsewhere, and how a test came to ask less than it did.
 
@@ -264,8 +261,6 @@ class CheckPins:
         return tuple(sorted(told, key=lambda one: (one.allowed or not one.stops, one.path, one.what))[:MOST])
 
     def _pieces(self, kept: PinsKept, survey: Survey, began: Snapshot) -> Iterator[AlteredCheckInput]:
-        from ralphproof.evidence.pin_compare import Comparison
-
         known, pieces = kept.pieces, dict(survey.pieces)
         lost = {key: one for key, one in known.items() if key not in pieces and one.kind in _FOLLOWED}
         again = survey.again(lost.values()) if lost else {}
@@ -332,15 +327,11 @@ class CheckPins:
         return AlteredCheckInput(path, f"{how}; it says what is run elsewhere")
 
     def _survey(self, facts: Json) -> Survey:
-        from ralphproof.evidence.pin_survey import Survey
-
         return Survey(self._root, self._commands, self._env, facts)
 
 
 def _manifests(files: ProjectFiles) -> tuple[str, ...]:
     """The languages that the project has a manifest of."""
-    from ralphproof.evidence.pin_runners import MANIFESTS
-
     return tuple(language for language, names in MANIFESTS.items() if any(files.there(name) for name in names))
 
 

@@ -7,14 +7,11 @@ the loop.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from ralphproof.base.errors import NotThere, Refused
-from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.fleet.loop_spec import is_plain_name, without_password
 from ralphproof.store.run_folder import PRIVATE_SUFFIXES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MAX_LOG_BYTES = 64 << 20  # of one file; logs are cut at the same size
 CHUNK_BYTES = 1 << 20

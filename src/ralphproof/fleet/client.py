@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -15,7 +16,8 @@ from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, Telemetr
 from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
 from ralphproof.base.errors import HarnessFailed, NotThere, Refused
-from ralphproof.base.value import TYPE_CHECKING, unpack, value
+from ralphproof.base.value import unpack, value
+from ralphproof.fleet.governor import Governor
 from ralphproof.fleet.progress import LoopProgress, failed_end
 from ralphproof.fleet.submission import FleetSubmission, submission_json
 from ralphproof.fleet.workflows import (
@@ -30,11 +32,6 @@ from ralphproof.fleet.workflows import (
     loop_workflow_id,
     submission_workflow_id,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-
-    from ralphproof.fleet.governor import Governor
 
 T = TypeVar("T")
 

@@ -7,14 +7,11 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 
 from ralphproof.base import interpreter
 from ralphproof.base.errors import HarnessFailed, Refused
 from ralphproof.base.programs import find_program
-from ralphproof.base.value import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HOST = "127.0.0.1"
 MISSING_PROGRAM = (

@@ -8,19 +8,19 @@ Applying an event twice has no further effect.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from operator import attrgetter
+from typing import Any, TypeVar
 
 from ralphproof.base.value import TYPE_CHECKING, replace, unpack, value
 from ralphproof.engine.budget import format_usd, utc_day
 from ralphproof.engine.limits import COST_LIMIT, DAILY_COST_LIMIT
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any, TypeVar
+QueueHead = tuple[int, int, int, str, str, str]
 
+if TYPE_CHECKING:
     Queue = list["TurnRequest"]  # the next request is at the end
-    QueueHead = tuple[int, int, int, str, str, str]
     T = TypeVar("T")
 
 

@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import json
 from _thread import allocate_lock
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from ralphproof.base.errors import LedgerBroken, Refused
 from ralphproof.base.git_layout import is_object_id
-from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
+from ralphproof.base.value import pack, replace, unpack, value
 from ralphproof.fleet.loop_spec import is_plain_name, result_branch, without_password
+from ralphproof.fleet.mirror import Mirror
 from ralphproof.store.serialization import chain_digest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
-
-    from ralphproof.fleet.mirror import Mirror
-
-    ChainRow = tuple[str, int, int, str, str, float, str, str]
+ChainRow = tuple[str, int, int, str, str, float, str, str]
 
 
 # The record's files: append-only ones of bounded size, and one with metadata.

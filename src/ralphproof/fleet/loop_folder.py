@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 
 from ralphproof.base.errors import Busy, HarnessFailed, Refused
@@ -23,6 +24,7 @@ from ralphproof.engine.plan import STORY_MEMORY_NOTE
 from ralphproof.engine.records import (
     BaselineSaved,
     ChildWorkJoined,
+    Record,
     RunBegan,
     Saved,
     ScmEnded,
@@ -31,11 +33,12 @@ from ralphproof.engine.records import (
 )
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.state import build_state
-from ralphproof.fleet.loop_spec import result_branch, without_password
+from ralphproof.fleet.lease import LoopLease
+from ralphproof.fleet.loop_spec import LoopSpec, result_branch, without_password
 from ralphproof.process import cleanup
 from ralphproof.process.tree import kill_until_gone
 from ralphproof.runs.open_project import open_project
-from ralphproof.store.ledger import extend_chain
+from ralphproof.store.ledger import SqliteLedger, extend_chain
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.store.serialization import dump_masked_json, parse_record
@@ -46,12 +49,7 @@ from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS
 from ralphproof.workspace.git_workspace import GitWorkspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from ralphproof.engine.records import Record
-    from ralphproof.fleet.lease import ChainRow, LoopLease
-    from ralphproof.fleet.loop_spec import LoopSpec
-    from ralphproof.store.ledger import SqliteLedger
+    from ralphproof.fleet.lease import ChainRow
 
 
 # Layout below the worker's folder

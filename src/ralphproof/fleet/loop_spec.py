@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING, value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from ralphproof.base.value import Json
-
+from ralphproof.base.value import Json, value
 
 MAX_LOOP_SPEC_BYTES = 8 << 20  # a prompt may be long, but is not a repository
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")

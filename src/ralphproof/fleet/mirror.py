@@ -10,18 +10,13 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Iterable, Mapping
 
 from ralphproof.base.errors import HarnessFailed, Refused
 from ralphproof.base.git_layout import is_object_id
-from ralphproof.base.programs import find_program, run_program
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.programs import ProgramResult, find_program, run_program
 from ralphproof.fleet.loop_spec import without_password
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, user_git_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from ralphproof.base.programs import ProgramResult
 
 FETCH_TIMEOUT_S, LS_REMOTE_TIMEOUT_S, LOCAL_TIMEOUT_S = 900.0, 60.0, 120.0
 PATIENCE_S = 90.0  # an unreachable remote is retried for this long

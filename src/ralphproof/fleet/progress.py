@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from ralphproof.base.value import TYPE_CHECKING, replace, unpack, value
+from typing import Any
+
+from ralphproof.base.value import Json, replace, unpack, value
 from ralphproof.engine.budget import Spend
 from ralphproof.engine.limits import CANCELLED
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ralphproof.base.value import Json
 
 MAX_MESSAGE_CHARS = 500
 NOT_LANDED = "NOT_LANDED"  # completed, but the work could not land on the target as it is now

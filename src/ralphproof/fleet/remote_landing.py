@@ -11,19 +11,15 @@ from contextlib import closing
 
 from ralphproof.base.errors import HarnessFailed, Refused
 from ralphproof.base.programs import ProgramResult, run_program
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.fleet.loop_spec import LoopSpec
+from ralphproof.fleet.mirror import Mirror
 from ralphproof.landing.landing_items import build_landing_item, rejection_reason
 from ralphproof.landing.merge_queue import Lander, MergedCheckRunner
 from ralphproof.landing.targets import RemoteBranch
+from ralphproof.process.signals import RunClock
 from ralphproof.store.landings import Landed
+from ralphproof.store.project import Project
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, USER_GIT_TIMEOUT_S, UserGit
-
-if TYPE_CHECKING:
-    from ralphproof.fleet.loop_spec import LoopSpec
-    from ralphproof.fleet.mirror import Mirror
-    from ralphproof.process.signals import RunClock
-    from ralphproof.store.project import Project
-
 
 LANDING_TRIES, MAX_RETRY_WAIT_S = 12, 20.0  # others may land meanwhile; each attempt merges onto their work
 

@@ -16,14 +16,16 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from threading import Event, Lock, Thread
+from typing import NoReturn, Self
 
 from ralphproof.base.errors import HarnessFailed, RalphError, Refused, wrap_os_error
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.redaction import find_environment_secrets, mask_text
 from ralphproof.base.standard_streams import reopen_closed_streams
-from ralphproof.base.value import TYPE_CHECKING, pack, replace, value
+from ralphproof.base.value import Json, pack, replace, value
 from ralphproof.engine.actions import (
     Action,
     AwaitChildRuns,
@@ -31,22 +33,25 @@ from ralphproof.engine.actions import (
     Finish,
     HoldPaused,
     PickNextJob,
+    RunRules,
     SaveUserChanges,
     SaveWork,
     TakeTurn,
     WaitForService,
     Warn,
 )
+from ralphproof.engine.events import Event as AgentEvent
 from ralphproof.engine.events import Spent
+from ralphproof.engine.loop import Loop
 from ralphproof.engine.outcome import Completed
-from ralphproof.engine.records import Judged, Saved, TurnBegan
-from ralphproof.engine.state import RunOver, build_state
+from ralphproof.engine.records import Judged, Record, Saved, TurnBegan
+from ralphproof.engine.state import RunOver, State, build_state
 from ralphproof.fleet.artifacts import ArtifactFolder, list_growing_logs, list_logs
 from ralphproof.fleet.lease import LeaseLost, LoopLease
 from ralphproof.fleet.loop_folder import LoopFolder, LoopTakeover, ensure_task
 from ralphproof.fleet.loop_spec import MAX_LOOP_SPEC_BYTES, MAX_NAME_CHARS, LoopSpec, parse_loop_spec
 from ralphproof.fleet.mirror import PATIENCE_S, Mirror, RemoteUnreachable
-from ralphproof.fleet.progress import end_after_landing, loop_end
+from ralphproof.fleet.progress import LoopEnd, end_after_landing, loop_end
 from ralphproof.fleet.remote_landing import land_on_remote
 from ralphproof.landing.landing_items import landing_item_of_run
 from ralphproof.process.interrupts import take_over_signals
@@ -55,26 +60,12 @@ from ralphproof.process.signals import RunClock, ignore_signals
 from ralphproof.runs.children import save_constraints
 from ralphproof.runs.context import RunContext
 from ralphproof.runs.execute import begin_run, load_resumed_request, resume_run, take_over
-from ralphproof.runs.request import EMPTY_REQUEST, parse_request
-from ralphproof.runs.spec import prepare_spec
+from ralphproof.runs.request import EMPTY_REQUEST, RunRequest, parse_request
+from ralphproof.runs.spec import RunSpec, prepare_spec
 from ralphproof.store.ledger import SqliteLedger
+from ralphproof.store.project import Project
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import NoReturn, Self
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.actions import RunRules
-    from ralphproof.engine.events import Event as AgentEvent
-    from ralphproof.engine.loop import Loop
-    from ralphproof.engine.records import Record
-    from ralphproof.engine.state import State
-    from ralphproof.fleet.progress import LoopEnd
-    from ralphproof.runs.request import RunRequest
-    from ralphproof.runs.spec import RunSpec
-    from ralphproof.store.project import Project
-
-    Report = dict[str, Json]
+Report = dict[str, Json]
 
 
 STOP_STEP, CANCEL_STEP, KILL_STEP = "stop", "cancel", "kill"

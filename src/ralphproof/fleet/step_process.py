@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 from ralphproof.base.errors import HarnessFailed
-from ralphproof.base.value import TYPE_CHECKING, value
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
+from ralphproof.base.value import value
 
 # A step runs in a process of its own that exits with its worker: it notices the end of its standard input. Keeper and
 # agent continue, and the next step of the same loop on this machine adopts them.

@@ -7,10 +7,11 @@ import json
 import os
 import tempfile
 import time
+from typing import Any
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.programs import find_program, run_program
-from ralphproof.base.value import TYPE_CHECKING, pack, replace, value
+from ralphproof.base.value import pack, replace, value
 from ralphproof.fleet.artifacts import ArtifactFolder
 from ralphproof.fleet.governor import Allowance
 from ralphproof.fleet.loop_spec import (
@@ -22,20 +23,14 @@ from ralphproof.fleet.loop_spec import (
     without_password,
 )
 from ralphproof.fleet.timing import FleetTiming
-from ralphproof.runs.request import serialize_request
+from ralphproof.runs.request import RunRequest, serialize_request
+from ralphproof.settings.keys import Settings
 from ralphproof.settings.loader import load_settings, read_settings_files
 from ralphproof.store.run_folder import new_run_id
 from ralphproof.store.tasks import CANCELLED, DONE
+from ralphproof.tasks.draft import TaskDraft
 from ralphproof.tasks.files import read_task_files, validate_entries
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, user_git_environment
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ralphproof.runs.request import RunRequest
-    from ralphproof.settings.keys import Settings
-    from ralphproof.tasks.draft import TaskDraft
-
 
 MAX_SUBMISSION_BYTES = 1 << 20  # a server accepts twice that in one call, and a history holds each spec twice
 MAX_TITLE_CHARS, MAX_SUBMITTER_CHARS = 80, 100

@@ -8,8 +8,10 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from io import TextIOWrapper
 from typing import Any
 
 from temporalio import activity
@@ -21,7 +23,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from ralphproof.base.errors import Busy, Refused
 from ralphproof.base.files import read_file, write_atomically
-from ralphproof.base.value import TYPE_CHECKING, unpack
+from ralphproof.base.value import unpack
 from ralphproof.fleet.client import describe, signal_governor
 from ralphproof.fleet.loop_spec import is_plain_name
 from ralphproof.fleet.step_process import StepLost, StepPool, StepProcess, StepResult
@@ -43,11 +45,6 @@ from ralphproof.fleet.workflows import (
     loop_workflow_id,
     worker_queue,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from io import TextIOWrapper
-
 
 # The worker's folder: locked by one worker at a time, with a stable name.
 

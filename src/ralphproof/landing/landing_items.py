@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.git_layout import git_folders
 from ralphproof.base.text import truncate
-from ralphproof.base.value import TYPE_CHECKING, assert_never
+from ralphproof.base.value import Json, assert_never
 from ralphproof.display.phrases import format_count
+from ralphproof.engine.check import Finding
 from ralphproof.engine.outcome import Completed
-from ralphproof.engine.records import RunBegan, RunEnded
+from ralphproof.engine.records import Record, RunBegan, RunEnded
 from ralphproof.proof.builder import build_run_proof
 from ralphproof.proof.schema import get_object, parse_checks, parse_setup, verification_remarks
-from ralphproof.runs.saved_work import load_saved_work
+from ralphproof.runs.saved_work import SavedWork, load_saved_work
 from ralphproof.store.landings import (
     VERIFIED,
     Landed,
     LandingItem,
     LandingRejected,
+    LandingResult,
     MergeConflict,
     MergedChecksFailed,
     NotVerified,
 )
+from ralphproof.store.ledger import RunRow, SqliteLedger
+from ralphproof.store.project import Project
 from ralphproof.store.run_state import find_run
 from ralphproof.views.snapshots import snapshots_by_iteration
 from ralphproof.workspace.commits import CommitBuilder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.check import Finding
-    from ralphproof.engine.records import Record
-    from ralphproof.runs.saved_work import SavedWork
-    from ralphproof.store.landings import LandingResult
-    from ralphproof.store.ledger import RunRow, SqliteLedger
-    from ralphproof.store.project import Project
-    from ralphproof.workspace.git_command import UserGit
+from ralphproof.workspace.git_command import UserGit
 
 
 def items_to_land(

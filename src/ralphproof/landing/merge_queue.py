@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from queue import SimpleQueue
+from types import TracebackType
+from typing import Self
 
 from ralphproof.base.errors import Refused, wrap_os_error
 from ralphproof.base.files import remove_tree
 from ralphproof.base.git_layout import is_object_id
-from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.engine.check import PassRule
-from ralphproof.landing.tree_merge import TreeMerger
-from ralphproof.process.signals import RunClock
+from ralphproof.base.value import replace, value
+from ralphproof.engine.check import Finding, PassRule
+from ralphproof.landing.targets import LandingTarget
+from ralphproof.landing.tree_merge import MergeStack, TreeMerger
+from ralphproof.process.signals import RunClock, SignalRouter
 from ralphproof.process.tree import is_alive, start_time
 from ralphproof.proof.source import read_allowed_commands
-from ralphproof.proof.verification import DisposableCheckout
+from ralphproof.proof.verification import DisposableCheckout, StopRequests
 from ralphproof.store.landings import (
     FOLDER,
     VERIFIED,
@@ -27,28 +31,18 @@ from ralphproof.store.landings import (
     LandingMoving,
     LandingQueued,
     LandingRejected,
+    LandingResult,
+    LandingRow,
     MergedChecksFailed,
     NotVerified,
     TargetLock,
 )
+from ralphproof.store.ledger import SqliteLedger
+from ralphproof.store.project import Project
 from ralphproof.workspace.git_command import UserGit
 from ralphproof.workspace.git_objects import run_ref_name
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from types import TracebackType
-    from typing import Self
-
-    from ralphproof.engine.check import Finding
-    from ralphproof.landing.targets import LandingTarget
-    from ralphproof.landing.tree_merge import MergeStack
-    from ralphproof.process.signals import SignalRouter
-    from ralphproof.proof.verification import StopRequests
-    from ralphproof.store.landings import LandingResult, LandingRow
-    from ralphproof.store.ledger import SqliteLedger
-    from ralphproof.store.project import Project
-
-    RunChecks = Callable[[str, tuple[AttestedCheck, ...], tuple[str, ...]], tuple[Finding, ...]]
+RunChecks = Callable[[str, tuple[AttestedCheck, ...], tuple[str, ...]], tuple[Finding, ...]]
 
 
 # Scratch folders in the store. Their names hold the process id and start time, so that those of dead processes can be

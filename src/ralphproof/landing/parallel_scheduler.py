@@ -13,7 +13,14 @@ from ralphproof.engine.plan import AllDone, Blocked
 from ralphproof.landing.landing_items import landing_item_of_run, rejection_reason
 from ralphproof.landing.merge_queue import LandingOptions, LandingQueue
 from ralphproof.landing.targets import landing_target
-from ralphproof.landing.task_queue import TaskQueue, WorkReport, refuse_unknown_tasks, resume_task, stops_all_tasks
+from ralphproof.landing.task_queue import (
+    TaskQueue,
+    WorkReport,
+    WorkResult,
+    refuse_unknown_tasks,
+    resume_task,
+    stops_all_tasks,
+)
 from ralphproof.landing.worktree_run import (
     ParallelWorkLock,
     TaskWorktrees,
@@ -22,23 +29,27 @@ from ralphproof.landing.worktree_run import (
     task_worktree_name,
     update_worktree_branch,
 )
-from ralphproof.runs.pool import RunPool
-from ralphproof.runs.request import FRESH_RUN
-from ralphproof.runs.spec import prepare_spec
+from ralphproof.runs.pool import PooledRunEnded, RunPool
+from ralphproof.runs.request import FRESH_RUN, RunRequest, RunTarget
+from ralphproof.runs.spec import RunSpec, prepare_spec
 from ralphproof.settings.keys import PIPELINE_STAGES
-from ralphproof.store.landings import Landed, MergeConflict, MergedChecksFailed, NotVerified
+from ralphproof.store.landings import (
+    Landed,
+    LandingItem,
+    LandingRejected,
+    LandingResult,
+    MergeConflict,
+    MergedChecksFailed,
+    NotVerified,
+)
+from ralphproof.store.project import Project
 from ralphproof.store.tasks import FAILED
+from ralphproof.views.tasks import TaskView
+from ralphproof.workspace.checkouts import RunWorktree
 from ralphproof.workspace.git_command import UserGit
 
 if TYPE_CHECKING:
-    from ralphproof.landing.task_queue import BuildRequest, Notify, WorkResult
-    from ralphproof.runs.pool import PooledRunEnded
-    from ralphproof.runs.request import RunRequest, RunTarget
-    from ralphproof.runs.spec import RunSpec
-    from ralphproof.store.landings import LandingItem, LandingRejected, LandingResult
-    from ralphproof.store.project import Project
-    from ralphproof.views.tasks import TaskView
-    from ralphproof.workspace.checkouts import RunWorktree
+    from ralphproof.landing.task_queue import BuildRequest, Notify
 
 
 # Rework: one more iteration for finished work that could not land

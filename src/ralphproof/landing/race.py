@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from contextlib import closing
 
 from ralphproof.base.errors import HarnessFailed, RalphError, Refused
 from ralphproof.base.files import make_private_folder, read_file, replace_file
-from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
+from ralphproof.base.value import pack, replace, unpack, value
+from ralphproof.engine.budget import Spend
 from ralphproof.engine.limits import CANCELLED
-from ralphproof.engine.outcome import Aborted, Completed
+from ralphproof.engine.outcome import Aborted, Completed, Outcome
 from ralphproof.engine.records import RunEnded
-from ralphproof.engine.state import build_state
+from ralphproof.engine.state import State, build_state
 from ralphproof.landing.landing_items import landing_item_of_run
 from ralphproof.landing.task_queue import outcome_text
 from ralphproof.landing.worktree_run import (
@@ -24,23 +26,13 @@ from ralphproof.landing.worktree_run import (
     remove_worktree,
     update_worktree_branch,
 )
+from ralphproof.runs.execute import load_resumed_request
 from ralphproof.runs.pool import PooledRunEnded, RunPool
-from ralphproof.runs.request import RunTarget, load_request, save_request
-from ralphproof.runs.spec import prepare_spec
+from ralphproof.runs.request import EMPTY_REQUEST, RunRequest, RunTarget, load_request, save_request
+from ralphproof.runs.spec import RunSpec, prepare_spec
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder, new_run_id
-from ralphproof.workspace.checkouts import SourceRepository
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ralphproof.engine.budget import Spend
-    from ralphproof.engine.outcome import Outcome
-    from ralphproof.engine.state import State
-    from ralphproof.runs.request import RunRequest
-    from ralphproof.runs.spec import RunSpec
-    from ralphproof.workspace.checkouts import RunWorktree
-
+from ralphproof.workspace.checkouts import RunWorktree, SourceRepository
 
 # Entries and the choice of the winner
 
@@ -338,9 +330,6 @@ class Race:
 
     def _prepare(self, entry: RaceEntry) -> tuple[RunSpec, RunTarget]:
         """The run of one entry, by its saved request; a run that is on record is resumed."""
-        from ralphproof.runs.execute import load_resumed_request
-        from ralphproof.runs.request import EMPTY_REQUEST
-
         run = self._run_of(entry)
         worktree = self._worktree(entry)
         project = replace(self._project, root=worktree.path) if worktree else self._project

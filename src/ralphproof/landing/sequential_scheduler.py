@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from ralphproof.base.errors import Refused, TaskWrong
 from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.outcome import Outcome
 from ralphproof.engine.plan import AllDone, Blocked
-from ralphproof.landing.task_queue import TaskQueue, WorkReport, refuse_unknown_tasks, resume_task, stops_all_tasks
+from ralphproof.landing.task_queue import (
+    TaskQueue,
+    WorkReport,
+    WorkResult,
+    refuse_unknown_tasks,
+    resume_task,
+    stops_all_tasks,
+)
 from ralphproof.runs.dry_run import stages_json
-from ralphproof.runs.request import FRESH_RUN
-from ralphproof.runs.spec import prepare_spec
+from ralphproof.runs.request import FRESH_RUN, RunTarget
+from ralphproof.runs.spec import RunSpec, prepare_spec
+from ralphproof.store.project import Project
+from ralphproof.views.tasks import TaskView
+
+Execute = Callable[[RunSpec, RunTarget], Outcome]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ralphproof.engine.outcome import Outcome
-    from ralphproof.landing.task_queue import BuildRequest, Notify, WorkResult
-    from ralphproof.runs.request import RunTarget
-    from ralphproof.runs.spec import RunSpec
-    from ralphproof.store.project import Project
-    from ralphproof.views.tasks import TaskView
-
-    Execute = Callable[[RunSpec, RunTarget], Outcome]
+    from ralphproof.landing.task_queue import BuildRequest, Notify
 
 
 class SequentialScheduler:

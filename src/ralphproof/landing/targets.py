@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.git_layout import is_object_id, read_regular_file
-from ralphproof.base.programs import run_program
-from ralphproof.base.value import TYPE_CHECKING, Protocol
+from ralphproof.base.programs import ProgramResult, run_program
+from ralphproof.base.value import Protocol
 from ralphproof.store.landings import LandingItem
-from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS
+from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, UserGit
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ralphproof.base.programs import ProgramResult
-    from ralphproof.workspace.git_command import UserGit
-
-    RunGit = Callable[..., ProgramResult]
+RunGit = Callable[..., ProgramResult]
 
 
 DURABLE_OPTIONS = ("-c", "core.fsync=committed,loose-object", "-c", "core.filesRefLockTimeout=2000")

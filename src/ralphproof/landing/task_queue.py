@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from contextlib import closing
 
-from ralphproof.base.errors import Refused, TaskWrong
+from ralphproof.base.errors import RalphError, Refused, TaskWrong
 from ralphproof.base.text import did_you_mean
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.value import Json, replace, value
 from ralphproof.engine.limits import DAILY_COST_LIMIT, DISK_FULL, SERVICE_UNAVAILABLE, WORKSPACE_GONE
-from ralphproof.engine.outcome import Aborted, Completed, Failed
-from ralphproof.engine.plan import AllDone, Blocked
+from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome
+from ralphproof.engine.plan import AllDone, Blocked, Task
 from ralphproof.runs.execute import load_resumed_request
-from ralphproof.runs.request import RunTarget
-from ralphproof.runs.spec import prepare_spec
-from ralphproof.store.tasks import CANCELLED, DONE, FAILED, WAITING, WORKING
+from ralphproof.runs.request import RunRequest, RunTarget
+from ralphproof.runs.spec import RunSpec, prepare_spec
+from ralphproof.store.project import Project
+from ralphproof.store.tasks import CANCELLED, DONE, FAILED, WAITING, WORKING, TaskRow
 from ralphproof.tasks.plans import BacklogItem, next_task
 from ralphproof.views.tasks import TaskView
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from ralphproof.base.errors import RalphError
-    from ralphproof.base.value import Json
-    from ralphproof.engine.outcome import Outcome
-    from ralphproof.engine.plan import Task
-    from ralphproof.runs.request import RunRequest
-    from ralphproof.runs.spec import RunSpec
-    from ralphproof.store.project import Project
-    from ralphproof.store.tasks import TaskRow
-
-    Notify = Callable[[str], None]  # takes one line of progress
-    BuildRequest = Callable[[str], RunRequest]  # for the task of this id
+Notify = Callable[[str], None]  # takes one line of progress
+BuildRequest = Callable[[str], RunRequest]  # for the task of this id
 
 
 SETTLED_STATUSES = (DONE, FAILED, CANCELLED)  # of a run that has ended; resuming it changes the row

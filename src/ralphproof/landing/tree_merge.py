@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Mapping
+from typing import Self
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.store.landings import MergeConflict
-from ralphproof.workspace.git_command import GitFailed
+from ralphproof.base.value import value
+from ralphproof.store.landings import LandingItem, MergeConflict
+from ralphproof.workspace.git_command import GitFailed, UserGit
 from ralphproof.workspace.git_objects import CommitStore, ObjectStore, TreeStore, decode_path
 from ralphproof.workspace.private_index import PrivateIndex
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Self
-
-    from ralphproof.store.landings import LandingItem
-    from ralphproof.workspace.git_command import UserGit
 
 EMPTY_WORK_TREE = "files"
 MIN_GIT_VERSION = (2, 38)  # the first with merge-tree --write-tree

@@ -14,13 +14,17 @@ from ralphproof.base.errors import Busy, RalphError, Refused, wrap_os_error
 from ralphproof.base.files import make_private_folder
 from ralphproof.base.git_layout import WORKTREES_FOLDER, is_run_worktree
 from ralphproof.base.text import slugify
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import replace
 from ralphproof.landing.landing_items import landing_item_of_run
+from ralphproof.runs.request import RunRequest, RunTarget
+from ralphproof.runs.spec import RunSpec, prepare_spec
+from ralphproof.store.landings import LandingItem
 from ralphproof.store.ledger import LATEST
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder, new_run_id
 from ralphproof.views.snapshots import is_fully_saved
 from ralphproof.workspace.checkouts import (
+    RunWorktree,
     RunWorktrees,
     differing_settings,
     find_unshared_repositories,
@@ -28,13 +32,6 @@ from ralphproof.workspace.checkouts import (
 )
 from ralphproof.workspace.git_command import UserGit
 from ralphproof.workspace.git_objects import run_ref_name
-
-if TYPE_CHECKING:
-    from ralphproof.runs.request import RunRequest, RunTarget
-    from ralphproof.runs.spec import RunSpec
-    from ralphproof.store.landings import LandingItem
-    from ralphproof.workspace.checkouts import RunWorktree
-
 
 RUN_ID_VARIABLE = "RALPH_RUN_ID"
 ASIDE_REF = "aside"  # last part of the ref for commits that an agent left on its branch besides its work
@@ -64,9 +61,6 @@ def move_to_worktree(
 
 def begin_in_worktree(spec: RunSpec) -> tuple[RunSpec, RunTarget]:
     """The spec of a new run, prepared again in a worktree that is named like the run, and the run to begin."""
-    from ralphproof.runs.request import RunTarget
-    from ralphproof.runs.spec import prepare_spec
-
     run = new_run_id(time.time(), os.urandom(3))
     request, worktree, remarks = move_to_worktree(spec.request, spec.project, run)
     try:

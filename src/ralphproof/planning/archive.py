@@ -12,13 +12,15 @@ import re
 import shutil
 import time
 import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.files import create_file, read_file_start, remove_file, sync_file, write_atomically
 from ralphproof.base.git_layout import enclosing_repository, git_folders
 from ralphproof.base.programs import find_program
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import Json, value
 from ralphproof.checks.discovery import discover_checks
 from ralphproof.stories import schema, story_folder
 from ralphproof.stories.review import approval_concerns, is_approved_at_cap
@@ -35,12 +37,6 @@ from ralphproof.stories.story_folder import (
 )
 from ralphproof.workspace.commits import UNFINISHED_OPERATIONS, git_ignored_paths
 from ralphproof.workspace.git_command import UserGit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any
-
-    from ralphproof.base.value import Json
 
 ARCHIVED, FINISHED = "archived", "finished"
 ARCHIVED_FILES = (TASKS, PRD, PROGRESS)  # first the one that a run cannot begin without

@@ -4,40 +4,35 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
 
 from ralphproof.base.escaping import sanitize
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import replace
 from ralphproof.checks.function import FunctionCheck
 from ralphproof.display.terminal import DisplayFlags
+from ralphproof.engine.check import Inspection
 from ralphproof.engine.claim import ClaimRule
+from ralphproof.engine.environment import Observer
+from ralphproof.engine.events import Event
 from ralphproof.engine.limits import MAX_ITERATIONS
-from ralphproof.engine.outcome import Aborted, Completed
+from ralphproof.engine.outcome import Aborted, Completed, Outcome
 from ralphproof.engine.plan import Pipeline
-from ralphproof.engine.records import CheckBegan, TurnBegan
+from ralphproof.engine.records import CheckBegan, Record, TurnBegan
 from ralphproof.engine.run_hooks import HOOKS
-from ralphproof.planning.plan_files import MAX_SENT_BACK, PlanResult
+from ralphproof.engine.workspace import Change
+from ralphproof.planning.plan_files import MAX_SENT_BACK, PlanFiles, PlanResult
 from ralphproof.process.keeper_client import KeeperClient
+from ralphproof.runs.context import RunContext
 from ralphproof.runs.displays import create_observers
-from ralphproof.runs.execute import execute
+from ralphproof.runs.execute import PLAN_COMMAND_NOTE, execute
 from ralphproof.runs.request import FRESH_RUN, CustomComponents, RunRequest, RunTarget, is_guarded, settings_from_flags
+from ralphproof.runs.spec import RunSpec
+from ralphproof.settings.keys import Settings
+from ralphproof.store.run_folder import RunFolder
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+ReadDraft = Callable[[Inspection], tuple[bool, str]]
 
-    from ralphproof.engine.check import Inspection
-    from ralphproof.engine.environment import Observer
-    from ralphproof.engine.events import Event
-    from ralphproof.engine.outcome import Outcome
-    from ralphproof.engine.records import Record
-    from ralphproof.engine.workspace import Change
-    from ralphproof.planning.plan_files import PlanFiles
-    from ralphproof.runs.context import RunContext
-    from ralphproof.runs.spec import RunSpec
-    from ralphproof.settings.keys import Settings
-    from ralphproof.store.run_folder import RunFolder
-
-    ReadDraft = Callable[[Inspection], tuple[bool, str]]
 
 STAGE = PLAN_CHECK = "plan"
 MAX_NAMED_FILES = 10
@@ -167,7 +162,6 @@ def plan_unattended(
     args: Namespace, spec: RunSpec, files: PlanFiles, check: PlanCheck, again: str, tell: Callable[[str], None]
 ) -> PlanResult:
     """Let the agent plan until the plan is valid, or a limit says stop. `again` is the command that plans anew."""
-    from ralphproof.runs.execute import PLAN_COMMAND_NOTE
 
     def begin(folder: RunFolder) -> tuple[Observer, ...]:
         folder.note(PLAN_COMMAND_NOTE, again)

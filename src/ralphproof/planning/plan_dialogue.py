@@ -11,12 +11,14 @@ import subprocess
 import sys
 import termios
 import uuid
+from collections.abc import Callable
+from typing import Any
 
 from ralphproof.base.errors import AgentUnusable, Refused
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import replace
 from ralphproof.engine.agent import TurnInput
 from ralphproof.engine.sandbox import Exit
-from ralphproof.planning.plan_files import MAX_SENT_BACK, PlanResult
+from ralphproof.planning.plan_files import MAX_SENT_BACK, PlanFiles, PlanResult
 from ralphproof.process.tree import (
     TURN_VARIABLE,
     become_subreaper,
@@ -27,13 +29,7 @@ from ralphproof.process.tree import (
     with_descendants,
 )
 from ralphproof.runs.open_project import ProjectLock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from ralphproof.planning.plan_files import PlanFiles
-    from ralphproof.runs.spec import RunSpec
+from ralphproof.runs.spec import RunSpec
 
 TERMINAL = 0  # our standard input
 NO_INTERACTIVE_MODE = (

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from typing import Any
 
 from ralphproof.base.errors import Refused, wrap_os_error
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.files import explain_os_error, make_private_folder, read_file, replace_file
 from ralphproof.base.graph import find_cycles
 from ralphproof.base.text import fence_code
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import value
+from ralphproof.engine.outcome import Outcome
 from ralphproof.engine.prompt import substitute_variables
 from ralphproof.runs.open_project import refuse_active_marker
+from ralphproof.store.project import Project
 from ralphproof.store.run_folder import new_run_id
 from ralphproof.stories import review, schema
 from ralphproof.stories.story_folder import (
@@ -26,13 +30,6 @@ from ralphproof.stories.story_folder import (
     template_branch,
 )
 from ralphproof.stories.workflow import select_blocks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from ralphproof.engine.outcome import Outcome
-    from ralphproof.store.project import Project
 
 FULL, DERIVED = "full", "tasks"  # both files are written, or the stories alone
 MODES = {

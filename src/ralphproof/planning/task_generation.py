@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.text import MAX_TEXT_CHARS, fence_code, strip_control_characters, strip_escapes, truncate
 from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.engine.outcome import Completed, Failed
+from ralphproof.engine.check import Inspection
+from ralphproof.engine.outcome import Completed, Failed, Outcome
 from ralphproof.engine.state import RunOver
 from ralphproof.planning.drafting import drafting_request, execute_drafting
 from ralphproof.runs.children import apply_parent_constraints
 from ralphproof.runs.execute import load_resumed_request
-from ralphproof.runs.request import FRESH_RUN, LATEST_RUN, RunTarget, find_enclosing_run, load_request
+from ralphproof.runs.request import FRESH_RUN, LATEST_RUN, RunRequest, RunTarget, find_enclosing_run, load_request
 from ralphproof.runs.spec import prepare_spec
 from ralphproof.settings.skills import load_skill
+from ralphproof.store.ledger import RunRow
+from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.tasks.draft import TaskDraft, validate_dependencies
 from ralphproof.tasks.files import parse_tasks
@@ -22,13 +26,6 @@ from ralphproof.tasks.store import validate_draft_with_plugins
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterator, Mapping
-
-    from ralphproof.engine.check import Inspection
-    from ralphproof.engine.outcome import Outcome
-    from ralphproof.runs.request import RunRequest
-    from ralphproof.store.ledger import RunRow
-    from ralphproof.store.project import Project
 
 
 # Tasks in an agent's message: the one block of YAML in it.

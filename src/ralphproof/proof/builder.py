@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ralphproof.base.errors import HarnessFailed, LedgerBroken
 from ralphproof.base.text import strip_terminal_codes, truncate
-from ralphproof.base.value import TYPE_CHECKING, replace, unpack, value
+from ralphproof.base.value import Json, replace, unpack, value
 from ralphproof.engine.check import AlteredCheckInput, CheckReport, Finding, PassRule
-from ralphproof.engine.iteration import History
+from ralphproof.engine.iteration import History, Iteration
 from ralphproof.engine.outcome import (
     Completed,
     Failed,
@@ -41,7 +44,7 @@ from ralphproof.engine.records import (
 )
 from ralphproof.engine.state import State, build_state
 from ralphproof.engine.weakening import find_weakened_checks
-from ralphproof.engine.workspace import Snapshot
+from ralphproof.engine.workspace import Snapshot, Workspace
 from ralphproof.proof.schema import (
     TYPE,
     VERSION,
@@ -52,6 +55,8 @@ from ralphproof.proof.schema import (
     sha256_hex,
     to_json_types,
 )
+from ralphproof.store.ledger import RunRow, SqliteLedger
+from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.stories import schema
 from ralphproof.views.schema import log_name, tests_json, time_json
@@ -60,17 +65,8 @@ from ralphproof.views.timeline import finding_state
 from ralphproof.workspace.git_objects import ObjectMissing
 from ralphproof.workspace.git_workspace import GitWorkspace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.iteration import Iteration
-    from ralphproof.engine.workspace import Workspace
-    from ralphproof.store.ledger import RunRow, SqliteLedger
-    from ralphproof.store.project import Project
-
-    Shown = Mapping[int, tuple[float, Record]]  # by their place in the chain: when, and what
-    Row = tuple[str, int, int, str, str, float, str, str]  # run, iteration, turn, step, kind, at, data, digest
+Shown = Mapping[int, tuple[float, Record]]  # by their place in the chain: when, and what
+Row = tuple[str, int, int, str, str, float, str, str]  # run, iteration, turn, step, kind, at, data, digest
 
 
 # Ways to tamper with a proof, from the sandbox and how checks were run.
@@ -361,8 +357,6 @@ def get_text(data: Json) -> str | None:
 
 def parse_record(data: str, place: str) -> Record:
     """The record behind its JSON; raises LedgerBroken."""
-    import json
-
     try:
         record = unpack(json.loads(data))
     except (ValueError, TypeError, RecursionError) as error:
@@ -552,7 +546,6 @@ def _evidence_places(records: tuple[Record, ...], state: State) -> list[int]:
 
 def _withheld_places(rows: tuple[Row, ...], exhibits: Iterable[int], mask: Callable[[str], str]) -> list[int]:
     """Records that cannot be shown: they hold a secret that was not known then, or are too large."""
-    import json
 
     def shown(data: str, kind: str) -> bool:
         record = json.loads(data)
@@ -574,8 +567,6 @@ def _chain_json(
 
 def redact_held_out(proof: dict[str, Json]) -> dict[str, Json]:
     """The proof without the content of held-out checks, for places that agents can read."""
-    import json
-
     known = get_objects(proof["checks"])
     hidden = [str(check["name"]) for check in known if check["hidden"]]
     new_names = {name: HELD_OUT_NAME.format(number) for number, name in enumerate(hidden, 1)}
@@ -716,8 +707,6 @@ def differing_paths(git: GitWorkspace, commit: str, saved: Snapshot) -> tuple[st
 
 def _settings_digest(workspace: Workspace, subject: WorkspaceSubject, saved: Snapshot) -> str | None:
     """The digest of the settings file of the commit; for a saved tree, which has none, of the commit below it."""
-    import hashlib
-
     commit = saved.head if subject.kind == "tree" else subject.commit
     content = workspace.content(Snapshot(commit, subject.tree), SETTINGS_FILE) if commit else None
     return None if content is None else hashlib.sha256(content).hexdigest()

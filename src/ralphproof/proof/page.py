@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ralphproof.base.errors import RalphError, Refused
 from ralphproof.base.escaping import MarkdownMarkup, PlainMarkup, TextMarkup, replace_invisible, to_single_line
 from ralphproof.base.text import fence_code
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import Json
 from ralphproof.engine.budget import format_usd
+from ralphproof.engine.events import Event
 from ralphproof.engine.outcome import Completed, outcome_json
-from ralphproof.engine.records import RunEnded
+from ralphproof.engine.records import Record, RunBegan, RunEnded
+from ralphproof.engine.workspace import Workspace
+from ralphproof.proof.builder import build_proof_in_workspace, redact_held_out
 from ralphproof.proof.schema import get_object, get_objects, validate_shape
-from ralphproof.store.ledger import MemoryLedger
+from ralphproof.reports.metrics import MetricsFolder, MetricsObserver
+from ralphproof.settings.loader import load_settings
+from ralphproof.store.ledger import MemoryLedger, RunRow, SqliteLedger
+from ralphproof.store.project import Project
 from ralphproof.store.run_folder import PublicationLock, RunFolder
+from ralphproof.views.snapshots import SavedWorkspace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.events import Event
-    from ralphproof.engine.records import Record
-    from ralphproof.engine.workspace import Workspace
-    from ralphproof.store.ledger import RunRow, SqliteLedger
-    from ralphproof.store.project import Project
-
-    Object = dict[str, Json]
+Object = dict[str, Json]
 
 
 # Sentences.
@@ -314,8 +313,6 @@ def page_lines(proof: dict[str, Json]) -> Iterator[str]:
 
 def parse_proof(text: str) -> dict[str, Json]:
     """The proof in a page, or in a file that is nothing but its JSON; raises Refused where there is none."""
-    import json
-
     if len(text) > MAX_PAGE_CHARS:
         raise Refused("it is too long to be a proof")
     data = text if text.lstrip()[:1] == "{" else _json_block(text)
@@ -351,8 +348,6 @@ def _refuse_constant(name: str) -> Json:
 
 def _embed_json(proof: dict[str, Json]) -> str:
     """The JSON, escaped so that it cannot close its fence or form a tag."""
-    import json
-
     text = json.dumps(proof, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     for sign, harmless in _HARMLESS.items():
         text = text.replace(sign, harmless)
@@ -466,9 +461,6 @@ def _publish_ended_run(project: Project, run: str) -> None:
 
 
 def _publish_proof(project: Project, row: RunRow, ledger: SqliteLedger, folder: RunFolder) -> None:
-    from ralphproof.engine.records import RunBegan
-    from ralphproof.views.snapshots import SavedWorkspace
-
     began = ledger.records_of_kind(row.id, "RunBegan")
     kind = str(began[0].facts.get("workspace", "")) if began and isinstance(began[0], RunBegan) else ""
     try:
@@ -480,10 +472,6 @@ def _publish_proof(project: Project, row: RunRow, ledger: SqliteLedger, folder: 
 
 def write_proof(project: Project, run: str, ledger: SqliteLedger, workspace: Workspace, folder: RunFolder) -> None:
     """Write the proof as a page and as JSON, without the content of held-out checks: agents can read it."""
-    import json
-
-    from ralphproof.proof.builder import build_proof_in_workspace, redact_held_out
-
     proof = redact_held_out(build_proof_in_workspace(project, run, ledger, workspace))
     text = json.dumps(proof, sort_keys=True, indent=1)
     folder.prove({"proof.json": text + "\n", "proof.md": render_page(proof)})
@@ -491,9 +479,6 @@ def write_proof(project: Project, run: str, ledger: SqliteLedger, workspace: Wor
 
 def publish_metrics(ledger: SqliteLedger, project: Project, row: RunRow, ended: RunEnded, once: bool = False) -> None:
     """Publish the metrics unless the settings forbid it. With `once`, an existing line is not added again."""
-    from ralphproof.reports.metrics import MetricsFolder, MetricsObserver
-    from ralphproof.settings.loader import load_settings
-
     limit = None
     try:
         settings = load_settings(row.directory, os.environ).settings

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import MarkdownMarkup, to_single_line
 from ralphproof.base.programs import ProgramResult, find_program, run_in_terminal
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import Json, value
 from ralphproof.display.phrases import format_count, format_duration
 from ralphproof.engine.budget import format_usd
-from ralphproof.engine.records import RunBegan, ScmEnded
+from ralphproof.engine.records import Record, RunBegan, ScmEnded
+from ralphproof.engine.workspace import Snapshot
 from ralphproof.proof.builder import redact_held_out
 from ralphproof.proof.page import check_details, checks_table, integrity_lines, review_lines, verdict_sentence
 from ralphproof.proof.schema import get_object, get_objects
-from ralphproof.workspace.commits import create_branch
+from ralphproof.workspace.commits import CommitBuilder, CommitPlan, create_branch
+from ralphproof.workspace.git_command import UserGit
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.records import Record
-    from ralphproof.engine.workspace import Snapshot
-    from ralphproof.workspace.commits import CommitBuilder, CommitPlan
-    from ralphproof.workspace.git_command import UserGit
-
-    Object = dict[str, Json]
+Object = dict[str, Json]
 
 
 # Forges, by their programs gh and glab.
@@ -107,8 +103,6 @@ def push_branch(git: UserGit, remote: str, branch: str, commit: str, environ: Ma
 
 def find_open_pull_request(desk: Forge, branch: str, root: str, environ: Mapping[str, str]) -> str:
     """The address of a pull request of this branch that is open already; empty where none is known."""
-    import json
-
     asked, key = VIEW_COMMANDS[desk.kind]
     answer = run_forge_program(
         (desk.program, *(branch if word == BRANCH_ARGUMENT else word for word in asked)), root, environ
@@ -493,8 +487,6 @@ def submit_pull_request(
         return PullRequestResult(commit, file=written, trouble=f"git push was refused: {trouble}")
     if known := find_open_pull_request(forge, branch, git.root, environ):
         return PullRequestResult(commit, known, written, pushed)
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="ralph-pr-") as folder:
         body = os.path.join(folder, "body.md")
         with open(body, "w", encoding="utf-8") as out:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
+from collections.abc import Iterator
+from typing import TypeVar
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.engine.check import PassRule
+from ralphproof.base.value import TYPE_CHECKING, Json, value
+from ralphproof.engine.check import Finding, PassRule
 from ralphproof.store.landings import AttestedCheck
 from ralphproof.views.schema import find_faults, ref
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TypeVar
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.check import Finding
-    from ralphproof.store.landings import AttestedCheck
-
     T = TypeVar("T")
 
 
@@ -71,8 +68,6 @@ def is_digest(text: Json) -> bool:
 
 def canonical_json(proof: dict[str, Json]) -> str:
     """The text that the digest is of."""
-    import json
-
     bare = {name: item for name, item in proof.items() if name != "digest"}
     return json.dumps(bare, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
@@ -84,22 +79,16 @@ def proof_digest(proof: dict[str, Json]) -> str:
 
 def sha256_hex(text: str) -> str:
     """The SHA-256 of a text, in hexadecimal."""
-    import hashlib
-
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def chain_digest(previous: str, row: tuple[object, ...]) -> str:
     """The digest of a ledger's row that follows the row with digest `previous`, as ledgers reckon it."""
-    import json
-
     return sha256_hex(json.dumps([previous, *row], default=repr))
 
 
 def to_json_types(data: Json) -> Json:
     """The same as it is read from a file: tuples are lists there."""
-    import json
-
     found: Json = json.loads(json.dumps(data))
     return found
 

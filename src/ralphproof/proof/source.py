@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import stat
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from ralphproof.base.errors import HarnessFailed, LedgerBroken, Refused
 from ralphproof.base.git_layout import git_folders, resolve_project_root
 from ralphproof.base.json_text import MAX_JSON_BYTES, UnusableFile, decode_utf8, parse_json, read_bounded_file
 from ralphproof.base.redaction import find_environment_secrets
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.value import Json, replace, value
 from ralphproof.checks.check_plan import plan_checks
 from ralphproof.checks.methods import guardrail_verification
 from ralphproof.engine.plan import ExternalVerification
@@ -23,10 +26,12 @@ from ralphproof.engine.records import (
     ScmEnded,
     UserChangesSaved,
 )
-from ralphproof.proof.builder import fields_from_records, parse_record
+from ralphproof.proof.builder import build_run_proof, fields_from_records, parse_record
+from ralphproof.proof.page import parse_proof, render_page
 from ralphproof.proof.schema import (
     DIFFERS,
     UNCHECKED,
+    ProofSubject,
     VerificationResult,
     chain_digest,
     get_integers,
@@ -39,20 +44,14 @@ from ralphproof.proof.schema import (
 )
 from ralphproof.settings.keys import GUARDRAIL_SCHEMA, parse_guardrails
 from ralphproof.settings.schema import default_values
+from ralphproof.store.landings import AttestedCheck
+from ralphproof.store.ledger import RunRow
+from ralphproof.store.project import Project
+from ralphproof.store.run_state import find_run, public_run_folder
 from ralphproof.workspace.checkouts import SourceRepository, resolve_tree
 from ralphproof.workspace.files import OWN_NAMES
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
-
-    from ralphproof.base.value import Json
-    from ralphproof.proof.schema import ProofSubject
-    from ralphproof.store.landings import AttestedCheck
-    from ralphproof.store.ledger import RunRow
-    from ralphproof.store.project import Project
-
-    Exhibits = dict[int, tuple[float, Record]]
+Exhibits = dict[int, tuple[float, Record]]
 
 
 PARTLY_RECORDED_FIELDS = ("subject", "versions", "outcome")  # the repository and the machine tell the rest
@@ -141,8 +140,6 @@ def _contradicted_fields(proof: dict[str, Json], expected: dict[str, Json], part
 
 def _equal_json(actual: Json, expected: Json) -> bool:
     """Whether both have the same JSON text: true is not 1."""
-    import json
-
     return json.dumps(actual, sort_keys=True) == json.dumps(expected, sort_keys=True)
 
 
@@ -262,8 +259,6 @@ def _read_committed_file(source: SourceRepository, commit: str, path: str) -> by
 
 
 def _digest(data: bytes | None) -> str | None:
-    import hashlib
-
     return None if data is None else hashlib.sha256(data).hexdigest()
 
 
@@ -329,8 +324,6 @@ def is_proof_file(name: str) -> bool:
 
 def load_proof_file(path: str, folder: str | None, environ: Mapping[str, str]) -> ProofSource:
     """The proof in a file, which is not trusted."""
-    from ralphproof.proof.page import parse_proof, render_page
-
     found = read_bounded_file(path, MAX_MIB << 20)
     if not isinstance(found, bytes):
         raise Refused(
@@ -351,9 +344,6 @@ def load_proof_file(path: str, folder: str | None, environ: Mapping[str, str]) -
 
 def load_proof_of_run(project: Project, name: str) -> ProofSource:
     """The proof of a run of this repository, and whether ledger and logs are intact."""
-    from ralphproof.proof.builder import build_run_proof
-    from ralphproof.store.run_state import find_run
-
     ledger = project.ledger()
     try:
         row = find_run(ledger, name)
@@ -380,8 +370,6 @@ def _why_no_proof(error: Exception) -> str:
 
 def _log_faults(project: Project, row: RunRow, proof: dict[str, Json]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Altered and missing logs of the checks."""
-    from ralphproof.store.run_state import public_run_folder
-
     kept, shown = os.path.join(project.store, "runs", row.id), public_run_folder(project, row)
     altered: list[str] = []
     missing: list[str] = []
@@ -479,8 +467,6 @@ def _commit_with_tree(source: SourceRepository, subject: ProofSubject) -> str:
 
 def _tree_without_harness_files(source: SourceRepository, revision: str) -> str:
     """The id of a commit's tree without our own files; nothing is written."""
-    import hashlib
-
     data, kept = source.run("cat-file", "tree", f"{revision}^{{tree}}").out, b""
     width = 32 if source.folders.algorithm == "sha256" else 20
     while data:

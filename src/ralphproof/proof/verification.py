@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Self
 
 from ralphproof.agents.environment import check_environment
 from ralphproof.base import interpreter
 from ralphproof.base.errors import HarnessFailed, Refused
 from ralphproof.base.text import truncate, unique_slugs
-from ralphproof.base.value import TYPE_CHECKING, Protocol, replace
+from ralphproof.base.value import Json, Protocol, replace
 from ralphproof.checks.command import CommandCheck, CommandCheckSpec
 from ralphproof.display.phrases import format_count, format_duration
 from ralphproof.engine.check import Finding, Inspection
 from ralphproof.engine.outcome import published
-from ralphproof.engine.sandbox import CONTINUE
+from ralphproof.engine.sandbox import CONTINUE, Command, Sandbox
 from ralphproof.engine.workspace import Change, Snapshot
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.signals import RunClock
@@ -37,26 +41,25 @@ from ralphproof.proof.schema import (
     why_unverifiable,
     withheld_records_note,
 )
-from ralphproof.proof.source import WITHHELD, find_proof_commit, read_allowed_commands
+from ralphproof.proof.source import (
+    WITHHELD,
+    AllowedCommands,
+    ProofCommit,
+    ProofSource,
+    find_proof_commit,
+    read_allowed_commands,
+)
 from ralphproof.sandbox.plan import remove_temp_folder
-from ralphproof.sandbox.runner import DirectRunner
+from ralphproof.sandbox.planner import SandboxConfig
+from ralphproof.sandbox.runner import DirectRunner, wrap_in_sandbox
+from ralphproof.sandbox.selection import choose_backend
+from ralphproof.store.landings import AttestedCheck
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.views.schema import tests_json
 from ralphproof.workspace.checkouts import CheckoutFolder, SourceRepository, object_folders
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from types import TracebackType
-    from typing import Self
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.check import Finding
-    from ralphproof.engine.sandbox import Command, Sandbox
-    from ralphproof.proof.source import AllowedCommands, ProofCommit, ProofSource
-    from ralphproof.store.landings import AttestedCheck
-
-    Confirm = Callable[[tuple[str, ...]], bool]
-    Say = Callable[[str], None]
+Confirm = Callable[[tuple[str, ...]], bool]
+Say = Callable[[str], None]
 
 
 SETUP_TIMEOUT_S = 3600.0
@@ -96,8 +99,6 @@ class DisposableCheckout:
         self._wishes, self._within, self._keeps, self._asked = wishes, within, keeps, 0
 
     def __enter__(self) -> Self:
-        import tempfile
-
         self._present = self._wishes or _listen_for_signals()
         self._folder = os.path.realpath(tempfile.mkdtemp(prefix="ralph-verify-", dir=self._within))
         self._files = os.path.join(self._folder, "files")  # beside the tree: runners look upwards
@@ -157,10 +158,6 @@ class DisposableCheckout:
     def _sandbox(self, tree: str, env: tuple[tuple[str, str], ...]) -> Sandbox:
         if self._kind is None:
             return DirectRunner(self._keeper)
-        from ralphproof.sandbox.planner import SandboxConfig
-        from ralphproof.sandbox.runner import wrap_in_sandbox
-        from ralphproof.sandbox.selection import choose_backend
-
         borrowed = object_folders(SourceRepository(self._root, self._environ).folders)
         config = SandboxConfig(tree, self._files, "", env, read_paths=borrowed)
         return wrap_in_sandbox(self._keeper, choose_backend(self._kind, self._environ, tree), config)

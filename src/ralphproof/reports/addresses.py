@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-
-from ralphproof.base.value import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+import shlex
+from collections.abc import Iterable
 
 DESKTOP_TARGET = "desktop"
 WEB_SCHEMES = ("http", "https")
@@ -30,8 +26,6 @@ def needs_apprise(targets: Iterable[str]) -> bool:
 
 def notify_target_problem(text: str) -> str:
     """Why a target is invalid, worded to follow its name ("notify[0] …"); empty if it is valid."""
-    import shlex
-
     if not text.strip():
         return "is empty"
     if not text.isprintable():
@@ -60,7 +54,6 @@ def _webhook_problem(text: str) -> str:
 
 def redact_notify_target(target: str) -> str:
     """A target without secrets. In many URLs the host is the token, so only a webhook's host is shown."""
-    import shlex
     from urllib.parse import urlsplit
 
     scheme = url_scheme(target)

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ralphproof.base.errors import RalphError
-from ralphproof.base.value import TYPE_CHECKING, Protocol, assert_never
-from ralphproof.engine.agent import AgentFault, ConfigFault, HarnessFault, ServiceFault, SignalFault, classify_fault
+from ralphproof.base.value import Json, Protocol, assert_never
+from ralphproof.engine.agent import (
+    AgentFault,
+    ConfigFault,
+    HarnessFault,
+    ServiceFault,
+    SignalFault,
+    Turn,
+    classify_fault,
+)
+from ralphproof.engine.check import Finding
+from ralphproof.engine.events import Event
 from ralphproof.engine.limits import MAX_ITERATIONS, STEP, WAITING
-from ralphproof.engine.outcome import Aborted, Completed, Failed, Stopped
+from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, Stopped, Verdict
 from ralphproof.engine.records import (
     CheckEnded,
     ChildRunsAwaited,
     ClaimFound,
     Judged,
+    Record,
     Resumed,
     RunBegan,
     RunEnded,
@@ -19,16 +32,6 @@ from ralphproof.engine.records import (
     TurnEnded,
 )
 from ralphproof.store.message_bus import ERROR, FACT, INFO, PROGRESS, WARNING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.agent import Turn
-    from ralphproof.engine.check import Finding
-    from ralphproof.engine.events import Event
-    from ralphproof.engine.outcome import Outcome, Verdict
-    from ralphproof.engine.records import Record
 
 POST_TIMEOUT_S = 0.1  # for the lock of a bus; at the end of a run there are two posts
 MAX_TEXT_CHARS = 2000  # of an agent's message

@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from io import BytesIO
 from itertools import pairwise
+from typing import Any
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, value
@@ -13,16 +17,11 @@ from ralphproof.display.terminal import use_color
 from ralphproof.engine.budget import SECONDS_PER_DAY
 from ralphproof.reports.daily_report import count_loops, format_date_range, format_percent, report_file_name
 from ralphproof.reports.metrics import MetricsFolder
-from ralphproof.store.statistics import TimeSlotTotals
+from ralphproof.store.statistics import PeriodTotals, TimeSlotTotals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from ralphproof.store.statistics import PeriodTotals
 
 
 # Time series: consecutive slots, as many as a chart has room for.
@@ -123,8 +122,6 @@ CHART_STYLE: dict[Any, Any] = {
 
 def write_charts(root: str, figures: PeriodTotals, slots: tuple[TimeSlotTotals, ...]) -> tuple[str, ...]:
     """Write the chart of at least one run to `.ralph/metrics/` as SVG and PNG; the paths."""
-    from io import BytesIO
-
     figure, folder, paths = _draw_figure(figures, slots), MetricsFolder(root), []
     for extension in ("svg", "png"):
         image = BytesIO()
@@ -139,8 +136,6 @@ def require_chart_libraries() -> None:
     matplotlib reads `matplotlibrc` of the current folder when it is first imported. That of a repository could run
     programs, so matplotlib is imported in another folder.
     """
-    from importlib import import_module
-
     here = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
     os.chdir("/")
     try:
@@ -319,8 +314,6 @@ def _chart_parts(series: TimeSeries) -> Iterator[tuple[str, list[BarSeries], Cal
 
 
 def _plot(series: TimeSeries, columns: int, layers: list[BarSeries], format_number: Callable[[float], str]) -> Any:
-    from importlib import import_module
-
     plotext = import_module("plotext")
     plotext.terminal.limit(False, False)
     figure = plotext.figure  # a global object

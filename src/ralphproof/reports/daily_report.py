@@ -5,22 +5,18 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Iterator
+from datetime import date
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import Json
 from ralphproof.engine.budget import format_usd, format_utc_day, utc_day
 from ralphproof.engine.limits import CHECKS_WEAKENED, COST_WARNING_PERCENT, HISTORY_REWRITTEN, PROHIBITED_PATH, STALL
-from ralphproof.engine.metrics import review_totals_json
+from ralphproof.engine.metrics import ReviewTotals, review_totals_json
 from ralphproof.engine.outcome import published
+from ralphproof.settings.loader import load_settings
+from ralphproof.store.project import Project
 from ralphproof.store.statistics import PeriodTotals, RunTotals, TimeSlotTotals
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.metrics import ReviewTotals
-    from ralphproof.store.project import Project
-
 
 # The report as Markdown.
 
@@ -231,8 +227,6 @@ def parse_day(flag: str, text: str | None, today: int) -> int:
         return today
     if text in ("today", "yesterday"):
         return today - (text == "yesterday")
-    from datetime import date
-
     try:
         if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
             raise ValueError
@@ -243,8 +237,6 @@ def parse_day(flag: str, text: str | None, today: int) -> int:
 
 def run_cost_limit(root: str) -> int | None:
     """The cost limit of a run by the settings; invalid settings are ignored, since a report does not need them."""
-    from ralphproof.settings.loader import load_settings
-
     try:
         return load_settings(root, os.environ).settings.cost_limit_micro_usd
     except Refused:

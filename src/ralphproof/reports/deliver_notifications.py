@@ -6,16 +6,20 @@ harness, the program and its children end after `TIME_LIMIT_S` and `EXIT_GRACE_S
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shlex
+import signal
+import subprocess
 import sys
+from signal import SIGKILL
+from typing import Any, NoReturn
 
-from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.reports.addresses import DESKTOP_TARGET, WEB_SCHEMES, needs_apprise, url_scheme
 
-if TYPE_CHECKING:
-    from typing import Any, NoReturn
+Event = dict[str, Any]
 
-    Event = dict[str, Any]
 
 TIME_LIMIT_S = 10
 EXIT_GRACE_S = 2
@@ -78,8 +82,6 @@ def send_by_apprise(target: str, events: list[Event]) -> str:
 
 
 def _failure_reason(log: str) -> str:
-    import re
-
     if found := re.search(r"error=(\d{3})\b", log):
         return f"answered {found[1]}"
     return "no connection, or no answer in time" if "onnection" in log else "apprise could not deliver it"
@@ -87,10 +89,6 @@ def _failure_reason(log: str) -> str:
 
 def run_notify_command(command: str, events: list[Event]) -> str:
     """Run the command for each event; the reason if one failed."""
-    import json
-    import shlex
-    import subprocess
-
     program, *rest = shlex.split(command)
     quiet, why = subprocess.DEVNULL, ""
     for event in events:
@@ -110,8 +108,6 @@ class DeliveryStopped(Exception):
 
 def main() -> NoReturn:
     """Deliver the order, report failures on standard output, and leave no process behind."""
-    import json
-    import signal
 
     def stop(number: int, _: object) -> None:
         raise DeliveryStopped(
@@ -162,8 +158,6 @@ def _deliver(targets: list[str], events: list[Event], report_fd: int) -> dict[in
 
 
 def _start_target(place: int, target: str, events: list[Event], report_fd: int) -> int:
-    import signal
-
     if pid := os.fork():
         return pid
     code = 1
@@ -186,8 +180,6 @@ def _write_report(report_fd: int, text: bytes) -> None:
 
 def _end_children() -> None:
     """Kill the processes that commands left, in any process group, until no more become our children."""
-    from signal import SIGKILL
-
     while left := _children():
         for pid in left:
             os.kill(pid, SIGKILL)

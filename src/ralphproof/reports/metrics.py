@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
+import time
+from collections.abc import Callable
 
 from ralphproof.base.files import explain_os_error, open_subfolder, write_atomically
-from ralphproof.base.value import TYPE_CHECKING, Protocol
+from ralphproof.base.value import Json, Protocol
 from ralphproof.engine.budget import utc_day
-from ralphproof.engine.records import RunEnded
+from ralphproof.engine.events import Event
+from ralphproof.engine.records import Record, RunEnded
 from ralphproof.engine.run_metrics import run_metrics_json
 from ralphproof.reports.daily_report import render_markdown_report, report_file_name
 from ralphproof.store.run_folder import GITIGNORE_TEXT
 from ralphproof.store.serialization import dump_masked_json, encode_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.events import Event
-    from ralphproof.engine.records import Record
-    from ralphproof.store.statistics import PeriodTotals
-
+from ralphproof.store.statistics import PeriodTotals
 
 # The folder. Its contents are derived from the ledger.
 
@@ -92,9 +88,6 @@ def _has_line(line: bytes, file: int) -> bool:
 
 def _lock_file(file: int) -> bool:
     """Lock the file against other runs, whose partial line would look incomplete; False if the wait was too long."""
-    import fcntl
-    import time
-
     for _ in range(MAX_TRIES):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
 import time
+from collections.abc import Callable, Iterable, Mapping
 
 from ralphproof.base import interpreter
 from ralphproof.base.programs import start_program, unregister_child
-from ralphproof.base.value import TYPE_CHECKING, assert_never, replace, value
+from ralphproof.base.value import TYPE_CHECKING, Json, assert_never, replace, value
 from ralphproof.engine.budget import Spend, format_usd
+from ralphproof.engine.events import Event
 from ralphproof.engine.limits import WAITING
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, outcome_fields
 from ralphproof.engine.records import Record, RunEnded, TurnBegan, TurnRetried, Warned
 from ralphproof.reports.addresses import redact_notify_target
 from ralphproof.reports.deliver_notifications import END_OF_REPORT, EXIT_GRACE_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.events import Event
-
 
 # Which records become notifications, and their text.
 
@@ -245,8 +241,6 @@ class NotificationObserver:
             self._start()
 
     def _start(self) -> None:
-        import json
-
         events = [note.published() for note in self._queue]
         self._queue.clear()
         order = {"targets": self._targets, "events": events, "root": self._root}

@@ -9,18 +9,28 @@ import threading
 import time
 from base64 import b64encode
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
 from ralphproof import __version__
 from ralphproof.agents.selection import agent_traits
 from ralphproof.base.redaction import MIN_SECRET_LENGTH
-from ralphproof.base.value import TYPE_CHECKING, Protocol, assert_never, replace, value
-from ralphproof.engine.agent import AgentFault, ConfigFault, HarnessFault, ServiceFault, SignalFault, classify_fault
+from ralphproof.base.value import TYPE_CHECKING, Json, Protocol, assert_never, replace, value
+from ralphproof.engine.agent import (
+    AgentFault,
+    ConfigFault,
+    HarnessFault,
+    ServiceFault,
+    SignalFault,
+    Turn,
+    classify_fault,
+)
 from ralphproof.engine.budget import Spend
-from ralphproof.engine.events import ToolEnded, ToolStarted
+from ralphproof.engine.check import Finding
+from ralphproof.engine.events import Event, ToolEnded, ToolStarted, Usage
 from ralphproof.engine.limits import CONTINUED_REASONS
-from ralphproof.engine.outcome import Aborted, Completed, Failed, Passed, Stopped, verdict_word
+from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, Passed, Stopped, Verdict, verdict_word
 from ralphproof.engine.plan import Job
 from ralphproof.engine.records import (
     CheckBegan,
@@ -28,6 +38,7 @@ from ralphproof.engine.records import (
     CheckStopped,
     Judged,
     Picked,
+    Record,
     Resumed,
     RunBegan,
     RunEnded,
@@ -38,20 +49,11 @@ from ralphproof.engine.records import (
 )
 from ralphproof.reports.addresses import TRACES_PATH, redact_otel_endpoint
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+Key = tuple[str | int, ...]
 
+if TYPE_CHECKING:
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
     from opentelemetry.proto.trace.v1 import trace_pb2 as otlp
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.agent import Turn
-    from ralphproof.engine.check import Finding
-    from ralphproof.engine.events import Event, Usage
-    from ralphproof.engine.outcome import Outcome, Verdict
-    from ralphproof.engine.records import Record
-
-    Key = tuple[str | int, ...]
 
 
 # Attributes of spans: OpenTelemetry's names for generative AI, and `ralph.*` for everything else.

@@ -3,49 +3,50 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from ralphproof.agents.selection import select_custom_agent
+from ralphproof.agents.selection import SelectedAgent, select_custom_agent, select_judge, select_stage_agents
 from ralphproof.base.errors import Refused, TaskWrong
 from ralphproof.base.programs import find_program
 from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
-from ralphproof.checks.check_plan import plan_final_checks, plan_guardrails
+from ralphproof.checks.check_plan import CheckSpec, plan_final_checks, plan_guardrails
+from ralphproof.checks.clean_checkout import CheckoutProvider, CleanCheckoutCheck
+from ralphproof.checks.command import CommandCheckSpec
 from ralphproof.checks.factory import NO_TASK, CheckDependencies, create_checks
+from ralphproof.checks.judge import judge_of_call
+from ralphproof.checks.templates import task_environment
 from ralphproof.engine.actions import AgentRules, CheckRules, ChildRules, PromptRules, RunRules
 from ralphproof.engine.budget import Budget
+from ralphproof.engine.check import Check
 from ralphproof.engine.claim import ClaimRule, strip_claim_tags
 from ralphproof.engine.environment import RunFiles
 from ralphproof.engine.limits import Limits
-from ralphproof.engine.plan import PROMPT_PLACEHOLDER, Pipeline, SemanticVerification, Stage
+from ralphproof.engine.plan import PROMPT_PLACEHOLDER, Pipeline, PlanSource, SemanticVerification, Stage, Task
 from ralphproof.engine.retry import AgentRotation
-from ralphproof.engine.sandbox import Sandbox
+from ralphproof.engine.sandbox import AgentRequirements, Sandbox
 from ralphproof.engine.workspace import Scm, Tripwires, Workspace
-from ralphproof.runs.request import NO_CUSTOM_COMPONENTS, CustomComponents
-from ralphproof.sandbox.runner import DirectRunner, wrap_in_sandbox
+from ralphproof.runs.request import NO_CUSTOM_COMPONENTS, CustomComponents, RunRequest
+from ralphproof.sandbox.planner import SandboxConfig
+from ralphproof.sandbox.runner import DirectRunner, ProcessOwner, SandboxedRunner, wrap_in_sandbox
+from ralphproof.sandbox.selection import choose_backend
 from ralphproof.settings.keys import LimitSettings, Settings
-from ralphproof.settings.loader import read_preset, settings_file_digest
+from ralphproof.settings.loader import LoadedSettings, read_preset, settings_file_digest
 from ralphproof.settings.skills import Skill, skill_advice, skill_template
+from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
-from ralphproof.tasks.plans import PromptPlan
+from ralphproof.tasks.draft import task_from_draft, task_without_completion, validate_draft
+from ralphproof.tasks.pipeline import build_task_pipeline, load_stage_templates, warn_about_templates
+from ralphproof.tasks.plans import FixedPlan, PromptPlan
+from ralphproof.tasks.store import draft_from_row, is_known_method
+from ralphproof.workspace.git_workspace import GitWorkspace
+from ralphproof.workspace.plain_workspace import PlainWorkspace
+from ralphproof.workspace.protected_paths import RESERVED_PATHS, reserved_paths
+from ralphproof.workspace.scm import CommandScm, GitScm, ScmBaseline, TurnProgramRunner
+from ralphproof.workspace.tripwires import ProtectedFileTripwires
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any
-
-    from ralphproof.agents.selection import SelectedAgent
-    from ralphproof.checks.check_plan import CheckSpec
-    from ralphproof.checks.clean_checkout import CheckoutProvider
-    from ralphproof.checks.command import CommandCheckSpec
-    from ralphproof.engine.check import Check
-    from ralphproof.engine.plan import PlanSource, Task
-    from ralphproof.engine.sandbox import AgentRequirements
-    from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.sandbox.planner import SandboxConfig
-    from ralphproof.sandbox.runner import ProcessOwner, SandboxedRunner
-    from ralphproof.settings.keys import Settings
-    from ralphproof.settings.loader import LoadedSettings
-    from ralphproof.settings.skills import Skill
-    from ralphproof.store.project import Project
 
 
 def build_preset_pipeline(
@@ -111,8 +112,6 @@ class StagePlan:
         """The name of the agent that a judge's call uses; empty for other calls."""
         if not self.judges or not call.startswith("judge_"):
             return ""
-        from ralphproof.checks.judge import judge_of_call
-
         judge = judge_of_call(call, self.judges)
         return self.judges[judge].agent.name if judge else ""
 
@@ -129,8 +128,6 @@ def open_plan(request: RunRequest, project: Project, remarks: list[str]) -> Plan
         if request.prompt == (None, None):
             raise Refused(NO_PROMPT)
         return PromptPlan(*request.prompt, wordless=bool(request.program))
-    from ralphproof.tasks.plans import FixedPlan
-
     return FixedPlan(
         replace(_load_task(project, request.task_id, remarks), depends_on=())
     )  # a task is started when those are done
@@ -141,9 +138,6 @@ def _load_task(project: Project, name: str, remarks: list[str]) -> Task:
 
     One without completion criteria is done when its stages claim so.
     """
-    from ralphproof.tasks.draft import task_from_draft, task_without_completion, validate_draft
-    from ralphproof.tasks.store import draft_from_row, is_known_method
-
     ledger = project.ledger()
     try:
         row = ledger.tasks.row(name)
@@ -189,9 +183,6 @@ def _preset_stage_plan(request: RunRequest, settings: Settings, skill: Skill | N
 
 
 def _task_stage_plan(request: RunRequest, task: Task, settings: Settings, root: str, agent_count: int) -> StagePlan:
-    from ralphproof.agents.selection import select_stage_agents
-    from ralphproof.tasks.pipeline import build_task_pipeline, load_stage_templates, warn_about_templates
-
     sandboxed = request.sandbox_kind(settings) is not None
     stage_agents = (
         select_stage_agents(settings, root, os.environ, request.guarded, sandboxed)
@@ -220,8 +211,6 @@ def _assign_judges(stage_plan: StagePlan, request: RunRequest, settings: Setting
 def _select_judge(
     semantic: SemanticVerification, leaf: CheckSpec, request: RunRequest, settings: Settings, root: str
 ) -> SelectedAgent:
-    from ralphproof.agents.selection import select_judge
-
     if not semantic.agent and request.custom.agent is not None:
         return select_custom_agent(request.custom.agent)
     if not semantic.agent and request.program:
@@ -253,12 +242,8 @@ def build_checks(
 def _build_clean_check(
     check_spec: CommandCheckSpec, checkouts: CheckoutProvider, spec: RunSpec, folder: RunFolder
 ) -> Check:
-    from ralphproof.checks.clean_checkout import CleanCheckoutCheck
-
     env = dict(spec.check_env)
     if spec.stage_plan and spec.stage_plan.task and spec.stage_plan.task.id:
-        from ralphproof.checks.templates import task_environment
-
         env |= task_environment(spec.stage_plan.task)
     return CleanCheckoutCheck(check_spec, checkouts, folder, spec.project.root, tuple(env.items()))
 
@@ -273,8 +258,6 @@ def build_run_sandbox(
     name = spec.request.sandbox_kind(spec.loaded.settings)
     if name is None:
         return DirectRunner(owner)
-    from ralphproof.sandbox.selection import choose_backend
-
     backend = choose_backend(name, os.environ, spec.project.root)
     config = build_sandbox_config(spec, folder, fixed, parent)
     if (serve := getattr(backend, "serve", None)) and config.agents:  # a backend that is set up for one agent
@@ -284,9 +267,6 @@ def build_run_sandbox(
 
 def build_sandbox_config(spec: RunSpec, folder: RunFolder, fixed: Mapping[str, str], parent: str) -> SandboxConfig:
     """The paths, hosts and variables of a run's sandbox."""
-    from ralphproof.sandbox.planner import SandboxConfig
-    from ralphproof.workspace.protected_paths import RESERVED_PATHS, reserved_paths
-
     settings, root = spec.loaded.settings, spec.project.root
     sandbox, reserved = settings.sandbox, reserved_paths(root, fixed)
     return SandboxConfig(
@@ -386,11 +366,7 @@ def open_workspace(root: str, private: str, environ: Mapping[str, str], signals:
         *(os.path.relpath(path, root) for path in signals if path.startswith(root + "/")),
     )
     if _is_git_repository(root) and not is_git_missing(root, environ):
-        from ralphproof.workspace.git_workspace import GitWorkspace
-
         return GitWorkspace(root, private, environ, ignored)
-    from ralphproof.workspace.plain_workspace import PlainWorkspace
-
     return PlainWorkspace(root, private, ignored)
 
 
@@ -423,13 +399,9 @@ def open_scm(settings: Settings, root: str, direct: DirectRunner, folder: RunFol
     """
     if settings.scm is None:
         return None
-    from ralphproof.workspace.scm import TurnProgramRunner
-
     command, tasks = settings.scm.command, settings.scm.tasks
     programs = TurnProgramRunner(direct, folder, root)
     sandboxed = TurnProgramRunner(sandbox, folder, root) if not isinstance(sandbox, DirectRunner) else None
-    from ralphproof.workspace.scm import GitScm, ScmBaseline
-
     noted = folder.noted(SCM_START_NOTE)
     saved = unpack(noted) if noted is not None else None
     baseline = saved if isinstance(saved, ScmBaseline) else None
@@ -437,8 +409,6 @@ def open_scm(settings: Settings, root: str, direct: DirectRunner, folder: RunFol
     if os.path.basename(command) == "git":
         scm = GitScm(root, tasks, programs, baseline, sandboxed=sandboxed)
     else:
-        from ralphproof.workspace.scm import CommandScm
-
         scm = CommandScm(command, tasks, root, sandboxed or programs, baseline=baseline)
     if saved is None:
         folder.note(SCM_START_NOTE, pack(scm.baseline))
@@ -452,10 +422,6 @@ def build_tripwires(
 
     `run_files` are files of this run, with a description of each.
     """
-    from ralphproof.workspace.git_workspace import GitWorkspace
-    from ralphproof.workspace.protected_paths import reserved_paths
-    from ralphproof.workspace.tripwires import ProtectedFileTripwires
-
     root, git = workspace.root, workspace if isinstance(workspace, GitWorkspace) else None
     copies = folder.log_base(PROTECTED_COPIES_FOLDER)
     store = os.path.dirname(os.path.dirname(os.path.dirname(copies)))  # of the repository; the vault is in runs/RUN/
@@ -467,8 +433,6 @@ def build_tripwires(
 
 def uncommitted_at_start(workspace: Workspace, run: str) -> tuple[str, ...]:
     """Paths that were uncommitted before the first turn of a run."""
-    from ralphproof.workspace.git_workspace import GitWorkspace
-
     start = workspace.find_snapshot(run, "0-checked") or workspace.find_snapshot(run, "0")
     return workspace.uncommitted_paths(start) if start and isinstance(workspace, GitWorkspace) else ()
 

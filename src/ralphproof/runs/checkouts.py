@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING, replace, unpack
+from ralphproof.base.value import replace, unpack
 from ralphproof.checks.clean_checkout import PreparedCheckout, run_setup, unused_checkout_number
 from ralphproof.checks.command import STOPPED, CommandCheckSpec
-from ralphproof.engine.check import Inspection
-from ralphproof.engine.environment import TurnMonitor
+from ralphproof.engine.check import Finding, Inspection
+from ralphproof.engine.environment import LoopEnvironment, TurnMonitor
+from ralphproof.engine.records import Record
+from ralphproof.engine.sandbox import Sandbox
 from ralphproof.engine.state import build_state
-from ralphproof.engine.workspace import Change, Snapshot
-from ralphproof.runs.assembly import SCM_START_NOTE
-from ralphproof.sandbox.runner import DirectRunner
+from ralphproof.engine.workspace import Change, Snapshot, Workspace
+from ralphproof.runs.assembly import SCM_START_NOTE, build_sandbox_config
+from ralphproof.runs.spec import RunSpec
+from ralphproof.sandbox.plan import Backend
+from ralphproof.sandbox.runner import DirectRunner, ProcessOwner, SandboxedRunner, wrap_in_sandbox
+from ralphproof.sandbox.selection import choose_backend
+from ralphproof.store.run_folder import RunFolder
 from ralphproof.workspace.checkouts import CheckoutFolder, PendingWork, SourceRepository, object_folders
 from ralphproof.workspace.scm import ScmBaseline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ralphproof.engine.check import Finding
-    from ralphproof.engine.environment import LoopEnvironment
-    from ralphproof.engine.records import Record
-    from ralphproof.engine.sandbox import Sandbox
-    from ralphproof.engine.workspace import Workspace
-    from ralphproof.runs.spec import RunSpec
-    from ralphproof.sandbox.plan import Backend
-    from ralphproof.sandbox.runner import ProcessOwner, SandboxedRunner
-    from ralphproof.store.run_folder import RunFolder
-
 
 # Clean checkouts are in the state folder, outside of the project, always at the same path.
 
@@ -107,9 +100,6 @@ class CleanCheckouts:
         """The run's own sandbox, around the checkout."""
         if self._backend is None:
             return self._sandbox
-        from ralphproof.runs.assembly import build_sandbox_config
-        from ralphproof.sandbox.runner import wrap_in_sandbox
-
         config = build_sandbox_config(self._spec, self._folder, {}, self._parent)
         read_paths = (*config.read_paths, *(path for path in self._object_folders if os.path.isdir(path)))
         checkout_config = replace(
@@ -128,8 +118,6 @@ class CleanCheckouts:
 
 def _checkout_backend(spec: RunSpec, sandbox: SandboxedRunner) -> Backend:
     """Another backend of the run's own kind."""
-    from ralphproof.sandbox.selection import choose_backend
-
     backend = choose_backend(sandbox.name, os.environ, spec.project.root)
     if getattr(backend, "is_virtual_machine", False) or backend.name != sandbox.name:
         raise Refused(f"verifyIn clean is not possible in this kind of sandbox ({sandbox.name}); name another one")

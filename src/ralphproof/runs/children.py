@@ -5,36 +5,32 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from ralphproof.agents.command import split_command
 from ralphproof.base import interpreter
 from ralphproof.base.errors import RalphError, Refused
+from ralphproof.base.files import replace_file
 from ralphproof.base.git_layout import resolve_project_root
 from ralphproof.base.programs import spawn
-from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
+from ralphproof.base.value import pack, replace, unpack, value
+from ralphproof.engine.actions import RunRules
 from ralphproof.engine.budget import Budget, ChildRunsStatus, RemainingBudget, Spend
 from ralphproof.engine.records import Saved, TurnBegan
 from ralphproof.process.cleanup import KEEPER_PIDS
 from ralphproof.runs.preflight import refuse_unknown_cost
-from ralphproof.runs.request import CONSTRAINTS_NOTE, parse_request, save_request
-from ralphproof.runs.spec import prepare_spec
+from ralphproof.runs.request import CONSTRAINTS_NOTE, RunRequest, parse_request, save_request, serialize_request
+from ralphproof.runs.spec import RunSpec, prepare_spec
 from ralphproof.sandbox.project_mounts import RALPH_FOLDER
 from ralphproof.settings.keys import SandboxSettings
+from ralphproof.store.ledger import RunRow, SqliteLedger
+from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder, is_run_id
 from ralphproof.store.run_state import find_live_turn
+from ralphproof.store.spend import SpendStore
+from ralphproof.views.run_status import active_seconds
 from ralphproof.workspace.repository_id import lookup_repository_id
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import Any
-
-    from ralphproof.engine.actions import RunRules
-    from ralphproof.runs.request import RunRequest
-    from ralphproof.runs.spec import RunSpec
-    from ralphproof.store.ledger import RunRow, SqliteLedger
-    from ralphproof.store.project import Project
-    from ralphproof.store.spend import SpendStore
-
 
 HARNESS_LOG = "harness.log"
 START_TIMEOUT_S = 30.0  # a machine under load needs its time to start a program
@@ -272,8 +268,6 @@ def _total_spend(run: str, ledger: SqliteLedger, spend_store: SpendStore) -> Spe
 
 
 def _run_age_s(run: str, project: Project, ledger: SqliteLedger) -> float:
-    from ralphproof.views.run_status import active_seconds
-
     return active_seconds(project, run, ledger.timed_records(run), time.time())
 
 
@@ -504,9 +498,6 @@ REQUEST_SUFFIX = ".json"
 
 def submit_child_request(task_folder: str, run: str, request: RunRequest, mask: Callable[[str], str]) -> None:
     """Ask the harness of the enclosing turn to start a run with this id."""
-    from ralphproof.base.files import replace_file
-    from ralphproof.runs.request import serialize_request
-
     folder = os.path.join(task_folder, REQUESTS_FOLDER)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     replace_file(os.path.join(folder, run + REQUEST_SUFFIX), serialize_request(request, mask))

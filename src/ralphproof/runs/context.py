@@ -4,41 +4,55 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from typing import Self
 
-from ralphproof.agents.agent_config import HOOKED_VARIABLE, hook_commands
+from ralphproof.agents.agent_config import HOOKED_VARIABLE, guard_hook_commands, hook_commands
 from ralphproof.agents.cost import savings_calculator
+from ralphproof.agents.function import FunctionAgent, RunAccess
 from ralphproof.base import interpreter
 from ralphproof.base.errors import RalphError, Refused
 from ralphproof.base.files import make_private_folder
+from ralphproof.base.path_patterns import explain_bad_pattern, pattern_covers
 from ralphproof.base.text import strip_terminal_codes
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import Json, value
 from ralphproof.checks.check_plan import CLEAN_CHECKOUT
 from ralphproof.checks.command import INTERRUPTED as COMMAND_INTERRUPTED
 from ralphproof.checks.command import MAX_INTERRUPTIONS, shell_argv
 from ralphproof.checks.parallel import run_checks_in_parallel
-from ralphproof.engine.check import AlteredCheckInput, NoCheckPins
+from ralphproof.engine.agent import Agent
+from ralphproof.engine.check import AlteredCheckInput, CheckPins, CheckWatcher, NoCheckPins
 from ralphproof.engine.claim import Claim
 from ralphproof.engine.environment import (
     AgentAccess,
     CheckAccess,
+    ChildRuns,
     FixedPlan,
     LoopEnvironment,
     NoChildRuns,
+    Observer,
     PlanAccess,
+    RunFiles,
     SpendAccess,
     WorkAccess,
 )
+from ralphproof.engine.events import Event
 from ralphproof.engine.limits import CHECKS_WEAKENED, INTERRUPTED
-from ralphproof.engine.outcome import Aborted, Completed
+from ralphproof.engine.outcome import Aborted, Completed, Outcome
 from ralphproof.engine.plan import ExternalVerification
-from ralphproof.engine.records import RunBegan, RunEnded, Saved, TurnBegan
-from ralphproof.engine.run_hooks import HOOK_STOPPED, HookResult, NoHooks
-from ralphproof.engine.sandbox import CONTINUE, KILL, STOP, Command, Exit
+from ralphproof.engine.records import Record, RunBegan, RunEnded, Saved, TurnBegan
+from ralphproof.engine.run_hooks import HOOK_STOPPED, HookResult, HookRunner, NoHooks
+from ralphproof.engine.sandbox import CONTINUE, KILL, STOP, Command, CommandWatcher, Exit, Sandbox
+from ralphproof.engine.workspace import Scm, Snapshot, Tripwires, Workspace
+from ralphproof.process import turn_journal
 from ralphproof.process.keeper_client import KeeperClient, KeeperPool
 from ralphproof.process.signals import RunClock
 from ralphproof.proof.page import make_proof_writer
 from ralphproof.reports.bus_observer import BusObserver
+from ralphproof.reports.metrics import MetricsFolder, MetricsObserver
+from ralphproof.reports.notifications import NotificationObserver
+from ralphproof.reports.otel import OtelObserver, OtlpExporter
 from ralphproof.runs.assembly import (
     SettingsChangeDetector,
     build_checks,
@@ -48,44 +62,37 @@ from ralphproof.runs.assembly import (
     open_workspace,
     uncommitted_at_start,
 )
+from ralphproof.runs.checkouts import CleanCheckouts, remove_stale_checkout
 from ralphproof.runs.children import LedgerChildRuns
+from ralphproof.runs.spec import RunSpec
+from ralphproof.runs.stories import open_story_plan
 from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.sandbox.selection import SANDBOX_VARIABLE
+from ralphproof.settings.keys import Settings
 from ralphproof.store.ledger import MemoryLedger, SqliteLedger
 from ralphproof.store.locks import WORKTREE_HINT, DirectoryLock, task_folder_lock
-from ralphproof.store.message_bus import TASK_BUS_FILE, find_wait_reason, open_project_bus, open_task_bus
+from ralphproof.store.message_bus import (
+    SPOOL_FILE,
+    TAKEN_SPOOL_FILE,
+    TASK_BUS_FILE,
+    drain_spool,
+    find_wait_reason,
+    open_project_bus,
+    open_task_bus,
+    parse_message_type,
+    unknown_type_message,
+)
+from ralphproof.store.project import Project
 from ralphproof.store.run_folder import NOTE_SUFFIX, RunFolder, new_run_id
 from ralphproof.store.signal_files import DONE_FILE, WAIT_FILE, SignalFiles
 from ralphproof.store.spend import SpendStore
+from ralphproof.stories.plan import StoryPlan
+from ralphproof.tasks.store import first_run_of_task
 from ralphproof.views.snapshots import TREES_NOTE, trees_folder
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Self
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.agent import Agent
-    from ralphproof.engine.check import CheckPins, CheckWatcher
-    from ralphproof.engine.environment import ChildRuns, Observer, RunFiles
-    from ralphproof.engine.events import Event
-    from ralphproof.engine.outcome import Outcome
-    from ralphproof.engine.records import Record
-    from ralphproof.engine.run_hooks import HookRunner
-    from ralphproof.engine.sandbox import Command, CommandWatcher, Sandbox
-    from ralphproof.engine.workspace import Scm, Snapshot, Tripwires, Workspace
-    from ralphproof.reports.notifications import NotificationObserver
-    from ralphproof.reports.otel import OtelObserver
-    from ralphproof.runs.checkouts import CleanCheckouts
-    from ralphproof.runs.spec import RunSpec
-    from ralphproof.settings.keys import Settings
-    from ralphproof.store.ledger import SqliteLedger
-    from ralphproof.store.project import Project
-    from ralphproof.store.run_folder import RunFolder
-    from ralphproof.stories.plan import StoryPlan
-
-    CreateObservers = Callable[[RunFolder, Settings], tuple[Observer, ...]]
-    Listen = Callable[[RunClock], None]  # connects a run's clock to the signals that end the run
-    OpenLedger = Callable[[Project], SqliteLedger | MemoryLedger]
+CreateObservers = Callable[[RunFolder, Settings], tuple[Observer, ...]]
+Listen = Callable[[RunClock], None]  # connects a run's clock to the signals that end the run
+OpenLedger = Callable[[Project], SqliteLedger | MemoryLedger]
 
 
 def open_project_ledger(project: Project) -> SqliteLedger:
@@ -210,15 +217,11 @@ class RunContext:
 
     def _attach_function_agent(self, agent: Agent) -> None:
         """Give an agent that is a function access to its run: no signal reaches it, and no variable is set for it."""
-        from ralphproof.agents.function import FunctionAgent, RunAccess
-
         if isinstance(agent, FunctionAgent):
             agent.attach(RunAccess(self.clock.stop_reason, self.clock.interrupt, self.project.mask, self._post_message))
 
     def _post_message(self, kind: str, text: str, iteration: int) -> None:
         """Put a message of the agent's on the bus of its task."""
-        from ralphproof.store.message_bus import open_task_bus, parse_message_type, unknown_type_message
-
         if not (message_type := parse_message_type(kind)):
             raise Refused(unknown_type_message(kind))
         request = self.spec.request
@@ -376,20 +379,14 @@ def _recording_observers(
         make_proof_writer(project, context.run, context.ledger, context.workspace, context.folder),
     ]
     if settings.metrics:
-        from ralphproof.reports.metrics import MetricsFolder, MetricsObserver
-
         files = MetricsFolder(project.root, project.mask)
         observers.append(MetricsObserver(files, context.ledger.statistics, settings.cost_limit_micro_usd))
     if settings.notify:
-        from ralphproof.reports.notifications import NotificationObserver
-
         name = os.path.basename(project.root)
         context.notifiers.add(
             NotificationObserver(settings.notify, context.run, name, project.mask, os.environ, project.root)
         )
     if settings.otel:
-        from ralphproof.reports.otel import OtelObserver, OtlpExporter
-
         exporter = OtlpExporter(settings.otel, project.mask, os.environ)
         stamped = context.ledger.timed_records(context.run) if earlier else ()
         context.notifiers.add(OtelObserver(exporter, context.run, stamped))
@@ -400,8 +397,6 @@ def _open_story_plan(context: RunContext) -> StoryPlan | None:
     """The stories, where the run works by stories."""
     if context.spec.story_workflow is None:
         return None
-    from ralphproof.runs.stories import open_story_plan
-
     plan = open_story_plan(context.spec, context.folder, lambda: uncommitted_at_start(context.workspace, context.run))
     context.cleanup.callback(plan.close)  # however the run ends, no turn is open then
     return plan
@@ -412,8 +407,6 @@ def _open_clean_checkouts(context: RunContext) -> CleanCheckouts | None:
     project, wanted = context.project, context.settings.verify_in == CLEAN_CHECKOUT
     if not wanted and not os.path.isdir(os.path.join(project.store, CLEAN_CHECKOUT)):
         return None
-    from ralphproof.runs.checkouts import CleanCheckouts, remove_stale_checkout
-
     remove_stale_checkout(project.store, project.root, context.run)
     if not wanted:
         return None
@@ -429,8 +422,6 @@ def _guard_hooks(context: RunContext) -> tuple[tuple[str, str], ...]:
     """The command guard, which agents call before every tool, for a run without other protection."""
     if context.spec.request.guarded:
         return ()
-    from ralphproof.agents.agent_config import guard_hook_commands
-
     guard, root = context.settings.guard, context.project.root
     fixed = [os.path.relpath(file, root) for file in context.fixed_files]
     protected: list[Json] = [*context.settings.protected_paths, *fixed]
@@ -456,8 +447,6 @@ def _task_origin(context: RunContext) -> Snapshot | None:
     task = context.spec.request.task_id
     if not task or isinstance(context.ledger, MemoryLedger):
         return None
-    from ralphproof.tasks.store import first_run_of_task
-
     first = first_run_of_task(context.ledger, task, context.run)
     return context.workspace.find_snapshot(first, "0") if first else None
 
@@ -479,8 +468,6 @@ def _was_started(context: RunContext, name: str) -> bool:
     """Whether a command was started, or is about to be. Functions leave no trace, and count as started."""
     if context.spec.custom.agent is not None:
         return True
-    from ralphproof.process import turn_journal
-
     file = context.folder.turn_file(name)
     return turn_journal.is_turn_locked(file) or (os.path.exists(file) and os.path.getsize(file) > 0)
 
@@ -497,8 +484,6 @@ def _child_runs(context: RunContext) -> ChildRuns:
 
 def signal_files(task_folder: str) -> tuple[str, ...]:
     """The files of a task folder that agent and harness exchange."""
-    from ralphproof.store.message_bus import SPOOL_FILE, TAKEN_SPOOL_FILE
-
     return tuple(
         os.path.join(task_folder, name) for name in (DONE_FILE, WAIT_FILE, TASK_BUS_FILE, SPOOL_FILE, TAKEN_SPOOL_FILE)
     )
@@ -525,8 +510,6 @@ class AgentSignals:
 
     def remarks(self) -> tuple[str, ...]:
         """Remarks after a turn. Messages that it left for the project's bus are passed on."""
-        from ralphproof.store.message_bus import drain_spool
-
         problem = drain_spool(self._folder, self.project_bus, self._run).problem
         return (*self._markers.remarks(), *([problem] if problem else []))
 
@@ -698,8 +681,6 @@ def _allowed_paths(patterns: tuple[str, ...]) -> Callable[[str], bool]:
     """A predicate: whether the user lets the work change a path."""
     if not patterns:
         return lambda _: False
-    from ralphproof.base.path_patterns import explain_bad_pattern, pattern_covers
-
     for pattern in patterns:
         problem = explain_bad_pattern(pattern)
         if problem and "would protect every file" not in problem:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.display import phrases
+from ralphproof.engine.outcome import Outcome
 from ralphproof.engine.records import RunEnded
 from ralphproof.engine.state import build_state
 from ralphproof.runs.enclosing_turn import refuse_unrelated_run_in_turn
-from ralphproof.store.ledger import CANCEL, PAUSE, RESUME
+from ralphproof.runs.recovery import close_cancelled_run, end_live_turn
+from ralphproof.store.ledger import CANCEL, PAUSE, RESUME, RunRow, SqliteLedger
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import ENDED, RUNNING, run_state
-from ralphproof.views.run_status import refuse_without_harness, resume_hint
+from ralphproof.views.run_status import refuse_finished_run, refuse_without_harness, resume_hint
 from ralphproof.views.timeline import RecordTail
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ralphproof.engine.outcome import Outcome
-    from ralphproof.store.ledger import RunRow, SqliteLedger
-
 
 CANCEL_TIMEOUT_S = 20.0
 CANCEL_POLL_S = 0.05
@@ -40,8 +35,6 @@ class Cancellation:
 
     def end(self, wait: bool) -> None:
         """Close the runs whose harness died; with `wait`, wait for the others for a limited time."""
-        from ralphproof.runs.recovery import end_live_turn
-
         if self.had_ended:
             end_live_turn(self.run, self._project)  # its harness may have died and left it
         self._close_dead()
@@ -64,8 +57,6 @@ class Cancellation:
 
     def _close_dead(self) -> None:
         """Close the runs whose harness died, the innermost first: a run ends after its descendants."""
-        from ralphproof.runs.recovery import close_cancelled_run
-
         for requested in reversed(self.unfinished()):
             row = self._ledger.row(requested.id) or requested  # it may have been resumed
             if not row.process.alive and self._ledger.run_end(row.id) is None:  # it may have ended just before it died
@@ -122,8 +113,6 @@ def leave_message(ledger: SqliteLedger, row: RunRow, text: str, project: Project
 
 def refuse_final_run(ledger: SqliteLedger, row: RunRow) -> None:
     """Raise Refused where a run has ended and cannot be resumed: no prompt would carry the message."""
-    from ralphproof.views.run_status import refuse_finished_run
-
     if row.ended:
         refuse_finished_run(
             build_state(ledger.records(row.id)), row.id, "it has no next prompt that could carry your words"

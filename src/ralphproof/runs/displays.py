@@ -6,44 +6,40 @@ import atexit
 import os
 import sys
 import time
+from collections.abc import Callable
 
 from ralphproof.base.errors import RalphError
-from ralphproof.base.value import TYPE_CHECKING, replace
-from ralphproof.display.console import ConsoleObserver
-from ralphproof.display.terminal import DisplayFlags, Style, stream_style
-from ralphproof.engine.agent import TurnInput
+from ralphproof.base.escaping import collapse_lines, sanitize
+from ralphproof.base.value import replace
+from ralphproof.display import phrases
+from ralphproof.display.attempt_log import create_attempt_log
+from ralphproof.display.console import ConsoleObserver, VerboseContext, VerboseObserver
+from ralphproof.display.terminal import DisplayFlags, PrefixedStream, Style, stream_style
+from ralphproof.engine.agent import Agent, TurnInput
+from ralphproof.engine.environment import Observer
+from ralphproof.engine.events import Event
 from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.limits import INTERRUPTED, STEP, WAITING
-from ralphproof.engine.outcome import Aborted
-from ralphproof.engine.records import RunEnded, TurnBegan
+from ralphproof.engine.outcome import Aborted, Outcome
+from ralphproof.engine.records import Record, RunEnded, TurnBegan
 from ralphproof.engine.sandbox import CONTINUE, STOP
 from ralphproof.process.keeper_client import KeeperClient, TurnFollower
-from ralphproof.runs.request import load_request
-from ralphproof.runs.spec import prepare_spec
+from ralphproof.runs.context import RunContext
+from ralphproof.runs.execute import execute
+from ralphproof.runs.request import RunTarget, load_request
+from ralphproof.runs.spec import RunSpec, prepare_spec
 from ralphproof.settings.keys import Settings
+from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.store.run_state import RUNNING, turn_file_path
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ralphproof.engine.agent import Agent
-    from ralphproof.engine.environment import Observer
-    from ralphproof.engine.events import Event
-    from ralphproof.engine.outcome import Outcome
-    from ralphproof.engine.records import Record
-    from ralphproof.runs.context import RunContext
-    from ralphproof.runs.request import RunTarget
-    from ralphproof.runs.spec import RunSpec
-    from ralphproof.store.project import Project
-    from ralphproof.store.run_folder import RunFolder
-    from ralphproof.views.timeline import RecordTail
+from ralphproof.views.events import NdjsonObserver
+from ralphproof.views.logs import read_finished_log
+from ralphproof.views.run_status import next_step_hint
+from ralphproof.views.timeline import RecordTail
 
 
 def execute_observed(spec: RunSpec, keeper: KeeperClient, flags: DisplayFlags, target: RunTarget) -> Outcome:
     """Run the loop to its end, with the displays that the flags ask for."""
-    from ralphproof.runs.execute import execute
-
     return execute(
         spec,
         keeper,
@@ -55,8 +51,6 @@ def execute_observed(spec: RunSpec, keeper: KeeperClient, flags: DisplayFlags, t
 
 def _report_outcome(context: RunContext, outcome: Outcome, spec: RunSpec, flags: DisplayFlags) -> None:
     """Print the outcome, and deliver notifications."""
-    from ralphproof.base.escaping import sanitize
-
     mask = spec.project.mask
     print_outcome(context.run if context.recorded else "", outcome, flags, mask)
     for trouble in context.notifiers.deliver(outcome):
@@ -71,12 +65,8 @@ def create_observers(
     atexit.register(console.flush)  # however the program ends, what the agent said last is shown
     observers: list[Observer] = [console]
     if flags.json:
-        from ralphproof.views.events import NdjsonObserver
-
         observers.append(NdjsonObserver(sys.stdout, folder.run, flags.verbose, mask))
     if flags.verbose:
-        from ralphproof.display.console import VerboseContext, VerboseObserver
-
         commands = {guardrail.name: guardrail.shown for guardrail in settings.guardrails}
         context = VerboseContext(settings.maximum_iterations, settings.completion_response, commands)
         observers.append(VerboseObserver(sys.stderr, context, lambda *turn: _read_prompt_start(folder, *turn), mask))
@@ -92,19 +82,13 @@ class PoolDisplay:
     def create_observers(
         self, name: str, folder: RunFolder, settings: Settings, mask: Callable[[str], str]
     ) -> tuple[Observer, ...]:
-        from ralphproof.display.terminal import PrefixedStream
-
         style = replace(stream_style(sys.stderr, self._flags, settings), live=False, stream=False)
         console: Observer = ConsoleObserver(PrefixedStream(sys.stderr, name), style, mask)  # type: ignore[arg-type]
         if not self._flags.json:
             return (console,)
-        from ralphproof.views.events import NdjsonObserver
-
         return (console, NdjsonObserver(sys.stdout, folder.run, self._flags.verbose, mask))
 
     def warn(self, name: str, text: str) -> None:
-        from ralphproof.base.escaping import sanitize
-
         print(f"{name}  {sanitize(text)}", file=sys.stderr)
 
 
@@ -112,16 +96,11 @@ def _create_console(style: Style, settings: Settings, mask: Callable[[str], str]
     """The console: a log of attempts for supervised programs, else iterations."""
     if settings.preset != "supervise":
         return ConsoleObserver(sys.stderr, style, mask)
-    from ralphproof.display.attempt_log import create_attempt_log
-
     return create_attempt_log(sys.stderr, style, mask, settings.agent.timeout_seconds)
 
 
 def _read_prompt_start(folder: RunFolder, iteration: int, turn: int) -> str:
     """The start of a prompt, from its published file."""
-    from ralphproof.engine.iteration import turn_file_name
-    from ralphproof.views.logs import read_finished_log
-
     path = folder.published_path(f"prompt_{turn_file_name(f'{iteration:03d}', turn)}") + ".txt"
     return next(read_finished_log(path), b"")[:4096].decode("utf-8", "replace")
 
@@ -132,8 +111,6 @@ def _next_steps(run: str, outcome: Outcome) -> str:
     if reason == WAITING:
         return f"run {run} waits; answer with ralph say {run} TEXT, and go on: ralph run --resume {run}"
     if reason == STEP:
-        from ralphproof.views.run_status import next_step_hint
-
         return f"run {run} has taken its step; ralph status, logs and diff say more; go on: {next_step_hint(run)}"
     onward = f"; go on: ralph run --resume {run}" if reason == INTERRUPTED else ""
     return f"run {run} is over; ralph status, logs and diff say more{onward}"
@@ -143,9 +120,6 @@ def print_outcome(run: str, outcome: Outcome, flags: DisplayFlags, mask: Callabl
     """Print the last lines of a run; `run` is empty where it has no record. A closed output is ignored: the exit code
     tells.
     """
-    from ralphproof.base.escaping import collapse_lines, sanitize
-    from ralphproof.display import phrases
-
     try:
         if flags.json:
             return

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
+from collections.abc import Iterable, Mapping
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import sanitize
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import Json
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.engine.agent import TurnInput
 from ralphproof.engine.plan import Blocked, Job, choose_next_job
 from ralphproof.engine.prompt import Feedback, IterationCount, compose_prompt
+from ralphproof.runs.preflight import Fitness, FitnessCondition
 from ralphproof.runs.spec import RunSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from ralphproof.base.value import Json
-    from ralphproof.runs.preflight import Fitness, FitnessCondition
-    from ralphproof.settings.skills import Skill
-
+from ralphproof.settings.skills import Skill
 
 # `ralph run --dry-run`: what would be done, without doing any of it.
 
@@ -46,8 +43,6 @@ def print_dry_run(spec: RunSpec, as_json: bool) -> int:
     sandbox = spec.request.sandbox_kind(settings)
     hooks = {hook: [spec.project.mask(one) for one in commands] for hook, commands in settings.on.by_name}
     if as_json:
-        import json
-
         data = {
             "prompt": masked,
             "argv": argv,
@@ -102,8 +97,6 @@ def print_stages(spec: RunSpec) -> None:
 
 
 def _agent_lines(argv: list[str], fallbacks: list[list[str]]) -> list[str]:
-    import shlex
-
     listed = [f"  {shlex.join(other)}" for other in fallbacks]
     return [f"Agent: {shlex.join(argv)}", *(["Fallbacks:", *listed] if listed else [])]
 

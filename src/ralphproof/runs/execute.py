@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 
 from ralphproof import __version__
-from ralphproof.agents.selection import installed_version
+from ralphproof.agents.selection import SelectedAgent, installed_version
 from ralphproof.base.errors import HarnessFailed, Refused, StaleRead, wrap_os_error
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.git_layout import is_run_worktree
 from ralphproof.base.processes import current_process
-from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.engine.actions import Conclude, EndRun
+from ralphproof.base.value import TYPE_CHECKING, Json, replace, value
+from ralphproof.engine.actions import Conclude, EndRun, RunRules
+from ralphproof.engine.environment import LoopEnvironment
 from ralphproof.engine.limits import SERVICE_UNAVAILABLE, WAITING, Breach, abort_reason
 from ralphproof.engine.loop import NEW_STATE, Loop
 from ralphproof.engine.next_action import next_action
-from ralphproof.engine.outcome import Aborted, Failed, Stopped
+from ralphproof.engine.outcome import Aborted, Failed, Outcome, Stopped
+from ralphproof.engine.sandbox import Sandbox
 from ralphproof.engine.state import IterationJudged, RunOver, State, build_state
+from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.signals import RunClock
+from ralphproof.runs.checkouts import prepare_worktree
 from ralphproof.runs.children import (
     apply_parent_constraints,
     cap_budget_by_ancestors,
@@ -42,38 +49,30 @@ from ralphproof.runs.request import (
     FRESH_RUN,
     REQUEST_NOTE,
     RUN_ID_VARIABLE,
+    RunRequest,
+    RunTarget,
     find_parent_run,
     load_request,
     override_request,
     save_request,
 )
 from ralphproof.runs.spec import RunSpec, prepare_spec
+from ralphproof.runs.stories import prepare_marker
 from ralphproof.sandbox.selection import SANDBOX_VARIABLE
-from ralphproof.store.ledger import MemoryLedger, SqliteLedger
+from ralphproof.store.ledger import MemoryLedger, RunRow, SqliteLedger
+from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.store.run_state import RUNNING, find_live_turn, find_run, refuse_collected_run, run_state
 from ralphproof.store.signal_files import SignalFiles
+from ralphproof.store.statistics import describe_estimate, estimate_run
+from ralphproof.stories.workflow import StoryWorkflow
 from ralphproof.views.run_status import active_seconds, describe_takeover, refuse_finished_run
 from ralphproof.workspace.tripwires import ProtectedFileTripwires
 
+OnEnd = Callable[[RunContext, Outcome], object]
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ralphproof.agents.selection import SelectedAgent
-    from ralphproof.base.value import Json
-    from ralphproof.engine.actions import RunRules
-    from ralphproof.engine.environment import LoopEnvironment
-    from ralphproof.engine.outcome import Outcome
-    from ralphproof.engine.sandbox import Sandbox
-    from ralphproof.engine.state import State
-    from ralphproof.process.keeper_client import KeeperClient
     from ralphproof.runs.context import CreateObservers, Listen
-    from ralphproof.runs.request import RunRequest, RunTarget
-    from ralphproof.store.ledger import RunRow
-    from ralphproof.store.project import Project
-    from ralphproof.stories.workflow import StoryWorkflow
-
-    OnEnd = Callable[[RunContext, Outcome], object]
 
 
 SINGLE_PASS = "single-pass"  # noqa: S105 (a setting, no password)
@@ -159,8 +158,6 @@ def _begin(context: RunContext, rules: RunRules, remarks: list[str]) -> Loop:
         save_constraints(context.folder, rules, context.spec, context.sandbox.name)
         save_request(context.folder, replace(request_to_save(context), project_dir=root), context.project.mask)
     if request.in_worktree:
-        from ralphproof.runs.checkouts import prepare_worktree
-
         prepare_worktree(context.spec, context.folder, environment)
     # From here on a refusal is on record.
     context.ledger.begin_run(context.run, root, time.time(), current_process(), context.parent, request.task_id)
@@ -203,8 +200,6 @@ def request_to_save(context: RunContext) -> RunRequest:
 def _clear_stale_markers(context: RunContext) -> list[str]:
     """Put away marker files that an earlier run left or has seen; remarks about it."""
     if context.spec.story_workflow:
-        from ralphproof.runs.stories import prepare_marker
-
         return prepare_marker(context.project.root, context.run)
     if not context.spec.request.task_folder or isinstance(context.ledger, MemoryLedger):
         return []
@@ -213,8 +208,6 @@ def _clear_stale_markers(context: RunContext) -> list[str]:
 
 def _estimate(context: RunContext) -> str:
     """What such a run takes, by this repository's past runs; empty where there is nothing to compare with."""
-    from ralphproof.store.statistics import describe_estimate, estimate_run
-
     skill = context.spec.skill.name if context.spec.skill else ""
     estimate = estimate_run(context.ledger.past_runs(), skill)
     return describe_estimate(estimate) if estimate else ""
@@ -227,8 +220,6 @@ def _execute_single_pass(
 
     What is usually stored beside the ledger may be what broke, so none of it is used.
     """
-    import tempfile
-
     failed = f"[Ralph] Wrapper failed: {collapse_lines(sanitize(spec.project.mask(error)))}"
     _print_error(failed)
     _print_error(FALLBACK_NOTICE)
@@ -510,8 +501,6 @@ def _shell_text(words: tuple[str, ...]) -> str:
     """A supervised program as a shell command; empty where there is none."""
     if not words:
         return ""
-    import shlex
-
     return shlex.join(words)
 
 

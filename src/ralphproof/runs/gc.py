@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import time
+from collections.abc import Iterable, Iterator
+from typing import Self
 
 from ralphproof.base.errors import Busy, RalphError, Refused
 from ralphproof.base.files import make_writable, open_subfolder, remove_tree
 from ralphproof.base.git_layout import git_folders
-from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.engine.records import BaselineSaved, RunEnded, ScmEnded
+from ralphproof.base.value import replace, value
+from ralphproof.engine.records import BaselineSaved, Record, RunEnded, ScmEnded
 from ralphproof.engine.state import State
+from ralphproof.engine.workspace import Snapshot
+from ralphproof.runs.restore_repository import is_backup_of, is_backup_unused, list_stored_backups
+from ralphproof.store.ledger import RunRow, SqliteLedger
 from ralphproof.store.locks import DirectoryLock
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import (
@@ -25,18 +32,11 @@ from ralphproof.store.run_state import (
 )
 from ralphproof.views.run_status import display_state
 from ralphproof.views.snapshots import SavedWorkspace, snapshots_by_iteration, workspace_folder_of, workspace_kind
+from ralphproof.workspace.commits import CommitBuilder
+from ralphproof.workspace.git_command import UserGit
 from ralphproof.workspace.git_objects import run_ref_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import Self
-
-    from ralphproof.engine.records import Record
-    from ralphproof.engine.workspace import Snapshot
-    from ralphproof.store.ledger import RunRow, SqliteLedger
-    from ralphproof.workspace.commits import CommitBuilder
-    from ralphproof.workspace.git_command import UserGit
-
+from ralphproof.workspace.plain_workspace import delete_run_copies, list_run_copies, prune_copies
+from ralphproof.workspace.repository_backup import LAST_SUFFIX, START_SUFFIX, RepositoryRestore
 
 REWIND_BACKUP_PREFIX = "before-rewind-"
 
@@ -179,8 +179,6 @@ class RetentionReview:
 
     def _rewind_copies(self, row: RunRow) -> Iterator[tuple[str, str | None]]:
         """The snapshots before rewinds of a run without git: names and trees."""
-        from ralphproof.workspace.plain_workspace import list_run_copies
-
         names = [
             name
             for name in list_run_copies(workspace_folder_of(self._project, row), row.id)
@@ -229,8 +227,6 @@ class RetentionReview:
         return self._digests
 
     def _commit_builder(self) -> CommitBuilder:
-        from ralphproof.workspace.commits import CommitBuilder
-
         if self._builder is None:
             self._builder = CommitBuilder(self._project.root, os.environ, store=False)
         return self._builder
@@ -340,9 +336,6 @@ def remove_runs(project: Project, notes: Iterable[GcNote], remaining: Iterable[R
 
 
 def _remove_run(project: Project, note: GcNote) -> None:
-    from ralphproof.workspace.git_command import UserGit
-    from ralphproof.workspace.plain_workspace import delete_run_copies
-
     if note.kind != "git":
         delete_run_copies(os.path.join(project.store, "trees", note.trees), note.run)
     elif git_folders(project.root):
@@ -354,8 +347,6 @@ def _remove_run(project: Project, note: GcNote) -> None:
 
 def _remove_trees(project: Project, note: GcNote, used: set[str]) -> None:
     """Remove the folder of its trees, unless a remaining run uses it too; then only what no run refers to."""
-    from ralphproof.workspace.plain_workspace import prune_copies
-
     folder = os.path.join(project.store, "trees", note.trees)
     if note.trees and note.trees not in used:
         remove_tree(folder, strict=True)
@@ -365,8 +356,6 @@ def _remove_trees(project: Project, note: GcNote, used: set[str]) -> None:
 
 def _remove_published_files(root: str, run: str) -> None:
     """Remove the published copies, never through a link: an agent could have made one."""
-    import shutil
-
     if not os.path.isdir(os.path.join(root, ".ralph", "runs")):
         return
     opened = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
@@ -392,8 +381,6 @@ def _link_target(name: str, folder: int) -> str:
 
 def find_leftover_folders(project: Project, days: float, open_runs: bool) -> list[str]:
     """Unused folders: our temporary folders, and checkouts of runs that ended long ago."""
-    import tempfile
-
     now, leftovers = time.time(), []
     for path, state in _list_folders(tempfile.gettempdir()):
         ours = os.path.basename(path).startswith(SCRATCH_PREFIXES) and state.st_uid == os.geteuid()
@@ -407,9 +394,6 @@ def find_leftover_folders(project: Project, days: float, open_runs: bool) -> lis
 
 def find_repository_copies(project: Project) -> tuple[list[str], list[str]]:
     """Files of repository copies whose whole content the repository has, and the runs whose copy has something more."""
-    from ralphproof.runs.restore_repository import is_backup_of, is_backup_unused, list_stored_backups
-    from ralphproof.workspace.repository_backup import LAST_SUFFIX, START_SUFFIX, RepositoryRestore
-
     unneeded: list[str] = []
     needed: list[str] = []
     for copy in list_stored_backups(project):

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 
 from ralphproof.agents.selection import transcript_reader
 from ralphproof.base.errors import RalphError
-from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.engine.agent import TurnInput
+from ralphproof.engine.agent import Agent, TurnInput
 from ralphproof.engine.budget import Budget, RemainingBudget
 from ralphproof.engine.environment import SpendPollTimer
 from ralphproof.engine.events import Ended, Event, Spent, Usage
@@ -25,18 +25,13 @@ from ralphproof.runs.children import load_budget, remaining_budget
 from ralphproof.runs.open_project import view_project
 from ralphproof.runs.request import load_request
 from ralphproof.runs.spec import prepare_spec
+from ralphproof.store.ledger import SqliteLedger
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.store.run_state import find_run
 from ralphproof.store.spend import LiveSpend, SpendStore, spend_path
 from ralphproof.views.snapshots import workspace_folder_of
 from ralphproof.workspace.files import ChangeTimes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ralphproof.engine.agent import Agent
-    from ralphproof.store.ledger import SqliteLedger
 
 
 class OtherSpend:

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
 
 from ralphproof.base.errors import RalphError, wrap_os_error
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.value import replace, value
+from ralphproof.engine.environment import Observer
+from ralphproof.engine.outcome import Outcome
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.signals import SignalRouter
+from ralphproof.runs.context import RunContext
+from ralphproof.runs.displays import PoolDisplay
 from ralphproof.runs.execute import execute
+from ralphproof.runs.request import RunTarget
+from ralphproof.runs.spec import RunSpec
+from ralphproof.settings.keys import Settings
+from ralphproof.store.run_folder import RunFolder
+from ralphproof.store.spend import InProcessSharedBudget
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from queue import SimpleQueue
+Prepare = Callable[[], tuple[RunSpec, RunTarget]]
 
-    from ralphproof.engine.environment import Observer
-    from ralphproof.engine.outcome import Outcome
-    from ralphproof.runs.context import RunContext
-    from ralphproof.runs.displays import PoolDisplay
-    from ralphproof.runs.request import RunTarget
-    from ralphproof.runs.spec import RunSpec
-    from ralphproof.settings.keys import Settings
-    from ralphproof.store.run_folder import RunFolder
-    from ralphproof.store.spend import InProcessSharedBudget
-
-    Prepare = Callable[[], tuple[RunSpec, RunTarget]]
 
 THREAD_STACK_BYTES = 1 << 20  # of a loop's thread; pages that it does not use are never allocated
 POLL_S = 0.2  # after so long a signal is seen that another thread received
@@ -44,8 +42,6 @@ class RunPool:
     """Begins runs in threads, and returns each as it ends. `next` raises other exceptions of those threads."""
 
     def __init__(self, display: PoolDisplay, signals: SignalRouter, shared_budget: InProcessSharedBudget) -> None:
-        from queue import SimpleQueue
-
         self.open: dict[str, threading.Thread] = {}
         self.signals = signals
         self._display, self._shared_budget = display, shared_budget
@@ -63,8 +59,6 @@ class RunPool:
 
     def next(self) -> PooledRunEnded | None:
         """A run that has ended; None where none ends for a moment."""
-        from queue import Empty
-
         try:
             ended = self._ended.get(timeout=POLL_S)
         except Empty:

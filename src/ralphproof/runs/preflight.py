@@ -6,21 +6,18 @@ import os
 import re
 
 from ralphproof.agents.adapter import COST_COMPUTED, COST_UNKNOWN
-from ralphproof.agents.selection import UNGUARDED, agent_traits
+from ralphproof.agents.selection import UNGUARDED, SelectedAgent, agent_traits
 from ralphproof.base.errors import Refused
 from ralphproof.base.git_layout import enclosing_repository
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.interpreter import installation_folders
+from ralphproof.base.value import replace, value
 from ralphproof.checks.check_plan import CLEAN_CHECKOUT
+from ralphproof.reports.otel import MISSING_OPENTELEMETRY, is_opentelemetry_installed
 from ralphproof.runs import assembly
 from ralphproof.runs.assembly import StagePlan
+from ralphproof.runs.request import RunRequest
+from ralphproof.settings.keys import Settings
 from ralphproof.settings.skills import Skill, missing_skill_parts
-
-if TYPE_CHECKING:
-    from ralphproof.agents.selection import SelectedAgent
-    from ralphproof.runs.request import RunRequest
-    from ralphproof.settings.keys import Settings
-    from ralphproof.settings.skills import Skill
-
 
 FEATURE, BUG, REFACTOR, OTHER = "feature", "bug", "refactor", "other"
 WORK_TYPES = (FEATURE, BUG, REFACTOR, OTHER)
@@ -301,8 +298,6 @@ def _cost_warning(one: SelectedAgent, limit: str) -> str:
 
 def warn_about_install_location(root: str) -> list[str]:
     """A warning where this program is installed in the project: sandboxes mount that folder read-only."""
-    from ralphproof.base.interpreter import installation_folders
-
     inside = os.path.join(os.path.realpath(root), "")
     folder = next((installed for installed in installation_folders() if installed.startswith(inside)), "")
     if not folder:
@@ -338,11 +333,8 @@ def refuse_unavailable_features(request: RunRequest, settings: Settings, stage_p
         raise Refused("verifyIn is clean, and that needs a git repository at the project's top; run git init")
     if settings.setup and settings.verify_in != CLEAN_CHECKOUT and not request.in_worktree:
         raise Refused('setup prepares clean checkouts and worktrees, and there are none; set "verifyIn": "clean"')
-    if settings.otel:
-        from ralphproof.reports.otel import MISSING_OPENTELEMETRY, is_opentelemetry_installed
-
-        if not is_opentelemetry_installed():
-            raise Refused(MISSING_OPENTELEMETRY)
+    if settings.otel and not is_opentelemetry_installed():
+        raise Refused(MISSING_OPENTELEMETRY)
 
 
 def refuse_unknown_risk_or_type(request: RunRequest) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterable
 
 from ralphproof.base.errors import Busy, RalphError, Refused, StaleRead
 from ralphproof.base.files import read_file
 from ralphproof.base.git_layout import git_folders
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.value import replace, value
 from ralphproof.engine.actions import RunConditions
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.budget import format_usd
@@ -48,13 +49,17 @@ from ralphproof.engine.state import (
     build_state,
     count_begun_iterations,
 )
+from ralphproof.engine.workspace import Tripwires, Workspace
 from ralphproof.process.cleanup import end_turn_processes, signal_keeper
 from ralphproof.process.turn_journal import read_turn_file
 from ralphproof.proof.page import publish_metrics
 from ralphproof.runs.assembly import PROTECTED_COPIES_FOLDER, build_tripwires
 from ralphproof.runs.children import cancel_descendants, is_run_alive
 from ralphproof.runs.open_project import open_project
+from ralphproof.runs.restore_repository import list_stored_backups
+from ralphproof.runs.spec import RunSpec
 from ralphproof.sandbox.runner import remove_sandbox_leftovers
+from ralphproof.settings.skills import Skill, load_skill
 from ralphproof.store.ledger import RunRow, SqliteLedger
 from ralphproof.store.locks import DirectoryLock
 from ralphproof.store.project import Project
@@ -62,18 +67,11 @@ from ralphproof.store.run_folder import RunFolder
 from ralphproof.store.run_state import find_live_turn, list_command_logs, turn_file_path
 from ralphproof.store.signal_files import SignalFiles
 from ralphproof.store.spend import SpendStore, last_reported_spend
+from ralphproof.stories.files import MarkerFacts, StoryFiles
+from ralphproof.stories.plan import StoryPlan
 from ralphproof.stories.workflow import story_reviews, story_workflow_in
 from ralphproof.views.snapshots import SavedWorkspace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from ralphproof.engine.workspace import Tripwires, Workspace
-    from ralphproof.runs.spec import RunSpec
-    from ralphproof.settings.skills import Skill
-    from ralphproof.stories.plan import StoryPlan
-    from ralphproof.workspace.tripwires import ProtectedFileTripwires
-
+from ralphproof.workspace.tripwires import ProtectedFileTripwires
 
 # Files that a run reads before it closes dead runs.
 PATHS_READ_BEFORE_RECOVERY = (".ralph/settings", ".ralph/skills/", ".ralph/templates/", ".claude/skills/")
@@ -280,8 +278,6 @@ class DeadRun:
         in_git = self._began is not None and self._began.facts.get("workspace") == "git"
         if not in_git or not os.path.isdir(folder) or git_folders(folder):
             return ""
-        from ralphproof.runs.restore_repository import list_stored_backups
-
         has_copy = any(copy.start.run == self._row.id for copy in list_stored_backups(self._project))
         advice = (
             f"put it back: ralph restore {self._row.id}"
@@ -416,9 +412,6 @@ class DeadRun:
         workflow = self._workflow
         if workflow is None or not isinstance(self._folder.noted(STORY_MEMORY_NOTE), dict):
             return []
-        from ralphproof.stories.files import MarkerFacts, StoryFiles
-        from ralphproof.stories.plan import StoryPlan
-
         facts = MarkerFacts(self._row.id, 0, workflow.skip_review, workflow.cap, workflow.folder)
         plan = StoryPlan(self.stories_file, workflow, StoryFiles(self._row.directory, facts, self._folder))
         try:
@@ -584,8 +577,6 @@ def _changed_skills(spec: RunSpec) -> tuple[str, ...]:
 
 
 def _current_skill(root: str, name: str) -> Skill | None:
-    from ralphproof.settings.skills import load_skill
-
     try:
         return load_skill(root, name)
     except Refused:

@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.secret_references import map_strings, replace_secrets, resolve_secrets
-from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
-from ralphproof.engine.budget import NoSharedBudget
+from ralphproof.base.value import TYPE_CHECKING, Json, pack, replace, unpack, value
+from ralphproof.engine.agent import Agent
+from ralphproof.engine.budget import NoSharedBudget, SharedBudget
+from ralphproof.engine.check import Check
 from ralphproof.engine.claim import is_same_word, strip_claim_tags
-from ralphproof.engine.limits import CONTINUED_REASONS
+from ralphproof.engine.environment import Observer
+from ralphproof.engine.limits import CONTINUED_REASONS, Breach
 from ralphproof.engine.outcome import Aborted
 from ralphproof.engine.records import RunEnded
-from ralphproof.settings.keys import flags_of
+from ralphproof.engine.state import State
+from ralphproof.settings.keys import Settings, flags_of
 from ralphproof.settings.loader import COMMAND_LINE
+from ralphproof.settings.schema import SettingKey
+from ralphproof.store.ledger import RunRow
+from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.agent import Agent
-    from ralphproof.engine.budget import SharedBudget
-    from ralphproof.engine.check import Check
-    from ralphproof.engine.environment import Observer
-    from ralphproof.engine.limits import Breach
-    from ralphproof.engine.state import State
-    from ralphproof.settings.keys import Settings
-    from ralphproof.settings.schema import SettingKey
-    from ralphproof.store.ledger import RunRow
-    from ralphproof.store.project import Project
-    from ralphproof.store.run_folder import RunFolder
 
 
 RUN_ID_VARIABLE = "RALPH_RUN_ID"
@@ -194,8 +189,6 @@ def load_request(folder: RunFolder) -> tuple[RunRequest, bool] | None:
 
 def serialize_request(request: RunRequest, mask: Callable[[str], str]) -> bytes:
     """A request as JSON, for a file that another process reads."""
-    import json
-
     return json.dumps(_request_json(request, mask)).encode()
 
 
@@ -211,8 +204,6 @@ def parse_request(text: bytes, environ: Mapping[str, str]) -> RunRequest | None:
 
     References to variables are resolved from `environ` only, which has what the writer of the file could know.
     """
-    import json
-
     try:
         data: Any = resolve_secrets(map_strings(json.loads(text), _reject_nul), environ)
         request, flags = unpack(data["request"]), data["flags"]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 from ralphproof.base.errors import RalphError, Refused
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.git_layout import read_regular_file
+from ralphproof.base.value import Json, replace, value
 from ralphproof.store.locks import DirectoryLock
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import ENDED, find_live_turn, run_state
-from ralphproof.workspace.repository_backup import START_SUFFIX, RepositoryRestore, list_backups
-
-if TYPE_CHECKING:
-    from ralphproof.base.value import Json
-    from ralphproof.workspace.repository_backup import BackupState, NewerRef
-
+from ralphproof.workspace.git_workspace import GitWorkspace
+from ralphproof.workspace.repository_backup import START_SUFFIX, BackupState, NewerRef, RepositoryRestore, list_backups
 
 BACKUP_FOLDER = "backup"
 
@@ -131,8 +129,6 @@ def _refuse_linked_worktree(root: str) -> None:
     entry = os.path.join(root, ".git")
     if not os.path.isfile(entry):
         return
-    from ralphproof.base.git_layout import read_regular_file
-
     home, linked, _ = (
         os.fsdecode(read_regular_file(os.fsencode(entry), 1 << 16)).removeprefix("gitdir:").partition("/worktrees/")
     )
@@ -204,10 +200,6 @@ def _restore(copy: StoredBackup, force: bool, dry_run: bool) -> RestoreResult:
 
 def _files_differing_from_head(root: str) -> tuple[str, ...] | None:
     """Files whose contents differ from the restored commit; no program that the repository configures is run."""
-    import tempfile
-
-    from ralphproof.workspace.git_workspace import GitWorkspace
-
     with tempfile.TemporaryDirectory(prefix="ralph-look-") as scratch:
         try:
             git = GitWorkspace(root, scratch)

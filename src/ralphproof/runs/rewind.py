@@ -5,25 +5,22 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Callable
 
 from ralphproof.base.errors import HarnessFailed, Refused
 from ralphproof.base.git_layout import git_folders
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import value
+from ralphproof.engine.records import Record
+from ralphproof.engine.workspace import Snapshot
 from ralphproof.runs.gc import REWIND_BACKUP_PREFIX
+from ralphproof.store.ledger import RunRow, SqliteLedger
 from ralphproof.store.locks import DirectoryLock
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import find_live_turn
 from ralphproof.views.snapshots import SavedWorkspace, require_snapshot, snapshots_by_iteration, workspace_kind
 from ralphproof.workspace.git_command import refuse_unsafe_repository
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ralphproof.engine.records import Record
-    from ralphproof.engine.workspace import Snapshot
-    from ralphproof.store.ledger import RunRow, SqliteLedger
-    from ralphproof.workspace.git_workspace import GitWorkspace
-    from ralphproof.workspace.plain_workspace import PlainWorkspace
+from ralphproof.workspace.git_workspace import GitWorkspace
+from ralphproof.workspace.plain_workspace import PlainWorkspace
 
 
 @value

@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.escaping import sanitize
+from ralphproof.base.value import value
 from ralphproof.display.phrases import format_count
 from ralphproof.engine.plan import Job
-from ralphproof.engine.records import Picked
+from ralphproof.engine.records import Picked, Record
+from ralphproof.engine.workspace import Snapshot
+from ralphproof.runs.request import load_request
+from ralphproof.store.ledger import RunRow
 from ralphproof.store.project import Project
+from ralphproof.store.run_folder import RunFolder
 from ralphproof.store.run_state import refuse_collected_run
 from ralphproof.views.snapshots import require_snapshot, snapshots_by_iteration, workspace_kind
-
-if TYPE_CHECKING:
-    from ralphproof.engine.records import Record
-    from ralphproof.engine.workspace import Snapshot
-    from ralphproof.store.ledger import RunRow
-    from ralphproof.workspace.commits import CommitPlan
-    from ralphproof.workspace.git_command import UserGit
-
+from ralphproof.workspace.commits import CommitBuilder, CommitPlan, create_branch
+from ralphproof.workspace.git_command import UserGit
 
 MAX_TITLE_CHARS = 72
 MAX_EXCLUDED_LISTED = 20
@@ -58,9 +57,6 @@ def load_saved_work(project: Project, row: RunRow, records: tuple[Record, ...], 
 
 def run_title(project: Project, row: RunRow, records: tuple[Record, ...]) -> str:
     """A title for the work of a run, masked: that of its task, else the beginning of its prompt."""
-    from ralphproof.runs.request import load_request
-    from ralphproof.store.run_folder import RunFolder
-
     jobs = (one.choice for one in reversed(records) if isinstance(one, Picked) and isinstance(one.choice, Job))
     title = next((job.task.title for job in jobs if job.task.title.strip()), "")
     if not title and (loaded := load_request(RunFolder(row.directory, row.id, project.store))):
@@ -71,8 +67,6 @@ def run_title(project: Project, row: RunRow, records: tuple[Record, ...]) -> str
 
 def first_line(text: str, limit: int = MAX_TITLE_CHARS) -> str:
     """The first line that is not blank, sanitized, of at most so many characters."""
-    from ralphproof.base.escaping import sanitize
-
     lines = (" ".join(line.split()) for line in sanitize(text).splitlines())
     line = next(filter(None, lines), "")
     return line if len(line) <= limit else f"{line[: limit - 1].rstrip()}…"
@@ -90,8 +84,6 @@ def branch_saved_work(
     project: Project, work: SavedWork, name: str | None, *, force: bool
 ) -> tuple[str, str, CommitPlan]:
     """Create a branch with one commit of this work; its name, the commit, and what is in it and left out."""
-    from ralphproof.workspace.commits import CommitBuilder, create_branch
-
     branch = f"ralph/{work.row.id}-{work.number}" if name is None else name
     with CommitBuilder(project.root, os.environ) as builder:
         _refuse_used_branch(builder.user_git, branch, force)

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from ralphproof.agents.environment import agent_environment, check_environment
-from ralphproof.agents.selection import find_installed_agent, select_agents, select_custom_agent, select_program
+from ralphproof.agents.selection import (
+    SelectedAgent,
+    find_installed_agent,
+    select_agents,
+    select_custom_agent,
+    select_program,
+)
 from ralphproof.base.errors import Refused, TaskWrong
+from ralphproof.base.programs import find_program, run_program
 from ralphproof.base.redaction import find_environment_secrets
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.value import replace, value
+from ralphproof.checks.discovery import propose_checks, resolve_skill_checks
+from ralphproof.checks.function import FunctionCheck
+from ralphproof.display.console import write_debug_line
+from ralphproof.engine.actions import RunRules
+from ralphproof.engine.agent import Agent
+from ralphproof.engine.check import Check
 from ralphproof.engine.plan import SEMANTIC, PlanSource
+from ralphproof.reports.addresses import url_scheme
+from ralphproof.reports.otel import otel_endpoint_secrets
 from ralphproof.runs import assembly
 from ralphproof.runs.assembly import StagePlan, build_stage_plan, open_plan
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.preflight import (
     NO_COMMIT_MESSAGE,
+    Fitness,
     assess_request_fitness,
     refuse_hosts_without_sandbox,
     refuse_risky_task,
@@ -27,32 +46,24 @@ from ralphproof.runs.preflight import (
     warn_about_install_location,
     warn_about_missing_sandbox,
 )
-from ralphproof.runs.request import EMPTY_REQUEST, CustomComponents
+from ralphproof.runs.request import EMPTY_REQUEST, CustomComponents, RunRequest
+from ralphproof.runs.stories import prepare_workflow, read_story_plan, settings_with_verify_commands
+from ralphproof.settings.keys import Settings
 from ralphproof.settings.loader import (
     COMMAND_LINE,
     ENVIRONMENT_PREFIX,
     LoadedSettings,
     list_settings_files,
     load_settings,
+    mask_settings,
     read_preset,
     read_settings_files,
 )
+from ralphproof.settings.skills import Skill, load_skill
 from ralphproof.store.project import Project
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from ralphproof.agents.selection import SelectedAgent
-    from ralphproof.engine.actions import RunRules
-    from ralphproof.engine.agent import Agent
-    from ralphproof.engine.check import Check
-    from ralphproof.runs.preflight import Fitness
-    from ralphproof.runs.request import RunRequest
-    from ralphproof.settings.keys import Settings
-    from ralphproof.settings.skills import Skill
-    from ralphproof.stories.workflow import StoryWorkflow
-
+from ralphproof.stories.workflow import StoryWorkflow
+from ralphproof.tasks.pipeline import max_task_iterations
+from ralphproof.workspace.git_command import user_git_environment
 
 # Settings must name an agent; with a custom agent these values stand in, and are not used.
 UNUSED_AGENT_SETTINGS: dict[str, Any] = {
@@ -91,8 +102,6 @@ def load_run_settings(request: RunRequest, skill: Skill | None, root: str, remar
     run_settings = _load_settings(request, root, _flag_settings(request, skill, root, remarks), remarks)
     if not request.task_id:
         return run_settings
-    from ralphproof.tasks.pipeline import max_task_iterations
-
     settings = replace(run_settings.loaded.settings, maximum_iterations=max_task_iterations(run_settings.loaded))
     return replace(run_settings, loaded=replace(run_settings.loaded, settings=settings))
 
@@ -119,8 +128,6 @@ def _add_skill_checks(
     skill: Skill, loaded: LoadedSettings, request: RunRequest, root: str, remarks: list[str]
 ) -> dict[str, Any]:
     """The settings' own checks, and those that the skill needs."""
-    from ralphproof.checks.discovery import resolve_skill_checks
-
     own = tuple(guardrail.command for guardrail in loaded.settings.guardrails)
     resolved = resolve_skill_checks(skill, root, own)
     if resolved.missing and not request.explain and not request.custom.checks:
@@ -143,8 +150,6 @@ def _check_settings(root: str, checks: tuple[str, ...], remarks: list[str]) -> l
 
 def _discover_checks(root: str, remarks: list[str]) -> list[str]:
     """The checks that the project's files name; a remark lists them."""
-    from ralphproof.checks.discovery import propose_checks
-
     proposals = propose_checks(root)
     if proposals:
         named = ", ".join(f"{item.command} ({item.source})" for item in proposals)
@@ -228,17 +233,11 @@ def _disable_sandbox(loaded: LoadedSettings) -> dict[str, Any]:
 
 
 def _print_verbose(*lines: str) -> None:
-    from ralphproof.display.console import write_debug_line
-
     for line in lines:
         write_debug_line(sys.stderr, line)
 
 
 def _compact_json(raw: dict[str, Any]) -> str:
-    import json
-
-    from ralphproof.settings.loader import mask_settings
-
     return json.dumps(mask_settings(raw), ensure_ascii=False)
 
 
@@ -303,9 +302,6 @@ def describe_sandbox_overrides(loaded: LoadedSettings, overrides: dict[str, Any]
 
 def _is_tracked(path: str, root: str, environ: Mapping[str, str]) -> bool:
     """Whether the repository tracks a file that should be the user's own."""
-    from ralphproof.base.programs import find_program, run_program
-    from ralphproof.workspace.git_command import user_git_environment
-
     git = find_program("git", environ.get("PATH", os.defpath), outside=root)
     words = [git or "", "-c", "core.fsmonitor=false", "-C", root, "ls-files", "--error-unmatch", "--", path]
     return bool(git) and run_program(words, user_git_environment(environ)).code == 0
@@ -430,8 +426,6 @@ def _load_plan(
         if request.story_folder or ("review" in request.flags and request.flags_source == COMMAND_LINE):
             raise Refused("--skip-review, --review-cap and --ralph-dir are for runs by stories: --preset stories")
         return open_plan(request, project, remarks), None, loaded
-    from ralphproof.runs.stories import prepare_workflow, read_story_plan, settings_with_verify_commands
-
     workflow = prepare_workflow(request, project, loaded.settings)
     plan, workflow = read_story_plan(request, project.root, workflow, loaded.settings, remarks)
     return plan, workflow, settings_with_verify_commands(loaded, workflow.verify, project.root)
@@ -444,8 +438,6 @@ def _uniquify_check_names(custom: CustomComponents, settings: Settings) -> Custo
     """
     if not custom.checks:
         return custom
-    from ralphproof.checks.function import FunctionCheck
-
     taken = {guardrail.name for guardrail in settings.guardrails}
     for check in custom.checks:
         if not isinstance(check, FunctionCheck):
@@ -472,12 +464,8 @@ def _secret_addresses(settings: Settings) -> tuple[str, ...]:
     """Addresses of notifications and telemetry: most contain a token."""
     addresses: tuple[str, ...] = ()
     if settings.notify:
-        from ralphproof.reports.addresses import url_scheme
-
         addresses = tuple(target for target in settings.notify if url_scheme(target))
     if settings.otel:
-        from ralphproof.reports.otel import otel_endpoint_secrets
-
         addresses += otel_endpoint_secrets(settings.otel, os.environ)
     return addresses
 
@@ -485,8 +473,6 @@ def _secret_addresses(settings: Settings) -> tuple[str, ...]:
 def _load_skill(name: str, root: str) -> Skill | None:
     if not name:
         return None
-    from ralphproof.settings.skills import load_skill
-
     return load_skill(root, name)
 
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
+from typing import Any
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.git_layout import git_folders
 from ralphproof.base.json_text import UnusableFile, read_bounded_file
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import TYPE_CHECKING, Json, replace
 from ralphproof.runs.open_project import refuse_active_marker
+from ralphproof.runs.request import RunRequest
+from ralphproof.settings.keys import SETTINGS_SCHEMA, ScmSettings, Settings, parse_guardrails
+from ralphproof.settings.loader import LoadedSettings
+from ralphproof.settings.schema import normalize
 from ralphproof.store.locks import WORKTREE_HINT
+from ralphproof.store.project import Project
+from ralphproof.store.run_folder import RunFolder
 from ralphproof.stories.files import MARKER, STORIES_FILE, MarkerFacts, StoryFiles, remove_stale_marker
 from ralphproof.stories.plan import StoryPlan
 from ralphproof.stories.schema import MAX_BYTES
@@ -19,25 +27,18 @@ from ralphproof.stories.story_folder import (
     PROMPT,
     TASKS,
     folder_flags,
+    is_marker_ignored,
     is_unedited_template,
     missing_folder_error,
     read_template,
     stories_folder,
+    unfinished_archives,
 )
 from ralphproof.stories.workflow import StoryWorkflow
 from ralphproof.tasks.plans import refuse_symlink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from ralphproof.base.value import Json
-    from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
-    from ralphproof.settings.keys import Settings
-    from ralphproof.settings.loader import LoadedSettings
-    from ralphproof.store.project import Project
-    from ralphproof.store.run_folder import RunFolder
 
 ITERATIONS_PER_STORY, ITERATIONS_WITHOUT_REVIEW = 3, 1  # a story is implemented, reviewed, and often fixed once
 WORKSPACE_WRITE_ONLY = "guarded (workspace-write)"  # Codex denies its agents .git then; the harness commits for them
@@ -135,9 +136,6 @@ def settings_with_verify_commands(loaded: LoadedSettings, commands: tuple[str, .
 
     In a git repository, uncommitted work of a turn is committed, unless the user chose another SCM setting.
     """
-    from ralphproof.settings.keys import SETTINGS_SCHEMA, ScmSettings, parse_guardrails
-    from ralphproof.settings.schema import normalize
-
     configured = {guardrail.command for guardrail in loaded.settings.guardrails}
     additions = {
         "guardrails": [{"command": command} for command in dict.fromkeys(commands) if command not in configured]
@@ -163,8 +161,6 @@ def _refuse_unwritten(root: str, folder: str, data: bytes | None) -> None:
     """Raise Refused where the stories are not written yet, or are in an archive that was interrupted."""
     if data is not None and not is_unedited_template(TASKS, data):
         return
-    from ralphproof.stories.story_folder import unfinished_archives
-
     if cut_off := unfinished_archives(root):
         raise Refused(f"{ARCHIVES}/{cut_off[-1]} was cut off while stories were moved; end that first: ralph archive")
     raise Refused(f"the stories are not written yet: ralph plan{folder_flags(folder)}, or write {folder}/{TASKS}")
@@ -177,8 +173,6 @@ def prepare_marker(root: str, run: str) -> list[str]:
 
 def _exclude_marker(root: str) -> str:
     """Add the marker to .git/info/exclude, unless it is ignored already; a remark."""
-    from ralphproof.stories.story_folder import is_marker_ignored
-
     folders = git_folders(root)
     if folders is None or is_marker_ignored(root, os.environ):
         return ""

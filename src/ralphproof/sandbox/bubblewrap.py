@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 
-from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.sandbox.plan import DEV_NULL, EMPTY_FOLDER, PROXY_BY_DESCRIPTOR, WRITABLE, BackendProblem, SandboxEntry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ralphproof.engine.sandbox import Command
-    from ralphproof.sandbox.plan import Mount, SandboxPlan
+from ralphproof.engine.sandbox import Command
+from ralphproof.sandbox.plan import (
+    DEV_NULL,
+    EMPTY_FOLDER,
+    PROXY_BY_DESCRIPTOR,
+    WRITABLE,
+    BackendProblem,
+    Mount,
+    SandboxEntry,
+    SandboxPlan,
+)
 
 TIOCSTI_SETTING = "/proc/sys/dev/tty/legacy_tiocsti"
 # Kernel settings are guarded by ownership, and root owns them even without capabilities: it could name a program that

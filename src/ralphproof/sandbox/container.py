@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import shutil
 import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.programs import run_program
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.programs import ProgramResult, run_program
+from ralphproof.base.value import value
+from ralphproof.engine.sandbox import Command
 from ralphproof.sandbox.plan import (
     EMPTY_FOLDER,
     PROXY_BY_SOCKET,
@@ -15,18 +20,12 @@ from ralphproof.sandbox.plan import (
     READ_ONLY,
     BackendProblem,
     Mount,
+    ResourceLimits,
     SandboxEntry,
+    SandboxPlan,
     is_within,
     passed_variable_names,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from ralphproof.base.programs import ProgramResult
-    from ralphproof.engine.sandbox import Command
-    from ralphproof.sandbox.plan import ResourceLimits, SandboxPlan
-
 
 # Capabilities of this machine's podman or docker, looked up once.
 
@@ -104,8 +103,6 @@ def _inspect_podman(program: str, environ: Mapping[str, str]) -> ContainerEngine
 
 def _inspect_docker(program: str, environ: Mapping[str, str]) -> ContainerEngine:
     """Asks the docker service."""
-    import json
-
     answer = run_program((program, "info", "--format", "{{json .}}"), timeout_s=ENGINE_TIMEOUT_S, env=environ)
     try:
         info = json.loads(answer.out)
@@ -190,8 +187,6 @@ def _engine_environment(environ: Mapping[str, str]) -> tuple[tuple[str, str], ..
 
 
 def _find_program(program: str, environ: Mapping[str, str]) -> str:
-    import shutil
-
     return shutil.which(program, path=environ.get("PATH", os.defpath)) or ""
 
 
@@ -328,8 +323,6 @@ class Container:
 
 def container_name(plan: SandboxPlan) -> str:
     """Name of the container of a plan; the same in every process of this program."""
-    import hashlib
-
     return "ralph-" + hashlib.sha256(f"{plan.root}\0{plan.temp}".encode(errors="surrogateescape")).hexdigest()[:16]
 
 

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import re
 import sys
 import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from ralphproof.base.programs import find_program, run_program
-from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
+from ralphproof.base.programs import ProgramResult, find_program, run_program
+from ralphproof.base.value import pack, replace, unpack, value
+from ralphproof.engine.sandbox import Command
 from ralphproof.sandbox.plan import (
     PROXY_BUILT_IN,
     READ_ONLY,
     TURN_VARIABLE,
     WRITABLE,
     BackendProblem,
+    Mount,
     SandboxEntry,
+    SandboxPlan,
     is_within,
     passed_variable_names,
     write_private_file,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
-
-    from ralphproof.base.programs import ProgramResult
-    from ralphproof.engine.sandbox import Command
-    from ralphproof.sandbox.plan import Mount, SandboxPlan
-
 
 # What `sbx` and the older `docker sandbox` have in common. Calls have a closed stdin and a timeout, because nobody can
 # answer a question.
@@ -82,8 +81,6 @@ class DockerCli:
 
     def identity(self) -> str:
         """Identifies this installation of the program; changes when it is replaced. Empty if there is none."""
-        import os
-
         try:
             path = os.path.realpath(self._program or "")
             state = os.stat(path)
@@ -139,8 +136,6 @@ def _parse_existing_sandbox(answered: dict[str, Any]) -> ExistingSandbox:
 
 def _parse_json_answer(text: str) -> Any:
     """The JSON part of the output; a service that had to be started may print lines before it."""
-    import json
-
     lines = text.splitlines()
     first = next((place for place, line in enumerate(lines) if line.lstrip().startswith(("{", "["))), len(lines))
     try:
@@ -172,8 +167,6 @@ class DockerSandboxState:
 
 def read_sandbox_state(path: str) -> DockerSandboxState | None:
     """The stored state; None if there is none or it cannot be read."""
-    import json
-
     try:
         with open(path, "rb") as file:
             state = unpack(json.load(file))
@@ -184,8 +177,6 @@ def read_sandbox_state(path: str) -> DockerSandboxState | None:
 
 def write_sandbox_state(path: str, state: DockerSandboxState) -> None:
     """Written atomically, readable by the user alone."""
-    import json
-
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     write_private_file(path, json.dumps(pack(state)).encode())
 
@@ -524,9 +515,6 @@ class DockerSandbox:
 
 def sandbox_name(root: str, template: str) -> str:
     """Unique for a project and template; no name is a prefix of another."""
-    import hashlib
-    import re
-
     path = re.sub(r"[^A-Za-z0-9._-]", "_", root)[-40:].lstrip("._-")
     digest = hashlib.sha256(f"{root}\0{template}".encode(errors="surrogateescape")).hexdigest()[:8]
     return f"ralph-{path}-{digest}"

@@ -7,12 +7,10 @@ from their documentation.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator, Mapping
 
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import value
 from ralphproof.sandbox.plan import expand_home
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 CACHE_PLACEHOLDER = "{cache}"  # in a value: a folder that is the project's own, to be written inside
 MAX_ENTRIES = 2000  # of a folder that are looked at

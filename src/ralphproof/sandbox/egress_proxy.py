@@ -15,11 +15,13 @@ import struct
 import threading
 import time
 from base64 import b64encode
+from collections.abc import Iterator
 from hmac import compare_digest
 
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.sandbox.egress_rules import (
     ALLOWABLE_REFUSALS,
+    AllowList,
     allow_list_entry_for,
     format_host_port,
     is_ip_address,
@@ -29,9 +31,7 @@ from ralphproof.sandbox.egress_rules import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ralphproof.sandbox.egress_rules import AllowList, Resolve, Sockaddr
+    from ralphproof.sandbox.egress_rules import Resolve, Sockaddr
 
 
 # Audit log of outgoing calls: one file of JSON lines for each turn.

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from socket import getaddrinfo
+from unicodedata import normalize
 
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.sandbox.ecosystems import expand_host_entry
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from ipaddress import IPv4Address, IPv6Address
+Sockaddr = tuple[str, int] | tuple[str, int, int, int]
+Found = tuple[int, int, int, str, tuple[object, ...]]
+Resolve = Callable[..., Sequence[Found]]
 
-    Sockaddr = tuple[str, int] | tuple[str, int, int, int]
-    Found = tuple[int, int, int, str, tuple[object, ...]]
-    Resolve = Callable[..., Sequence[Found]]
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
 
 
 # Normal forms of hosts, and which addresses are public.
@@ -64,8 +66,6 @@ def _to_ascii_name(name: str) -> str:
     """The name in lower case, in the form that is sent to name servers."""
     if name.isascii():
         return name.lower()
-    from unicodedata import normalize
-
     lower = normalize("NFC", name.lower())
     try:
         sent = lower.encode("idna")
@@ -292,8 +292,6 @@ def _look_up(host: str, port: int, resolve: Resolve | None) -> list[str]:
 
 
 def _system_resolve(host: str, port: int, *, type: int) -> Sequence[Found]:
-    from socket import getaddrinfo
-
     return getaddrinfo(host, port, type=type)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 
 from ralphproof.base import interpreter
-from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.sandbox.ecosystems import DOTNET_FOLDER, ToolFolder
+from ralphproof.base.value import value
+from ralphproof.sandbox.ecosystems import DOTNET_FOLDER, Ecosystem, ToolFolder
 from ralphproof.sandbox.plan import (
     CERTIFICATE_VARIABLES,
     DEV_NULL,
@@ -18,12 +20,6 @@ from ralphproof.sandbox.plan import (
     expand_home,
     is_within,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from ralphproof.sandbox.ecosystems import Ecosystem
-
 
 # In a home folder: never mounted, nor anything below.
 PRIVATE_PATHS = (
@@ -228,8 +224,6 @@ def holds_secrets(path: str) -> bool:
     """Whether a settings file seems to hold secrets."""
     if os.path.basename(path) not in TOOL_SETTINGS_FILES or not os.path.isfile(path):
         return False
-    import re
-
     try:
         with open(path, "rb") as file:
             return re.search(SECRET_PATTERN, file.read(MAX_SETTINGS_BYTES)) is not None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.sandbox import Command
 from ralphproof.sandbox import landlock_seccomp
 from ralphproof.sandbox.plan import (
     DEV_NULL,
@@ -16,15 +18,11 @@ from ralphproof.sandbox.plan import (
     WRITABLE,
     BackendProblem,
     LandlockRules,
+    Mount,
     SandboxEntry,
+    SandboxPlan,
     is_within,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from ralphproof.engine.sandbox import Command
-    from ralphproof.sandbox.plan import Mount, SandboxPlan
 
 PROC_FOLDER = "/proc"
 # Without /dev/pts, where the user's other terminals could be read, and /dev/shm, which all processes share.
@@ -115,8 +113,6 @@ class Landlock:
 
 
 def _kernel_problem(error: OSError) -> BackendProblem:
-    import errno
-
     if error.errno == errno.EOPNOTSUPP:
         return BackendProblem(
             "Landlock is not switched on in this kernel", f"boot with lsm=landlock,{_security_modules()}"

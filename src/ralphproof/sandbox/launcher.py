@@ -18,18 +18,27 @@ if __name__ == "__main__":
     # At the end of the path, so that no file beside the package replaces a standard module.
     sys.path.append(__file__.rsplit("/", 3)[0])
 
+import fcntl
+import json
+import socket
+
 from ralphproof.base import interpreter
 from ralphproof.base.value import TYPE_CHECKING, pack
+from ralphproof.sandbox.egress_proxy import EgressAudit, EgressProxy, PortForward, read_blocked_hosts
+from ralphproof.sandbox.egress_rules import AllowList
 from ralphproof.sandbox.plan import (
     PORT_PLACEHOLDER,
     PROXY_BUILT_IN,
     PROXY_BY_PORT,
     PROXY_BY_SOCKET,
     PROXY_SOCKET_FOLDER,
+    filter_environment,
     read_launch_spec,
     remove_temp_folder,
     write_launch_report,
 )
+from ralphproof.sandbox.project_mounts import Placeholders
+from ralphproof.sandbox.resource_limits import LimitedCommand, find_limit_mechanism
 
 if TYPE_CHECKING:
     import signal as _signal
@@ -67,8 +76,6 @@ def main() -> NoReturn:
     remove_temp_folder(spec.plan.temp)
     write_launch_report(spec.report_file, gateway.entered, limit_reached)
     if lock is not None:
-        from ralphproof.sandbox.project_mounts import Placeholders
-
         os.close(lock)
         # The harness may be dead; while it lives, its lock prevents removal.
         Placeholders(os.path.dirname(spec.lock_file)).release()
@@ -79,8 +86,6 @@ def _lock_placeholders(path: str) -> int | None:
     """Hold the shared lock on placeholders for as long as this process lives."""
     if not path:
         return None
-    import fcntl
-
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(file, fcntl.LOCK_SH)
     return file
@@ -88,8 +93,6 @@ def _lock_placeholders(path: str) -> int | None:
 
 def _run_to_end(spec: LaunchSpec, gateway: EgressGateway) -> tuple[int, str]:
     """Run the program inside to its end: its exit code, and the limit that it reached."""
-    from ralphproof.sandbox.resource_limits import LimitedCommand, find_limit_mechanism
-
     found = find_limit_mechanism(spec.plan.limits)
     limited = LimitedCommand(found, spec.plan.limits, os.path.basename(spec.report_file))
     try:
@@ -168,8 +171,6 @@ class EgressGateway:
 
     def environment(self, env: dict[str, str]) -> dict[str, str]:
         """Environment of the program that enters the sandbox."""
-        from ralphproof.sandbox.plan import filter_environment
-
         plan, way = self._spec.plan, self._spec.entry
         kept = filter_environment(env, plan.passed_variables) | dict(plan.variables)
         return (
@@ -246,8 +247,6 @@ class EgressGateway:
 
     def _handshake(self) -> list[int]:
         """Send orders to the entrypoint, receive its listeners, send the proxy variables; new descriptors to poll."""
-        import json
-
         channel = self._accept_channel()
         spec, own = self._spec, self._spec.entry.proxy_access == PROXY_BY_PORT
         landlock = pack(spec.entry.landlock)
@@ -299,9 +298,6 @@ class EgressGateway:
 
     def _server(self, port: int) -> EgressProxy | PortForward:
         """The server of a port; 0 is the proxy. Loaded with the first connection."""
-        from ralphproof.sandbox.egress_proxy import EgressAudit, EgressProxy, PortForward
-        from ralphproof.sandbox.egress_rules import AllowList
-
         if self._audit is None:
             self._audit = EgressAudit(self._spec.audit_file)
         if port:
@@ -324,8 +320,6 @@ class EgressGateway:
         if self._audit is None:
             return []
         self._audit.close()
-        from ralphproof.sandbox.egress_proxy import read_blocked_hosts
-
         blocked = read_blocked_hosts(self._spec.audit_file)
         more = f" and {len(blocked) - MAX_REMARKS} more" if len(blocked) > MAX_REMARKS else ""
         named = ", ".join(blocked[:MAX_REMARKS]) + more
@@ -345,8 +339,6 @@ def _socket_pair() -> tuple[_socket.socket, _socket.socket]:
 
 def _wrap_socket(created: _socket.socket) -> socket.socket:
     """A `socket.socket` of it, whose accepted connections are such sockets too."""
-    import socket
-
     return socket.socket(fileno=created.detach())
 
 

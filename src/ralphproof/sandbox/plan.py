@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+from collections.abc import Iterable, Mapping
 
-from ralphproof.base.value import TYPE_CHECKING, Protocol, pack, unpack, value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from ralphproof.engine.sandbox import Command
-
+from ralphproof.base.value import Protocol, pack, unpack, value
+from ralphproof.engine.sandbox import Command
 
 # Kinds of mounts: read-only, writable, or an empty folder that is discarded afterwards.
 READ_ONLY, WRITABLE, EMPTY_FOLDER = "read", "write", "empty"
@@ -201,14 +199,10 @@ def write_private_file(path: str, data: bytes, sync: bool = False) -> None:
 
 def write_launch_spec(path: str, spec: LaunchSpec) -> None:
     """Written atomically, readable by the owner alone."""
-    import json
-
     write_private_file(path, json.dumps(pack(spec), ensure_ascii=True).encode())
 
 
 def read_launch_spec(path: str) -> LaunchSpec:
-    import json
-
     with open(path, "rb") as file:
         spec = unpack(json.load(file))
     if not isinstance(spec, LaunchSpec):
@@ -217,15 +211,11 @@ def read_launch_spec(path: str) -> LaunchSpec:
 
 
 def write_launch_report(path: str, entered: bool, limit_reached: str) -> None:
-    import json
-
     write_private_file(path, json.dumps(pack(LaunchReport(entered, limit_reached))).encode())
 
 
 def read_launch_report(path: str) -> LaunchReport | None:
     """None if the launcher was killed before it could report."""
-    import json
-
     try:
         with open(path, "rb") as file:
             stay = unpack(json.load(file))
@@ -236,8 +226,6 @@ def read_launch_report(path: str) -> LaunchReport | None:
 
 def remove_temp_folder(folder: str) -> None:
     """Remove the temporary folder of a command that has ended, whatever modes its program set."""
-    import shutil
-
     if folder and os.path.isdir(folder):
         shutil.rmtree(folder, ignore_errors=True)
         for top, folders, _ in os.walk(folder):  # the rest could not be entered

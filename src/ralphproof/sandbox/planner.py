@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.files import make_private_folder
 from ralphproof.base.interpreter import installation_folders
-from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.engine.sandbox import AgentRequirements
+from ralphproof.base.programs import find_program, run_program
+from ralphproof.base.value import replace, value
+from ralphproof.engine.sandbox import AgentRequirements, Command
 from ralphproof.sandbox.ecosystems import detect_ecosystems, ecosystem_settings, ecosystem_variables, expand_host_entry
 from ralphproof.sandbox.egress_rules import allow_list_entry_for
 from ralphproof.sandbox.host_mounts import (
@@ -30,6 +34,7 @@ from ralphproof.sandbox.plan import (
     EMPTY_FOLDER,
     READ_ONLY,
     WRITABLE,
+    Backend,
     EgressPolicy,
     Mount,
     ResourceLimits,
@@ -49,13 +54,7 @@ from ralphproof.sandbox.project_mounts import (
     protected_mounts,
     ralph_folder_mounts,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from ralphproof.engine.sandbox import Command
-    from ralphproof.sandbox.plan import Backend
-
+from ralphproof.workspace.git_command import user_git_environment
 
 # Settings of git inside: the user's name for commits and global ignores, nothing else.
 
@@ -83,9 +82,6 @@ def git_config_mounts(environ: Mapping[str, str], home: str, private: str) -> It
 
 def _read_git_config(environ: Mapping[str, str]) -> dict[str, str]:
     """The user's global settings, whatever the project sets."""
-    from ralphproof.base.programs import find_program, run_program
-    from ralphproof.workspace.git_command import user_git_environment
-
     git = find_program("git", environ.get("PATH", os.defpath))
     reply = (
         run_program([git, "config", "--global", "-z", "--get-regexp", GIT_KEYS_PATTERN], user_git_environment(environ))
@@ -202,8 +198,6 @@ def _create_link(place: str, source: str, linked: list[str], store: str) -> None
 
 
 def _remove_folder(folder: str) -> None:
-    import shutil
-
     if os.path.islink(folder):
         os.unlink(folder)
     shutil.rmtree(folder, ignore_errors=True)
@@ -262,8 +256,6 @@ def _remove_agent_overrides(own: str, names: Iterable[str]) -> None:
         if os.path.islink(place) or (os.path.isfile(place) and os.path.getsize(place)):
             os.unlink(place)
         elif os.path.isdir(place) and os.listdir(place):
-            import shutil
-
             shutil.rmtree(place, ignore_errors=True)
 
 
@@ -272,8 +264,6 @@ def _clear_mount_point(place: str, theirs: str) -> None:
     if os.path.islink(place) or (os.path.isfile(place) and os.path.isdir(theirs)):
         os.unlink(place)
     elif os.path.isdir(place) and not os.path.isdir(theirs):
-        import shutil
-
         shutil.rmtree(place, ignore_errors=True)
 
 
@@ -494,6 +484,4 @@ def sandbox_state_folder(store: str, root: str) -> str:
 
 
 def _path_digest(path: str) -> str:
-    import hashlib
-
     return hashlib.sha256(os.fsencode(path)).hexdigest()[:12]

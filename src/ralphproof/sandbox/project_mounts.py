@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import stat
 import sys
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from ralphproof.base.files import read_file
 from ralphproof.base.git_layout import git_folders, read_regular_file
 from ralphproof.base.path_patterns import GIT_FOLDER, is_glob, literal_path
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import value
 from ralphproof.sandbox.plan import (
     BLANK_FILE,
     EMPTY_FOLDER,
@@ -21,13 +23,7 @@ from ralphproof.sandbox.plan import (
     is_within,
     write_private_file,
 )
-from ralphproof.workspace.protected_paths import RESERVED_PATHS, compile_globs
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-
-    from ralphproof.workspace.protected_paths import GlobSearch
-
+from ralphproof.workspace.protected_paths import RESERVED_PATHS, GlobSearch, compile_globs
 
 # Paths that are protected: those that are watched, and what git and agents execute.
 
@@ -419,8 +415,6 @@ class Placeholders:
             return
 
     def _known(self) -> set[str]:
-        import json
-
         try:
             with open(self._list, "rb") as file:
                 found = json.load(file)
@@ -430,8 +424,6 @@ class Placeholders:
 
     def _add(self, paths: set[str]) -> None:
         """Record further placeholders; other commands may do so at the same time."""
-        import json
-
         alone = os.open(self._list + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(alone, fcntl.LOCK_EX)

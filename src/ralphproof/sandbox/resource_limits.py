@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterable, Iterator, Mapping
 
+from ralphproof.base.programs import run_program
 from ralphproof.base.value import TYPE_CHECKING, value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from ralphproof.sandbox.plan import ResourceLimits
-
+from ralphproof.sandbox.plan import ResourceLimits
 
 # Cgroups, below the one of this process.
 
@@ -324,8 +321,6 @@ def systemd_scope(
 
 def _run_briefly(argv: list[str], environ: Mapping[str, str]) -> bytes:
     """Output of a program within a short time; empty if it fails."""
-    from ralphproof.base.programs import run_program
-
     ended = run_program(argv, {"PATH": environ.get("PATH", os.defpath)}, timeout_s=PROBE_TIMEOUT_S)
     return ended.out if ended.good else b""
 

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Callable, Iterable
+from typing import NoReturn
 
 from ralphproof.base import interpreter
-from ralphproof.base.value import TYPE_CHECKING, Protocol, replace
-from ralphproof.engine.sandbox import CONTINUE, Command, Exit
+from ralphproof.base.programs import run_program
+from ralphproof.base.value import Protocol, replace
+from ralphproof.engine.sandbox import CONTINUE, Command, CommandWatcher, Exit
 from ralphproof.process.tree import become_subreaper, child_pids, kill_until_gone, signal_each, with_descendants
-from ralphproof.sandbox.plan import LaunchSpec, read_launch_report, remove_temp_folder, write_launch_spec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import NoReturn
-
-    from ralphproof.engine.sandbox import Command, CommandWatcher
-    from ralphproof.sandbox.plan import Backend, SandboxPlan
-    from ralphproof.sandbox.planner import SandboxConfig
-    from ralphproof.sandbox.project_mounts import Placeholders
+from ralphproof.sandbox.egress_proxy import read_blocked_hosts  # it loads socket and threading
+from ralphproof.sandbox.plan import (
+    Backend,
+    LaunchSpec,
+    SandboxPlan,
+    read_launch_report,
+    read_launch_spec,
+    remove_temp_folder,
+    write_launch_spec,
+)
+from ralphproof.sandbox.planner import SandboxConfig, SandboxPlanner, default_resource_limits, sandbox_state_folder
+from ralphproof.sandbox.project_mounts import Placeholders
+from ralphproof.sandbox.resource_limits import find_limit_mechanism, remove_stale_limits
 
 
 class ProcessOwner(Protocol):
@@ -94,8 +101,6 @@ class SandboxedRunner:
             what = "broke down" if report is None else "could not be entered"
             why = f"sandbox {self.name} {what} (exit code {end.code}); its output says why"
             return replace(end, why="unstartable", code=None, error=why)
-        from ralphproof.sandbox.egress_proxy import read_blocked_hosts  # it loads socket and threading
-
         return replace(end, blocked=read_blocked_hosts(base + AUDIT_SUFFIX))
 
 
@@ -103,8 +108,6 @@ def _clean_up(plan: SandboxPlan, report: str) -> None:
     """What a killed launcher could not clean up."""
     remove_temp_folder(plan.temp)
     if read_launch_report(report) is None and sys.platform == "linux":
-        from ralphproof.sandbox.resource_limits import remove_stale_limits
-
         remove_stale_limits(plan.limits)
 
 
@@ -115,9 +118,6 @@ def wrap_command(command: Command, spec: str) -> Command:
 
 def describe_resource_limits(backend: Backend) -> str:
     """What a sandbox limits, and by what: `memory and processes by cgroup v1`."""
-    from ralphproof.sandbox.planner import default_resource_limits
-    from ralphproof.sandbox.resource_limits import find_limit_mechanism
-
     if own := getattr(backend, "limited_by", ""):
         return f"memory and processes by {own}"
     by = find_limit_mechanism(default_resource_limits())
@@ -126,9 +126,6 @@ def describe_resource_limits(backend: Backend) -> str:
 
 def wrap_in_sandbox(owner: ProcessOwner, backend: Backend, config: SandboxConfig) -> SandboxedRunner:
     """A runner with a sandbox of this kind. Stale placeholders are removed."""
-    from ralphproof.sandbox.planner import SandboxPlanner
-    from ralphproof.sandbox.project_mounts import Placeholders
-
     planner = SandboxPlanner(config, backend)
     placeholders = Placeholders(planner.private)
     placeholders.release()
@@ -139,9 +136,6 @@ def remove_sandbox_leftovers(store: str, root: str, run: str) -> None:
     """Remove placeholders, temporary folders and containers of a run that died."""
     if not os.path.isdir(os.path.join(store, "box")):
         return
-    from ralphproof.sandbox.planner import sandbox_state_folder
-    from ralphproof.sandbox.project_mounts import Placeholders
-
     Placeholders(sandbox_state_folder(store, root)).release()
     folder = os.path.join(store, "runs", run)
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
@@ -152,9 +146,6 @@ def remove_sandbox_leftovers(store: str, root: str, run: str) -> None:
 
 def _end_leftover_sandbox(file: str) -> None:
     """Clean up for a launcher that was killed."""
-    from ralphproof.base.programs import run_program
-    from ralphproof.sandbox.plan import read_launch_spec, remove_temp_folder
-
     try:
         spec = read_launch_spec(file)
     except (OSError, ValueError, TypeError):
@@ -178,8 +169,6 @@ KEYBOARD_SIGNALS = (2, 3)  # SIGINT, SIGQUIT
 
 def run_in_sandbox(backend: Backend, config: SandboxConfig, argv: tuple[str, ...], agent: str) -> int:
     """Run the command to its end; its exit code."""
-    from ralphproof.sandbox.planner import sandbox_state_folder
-
     folder = sandbox_state_folder(config.store, config.root)
     base, audit = os.path.join(folder, f"by-hand-{os.getpid()}"), os.path.join(folder, "by-hand" + AUDIT_SUFFIX)
     here = os.path.realpath(os.getcwd())
@@ -221,8 +210,6 @@ class TerminalOwner:
 
 
 def _run_at_terminal(command: Command) -> int:
-    import signal
-
     become_subreaper()
     sys.stdout.flush()
     numbers = [getattr(signal, name) for name in FORWARDED_SIGNALS]
@@ -239,15 +226,11 @@ def _run_at_terminal(command: Command) -> int:
 
 
 def _forward_signals(heard: Callable[[int, object], None]) -> None:
-    import signal
-
     for name in FORWARDED_SIGNALS:
         signal.signal(getattr(signal, name), heard)
 
 
 def _exec_command(command: Command, mask: Iterable[int]) -> NoReturn:
-    import signal
-
     try:
         for number in (getattr(signal, name) for name in FORWARDED_SIGNALS):
             if callable(signal.getsignal(number)):  # as the program itself will begin

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Iterator
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.sandbox import Command
 from ralphproof.sandbox.plan import (
     EMPTY_FOLDER,
     PORT_PLACEHOLDER,
     PROXY_BY_PORT,
     WRITABLE,
     BackendProblem,
+    Mount,
     SandboxEntry,
+    SandboxPlan,
     is_within,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from ralphproof.engine.sandbox import Command
-    from ralphproof.sandbox.plan import Mount, SandboxPlan
 
 PROGRAM = "/usr/bin/sandbox-exec"
 PRIVATE_LINKS = ("/tmp", "/var", "/etc")  # noqa: S108 (links into /private; the kernel sees where they lead)
@@ -99,8 +96,6 @@ def build_profile(plan: SandboxPlan) -> str:
 
 def _temporary_mount(plan: SandboxPlan) -> Mount:
     """The folder that replaces every empty folder."""
-    from ralphproof.sandbox.plan import Mount
-
     return Mount(WRITABLE, plan.temp)
 
 

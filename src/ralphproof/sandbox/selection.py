@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.programs import find_program
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import value
+from ralphproof.sandbox.plan import Backend, BackendProblem
+from ralphproof.sandbox.self_test import run_self_test
 from ralphproof.settings.registry import load_object, plugin_names, resolve_implementation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any
-
-    from ralphproof.sandbox.plan import Backend, BackendProblem
 
 SANDBOX_VARIABLE = "RALPH_SANDBOX"  # tells an agent which kind of sandbox it is in
 AUTO, STRONG = "auto", "strong"
@@ -87,8 +85,6 @@ def create_backends(name: str, environ: Mapping[str, str], root: str) -> Iterato
 
 def try_backends(name: str, environ: Mapping[str, str], root: str) -> Iterator[BackendResult]:
     """Every back end of this name, with the result of its self-test where nothing else is wrong."""
-    from ralphproof.sandbox.self_test import run_self_test
-
     for backend in create_backends(name, environ, root):
         yield BackendResult(backend, backend.problem() or run_self_test(backend, environ))
 

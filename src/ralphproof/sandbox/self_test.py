@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import tempfile
+from collections.abc import Mapping
 
 from ralphproof.base import interpreter
-from ralphproof.base.programs import run_program
+from ralphproof.base.programs import ProgramResult, run_program
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.engine.sandbox import Command, Exit
+from ralphproof.engine.sandbox import Command, CommandWatcher, Exit
 from ralphproof.sandbox import runner
-from ralphproof.sandbox.plan import BackendProblem
+from ralphproof.sandbox.docker_sandbox import DockerSandbox
+from ralphproof.sandbox.plan import Backend, BackendProblem
 from ralphproof.sandbox.planner import SandboxConfig, SandboxPlanner
 from ralphproof.sandbox.project_mounts import Placeholders
 
 if TYPE_CHECKING:
     import _socket
-    from collections.abc import Mapping
 
-    from ralphproof.base.programs import ProgramResult
-    from ralphproof.engine.sandbox import CommandWatcher
-    from ralphproof.sandbox.docker_sandbox import DockerSandbox
-    from ralphproof.sandbox.plan import Backend
 
 SELF_TEST_TIMEOUT_S = 60.0  # a container engine's first start takes seconds
 PROTECTED_FILE = "held"
@@ -49,9 +49,6 @@ def run_self_test(backend: Backend, environ: Mapping[str, str]) -> BackendProble
 
     Creating a virtual machine is slow: one that passed is not tried again until its program changes.
     """
-    import shutil
-    import tempfile
-
     machine = _as_virtual_machine(backend)
     if machine and machine.has_passed_self_test():
         return None
@@ -66,8 +63,6 @@ def run_self_test(backend: Backend, environ: Mapping[str, str]) -> BackendProble
 
 
 def _run_python_probe(backend: Backend, environ: Mapping[str, str], folder: str) -> BackendProblem | None:
-    import json
-
     root, store, outside = _create_folders(folder)
     held, hidden = os.path.join(root, PROTECTED_FILE), os.path.join(outside, "hidden")
     for file in (held, hidden):
@@ -184,8 +179,6 @@ class _CapturingOwner:
 
 
 def _judge_probe(reply: ProgramResult) -> BackendProblem | None:
-    import json
-
     try:
         answer = json.loads(reply.out)
         open_, closed = list(answer["open"]), list(answer["closed"])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from ralphproof.base.value import TYPE_CHECKING, value
+from collections.abc import Iterator
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+from ralphproof.base.value import value
 
 COMMON_FLAGS = ("--help", "--version")
 PROGRAMS = ("ralph", "ralphproof")

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
+from shlex import quote
 
 from ralphproof.base import interpreter
 from ralphproof.base.errors import HarnessFailed, Refused
 from ralphproof.base.programs import NOT_STARTED, run_in_terminal
-from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.outcome import Completed
 from ralphproof.engine.state import RunOver, State
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+from ralphproof.runs.open_project import open_project
 
 BROKEN_SOURCE = "def add(a, b):\n    return a - b\n"
 WRONG_SOURCE = "def add(a, b):\n    return a * b\n"
@@ -77,8 +75,6 @@ def create_demo_project(project: str, script: str, environ: Mapping[str, str]) -
 
 
 def demo_command(project: str, script: str, as_json: bool) -> list[str]:
-    from shlex import quote
-
     return [
         *interpreter.ralph_command("run", "--project-dir", project, "--agent", f"scripted {quote(script)}"),
         "--check", "python3 test_calc.py", "-p", "Make the tests pass.", "-m", "5", *(["--json"] if as_json else []),
@@ -94,8 +90,6 @@ def run_program(argv: list[str], folder: str, environ: Mapping[str, str]) -> int
 
 def load_demo_state(project: str, environ: Mapping[str, str]) -> State:
     """The recorded state of the demo's run."""
-    from ralphproof.runs.open_project import open_project
-
     return open_project(project, environ).state("latest")
 
 

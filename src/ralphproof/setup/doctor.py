@@ -6,27 +6,33 @@ Nothing that the repository names is executed.
 from __future__ import annotations
 
 import os
+import re
 import sys
+import tempfile
 import time
+from collections.abc import Iterator, Mapping
 
 from ralphproof import __version__
-from ralphproof.agents.adapter import COST_COMPUTED, COST_REPORTED, COST_UNKNOWN
-from ralphproof.agents.selection import KNOWN_AGENTS, agent_traits, installed_version, load_adapter
+from ralphproof.agents.adapter import COST_COMPUTED, COST_REPORTED, COST_UNKNOWN, AgentAdapter
+from ralphproof.agents.selection import KNOWN_AGENTS, agent_traits, find_agent_problems, installed_version, load_adapter
 from ralphproof.base import interpreter
 from ralphproof.base.errors import AgentUnusable, RalphError, Refused, SettingsWrong
-from ralphproof.base.programs import find_program
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.programs import find_program, run_program
+from ralphproof.base.value import Json, value
+from ralphproof.checks.discovery import propose_checks
 from ralphproof.engine.budget import format_usd
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ralphproof.agents.adapter import AgentAdapter
-    from ralphproof.base.value import Json
-    from ralphproof.engine.sandbox import Exit
-    from ralphproof.sandbox.selection import BackendResult
-    from ralphproof.settings.loader import LoadedSettings
-
+from ralphproof.engine.sandbox import Command, Exit
+from ralphproof.process.keeper_client import KeeperClient
+from ralphproof.process.tree import LINUX
+from ralphproof.reports import otel
+from ralphproof.runs.open_project import view_project
+from ralphproof.sandbox.planner import default_resource_limits, refuse_unsafe_project
+from ralphproof.sandbox.resource_limits import find_limit_mechanism
+from ralphproof.sandbox.selection import KINDS, BackendResult, try_backends
+from ralphproof.settings.loader import LoadedSettings, load_settings
+from ralphproof.store.project import ensure_state_dir, find_state_dir
+from ralphproof.store.run_state import CRASHED, ORPHANED, RUNNING, run_state
+from ralphproof.store.spend import SpendStore
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 VERSION_TIMEOUT_S = 5.0
@@ -62,8 +68,6 @@ def examine_machine() -> Iterator[DoctorItem]:
 
 def examine_git(root: str, environ: Mapping[str, str]) -> DoctorItem:
     """The git program that snapshots use."""
-    from ralphproof.base.programs import find_program
-
     program = find_program("git", environ.get("PATH", os.defpath), outside=root)
     if program is None:
         return DoctorItem("git", NOTE, "not found; work is saved as plain copies, without commits")
@@ -74,8 +78,6 @@ def examine_git(root: str, environ: Mapping[str, str]) -> DoctorItem:
 
 def ask_version(program: str, environ: Mapping[str, str]) -> tuple[str, str]:
     """The first line of `--version`, and the error; one of them is empty."""
-    from ralphproof.base.programs import run_program
-
     reply = run_program([program, "--version"], dict(environ), timeout_s=VERSION_TIMEOUT_S, most_bytes=1 << 20)
     lines = reply.out.decode("utf-8", "replace").strip().splitlines()
     if reply.code == 0 and lines:
@@ -97,8 +99,6 @@ def examine_project(root: str) -> DoctorItem:
 
 def examine_state_folder(environ: Mapping[str, str]) -> DoctorItem:
     """The state directory."""
-    from ralphproof.store.project import ensure_state_dir
-
     try:
         path = ensure_state_dir(environ)
     except RalphError as error:
@@ -112,9 +112,6 @@ def examine_state_folder(environ: Mapping[str, str]) -> DoctorItem:
 
 def examine_settings(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]:
     """Whether the settings and the agents in them are valid."""
-    from ralphproof.agents.selection import find_agent_problems
-    from ralphproof.settings.loader import load_settings
-
     try:
         loaded = load_settings(root, environ)
     except SettingsWrong as error:
@@ -131,8 +128,6 @@ def examine_settings(root: str, environ: Mapping[str, str]) -> Iterator[DoctorIt
 
 def _examine_checks(loaded: LoadedSettings, root: str) -> DoctorItem:
     """The checks of a run; they are not executed."""
-    from ralphproof.checks.discovery import propose_checks
-
     if named := [one.shown for one in loaded.settings.guardrails]:
         return DoctorItem("checks", OK, f"by the settings: {', '.join(named)}")
     if loaded.chosen("guardrails"):
@@ -154,10 +149,6 @@ class _NullObserver:
 
 def examine_keeper() -> DoctorItem:
     """Whether the keeper can run a command."""
-    import tempfile
-
-    from ralphproof.process.tree import LINUX
-
     with tempfile.TemporaryDirectory(prefix="ralph-doctor-") as folder:
         try:
             end = _run_true(folder)
@@ -170,9 +161,6 @@ def examine_keeper() -> DoctorItem:
 
 
 def _run_true(folder: str) -> Exit:
-    from ralphproof.engine.sandbox import Command
-    from ralphproof.process.keeper_client import KeeperClient
-
     path = os.path.join(folder, "doctor")
     command = Command(
         ("/bin/sh", "-c", "true"), folder, (), out=f"{path}.log", turn_file=f"{path}.turn",
@@ -187,9 +175,6 @@ def _run_true(folder: str) -> Exit:
 
 def examine_runs(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]:
     """Live, crashed and orphaned runs of this project."""
-    from ralphproof.runs.open_project import view_project
-    from ralphproof.store.run_state import CRASHED, ORPHANED, RUNNING, run_state
-
     try:
         project = view_project(root, environ)
         ledger = project.ledger()
@@ -287,8 +272,6 @@ def _agent_version(program: str, environ: Mapping[str, str]) -> tuple[str, str]:
 
     A line without digits and dots is no version.
     """
-    import re
-
     if packaged := installed_version(program):
         return packaged, ""
     text, error = ask_version(program, environ)
@@ -337,8 +320,6 @@ def _login_exists(name: str, home: str, environ: Mapping[str, str]) -> bool:
 
 def examine_sandboxes(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]:
     """Try each kind of sandbox; then the resource limits, and whether this project can be sandboxed."""
-    from ralphproof.sandbox.selection import KINDS, try_backends
-
     found = False
     for kind in (kind for kind in KINDS if kind.is_for_this_system):
         for one in try_backends(kind.name, environ, root):
@@ -371,18 +352,12 @@ def _sandbox_item(result: BackendResult) -> DoctorItem:
 
 
 def _limits_item() -> DoctorItem:
-    from ralphproof.sandbox.planner import default_resource_limits
-    from ralphproof.sandbox.resource_limits import find_limit_mechanism
-
     mechanism = find_limit_mechanism(default_resource_limits())
     enforced = " and ".join(mechanism.enforced) or "nothing"
     return DoctorItem("sandbox limits", OK if len(mechanism.enforced) == 2 else NOTE, f"{enforced} by {mechanism.name}")
 
 
 def _unboxable_reason(root: str, environ: Mapping[str, str]) -> str:
-    from ralphproof.sandbox.planner import refuse_unsafe_project
-    from ralphproof.store.project import find_state_dir
-
     try:
         home = os.path.realpath(environ.get("HOME") or os.path.expanduser("~"))
         refuse_unsafe_project(root, home, find_state_dir(environ))
@@ -399,10 +374,6 @@ OPTIONAL_PACKAGES = (("apprise", "notify", "notifications other than commands"),
 
 def examine_spend(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]:
     """The cost of all runs of this UTC day, if any."""
-    from ralphproof.settings.loader import load_settings
-    from ralphproof.store.project import find_state_dir
-    from ralphproof.store.spend import SpendStore
-
     folder = find_state_dir(environ)
     if not os.path.exists(os.path.join(folder, "spend.db")):
         return
@@ -427,8 +398,6 @@ def examine_spend(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]
 def examine_optional_packages() -> Iterator[DoctorItem]:
     """Optional packages."""
     from importlib.util import find_spec
-
-    from ralphproof.reports import otel
 
     installed = {package: find_spec(package) is not None for package, _, _ in OPTIONAL_PACKAGES}
     installed["opentelemetry"] = otel.is_opentelemetry_installed()  # other packages bring parts of it

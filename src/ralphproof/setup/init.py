@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from ralphproof.base.errors import Refused, SettingsWrong
-from ralphproof.base.files import create_file, explain_os_error, read_file_start, write_atomically
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.agents.command import split_command
+from ralphproof.agents.selection import find_installed_agent, warn_about_command
+from ralphproof.base.errors import AgentUnusable, Refused, SettingsWrong
+from ralphproof.base.files import create_file, explain_os_error, open_subfolder, read_file_start, write_atomically
+from ralphproof.base.value import Json
 from ralphproof.checks.discovery import discover_checks
 from ralphproof.display.output import ask_user, confirm, print_lines
+from ralphproof.runs.open_project import ProjectLock, open_project, view_project
+from ralphproof.sandbox.plan import Backend
+from ralphproof.sandbox.selection import AUTO, choose_backend
+from ralphproof.settings.keys import Settings
+from ralphproof.settings.layers import SettingsLayer, merge_layers
+from ralphproof.settings.loader import json_lines, mask_settings, read_preset, read_settings_files
+from ralphproof.settings.validation import validate_layer
+from ralphproof.store.run_folder import GITIGNORE_TEXT
+from ralphproof.store.statistics import RunEstimate, describe_estimate, estimate_run
 from ralphproof.stories import story_folder
 from ralphproof.stories.files import MARKER
 from ralphproof.stories.story_folder import (
@@ -23,15 +37,6 @@ from ralphproof.stories.story_folder import (
     stories_folder,
     write_gitignore,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Any
-
-    from ralphproof.base.value import Json
-    from ralphproof.sandbox.plan import Backend
-    from ralphproof.store.statistics import RunEstimate
-
 
 MAX_FILE_BYTES = 1 << 24  # read of an existing file
 
@@ -76,8 +81,6 @@ class StoriesFolderLayout:
 
     def _write_locked(self, before: Callable[[], None]) -> None:
         """Overwrite stories only while no loop works on them."""
-        from ralphproof.runs.open_project import ProjectLock, open_project
-
         with ProjectLock(open_project(self._root, self._environ), "init"):
             before()
             self._write_files()
@@ -229,9 +232,6 @@ def _ask_required(question: str) -> str:
 
 
 def _ask_agent() -> str:
-    from ralphproof.agents.command import split_command
-    from ralphproof.base.errors import AgentUnusable
-
     while True:
         answer = _ask_required(AGENT_QUESTION)
         try:
@@ -280,9 +280,6 @@ WRAPPER_COST_USD = 5.0  # cost limit without past runs to estimate from
 
 def configured_preset(root: str) -> str:
     """The preset in the settings, even if they are invalid otherwise."""
-    from ralphproof.settings.layers import SettingsLayer, merge_layers
-    from ralphproof.settings.loader import read_settings_files
-
     layers = [
         SettingsLayer(file.name, file.data)
         for file in read_settings_files(root, os.environ)
@@ -293,9 +290,6 @@ def configured_preset(root: str) -> str:
 
 def agent_notes(command: str) -> Iterator[str]:
     """Notes about an agent command before its first run."""
-    from ralphproof.agents.selection import warn_about_command
-    from ralphproof.base.errors import AgentUnusable
-
     try:
         remark = warn_about_command(command)
     except AgentUnusable as error:
@@ -308,9 +302,6 @@ def propose_settings(
     root: str, agent: str | None, preset: str | None, silent: bool, stories: StoriesFolderLayout | None
 ) -> Any:
     """Settings from the detected agent and checks, which are printed. Checks of stories go into tasks.json instead."""
-    from ralphproof.agents.selection import find_installed_agent
-    from ralphproof.checks.discovery import discover_checks
-
     chosen = agent or find_installed_agent(os.environ, root)
     if chosen is None:
         raise Refused("no known agent with a guard is on PATH; name yours with --agent")
@@ -334,9 +325,6 @@ def propose_settings(
 
 def _preset_defaults(preset: str | None) -> tuple[str, int]:
     """The completion word and the number of iterations of a preset."""
-    from ralphproof.settings.keys import Settings
-    from ralphproof.settings.loader import read_preset
-
     usual = Settings()
     own = read_preset(preset or usual.preset)["settings"]
     return (
@@ -346,9 +334,6 @@ def _preset_defaults(preset: str | None) -> tuple[str, int]:
 
 
 def ask_settings(root: str, agent: str | None, preset: str | None, stories: StoriesFolderLayout | None) -> Any:
-    from ralphproof.agents.selection import find_installed_agent
-    from ralphproof.checks.discovery import discover_checks
-
     _print_project_root(root)
     if not agent and (found := find_installed_agent(os.environ, root)):
         print_lines(f"Found on PATH: {found}")
@@ -372,8 +357,6 @@ def _add_preset(settings: Any, preset: str | None, silent: bool, root: str) -> A
     """Add the preset, and for the wrapper a cost limit estimated from past runs."""
     estimate = _load_expectation(root)
     if estimate is not None and not silent:
-        from ralphproof.store.statistics import describe_estimate
-
         print_lines(describe_estimate(estimate))
     if preset is None:
         return settings
@@ -387,9 +370,6 @@ def _add_preset(settings: Any, preset: str | None, silent: bool, root: str) -> A
 
 
 def _load_expectation(root: str) -> RunEstimate | None:
-    from ralphproof.runs.open_project import view_project
-    from ralphproof.store.statistics import estimate_run
-
     ledger = view_project(root, os.environ).ledger()
     try:
         return estimate_run(ledger.past_runs())
@@ -399,9 +379,6 @@ def _load_expectation(root: str) -> RunEstimate | None:
 
 def confirm_overwrite(root: str) -> bool:
     """Show the current settings, and ask whether to overwrite them."""
-    from ralphproof.settings.layers import SettingsLayer, merge_layers
-    from ralphproof.settings.loader import json_lines, mask_settings, read_settings_files
-
     files = [file for file in read_settings_files(root, os.environ)[1:] if file.digest]
     layers = [SettingsLayer(file.name, file.data) for file in files if isinstance(file.data, dict)]
     print_lines(*json_lines(mask_settings(merge_layers((), layers).raw)))
@@ -412,19 +389,12 @@ def confirm_overwrite(root: str) -> bool:
 
 
 def validate_settings(settings: Any) -> None:
-    from ralphproof.settings.validation import validate_layer
-
     if problems := validate_layer(settings, "these answers"):
         raise SettingsWrong([f"{problem}; nothing was written" for problem in problems])
 
 
 def write_settings(root: str, settings: Any) -> None:
     """Write the settings atomically, and .ralph/.gitignore if it is missing."""
-    import json
-
-    from ralphproof.base.files import open_subfolder, write_atomically
-    from ralphproof.store.run_folder import GITIGNORE_TEXT
-
     data = json.dumps(settings, indent=2, ensure_ascii=False).encode() + b"\n"
     if os.path.isdir(os.path.join(root, SETTINGS_FILE)):
         raise Refused(f"{os.path.join(root, SETTINGS_FILE)} is a directory; move it away. Nothing was changed")
@@ -453,8 +423,6 @@ NO_SANDBOX_NOTE = "Sandbox: none holds here (ralph doctor says why); a run by st
 
 def strongest_backend(root: str) -> Backend | None:
     """The backend that `--sandbox` would choose here; None if none works."""
-    from ralphproof.sandbox.selection import AUTO, choose_backend
-
     try:
         return choose_backend(AUTO, os.environ, root)
     except Refused:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from ralphproof import __version__
+from ralphproof.agents.environment import check_environment
 from ralphproof.base.errors import AgentUnusable
+from ralphproof.base.escaping import collapse_lines, sanitize
+from ralphproof.base.git_layout import resolve_project_root
 from ralphproof.base.programs import find_program, run_program
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import Json, value
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import Any
-
-    from ralphproof.base.value import Json
-
-    Show = Callable[[tuple[str, ...]], None]  # called with each changing command before it runs
+Show = Callable[[tuple[str, ...]], None]  # called with each changing command before it runs
 
 
 PLUGIN_NAME, MARKETPLACE = "ralph", "ralphproof"
@@ -160,8 +160,6 @@ class PluginInstaller:
         self._run(words)
 
     def _query(self, *words: str) -> Any:
-        import json
-
         try:
             return json.loads(self._run(words))
         except (ValueError, RecursionError) as error:
@@ -191,8 +189,6 @@ def _describe_plugin(copy: InstalledPlugin | None) -> str:
 
 def _error_line(said: bytes) -> str:
     """The first line of an error message without decoration; the rest is most often a trace."""
-    from ralphproof.base.escaping import collapse_lines, sanitize
-
     lines = sanitize(said.decode("utf-8", "replace")).strip().splitlines()
     first = " ".join(lines[:2] if lines and lines[0].rstrip().endswith(":") else lines[:1])
     return collapse_lines(first.strip().removeprefix("✘ ").removeprefix("Error: "))[:MAX_MESSAGE_CHARS]
@@ -244,8 +240,6 @@ def missing_program_notes(results: list[PluginResult]) -> list[str]:
 
 def _select_hosts(agent: str | None, folder: str | None) -> list[tuple[PluginHost, str]]:
     """The selected agent programs and their paths; an empty path if one was named and is missing."""
-    from ralphproof.base.git_layout import resolve_project_root
-
     root, home = resolve_project_root(folder), os.path.realpath(os.path.expanduser("~"))
     # A program inside the project is not the user's; but the home folder is no project.
     outside = "" if f"{home}/".startswith(f"{root.rstrip('/')}/") else root
@@ -267,8 +261,6 @@ def _change_host(
 ) -> PluginResult:
     if not program:
         return PluginResult(host, program, False, False, (), f"{host.name} is not on PATH")
-    from ralphproof.agents.environment import check_environment
-
     commands: list[tuple[str, ...]] = []
 
     def show(command: tuple[str, ...]) -> None:

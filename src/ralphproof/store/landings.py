@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import os
 import time
+from _sqlite3 import Connection
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Self
 
 from ralphproof.base.errors import LedgerBroken
 from ralphproof.base.files import explain_os_error, make_private_folder
-from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
+from ralphproof.base.value import Json, pack, replace, unpack, value
 from ralphproof.engine.check import Finding, PassRule
 from ralphproof.store.database import run_with_retries
 from ralphproof.store.serialization import dump_masked_json, to_valid_utf8
-
-if TYPE_CHECKING:
-    from _sqlite3 import Connection
-    from collections.abc import Callable, Iterable
-    from types import TracebackType
-    from typing import Any, Self
-
-    from ralphproof.base.value import Json
 
 
 @value
@@ -270,8 +268,6 @@ def _parse_step(text: str, item: LandingItem, seq: int) -> LandingStep:
 
 
 def _unpack_json(text: str, kind: Any, seq: int) -> Any:
-    import json
-
     try:
         found = unpack(json.loads(text))
     except (ValueError, TypeError) as error:
@@ -285,8 +281,6 @@ class TargetLock:
     """The lock of a target branch, held by one thread of all processes. It ends with its process."""
 
     def __init__(self, store: str, target: str) -> None:
-        import hashlib
-
         name = hashlib.sha256(target.encode("utf-8", "surrogateescape")).hexdigest()[:16]
         self._path, self._file = os.path.join(store, FOLDER, f"{name}.lock"), -1
         self.raise_if_stopped: Callable[[], None] = _never_stopped

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
+from typing import TypeVar
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.files import explain_os_error, read_file_start
@@ -13,9 +15,6 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.claim import Claim
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeVar
-
     T = TypeVar("T")
 
 DONE_FILE, WAIT_FILE = "DONE", "WAIT_WITHOUT_RESTART"

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import _sqlite3
+import hashlib
 import os
+from _sqlite3 import Connection
 from _thread import allocate_lock
+from collections.abc import Callable
+from typing import TypeVar
 
 from ralphproof.base.errors import HarnessFailed, LedgerBroken, RalphError
 from ralphproof.base.files import explain_os_error, make_private_folder, replace_file
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.budget import DaySpend, SharedSpend, Spend, utc_day
+from ralphproof.engine.events import Spent
 from ralphproof.store.database import (
     BUSY_TIMEOUT_S,
     MAX_TRIES,
@@ -26,16 +32,11 @@ from ralphproof.store.database import (
 )
 from ralphproof.store.serialization import to_valid_utf8
 
+Row = tuple[str, str, int, float, int | None, int | None, int, int]
+Place = tuple[int, str]  # seq and digest of a row
+Figure = tuple[str, str, int, int, int | None, int]  # run, call, day, micro_usd, tokens, notional
+
 if TYPE_CHECKING:
-    from _sqlite3 import Connection
-    from collections.abc import Callable
-    from typing import TypeVar
-
-    from ralphproof.engine.events import Spent
-
-    Row = tuple[str, str, int, float, int | None, int | None, int, int]
-    Place = tuple[int, str]  # seq and digest of a row
-    Figure = tuple[str, str, int, int, int | None, int]  # run, call, day, micro_usd, tokens, notional
     T = TypeVar("T")
 
 
@@ -120,8 +121,6 @@ def _clamp_amount(number: int | None) -> int | None:
 
 def booking_digest(previous: str, row: Row) -> str:
     """The digest of a row that follows the row with digest `previous`."""
-    import hashlib
-
     return hashlib.sha256(ascii((previous, *row)).encode()).hexdigest()
 
 
@@ -220,8 +219,6 @@ class LiveSpend:
 
         None if that is not possible now: the next update will do it.
         """
-        import _sqlite3
-
         row = booking_row(run, call, spent, epoch_s)
         try:
             database = self._opened()
@@ -235,8 +232,6 @@ class LiveSpend:
 
     def others(self, call: str, epoch_s: float) -> int | None:
         """What all others have spent on this day."""
-        import _sqlite3
-
         try:
             day = utc_day(clamp_epoch(epoch_s))
             return int(self._opened().execute(_SELECT_OTHERS, (day, to_valid_utf8(call))).fetchone()[0])
@@ -246,8 +241,6 @@ class LiveSpend:
 
     def left_of_shared(self, run: str, call: str) -> int | None:
         """What this call may spend of the budget that its run shares; None if it shares none."""
-        import _sqlite3
-
         try:
             found = (
                 self._opened().execute(_SELECT_SHARED_REMAINDER, (to_valid_utf8(run), to_valid_utf8(call))).fetchone()
@@ -530,8 +523,6 @@ def _file_identity(path: str) -> tuple[int, int] | None:
 
 def _is_damage(error: HarnessFailed) -> bool:
     """Whether the file is damaged or foreign. SQLite has no error code for text that is not UTF-8."""
-    import _sqlite3
-
     cause = error.__cause__
     if isinstance(cause, _sqlite3.ProgrammingError):
         return False

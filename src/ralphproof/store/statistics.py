@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.budget import format_usd, utc_day
-from ralphproof.engine.metrics import ABORTED, COMPLETED, ERROR, ReviewTotals, sum_reviews
+from ralphproof.engine.metrics import ABORTED, COMPLETED, ERROR, Metrics, ReviewTotals, sum_reviews
 from ralphproof.store.serialization import to_valid_utf8
 
+Execute = Callable[..., list[Any]]
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any, TypeVar
-
-    from ralphproof.engine.metrics import Metrics
-
     T = TypeVar("T", int, float)
-    Execute = Callable[..., list[Any]]
 
 
 REPORTED_PERCENTILE = 95  # in reports, beside the average

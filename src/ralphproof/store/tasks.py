@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
+from _sqlite3 import Connection
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from ralphproof.base.errors import LedgerBroken, Refused
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import TYPE_CHECKING, Json, value
 from ralphproof.store.database import run_with_retries
 from ralphproof.store.serialization import to_valid_utf8
 
 if TYPE_CHECKING:
-    from _sqlite3 import Connection
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any, TypeVar
-
-    from ralphproof.base.value import Json
-
     T = TypeVar("T")
 
 
@@ -170,8 +168,6 @@ class TaskTable:
 
     def _masked(self, text: str) -> str:
         """JSON with each text masked; a text that is not JSON is masked as a whole."""
-        import json
-
         try:
             return _dump_json(_map_texts(json.loads(text), self._mask))
         except (ValueError, RecursionError):
@@ -184,8 +180,6 @@ def _parse_row(cells: tuple[Any, ...]) -> TaskRow:
 
 
 def _dump_json(data: Json) -> str:
-    import json
-
     return json.dumps(data)
 
 
@@ -198,8 +192,6 @@ def _map_texts(data: Json, mask: Callable[[str], str]) -> Json:
 
 
 def _parse_names(text: str, id: str) -> tuple[str, ...]:
-    import json
-
     try:
         found = json.loads(text)
     except ValueError as error:

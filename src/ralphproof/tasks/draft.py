@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from ralphproof.base.graph import MAX_CYCLES, find_cycles
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.value import TYPE_CHECKING, Json, replace, value
 from ralphproof.checks.methods import STAGE_KEYS, chosen_method, parse_verification, validate_completion
 from ralphproof.engine.plan import STRING_MATCH, CompletionCriteria, Task
 from ralphproof.settings.field_rules import (
@@ -26,10 +30,6 @@ from ralphproof.settings.keys import PIPELINE_STAGES
 from ralphproof.store.tasks import DONE, TASK_STATUSES, TODO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import Any
-
-    from ralphproof.base.value import Json
     from ralphproof.settings.field_rules import Rule
 
 
@@ -90,8 +90,6 @@ def validate_dependencies(drafts: tuple[TaskDraft, ...], known: Mapping[str, tup
     """Faults between tasks, each in one line. `known` are the existing tasks with their dependencies; a draft replaces
     the known task of its id.
     """
-    from collections import Counter
-
     ids = Counter(draft.id for draft in drafts)
     edges = {**known, **{draft.id: draft.dependencies for draft in drafts}}
     doubled = (f"{name}: the id is given {times} times" for name, times in ids.items() if times > 1)
@@ -132,8 +130,6 @@ def _id_rule(data: object) -> Iterator[str]:
 
 
 def _metadata_rule(data: object) -> Iterator[str]:
-    import json
-
     yield from mapping(data)
     if isinstance(data, dict) and len(json.dumps(data, default=str)) > KIB * KIB:
         yield " has more than 1024 KiB"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
 from ralphproof.base.errors import Refused, wrap_os_error
 from ralphproof.base.files import NO_SPACE_ERRNOS, replace_file
 from ralphproof.base.graph import find_cycles
 from ralphproof.base.standard_streams import read_stdin_bytes
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.value import TYPE_CHECKING, Json, replace, value
 from ralphproof.base.yaml_text import dump_yaml, parse_yaml_documents
 from ralphproof.checks.methods import validate_completion
 from ralphproof.engine.plan import EXTERNAL, MULTI_STAGE, SEMANTIC
@@ -22,7 +25,9 @@ from ralphproof.settings.field_rules import (
     text,
     validate_mapping,
 )
-from ralphproof.store.tasks import CANCELLED, DONE, TODO
+from ralphproof.store.ledger import SqliteLedger
+from ralphproof.store.project import Project
+from ralphproof.store.tasks import CANCELLED, DONE, TODO, TaskRow
 from ralphproof.tasks.draft import (
     TASK_RULES,
     TaskDraft,
@@ -41,14 +46,7 @@ from ralphproof.tasks.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Any
-
-    from ralphproof.base.value import Json
     from ralphproof.settings.field_rules import Rule
-    from ralphproof.store.ledger import SqliteLedger
-    from ralphproof.store.project import Project
-    from ralphproof.store.tasks import TaskRow
 
 
 # Stories of a tasks.json as tasks: verify commands become checks, approved stories are done.

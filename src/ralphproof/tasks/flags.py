@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from typing import Any
+
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import TYPE_CHECKING, Json, replace
 from ralphproof.checks.templates import expand_template, list_templates
 from ralphproof.engine.claim import strip_claim_tags
 from ralphproof.engine.plan import EXTERNAL
 from ralphproof.settings.keys import PIPELINE_STAGES
+from ralphproof.store.ledger import SqliteLedger
+from ralphproof.store.project import Project
 from ralphproof.tasks.draft import TaskDraft, validate_dependencies
 from ralphproof.tasks.store import (
     changed_fields,
@@ -21,12 +27,7 @@ from ralphproof.tasks.store import (
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable
-    from typing import Any
 
-    from ralphproof.base.value import Json
-    from ralphproof.store.ledger import SqliteLedger
-    from ralphproof.store.project import Project
 
 STAGE_FLAGS = (
     "promise", "description", "verify", "verify_cmd", "verify_config", "verify_template", "with", "max_iterations",
@@ -198,8 +199,6 @@ def _parse_number(text: str) -> int | float | str:
 def _parse_config(stage: str, flags: dict[str, Any], problems: list[str]) -> dict[str, Any]:
     if "verify_config" not in flags:
         return {}
-    import json
-
     try:
         config = json.loads(flags["verify_config"])
     except (ValueError, RecursionError) as error:

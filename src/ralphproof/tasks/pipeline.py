@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Mapping
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.json_text import UnusableFile, decode_utf8, read_bounded_file
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.value import replace, value
 from ralphproof.checks.check_plan import (
     EMPTY_CHECK_PLAN,
     CheckPlan,
@@ -33,17 +34,12 @@ from ralphproof.engine.plan import (
     SemanticVerification,
     Stage,
     StringMatchVerification,
+    Task,
+    Verification,
 )
 from ralphproof.settings.field_rules import suggest_name
-from ralphproof.settings.keys import PIPELINE_STAGES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ralphproof.engine.plan import Task, Verification
-    from ralphproof.settings.keys import Settings, StageSettings
-    from ralphproof.settings.loader import LoadedSettings
-
+from ralphproof.settings.keys import PIPELINE_STAGES, Settings, StageSettings
+from ralphproof.settings.loader import LoadedSettings
 
 # Verification of a stage: the task's, else the settings', else the default of the method.
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable, Iterable, Sequence
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.text import did_you_mean
+from ralphproof.base.value import Json
+from ralphproof.checks.methods import is_registered_method
 from ralphproof.engine.outcome import Completed
 from ralphproof.engine.records import RunEnded
+from ralphproof.settings.loader import load_settings
+from ralphproof.store.ledger import SqliteLedger
+from ralphproof.store.project import Project
 from ralphproof.store.run_state import ORPHANED, RUNNING, run_state
 from ralphproof.store.tasks import TASK_FIELDS, TaskRow
 from ralphproof.tasks.draft import TaskDraft, validate_dependencies, validate_draft
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from ralphproof.base.value import Json
-    from ralphproof.store.ledger import SqliteLedger
-    from ralphproof.store.project import Project
-
 
 # JSON columns, which others may have written.
 
@@ -27,8 +26,6 @@ def read_object(text: str | None) -> tuple[dict[str, Json] | None, str]:
     """The object in a JSON text, and the problem if it cannot be read."""
     if text is None:
         return None, ""
-    import json
-
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -52,8 +49,6 @@ def draft_from_row(row: TaskRow) -> tuple[TaskDraft, str]:
 
 def row_from_draft(draft: TaskDraft) -> TaskRow:
     """The ledger row of a new task."""
-    import json
-
     completion = None if draft.completion is None else json.dumps(draft.completion)
     return TaskRow(
         draft.id, draft.spec_id, draft.title, draft.description, draft.status, draft.priority,
@@ -68,8 +63,6 @@ def changed_fields(before: TaskRow, after: TaskRow) -> dict[str, object]:
 
 def require_task(ledger: SqliteLedger, id: str) -> TaskRow:
     """The task of this id; raises Refused where there is none."""
-    from ralphproof.base.text import did_you_mean
-
     if (row := ledger.tasks.row(id)) is not None:
         return row
     known = [other.id for other in ledger.tasks.rows()]
@@ -98,8 +91,6 @@ def add_tasks(ledger: SqliteLedger, drafts: tuple[TaskDraft, ...], found: Sequen
 
 def is_known_method(name: str) -> bool:
     """Whether an installed package provides this verification method."""
-    from ralphproof.checks.methods import is_registered_method
-
     return is_registered_method(name)
 
 
@@ -109,8 +100,6 @@ def default_promises(root: str) -> Callable[[str], str]:
 
     def promise(stage: str) -> str:
         if not words:
-            from ralphproof.settings.loader import load_settings
-
             stages = load_settings(root, os.environ).raw["stages"]
             words.update({name: str(stages[name]["promise"]) for name in stages})
         return words[stage]
@@ -128,8 +117,6 @@ def refuse_active_task(ledger: SqliteLedger, project: Project, task: str) -> Non
 
 def secret_warnings(drafts: Iterable[TaskDraft], project: Project) -> list[str]:
     """Warnings for texts that contain secrets: they are stored masked, so a command may not work."""
-    import json
-
     held = [draft.id for draft in drafts if (text := json.dumps(_draft_texts(draft))) != project.mask(text)]
     told = "holds a secret, which is not kept: *** stands for it; name the variable that has it instead"
     return [f"task {id} {told}" for id in held]

@@ -8,6 +8,9 @@ import select
 import signal
 import termios
 import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
@@ -16,20 +19,14 @@ from textual.worker import WorkerFailed
 
 from ralphproof.base.errors import HarnessFailed, RalphError, wrap_os_error
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.tui.page import HelpDialog, Page
+from ralphproof.tui.page import DashboardContext, HelpDialog, Page
 from ralphproof.tui.runs_pages import RunPage, RunsPage
 from ralphproof.tui.style import ASCII, BAD
 from ralphproof.tui.task_pages import BoardPage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-    from typing import Any, ClassVar
-
     from textual.screen import Screen
     from textual.worker import Worker
-
-    from ralphproof.tui.page import DashboardContext
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

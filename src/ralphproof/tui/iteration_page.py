@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.display.phrases import format_count
 from ralphproof.tui.log_pages import DiffPage, LogsPage
-from ralphproof.tui.page import Page
+from ralphproof.tui.page import DashboardContext, Page
 from ralphproof.tui.style import (
     BAD,
     CHECK_STYLES,
@@ -19,6 +22,7 @@ from ralphproof.tui.style import (
     PLAIN,
     STRONG,
     WARN,
+    Symbols,
     check_count_text,
     check_symbol,
     duration_text,
@@ -32,13 +36,7 @@ from ralphproof.tui.widgets import Column, TextView, event_lines
 from ralphproof.views.schema import epoch_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any, ClassVar
-
     from textual.app import ComposeResult
-
-    from ralphproof.tui.page import DashboardContext
-    from ralphproof.tui.style import Symbols
 
 
 ITERATION_COLUMNS = (

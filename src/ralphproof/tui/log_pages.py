@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
@@ -10,7 +12,7 @@ from textual.widgets import Static
 
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.display.phrases import format_count
-from ralphproof.tui.page import Page
+from ralphproof.tui.page import DashboardContext, Page
 from ralphproof.tui.style import (
     BAD,
     DIM,
@@ -20,6 +22,7 @@ from ralphproof.tui.style import (
     PLAIN,
     STRONG,
     WARN,
+    Symbols,
     fit_width,
     format_bytes,
     join_parts,
@@ -29,13 +32,9 @@ from ralphproof.tui.style import (
 from ralphproof.tui.widgets import Column, TableView, TextView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any, ClassVar
-
     from textual.app import ComposeResult
 
-    from ralphproof.tui.page import DashboardContext, Work
-    from ralphproof.tui.style import Symbols
+    from ralphproof.tui.page import Work
 
 
 _LONG_HASH = re.compile(r"(?<=[ .])([0-9a-f]{10})[0-9a-f]{30}(?=\.\.| |$)", re.MULTILINE)  # ten digits tell as much

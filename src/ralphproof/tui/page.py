@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
@@ -14,22 +16,17 @@ from textual.widgets import Footer, Input, Static
 
 from ralphproof.base.errors import RalphError, wrap_os_error
 from ralphproof.base.value import TYPE_CHECKING, Protocol, value
-from ralphproof.tui.style import BAD, DIM, GOOD, HEAD, STRONG, WARN, Symbols, fit_width, join_parts, plain_line
+from ralphproof.runs.control import RunControl
+from ralphproof.tui.style import BAD, DIM, GOOD, HEAD, STRONG, WARN, Badge, Symbols, fit_width, join_parts, plain_line
+from ralphproof.views.events import EventBatch
+from ralphproof.views.read_model import ReadModel
+
+Work = Callable[[], Awaitable[None]]
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-    from typing import Any, ClassVar
-
     from textual import events
     from textual.app import App, ComposeResult
     from textual.worker import Worker
-
-    from ralphproof.runs.control import RunControl
-    from ralphproof.tui.style import Badge
-    from ralphproof.views.events import EventBatch
-    from ralphproof.views.read_model import ReadModel
-
-    Work = Callable[[], Awaitable[None]]
 
 
 class ResizeSafe:

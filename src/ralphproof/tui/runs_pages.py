@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
@@ -14,7 +16,7 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.display.phrases import describe_sandbox, format_count, format_duration, format_time
 from ralphproof.tui.iteration_page import ITERATION_COLUMNS, IterationPage, iteration_row
 from ralphproof.tui.log_pages import DiffPage, LogsPage
-from ralphproof.tui.page import FilteredPage, FilterInput, Page, badge_text
+from ralphproof.tui.page import DashboardContext, EventListener, FilteredPage, FilterInput, Page, badge_text
 from ralphproof.tui.style import (
     BAD,
     DIM,
@@ -23,6 +25,7 @@ from ralphproof.tui.style import (
     PLAIN,
     STRONG,
     WARN,
+    Symbols,
     check_count_text,
     draw_gauges,
     draw_sparkline,
@@ -40,13 +43,7 @@ from ralphproof.tui.widgets import AgentPanel, Column, TableView
 from ralphproof.views.schema import epoch_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any, ClassVar
-
     from textual.app import ComposeResult
-
-    from ralphproof.tui.page import DashboardContext, EventListener
-    from ralphproof.tui.style import Symbols
 
 
 # The head of a run's page: how it stands, what it may still use, and whether it gets better.

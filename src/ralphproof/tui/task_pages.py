@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import HorizontalScroll
@@ -9,7 +12,7 @@ from textual.widgets import Static
 
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.display.phrases import format_count
-from ralphproof.tui.page import FilteredPage, FilterInput, Page
+from ralphproof.tui.page import DashboardContext, FilteredPage, FilterInput, Page
 from ralphproof.tui.style import (
     BAD,
     CHECK_STYLES,
@@ -21,6 +24,7 @@ from ralphproof.tui.style import (
     STRONG,
     TASK_STYLES,
     WARN,
+    Symbols,
     check_symbol,
     format_spend_with_unit,
     join_parts,
@@ -30,13 +34,7 @@ from ralphproof.tui.style import (
 from ralphproof.tui.widgets import CardColumn, TextView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any, ClassVar
-
     from textual.app import ComposeResult
-
-    from ralphproof.tui.page import DashboardContext
-    from ralphproof.tui.style import Symbols
 
 
 MAX_REASON_CHARS = 300  # of what a judge says

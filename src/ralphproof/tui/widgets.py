@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -29,22 +31,18 @@ from ralphproof.tui.style import (
     STRONG,
     TOOL,
     WARN,
+    Symbols,
     fit_width,
     format_thousands,
     join_parts,
     plain_line,
     plain_lines,
 )
+from ralphproof.views.events import EventBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any, ClassVar
-
     from textual import events
     from textual.app import ComposeResult
-
-    from ralphproof.tui.style import Symbols
-    from ralphproof.views.events import EventBatch
 
 
 class VirtualScroll(ScrollView):

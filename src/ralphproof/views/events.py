@@ -7,39 +7,32 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
+from typing import TextIO
 
 from ralphproof.agents.selection import transcript_reader
 from ralphproof.base.errors import RalphError
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import Json, value
 from ralphproof.display import phrases
 from ralphproof.engine import records
 from ralphproof.engine.agent import TurnInput
+from ralphproof.engine.events import Event
 from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.outcome import outcome_json, published
 from ralphproof.engine.plan import AllDone, Blocked, Job
-from ralphproof.engine.sandbox import CONTINUE, STOP, Exit
+from ralphproof.engine.records import Record
+from ralphproof.engine.sandbox import CONTINUE, STOP, Command, CommandWatcher, Exit, Sandbox
 from ralphproof.engine.state import State, count_begun_iterations
 from ralphproof.process import turn_journal
 from ralphproof.process.keeper_client import TurnFollower, TurnOutput
 from ralphproof.process.output import LOG_SIZES
 from ralphproof.process.tree import is_alive
-from ralphproof.store.ledger import RunRow
+from ralphproof.store.ledger import RunRow, SqliteLedger
+from ralphproof.store.project import Project
 from ralphproof.store.run_state import RUNNING, run_state, turn_file_path
 from ralphproof.views.run_status import RunView
 from ralphproof.views.schema import time_json, to_json
 from ralphproof.views.timeline import BASELINE_NUMBER, IterationView, RunHistory, describe_note
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TextIO
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.events import Event
-    from ralphproof.engine.records import Record
-    from ralphproof.engine.sandbox import Command, CommandWatcher, Sandbox
-    from ralphproof.store.ledger import SqliteLedger
-    from ralphproof.store.project import Project
-
 
 # Every record of a run as a JSON line.
 

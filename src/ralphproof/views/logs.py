@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from collections.abc import Iterable, Iterator
 
 from ralphproof.base.errors import NotThere, Refused
 from ralphproof.base.redaction import MASK, find_secret_spans
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import Json, unpack, value
 from ralphproof.display.phrases import describe_iteration
+from ralphproof.engine.events import Ended, Event, Said, ToolStarted
 from ralphproof.engine.outcome import published
 from ralphproof.process import turn_journal
 from ralphproof.process.output import (
     LOG_SIZES,
+    LogReader,
     list_segments,
     open_log,
     parse_truncation_notice,
     segment_path,
     truncation_notice,
 )
+from ralphproof.process.turn_journal import read_turn_file
+from ralphproof.store.ledger import RunRow, SqliteLedger
+from ralphproof.store.project import Project
 from ralphproof.store.run_state import (
     ORPHANED,
     RUNNING,
@@ -28,14 +35,6 @@ from ralphproof.store.run_state import (
     refuse_collected_run,
     run_state,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from ralphproof.base.value import Json
-    from ralphproof.store.ledger import RunRow, SqliteLedger
-    from ralphproof.store.project import Project
-
 
 # Reading logs in chunks.
 
@@ -61,8 +60,6 @@ class GrowingLog:
     """A log that is read while its command still writes it."""
 
     def __init__(self, path: str, turn_file: str) -> None:
-        from ralphproof.process.output import LogReader
-
         self.path, self._turn_file = path, turn_file
         self._tail = LogReader(path, LOG_SIZES)
 
@@ -72,8 +69,6 @@ class GrowingLog:
 
     def rest(self) -> Iterator[bytes]:
         """The rest, once the command has ended and its log was assembled."""
-        from ralphproof.process.turn_journal import read_turn_file
-
         if self._tail.offset <= LOG_SIZES[0]:  # up to there the file and the stream are the same
             self._tail.close()
             return read_finished_log(self.path, self._tail.offset)
@@ -111,11 +106,6 @@ def _decode_line(line: bytes) -> str:
 
 def format_scripted_event(line: str) -> str:
     """A line of the scripted agent's log for people: what it said and did; other lines stay as they are."""
-    import json
-
-    from ralphproof.base.value import unpack
-    from ralphproof.engine.events import Ended, Event, Said, ToolStarted
-
     try:
         event = unpack(json.loads(line))
     except (ValueError, TypeError, RecursionError):

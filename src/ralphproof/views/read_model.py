@@ -5,26 +5,29 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import TypeVar
 
 from ralphproof.base.errors import NotThere, RalphError
-from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.engine.budget import utc_day
+from ralphproof.base.value import TYPE_CHECKING, Json, value
+from ralphproof.engine.budget import Spend, utc_day
+from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.outcome import published
 from ralphproof.engine.records import RunEnded, TurnBegan
+from ralphproof.store.ledger import RunRow, SqliteLedger
+from ralphproof.store.project import Project
 from ralphproof.store.run_state import CRASHED, ENDED, find_run, run_state
+from ralphproof.store.spend import live_spend_by_run, spend_on_day
+from ralphproof.stories.workflow import story_reviews
+from ralphproof.views.events import turn_activity
+from ralphproof.views.logs import log_json, logs_json
 from ralphproof.views.run_status import ended_run_view, open_run_view, with_detail
 from ralphproof.views.schema import to_json
+from ralphproof.views.snapshots import diff_json
+from ralphproof.views.tasks import list_task_views, load_task_detail, story_board, task_board
 from ralphproof.views.timeline import RunHistory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeVar
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.budget import Spend
-    from ralphproof.store.ledger import RunRow, SqliteLedger
-    from ralphproof.store.project import Project
-
     T = TypeVar("T")
 
 MAX_LISTED_RUNS = 500  # in one list
@@ -67,8 +70,6 @@ class RunList:
         """A number that changes whenever a running call has cost more."""
         if not self._open:
             return 0
-        from ralphproof.store.spend import live_spend_by_run
-
         return hash(frozenset(live_spend_by_run(self._project.state_dir).items()))
 
     def lines(self, ledger: SqliteLedger, limit: int, before: str) -> list[Json]:
@@ -172,15 +173,11 @@ class ReadModel:
 
     def activity(self, run: str, log: str, most: int = 500) -> dict[str, Json]:
         """The last events of one turn, by the name of its log."""
-        from ralphproof.views.events import turn_activity
-
         agent = self._read(lambda ledger: self._agent_of(ledger, self._row(ledger, run).id, log))
         return {**turn_activity(self.project, run, log, agent, most).to_json(), "run": run}
 
     def logs(self, run: str) -> dict[str, Json]:
         """The logs of a run with their sizes."""
-        from ralphproof.views.logs import logs_json
-
         row = self._read(lambda ledger: self._row(ledger, run))
         return published("logs", {"run": run, "logs": logs_json(self.project, row)})
 
@@ -188,30 +185,23 @@ class ReadModel:
         self, run: str, name: str, part: str = "out", offset: int | None = None, most: int = 65536
     ) -> dict[str, Json]:  # fmt: skip
         """A chunk of one log: its end, or from `offset` on."""
-        from ralphproof.views.logs import log_json
-
         row = self._read(lambda ledger: self._row(ledger, run))
         return log_json(self.project, row, name, part, offset, most)
 
     def diff(self, run: str, iteration: int | None = None, most: int = MAX_DIFF_BYTES) -> dict[str, Json]:
         """The patch of a run or of one iteration, truncated where it is long."""
-        from ralphproof.views.snapshots import diff_json
-
         row, records = self._read(lambda ledger: (self._row(ledger, run), ledger.records(run)))
         with self._diffing:  # one may need much memory
             return diff_json(self.project, row, records, iteration, most)
 
     def tasks(self) -> dict[str, Json]:
         """All tasks, by lane."""
-        from ralphproof.views.tasks import list_task_views, task_board
-
         return self._read(
             lambda ledger: task_board(list_task_views(ledger, self.project) if ledger.has_tasks() else ())
         )
 
     def task(self, id: str) -> dict[str, Json]:
         """The details of one task; raises NotThere where there is none."""
-        from ralphproof.views.tasks import load_task_detail
 
         def look(ledger: SqliteLedger) -> dict[str, Json]:
             row = ledger.tasks.row(id) if ledger.has_tasks() else None
@@ -223,8 +213,6 @@ class ReadModel:
 
     def stories(self, run: str) -> dict[str, Json]:
         """The stories of a run, by lane; empty lanes for a run without stories."""
-        from ralphproof.stories.workflow import story_reviews
-        from ralphproof.views.tasks import story_board
 
         def look(ledger: SqliteLedger) -> dict[str, Json]:
             row, end = self._row(ledger, run), ledger.run_end(run)
@@ -239,8 +227,6 @@ class ReadModel:
 
     def spent_today(self) -> Spend | None:
         """The cost of all runs of this user in the current UTC day; None where it is unknown."""
-        from ralphproof.store.spend import spend_on_day
-
         return spend_on_day(self.project.state_dir, utc_day(time.time()))
 
     def _read(self, look: Callable[[SqliteLedger], T]) -> T:
@@ -276,8 +262,6 @@ class ReadModel:
 
     def _agent_of(self, ledger: SqliteLedger, run: str, log: str) -> str:
         """The agent of a turn, by the name of its log; raises NotThere where there was no such turn."""
-        from ralphproof.engine.iteration import turn_file_name
-
         for record in ledger.records_of_kind(run, "TurnBegan"):
             if isinstance(record, TurnBegan) and turn_file_name(f"agent_{record.iteration:03d}", record.turn) == log:
                 return record.agent

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from typing import Self
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import Json
 from ralphproof.display.phrases import parse_diffstat
 from ralphproof.engine.outcome import published
-from ralphproof.engine.records import BaselineSaved, RunBegan, Saved
+from ralphproof.engine.records import BaselineSaved, Record, RunBegan, Saved
+from ralphproof.engine.workspace import Snapshot
+from ralphproof.store.ledger import RunRow
 from ralphproof.store.locks import DirectoryLock
+from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.store.run_state import refuse_collected_run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Self
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.records import Record
-    from ralphproof.engine.workspace import Snapshot
-    from ralphproof.store.ledger import RunRow
-    from ralphproof.store.project import Project
-    from ralphproof.workspace.git_workspace import GitWorkspace
-    from ralphproof.workspace.plain_workspace import PlainWorkspace
-
+from ralphproof.views.schema import list_json
+from ralphproof.workspace.git_workspace import GitWorkspace
+from ralphproof.workspace.plain_workspace import PlainWorkspace
 
 # Saved trees.
 
@@ -87,16 +84,10 @@ class SavedWorkspace:
 
     def _opened(self, project: Project, row: RunRow, kind: str, own_folder: bool) -> GitWorkspace | PlainWorkspace:
         if kind == "git":
-            from ralphproof.workspace.git_workspace import GitWorkspace
-
             return GitWorkspace(project.root, self._own() if own_folder else workspace_folder_of(project, row))
-        from ralphproof.workspace.plain_workspace import PlainWorkspace
-
         return PlainWorkspace(project.root, workspace_folder_of(project, row))
 
     def _own(self) -> str:
-        import tempfile
-
         self._scratch = tempfile.mkdtemp(prefix="ralph-look-")
         return self._scratch
 
@@ -109,8 +100,6 @@ class SavedWorkspace:
 
     def _sweep(self) -> None:
         if self._scratch:
-            import shutil
-
             shutil.rmtree(self._scratch, ignore_errors=True)
 
 
@@ -169,7 +158,5 @@ def diff_json(
 
 def diff_summary_json(run: str, number: int | None, patch: bytes) -> dict[str, Json]:
     """The files of a patch for programs."""
-    from ralphproof.views.schema import list_json
-
     changes = list_json("fileChange", parse_diffstat(patch))
     return published("diff", {"run": run, "iteration": number, "changes": changes})

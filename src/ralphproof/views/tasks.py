@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable, Iterator, Sequence
 
 from ralphproof.base.escaping import sanitize
 from ralphproof.base.git_layout import is_run_worktree
 from ralphproof.base.text import strip_control_characters, truncate
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.value import Json, replace, value
 from ralphproof.display import phrases
 from ralphproof.display.output import align_columns
 from ralphproof.display.phrases import SHORT_PROOF_PHRASES, describe_iteration
 from ralphproof.engine import limits
 from ralphproof.engine.budget import Spend
+from ralphproof.engine.check import Finding
+from ralphproof.engine.metrics import StoryReview
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, money_json, published, story_json
 from ralphproof.engine.plan import Job, Task
 from ralphproof.engine.records import Picked, RunEnded, TurnBegan
 from ralphproof.settings.keys import PIPELINE_STAGES
+from ralphproof.store.ledger import RunRow, SqliteLedger
+from ralphproof.store.project import Project
 from ralphproof.store.run_state import ENDED, ORPHANED, RUNNING, run_state
-from ralphproof.store.tasks import CANCELLED, DONE, FAILED, TODO, WAITING, WORKING
+from ralphproof.store.tasks import CANCELLED, DONE, FAILED, TODO, WAITING, WORKING, TaskRow
+from ralphproof.stories.workflow import story_criteria
 from ralphproof.tasks.plans import BacklogItem
 from ralphproof.tasks.store import read_object
-from ralphproof.views.run_status import format_date, load_run_line, total_effort
+from ralphproof.views.run_status import RunView, format_date, load_run_line, total_effort
 from ralphproof.views.schema import list_json, time_json
-from ralphproof.views.timeline import RunHistory, describe_verdict, finding_state
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from ralphproof.base.value import Json
-    from ralphproof.engine.check import Finding
-    from ralphproof.engine.metrics import StoryReview
-    from ralphproof.store.ledger import RunRow, SqliteLedger
-    from ralphproof.store.project import Project
-    from ralphproof.store.tasks import TaskRow
-    from ralphproof.views.run_status import RunView
-    from ralphproof.views.timeline import IterationView
-
+from ralphproof.views.timeline import IterationView, RunHistory, describe_verdict, finding_state
 
 # Task status.
 
@@ -446,8 +440,6 @@ def _stage_lines(stage: str, criteria: object) -> Iterator[str]:
         yield from _indent(str(criteria["description"]))
     config = criteria.get("verification_config")
     if isinstance(config, dict):
-        import json
-
         yield from (f"    {key}: {json.dumps(inner, ensure_ascii=False)}" for key, inner in config.items())
 
 
@@ -487,8 +479,6 @@ def story_board(
     project: Project, row: RunRow, stories: tuple[StoryReview, ...], history: RunHistory
 ) -> dict[str, Json]:  # fmt: skip
     """Every story of a run in its lane, in the plan's order, with the work on it."""
-    from ralphproof.stories.workflow import story_criteria
-
     criteria = story_criteria(project, row) if stories else {}
     worked: dict[str, list[IterationView]] = {}
     for _, iteration in sorted(history.timeline.iterations.items()):

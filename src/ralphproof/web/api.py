@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from ralphproof.base.errors import NotThere
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import TYPE_CHECKING, Json
 from ralphproof.engine.outcome import published
 from ralphproof.reports.daily_report import project_report_json
+from ralphproof.runs.control import RunControl
+from ralphproof.views.read_model import ReadModel
 from ralphproof.web.http import (
     JSON_TYPE,
     MAX_INTEGER,
@@ -33,18 +37,12 @@ from ralphproof.web.http import (
     task_parameter,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeVar
+Read = Callable[[str], dict[str, Json]]  # of a run
 
+if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from ralphproof.base.value import Json
-    from ralphproof.runs.control import RunControl
-    from ralphproof.views.read_model import ReadModel
-
     T = TypeVar("T")
-    Read = Callable[[str], dict[str, Json]]  # of a run
 
 
 # Slow reads run one at a time, so that readers are left for the others.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -13,9 +15,11 @@ from starlette.routing import Route
 from ralphproof.base.errors import RalphError
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.outcome import published
-from ralphproof.web.api import ControlApi, ReadApi
+from ralphproof.runs.control import RunControl
+from ralphproof.views.read_model import ReadModel
+from ralphproof.web.api import ControlApi, ReadApi, ReaderPool
 from ralphproof.web.event_stream import ChangeWatcher, EventStreams, LiveEventFeeds
-from ralphproof.web.guard import CLOSE_HEADER, HEALTH_PATH, AccessGuard
+from ralphproof.web.guard import CLOSE_HEADER, HEALTH_PATH, AccessGuard, AccessToken, ServerAddress
 from ralphproof.web.http import (
     handle_http_error,
     handle_internal_error,
@@ -27,17 +31,10 @@ from ralphproof.web.openapi import openapi_document
 from ralphproof.web.prometheus import MetricsEndpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from starlette.requests import Request
     from starlette.types import ExceptionHandler
 
-    from ralphproof.runs.control import RunControl
-    from ralphproof.views.read_model import ReadModel
-    from ralphproof.web.api import ReaderPool
     from ralphproof.web.event_stream import Overhear
-    from ralphproof.web.guard import AccessToken, ServerAddress
 
 
 # Static files. Only files that exist at the start are served, by name; no path is ever built from a request.

@@ -6,30 +6,28 @@ import asyncio
 import threading
 import time
 from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
+from typing import Any, TypeVar
 
 from starlette.responses import Response
 
 from ralphproof.base.errors import NotThere, RalphError, Refused
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import TYPE_CHECKING, Json, value
 from ralphproof.engine.outcome import published
+from ralphproof.views.events import EventBatch, LiveEvents
+from ralphproof.views.read_model import ReadModel, ReadModelVersion
+from ralphproof.web.api import ReaderPool
 from ralphproof.web.http import encode_json, error_response, last_event_id, not_found, run_parameter
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from typing import Any, TypeVar
+Overhear = Callable[[str, Callable[[EventBatch], None]], LiveEvents]
+Course = Callable[[asyncio.Event], AsyncIterator[bytes]]
 
+if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
-    from ralphproof.base.value import Json
-    from ralphproof.views.events import EventBatch, LiveEvents
-    from ralphproof.views.read_model import ReadModel, ReadModelVersion
-    from ralphproof.web.api import ReaderPool
-
     T = TypeVar("T")
-    Overhear = Callable[[str, Callable[[EventBatch], None]], LiveEvents]
-    Course = Callable[[asyncio.Event], AsyncIterator[bytes]]
 
 
 POLL_S, MAX_POLL_S = 0.125, 2.0

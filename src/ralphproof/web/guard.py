@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
+from collections.abc import Callable, Mapping
 from urllib.parse import parse_qs
 
 from starlette.requests import ClientDisconnect
@@ -15,8 +16,6 @@ from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.web.http import INTERNAL_ERROR, JSON_TYPE, MAX_BODY_BYTES, error_response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 

@@ -6,21 +6,18 @@ import asyncio
 import json
 import re
 import time
+from collections.abc import Mapping
 from datetime import date
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ralphproof.base.errors import RalphError, Refused
-from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.base.value import TYPE_CHECKING, Json
 from ralphproof.engine.outcome import published
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from starlette.requests import Request
-
-    from ralphproof.base.value import Json
 
 
 # Responses: JSON with exact types, errors as one sentence.

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from ralphproof.base.value import TYPE_CHECKING, value
+from typing import Any
+
+from ralphproof.base.value import Json, value
 from ralphproof.views.schema import NOUNS, choice, object_schema
 
-if TYPE_CHECKING:
-    from typing import Any
+Schema = dict[str, Any]
 
-    from ralphproof.base.value import Json
-
-    Schema = dict[str, Any]
 
 MAX_INTEGER = 2**53
 STREAM, TEXT_TYPE, PAGE, JSON_TYPE = "text/event-stream", "text/plain", "text/html", "application/json"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from starlette.responses import Response
 
@@ -10,20 +12,16 @@ from ralphproof import __version__
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.budget import utc_day
 from ralphproof.store.run_state import ENDED, STOPPED
-from ralphproof.store.statistics import RunTotals
+from ralphproof.store.statistics import PeriodTotals, RunTotals
+from ralphproof.views.read_model import ReadModel
+from ralphproof.web.api import ReaderPool
 from ralphproof.web.http import MAX_INTEGER
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
+Sample = tuple[Mapping[str, str], float]
 
+if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from ralphproof.store.statistics import PeriodTotals
-    from ralphproof.views.read_model import ReadModel
-    from ralphproof.web.api import ReaderPool
-
-    Sample = tuple[Mapping[str, str], float]
 
 PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_RECENT_RUNS = 200  # among which runs that go on are looked for

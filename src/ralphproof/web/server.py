@@ -9,24 +9,23 @@ import logging
 import os
 import signal
 import socket
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.runs.control import RunControl
+from ralphproof.views.read_model import ReadModel
 from ralphproof.web.api import ReaderPool
 from ralphproof.web.app import WebApp
-from ralphproof.web.guard import SECURITY_HEADERS
+from ralphproof.web.event_stream import ChangeWatcher
+from ralphproof.web.guard import SECURITY_HEADERS, AccessToken, ServerAddress
 from ralphproof.web.http import JSON_TYPE, encode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ralphproof.runs.control import RunControl
-    from ralphproof.views.read_model import ReadModel
-    from ralphproof.web.event_stream import ChangeWatcher, Overhear
-    from ralphproof.web.guard import AccessToken, ServerAddress
+    from ralphproof.web.event_stream import Overhear
 
 
 # Connections with timeouts for requests and for readers.

@@ -9,21 +9,16 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterable, Iterator, Mapping
 
 from ralphproof.base.errors import DiskFull, HarnessFailed, RalphError, Refused, TaskWrong, wrap_os_error
 from ralphproof.base.files import remove_tree, replace_file
-from ralphproof.base.git_layout import git_folders, is_object_id, read_regular_file
+from ralphproof.base.git_layout import GitFolders, git_folders, is_object_id, read_regular_file
 from ralphproof.base.programs import ProgramResult, find_program, run_program
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.value import replace, value
+from ralphproof.engine.workspace import Snapshot
 from ralphproof.workspace.commits import choose_staged_paths, list_raw_changes
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, UserGit, isolated_git_environment, user_git_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from ralphproof.base.git_layout import GitFolders
-    from ralphproof.engine.workspace import Snapshot
-
 
 # The folder of a project's clean checkouts: one at a time, always at the same path.
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 import os
 import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from typing import Self
 
 from ralphproof.base.errors import HarnessFailed, Refused
 from ralphproof.base.programs import ProgramResult
 from ralphproof.base.redaction import StreamMasker
 from ralphproof.base.secret_references import HARMLESS_NAMES, is_secret_name
 from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.engine.workspace import Snapshot
 from ralphproof.workspace.files import OWN_NAMES
 from ralphproof.workspace.git_command import UserGit
 from ralphproof.workspace.git_objects import (
@@ -28,14 +35,11 @@ from ralphproof.workspace.git_objects import (
 from ralphproof.workspace.history_tripwires import LFS_POINTER
 from ralphproof.workspace.private_index import PrivateIndex
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Self
+RunGit = Callable[..., ProgramResult]  # raises where git fails
 
-    from ralphproof.engine.workspace import Snapshot
+if TYPE_CHECKING:
     from ralphproof.workspace.git_objects import Entry
 
-    RunGit = Callable[..., ProgramResult]  # raises where git fails
     TreeDifferences = dict[bytes, tuple[Entry | None, Entry | None]]
 
 
@@ -335,8 +339,6 @@ class CommitBuilder:
     """
 
     def __init__(self, root: str, environ: Mapping[str, str], store: bool = True) -> None:
-        import tempfile
-
         self.user_git, self._store = UserGit(root, environ), store
         self._scratch = tempfile.mkdtemp(prefix=SCRATCH_PREFIX)
         index = PrivateIndex(self.user_git.root, self._scratch, self.user_git.folders, environ)
@@ -352,8 +354,6 @@ class CommitBuilder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        import shutil
-
         self._objects.discard()
         self._objects.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
@@ -418,8 +418,6 @@ class CommitBuilder:
 
     def _is_lfs_pointer_of(self, pointer: str, blob: str) -> bool:
         """Whether a committed blob is the LFS pointer of this content."""
-        import hashlib
-
         known = self._objects.read(pointer)[1]
         return (
             known.startswith(LFS_POINTER) and hashlib.sha256(self._objects.read(blob)[1]).hexdigest().encode() in known
@@ -450,8 +448,6 @@ class CommitBuilder:
 
     def content_digest(self, tree: str) -> str:
         """A digest of a tree without our own files: trees with the same digest contain the same work."""
-        import hashlib
-
         entries = self._trees.entries(tree).items()
         lines = sorted(
             b"%s %s\0%s" % (mode, name, object_id.encode())
@@ -462,8 +458,6 @@ class CommitBuilder:
 
     def snapshot_of(self, commit: str) -> Snapshot:
         """The snapshot with this commit, as far as the commit tells."""
-        from ralphproof.engine.workspace import Snapshot
-
         head = next(iter(self.commits.header(commit, b"parent ")), None)
         return Snapshot(commit, self.commits.header(commit, b"tree ")[0], head=head)
 
@@ -496,8 +490,6 @@ class CommitBuilder:
 
     def _file_has_content(self, folder: str, path: bytes, blob: str) -> bool:
         """Whether the file or link still has this content."""
-        import stat
-
         place = os.path.join(os.fsencode(folder), path)
         try:
             content, state = self._objects.read(blob)[1], os.lstat(place)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import stat
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from zlib import crc32
 
 from ralphproof.base.files import write_all
@@ -13,13 +15,11 @@ from ralphproof.base.git_layout import read_descriptor
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.workspace.git_objects import MODE_EXECUTABLE, MODE_FILE, MODE_LINK, decode_path
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+Signature = tuple[int, ...]
 
+if TYPE_CHECKING:
     from ralphproof.workspace.git_objects import Entry
     from ralphproof.workspace.protected_paths import FileState
-
-    Signature = tuple[int, ...]
 
 
 TEMPORARY_PREFIX = b".ralph-put-"  # the same for a file each time: one that somebody left who died is written anew
@@ -484,8 +484,6 @@ def _mode_lines(old: Entry | None, new: Entry | None) -> bytes:
 
 
 def _hunks(before: bytes, after: bytes, old_name: bytes, new_name: bytes) -> bytes:
-    import difflib
-
     lines = difflib.diff_bytes(difflib.unified_diff, _split_lines(before), _split_lines(after), old_name, new_name)
     return b"".join(line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n" for line in lines)
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import select
 import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 
 from ralphproof.base.files import AtomicFileBatch, sync_folders, write_all
-from ralphproof.base.git_layout import head_commit, is_object_id, read_ref_text, read_regular_file
-from ralphproof.base.programs import SIGKILL, start_program, unregister_child
+from ralphproof.base.git_layout import GitFolders, head_commit, is_object_id, read_ref_text, read_regular_file
+from ralphproof.base.programs import SIGKILL, ProgramResult, start_program, unregister_child
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, GitFailed
 
+Entry = tuple[bytes, str]  # mode, object id
+Overlay = Mapping[bytes, Entry | None]  # None: not there
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from ralphproof.base.git_layout import GitFolders
-    from ralphproof.base.programs import ProgramResult
     from ralphproof.workspace.private_index import PrivateIndex
-
-    Entry = tuple[bytes, str]  # mode, object id
-    Overlay = Mapping[bytes, Entry | None]  # None: not there
 
 
 MODE_FOLDER = b"40000"
@@ -225,9 +224,6 @@ class ObjectStore:
     """The object store of one repository. Writes loose objects; `flush` before a ref names what was written."""
 
     def __init__(self, git: str, folder: str, algorithm: str, env: Mapping[str, str]) -> None:
-        import hashlib
-        import zlib
-
         self.folder, self.id_bytes = os.fsencode(folder), 32 if algorithm == "sha256" else 20
         self._hash = hashlib.sha256 if algorithm == "sha256" else hashlib.sha1
         self._compress = zlib.compress

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable, Mapping
 
 from ralphproof.base.errors import DiskFull, HarnessFailed, Refused, WorkspaceGone, wrap_os_error
 from ralphproof.base.git_layout import find_blocking_files, git_folders, is_object_id
-from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.workspace import Change, Snapshot
 from ralphproof.workspace.files import DISK_FULL_ERRNOS, OWN_NAMES, ChangeTimes, restore_files
 from ralphproof.workspace.git_command import GitFailed, describe_unsafe_path, find_unsafe_snapshot_path
@@ -26,10 +26,6 @@ from ralphproof.workspace.git_objects import (
     write_ref,
 )
 from ralphproof.workspace.private_index import PrivateIndex, WorkTreeScanner
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 
 PATCH_COMMAND = ("diff-tree", "-p", "-r", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-renames",
          "--no-color")  # fmt: skip

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ralphproof.base.git_layout import is_object_id, read_regular_file
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.workspace.files import FileReader, UnreadableFile
 from ralphproof.workspace.git_command import GitFailed
-from ralphproof.workspace.git_objects import MODE_FILE, START_NAME, ObjectMissing, decode_path
+from ralphproof.workspace.git_objects import MODE_FILE, START_NAME, CommitStore, ObjectMissing, decode_path
+from ralphproof.workspace.protected_paths import ProtectedCopies, TripwireBaseline, WatchedFolder
+
+Refs = dict[str, str]
+ModeAndId = tuple[str | None, str | None]  # mode and id
+UncommittedFiles = dict[
+    str, tuple[str | None, ...]
+]  # path: HEAD's mode and id of the time, if any; the user's mode and id
+CommitsByPath = dict[bytes, list[str]]  # path: commits, newest first
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from ralphproof.workspace.git_objects import CommitStore, Entry
-    from ralphproof.workspace.protected_paths import (
-        FileState,
-        FileStates,
-        ProtectedCopies,
-        TripwireBaseline,
-        WatchedFolder,
-    )
+    from ralphproof.workspace.git_objects import Entry
+    from ralphproof.workspace.protected_paths import FileState, FileStates
     from ralphproof.workspace.tripwires import ProtectedChanges
 
-    Refs = dict[str, str]
-    ModeAndId = tuple[str | None, str | None]  # mode and id
-    UncommittedFiles = dict[
-        str, tuple[str | None, ...]
-    ]  # path: HEAD's mode and id of the time, if any; the user's mode and id
-    CommitsByPath = dict[bytes, list[str]]  # path: commits, newest first
     StatesByFolder = dict[str, FileStates]
 
 
@@ -161,8 +158,6 @@ class BranchTracker:
             return False  # parts of the history are missing
 
     def _describe_loss(self, move: RefMove) -> str:
-        import shlex
-
         old = str(move.old)
         if move.new is None:
             what, name = f"{move.label} was deleted; it was at {old[:SHORT_ID_CHARS]}", move.name
@@ -206,8 +201,6 @@ class UncommittedWork:
 
     def _blob_id(self, content: bytes) -> str:
         """The git blob id of a content."""
-        import hashlib
-
         return hashlib.new(self._commits.folders.algorithm, b"blob %d\0%s" % (len(content), content)).hexdigest()
 
     def list_at_start(self) -> UncommittedFiles:
@@ -248,8 +241,6 @@ class UncommittedWork:
 
     def describe_lost(self, paths: list[str]) -> str:
         """The remark for the user."""
-        import shlex
-
         more = f" and {len(paths) - MAX_LISTED} more" if len(paths) > MAX_LISTED else ""
         return (
             f"your uncommitted work in {', '.join(paths[:MAX_LISTED])}{more} is gone from the project; it is saved, "
@@ -417,8 +408,6 @@ class HistoryTripwires:
 
         Files of the checked-out branch are not touched: they are restored already, and may be the user's own.
         """
-        import shlex
-
         if move.kind == "stash":
             return f"git stash drop stash@{{{self._stash_number(str(move.new), states)}}}"
         if move.kind == "tag":
@@ -459,8 +448,6 @@ class HistoryTripwires:
 
     def compare_index(self, baseline: TripwireBaseline, states: StatesByFolder, changes: ProtectedChanges) -> None:
         """Note for touched files that the index has the change too: the next commit would take it from there."""
-        import shlex
-
         paths = [path.encode("utf-8", "surrogateescape") for path in changes.protected_paths]
         if not paths:
             return

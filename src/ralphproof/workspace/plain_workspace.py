@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Iterable, Iterator
 
 from ralphproof.base.errors import DiskFull, HarnessFailed, WorkspaceGone, wrap_os_error
 from ralphproof.base.files import AtomicFileBatch, remove_tree, sync_folders
@@ -15,13 +17,12 @@ from ralphproof.workspace.files import (
     ChangeTimes,
     FileReader,
     UnreadableFile,
+    file_patch,
     restore_files,
 )
 from ralphproof.workspace.git_objects import decode_path, run_ref_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from ralphproof.workspace.git_objects import Entry
 
     Manifest = dict[bytes, Entry]
@@ -39,8 +40,6 @@ class PlainWorkspace:
     kind = "plain"
 
     def __init__(self, root: str, private: str, own: Iterable[str] = ()) -> None:
-        import hashlib
-
         self.root = os.path.realpath(root)
         self._private = os.fsencode(os.path.abspath(private))
         self._store = os.path.join(self._private, b"objects")
@@ -201,8 +200,6 @@ class PlainWorkspace:
 
     def diff(self, before: Snapshot, after: Snapshot) -> bytes:
         """The difference as a patch; binary files are only named."""
-        from ralphproof.workspace.files import file_patch
-
         old, differing = self._manifest(before), self._differing(before, after)
         return b"".join(file_patch(path, old.get(path), entry, self._read_content) for path, entry in differing.items())
 

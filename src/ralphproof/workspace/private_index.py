@@ -5,20 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Iterable, Mapping
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.git_layout import read_regular_file
+from ralphproof.base.git_layout import GitFolders, read_regular_file
 from ralphproof.base.programs import ProgramResult, find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.workspace.files import MAX_FILE_BYTES, OWN_NAMES, FileReader, UnreadableFile
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, GitFailed, isolated_git_environment, user_git_environment
-from ralphproof.workspace.git_objects import MODE_LINK, ObjectMissing, decode_path
+from ralphproof.workspace.git_objects import MODE_LINK, ObjectMissing, ObjectStore, TreeStore, decode_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from ralphproof.base.git_layout import GitFolders
-    from ralphproof.workspace.git_objects import Entry, ObjectStore, TreeStore
+    from ralphproof.workspace.git_objects import Entry
 
 
 # The private index. git stats the files; no setting of the repository applies.

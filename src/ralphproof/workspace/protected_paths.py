@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
 import stat
 import time
+from collections.abc import Callable, Container, Mapping
+from re import Pattern
+from typing import Any
 
 from ralphproof.base.files import replace_file, write_all
 from ralphproof.base.git_layout import read_descriptor, read_regular_file
@@ -20,25 +25,18 @@ from ralphproof.base.path_patterns import (
     search_scope,
     skipped_folders,
 )
-from ralphproof.base.value import TYPE_CHECKING, pack, unpack, value
+from ralphproof.base.value import TYPE_CHECKING, Json, pack, unpack, value
 from ralphproof.engine.workspace import TripwireReport
 from ralphproof.workspace.files import MAX_FILE_BYTES, SETTLED_NS, FileReader, UnreadableFile, git_mode
 from ralphproof.workspace.git_objects import MODE_LINK, REF_CHARACTERS, decode_path
 
+FileState = tuple[bytes, str, int]  # mode, digest, permissions
+FileStates = dict[bytes, FileState]
+Root = tuple[bytes, int]  # a path that is watched with all below it, and the number of its wire
+RestorePlan = dict[str, dict[bytes, FileState | None]]  # by place: what a path must become; None where nothing may be
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping
-    from re import Pattern
-    from typing import Any
-
-    from ralphproof.base.value import Json
     from ralphproof.workspace.history_tripwires import UncommittedFiles
-
-    FileState = tuple[bytes, str, int]  # mode, digest, permissions
-    FileStates = dict[bytes, FileState]
-    Root = tuple[bytes, int]  # a path that is watched with all below it, and the number of its wire
-    RestorePlan = dict[
-        str, dict[bytes, FileState | None]
-    ]  # by place: what a path must become; None where nothing may be
 
 
 # Files in the project that only the user and the harness change.
@@ -335,8 +333,6 @@ def differing_paths(before: FileStates, now: FileStates) -> list[bytes]:
 
 def _file_digest(full: bytes) -> str:
     """The digest of a file of any size."""
-    import hashlib
-
     digest = hashlib.sha256()
     descriptor = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -361,8 +357,6 @@ class ContentStore:
     """Contents in a private folder, named by digest. `sync` makes them durable, and returns where they are."""
 
     def __init__(self, folder: str) -> None:
-        import hashlib
-
         self._folder, self._hash = folder, hashlib.sha256
         self._index: dict[str, tuple[str, int, int]] = {}  # digest: file, offset, length
         self._bytes = 0
@@ -570,16 +564,12 @@ class ProtectedCopies:
         return sorted(name for name, result in results.items() if result and not result.restored)
 
     def _read_json(self, name: str) -> Any:
-        import json
-
         try:
             return json.loads(read_regular_file(os.fsencode(os.path.join(self._folder, name))))
         except (OSError, ValueError):
             return None
 
     def _write_json(self, name: str, data: Json) -> None:
-        import json
-
         write_private_file(os.path.join(self._folder, name), json.dumps(data, separators=(",", ":")).encode())
 
 

@@ -13,28 +13,29 @@ loose objects of the start are packed by git, so that one fsync makes all of the
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import io
+import json
 import os
 import re
 import stat
 import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ralphproof.base.errors import Refused, wrap_os_error
 from ralphproof.base.files import make_private_folder, remove_tree, sync_folders, write_all
 from ralphproof.base.git_layout import find_blocking_files, git_folders, read_regular_file
 from ralphproof.base.programs import ProgramResult, find_program, run_program
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import TYPE_CHECKING, Json, value
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, GitFailed, find_unsafe_path, isolated_git_environment
-from ralphproof.workspace.git_objects import decode_path, run_ref_name
+from ralphproof.workspace.git_objects import CommitStore, decode_path, run_ref_name
 from ralphproof.workspace.history_tripwires import SHORT_ID_CHARS, STASH, STASH_LOG, parse_ref_files
 
+RunGit = Callable[..., ProgramResult]  # a question to git about the objects of a repository
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from ralphproof.base.value import Json
-    from ralphproof.workspace.git_objects import CommitStore
     from ralphproof.workspace.history_tripwires import Refs
-
-    RunGit = Callable[..., ProgramResult]  # a question to git about the objects of a repository
 
 
 MAX_COPIED_BYTES = 512 << 20  # of packs, copied at one start: about a second; more is linked if both are on one disk
@@ -109,8 +110,6 @@ def list_backups(folder: str) -> list[BackupState]:
 
 
 def _read_state(path: str) -> BackupState | None:
-    import json
-
     try:
         _, _, text = next(_read_tar(path))
         meta = json.loads(text)
@@ -154,7 +153,6 @@ def _read_tar(path: str) -> Iterator[tuple[str, int, bytes]]:
 
 
 def _write_tar(file: int, entries: Iterable[tuple[str, int, bytes]]) -> None:
-    import io
     import tarfile
 
     with (
@@ -209,8 +207,6 @@ class RepositoryBackup:
             raise BackupFailed(f"it could not be copied ({error.strerror or error}); see RALPH_STATE_DIR") from error
 
     def _back_up(self, run: str, path: str) -> str:
-        import json
-
         file = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             meta: dict[str, Json] = {
@@ -648,9 +644,6 @@ def _is_valid_file(path: bytes) -> bool:
 
 def _inflated_id(file: int, width: int) -> str:
     """The id of a loose object; empty where it is invalid. No more is inflated than a bound."""
-    import hashlib
-    import zlib
-
     inflate, digest, size = zlib.decompressobj(), hashlib.new("sha256" if width == 64 else "sha1"), 0
     try:
         for piece in _chunks(file):
@@ -674,8 +667,6 @@ def _chunks(file: int) -> Iterator[bytes]:
 
 def _has_valid_checksum(file: int, width: int) -> bool:
     """Whether a file ends with the digest of what is before it."""
-    import hashlib
-
     digest, tail = hashlib.new("sha256" if width == 32 else "sha1"), b""
     for piece in _chunks(file):
         whole = tail + piece

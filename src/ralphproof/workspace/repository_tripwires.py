@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Callable
 
 from ralphproof.base.git_layout import find_blocking_files, git_folders, read_regular_file
+from ralphproof.base.programs import ProgramResult
 from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.workspace.git_command import GitFailed
 from ralphproof.workspace.git_objects import MODE_LINK, START_NAME, ObjectMissing, TooManyCommits, run_ref_name
+from ralphproof.workspace.git_workspace import GitWorkspace
 from ralphproof.workspace.history_tripwires import (
     COMMON_FOLDER,
     REF_FILES,
@@ -15,27 +19,30 @@ from ralphproof.workspace.history_tripwires import (
     UncommittedWork,
     is_ref_file,
 )
-from ralphproof.workspace.protected_paths import ProtectedPattern, RepositoryBaseline, WatchedFolder, differing_paths
-from ralphproof.workspace.repository_backup import BackupFailed, RepositoryBackup, describe_damage, describe_loss
+from ralphproof.workspace.protected_paths import (
+    ProtectedCopies,
+    ProtectedPattern,
+    RepositoryBaseline,
+    ReservedPath,
+    TripwireBaseline,
+    WatchedFolder,
+    differing_paths,
+)
+from ralphproof.workspace.repository_backup import (
+    BackupFailed,
+    BackupState,
+    RepositoryBackup,
+    describe_damage,
+    describe_loss,
+)
+
+RunGit = Callable[..., ProgramResult]
+ConfigEntries = list[tuple[str, str | None]]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ralphproof.base.programs import ProgramResult
-    from ralphproof.workspace.git_workspace import GitWorkspace
     from ralphproof.workspace.history_tripwires import StatesByFolder
-    from ralphproof.workspace.protected_paths import (
-        FileState,
-        FileStates,
-        ProtectedCopies,
-        ReservedPath,
-        TripwireBaseline,
-    )
-    from ralphproof.workspace.repository_backup import BackupState
+    from ralphproof.workspace.protected_paths import FileState, FileStates
     from ralphproof.workspace.tripwires import ProtectedChanges
-
-    RunGit = Callable[..., ProgramResult]
-    ConfigEntries = list[tuple[str, str | None]]
 
 
 # Settings of git that execute a program or redirect git to other files. An agent may change all others.
@@ -301,14 +308,10 @@ class RepositoryTripwires:
         self._backup_mentioned = True
         if os.path.isdir(start.root):
             return f"put the repository back as it was: {self._restore_command(start)}"
-        import shlex
-
         return f"its history can be put back: mkdir {shlex.quote(start.root)} && {self._restore_command(start)}"
 
     def _restore_command(self, state: BackupState) -> str:
         """The restore command. The repository of a linked worktree is elsewhere."""
-        import shlex
-
         there = os.path.realpath(state.root) == os.path.realpath(self._root) and os.path.isdir(state.root)
         return f"ralph restore {state.run}" + ("" if there else f" -d {shlex.quote(state.root)}")
 

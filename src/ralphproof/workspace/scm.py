@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
+from collections.abc import Iterator, Mapping, Sequence
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.git_layout import git_folders, head_commit, is_object_id
 from ralphproof.base.programs import ProgramResult, find_program, run_program
 from ralphproof.base.text import unique_slugs
-from ralphproof.base.value import TYPE_CHECKING, Protocol, replace, value
-from ralphproof.engine.sandbox import Command
-from ralphproof.engine.workspace import CommitResult
+from ralphproof.base.value import Protocol, replace, value
+from ralphproof.engine.environment import RunFiles
+from ralphproof.engine.sandbox import Command, CommandWatcher, Exit, Sandbox
+from ralphproof.engine.workspace import CommitRequest, CommitResult
 from ralphproof.workspace.commits import (
     GIT_TIMEOUT_S,
     UNFINISHED_OPERATIONS,
     USER_HOOKS_OPTIONS,
+    StagingPlan,
     TemporaryIndex,
     choose_staged_paths,
     list_raw_changes,
@@ -27,15 +31,7 @@ from ralphproof.workspace.git_command import (
     user_git_environment,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from ralphproof.engine.environment import RunFiles
-    from ralphproof.engine.sandbox import CommandWatcher, Exit, Sandbox
-    from ralphproof.engine.workspace import CommitRequest
-    from ralphproof.workspace.commits import StagingPlan
-
-    Fingerprints = tuple[tuple[str, str], ...]  # what, digest
+Fingerprints = tuple[tuple[str, str], ...]  # what, digest
 
 
 # Fingerprints of what a commit or a push would execute, by which later changes are noticed.
@@ -121,8 +117,6 @@ def _file_fingerprint(file: str, what: str = "hook") -> dict[str, str]:
 
 
 def _digest(content: bytes) -> str:
-    import hashlib
-
     return hashlib.sha256(content).hexdigest()
 
 
@@ -352,8 +346,6 @@ class CommandScm:
         environ: Mapping[str, str] | None = None, baseline: ScmBaseline | None = None,
     ) -> None:  # fmt: skip
         """`baseline` is that of the run's start, for a resumed run."""
-        import shlex
-
         self.root, self.tasks, self._programs = os.path.realpath(root), tasks, programs
         self._env = user_git_environment(os.environ if environ is None else environ)
         try:

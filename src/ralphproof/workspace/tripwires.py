@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Callable, Mapping
 
 from ralphproof.base.errors import Refused, WorkspaceGone, wrap_os_error
 from ralphproof.base.path_patterns import explain_bad_pattern
@@ -10,6 +12,7 @@ from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.engine.workspace import TouchedPath, TripwireReport
 from ralphproof.workspace.files import file_patch, find_obstacles, restore_protected_files
 from ralphproof.workspace.git_objects import MODE_LINK, decode_path
+from ralphproof.workspace.git_workspace import GitWorkspace
 from ralphproof.workspace.history_tripwires import PROJECT_FOLDER, is_ref_file
 from ralphproof.workspace.protected_paths import (
     LARGE_PREFIX,
@@ -18,6 +21,7 @@ from ralphproof.workspace.protected_paths import (
     ProtectedMatcher,
     ProtectedPattern,
     RepositoryBaseline,
+    ReservedPath,
     TripwireBaseline,
     TripwireResult,
     WatchedFolder,
@@ -27,10 +31,7 @@ from ralphproof.workspace.protected_paths import (
 from ralphproof.workspace.repository_tripwires import CONFIG_FILES, RepositoryTripwires, repository_folders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ralphproof.workspace.git_workspace import GitWorkspace
-    from ralphproof.workspace.protected_paths import FileState, FileStates, ReservedPath, RestorePlan
+    from ralphproof.workspace.protected_paths import FileState, FileStates, RestorePlan
 
 
 class ProtectedChanges:
@@ -390,8 +391,6 @@ class ProtectedFileTripwires:
 
 
 def _describe_switch(before: str, now: str) -> str:
-    import shlex
-
     names = [f"branch {name}" if name else "no branch" for name in (before, now)]
     back = f"; back: git switch {shlex.quote(before)}" if before else ""
     return f"the agent switched from {names[0]} to {names[1]}: the run goes on there, and commits land there{back}"
