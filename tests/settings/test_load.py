@@ -7,24 +7,16 @@ import pytest
 
 from ralphproof.checks.methods import guardrail_verification
 from ralphproof.engine.plan import ExternalVerification
-from ralphproof.settings.keys import GuardrailSettings, ScmSettings
+from ralphproof.settings.keys import SETTINGS_SCHEMA, GuardrailSettings, ScmSettings, parse_settings
 from ralphproof.settings.loader import apply_caps
+from ralphproof.settings.schema import default_values, normalize
 from tests.settings.project import EXAMPLE, Project
 
 
 def test_without_any_file_the_defaults_hold(project: Project) -> None:
     loaded = project.load()
-    settings = loaded.settings
-    assert (settings.preset, settings.maximum_iterations, settings.completion_response) == ("harness", 10, "DONE")
-    assert (settings.output_truncate_chars, settings.output_truncate_mode) == (5000, "ends")
-    assert settings.stream_agent_output
-    assert not settings.include_iteration_count_in_prompt
-    assert (settings.agent.command, settings.guardrails, settings.scm) == (None, (), None)
-    assert (settings.agent.timeout_seconds, settings.agent.idle_timeout_seconds) == (3600.0, 900.0)
-    assert (settings.limits.stall_iterations, settings.limits.same_error_iterations) == (5, 5)
-    assert (settings.limits.pause_milliseconds, settings.shutdown_grace_seconds) == (500, 10.0)
-    assert settings.limits.max_cost_usd is None
-    assert settings.cost_limit_micro_usd == 10_000_000
+    assert loaded.settings == parse_settings(normalize(default_values(SETTINGS_SCHEMA), SETTINGS_SCHEMA))  # type: ignore[arg-type]
+    assert loaded.settings.cost_limit_micro_usd == loaded.settings.caps.cost_usd * 1_000_000
     assert loaded.warnings == ()
 
 

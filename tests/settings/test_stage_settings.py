@@ -16,6 +16,7 @@ from ralphproof.engine.plan import (
     VerificationPart,
 )
 from ralphproof.settings.keys import StageSettings, StagesSettings
+from ralphproof.settings.registry import BUILTIN
 from ralphproof.tasks.pipeline import max_task_iterations
 from tests.settings.project import Project
 
@@ -228,3 +229,15 @@ def test_an_installed_method_is_known_everywhere_and_named_where_another_is_mean
     assert problem.endswith("; installed: tidy; did you mean tidy?")
     assert is_registered_method("tidy")
     assert not is_registered_method("external")
+
+
+def test_a_method_of_our_own_needs_only_its_line_in_the_registry(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(BUILTIN["checks"], "tidy", "some_checks_module:Tidy")
+    assert stage(project, {"verification": "tidy"}).verification == "tidy"
+    (made,) = project.load({"guardrails": [{"method": "tidy", "config": {"any": 1}}]}).settings.guardrails
+    assert guardrail_verification(made) == CustomVerification("tidy", {"any": 1})
+    (problem,) = project.problems({"guardrails": [{"method": "tidi"}]})
+    assert "multi_stage, tidy, or installed" in problem
+    assert problem.endswith("did you mean tidy?")
