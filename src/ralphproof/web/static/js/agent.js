@@ -1,12 +1,12 @@
-// What the agent says and does, as it happens: a bounded list, drawn once a frame.
+// The live events of an agent: a bounded list, drawn once a frame.
 import { read } from "./api.js";
 import { failed, h, keyed, put, write } from "./dom.js";
-import { inFrame } from "./hand.js";
+import { inFrame } from "./deferred.js";
 import { sign } from "./signs.js";
 import { cost, count, known, line, short } from "./text.js";
 
-const MOST = 400; // entries that are kept on the page
-const NEAR = 60; // pixels from the end that still count as the end
+const MOST = 400; // entries on the page
+const NEAR = 60; // pixels from the end within which the list keeps scrolling
 
 /** A list of an agent's events. */
 export class Events {
@@ -83,7 +83,7 @@ function note(tone, name, words) {
   return h("li", { class: `note ${tone}` }, sign(name), line(words, 600));
 }
 
-/** The panel beside a run: the turn that goes on, or the last one. */
+/** The panel beside a run: the current turn, or the last one. */
 export class AgentPanel {
   constructor(run) {
     this.run = run;
@@ -128,23 +128,23 @@ export class AgentPanel {
     write(this.figures, "");
   }
 
-  /** A batch of the stream. What was seen before is dropped: by the turn, and the number in it. */
-  hear(told) {
-    const highest = this.highest.get(told.log) ?? -1;
-    const fresh = told.events.filter((event) => event.number > highest);
-    if (told.log !== this.turn && (fresh.length || !this.highest.has(told.log))) {
+  /** Add a batch of the stream. Events that were seen before, by turn and number, are dropped. */
+  hear(data) {
+    const highest = this.highest.get(data.log) ?? -1;
+    const fresh = data.events.filter((event) => event.number > highest);
+    if (data.log !== this.turn && (fresh.length || !this.highest.has(data.log))) {
       this.waiting = [];
-      this.begin(told.log);
+      this.begin(data.log);
     }
     if (!fresh.length) return;
     this.missed += fresh[0].number - highest - 1;
-    this.highest.set(told.log, fresh.at(-1).number);
+    this.highest.set(data.log, fresh.at(-1).number);
     this.waiting.push(...fresh);
     if (this.waiting.length > 2 * MOST) this.shorten();
     this.frame ??= inFrame(() => this.draw());
   }
 
-  /** Nobody looks, and it goes on: keep what still matters. */
+  /** Drop old events that were not drawn yet, except to-do lists and costs. */
   shorten() {
     const late = this.waiting.length - MOST;
     const kept = this.waiting.filter(
@@ -192,7 +192,7 @@ export class AgentPanel {
     );
   }
 
-  /** With no live turn the last one is shown, once. */
+  /** Without a live turn, load and show the last one, once. */
   show(page, iterations) {
     this.going = page.state === "running";
     this.node.classList.toggle("live", this.going);
@@ -204,7 +204,7 @@ export class AgentPanel {
     this.asked = true;
     const name = turns.at(-1).log;
     read("runs", this.run, "activity", { log: name }).then(
-      (told) => this.turn || this.hear({ log: name, events: told.events, first: 0, dropped: told.dropped }),
+      (data) => this.turn || this.hear({ log: name, events: data.events, first: 0, dropped: data.dropped }),
       (error) => put(this.place, failed(error)),
     );
   }

@@ -1,34 +1,34 @@
-// Questions to the server that this page came from.
-import { gently } from "./hand.js";
+// Requests to the server of this page.
+import { afterRelease } from "./deferred.js";
 
-/** That it answered, and what: a sentence for people. */
-export class Unanswered extends Error {
+/** A failed request, with a message for people and the HTTP status (0 without an answer). */
+export class RequestError extends Error {
   constructor(message, status) {
     super(message);
     this.status = status;
   }
 }
 
-async function answered(asked) {
+async function parseResponse(request) {
   let answer;
   try {
-    answer = await asked;
+    answer = await request;
   } catch {
-    throw new Unanswered("The server does not answer. Does `ralph serve` still run?", 0);
+    throw new RequestError("The server does not answer. Does `ralph serve` still run?", 0);
   }
-  let said = null;
+  let body = null;
   try {
-    said = await answer.json();
+    body = await answer.json();
   } catch {
-    throw new Unanswered(`The server's answer cannot be read (${answer.status}).`, answer.status);
+    throw new RequestError(`The server's answer cannot be read (${answer.status}).`, answer.status);
   }
-  if (!answer.ok) throw new Unanswered(said?.error ?? `The server refused (${answer.status}).`, answer.status);
-  return new Promise((told) => gently(() => told(said)));
+  if (!answer.ok) throw new RequestError(body?.error ?? `The server refused (${answer.status}).`, answer.status);
+  return new Promise((resolve) => afterRelease(() => resolve(body)));
 }
 
-/** Read something: `read("runs", id, "log", {name, part})`. */
+/** Read a resource: `read("runs", id, "log", {name, part})`. */
 export function read(...parts) {
-  return answered(fetch(address(parts), { headers: { Accept: "application/json" }, cache: "no-store" }));
+  return parseResponse(fetch(address(parts), { headers: { Accept: "application/json" }, cache: "no-store" }));
 }
 
 export function address(parts) {
@@ -49,5 +49,5 @@ export async function steer(run, wish, body = null) {
     headers,
     body: body ? JSON.stringify(body) : "",
   });
-  return (await answered(asked)).message;
+  return (await parseResponse(asked)).message;
 }

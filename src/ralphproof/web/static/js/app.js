@@ -1,4 +1,4 @@
-// The frame: which page is shown, the keys, the colours, and whether we are connected.
+// The application: routing, keys, colours, and the state of the connection.
 import { read } from "./api.js";
 import { h, put, write } from "./dom.js";
 import { onConnection } from "./live.js";
@@ -15,7 +15,7 @@ const THEMES = ["auto", "light", "dark"];
 const app = {
   view: null,
   kind: null,
-  /** Of which project all this is. */
+  /** Show the project's name. */
   named(project) {
     const name = String(project?.root ?? project ?? "");
     const place = document.getElementById("project");
@@ -62,12 +62,12 @@ function named() {
 }
 app.renamed = named;
 
-/** What the server says of itself now, and whether runs may be steered: the next one at this address may be another. */
+/** The server's project, and whether it allows control of runs; another server may run at this address by now. */
 app.about = async () => {
   try {
-    const told = await read("runs", { limit: 1 });
-    app.named(told.project);
-    return { control: told.control === true };
+    const data = await read("runs", { limit: 1 });
+    app.named(data.project);
+    return { control: data.control === true };
   } catch {
     return null;
   }
@@ -98,7 +98,7 @@ function nextTheme() {
   try {
     localStorage.theme = next;
   } catch {
-    // it holds until the page is left
+    // without storage the choice lasts until the page is left
   }
   theme(next);
 }

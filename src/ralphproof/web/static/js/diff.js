@@ -1,9 +1,9 @@
-// What was changed: by one iteration, or by the whole run.
+// The diff of one iteration, or of the whole run.
 import { read } from "./api.js";
 import { failed, h, loading, put } from "./dom.js";
 import { count, known, line } from "./text.js";
 
-const LINES = 3000; // that are drawn before somebody asks for more
+const LINES = 3000; // drawn before the user asks for more
 const TONES = { "+": "add", "-": "del", "@": "hunk", "\\": "dim" };
 
 export class Diff {
@@ -33,9 +33,9 @@ export class Diff {
 
   show(page, iterations) {
     const numbers = [...iterations.keys()].sort((one, other) => one - other);
-    const told = numbers.join();
-    if (told === this.told && this.choice.value === (this.asked ?? "")) return;
-    this.told = told;
+    const shown = numbers.join();
+    if (shown === this.shown && this.choice.value === (this.asked ?? "")) return;
+    this.shown = shown;
     put(
       this.choice,
       h("option", { value: "" }, "the whole run"),
@@ -48,33 +48,33 @@ export class Diff {
     const { asked } = this;
     put(this.place, loading("the changes"));
     try {
-      const told = await read("runs", this.run.run, "diff", { iteration: asked });
-      if (asked === this.asked) put(this.place, ...patch(told));
+      const data = await read("runs", this.run.run, "diff", { iteration: asked });
+      if (asked === this.asked) put(this.place, ...patch(data));
     } catch (error) {
       put(this.place, failed(error));
     }
   }
 }
 
-function patch(told) {
-  if (!told.changes.length && !told.patch) return [h("p", { class: "empty" }, "Nothing changed.")];
-  const added = told.changes.reduce((sum, file) => sum + (file.addedLines ?? 0), 0);
-  const removed = told.changes.reduce((sum, file) => sum + (file.removedLines ?? 0), 0);
-  const sections = told.patch.split(/\n(?=diff --git )/).filter(Boolean); // ^ would match behind \r and U+2028 too
-  const fits = sections.length === told.changes.length;
+function patch(data) {
+  if (!data.changes.length && !data.patch) return [h("p", { class: "empty" }, "Nothing changed.")];
+  const added = data.changes.reduce((sum, file) => sum + (file.addedLines ?? 0), 0);
+  const removed = data.changes.reduce((sum, file) => sum + (file.removedLines ?? 0), 0);
+  const sections = data.patch.split(/\n(?=diff --git )/).filter(Boolean); // ^ would match behind \r and U+2028 too
+  const fits = sections.length === data.changes.length;
   let left = LINES;
   const drawn = sections.map((section, at) => {
     const lines = section.replace(/\n$/, "").split("\n");
     const shown = Math.max(0, Math.min(lines.length, left));
     left -= shown;
-    return fileOf(lines, shown, fits ? told.changes[at] : null);
+    return fileOf(lines, shown, fits ? data.changes[at] : null);
   });
-  const cut = told.truncated
+  const cut = data.truncated
     ? h(
         "p",
         { class: "note warn" },
         "The patch is longer than is shown here; ",
-        h("code", {}, `ralph diff ${told.run}`),
+        h("code", {}, `ralph diff ${data.run}`),
         " shows all of it.",
       )
     : "";
@@ -82,7 +82,7 @@ function patch(told) {
     h(
       "p",
       { class: "sums" },
-      count(told.changes.length, "file"),
+      count(data.changes.length, "file"),
       ", ",
       h("span", { class: "good" }, `+${added}`),
       " ",
@@ -93,7 +93,7 @@ function patch(told) {
       : h(
           "ul",
           { class: "files" },
-          told.changes
+          data.changes
             .slice(0, 200)
             .map((file) =>
               h("li", {}, h("code", {}, line(file.path, 300)), ` +${file.addedLines ?? "?"} −${file.removedLines ?? "?"}`),

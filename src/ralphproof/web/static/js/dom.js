@@ -1,4 +1,4 @@
-// The only way in which anything gets onto the page: as text, never as markup.
+// Building of page elements, always from text and never from markup.
 import { ago, duration, visible, whole } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -7,9 +7,9 @@ const PLAIN = new Set(
     " ",
   ),
 );
-const TOLD = new WeakMap();
+const RENDERED = new WeakMap(); // the items and nodes of each parent of `keyed`
 
-/** An element. Strings among its children become text; `on…` are functions; links lead to our own pages alone. */
+/** An element. Strings among its children become text; `on…` are event handlers; links lead only to our own pages. */
 export function h(tag, given = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(given)) {
@@ -37,7 +37,7 @@ function fill(parent, children) {
   }
 }
 
-/** Have these children and no others. */
+/** Replace the children of an element. */
 export function put(parent, ...children) {
   parent.replaceChildren();
   fill(parent, children);
@@ -51,13 +51,13 @@ export function svg(tag, given = {}, ...children) {
   return made;
 }
 
-/** Write a text only where it differs: screen readers and the browser are left alone otherwise. */
+/** Set a text only where it differs, so that screen readers do not repeat it. */
 export function write(element, text) {
   const shown = visible(text);
   if (element.textContent !== shown) element.textContent = shown;
 }
 
-/** Exactly these nodes in this order, moving as few as possible; what has the focus keeps it. */
+/** Replace the children by these nodes, moving as few as possible and keeping the focus. */
 export function arrange(parent, nodes) {
   const active = document.activeElement;
   let at = parent.firstChild;
@@ -73,26 +73,26 @@ export function arrange(parent, nodes) {
   if (active && active !== document.activeElement && parent.contains(active)) active.focus({ preventScroll: true });
 }
 
-/** One node for each item, by its key, built anew only where the item has changed; what was open stays open. */
+/** One node for each item, by its key, rebuilt only where the item changed; open details stay open. */
 export function keyed(parent, items, key, build) {
-  const before = TOLD.get(parent) ?? new Map();
+  const before = RENDERED.get(parent) ?? new Map();
   const now = new Map();
   let lost = null;
   for (const item of items) {
     let one = before.get(key(item));
-    const told = one?.item === item ? one.told : JSON.stringify(item);
-    if (!one || one.told !== told) {
+    const json = one?.item === item ? one.json : JSON.stringify(item);
+    if (!one || one.json !== json) {
       const node = build(item, one?.node);
       if (one && one.node !== node) {
         if (one.node.open) node.open = true;
         if (one.node.contains(document.activeElement)) lost = node;
       }
-      one = { told, node };
+      one = { json, node };
     }
     one.item = item;
     now.set(key(item), one);
   }
-  TOLD.set(parent, now);
+  RENDERED.set(parent, now);
   arrange(
     parent,
     [...now.values()].map((one) => one.node),
@@ -100,7 +100,7 @@ export function keyed(parent, items, key, build) {
   lost?.querySelector("summary, a, button")?.focus({ preventScroll: true });
 }
 
-/** A moment, as it is by now; the full one is its title. `form` is ago, or since: how long it has lasted. */
+/** A relative time, with the full time as its title. `form` is `ago`, or `since` for the time that has passed. */
 export function moment(at, form = "ago") {
   if (at === null || at === undefined) return "";
   const made = h("time", {
@@ -123,7 +123,7 @@ setInterval(() => {
   if (!document.hidden) document.querySelectorAll("time[data-at]").forEach(tick);
 }, 1000);
 
-/** Tell a screen reader, once, when it has time. */
+/** Announce a text to screen readers. */
 export function announce(text) {
   document.getElementById("told").textContent = visible(text);
 }

@@ -1,4 +1,4 @@
-// What was written down when the run began, and how it ended.
+// The facts recorded at the start of a run, and its outcome.
 import { h, put } from "./dom.js";
 import { visible } from "./text.js";
 
@@ -8,9 +8,9 @@ export class Facts {
   }
 
   show(page) {
-    const told = JSON.stringify([page.facts, page.outcome]);
-    if (told === this.told) return;
-    this.told = told;
+    const shown = JSON.stringify([page.facts, page.outcome]);
+    if (shown === this.shown) return;
+    this.shown = shown;
     put(
       this.place,
       h(
@@ -30,11 +30,11 @@ export function listed(object) {
   return h(
     "dl",
     { class: "facts" },
-    entries.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, told(value)))),
+    entries.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, valueNode(value)))),
   );
 }
 
-function told(value) {
+function valueNode(value) {
   if (Array.isArray(value) && !value.length) return h("span", { class: "dim" }, "none");
   if (value === null) return h("span", { class: "dim" }, "unknown or none");
   if (Array.isArray(value) && value.length && value.every((one) => typeof one === "string"))

@@ -1,4 +1,4 @@
-// A run in a few figures: how near its limits are, and how the failures went.
+// Gauges of a run's limits, and the course of its failing checks.
 import { h, keyed, svg } from "./dom.js";
 import { bar } from "./signs.js";
 import { cost, count, measured } from "./text.js";
@@ -32,7 +32,7 @@ function gauge(limit, page) {
 const WIDE = 300;
 const HIGH = 34;
 
-/** How many failed before the first iteration, and after each. */
+/** A sparkline of failures before the first iteration and after each. */
 export function sparkline(counts) {
   const known = counts
     .map((failing, iteration) => ({ failing, iteration }))

@@ -5,24 +5,24 @@ import { failed, h, keyed, loading, moment, put } from "./dom.js";
 import { checkState, chip, sign, verdictState } from "./signs.js";
 import { at, cost, count, duration, line, short } from "./text.js";
 
-const FILES = 12; // that are named before somebody asks for all
+const FILES = 12; // listed before the user asks for all
 
-/** It said that it was done, and a check said no. */
-export function refused(told) {
-  return told.claim !== null && told.claim !== undefined && failedChecks(told).length > 0;
+/** Whether the agent claimed completion and a check failed. */
+export function refused(iteration) {
+  return iteration.claim !== null && iteration.claim !== undefined && failedChecks(iteration).length > 0;
 }
 
-export function failedChecks(told) {
-  return (told.checks ?? []).filter((check) => check.state === "failed" || check.state === "errored");
+export function failedChecks(iteration) {
+  return (iteration.checks ?? []).filter((check) => check.state === "failed" || check.state === "errored");
 }
 
-export function claimOf(told) {
-  const uncounted = (told.ignoredClaims ?? []).map((word) => line(word, 80)).join(", ");
-  if (told.claim === null || told.claim === undefined) {
+export function claimOf(iteration) {
+  const uncounted = (iteration.ignoredClaims ?? []).map((word) => line(word, 80)).join(", ");
+  if (iteration.claim === null || iteration.claim === undefined) {
     return uncounted ? { tone: "mute", sign: "query", title: "A claim that does not count", words: uncounted } : null;
   }
-  const claim = `“${line(told.claim, 200)}”`;
-  const red = failedChecks(told).map((check) => check.name);
+  const claim = `“${line(iteration.claim, 200)}”`;
+  const red = failedChecks(iteration).map((check) => check.name);
   if (red.length)
     return {
       tone: "bad",
@@ -30,7 +30,7 @@ export function claimOf(told) {
       title: "claimed, and the checks refused it",
       words: `The agent said ${claim}; ${red.slice(0, 5).join(", ")} said no.`,
     };
-  if (told.verdict?.result === "passed")
+  if (iteration.verdict?.result === "passed")
     return { tone: "good", sign: "tick", title: "claimed, and nothing refused it", words: `The agent said ${claim}.` };
   return { tone: "info", sign: "query", title: "claimed", words: `The agent said ${claim}.` };
 }
@@ -47,12 +47,12 @@ export function claimPart(claim) {
 export function verdictLine(verdict) {
   const { label: words = "", reason: why = "" } = verdict;
   const long = why.includes("\n") || why.length > 300;
-  const told = [words, long || why === words ? "" : why].filter(Boolean).join(": ");
+  const text = [words, long || why === words ? "" : why].filter(Boolean).join(": ");
   return h(
     "div",
     { class: "verdict" },
     chip(verdictState(verdict)),
-    h("span", {}, line(told, 700)),
+    h("span", {}, line(text, 700)),
     long ? h("pre", { class: "why", tabindex: "0" }, why) : "",
   );
 }
@@ -103,7 +103,7 @@ function checkItem(check, run) {
   );
 }
 
-export function turnPart(turn, run, told) {
+export function turnPart(turn, run, iteration) {
   const end = turn.error
     ? `error: ${line(turn.error, 300)}`
     : turn.signal
@@ -138,7 +138,7 @@ export function turnPart(turn, run, told) {
     h(
       "h3",
       {},
-      (told.turns ?? []).length > 1 ? `Turn ${turn.number}` : "Turn",
+      (iteration.turns ?? []).length > 1 ? `Turn ${turn.number}` : "Turn",
       h(
         "small",
         {},
@@ -157,7 +157,7 @@ export function turnPart(turn, run, told) {
   );
 }
 
-/** What it did, asked for when somebody wants to see it. */
+/** The events of a turn, loaded when the user opens them. */
 function activity(turn, run) {
   const place = h("div", { class: "stream", tabindex: "0" });
   const made = h(
@@ -172,13 +172,13 @@ function activity(turn, run) {
     made.asked = true;
     put(place, loading("the turn"));
     try {
-      const told = await read("runs", run.run, "activity", { log: turn.log });
+      const data = await read("runs", run.run, "activity", { log: turn.log });
       const events = new Events();
-      told.events.forEach((event) => events.add(event));
+      data.events.forEach((event) => events.add(event));
       put(
         place,
-        told.dropped ? h("p", { class: "dim" }, `${count(told.dropped, "earlier thing")} not shown`) : "",
-        told.events.length ? events.list : h("p", { class: "dim" }, "Nothing that can be read."),
+        data.dropped ? h("p", { class: "dim" }, `${count(data.dropped, "earlier thing")} not shown`) : "",
+        data.events.length ? events.list : h("p", { class: "dim" }, "Nothing that can be read."),
       );
     } catch (error) {
       put(place, failed(error));
@@ -219,14 +219,14 @@ export function filesPart({ files, count: number, known, number: iteration }, ru
   );
 }
 
-export function notesOf(told) {
-  const words = [...(told.findings ?? []).map((one) => one.message), ...(told.notices ?? [])];
-  if (told.scm)
+export function notesOf(iteration) {
+  const words = [...(iteration.findings ?? []).map((one) => one.message), ...(iteration.notices ?? [])];
+  if (iteration.scm)
     words.push(
-      told.scm.error
-        ? `commit failed: ${told.scm.error}`
-        : `committed ${String(told.scm.commit ?? "").slice(0, 12)}: ${told.scm.message}`,
+      iteration.scm.error
+        ? `commit failed: ${iteration.scm.error}`
+        : `committed ${String(iteration.scm.commit ?? "").slice(0, 12)}: ${iteration.scm.message}`,
     );
-  if (told.snapshot) words.push(`saved as ${told.snapshot}`);
+  if (iteration.snapshot) words.push(`saved as ${iteration.snapshot}`);
   return words.length ? { words } : null;
 }

@@ -1,17 +1,17 @@
-// What happens while somebody looks: one stream of events, kept up until it is closed.
+// The event stream of a page, which reconnects until it is closed.
 import { read } from "./api.js";
-import { gently } from "./hand.js";
+import { afterRelease } from "./deferred.js";
 
 const FIRST_MS = 500;
 const MOST_MS = 8000;
-const HIDDEN_MS = 60000; // a page that nobody sees gives its connection back
-const QUIET_MS = 1500; // a server that is back sooner was hardly gone
-const SILENT_MS = 25000; // one that is there says something every ten seconds
+const HIDDEN_MS = 60000; // after which a hidden page closes its connection
+const QUIET_MS = 1500; // an interruption that is shorter is not shown
+const SILENT_MS = 25000; // the server sends something every ten seconds
 
 /**
  * `new Feed(after => "/api/…", {runs: (data, id) => …})`. After a break it asks for what came after the last id that
- * it has seen. The browser joins again by itself where a connection breaks; where it gives up, we begin anew, ever slower.
- * `joined` is called whenever it is connected, be it to another server.
+ * it has seen. The browser reconnects after a broken connection; where it gives up, we reconnect at growing intervals.
+ * `joined` is called after every connection, which may be to another server.
  */
 export class Feed {
   constructor(address, hear, joined = () => {}) {
@@ -46,17 +46,17 @@ export class Feed {
       source.addEventListener(name, (event) => {
         this.listen();
         if (event.lastEventId) this.last = event.lastEventId;
-        gently(() => this.closed || hears(JSON.parse(event.data), event.lastEventId));
+        afterRelease(() => this.closed || hears(JSON.parse(event.data), event.lastEventId));
       });
     }
   }
 
-  /** Something was heard. A server that hangs, or a tunnel that is dead, closes nothing: it only falls silent. */
+  /** Restart the silence timer: a server that hangs, or a dead tunnel, does not close the connection. */
   listen() {
     this.heard = Date.now();
     clearTimeout(this.silence);
     this.silence = setTimeout(() => {
-      if (this.source.readyState === EventSource.CLOSED) return; // it rests, or is about to be opened again
+      if (this.source.readyState === EventSource.CLOSED) return; // closed on purpose, or about to be reopened
       tell("off", "The server has fallen silent.");
       this.open();
     }, SILENT_MS);
@@ -72,7 +72,7 @@ export class Feed {
     this.wait = Math.min(MOST_MS, this.wait * 2);
   }
 
-  /** Why it refuses: a stream cannot tell. */
+  /** Ask for the reason of a refusal, which an EventSource does not report. */
   async ask() {
     try {
       await read("runs", { limit: 1 });
@@ -99,9 +99,9 @@ export class Feed {
 
 let listener = () => {};
 
-/** Who shows whether we are connected. */
-export function onConnection(hears) {
-  listener = hears;
+/** Set the function that shows the state of the connection. */
+export function onConnection(show) {
+  listener = show;
 }
 
 function tell(state, why = "") {

@@ -1,10 +1,10 @@
-// What the agent and the checks printed: a part of it, more in both directions, and its end as it grows.
+// Logs of the agent and of the checks: a part that can be extended in both directions, and follows its growing end.
 import { read } from "./api.js";
 import { failed, h, keyed, put, write } from "./dom.js";
 import { bytes, known, line, visible } from "./text.js";
 
 const PIECE = 65536;
-const MOST = 4 * PIECE; // that the server gives at once
+const MOST = 4 * PIECE; // of one answer of the server
 const KEPT = 1 << 20; // characters on the page
 const AGAIN_MS = 1000;
 const SIZES = { out: "bytes", stderr: "stderrBytes", prompt: "promptBytes" }; // of a part, in the list
@@ -52,22 +52,22 @@ export class Logs {
   }
 
   show(page) {
-    const told = `${page.seq}`;
-    if (told !== this.seq) this.index();
-    this.seq = told;
+    const data = `${page.seq}`;
+    if (data !== this.seq) this.index();
+    this.seq = data;
   }
 
   async index() {
     if (this.asking) {
-      this.stale = true; // what is being answered may be from before
+      this.stale = true; // the pending answer may be outdated
       return;
     }
     this.asking = true;
     this.stale = false;
     try {
-      const told = await read("runs", this.run.run, "logs");
-      this.known = told.logs;
-      const shown = [...told.logs].reverse();
+      const data = await read("runs", this.run.run, "logs");
+      this.known = data.logs;
+      const shown = [...data.logs].reverse();
       keyed(
         this.list,
         shown,
@@ -136,7 +136,7 @@ export class Logs {
     const opened = (this.opened = {});
     this.asked = Promise.resolve();
     this.shown = false;
-    this.pieces = []; // what is shown: each with its place in the log, which is not that of its text
+    this.pieces = []; // the shown pieces, each with its byte offsets in the log
     this.size = 0;
     this.skipped = null;
     this.text.textContent = "";
@@ -144,20 +144,20 @@ export class Logs {
     if (opened === this.opened) this.text.scrollTop = this.text.scrollHeight;
   }
 
-  /** One question behind the other: each begins where the answer before it ended. */
+  /** Run requests one after another: each begins where the last answer ended. */
   ask(question) {
     const { opened } = this;
     return (this.asked = this.asked.then(() => opened === this.opened && question()));
   }
 
-  /** Whether it was answered. */
+  /** Load a piece; whether that succeeded. */
   async load(where, ahead = false) {
     const { name, part, opened } = this;
     try {
-      const told = await read("runs", this.run.run, "log", { name, part, ...where });
+      const data = await read("runs", this.run.run, "log", { name, part, ...where });
       if (opened !== this.opened) return false;
       put(this.note);
-      this.put(told, ahead);
+      this.put(data, ahead);
       return true;
     } catch (error) {
       put(this.note, failed(error));
@@ -165,16 +165,16 @@ export class Logs {
     }
   }
 
-  put(told, ahead) {
+  put(data, ahead) {
     const { text } = this;
     if (!this.shown) {
-      if (told.offset > this.next && this.next) this.skipped = { from: this.next, to: told.offset };
+      if (data.offset > this.next && this.next) this.skipped = { from: this.next, to: data.offset };
       this.pieces = [];
       text.textContent = "";
       this.shown = true;
     }
-    this.size = told.bytes;
-    if (told.nextOffset > told.offset) this.add(told, ahead);
+    this.size = data.bytes;
+    if (data.nextOffset > data.offset) this.add(data, ahead);
     this.tell();
   }
 
@@ -202,7 +202,7 @@ export class Logs {
     return this.pieces.at(-1)?.nextOffset ?? 0;
   }
 
-  /** How much of it is shown, and whether there is more. */
+  /** Show which part is loaded, and whether there is more. */
   tell() {
     const { from, next, size, skipped } = this;
     const missed = skipped ? Math.min(from, skipped.to) - skipped.from : 0;
@@ -212,7 +212,7 @@ export class Logs {
     this.later.disabled = next >= size;
   }
 
-  /** Only so much stays on the page; what goes can be loaded again from the beginning of what is left. */
+  /** Drop the oldest pieces beyond the limit; they can be loaded again. */
   shorten() {
     let length = this.pieces.reduce((sum, piece) => sum + piece.node.length, 0);
     while (length > KEPT && this.pieces.length > 1) {
@@ -233,7 +233,7 @@ export class Logs {
     return this.ask(() => this.load(this.shown ? { offset: this.next, most: PIECE } : {}));
   }
 
-  /** While it lives, and after that until nothing is left: its last words come with its end. */
+  /** Load more while the log is live, and then until its end. */
   async grow() {
     const more = this.log?.live || this.next < this.size;
     if (this.growing || document.hidden || !this.follow.checked || !more) return;
@@ -242,11 +242,11 @@ export class Logs {
     this.growing = false;
   }
 
-  /** All that has come; where that is more than stays on the page, its end. */
+  /** Load all new text, or only its end where it is more than stays on the page. */
   async catchUp() {
     let before = -1;
     while (await this.load(this.shown ? { offset: this.next, most: MOST } : {})) {
-      if (this.next === before || this.next >= this.size) return; // what is not whole yet is not told yet
+      if (this.next === before || this.next >= this.size) return; // an incomplete character is not sent yet
       before = this.next;
       this.shown = this.size - this.next <= KEPT;
     }

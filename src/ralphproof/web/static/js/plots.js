@@ -1,10 +1,10 @@
-// Figures along the time, drawn by uPlot. The table beside them says the same in words.
+// Charts over time, drawn by uPlot. The table beside them has the same numbers.
 import uPlot from "../vendor/uplot/uPlot.esm.js";
 import { h, put } from "./dom.js";
 import { dollars, short } from "./text.js";
 
 const HIGH = 180;
-const REASONS = 4; // that have a colour of their own
+const REASONS = 4; // with a colour of their own
 
 const KINDS = [
   {
@@ -59,7 +59,7 @@ export class Plots {
   }
 
   frames() {
-    this.places = KINDS.map((kind) => ({ kind, place: unheard(h("div", { class: "plot" })) }));
+    this.places = KINDS.map((kind) => ({ kind, place: hideFromReaders(h("div", { class: "plot" })) }));
     return this.places.map(({ kind, place }) =>
       h("figure", { class: "card" }, h("figcaption", {}, h("span", {}, kind.name)), place),
     );
@@ -110,7 +110,7 @@ export class Plots {
         height: HIGH,
         padding: [6, 10, 0, 0],
         tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
-        legend: { live: true, mount: (_, legend) => place.closest("figure").firstChild.append(unheard(legend)) },
+        legend: { live: true, mount: (_, legend) => place.closest("figure").firstChild.append(hideFromReaders(legend)) },
         cursor: { drag: { x: false, y: false }, y: false, points: { show: false } },
         scales: {
           x: { time: true, range: (_, low, high) => [low - step / 2, high + step / 2] },
@@ -157,8 +157,8 @@ export class Plots {
   }
 }
 
-/** The table says the same to a screen reader. */
-function unheard(element) {
+/** Hide an element from screen readers, which read the table instead. */
+function hideFromReaders(element) {
   element.setAttribute("aria-hidden", "true");
   return element;
 }

@@ -1,4 +1,4 @@
-// `#/report`: how the runs of some days went, drawn and as tables.
+// `#/report`: the statistics of runs in a range of days, as charts and tables.
 import { read } from "./api.js";
 import { failed, h, loading, put } from "./dom.js";
 import { Plots } from "./plots.js";
@@ -61,33 +61,33 @@ export class Report {
 
   async load() {
     const asked = { from: this.from.value, to: this.to.value };
-    if (!this.told) put(this.place, loading("the figures"));
+    if (!this.report) put(this.place, loading("the figures"));
     try {
-      const told = await read("report", asked);
-      if (asked.from === this.from.value && asked.to === this.to.value) this.show((this.told = told));
+      const report = await read("report", asked);
+      if (asked.from === this.from.value && asked.to === this.to.value) this.show((this.report = report));
     } catch (error) {
-      this.told = null;
+      this.report = null;
       put(this.place, failed(error));
     }
   }
 
-  show(told) {
-    const slots = dated(told);
+  show(report) {
+    const slots = dated(report);
     put(
       this.place,
-      tiles(told),
-      alerts(told),
+      tiles(report),
+      alerts(report),
       slots.length
-        ? h("div", { class: "plots" }, this.plots.frames(), reasons(told))
+        ? h("div", { class: "plots" }, this.plots.frames(), reasons(report))
         : h("p", { class: "empty" }, "No run ended in these days."),
       h(
         "div",
         { class: "columns even" },
-        h("div", {}, slots.length ? table(slots, told.from === told.to) : ""),
-        h("div", {}, parts("By agent", told.byAgent), parts("By skill", told.bySkill)),
+        h("div", {}, slots.length ? table(slots, report.from === report.to) : ""),
+        h("div", {}, parts("By agent", report.byAgent), parts("By skill", report.bySkill)),
       ),
     );
-    if (slots.length) this.plots.draw(filled(slots, told));
+    if (slots.length) this.plots.draw(filled(slots, report));
   }
 
   close() {
@@ -99,23 +99,23 @@ function daysAgo(days) {
   return new Date(Date.now() - days * DAY_MS).toISOString().slice(0, 10);
 }
 
-/** Slots with their moment (UTC): days, or the hours of one day. */
-function dated(told) {
-  const one = told.from === told.to;
-  const first = Date.parse(`${told.from}T00:00:00Z`) / 1000;
-  return (told.slots ?? []).map((slot) => {
+/** Slots with their time (UTC): days, or the hours of one day. */
+function dated(report) {
+  const one = report.from === report.to;
+  const first = Date.parse(`${report.from}T00:00:00Z`) / 1000;
+  return (report.slots ?? []).map((slot) => {
     const at = !one ? slot.at * 86400 : slot.at < 24 ? first + slot.at * 3600 : slot.at * 3600;
     const name = new Date(at * 1000).toISOString();
     return { ...slot, at, name: one ? name.slice(11, 16) : name.slice(0, 10) };
   });
 }
 
-/** With the days, or hours, in which nothing ended: a plot shows them too. */
-function filled(slots, told) {
-  const hours = told.from === told.to;
+/** Slots with the empty days or hours between them, for charts. */
+function filled(slots, report) {
+  const hours = report.from === report.to;
   const step = hours ? 3600 : 86400;
-  const first = Date.parse(`${told.from}T00:00:00Z`) / 1000;
-  const last = hours ? first + 23 * step : Date.parse(`${told.to}T00:00:00Z`) / 1000;
+  const first = Date.parse(`${report.from}T00:00:00Z`) / 1000;
+  const last = hours ? first + 23 * step : Date.parse(`${report.to}T00:00:00Z`) / 1000;
   if ((last - first) / step > MOST_SLOTS) return slots;
   const known = new Map(slots.map((slot) => [slot.at, slot]));
   const none = { completed: 0, aborted: 0, errors: 0, iterations: 0, knownUSD: 0, tokens: 0, abortReasons: {} };
@@ -129,14 +129,14 @@ function money(usd) {
   return usd === null || usd === undefined ? "unknown" : dollars(usd);
 }
 
-/** What is known of a cost of which some may be unknown. */
+/** A cost of which a part may be unknown. */
 function atLeast(usd, unknown) {
   if (!unknown) return dollars(usd);
   return usd > 0 ? `at least ${dollars(usd)}` : "unknown";
 }
 
-function tiles(told) {
-  const all = told.overall;
+function tiles(report) {
+  const all = report.overall;
   const rate = all.loops ? `${Math.round((100 * all.completed) / all.loops)}%` : "–";
   const figures = [
     ["Runs", String(all.loops), `${all.completed} completed, ${count(all.errors, "error")}`],
@@ -169,12 +169,12 @@ function tiles(told) {
   );
 }
 
-function alerts(told) {
-  if (!told.alerts?.length) return "";
+function alerts(report) {
+  if (!report.alerts?.length) return "";
   return h(
     "ul",
     { class: "alerts", "aria-label": "To look at" },
-    told.alerts.map((words) => h("li", {}, line(words, 300))),
+    report.alerts.map((words) => h("li", {}, line(words, 300))),
   );
 }
 
@@ -219,8 +219,8 @@ function table(slots, hours) {
   );
 }
 
-function reasons(told) {
-  const known = Object.entries(told.abortReasons ?? {}).sort((one, other) => other[1] - one[1]);
+function reasons(report) {
+  const known = Object.entries(report.abortReasons ?? {}).sort((one, other) => other[1] - one[1]);
   if (!known.length) return "";
   const most = known[0][1];
   const item = ([name, number]) => {

@@ -4,7 +4,7 @@ import { announce, h, moment, put, write } from "./dom.js";
 import { Diff } from "./diff.js";
 import { Facts } from "./facts.js";
 import { gauges, sparkline } from "./gauges.js";
-import { inFrame } from "./hand.js";
+import { inFrame } from "./deferred.js";
 import { Feed } from "./live.js";
 import { Logs } from "./logs.js";
 import { chip, reasonOf, sandboxChip, stateOf } from "./signs.js";
@@ -33,14 +33,14 @@ export class Run {
     this.turn(parts, asked);
     const place = `/api/runs/${encodeURIComponent(this.run)}/events`;
     const hears = {
-      run: (told) => this.hear(told),
-      agent: (told) => this.agent.hear(told),
-      gone: (told) => this.gone(told.error),
+      run: (data) => this.hear(data),
+      agent: (data) => this.agent.hear(data),
+      gone: (data) => this.gone(data.error),
     };
     this.feed = new Feed(
       (last) => (last ? `${place}?after=${encodeURIComponent(last)}` : place),
       hears,
-      () => app.about().then((told) => told && this.steering.allow(told.control)),
+      () => app.about().then((data) => data && this.steering.allow(data.control)),
     );
   }
 
@@ -76,7 +76,7 @@ export class Run {
     );
   }
 
-  /** Another part of the same run. */
+  /** Show another tab of the same run; false where it is another run. */
   turn(parts, asked) {
     if (parts[0] !== this.run) return false;
     const tab = known(TABS, parts[1]) ? parts[1] : "";
@@ -98,13 +98,13 @@ export class Run {
     return `#/run/${encodeURIComponent(this.run)}${tab ? `/${tab}` : ""}${given ? `?${given}` : ""}`;
   }
 
-  hear(told) {
+  hear(data) {
     const before = this.page;
-    if (told.complete !== false) this.iterations.clear();
-    for (const one of told.timeline) this.iterations.set(one.number, one);
-    this.page = told;
-    if (before && stateOf(before).word !== stateOf(told).word)
-      announce(`This run is ${stateOf(told).word} ${reasonOf(told)}`);
+    if (data.complete !== false) this.iterations.clear();
+    for (const one of data.timeline) this.iterations.set(one.number, one);
+    this.page = data;
+    if (before && stateOf(before).word !== stateOf(data).word)
+      announce(`This run is ${stateOf(data).word} ${reasonOf(data)}`);
     this.frame ??= inFrame(() => {
       this.frame = null;
       this.draw();
@@ -153,9 +153,9 @@ export class Run {
         h("small", {}, more),
       );
     });
-    const told = `${this.tab} ${links.map((link) => link.textContent)}`;
-    if (told !== this.toldTabs) put(this.tabs, ...links);
-    this.toldTabs = told;
+    const labels = `${this.tab} ${links.map((link) => link.textContent)}`;
+    if (labels !== this.shownTabs) put(this.tabs, ...links);
+    this.shownTabs = labels;
   }
 
   close() {
@@ -176,7 +176,7 @@ function doing(page) {
   return h("span", { class: "doing" }, line(page.activity, 200), since, asked, waits);
 }
 
-/** What can be done now, as commands: they work whether or not this page may steer. */
+/** Commands that apply now; they work even where this page may not control runs. */
 function wayOn(page) {
   const { id: run } = page;
   const command = (words, why) => h("span", { class: "command" }, h("code", {}, words), h("small", {}, why));

@@ -1,7 +1,7 @@
-// `#/`: all runs, the newest first, as they go.
+// `#/`: the live list of all runs, newest first.
 import { read } from "./api.js";
 import { announce, arrange, failed, h, moment, put, write } from "./dom.js";
-import { inFrame } from "./hand.js";
+import { inFrame } from "./deferred.js";
 import { Feed } from "./live.js";
 import { bar, checksFigure, chip, reasonOf, sandboxChip, stateOf } from "./signs.js";
 import { at, cost, count, dollars, line, withChildren } from "./text.js";
@@ -35,25 +35,25 @@ export class Runs {
       this.note,
       h("p", { class: "more" }, this.older),
     );
-    this.feed = new Feed(() => "/api/events", { runs: (told) => this.hear(told), tasks: () => {} });
+    this.feed = new Feed(() => "/api/events", { runs: (data) => this.hear(data), tasks: () => {} });
   }
 
   get title() {
     return "Runs";
   }
 
-  hear(told) {
-    this.total = told.total ?? this.total;
-    if (told.complete) this.begin(told);
-    for (const run of told.runs) this.take(run, true);
+  hear(data) {
+    this.total = data.total ?? this.total;
+    if (data.complete) this.begin(data);
+    for (const run of data.runs) this.take(run, true);
     this.plan();
   }
 
-  /** The first message of a stream has the whole list, and what is not in it is no more, or another project's. */
-  begin(told) {
-    this.app.named(told.project);
-    this.oldest = told.runs.at(-1)?.id;
-    const there = new Set(told.runs.map((run) => run.id));
+  /** The first message of a stream has the whole list; other runs are gone, or belong to another project. */
+  begin(data) {
+    this.app.named(data.project);
+    this.oldest = data.runs.at(-1)?.id;
+    const there = new Set(data.runs.map((run) => run.id));
     for (const run of this.lines.keys()) {
       if (there.has(run)) continue;
       this.lines.delete(run);
@@ -72,7 +72,7 @@ export class Runs {
     else this.rows.set(run.id, new Row(run));
   }
 
-  /** Draw once a frame, however many messages came. */
+  /** Draw at most once a frame. */
   plan() {
     this.frame ??= inFrame(() => {
       this.frame = null;
@@ -105,21 +105,21 @@ export class Runs {
       [of((run) => run.state === "paused"), "paused"],
       [of((run) => ["stopped", "orphaned", "crashed"].includes(run.state)), "for you to look at"],
     ].filter(([number]) => number);
-    const told = [
+    const sums = [
       `${filtered ? `${shown} of ` : ""}${count(this.total, "run")}`,
       ...parts.map((part) => part.join(" ")),
     ];
-    write(this.sums, told.join(" · "));
+    write(this.sums, sums.join(" · "));
   }
 
-  /** Those before the last one that the server listed, in its own order. */
+  /** Load the runs before the last listed one, in the order of the server. */
   async more() {
     this.older.disabled = true;
     try {
-      const told = await read("runs", { limit: PAGE, before: this.oldest });
-      this.total = told.total;
-      this.oldest = told.runs.at(-1)?.id ?? this.oldest;
-      for (const run of told.runs) if (!this.lines.has(run.id)) this.take(run, false);
+      const data = await read("runs", { limit: PAGE, before: this.oldest });
+      this.total = data.total;
+      this.oldest = data.runs.at(-1)?.id ?? this.oldest;
+      for (const run of data.runs) if (!this.lines.has(run.id)) this.take(run, false);
     } catch (error) {
       this.older.after(failed(error));
     }
@@ -146,7 +146,7 @@ function heading() {
   );
 }
 
-/** The newest first, and what an agent began below the run that it belongs to. */
+/** Runs, newest first, with child runs below their parents. */
 function ordered(lines) {
   const below = new Map();
   const first = [];
@@ -157,16 +157,16 @@ function ordered(lines) {
       below.set(run.parent, [...(below.get(run.parent) ?? []), run]);
     else first.push(run);
   }
-  const told = [];
+  const rows = [];
   const seen = new Set();
   const walk = (run, depth) => {
     if (seen.has(run.id)) return;
     seen.add(run.id);
-    told.push({ run, depth });
+    rows.push({ run, depth });
     for (const child of below.get(run.id) ?? []) walk(child, Math.min(depth + 1, 4));
   };
   first.forEach((run) => walk(run, 0));
-  return told;
+  return rows;
 }
 
 function haystack(run) {
@@ -193,9 +193,9 @@ class Row {
   }
 
   show(run) {
-    const told = JSON.stringify(run);
-    if (told === this.told) return;
-    this.told = told;
+    const shown = JSON.stringify(run);
+    if (shown === this.shown) return;
+    this.shown = shown;
     this.run = run;
     const focused = this.node.contains(document.activeElement);
     put(this.node, ...this.cells(run));
@@ -252,7 +252,7 @@ class Row {
     ];
   }
 
-  /** A run that an agent began is marked so; below its parent it is indented too. */
+  /** A child run is marked, and indented below its parent. */
   indent(depth, near) {
     this.node.className = depth ? `depth depth-${depth}` : "";
     const { parent, childCount } = this.run;

@@ -1,4 +1,4 @@
-// How states look: a drawn sign, a word, a colour; never the colour alone.
+// Signs and chips of states: a drawn sign, a word and a colour, never a colour alone.
 import { h, svg } from "./dom.js";
 import { count, known } from "./text.js";
 
@@ -42,7 +42,7 @@ const PROOFS = {
   claimed: { tone: "warn", sign: "query", word: "claimed only" },
 };
 
-/** How a run stands, in at most three words. */
+/** The state of a run as a chip, in at most three words. */
 export function stateOf(run) {
   if (run.state === "running") {
     if (run.requested === "cancel") return { tone: "warn", sign: "dot", word: "ending" };
@@ -56,7 +56,7 @@ export function stateOf(run) {
   return { tone: "bad", sign: "cross", word: "aborted" };
 }
 
-/** Why it stands so, where there is more to say. */
+/** The reason of that state, if any. */
 export function reasonOf(run) {
   if (run.state !== "ended" && run.state !== "stopped") return "";
   if (run.status === "COMPLETED") return run.concernCount ? count(run.concernCount, "concern") : "";
@@ -113,7 +113,7 @@ export function taskState(task) {
   return known(TASKS, task.status) ?? { tone: "mute", sign: "query", word: task.status };
 }
 
-/** Checks in figures: so many passed, so many failed. */
+/** The numbers of passed and failed checks. */
 export function checksFigure(checks, over) {
   if (!checks) return h("span", { class: "dim" }, over ? "–" : "none yet");
   const part = (tone, name, number, word) =>
@@ -132,7 +132,7 @@ export function checksFigure(checks, over) {
   );
 }
 
-/** How far something is, as a bar. */
+/** A used share of a limit as a bar. */
 export function bar(used, most, label, text, tone = "") {
   const share = most ? Math.min(1, Math.max(0, (used ?? 0) / most)) : 0;
   const fill = h("i", {});

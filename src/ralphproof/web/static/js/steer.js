@@ -1,4 +1,4 @@
-// Pause, resume, cancel, say: only where the server lets us, and never by one slip of the finger.
+// Control of a run: pause, resume, cancel, say; shown only where the server allows it.
 import { steer } from "./api.js";
 import { announce, h, put } from "./dom.js";
 import { visible } from "./text.js";
@@ -23,10 +23,10 @@ export class Steering {
   show(page) {
     this.page = page;
     const wanted = this.may ? this.wishes(page) : [];
-    const told = wanted.join();
+    const shown = wanted.join();
     this.node.hidden = !wanted.length && !this.said.textContent;
-    if (told === this.told) return;
-    this.told = told;
+    if (shown === this.shown) return;
+    this.shown = shown;
     const focused = this.buttons.contains(document.activeElement);
     put(this.buttons, ...wanted.map((wish) => this.button(wish)));
     if (focused) this.buttons.querySelector("button")?.focus({ preventScroll: true });
@@ -84,7 +84,7 @@ export class Steering {
   }
 }
 
-/** Ask in a dialog: false, or true, or the words. */
+/** Ask in a dialog; the result is false, true, or the text. */
 function asks(title, text, yes, words = false) {
   const dialog = document.getElementById("asking");
   const field = document.getElementById("asking-words");

@@ -22,11 +22,11 @@ export class Stories {
     if (page.seq === this.seq) return;
     this.seq = page.seq;
     try {
-      const told = await read("runs", this.run.run, "stories");
+      const data = await read("runs", this.run.run, "stories");
       put(this.note);
       keyed(
         this.lanes,
-        told.lanes,
+        data.lanes,
         (lane) => lane.name,
         (lane) => lanePart(known(NAMES, lane.name) ?? lane.name, lane.stories.map(story)),
       );
@@ -52,42 +52,42 @@ export function lanePart(name, cards) {
   );
 }
 
-function story(told) {
-  const found = told.findings?.length
+function story(data) {
+  const found = data.findings?.length
     ? h(
         "details",
         {},
-        h("summary", {}, count(told.findings.length, "finding")),
+        h("summary", {}, count(data.findings.length, "finding")),
         h(
           "ul",
           { class: "notices" },
-          told.findings.map((one) => h("li", {}, line(one.message, 600))),
+          data.findings.map((one) => h("li", {}, line(one.message, 600))),
         ),
       )
     : "";
   const facts = [
-    told.status.replaceAll("_", " "),
-    count(told.reviewCount ?? 0, "review"),
-    count(told.iterations ?? 0, "iteration"),
-    ...(told.cost ? [`cost ${cost(told.cost)}`] : []),
+    data.status.replaceAll("_", " "),
+    count(data.reviewCount ?? 0, "review"),
+    count(data.iterations ?? 0, "iteration"),
+    ...(data.cost ? [`cost ${cost(data.cost)}`] : []),
   ];
-  const capped = told.cappedApproval ? h("p", { class: "warn" }, "approved at the review cap") : "";
+  const capped = data.cappedApproval ? h("p", { class: "warn" }, "approved at the review cap") : "";
   return h(
     "article",
     { class: "ticket" },
-    h("h3", {}, h("code", {}, line(told.id, 60)), " ", line(told.title, 160)),
+    h("h3", {}, h("code", {}, line(data.id, 60)), " ", line(data.title, 160)),
     h("p", { class: "dim" }, facts.join(" · ")),
     capped,
     part(
-      count(told.criteria?.length ?? 0, "criterion", "criteria"),
-      (told.criteria ?? []).map((one) => one.text),
+      count(data.criteria?.length ?? 0, "criterion", "criteria"),
+      (data.criteria ?? []).map((one) => one.text),
     ),
     found,
-    part("Verification", (told.timeline ?? []).map(verified).reverse()),
+    part("Verification", (data.timeline ?? []).map(verified).reverse()),
   );
 }
 
-/** Lines behind a word; nothing where there are none. */
+/** Details with a list of lines; nothing where there are none. */
 function part(name, lines) {
   if (!lines.length) return "";
   return h(

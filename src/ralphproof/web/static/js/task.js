@@ -1,4 +1,4 @@
-// One task: what it asks for, and every verification of it.
+// One task: its specification, and all its verifications.
 import { h, moment, put } from "./dom.js";
 import { listed } from "./facts.js";
 import { checkState, chip, reasonOf, sign, stateOf, taskState } from "./signs.js";
@@ -100,7 +100,7 @@ function stages(done) {
   );
 }
 
-/** What a reviewer said when it sent the work back: the last words of that turn. */
+/** The feedback of a reviewer that sent the work back: the last message of its turn. */
 function feedback(passage) {
   const place = h("blockquote", { class: "words", "aria-label": "Review feedback" }, "Review feedback: …");
   put(place, passage.turns.at(-1)?.text || "Nothing was said.");
@@ -113,7 +113,7 @@ function why(check) {
   return check.judged || check.exitCode === null ? check.output : `exit code ${check.exitCode}`;
 }
 
-/** Every verification, by run; where a later stage sent it back, that is told. */
+/** All verifications by run, with those that sent the work back marked. */
 function history(task) {
   const passages = [...(task.timeline ?? [])].reverse();
     const item = (one) => {

@@ -1,4 +1,4 @@
-// `#/tasks`: the board, and one task of it.
+// `#/tasks`: the task board, and the page of one task.
 import { read } from "./api.js";
 import { failed, h, keyed, loading, put } from "./dom.js";
 import { Feed } from "./live.js";
@@ -23,7 +23,7 @@ export class Tasks {
         ]
       : [h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Tasks"))];
     put(main, ...heading, this.place);
-    this.feed = new Feed(() => "/api/events", { tasks: () => this.load(), runs: (told) => this.hear(told) });
+    this.feed = new Feed(() => "/api/events", { tasks: () => this.load(), runs: (data) => this.hear(data) });
     this.load();
   }
 
@@ -35,12 +35,12 @@ export class Tasks {
     return (parts[0] ?? "") === this.id;
   }
 
-  hear(told) {
-    if (told.complete) this.app.named(told.project);
+  hear(data) {
+    if (data.complete) this.app.named(data.project);
     this.soon();
   }
 
-  /** Runs change all the time; the board follows them, not faster than once a second. */
+  /** Reload after changes of runs, at most once a second. */
   soon() {
     this.timer ??= setTimeout(() => {
       this.timer = null;
@@ -50,15 +50,15 @@ export class Tasks {
 
   async load() {
     try {
-      const told = this.id ? await read("tasks", this.id) : await read("tasks");
-      const text = JSON.stringify(told);
-      if (text === this.told) return;
-      this.told = text;
-      if (this.id) this.one(told);
-      else this.board(told.lanes);
+      const data = this.id ? await read("tasks", this.id) : await read("tasks");
+      const text = JSON.stringify(data);
+      if (text === this.shown) return;
+      this.shown = text;
+      if (this.id) this.one(data);
+      else this.board(data.lanes);
     } catch (error) {
       put(this.place, failed(error));
-      this.told = null;
+      this.shown = null;
     }
   }
 

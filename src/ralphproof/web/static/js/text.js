@@ -1,4 +1,4 @@
-// Words for people: nothing here touches the page.
+// Formatting of numbers, times and untrusted text; nothing here touches the page.
 
 const HIDDEN = new RegExp(
   "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e" +
@@ -7,7 +7,7 @@ const HIDDEN = new RegExp(
 );
 const COLOURS = /\u001b\[[0-9;:]*m/g;
 
-/** Text that anybody may have written, with whatever would hide or turn around shown as a mark. */
+/** Untrusted text, with invisible and direction-changing characters replaced by visible marks. */
 export function visible(text) {
   return String(text).replace(COLOURS, "").replace(/\r\n/g, "\n").replace(HIDDEN, mark);
 }
@@ -20,7 +20,7 @@ function mark(sign) {
   return `[U+${code.toString(16).toUpperCase().padStart(4, "0")}]`;
 }
 
-/** One line of it, of at most so many characters. */
+/** Untrusted text in one line of limited length. */
 export function line(text, most = 300) {
   const flat = visible(String(text).slice(0, most * 2))
     .replace(/\s+/g, " ")
@@ -93,7 +93,7 @@ export function whole(at) {
   return `${moment.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" })} (${moment.toISOString()})`;
 }
 
-/** What a table has under a name that anybody may have chosen. */
+/** The own property of a table, for untrusted names. */
 export function known(table, name) {
   return Object.hasOwn(table, name) ? table[name] : undefined;
 }

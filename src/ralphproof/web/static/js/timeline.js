@@ -1,4 +1,4 @@
-// The iterations of a run, the newest first: what was done, what was claimed, what the checks said to it.
+// The iterations of a run, newest first: work, claims and checks.
 import { h, keyed, moment, put } from "./dom.js";
 import {
   checkList,
@@ -37,7 +37,7 @@ export class Timeline {
         return card.node;
       },
     );
-    for (const node of this.list.children) node.card.newest(node.card.told.number === newest);
+    for (const node of this.list.children) node.card.newest(node.card.iteration.number === newest);
     keyed(
       this.before,
       page.baseline?.length ? [{ checks: page.baseline }] : [],
@@ -48,7 +48,7 @@ export class Timeline {
   }
 }
 
-/** One iteration: a line that says all that matters, and the rest behind it. */
+/** One iteration: a summary line, and details behind it. */
 class Card {
   constructor(run) {
     this.run = run;
@@ -66,16 +66,16 @@ class Card {
     this.node.card = this;
   }
 
-  show(told) {
-    this.told = told;
-    this.node.dataset.number = told.number;
-    this.node.classList.toggle("going", !told.verdict && !told.endedAt);
-    this.node.classList.toggle("refused", refused(told));
-    put(this.summary, ...head(told));
+  show(iteration) {
+    this.iteration = iteration;
+    this.node.dataset.number = iteration.number;
+    this.node.classList.toggle("going", !iteration.verdict && !iteration.endedAt);
+    this.node.classList.toggle("refused", refused(iteration));
+    put(this.summary, ...head(iteration));
     if (this.details.open) this.draw();
   }
 
-  /** The newest is open, until somebody closes it; the one before it closes again, unless somebody opened it. */
+  /** Open the newest iteration and close the one before, unless the user opened or closed it. */
   newest(is) {
     if (is === this.isNewest) return;
     this.isNewest = is;
@@ -91,27 +91,32 @@ class Card {
   }
 
   draw() {
-    const { told, run, parts } = this;
+    const { iteration, run, parts } = this;
     const one = (place, item, build) => keyed(place, item ? [item] : [], () => "only", build);
-    one(parts.claim, claimOf(told), claimPart);
-    one(parts.verdict, told.verdict, verdictLine);
-    one(parts.checks, told.checks?.length ? { checks: told.checks } : null, (asked) =>
+    one(parts.claim, claimOf(iteration), claimPart);
+    one(parts.verdict, iteration.verdict, verdictLine);
+    one(parts.checks, iteration.checks?.length ? { checks: iteration.checks } : null, (asked) =>
       h("section", {}, h("h3", {}, "Checks"), checkList(asked.checks, run)),
     );
     keyed(
       parts.turns,
-      told.turns ?? [],
+      iteration.turns ?? [],
       (turn) => turn.number,
-      (turn) => turnPart(turn, run, told),
+      (turn) => turnPart(turn, run, iteration),
     );
     one(
       parts.files,
-      told.endedAt || told.files?.length
-        ? { files: told.files ?? [], count: told.fileCount, known: told.filesKnown, number: told.number }
+      iteration.endedAt || iteration.files?.length
+        ? {
+            files: iteration.files ?? [],
+            count: iteration.fileCount,
+            known: iteration.filesKnown,
+            number: iteration.number,
+          }
         : null,
       (files) => filesPart(files, run),
     );
-    one(parts.notes, notesOf(told), (notes) =>
+    one(parts.notes, notesOf(iteration), (notes) =>
       h(
         "ul",
         { class: "notices" },
@@ -121,38 +126,39 @@ class Card {
   }
 }
 
-function head(told) {
-  const name = nameOf(told);
-  const turns = told.turns ?? [];
+function head(iteration) {
+  const name = nameOf(iteration);
+  const turns = iteration.turns ?? [];
   const tools = turns.reduce((sum, turn) => sum + (turn.toolCalls ?? 0), 0);
-  const took = told.endedAt || told.durationSeconds ? duration(told.durationSeconds) : moment(at(told.timedFrom), "since");
+  const ended = iteration.endedAt || iteration.durationSeconds;
+  const took = ended ? duration(iteration.durationSeconds) : moment(at(iteration.timedFrom), "since");
   const figures = [
     took,
     tools ? count(tools, "tool") : "",
-    told.filesKnown === false ? "" : count(told.fileCount ?? 0, "file"),
-    turns.length && told.cost.usd !== null ? cost(told.cost) : "",
+    iteration.filesKnown === false ? "" : count(iteration.fileCount ?? 0, "file"),
+    turns.length && iteration.cost.usd !== null ? cost(iteration.cost) : "",
   ].filter(Boolean);
   return [
-    h("span", { class: "number" }, h("span", { class: "unseen" }, "Iteration "), String(told.number)),
+    h("span", { class: "number" }, h("span", { class: "unseen" }, "Iteration "), String(iteration.number)),
     h(
       "span",
       { class: "name" },
       name,
-      refused(told) ? chip({ tone: "bad", sign: "bang", word: "claimed, and the checks refused it" }) : "",
+      refused(iteration) ? chip({ tone: "bad", sign: "bang", word: "claimed, and the checks refused it" }) : "",
     ),
     h(
       "span",
-      { class: "squares", role: "img", "aria-label": checksWords(told) },
-      (told.checks ?? []).map((check) =>
+      { class: "squares", role: "img", "aria-label": checksWords(iteration) },
+      (iteration.checks ?? []).map((check) =>
         h("i", { class: checkState(check).tone, title: `${check.name}: ${checkState(check).word}` }),
       ),
     ),
-    told.verdict
-      ? chip(verdictState(told.verdict))
+    iteration.verdict
+      ? chip(verdictState(iteration.verdict))
       : chip({
-          tone: told.endedAt ? "mute" : "live",
-          sign: told.endedAt ? "dash" : "dot",
-          word: told.endedAt ? "not judged" : "at work",
+          tone: iteration.endedAt ? "mute" : "live",
+          sign: iteration.endedAt ? "dash" : "dot",
+          word: iteration.endedAt ? "not judged" : "at work",
         }),
     h(
       "span",
@@ -162,20 +168,21 @@ function head(told) {
   ];
 }
 
-/** Its stage and task, where it has such; else the agent's own last words, as a quotation. */
-function nameOf(told) {
-  const stage = told.stage && told.stage !== "work" ? line(told.stage, 40) : "";
-  const task = told.task && told.task !== "task" ? line(told.task, 60) : "";
-  const known = [stage, task, told.title && told.title !== told.task ? line(told.title, 100) : ""]
+/** The stage and the task, if any; else a quotation of the agent's last message. */
+function nameOf(iteration) {
+  const stage = iteration.stage && iteration.stage !== "work" ? line(iteration.stage, 40) : "";
+  const task = iteration.task && iteration.task !== "task" ? line(iteration.task, 60) : "";
+  const known = [stage, task, iteration.title && iteration.title !== iteration.task ? line(iteration.title, 100) : ""]
     .filter(Boolean)
     .join(" · ");
-  const said = (told.turns ?? []).at(-1)?.text?.trim().split("\n")[0] ?? "";
+  const said = (iteration.turns ?? []).at(-1)?.text?.trim().split("\n")[0] ?? "";
   if (known) return h("b", {}, known);
-  return said ? h("q", {}, line(said, 110)) : h("b", {}, `Iteration ${told.number}`);
+  return said ? h("q", {}, line(said, 110)) : h("b", {}, `Iteration ${iteration.number}`);
 }
 
-function checksWords(told) {
-  const checks = told.checks ?? [];
+function checksWords(iteration) {
+  const checks = iteration.checks ?? [];
   if (!checks.length) return "no checks yet";
-  return `${count(checks.filter((check) => check.state === "passed").length, "check")} passed, ${failedChecks(told).length} failed`;
+  const passed = checks.filter((check) => check.state === "passed").length;
+  return `${count(passed, "check")} passed, ${failedChecks(iteration).length} failed`;
 }

@@ -1,27 +1,27 @@
-// Nothing is replaced under a finger: between press and release what is new waits, so that a click hits what was meant.
-const MOST_MS = 5000; // a release that we never hear of
+// Deferred updates: between press and release nothing on the page changes, so that a click hits its target.
+const MAX_PRESS_MS = 5000; // a release may not be reported
 
 const waiting = [];
 let pressed = null;
 
-/** Do it now, or when the hand is off; in order. */
-export function gently(work) {
+/** Run `work` now, or after the release; in order. */
+export function afterRelease(work) {
   if (pressed === null) work();
   else waiting.push(work);
 }
 
-/** The same with the next frame. */
+/** The same in the next frame. */
 export function inFrame(work) {
-  return requestAnimationFrame(() => gently(work));
+  return requestAnimationFrame(() => afterRelease(work));
 }
 
 function press(event) {
   if (event.type === "keydown" && (event.repeat || ![" ", "Enter"].includes(event.key))) return;
   clearTimeout(pressed);
-  pressed = setTimeout(release, MOST_MS);
+  pressed = setTimeout(release, MAX_PRESS_MS);
 }
 
-/** A click comes right behind its release. */
+/** Updates wait for the click event, which follows the release. */
 function release() {
   if (pressed === null) return;
   clearTimeout(pressed);
