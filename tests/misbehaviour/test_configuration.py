@@ -149,7 +149,8 @@ def test_a_limit_of_nothing_or_less_is_refused(ralph: Ralph, path: str, number: 
 )  # fmt: skip
 def test_a_flag_that_limits_nothing_is_refused(ralph: Ralph, flag: str, number: str) -> None:
     """CF-06"""
-    refusal(ralph, run(ralph, flag, number), flag, "must be a")
+    bounds = "a whole number of 1 or more" if flag in ("-m", "--max-tokens") else "a number above 0"
+    refusal(ralph, run(ralph, flag, number), flag, f"must be {bounds}, not")
 
 
 @pytest.mark.parametrize(
