@@ -7,6 +7,7 @@ import os
 import re
 from bisect import bisect_left
 
+from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, Protocol, value
 
 if TYPE_CHECKING:
@@ -45,9 +46,11 @@ class Node(Protocol):
 def parse(source: bytes) -> Node:
     """The root of a text's syntax tree. Look at `repeats_itself` first."""
     if not _PARSERS:
-        import tree_sitter_bash
-        from tree_sitter import Language, Parser
-
+        try:
+            import tree_sitter_bash
+            from tree_sitter import Language, Parser
+        except ImportError as error:
+            raise Refused(f"{error.name} is not installed, and reads shell commands; pip install ralphproof") from error
         _PARSERS.append(Parser(Language(tree_sitter_bash.language())))
     root: Node = _PARSERS[0].parse(source).root_node
     return root
@@ -357,6 +360,12 @@ class ShellCommand:
         return os.path.basename(self.program)
 
 
+# Words without any character or reserved word of the shell's: most checks are one command, and need no parser.
+_PLAIN_COMMAND = re.compile(
+    r"(?!(?:if|for|while|until|case|select|function|coproc|time)\b)[\w./:@%+,-]{1,200}(?: [\w./:@%+,=-]{1,200}){0,100}"
+)
+
+
 def commands_in(text: str, folder: str = ".") -> Iterator[ShellCommand]:
     """Every simple command of a text, in order, and each that another one starts.
 
@@ -367,7 +376,10 @@ def commands_in(text: str, folder: str = ".") -> Iterator[ShellCommand]:
 
 def _commands_in(text: str, folder: str, levels: int) -> Iterator[ShellCommand]:
     text = without_marks(text[:MAX_CHARS])
-    if repeats_itself(text) or not levels:
+    if not text.strip() or repeats_itself(text) or not levels:
+        return
+    if _PLAIN_COMMAND.fullmatch(text):
+        yield from _CommandReader(b"", folder, levels).unwrapped(text.split(), [])
         return
     source = regular_spelling(text).encode("utf-8", "replace")
     root = parse(source)
@@ -397,7 +409,10 @@ class _CommandReader:
         sets = [self._expand.one(child) for child in node.children if child.type == "variable_assignment"]
         skipped = ("variable_assignment", "file_redirect", "herestring_redirect", "heredoc_redirect", "comment")
         words = [word for child in node.children if child.type not in skipped for word in self._expand.words(child)]
-        words = words[:_MAX_WORDS]
+        yield from self.unwrapped(words[:_MAX_WORDS], sets)
+
+    def unwrapped(self, words: list[str], sets: list[str]) -> Iterator[ShellCommand]:
+        """A command, and those that it starts."""
         while words and not words[0].lstrip("@+-"):  # a recipe's marks
             words.pop(0)
         for _ in range(_MAX_WRAPPERS):
