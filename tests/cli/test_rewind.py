@@ -55,9 +55,9 @@ def test_index_and_head_stay(ralph: Ralph) -> None:
 def test_two_rewinds_in_one_second_can_both_be_undone(ralph: Ralph) -> None:
     run = finished(ralph)
     told = [ralph("rewind", run, number, "--yes", "--json").json for number in ("1", "0", "2", "1")]
-    assert len({item["snapshot"] for item in told}) == 4
+    assert len({item["saved"] for item in told}) == 4
     assert told[0]["paths"] == ["extra", "file"]
-    assert ralph("rewind", run, told[1]["snapshot"], "--yes").code == 0
+    assert ralph("rewind", run, told[1]["saved"], "--yes").code == 0
     assert files(ralph)["file"] == "first\n"
 
 

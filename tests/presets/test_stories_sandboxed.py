@@ -72,7 +72,7 @@ def test_stories_ask_for_the_strongest_sandbox(ralph: Ralph) -> None:
     assert (ralph.run_folder() / "task/seen").read_text() == '  "mode": "sandbox",\n'
     hold(ralph, ended)
     assert "sandbox bubblewrap (strong)" in ended.err
-    assert ralph.outcome()["sandbox"] == {"name": "bubblewrap", "strength": "strong"}
+    assert ralph.outcome()["sandbox"] == {"v": 1, "type": "sandbox", "name": "bubblewrap", "strength": "strong"}
     assert fields(known(ralph)[US1]) == (True, "approved", 2)
 
 
