@@ -36,7 +36,17 @@ from ralphproof.process.signals import RunClock, ignore_signals
 from ralphproof.runs.context import RunContext
 from ralphproof.runs.execute import execute, load_resumed_request
 from ralphproof.runs.open_project import open_project
-from ralphproof.runs.request import FRESH_RUN, CustomComponents, RunRequest, RunTarget, resolve_task_folder
+from ralphproof.runs.request import (
+    FRESH_RUN,
+    CheckRequest,
+    CustomComponents,
+    FitnessRequest,
+    RunRequest,
+    RunTarget,
+    StoriesRequest,
+    TaskRequest,
+    resolve_task_folder,
+)
 from ralphproof.runs.spec import RunSpec, prepare_spec
 
 # Functions as agents, checks and observers
@@ -306,10 +316,11 @@ def _supervise(
         raise Refused(f"project_task must be two names, not {project_task!r}")
     project, task = (require_text("project_task", name) for name in project_task)
     request = replace(
-        request, flags=_with_restart_settings(request.flags, numbers), program=(runner.name,),
-        task_folder=_task_folder(run_dir),
-        project=project, task=task,
-    )  # fmt: skip
+        request,
+        flags=_with_restart_settings(request.flags, numbers),
+        program=(runner.name,),
+        task=TaskRequest(folder=_task_folder(run_dir), project=project, name=task),
+    )
     return _run_loop(*_prepare(request, require_text("resume", resume), names), names)
 
 
@@ -401,19 +412,29 @@ def _build_request(prompt: str, options: Options) -> RunRequest:
     none = options.get("checks") is not None and not checks
     flags = _option_settings(options) | ({"guardrails": [], "finalChecks": []} if none else {})
     return RunRequest(
-        (require_text("prompt", prompt), None), flags, _path_option(options.get("project_dir")),
-        tuple(check for check in checks if isinstance(check, str)),
-        tuple(require_text("protect", path) for path in as_tuple(options.get("protect"))),
-        options.get("guarded", True), options.get("allow_unknown_cost", False),
+        (require_text("prompt", prompt), None),
+        flags,
+        _path_option(options.get("project_dir")),
+        SETTINGS_ARGUMENT,
+        CheckRequest(
+            tuple(check for check in checks if isinstance(check, str)),
+            tuple(require_text("judge", criterion) for criterion in as_tuple(options.get("judge"))),
+            find=True,
+            allow_missing=options.get("allow_missing_check", False),
+        ),
+        TaskRequest(task, name=task),
+        FitnessRequest(
+            require_text("task_type", options.get("task_type", "")),
+            require_text("risk", options.get("risk", "")),
+            options.get("force", False),
+        ),
+        StoriesRequest(require_text("ralph_dir", options.get("ralph_dir", ""))),
         skill=require_text("skill", options.get("skill", "")),
-        task_type=require_text("task_type", options.get("task_type", "")),
-        risk=require_text("risk", options.get("risk", "")), force=options.get("force", False),
         custom=_custom_components(options, [check for check in checks if not isinstance(check, str)]),
-        flags_source=SETTINGS_ARGUMENT,
-        judge=tuple(require_text("judge", criterion) for criterion in as_tuple(options.get("judge"))),
-        task=task, task_id=task, story_folder=require_text("ralph_dir", options.get("ralph_dir", "")), find_checks=True,
-        allow_missing_check=options.get("allow_missing_check", False),
-    )  # fmt: skip
+        protect=tuple(require_text("protect", path) for path in as_tuple(options.get("protect"))),
+        guarded=options.get("guarded", True),
+        allow_unknown_cost=options.get("allow_unknown_cost", False),
+    )
 
 
 def _prepare(request: RunRequest, resume: str, names: PythonNames) -> tuple[RunSpec, RunTarget]:

@@ -153,12 +153,14 @@ class Crew:
 
     def real_order(self, loop: str, bare: Path | str, *iterations: list[Step]) -> LoopSpec:
         """An order for the real program, whose agent plays this."""
-        from ralphproof.runs.request import RunRequest, serialize_request
+        from ralphproof.runs.request import CheckRequest, RunRequest, serialize_request
 
         script = self.folder / f"{loop}.json"
         script.write_text(json.dumps({"iterations": list(iterations)}))
         flags = {"agent": {"command": f"scripted {script}"}, "limits": {"pauseMilliseconds": 0}}
-        wish = json.loads(serialize_request(RunRequest(("make it so", None), flags, checks=("sh check.sh",)), str))
+        wish = json.loads(
+            serialize_request(RunRequest(("make it so", None), flags, checks=CheckRequest(("sh check.sh",))), str)
+        )
         return LoopSpec(loop, str(bare), "main", wish, submitter="ann", agent="scripted")
 
     def loop(self, name: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any
 from ralphproof.base import interpreter
 from ralphproof.fleet.loop_spec import LoopSpec, loop_spec_json
 from ralphproof.process import cleanup
-from ralphproof.runs.request import RunRequest, serialize_request
+from ralphproof.runs.request import CheckRequest, RunRequest, serialize_request
 from ralphproof.store.run_folder import new_run_id
 from tests.needs import require
 from tests.ralph import SOURCE, Step, until
@@ -225,7 +225,7 @@ def order_for(remote: Remote, agent: str, **more: Any) -> LoopSpec:
     """A loop whose check is `check.sh`, or another one."""
     checks = (more.pop("check", "sh check.sh"),)
     flags = {"agent": {"command": agent}, "maximumIterations": 10, **more.pop("flags", {})}
-    wish = RunRequest(("make it so", None), flags, checks=checks)
+    wish = RunRequest(("make it so", None), flags, checks=CheckRequest(checks))
     user = {"limits": {"pauseMilliseconds": 0, **more.pop("limits", {})}, **more.pop("user", {})}
     noted = json.loads(serialize_request(wish, str))
     return LoopSpec(remote.loop, more.pop("repo", remote.url), "main", noted, user, "somebody", **more)

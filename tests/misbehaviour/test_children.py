@@ -31,7 +31,14 @@ from ralphproof.runs.children import (
     load_constraints,
     save_constraints,
 )
-from ralphproof.runs.request import RunRequest, load_request, save_request, serialize_request
+from ralphproof.runs.request import (
+    CheckRequest,
+    FitnessRequest,
+    RunRequest,
+    load_request,
+    save_request,
+    serialize_request,
+)
 from ralphproof.runs.spec import prepare_spec
 from ralphproof.store.ledger import RunRow
 from ralphproof.store.run_folder import RunFolder
@@ -325,7 +332,7 @@ def test_a_child_is_held_as_its_parent_is(ralph: Ralph, how: str) -> None:
     steps: list[Step] = [{"cost": 0.01}, write(readme="mine"), done()]
     if how == "asked for":
         own = {"protectedPaths": ["other"], "limits": {"maxMinutes": 600, "maxTokens": 10**9, "dailyCostUsd": 500}}
-        lax = {"guarded": False, "allow_unknown_cost": True, "force": True}
+        lax = {"guarded": False, "allow_unknown_cost": True, "fitness": FitnessRequest(force=True)}
         asked = request(ralph, wanting(ralph, steps, flags=own, **lax))
     else:
         asked = child(ralph, steps, *LAX, "--protect", "other", "--max-minutes", "600", "--max-tokens", "1000000000")
@@ -387,7 +394,7 @@ def test_a_request_for_a_place_that_is_none_hurts_nobody(ralph: Ralph, folder: s
     [
         {"project_dir": "a\0b"},
         {"prompt": ("a\0b", None)},
-        {"checks": ("a\0b",)},
+        {"checks": CheckRequest(("a\0b",))},
         {"flags": {"agent": {"command": "a\0b"}}},
     ],
     ids=str,
@@ -400,7 +407,7 @@ def test_a_request_that_no_program_could_be_told_begins_nothing(ralph: Ralph, fi
 
 
 def test_a_request_that_comes_to_nothing_holds_nothing_up(ralph: Ralph) -> None:
-    wish = wanting(ralph, [done()], task_type="no such type")
+    wish = wanting(ralph, [done()], fitness=FitnessRequest(task_type="no such type"))
     result = run_with(ralph, [request(ralph, wish), done()], "--check", "true")
     assert result.code == 0, result
     assert len(ralph.runs()) == 1

@@ -16,7 +16,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.engine.records import Noticed, ScmEnded, TurnEnded
 from ralphproof.process.tree import list_processes
 from ralphproof.runs.children import load_constraints
-from ralphproof.runs.request import RunRequest
+from ralphproof.runs.request import RunRequest, TaskRequest
 from ralphproof.store.run_folder import RunFolder
 from tests.boxes import CALL, both, lay, needs, run, sh, text
 from tests.cli.steering import gone, rests
@@ -300,11 +300,11 @@ def test_a_prompt_outside_is_not_read_for_an_agent_inside(ralph: Ralph, path: st
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({"task_folder": ".ralph/runs"}, "its task folder lies in .ralph, which is held"),
-        ({"task_folder": "link"}, "its task folder lies in .ralph, which is held"),
+        ({"task": TaskRequest(folder=".ralph/runs")}, "its task folder lies in .ralph, which is held"),
+        ({"task": TaskRequest(folder="link")}, "its task folder lies in .ralph, which is held"),
         ({"project_dir": "../beside"}, "its project lies outside of the sandbox"),
-        ({"task_folder": ".ralph/runs/x/task/part"}, ""),
-        ({"task_folder": "tasks", "project_dir": "sub"}, ""),
+        ({"task": TaskRequest(folder=".ralph/runs/x/task/part")}, ""),
+        ({"task": TaskRequest(folder="tasks"), "project_dir": "sub"}, ""),
     ],
 )
 def test_an_agent_inside_chooses_no_folder_that_it_may_not_write(ralph: Ralph, more: dict[str, Any], why: str) -> None:

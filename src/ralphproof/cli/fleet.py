@@ -26,7 +26,7 @@ from ralphproof.fleet.governor import Allowance
 from ralphproof.fleet.step_process import STEP_PROGRAM, StepPool
 from ralphproof.fleet.submission import SubmitOptions, build_submission
 from ralphproof.fleet.timing import FleetTiming
-from ralphproof.runs.request import RunRequest, base_request, settings_from_flags
+from ralphproof.runs.request import RunRequest, TaskRequest, base_request, settings_from_flags
 from ralphproof.settings.keys import PIPELINE_STAGES
 from ralphproof.store.project import ensure_state_dir
 
@@ -328,7 +328,7 @@ def _submit_request(args: Namespace) -> RunRequest:
     settings = settings_from_flags(args)
     if args.tasks:
         settings["preset"] = "pipeline"
-        request = base_request(args, ("", None), settings, skip_stages=tuple(args.skip or ()))
+        request = base_request(args, ("", None), settings, task=TaskRequest(skip_stages=tuple(args.skip or ())))
     else:
         text, file = prompt_from_flags(args)
         text = _read_prompt_file(file) if file is not None else text

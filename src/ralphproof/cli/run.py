@@ -40,8 +40,10 @@ from ralphproof.runs.request import (
     FRESH_RUN,
     LATEST_RUN,
     RUN_ID_VARIABLE,
+    FitnessRequest,
     RunRequest,
     RunTarget,
+    StoriesRequest,
     base_request,
     find_enclosing_run,
     load_request,
@@ -315,10 +317,15 @@ def request_from_flags(args: Namespace) -> RunRequest:
     """The request of a command line."""
     prompt = ("", None) if args.resume is not None else prompt_from_flags(args)
     return base_request(
-        args, prompt, settings_from_flags(args), skill=args.skill or "", task_type=args.type or "",
-        risk=args.risk or "", force=args.force, explain=args.explain, story_folder=args.ralph_dir or "",
-        in_worktree=args.worktree, step=args.step,
-    )  # fmt: skip
+        args,
+        prompt,
+        settings_from_flags(args),
+        skill=args.skill or "",
+        fitness=FitnessRequest(args.type or "", args.risk or "", args.force, args.explain),
+        stories=StoriesRequest(args.ralph_dir or ""),
+        in_worktree=args.worktree,
+        step=args.step,
+    )
 
 
 def prompt_from_flags(args: Namespace) -> tuple[str | None, str | None]:

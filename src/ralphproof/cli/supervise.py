@@ -9,7 +9,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.cli import run
 from ralphproof.cli.parser import Parser
-from ralphproof.runs.request import RunRequest, resolve_task_folder
+from ralphproof.runs.request import RunRequest, TaskRequest, resolve_task_folder
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -85,11 +85,9 @@ def _refuse_bad_command(args: Namespace) -> None:
 def supervise_request(args: Namespace) -> RunRequest:
     """The request of a command line."""
     request = run.request_from_flags(args)
-    return replace(
-        request, flags=_supervise_settings(args, request.flags), program=args.plain,
-        project=args.project or "", task=args.task or "",
-        task_folder=resolve_task_folder(args.task_folder) if args.task_folder is not None else "",
-    )  # fmt: skip
+    folder = resolve_task_folder(args.task_folder) if args.task_folder is not None else ""
+    task = TaskRequest(folder=folder, project=args.project or "", name=args.task or "")
+    return replace(request, flags=_supervise_settings(args, request.flags), program=args.plain, task=task)
 
 
 def _supervise_settings(args: Namespace, flags: dict[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from ralphproof.runs.displays import PoolDisplay, execute_observed
 from ralphproof.runs.dry_run import print_stages
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.pool import RunPool
-from ralphproof.runs.request import RunRequest, RunTarget, base_request, settings_from_flags
+from ralphproof.runs.request import RunRequest, RunTarget, TaskRequest, base_request, settings_from_flags
 from ralphproof.runs.spec import RunSpec
 from ralphproof.store.project import Project
 from ralphproof.store.spend import InProcessSharedBudget
@@ -181,7 +181,7 @@ def _preview_request(args: Namespace, task: str) -> RunRequest:
 def work_request(args: Namespace, task: str) -> RunRequest:
     """The request for one task."""
     settings = {**bounded_settings(args), "preset": "pipeline"}
-    return base_request(args, ("", None), settings, task=task, task_id=task, skip_stages=tuple(args.skip or ()))
+    return base_request(args, ("", None), settings, task=TaskRequest(task, tuple(args.skip or ()), name=task))
 
 
 def bounded_settings(args: Namespace) -> dict[str, Any]:

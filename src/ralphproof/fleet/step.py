@@ -402,7 +402,7 @@ class Step:
         request = parse_request(json.dumps(self._spec.request).encode(), os.environ)
         if request is None:
             raise Refused("the request of the loop cannot be read; was it written by another version of ralph?")
-        return replace(request, task_folder="")
+        return replace(request, task=replace(request.task, folder=""))
 
     def _on_records(self, records: tuple[Record, ...]) -> None:
         """Publish records that must be on the remote before the run continues: a turn's start, and the work of an ended

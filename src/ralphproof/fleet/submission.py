@@ -127,7 +127,7 @@ def build_submission(options: SubmitOptions, request: RunRequest) -> FleetSubmis
         dependencies = tuple(names[one] for one in draft.dependencies if one in names) if draft else ()
         if len(dependencies) > 1 and not options.target:
             raise Refused(f"{key} depends on several tasks; name the branch that joins their work: --land BRANCH")
-        own = replace(request, task=key, task_id=key)
+        own = replace(request, task=replace(request.task, id=key, name=key))
         task: Any = pack(draft) if draft else None
         spec = {
             "loop": names[key], "repo": repo, "base": base, "submitter": submitter, "user": user,
@@ -166,7 +166,7 @@ def _open_tasks(files: tuple[str, ...]) -> list[TaskDraft]:
 def _load_settings(request: RunRequest) -> tuple[Settings, dict[str, Any]]:
     """The settings without those of the repository, and the user's own settings that are sent along."""
     flags = dict(request.flags)
-    if checks := [check for check in request.checks if check != "auto"]:
+    if checks := [check for check in request.checks.commands if check != "auto"]:
         flags["guardrails"] = [{"command": check} for check in checks]
     with tempfile.TemporaryDirectory(prefix="ralph-fleet-") as nowhere:
         settings = load_settings(nowhere, os.environ, flags).settings

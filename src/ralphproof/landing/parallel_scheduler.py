@@ -113,7 +113,7 @@ def prepare_rework(request: RunRequest, worktree: RunWorktree, rework: Rework) -
     git.run("update-ref", "-m", "ralph: on top of what landed", f"refs/heads/{worktree.branch}", rework.onto)
     git.run("symbolic-ref", "HEAD", f"refs/heads/{worktree.branch}")  # the agent may have checked out another branch
     git.run("read-tree", "--reset", "-i", rework.onto)
-    left = [stage for stage in PIPELINE_STAGES if stage not in request.skip_stages]
+    left = [stage for stage in PIPELINE_STAGES if stage not in request.task.skip_stages]
     flags = {**request.flags, "maximumIterations": 1}
     return replace(
         request,
@@ -121,7 +121,7 @@ def prepare_rework(request: RunRequest, worktree: RunWorktree, rework: Rework) -
         in_worktree=True,
         message=rework.message,
         flags=flags,
-        skip_stages=(*request.skip_stages, *left[1:]),
+        task=replace(request.task, skip_stages=(*request.task.skip_stages, *left[1:])),
     )
 
 

@@ -235,10 +235,10 @@ def resume_task(project: Project, view: TaskView, request: RunRequest) -> tuple[
 
 def _refuse_other_stages(view: TaskView, request: RunRequest, saved: RunRequest) -> None:
     """Raise TaskWrong where a run that goes on was begun with other stages than those that are requested now."""
-    if not request.skip_stages or set(request.skip_stages) == set(saved.skip_stages):
+    if not request.task.skip_stages or set(request.task.skip_stages) == set(saved.task.skip_stages):
         return
-    begun = f"without {', '.join(saved.skip_stages)}" if saved.skip_stages else "with every stage"
-    anew = " ".join(f"--skip {stage}" for stage in request.skip_stages)
+    begun = f"without {', '.join(saved.task.skip_stages)}" if saved.task.skip_stages else "with every stage"
+    anew = " ".join(f"--skip {stage}" for stage in request.task.skip_stages)
     raise TaskWrong(
         f"run {view.run} was begun {begun}, and goes on so: leave --skip away, "
         f"or begin anew: ralph cancel {view.id}, then ralph work {view.id} {anew}"

@@ -14,7 +14,15 @@ from ralphproof.engine.state import RunOver
 from ralphproof.planning.drafting import drafting_request, execute_drafting
 from ralphproof.runs.children import apply_parent_constraints
 from ralphproof.runs.execute import load_resumed_request
-from ralphproof.runs.request import FRESH_RUN, LATEST_RUN, RunRequest, RunTarget, find_enclosing_run, load_request
+from ralphproof.runs.request import (
+    FRESH_RUN,
+    LATEST_RUN,
+    FitnessRequest,
+    RunRequest,
+    RunTarget,
+    find_enclosing_run,
+    load_request,
+)
 from ralphproof.runs.spec import prepare_spec
 from ralphproof.settings.skills import load_skill
 from ralphproof.store.ledger import RunRow
@@ -202,7 +210,14 @@ class TaskGenerator:
         iterations = args.maximum_iterations or (None if args.resume is not None else MAX_ITERATIONS)
         flags = {"maximumIterations": iterations} if iterations else {}
         return drafting_request(
-            args, self.project.root, prompt, CHECK, self._check, flags, skill=SKILL, task_type="other", risk="low"
+            args,
+            self.project.root,
+            prompt,
+            CHECK,
+            self._check,
+            flags,
+            skill=SKILL,
+            fitness=FitnessRequest("other", "low"),
         )
 
     def _run(self, args: Namespace, request: RunRequest, target: RunTarget) -> Generation:

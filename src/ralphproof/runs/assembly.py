@@ -124,12 +124,12 @@ class StagePlan:
 
 def open_plan(request: RunRequest, project: Project, remarks: list[str]) -> PlanSource:
     """The plan of a run: a task of the ledger, or the prompt."""
-    if not request.task_id:
+    if not request.task.id:
         if request.prompt == (None, None):
             raise Refused(NO_PROMPT)
         return PromptPlan(*request.prompt, wordless=bool(request.program))
     return FixedPlan(
-        replace(_load_task(project, request.task_id, remarks), depends_on=())
+        replace(_load_task(project, request.task.id, remarks), depends_on=())
     )  # a task is started when those are done
 
 
@@ -171,7 +171,7 @@ def build_stage_plan(
     except TaskWrong:
         raise
     except Refused as error:
-        raise (TaskWrong(str(error)) if request.task_id else error) from error
+        raise (TaskWrong(str(error)) if request.task.id else error) from error
 
 
 def _preset_stage_plan(request: RunRequest, settings: Settings, skill: Skill | None) -> StagePlan:
@@ -189,11 +189,11 @@ def _task_stage_plan(request: RunRequest, task: Task, settings: Settings, root: 
         if request.custom.agent is None
         else ()
     )
-    used = [entry for entry in stage_agents if entry[0] not in request.skip_stages]
+    used = [entry for entry in stage_agents if entry[0] not in request.task.skip_stages]
     agent_indexes = {name: agent_count + number for number, (name, _) in enumerate(used)}
     custom_checks = tuple(check.name for check in request.custom.checks)
     pipeline, leaves = build_task_pipeline(
-        task, settings, load_stage_templates(root), agent_indexes, request.skip_stages, custom_checks
+        task, settings, load_stage_templates(root), agent_indexes, request.task.skip_stages, custom_checks
     )
     agents = tuple(agent for _, agent in used)
     return StagePlan(pipeline, leaves, agents, task=task, remarks=warn_about_templates(root))
@@ -271,7 +271,7 @@ def build_sandbox_config(spec: RunSpec, folder: RunFolder, fixed: Mapping[str, s
     sandbox, reserved = settings.sandbox, reserved_paths(root, fixed)
     return SandboxConfig(
         root, spec.project.store,
-        os.path.normpath(os.path.join(root, spec.request.task_folder or folder.published_path("task"))),
+        os.path.normpath(os.path.join(root, spec.request.task.folder or folder.published_path("task"))),
         spec.agent_env, tuple(settings.protected_paths),
         tuple(one.path for one in reserved if one not in RESERVED_PATHS),
         sandbox.allow_hosts, sandbox.allow_local_ports, tuple(map(os.path.expanduser, sandbox.read_paths)),

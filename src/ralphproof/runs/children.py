@@ -139,7 +139,7 @@ def save_constraints(folder: RunFolder, rules: RunRules, spec: RunSpec, sandbox_
         settings.protected_paths,
         request.guarded,
         allow_unknown_cost,
-        request.force,
+        request.fitness.force,
         rules.warn_unknown_cost,
         sandbox,
     )
@@ -209,8 +209,8 @@ def _tighten_request(request: RunRequest, constraints: list[RunConstraints]) -> 
         protect=tuple(dict.fromkeys((*request.protect, *(path for one in constraints for path in one.protected)))),
         guarded=request.guarded or any(one.guarded for one in constraints),
         allow_unknown_cost=request.allow_unknown_cost and all(one.allow_unknown_cost for one in constraints),
-        force=request.force and all(one.force for one in constraints),
-        may_change=(),
+        fitness=replace(request.fitness, force=request.fitness.force and all(one.force for one in constraints)),
+        checks=replace(request.checks, may_change=()),
     )
 
 
@@ -219,8 +219,8 @@ def _describe_denied_flags(request: RunRequest, tightened: RunRequest, parent: s
     flags = {
         "--no-sandbox": tightened.guarded != request.guarded,
         "--allow-unknown-cost": tightened.allow_unknown_cost != request.allow_unknown_cost,
-        "--force": tightened.force != request.force,
-        "--may-change": tightened.may_change != request.may_change,
+        "--force": tightened.fitness.force != request.fitness.force,
+        "--may-change": tightened.checks.may_change != request.checks.may_change,
         "--allow-host of its own": tightened.allow_hosts != request.allow_hosts,
     }
     parent_phrase = f"run {parent}, which this one is part of"
@@ -416,10 +416,10 @@ def find_request_problem(request: RunRequest, root: str, task_folder: str) -> st
 
     `sandbox` settings of a request are not checked: the parent's replace them.
     """
-    for name, path in (("its prompt", request.prompt[1]), ("its task folder", request.task_folder)):
+    for name, path in (("its prompt", request.prompt[1]), ("its task folder", request.task.folder)):
         if path and not _is_within(os.path.join(root, path), (root, task_folder)):
             return f"{name} lies outside of the sandbox"
-    task = os.path.join(root, request.task_folder)
+    task = os.path.join(root, request.task.folder)
     if _is_within(task, (os.path.join(root, RALPH_FOLDER),)) and not _is_within(task, (task_folder,)):
         return f"its task folder lies in {RALPH_FOLDER}, which is held"
     if not _is_within(os.path.join(root, request.project_dir or ""), (root,)):
@@ -581,7 +581,7 @@ class ChildRequests:
         request = parse_request(text, self._env) if is_run_id(run) else None
         if request is None:
             raise Refused("the request cannot be understood")
-        if request.task_id:
+        if request.task.id:
             raise Refused("a task is taken up by ralph work alone")
         if self._is_sandboxed():
             if why := find_request_problem(request, self._project.root, self._folder.task_folder):

@@ -145,12 +145,12 @@ class RunContext:
         self.ledger = open_ledger(project)
         self.cleanup.callback(self.ledger.close)
         self.folder = RunFolder(
-            project.root, self.run, project.store, project.mask, request.task_folder or None, latest=not self.parent
+            project.root, self.run, project.store, project.mask, request.task.folder or None, latest=not self.parent
         )
         self._lock_task_folder(keeper)
         trees = self._trees_folder()
         make_private_folder(trees)
-        signals = signal_files(os.path.realpath(request.task_folder)) if request.task_folder else ()
+        signals = signal_files(os.path.realpath(request.task.folder)) if request.task.folder else ()
         self.workspace = open_workspace(project.root, trees, os.environ, signals)
         self.cleanup.callback(self.workspace.close)
         if self.spec.custom.agent is not None:
@@ -204,7 +204,7 @@ class RunContext:
 
     def _lock_task_folder(self, keeper: KeeperClient) -> None:
         """Take the lock of a task folder that the user chose; the project's own root is locked already."""
-        if not self.spec.request.task_folder:
+        if not self.spec.request.task.folder:
             return
         folder = os.path.realpath(self.folder.task_folder)
         if folder == self.project.root:
@@ -226,7 +226,9 @@ class RunContext:
             raise Refused(unknown_type_message(kind))
         request = self.spec.request
         bus = open_task_bus(self.folder.task_folder, self.project.mask)
-        bus.post(message_type, text, run=self.run, iteration=iteration, project=request.project, task=request.task)
+        bus.post(
+            message_type, text, run=self.run, iteration=iteration, project=request.task.project, task=request.task.name
+        )
 
     def _trees_folder(self) -> str:
         """The folder for snapshots; a child run has one of its own, also when it is resumed without its parent."""
@@ -375,7 +377,9 @@ def _recording_observers(
     project, request, settings = context.project, context.spec.request, context.settings
     observers: list[Observer] = [
         *context.spec.custom.observers,
-        BusObserver(signals.task_bus, signals.project_bus, context.run, request.project, request.task, earlier),
+        BusObserver(
+            signals.task_bus, signals.project_bus, context.run, request.task.project, request.task.name, earlier
+        ),
         make_proof_writer(project, context.run, context.ledger, context.workspace, context.folder),
     ]
     if settings.metrics:
@@ -425,7 +429,7 @@ def _guard_hooks(context: RunContext) -> tuple[tuple[str, str], ...]:
     guard, root = context.settings.guard, context.project.root
     fixed = [os.path.relpath(file, root) for file in context.fixed_files]
     protected: list[Json] = [*context.settings.protected_paths, *fixed]
-    task_folder = os.path.realpath(context.folder.task_folder) if context.spec.request.task_folder else ""
+    task_folder = os.path.realpath(context.folder.task_folder) if context.spec.request.task.folder else ""
     rules: dict[str, Json] = {
         "root": root, "allow": list(guard.allow), "deny": list(guard.deny), "protected": protected,
         "taskFolder": task_folder,
@@ -444,7 +448,7 @@ def _hook_runner(context: RunContext) -> HookRunner:
 
 def _task_origin(context: RunContext) -> Snapshot | None:
     """The tree before the first run of this task, where an earlier run left the task undone."""
-    task = context.spec.request.task_id
+    task = context.spec.request.task.id
     if not task or isinstance(context.ledger, MemoryLedger):
         return None
     first = first_run_of_task(context.ledger, task, context.run)
@@ -456,8 +460,8 @@ def _agent_variables(context: RunContext) -> tuple[tuple[str, str], ...]:
     request, sandbox = context.spec.request, context.sandbox
     own = {
         "TASK_FOLDER": context.folder.task_folder,
-        "RALPH_PROJECT": request.project,
-        "RALPH_TASK": request.task,
+        "RALPH_PROJECT": request.task.project,
+        "RALPH_TASK": request.task.name,
         HOOKED_VARIABLE: "1",
         SANDBOX_VARIABLE: "" if isinstance(sandbox, DirectRunner) else sandbox.name,
     }
@@ -655,11 +659,15 @@ def create_check_pins(
         return pins
 
     before = find_weakened_files(ledger, workspace, spec.project.root, folder.run)
-    return PinsWithWeakenedFiles(pins, workspace, before, _allowed_paths(spec.request.may_change)) if before else pins
+    return (
+        PinsWithWeakenedFiles(pins, workspace, before, _allowed_paths(spec.request.checks.may_change))
+        if before
+        else pins
+    )
 
 
 def _build_pins(spec: RunSpec, folder: RunFolder, workspace: Workspace) -> CheckPins:
-    allowed, settings = _allowed_paths(spec.request.may_change), spec.loaded.settings
+    allowed, settings = _allowed_paths(spec.request.checks.may_change), spec.loaded.settings
     leaves = spec.stage_plan.leaves.values() if spec.stage_plan else ()
     commands = [
         (leaf.verification.command, leaf.verification.folder)

@@ -26,7 +26,7 @@ from ralphproof.engine.sandbox import CONTINUE, STOP
 from ralphproof.process.keeper_client import KeeperClient, TurnFollower
 from ralphproof.runs.context import RunContext
 from ralphproof.runs.execute import execute
-from ralphproof.runs.request import RunTarget, load_request
+from ralphproof.runs.request import FitnessRequest, RunTarget, load_request
 from ralphproof.runs.spec import RunSpec, prepare_spec
 from ralphproof.settings.keys import Settings
 from ralphproof.store.project import Project
@@ -147,11 +147,17 @@ def load_run_spec(project: Project, run: str, directory: str) -> RunSpec | None:
     saved = load_request(RunFolder(directory, run, project.store))
     if saved is None or saved[1]:
         return None
-    text = "." if saved[0].verify_commands is None else ""  # a story run has no prompt
+    text = "." if saved[0].stories.verify_commands is None else ""  # a story run has no prompt
     request = replace(
-        saved[0], prompt=(text, None), checks=("true",), skill="", task_type="", risk="", verbose=False, explain=False,
-        allow_unknown_cost=True, project_dir=directory,
-    )  # fmt: skip
+        saved[0],
+        prompt=(text, None),
+        checks=replace(saved[0].checks, commands=("true",)),
+        fitness=FitnessRequest(force=saved[0].fitness.force),
+        skill="",
+        verbose=False,
+        allow_unknown_cost=True,
+        project_dir=directory,
+    )
     try:
         return prepare_spec(request)
     except RalphError:

@@ -160,7 +160,7 @@ def _begin(context: RunContext, rules: RunRules, remarks: list[str]) -> Loop:
     if request.in_worktree:
         prepare_worktree(context.spec, context.folder, environment)
     # From here on a refusal is on record.
-    context.ledger.begin_run(context.run, root, time.time(), current_process(), context.parent, request.task_id)
+    context.ledger.begin_run(context.run, root, time.time(), current_process(), context.parent, request.task.id)
     if request.message and isinstance(context.ledger, SqliteLedger):
         context.ledger.add_user_message(context.run, request.message)
     context.clock.follow(context.ledger, context.run)
@@ -194,14 +194,14 @@ def run_rules(context: RunContext) -> RunRules:
 def request_to_save(context: RunContext) -> RunRequest:
     """The request, with the verify commands of stories as they were when the run began."""
     request, workflow = context.spec.request, context.spec.story_workflow
-    return replace(request, verify_commands=workflow.verify) if workflow else request
+    return replace(request, stories=replace(request.stories, verify_commands=workflow.verify)) if workflow else request
 
 
 def _clear_stale_markers(context: RunContext) -> list[str]:
     """Put away marker files that an earlier run left or has seen; remarks about it."""
     if context.spec.story_workflow:
         return prepare_marker(context.project.root, context.run)
-    if not context.spec.request.task_folder or isinstance(context.ledger, MemoryLedger):
+    if not context.spec.request.task.folder or isinstance(context.ledger, MemoryLedger):
         return []
     return put_away_stale_markers(context.ledger, context.folder.task_folder, context.run)
 
@@ -485,13 +485,13 @@ def build_run_facts(spec: RunSpec, sandbox: Sandbox, workspace: str, task_folder
         "protectTests": settings.protect_tests,
         "verifyIn": settings.verify_in,
         "setup": list(settings.setup),
-        "mayChange": list(spec.request.may_change),
+        "mayChange": list(spec.request.checks.may_change),
         "directory": spec.project.root,
         "taskFolder": task_folder,
-        "project": spec.request.project,
-        "task": spec.request.task,
+        "project": spec.request.task.project,
+        "task": spec.request.task.name,
         "parent": parent,
-        "work": spec.request.task_id,
+        "work": spec.request.task.id,
         "stages": _stage_facts(spec),
         **({"stories": _story_facts(spec.story_workflow)} if spec.story_workflow else {}),
     }

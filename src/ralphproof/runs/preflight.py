@@ -339,9 +339,12 @@ def refuse_unavailable_features(request: RunRequest, settings: Settings, stage_p
 
 def refuse_unknown_risk_or_type(request: RunRequest) -> None:
     """Raise Refused for an unknown risk or type, which only callers from Python can pass."""
-    if not (request.risk or request.task_type):
+    if not (request.fitness.risk or request.fitness.task_type):
         return
-    for name, word, known in (("risk", request.risk, RISK_LEVELS), ("type", request.task_type, WORK_TYPES)):
+    for name, word, known in (
+        ("risk", request.fitness.risk, RISK_LEVELS),
+        ("type", request.fitness.task_type, WORK_TYPES),
+    ):
         if word and word not in known:
             raise Refused(f"the {name} of a task is one of {', '.join(known)}, not {word!r}")
 
@@ -353,10 +356,12 @@ def refuse_hosts_without_sandbox(request: RunRequest, settings: Settings) -> Non
 
 def assess_request_fitness(request: RunRequest, prompt: str, settings: Settings, skill: Skill | None) -> Fitness | None:
     """Whether this is work for a loop; None where nobody asks, because guessing takes time."""
-    if not (request.skill or request.risk or request.task_type or request.explain):
+    if not (request.skill or request.fitness.risk or request.fitness.task_type or request.fitness.explain):
         return None
     checks = (*(guardrail.shown for guardrail in settings.guardrails), *(check.name for check in request.custom.checks))
-    return assess_fitness(WorkIntent(prompt, request.task_type, request.risk, checks, settings.protected_paths), skill)
+    return assess_fitness(
+        WorkIntent(prompt, request.fitness.task_type, request.fitness.risk, checks, settings.protected_paths), skill
+    )
 
 
 def refuse_risky_task(request: RunRequest, fitness: Fitness | None, remarks: list[str]) -> None:
@@ -364,6 +369,6 @@ def refuse_risky_task(request: RunRequest, fitness: Fitness | None, remarks: lis
     if fitness is None or not fitness.risky:
         return
     reason = next(condition.reason for condition in fitness.conditions if condition.name == "risk")
-    if not request.force:
+    if not request.fitness.force:
         raise Refused(f"this is no work for a loop: {reason}; --explain says more, --force runs it all the same")
     remarks.append(f"run all the same, as --force says: {reason}")

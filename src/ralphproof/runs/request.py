@@ -101,52 +101,83 @@ NO_CUSTOM_COMPONENTS = CustomComponents()
 
 
 @value
-class RunRequest:
-    """A requested run. `flags` are settings that override all files; `checks` may hold the word `auto`.
+class CheckRequest:
+    """Checks of a requested run. `commands` may hold the word `auto`; `judge` has criteria for a model to judge.
 
-    `task_type` and `risk` are what the user says about the task; empty: they are guessed where needed. `flags_source`
-    names the origin of the flags in messages. `program` is an argument list that is run as the agent, without a prompt.
-    `project` and `task` are names that the message bus shows. `task_id` is the task of the ledger to work on, without
-    `skip_stages`. `judge` has criteria for a model to judge. `story_folder` is relative to the project's root (empty:
-    `ralph`); `verify_commands` are those of the stories when the run began, None for a new run. A run that is not
-    `guarded` has no sandbox; `allow_hosts` may be reached from one. `may_change` are files that decide the checks'
-    results, and that the work may change all the same. With `in_worktree` the run has a worktree of its own, which is
+    `may_change` are files that decide the checks' results, and that the work may change all the same. With `find` the
+    checks that the project's files name are used where none is configured; with `allow_missing` a check that cannot be
+    run yet is left to the agent to add.
+    """
+
+    commands: tuple[str, ...] = ()
+    judge: tuple[str, ...] = ()
+    may_change: tuple[str, ...] = ()
+    find: bool = False
+    allow_missing: bool = False
+
+
+@value
+class TaskRequest:
+    """The task of a requested run: its id in the ledger, the stages to leave out, the folder of its signal files, and
+    the names of project and task that the message bus shows.
+    """
+
+    id: str = ""
+    skip_stages: tuple[str, ...] = ()
+    folder: str = ""
+    project: str = ""
+    name: str = ""
+
+
+@value
+class FitnessRequest:
+    """What the user says about the fitness of a task for a loop; empty: it is guessed where needed."""
+
+    task_type: str = ""
+    risk: str = ""
+    force: bool = False
+    explain: bool = False
+
+
+@value
+class StoriesRequest:
+    """The stories of a requested run: their folder, relative to the project's root (empty: `ralph`), and their verify
+    commands when the run began, None for a new run.
+    """
+
+    folder: str = ""
+    verify_commands: tuple[str, ...] | None = None
+
+
+@value
+class RunRequest:
+    """A requested run. `flags` are settings that override all files; `flags_source` names their origin in messages.
+
+    `program` is an argument list that is run as the agent, without a prompt. A run that is not `guarded` has no
+    sandbox; `allow_hosts` may be reached from one. With `in_worktree` the run has a worktree of its own, which is
     prepared first. `message` is added to the first prompt. With `step` the run stops after one iteration; this is not
-    stored. With `find_checks` the checks that the project's files name are used where none is configured; with
-    `allow_missing_check` a check that cannot be run yet is left to the agent to add.
+    stored.
     """
 
     prompt: tuple[str | None, str | None]  # a text, or the path of a file
     flags: dict[str, Any]
     project_dir: str | None = None
-    checks: tuple[str, ...] = ()
+    flags_source: str = COMMAND_LINE
+    checks: CheckRequest = CheckRequest()
+    task: TaskRequest = TaskRequest()
+    fitness: FitnessRequest = FitnessRequest()
+    stories: StoriesRequest = StoriesRequest()
+    skill: str = ""
+    program: tuple[str, ...] = ()
+    custom: CustomComponents = CustomComponents()
     protect: tuple[str, ...] = ()
     guarded: bool = True
-    allow_unknown_cost: bool = False
-    verbose: bool = False
-    skill: str = ""
-    task_type: str = ""
-    risk: str = ""
-    force: bool = False
-    explain: bool = False
-    custom: CustomComponents = CustomComponents()
-    flags_source: str = COMMAND_LINE
-    program: tuple[str, ...] = ()
-    task_folder: str = ""
-    project: str = ""
-    task: str = ""
-    task_id: str = ""
-    skip_stages: tuple[str, ...] = ()
-    judge: tuple[str, ...] = ()
-    story_folder: str = ""
-    verify_commands: tuple[str, ...] | None = None
     allow_hosts: tuple[str, ...] = ()
-    may_change: tuple[str, ...] = ()
+    allow_unknown_cost: bool = False
     in_worktree: bool = False
     message: str = ""
+    verbose: bool = False
     step: bool = False
-    find_checks: bool = False
-    allow_missing_check: bool = False
 
     def sandbox_kind(self, settings: Settings) -> str | None:
         """The kind of sandbox for the run; None for none."""
@@ -193,7 +224,8 @@ def serialize_request(request: RunRequest, mask: Callable[[str], str]) -> bytes:
 
 
 def _request_json(request: RunRequest, mask: Callable[[str], str]) -> dict[str, Json]:
-    storable = replace(request, flags={}, custom=NO_CUSTOM_COMPONENTS, explain=False, step=False)
+    fitness = replace(request.fitness, explain=False)
+    storable = replace(request, flags={}, custom=NO_CUSTOM_COMPONENTS, fitness=fitness, step=False)
     data: dict[str, Json] = {"request": pack(storable), "flags": pack(request.flags)}
     masked = {name: replace_secrets(item, os.environ, mask) for name, item in data.items()}
     return masked | {"custom": request.custom != NO_CUSTOM_COMPONENTS}
@@ -217,9 +249,16 @@ def parse_request(text: bytes, environ: Mapping[str, str]) -> RunRequest | None:
         and _is_text_tuple(paths)
     ):
         return None
-    request = replace(request, protect=(*request.protect, *paths), verify_commands=None)
     return replace(
-        request, flags=flags, custom=NO_CUSTOM_COMPONENTS, explain=False, verbose=False, in_worktree=False, step=False
+        request,
+        flags=flags,
+        protect=(*request.protect, *paths),
+        stories=replace(request.stories, verify_commands=None),
+        fitness=replace(request.fitness, explain=False),
+        custom=NO_CUSTOM_COMPONENTS,
+        verbose=False,
+        in_worktree=False,
+        step=False,
     )
 
 
@@ -232,32 +271,41 @@ def _reject_nul(text: str) -> str:
 
 def _has_valid_types(request: RunRequest) -> bool:
     """Whether every field has the declared type."""
+    groups = (
+        (request.checks, CheckRequest),
+        (request.task, TaskRequest),
+        (request.fitness, FitnessRequest),
+        (request.stories, StoriesRequest),
+    )
+    if not all(isinstance(group, kind) for group, kind in groups):
+        return False
     text, file = request.prompt if isinstance(request.prompt, tuple) and len(request.prompt) == 2 else (0, 0)
     text_tuples = (
-        request.checks,
+        request.checks.commands,
         request.protect,
         request.program,
-        request.skip_stages,
-        request.judge,
+        request.task.skip_stages,
+        request.checks.judge,
         request.allow_hosts,
-        request.may_change,
+        request.checks.may_change,
     )
     flags = (
         request.guarded,
         request.allow_unknown_cost,
-        request.force,
+        request.fitness.force,
         request.in_worktree,
-        request.find_checks,
-        request.allow_missing_check,
+        request.checks.find,
+        request.checks.allow_missing,
     )
     texts = (
         request.skill,
-        request.task_type,
-        request.risk,
-        request.task_folder,
-        request.project,
-        request.task,
-        request.task_id,
+        request.fitness.task_type,
+        request.fitness.risk,
+        request.task.folder,
+        request.task.project,
+        request.task.name,
+        request.task.id,
+        request.stories.folder,
         request.flags_source,
     )
     return (
@@ -277,19 +325,26 @@ def override_request(saved: RunRequest, overrides: RunRequest) -> RunRequest:
     return replace(
         saved,
         flags=_sync_restart_limit(_merge_settings(saved.flags, overrides.flags), overrides.flags),
-        checks=overrides.checks or (() if overrides.flags.get("guardrails") == [] else saved.checks),
-        judge=overrides.judge or saved.judge,
+        checks=_override_checks(saved.checks, overrides.checks, overrides.flags.get("guardrails") == []),
         protect=tuple(dict.fromkeys((*saved.protect, *overrides.protect))),
-        may_change=tuple(dict.fromkeys((*saved.may_change, *overrides.may_change))),
         guarded=(saved.guarded and overrides.guarded) or "sandbox" in overrides.flags,
         allow_hosts=tuple(dict.fromkeys((*saved.allow_hosts, *overrides.allow_hosts))),
         allow_unknown_cost=saved.allow_unknown_cost or overrides.allow_unknown_cost,
-        allow_missing_check=saved.allow_missing_check or overrides.allow_missing_check,
         verbose=overrides.verbose,
-        force=saved.force or overrides.force,
+        fitness=replace(saved.fitness, force=saved.fitness.force or overrides.fitness.force),
         custom=overrides.custom,
         flags_source=overrides.flags_source,
         step=overrides.step,
+    )
+
+
+def _override_checks(saved: CheckRequest, overrides: CheckRequest, without: bool) -> CheckRequest:
+    return replace(
+        saved,
+        commands=overrides.commands or (() if without else saved.commands),
+        judge=overrides.judge or saved.judge,
+        may_change=tuple(dict.fromkeys((*saved.may_change, *overrides.may_change))),
+        allow_missing=saved.allow_missing or overrides.allow_missing,
     )
 
 
@@ -333,11 +388,23 @@ def base_request(
 ) -> RunRequest:
     """A request with these settings, the flags that all verbs have that start runs, and what is the verb's own."""
     return RunRequest(
-        prompt, settings | check_settings_from_flags(args), args.project_dir, tuple(args.check or ()),
-        tuple(args.protect or ()), guarded=is_guarded(args), allow_unknown_cost=args.allow_unknown_cost,
-        verbose=args.verbose, judge=tuple(args.judge or ()), allow_hosts=tuple(args.allow_host or ()),
-        may_change=tuple(args.may_change or ()), find_checks=True, allow_missing_check=args.allow_missing_check, **more,
-    )  # fmt: skip
+        prompt,
+        settings | check_settings_from_flags(args),
+        args.project_dir,
+        checks=CheckRequest(
+            tuple(args.check or ()),
+            tuple(args.judge or ()),
+            tuple(args.may_change or ()),
+            find=True,
+            allow_missing=args.allow_missing_check,
+        ),
+        protect=tuple(args.protect or ()),
+        guarded=is_guarded(args),
+        allow_hosts=tuple(args.allow_host or ()),
+        allow_unknown_cost=args.allow_unknown_cost,
+        verbose=args.verbose,
+        **more,
+    )
 
 
 def check_settings_from_flags(args: Namespace) -> dict[str, Any]:

@@ -100,7 +100,7 @@ class RunSettings:
 def load_run_settings(request: RunRequest, skill: Skill | None, root: str, remarks: list[str]) -> RunSettings:
     """The settings for a request; notes about them are added to `remarks`."""
     run_settings = _load_settings(request, root, _flag_settings(request, skill, root, remarks), remarks)
-    if not request.task_id:
+    if not request.task.id:
         return run_settings
     settings = replace(run_settings.loaded.settings, maximum_iterations=max_task_iterations(run_settings.loaded))
     return replace(run_settings, loaded=replace(run_settings.loaded, settings=settings))
@@ -115,8 +115,8 @@ def _flag_settings(request: RunRequest, skill: Skill | None, root: str, remarks:
         flags["agent"] = {**flags.get("agent", {}), **UNUSED_AGENT_SETTINGS}
     if skill is not None and skill.promise:
         flags.setdefault("completionResponse", skill.promise)
-    if request.checks:
-        flags["guardrails"] = _check_settings(root, request.checks, remarks)
+    if request.checks.commands:
+        flags["guardrails"] = _check_settings(root, request.checks.commands, remarks)
     elif skill is not None and skill.verification and flags.get("guardrails") != []:
         flags |= _add_skill_checks(
             skill, load_settings(root, os.environ, flags, request.flags_source), request, root, remarks
@@ -130,7 +130,7 @@ def _add_skill_checks(
     """The settings' own checks, and those that the skill needs."""
     own = tuple(guardrail.command for guardrail in loaded.settings.guardrails)
     resolved = resolve_skill_checks(skill, root, own)
-    if resolved.missing and not request.explain and not request.custom.checks:
+    if resolved.missing and not request.fitness.explain and not request.custom.checks:
         raise Refused("; ".join(resolved.missing))
     added = [command for command in resolved.commands if command not in own]
     remarks += [f"check of skill {skill.name}: {command}" for command in added]
@@ -161,11 +161,11 @@ def _default_checks(
     request: RunRequest, loaded: LoadedSettings, root: str, remarks: list[str]
 ) -> tuple[list[str], str]:
     """The discovered checks where none is configured; else a hint that nothing verifies the work."""
-    if not request.find_checks or request.custom.checks or "guardrails" in request.flags:
+    if not request.checks.find or request.custom.checks or "guardrails" in request.flags:
         return [], ""
     preset = read_preset(loaded.settings.preset)
     if preset.get("restarts") or (
-        preset.get("stories") and not request.task_id
+        preset.get("stories") and not request.task.id
     ):  # these say themselves how they are checked
         return [], ""
     if not loaded.chosen("guardrails"):
@@ -191,8 +191,8 @@ def _load_settings(request: RunRequest, root: str, flags: dict[str, Any], remark
     checks, hint = _default_checks(request, loaded, root, remarks)
     guardrails = [{"command": command} for command in checks] or loaded.raw["guardrails"]
     judged = (
-        [{"name": JUDGED_CHECK, "method": SEMANTIC, "config": {"check_for": list(request.judge)}}]
-        if request.judge
+        [{"name": JUDGED_CHECK, "method": SEMANTIC, "config": {"check_for": list(request.checks.judge)}}]
+        if request.checks.judge
         else []
     )
     if checks or judged:
@@ -201,9 +201,10 @@ def _load_settings(request: RunRequest, root: str, flags: dict[str, Any], remark
         loaded = load_settings(root, os.environ, flags | additions, request.flags_source)
     if request.verbose:
         _print_verbose(f"Settings: {_compact_json(loaded.raw)}")
-    if AUTO_CHECKS in request.checks:
+    if AUTO_CHECKS in request.checks.commands:
         checks = [guardrail["command"] for guardrail in flags["guardrails"]]
-    return RunSettings(replace(request, checks=tuple(checks) or request.checks, find_checks=False), loaded, hint)
+    found = replace(request.checks, commands=tuple(checks) or request.checks.commands, find=False)
+    return RunSettings(replace(request, checks=found), loaded, hint)
 
 
 def _sandbox_settings(
@@ -363,7 +364,7 @@ class RunSpec:
             rules,
             scm=rules.scm and not self.request.program,
             step_after=stepping,
-            checks=replace(rules.checks, allow_missing=self.request.allow_missing_check),
+            checks=replace(rules.checks, allow_missing=self.request.checks.allow_missing),
         )
 
 
@@ -379,16 +380,16 @@ def prepare_spec(request: RunRequest) -> RunSpec:
     plan, workflow, loaded = _load_plan(request, project, loaded, remarks)
     settings = loaded.settings
     fitness = None if workflow else assess_request_fitness(request, plan.read().tasks[0].prompt, settings, skill)
-    if request.explain:
+    if request.fitness.explain:
         return RunSpec(project, loaded, plan, (), (), (), (), fitness, skill)
     refuse_risky_task(request, fitness, remarks)
     selected, custom = _select_agents(request, settings, project.root), _uniquify_check_names(request.custom, settings)
     stage_plan = build_stage_plan(replace(request, custom=custom), plan, loaded, skill, project.root, len(selected))
     remarks += stage_plan.remarks
     if settings.require_proof and not (stage_plan.has_machine_check or request.custom.checks):
-        kind = TaskWrong if request.task_id else Refused
+        kind = TaskWrong if request.task.id else Refused
         raise kind("requireProof is set and no check is configured; add one with --check")
-    if settings.require_proof and request.allow_missing_check:
+    if settings.require_proof and request.checks.allow_missing:
         raise Refused(
             "requireProof is set, and a check that the agent brings proves nothing; omit --allow-missing-check"
         )
@@ -422,8 +423,8 @@ def _load_plan(
     request: RunRequest, project: Project, loaded: LoadedSettings, remarks: list[str]
 ) -> tuple[PlanSource, StoryWorkflow | None, LoadedSettings]:
     """The plan; for a story run also its workflow, and the settings with its verify commands."""
-    if not read_preset(loaded.settings.preset).get("stories") or request.task_id:
-        if request.story_folder or ("review" in request.flags and request.flags_source == COMMAND_LINE):
+    if not read_preset(loaded.settings.preset).get("stories") or request.task.id:
+        if request.stories.folder or ("review" in request.flags and request.flags_source == COMMAND_LINE):
             raise Refused("--skip-review, --review-cap and --ralph-dir are for runs by stories: --preset stories")
         return open_plan(request, project, remarks), None, loaded
     workflow = prepare_workflow(request, project, loaded.settings)

@@ -84,7 +84,7 @@ def prepare_workflow(request: RunRequest, project: Project, settings: Settings) 
         raise Refused("the stories say what should become true; leave the prompt out, or take another preset")
     if request.skill:
         raise Refused("a run by stories has its own way of working; leave --skill out")
-    folder = stories_folder(project.root, request.story_folder)
+    folder = stories_folder(project.root, request.stories.folder)
     if not os.path.isdir(os.path.join(project.root, folder)):
         raise missing_folder_error(folder)
     prompt = _read_prompt_template(project.root, folder, request.prompt[1])
@@ -122,8 +122,8 @@ def read_story_plan(
     path = f"{workflow.folder}/{STORIES_FILE}"
     files = ReadOnlyStoryFiles(os.path.join(root, path))
     plan = StoryPlan(path, workflow, files)
-    if request.verify_commands is not None:
-        return plan, replace(workflow, verify=request.verify_commands)
+    if request.stories.verify_commands is not None:
+        return plan, replace(workflow, verify=request.stories.verify_commands)
     refuse_active_marker(root, WORKTREE_HINT, ours=False)  # our own loops hold the directory's lock
     _refuse_unwritten(root, workflow.folder, files.read())
     document = plan.document
