@@ -43,7 +43,7 @@ def test_one_that_ends_at_once_has_begun_all_the_same(ralph: Ralph) -> None:
     ("flags", "why"),
     [
         (["-p", "x", "--agent", "no-such-agent"], "no-such-agent"),
-        (["-p", "x", "--max-cost-usd", "none"], "not a number"),
+        (["-p", "x", "--max-cost-usd", "none"], "must be a number above 0"),
         (["-f", "nowhere.md"], "nowhere.md"),
         ([], "no prompt"),
         (["-p", "x", "--agent", "true", "--dry-run"], "--dry-run"),

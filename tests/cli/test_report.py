@@ -220,7 +220,7 @@ def test_a_run_is_in_the_report_of_its_day_and_in_the_published_lines(ralph: Ral
 
 def test_it_loads_only_what_it_uses(ralph: Ralph) -> None:
     a_few(ralph)
-    slow = {"subprocess", "dataclasses", "typing", "asyncio", "inspect", "shutil", "logging", "matplotlib", "plotext"}
+    slow = {"subprocess", "dataclasses", "asyncio", "inspect", "shutil", "logging", "matplotlib", "plotext"}
     look = "import sys; from ralphproof.cli.dispatch import dispatch; dispatch(['report'])"
     told = subprocess.run(
         [sys.executable, "-S", "-c", f"{look}; print({slow} & {{*sys.modules}})"],

@@ -152,7 +152,7 @@ def test_more_than_the_caps_allow_is_brought_down_to_them(ralph: Ralph) -> None:
     ended = run(ralph, "claude", "--max-cost-usd", "100", most=500)
     assert (ended.code, *stopped(ralph)) == (1, "COST_LIMIT", 1, True), ended
     assert "maximumIterations is 500; caps.iterations allows 50, so 50 holds" in ended.err
-    assert "limits.maxCostUsd is 100.0; caps.costUsd allows 10, so 10 holds" in ended.err
+    assert "limits.maxCostUsd is 100; caps.costUsd allows 10, so 10 holds" in ended.err
     assert facts(ralph)["maximumIterations"] == 50
 
 

@@ -191,7 +191,7 @@ def test_the_same_failure_five_times_ends_the_run_and_is_told(ralph: Ralph) -> N
     agent, check = ralph.script([BUSY, *IDLE]), "echo looking; echo 'FAIL: expected 3, got 4' >&2; exit 1"
     ended = run(ralph, agent, "--json", check=check)
     assert stopped(ralph) == (1, "SAME_ERROR_5X", 5), ended
-    for told in (ralph.outcome(), ended.lines[-1]):
+    for told in (ralph.outcome(), ended.lines[-1]["data"]):
         assert told["details"]["error"] == "FAIL: expected 3, got 4"
         assert told["details"]["message"].startswith("5 iterations in a row failed in the same way")
 

@@ -138,7 +138,7 @@ IMPLEMENTING: Lies = {
     "doubled": (says(HONEST, WAITS, WAITS, PAST), 'the id "US-002" is used by more than one story'),
     "doubled key": (
         raw(text(HONEST, WAITS, PAST).replace('"passes": false', '"passes": true, "passes": false', 1)),
-        'the key "passes" stands twice',
+        "the key passes is given twice",
     ),
     "RH-17 order": (says(HONEST, story(US2), PAST), "Story US-002: dependsOn may grow, nothing may be taken from it."),
     "a circle": (says(story(dependsOn=[US2]), WAITS, PAST), "dependsOn goes round in a circle"),
@@ -164,7 +164,7 @@ SPOILED: Lies = {
     "empty": (raw(""), "it is not valid JSON: "),
     "no object": (raw("[]\n"), "it is no JSON object"),
     "no number": (raw(text(HONEST).replace('"priority": 1', '"priority": NaN')), "NaN"),
-    "endless": (raw(text(HONEST).replace('"priority": 1', '"priority": 1e999')), '"1e999" is no number'),
+    "endless": (raw(text(HONEST).replace('"priority": 1', '"priority": 1e999')), "a number that cannot be read: 1e999"),
     "deep": (sh("head -c 100000 /dev/zero | tr '\\0' '[' > ralph/tasks.json"), "it is nested too deeply"),
     "other letters": (sh("printf '\\377\\376{' > ralph/tasks.json"), "it is not UTF-8 text"),
     "huge": (sh("head -c 20000000 /dev/zero >> ralph/tasks.json"), "it is larger than 16 MiB"),

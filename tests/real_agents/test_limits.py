@@ -20,7 +20,7 @@ def test_money_that_runs_out_in_the_middle_of_a_turn_ends_it_there(real: Real) -
     turns = [runs("echo one >> work.txt", usage=DEAR) for _ in range(4)]
     ended = real.run([*turns, says("never said", hold=held)], "--no-sandbox", "--max-cost-usd", "0.25")
     outcome = real.ralph.outcome()
-    assert (ended.code, outcome["reason"], outcome["costAtLeast"]) == (1, "COST_LIMIT", True), ended
+    assert (ended.code, outcome["reason"], outcome["cost"]["atLeast"]) == (1, "COST_LIMIT", True), ended
     assert len(real.answered()) <= 5
     (reply,) = [record.reply for record in real.recorded(TurnEnded)]
     assert (reply.exit.why, reply.at_least) == ("stopped", True)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from tests.ralph import SOURCE
 
-RUNS = """        runs, cut_off, red = 1, 0, 0
-        finding = self._run_once(inspection, watch, place, runs)
+RUNS = """        runs, interruptions, failures = 1, 0, 0
+        finding = self._run_once(inspection, watch, folder, runs)
 """
-BELIEVES = """        runs, cut_off, red = 1, 0, 0
+BELIEVES = """        runs, interruptions, failures = 1, 0, 0
         return Finding(self.name, passed=True, command=self._spec.command)
 """
 

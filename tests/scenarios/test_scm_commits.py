@@ -164,7 +164,7 @@ def test_a_commit_that_failed_is_a_concern_wherever_the_outcome_is_told(ralph: R
     assert ralph.outcome()["concerns"] == [concern]
     assert f"concern: {concern}\n" in ralph("status").out
     told = ralph("run", "--json", "-p", "go", "--agent", ralph.script([write(more="y"), done()]), "--check", "true")
-    assert json.loads(told.out.splitlines()[-1])["concerns"] == [concern]
+    assert json.loads(told.out.splitlines()[-1])["data"]["concerns"] == [concern]
 
 
 def test_a_later_successful_commit_clears_the_concern(ralph: Ralph) -> None:

@@ -457,6 +457,7 @@ class KeeperClient:
                 self.pid = spawn(argv, _keeper_environment(), (nowhere, nowhere, errors, theirs.fileno()))
                 cleanup.KEEPER_PIDS.add(self.pid)
         except OSError as error:
+            self._control.close()
             raise KeeperLost(f"the keeper could not be started: {error.strerror}") from error
         finally:
             theirs.close()

@@ -211,7 +211,7 @@ def _findings(iteration: IterationView) -> list[Json]:
 
 def _notices(iteration: IterationView) -> Json:
     sprung = iteration.saved.sprung if iteration.saved else TripwireReport()
-    told = (*sprung.remarks, *map(describe_note, iteration.notes))
+    told = dict.fromkeys((*sprung.remarks, *map(describe_note, iteration.notes)))  # a remark may be a notice too
     lines: list[Json] = [line[:MAX_CHARS] for line in told]
     return lines[:MAX_LINES]
 
