@@ -61,7 +61,7 @@ task:
           - {name: accepted, method: semantic, config: {check_for: "{{acceptance_criteria}}"}}
 """
 CRITERIA = ("an empty name is refused", "no name is written into the code")
-WRITTEN = ["main.py: the script of the check was written during the run"]
+SCRIPT_CONCERN = ["main.py: the script of the check was written during the run"]
 ACCEPTANCE = ("greet returns a greeting with the name in it", "main.py greets the name that it is given")
 COSTLY = {"input": 2_000_000}  # a dollar, for the smallest of models
 GREETS = '    return f"Hello, {name}!"'
@@ -168,7 +168,7 @@ def test_a_task_is_written_sent_back_mended_reviewed_tested_and_accepted(real: R
     ]  # fmt: skip
     ended = work(real, [{**turn, "usage": {"input": 1000 * place}} for place, turn in enumerate(turns, 1)])
     outcome = real.ralph.outcome()
-    assert (ended.code, outcome["proof"], outcome["concerns"]) == (0, "verified", WRITTEN), ended
+    assert (ended.code, outcome["proof"], outcome["concerns"]) == (0, "verified", SCRIPT_CONCERN), ended
     assert real.answered() == list(range(len(turns))), "nothing was asked twice"
     assert verdicts(real) == [
         ("coder", Passed), ("reviewer", SentBack), ("coder", Passed), ("reviewer", Passed), ("tester", Passed),
@@ -237,7 +237,7 @@ def test_a_judge_whose_service_fails_is_waited_for_and_asked_again(real: Real) -
     for found, status in zip(rulings(real), (500, 529), strict=True):
         assert (found.passed, found.errored, found.runs) == (True, False, 2)
         assert str(status) in found.output
-    assert real.ralph.outcome()["concerns"] == WRITTEN
+    assert real.ralph.outcome()["concerns"] == SCRIPT_CONCERN
 
 
 def test_a_judge_that_spends_more_than_is_left_completes_nothing_by_its_yes(real: Real) -> None:
