@@ -29,7 +29,7 @@ import pytest
 
 from ralphproof.engine.records import Record
 from ralphproof.engine.state import State, build_state
-from ralphproof.process import cleanup
+from ralphproof.process import dead_turns
 from ralphproof.runs.open_project import open_project
 from ralphproof.store.ledger import RunRow
 from ralphproof.store.project import Project
@@ -274,7 +274,7 @@ class Ralph:
 
     def processes(self, run: str) -> list[int]:
         """Processes that carry this run's mark."""
-        return cleanup.find_turn_processes(f"{run}/")
+        return dead_turns.find_turn_processes(f"{run}/")
 
     def close(self) -> None:
         """End what the test left behind, by its mark."""
@@ -284,7 +284,7 @@ class Ralph:
             for row in self.runs():
                 if row.process.alive and row.pid != os.getpid():  # one that was detached, or is another's child
                     os.kill(row.pid, signal.SIGKILL)
-                cleanup.end_turn_processes(f"{row.id}/")
+                dead_turns.end_turn_processes(f"{row.id}/")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from ralphproof.agents.selection import agent_traits
 from ralphproof.checks.judge import Submission, answer_schema, extract_diff, extract_nonce, judge_prompt
 from ralphproof.engine.agent import TurnInput
 from ralphproof.engine.sandbox import Exit
-from ralphproof.settings.registry import BUILTIN, resolve_implementation
+from ralphproof.settings.implementations import BUILTIN, resolve_implementation
 from tests.agents.replay import Looker, Recording, brief_in, play, recorded
 from tests.base.test_diff import PATCH
 

@@ -11,7 +11,7 @@ from ralphproof.cli.parser import Parser
 from ralphproof.cli.verbs import VERBS
 from ralphproof.engine.limits import ABORT_REASONS
 from ralphproof.settings.reference import reference_markdown as settings_markdown
-from ralphproof.views.schema import reference_markdown
+from ralphproof.views.published_json import reference_markdown
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 INTRODUCTION = """\

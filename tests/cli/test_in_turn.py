@@ -8,7 +8,7 @@ from ralphproof.cli.verbs import VERBS
 from ralphproof.runs.enclosing_turn import CHILD_RUN_COMMANDS, USER_ONLY_COMMANDS
 from tests.ralph import PROGRAM, Ralph, Step, done, write
 
-PLANNED = {"accept", "restore"}
+PLANNED = {"accept"}
 
 
 def called(ralph: Ralph, *argv: str, then: str = "") -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from ralphproof.base.value import replace
 from ralphproof.display import phrases
-from ralphproof.views.schema import epoch_seconds
+from ralphproof.views.published_json import epoch_seconds
 from tests.cli.tasking import completed, worked
 from tests.ralph import Ralph, done, say, until, write
 

@@ -14,7 +14,7 @@ from ralphproof.base.yaml_text import parse_yaml_documents
 from ralphproof.checks.templates import TASK_VARIABLES, list_templates
 from ralphproof.cli.task import TASK_VERBS
 from ralphproof.planning.task_generation import find_code_blocks
-from ralphproof.settings.keys import PIPELINE_STAGES
+from ralphproof.settings.declarations import PIPELINE_STAGES
 from ralphproof.settings.loader import load_settings
 from ralphproof.settings.skills import load_skill
 from ralphproof.tasks.draft import TaskDraft, validate_draft

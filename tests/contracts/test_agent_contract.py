@@ -30,7 +30,7 @@ from ralphproof.base.value import replace
 from ralphproof.engine.agent import Agent, ConfigFault, Turn, classify_fault
 from ralphproof.engine.events import Ended, Event, Spent, ToolEnded, Usage
 from ralphproof.engine.sandbox import ACTIVE, CONTINUE, KILL, RESULT_SAID, STOP, Command, CommandWatcher, Exit
-from ralphproof.settings.registry import BUILTIN, resolve_implementation
+from ralphproof.settings.implementations import BUILTIN, resolve_implementation
 from tests.agents.replay import NOW_S, Looker, Played, Recording, brief_in, play, recorded
 
 NAMES = tuple(BUILTIN["agents"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.process import cleanup
+from ralphproof.process import dead_turns
 from tests.fleet.machines import Machine, Remote, daemon
 from tests.needs import require
 
@@ -30,7 +30,7 @@ def room() -> Iterator[Path]:
 def remote(room: Path) -> Iterator[Remote]:
     made = Remote(room / "remote")
     yield made
-    cleanup.end_turn_processes(f"{made.loop}/")
+    dead_turns.end_turn_processes(f"{made.loop}/")
 
 
 @pytest.fixture
@@ -54,4 +54,4 @@ def machine(room: Path, remote: Remote) -> Iterator[Making]:
     yield make
     for one in made:
         one.close()
-    cleanup.end_turn_processes(f"{remote.loop}/")
+    dead_turns.end_turn_processes(f"{remote.loop}/")

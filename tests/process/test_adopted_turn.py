@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ralphproof.engine.sandbox import CONTINUE, STOP, Exit
-from ralphproof.process.cleanup import find_turn_processes, signal_keeper
+from ralphproof.process.dead_turns import find_turn_processes, signal_keeper
 from tests.process.harness_process import Harness, is_locked
 from tests.process.workbench import ObeyingWatcher, Workbench, until
 

@@ -11,7 +11,7 @@ import pytest
 
 from ralphproof.engine.sandbox import Exit
 from ralphproof.process import keeper_client
-from ralphproof.process.cleanup import find_turn_processes
+from ralphproof.process.dead_turns import find_turn_processes
 from tests.process.fault_injection import HARNESS_MOMENTS, KEEPER_MOMENTS, keeper_script_that_dies
 from tests.process.workbench import RecordingWatcher, Workbench, until
 

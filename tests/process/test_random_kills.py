@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.process.cleanup import find_turn_processes
+from ralphproof.process.dead_turns import find_turn_processes
 from tests.process.harness_process import Harness
 from tests.process.workbench import RecordingWatcher, Workbench, running, until
 

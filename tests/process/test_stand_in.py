@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ralphproof.engine.sandbox import Command, Exit
-from ralphproof.process.cleanup import find_turn_processes
+from ralphproof.process.dead_turns import find_turn_processes
 from tests.process.harness_process import ROOT, Harness
 from tests.process.workbench import ObeyingWatcher, RecordingWatcher, Workbench, running, until
 

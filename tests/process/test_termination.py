@@ -14,7 +14,7 @@ import pytest
 
 from ralphproof.engine.sandbox import ACTIVE, CONTINUE, KILL, RESULT_SAID, STOP, Exit
 from ralphproof.process import keeper_client, tree, turn_journal
-from ralphproof.process.cleanup import end_turn_processes, find_turn_processes, own_children
+from ralphproof.process.dead_turns import end_turn_processes, find_turn_processes, own_children
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.tree import is_alive, is_stopped
 from tests.process.workbench import RecordingWatcher, Workbench, until

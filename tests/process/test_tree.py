@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from ralphproof.process import tree
-from ralphproof.process.cleanup import find_turn_processes
+from ralphproof.process.dead_turns import find_turn_processes
 from ralphproof.process.tree import child_pids, kill_until_gone, signal_each
 from ralphproof.runs.recovery import end_leftover_processes
 from tests.process.workbench import Workbench, until

@@ -15,7 +15,7 @@ import pytest
 
 from ralphproof.engine.sandbox import CONTINUE, KILL
 from ralphproof.process import turn_journal
-from ralphproof.process.cleanup import signal_keeper
+from ralphproof.process.dead_turns import signal_keeper
 from ralphproof.process.tree import current_boot_id, is_alive, start_time
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import find_live_turn

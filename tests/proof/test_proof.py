@@ -56,7 +56,7 @@ from ralphproof.proof.page import page_lines, parse_proof, render_page
 from ralphproof.proof.schema import chain_digest, proof_digest
 from ralphproof.proof.source import find_proof_faults
 from ralphproof.store import serialization as ledger_text
-from ralphproof.views.schema import time_json
+from ralphproof.views.published_json import time_json
 
 Row = tuple[str, int, int, str, str, float, str, str]
 RUN = "20261115-210507-k3f9"

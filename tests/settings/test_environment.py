@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.settings.keys import SETTINGS_SCHEMA
+from ralphproof.settings.declarations import SETTINGS_SCHEMA
 from ralphproof.settings.loader import variable_name
 from ralphproof.settings.schema import leaf_keys
 from tests.settings.project import Project

@@ -7,7 +7,7 @@ import pytest
 
 from ralphproof.checks.methods import guardrail_verification
 from ralphproof.engine.plan import ExternalVerification
-from ralphproof.settings.keys import SETTINGS_SCHEMA, GuardrailSettings, ScmSettings, parse_settings
+from ralphproof.settings.declarations import SETTINGS_SCHEMA, GuardrailSettings, ScmSettings, parse_settings
 from ralphproof.settings.loader import apply_caps
 from ralphproof.settings.schema import default_values, normalize
 from tests.settings.project import EXAMPLE, Project

@@ -9,7 +9,7 @@ from ralphproof.base.value import replace
 from ralphproof.engine.claim import Claim, ClaimRule
 from ralphproof.engine.plan import Pipeline
 from ralphproof.runs.assembly import build_preset_pipeline
-from ralphproof.settings.keys import PRESETS, Settings
+from ralphproof.settings.declarations import PRESETS, Settings
 from ralphproof.settings.loader import read_preset
 from ralphproof.settings.validation import validate_layer
 from tests.settings.project import Project

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.settings.keys import SETTINGS_SCHEMA
+from ralphproof.settings.declarations import SETTINGS_SCHEMA
 from ralphproof.settings.reference import JSON_SCHEMA_DRAFT, json_schema, reference_markdown
 from ralphproof.settings.schema import default_values, leaf_keys, normalize
 from ralphproof.settings.validation import SettingsProblem, validate_layer

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import ralphproof
-from ralphproof.settings.keys import PRESETS, Settings
+from ralphproof.settings.declarations import PRESETS, Settings
 
 
 def test_the_default_preset_is_available() -> None:
@@ -19,5 +19,5 @@ def test_loading_settings_imports_nothing_slow() -> None:
     argv = [sys.executable, "-I", "-S", "-c", f"{code}; print(*sys.modules)"]
     loaded = set(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
     slow = {"typing", "dataclasses", "pathlib", "inspect", "subprocess", "difflib", "importlib.metadata", "tomllib"}
-    assert "ralphproof.settings.keys" in loaded
+    assert "ralphproof.settings.declarations" in loaded
     assert loaded & slow == set()

@@ -15,8 +15,8 @@ from ralphproof.engine.plan import (
     SemanticVerification,
     VerificationPart,
 )
-from ralphproof.settings.keys import StageSettings, StagesSettings
-from ralphproof.settings.registry import BUILTIN
+from ralphproof.settings.declarations import StageSettings, StagesSettings
+from ralphproof.settings.implementations import BUILTIN
 from ralphproof.tasks.pipeline import max_task_iterations
 from tests.settings.project import Project
 

@@ -12,7 +12,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.engine.claim import ClaimRule, parse_claim
 from ralphproof.engine.plan import Job, Stage, Task
 from ralphproof.engine.prompt import Feedback, IterationCount, compose_prompt, fill_template
-from ralphproof.settings.keys import PIPELINE_STAGES
+from ralphproof.settings.declarations import PIPELINE_STAGES
 from ralphproof.tasks.pipeline import (
     MAX_TEMPLATE_BYTES,
     TEMPLATE_FIELDS,

@@ -22,7 +22,7 @@ from ralphproof.engine.plan import (
     Verification,
     VerificationPart,
 )
-from ralphproof.settings.keys import PIPELINE_STAGES, Settings
+from ralphproof.settings.declarations import PIPELINE_STAGES, Settings
 from ralphproof.tasks.pipeline import build_task_pipeline
 from tests.settings.project import Project
 

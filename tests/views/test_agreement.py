@@ -24,9 +24,9 @@ from ralphproof.store.run_state import turn_file_path
 from ralphproof.store.spend import SpendStore
 from ralphproof.tui.runs_pages import run_header
 from ralphproof.tui.style import UNICODE
+from ralphproof.views.published_json import epoch_seconds, time_json
 from ralphproof.views.read_model import ReadModel
 from ralphproof.views.run_status import LIMITS_NOTE
-from ralphproof.views.schema import epoch_seconds, time_json
 from tests.cli.tasking import (
     CODER,
     HERE,

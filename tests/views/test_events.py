@@ -38,7 +38,7 @@ from ralphproof.engine.prompt import Feedback
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.workspace import Change, CommitResult, Snapshot
 from ralphproof.views.events import RECORD_TYPES, NdjsonObserver
-from ralphproof.views.schema import EVENT_TYPES, find_faults, ref
+from ralphproof.views.published_json import EVENT_TYPES, find_faults, ref
 
 COMMAND = Finding("make test", False, "make test", 1, seconds=0.5)
 JOB = Job(Task("T", "", "a title"), Stage("coder"))

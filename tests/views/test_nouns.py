@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from ralphproof.views.published_json import NOUNS, describe_type, find_faults, json_schema, ref
 from ralphproof.views.read_model import ReadModel
-from ralphproof.views.schema import NOUNS, describe_type, find_faults, json_schema, ref
 from tests.ralph import Ralph, done, say, write
 
 TOOL = {"tool": {"name": "Bash", "summary": "ls", "output": "a", "ok": True}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.routing import Route
 
-from ralphproof.web.guard import AMBIGUOUS_LENGTH, SECURITY_HEADERS, TOKEN_MISSING
+from ralphproof.web.access import AMBIGUOUS_LENGTH, SECURITY_HEADERS, TOKEN_MISSING
 from tests.ralph import Ralph
 from tests.web.routes import ROUTES, at
 from tests.web.served import Served

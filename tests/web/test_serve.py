@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.web.guard import ServerAddress
+from ralphproof.web.access import ServerAddress
 from tests.cli.missing_packages import without
 from tests.ralph import Live, Ralph, until
 from tests.web.served import Served, connections, serve, serve_impatiently

@@ -11,7 +11,7 @@ from ralphproof.agents.adapter import ReaderContext
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.events import Spent, Usage
 from ralphproof.engine.iteration import History
-from ralphproof.settings.keys import PriceSettings, Settings
+from ralphproof.settings.declarations import PriceSettings, Settings
 
 if TYPE_CHECKING:
     from decimal import Decimal

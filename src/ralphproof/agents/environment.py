@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ralphproof.settings.keys import Settings
+from ralphproof.settings.declarations import Settings
 from ralphproof.settings.loader import ENVIRONMENT_PREFIX
 
 # Variables that would point our git calls, or the agent's, at another repository.

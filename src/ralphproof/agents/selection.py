@@ -25,8 +25,8 @@ from ralphproof.base.programs import find_program
 from ralphproof.base.value import replace, value
 from ralphproof.engine.agent import Agent, TurnInput
 from ralphproof.engine.plan import SemanticVerification
-from ralphproof.settings.keys import AgentSettings, PriceSettings, Settings
-from ralphproof.settings.registry import BUILTIN, is_registered, resolve_implementation
+from ralphproof.settings.declarations import AgentSettings, PriceSettings, Settings
+from ralphproof.settings.implementations import BUILTIN, is_registered, resolve_implementation
 
 KNOWN_AGENTS = tuple(BUILTIN["agents"])
 NO_TRAITS = AgentTraits()

@@ -22,7 +22,7 @@ from ralphproof.engine.plan import (
     Verification,
     VerificationPart,
 )
-from ralphproof.settings.keys import GuardrailSettings, Settings
+from ralphproof.settings.declarations import GuardrailSettings, Settings
 
 SingleVerification = StringMatchVerification | ExternalVerification | SemanticVerification | CustomVerification
 

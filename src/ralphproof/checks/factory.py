@@ -25,7 +25,7 @@ from ralphproof.engine.plan import (
 )
 from ralphproof.engine.sandbox import Sandbox
 from ralphproof.engine.workspace import Snapshot
-from ralphproof.settings.registry import resolve_implementation
+from ralphproof.settings.implementations import resolve_implementation
 
 
 class ClaimCheck:

@@ -31,6 +31,7 @@ from ralphproof.engine.plan import (
     Verification,
     VerificationPart,
 )
+from ralphproof.settings.declarations import PIPELINE_STAGES, GuardrailSettings
 from ralphproof.settings.field_rules import (
     KIB,
     any_text,
@@ -45,8 +46,7 @@ from ralphproof.settings.field_rules import (
     text,
     validate_mapping,
 )
-from ralphproof.settings.keys import PIPELINE_STAGES, GuardrailSettings
-from ralphproof.settings.registry import BUILTIN, is_registered, plugin_names
+from ralphproof.settings.implementations import BUILTIN, is_registered, plugin_names
 
 if TYPE_CHECKING:
     from ralphproof.settings.field_rules import Rule

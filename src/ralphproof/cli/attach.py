@@ -16,7 +16,7 @@ from ralphproof.engine.records import RunEnded
 from ralphproof.runs.displays import RunFollower, create_observers, load_run_spec, print_outcome
 from ralphproof.runs.open_project import view_project
 from ralphproof.runs.spec import RunSpec
-from ralphproof.settings.keys import Settings
+from ralphproof.settings.declarations import Settings
 from ralphproof.settings.loader import load_settings
 from ralphproof.store.ledger import SqliteLedger
 from ralphproof.store.project import Project

@@ -27,7 +27,7 @@ from ralphproof.fleet.step_process import STEP_PROGRAM, StepPool
 from ralphproof.fleet.submission import SubmitOptions, build_submission
 from ralphproof.fleet.timing import FleetTiming
 from ralphproof.runs.request import RunRequest, TaskRequest, base_request, settings_from_flags
-from ralphproof.settings.keys import PIPELINE_STAGES
+from ralphproof.settings.declarations import PIPELINE_STAGES
 from ralphproof.store.project import ensure_state_dir
 
 if TYPE_CHECKING:

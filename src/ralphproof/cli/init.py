@@ -11,7 +11,7 @@ from ralphproof.base.git_layout import resolve_project_root
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json, print_lines, require_confirmation
-from ralphproof.settings.keys import PRESETS
+from ralphproof.settings.declarations import PRESETS
 from ralphproof.setup.init import (
     SETTINGS_FILE,
     STORIES_PRESET,

@@ -75,8 +75,8 @@ class Parser(argparse.ArgumentParser):
 
     def add_setting_flags(self) -> None:
         """Add the flags of this verb that are declared with settings."""
-        from ralphproof.settings.keys import flags_of
-        from ralphproof.settings.registry import BUILTIN
+        from ralphproof.settings.declarations import flags_of
+        from ralphproof.settings.implementations import BUILTIN
 
         sandboxes = ", ".join(BUILTIN["sandboxes"])
         for _, key, flag in flags_of(self.get_default("verb")):

@@ -22,7 +22,7 @@ from ralphproof.sandbox.planner import SandboxConfig, SandboxPlanner
 from ralphproof.sandbox.resource_limits import find_limit_mechanism
 from ralphproof.sandbox.runner import run_in_sandbox
 from ralphproof.sandbox.selection import choose_backend
-from ralphproof.settings.keys import Settings
+from ralphproof.settings.declarations import Settings
 from ralphproof.settings.loader import load_settings
 from ralphproof.store.project import Project
 

@@ -9,7 +9,7 @@ from ralphproof.base.text import did_you_mean
 from ralphproof.base.value import Json
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import align_columns, print_json
-from ralphproof.views.schema import NOUNS, json_schema
+from ralphproof.views.published_json import NOUNS, json_schema
 
 ABOUT = """Print the JSON Schema of an object that --json, the HTTP API, outcome.json or a proof has in it.
 

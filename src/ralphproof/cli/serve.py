@@ -23,7 +23,7 @@ from ralphproof.views.read_model import ReadModel
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.web.guard import AccessToken, ServerAddress
+    from ralphproof.web.access import AccessToken, ServerAddress
 
 ABOUT = """Serve the runs of this project as web pages and as an API.
 
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
     refuse_plain_public(args, tls)
     require_web_packages()
     refuse_bad_names(args.name or ())
-    from ralphproof.web.guard import AccessToken, ServerAddress, load_or_create_secret
+    from ralphproof.web.access import AccessToken, ServerAddress, load_or_create_secret
     from ralphproof.web.server import open_listening_socket
 
     secret = load_or_create_secret(os.environ)
@@ -131,7 +131,7 @@ def refuse_plain_public(args: Namespace, tls: tuple[str, str] | None) -> None:
 
 def refuse_bad_names(names: Iterable[str]) -> None:
     """Refuse names that no browser would send."""
-    from ralphproof.web.guard import is_host_name
+    from ralphproof.web.access import is_host_name
 
     for name in names:
         if not is_host_name(name):

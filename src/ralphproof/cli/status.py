@@ -12,6 +12,7 @@ from ralphproof.display.phrases import describe_iteration
 from ralphproof.runs.open_project import view_project
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import describe_gc
+from ralphproof.views.published_json import list_json, to_json
 from ralphproof.views.run_status import (
     detail_lines,
     format_date,
@@ -23,7 +24,6 @@ from ralphproof.views.run_status import (
     run_tree_lines,
     violation_lines,
 )
-from ralphproof.views.schema import list_json, to_json
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -10,7 +10,7 @@ from ralphproof.base.value import replace
 from ralphproof.cli.parser import Parser, positive_int
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.runs.open_project import open_project
-from ralphproof.settings.keys import PIPELINE_STAGES
+from ralphproof.settings.declarations import PIPELINE_STAGES
 from ralphproof.store.project import Project
 from ralphproof.store.tasks import MAX_INTEGER, SETTABLE_STATUSES
 from ralphproof.tasks.draft import TaskDraft, draft_warnings

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from ralphproof.base.escaping import truncate_to_columns
 from ralphproof.base.value import value
-from ralphproof.settings.keys import Settings
+from ralphproof.settings.declarations import Settings
 
 GREEN, RED, YELLOW, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
 

@@ -211,7 +211,7 @@ class Failed(_OutcomeBase):
 Outcome = Completed | Aborted | Failed
 
 
-# The published form: outcome.json, and the objects in it. `views/schema.py` describes them for programs.
+# The published form: outcome.json, and the objects in it. `views/published_json.py` describes them for programs.
 
 
 JSON_VERSION = 1

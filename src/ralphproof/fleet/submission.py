@@ -24,7 +24,7 @@ from ralphproof.fleet.loop_spec import (
 )
 from ralphproof.fleet.timing import FleetTiming
 from ralphproof.runs.request import RunRequest, serialize_request
-from ralphproof.settings.keys import Settings
+from ralphproof.settings.declarations import Settings
 from ralphproof.settings.loader import load_settings, read_settings_files
 from ralphproof.store.run_folder import new_run_id
 from ralphproof.store.tasks import CANCELLED, DONE

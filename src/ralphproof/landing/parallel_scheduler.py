@@ -32,7 +32,7 @@ from ralphproof.landing.worktree_run import (
 from ralphproof.runs.pool import PooledRunEnded, RunPool
 from ralphproof.runs.request import FRESH_RUN, RunRequest, RunTarget
 from ralphproof.runs.spec import RunSpec, prepare_spec
-from ralphproof.settings.keys import PIPELINE_STAGES
+from ralphproof.settings.declarations import PIPELINE_STAGES
 from ralphproof.store.landings import (
     Landed,
     LandingItem,

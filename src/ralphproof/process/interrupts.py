@@ -135,12 +135,12 @@ def _write_message(message: bytes) -> None:
 
 def _start_watcher() -> None:
     """Count signals in a thread too: the main thread may be in a call that no handler can interrupt."""
-    from ralphproof.process import cleanup
+    from ralphproof.process import dead_turns
 
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     _signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    _signal_state.watching, _signal_state.children_before = True, cleanup.own_children()
+    _signal_state.watching, _signal_state.children_before = True, dead_turns.own_children()
     start_new_thread(_count_signals, (reader, _signal_state.count))
 
 
@@ -153,9 +153,9 @@ def _count_signals(reader: int, count: int) -> None:
 
 def _kill_children() -> None:
     """Kill running turns with their keepers, stopped or not."""
-    cleanup = sys.modules.get("ralphproof.process.cleanup")
+    dead_turns = sys.modules.get("ralphproof.process.dead_turns")
     for _ in range(3):  # what is orphaned on the way comes to us
-        if cleanup is None or not cleanup.kill_all(_signal_state.children_before):
+        if dead_turns is None or not dead_turns.kill_all(_signal_state.children_before):
             return
         sleep(0.02)
 

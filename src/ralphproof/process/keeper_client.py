@@ -17,8 +17,8 @@ from ralphproof.base.errors import HarnessFailed, KeeperLost
 from ralphproof.base.programs import spawn
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.engine.sandbox import ACTIVE, CONTINUE, KILL, RESULT_SAID, STOP, Exit
-from ralphproof.process import cleanup, protocol, turn_journal
-from ralphproof.process.cleanup import signal_keeper
+from ralphproof.process import dead_turns, protocol, turn_journal
+from ralphproof.process.dead_turns import signal_keeper
 from ralphproof.process.output import LOG_SIZES, LogReader
 from ralphproof.process.protocol import StartMessage
 from ralphproof.process.tree import (
@@ -414,7 +414,7 @@ class KeeperClient:
         """
         sizes = self.options.log_sizes
         output, watchdog = TurnOutput(command, watch, sizes), KeeperWatchdog(command)
-        children_before = cleanup.own_children()
+        children_before = dead_turns.own_children()
         for _ in range(_MAX_STARTS):
             lock = self._adopt_running_turn(command, output, watchdog)
             try:
@@ -422,7 +422,7 @@ class KeeperClient:
                 if history.result is not None:
                     return output.finish(history.result)
                 if history.began:
-                    result = cleanup.finish_interrupted_turn(
+                    result = dead_turns.finish_interrupted_turn(
                         command, lock, history, children_before, sizes, watchdog.why, watchdog.lost
                     )
                     return output.finish(result)
@@ -453,9 +453,9 @@ class KeeperClient:
             opened.append(nowhere)
             errors = os.open(self.options.stderr_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             opened.append(errors)
-            with cleanup.KEEPER_SPAWN_LOCK:
+            with dead_turns.KEEPER_SPAWN_LOCK:
                 self.pid = spawn(argv, _keeper_environment(), (nowhere, nowhere, errors, theirs.fileno()))
-                cleanup.KEEPER_PIDS.add(self.pid)
+                dead_turns.KEEPER_PIDS.add(self.pid)
         except OSError as error:
             self._control.close()
             raise KeeperLost(f"the keeper could not be started: {error.strerror}") from error
@@ -488,7 +488,7 @@ class KeeperClient:
         except ChildProcessError:
             gone = True
         if gone:
-            cleanup.KEEPER_PIDS.discard(self.pid)
+            dead_turns.KEEPER_PIDS.discard(self.pid)
         return gone
 
     def _follow_turn(
@@ -526,7 +526,7 @@ class KeeperClient:
         except BaseException:  # the watcher failed: no program may go on without one
             orders.put(b"K")
             if not orders.flush():  # there is no later to send it
-                cleanup.signal_keeper(turn_journal.TurnHistory((self.pid, start_time(self.pid))), KILL)
+                dead_turns.signal_keeper(turn_journal.TurnHistory((self.pid, start_time(self.pid))), KILL)
             raise
         finally:
             _OPEN_LINKS.discard(link)

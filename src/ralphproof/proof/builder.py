@@ -59,7 +59,7 @@ from ralphproof.store.ledger import RunRow, SqliteLedger
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.stories import schema
-from ralphproof.views.schema import log_name, tests_json, time_json
+from ralphproof.views.published_json import log_name, tests_json, time_json
 from ralphproof.views.snapshots import SavedWorkspace
 from ralphproof.views.timeline import finding_state
 from ralphproof.workspace.git_objects import ObjectMissing

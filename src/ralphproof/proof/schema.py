@@ -12,7 +12,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, Json, value
 from ralphproof.engine.check import Finding, PassRule
 from ralphproof.store.landings import AttestedCheck
-from ralphproof.views.schema import find_faults, ref
+from ralphproof.views.published_json import find_faults, ref
 
 if TYPE_CHECKING:
     T = TypeVar("T")

@@ -42,7 +42,7 @@ from ralphproof.proof.schema import (
     to_json_types,
     validate_shape,
 )
-from ralphproof.settings.keys import GUARDRAIL_SCHEMA, parse_guardrails
+from ralphproof.settings.declarations import GUARDRAIL_SCHEMA, parse_guardrails
 from ralphproof.settings.schema import default_values
 from ralphproof.store.landings import AttestedCheck
 from ralphproof.store.ledger import RunRow

@@ -55,7 +55,7 @@ from ralphproof.sandbox.runner import DirectRunner, wrap_in_sandbox
 from ralphproof.sandbox.selection import choose_backend
 from ralphproof.store.landings import AttestedCheck
 from ralphproof.store.run_folder import RunFolder
-from ralphproof.views.schema import tests_json
+from ralphproof.views.published_json import tests_json
 from ralphproof.workspace.checkouts import CheckoutFolder, SourceRepository, object_folders
 
 Confirm = Callable[[tuple[str, ...]], bool]

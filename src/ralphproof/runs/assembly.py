@@ -30,7 +30,7 @@ from ralphproof.runs.request import NO_CUSTOM_COMPONENTS, CustomComponents, RunR
 from ralphproof.sandbox.planner import SandboxConfig
 from ralphproof.sandbox.runner import DirectRunner, ProcessOwner, SandboxedRunner, wrap_in_sandbox
 from ralphproof.sandbox.selection import choose_backend
-from ralphproof.settings.keys import LimitSettings, Settings
+from ralphproof.settings.declarations import LimitSettings, Settings
 from ralphproof.settings.loader import LoadedSettings, read_preset, settings_file_digest
 from ralphproof.settings.skills import Skill, skill_advice, skill_template
 from ralphproof.store.project import Project

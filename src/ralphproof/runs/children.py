@@ -18,12 +18,12 @@ from ralphproof.base.value import pack, replace, unpack, value
 from ralphproof.engine.actions import RunRules
 from ralphproof.engine.budget import Budget, ChildRunsStatus, RemainingBudget, Spend
 from ralphproof.engine.records import Saved, TurnBegan
-from ralphproof.process.cleanup import KEEPER_PIDS
+from ralphproof.process.dead_turns import KEEPER_PIDS
 from ralphproof.runs.preflight import refuse_unknown_cost
 from ralphproof.runs.request import CONSTRAINTS_NOTE, RunRequest, parse_request, save_request, serialize_request
 from ralphproof.runs.spec import RunSpec, prepare_spec
 from ralphproof.sandbox.project_mounts import RALPH_FOLDER
-from ralphproof.settings.keys import SandboxSettings
+from ralphproof.settings.declarations import SandboxSettings
 from ralphproof.store.ledger import RunRow, SqliteLedger
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder, is_run_id

@@ -68,7 +68,7 @@ from ralphproof.runs.spec import RunSpec
 from ralphproof.runs.stories import open_story_plan
 from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.sandbox.selection import SANDBOX_VARIABLE
-from ralphproof.settings.keys import Settings
+from ralphproof.settings.declarations import Settings
 from ralphproof.store.ledger import MemoryLedger, SqliteLedger
 from ralphproof.store.locks import WORKTREE_HINT, DirectoryLock, task_folder_lock
 from ralphproof.store.message_bus import (

@@ -28,7 +28,7 @@ from ralphproof.runs.context import RunContext
 from ralphproof.runs.execute import execute
 from ralphproof.runs.request import FitnessRequest, RunTarget, load_request
 from ralphproof.runs.spec import RunSpec, prepare_spec
-from ralphproof.settings.keys import Settings
+from ralphproof.settings.declarations import Settings
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.store.run_state import RUNNING, turn_file_path

@@ -17,7 +17,7 @@ from ralphproof.runs.displays import PoolDisplay
 from ralphproof.runs.execute import execute
 from ralphproof.runs.request import RunTarget
 from ralphproof.runs.spec import RunSpec
-from ralphproof.settings.keys import Settings
+from ralphproof.settings.declarations import Settings
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.store.spend import InProcessSharedBudget
 

@@ -16,7 +16,7 @@ from ralphproof.reports.otel import MISSING_OPENTELEMETRY, is_opentelemetry_inst
 from ralphproof.runs import assembly
 from ralphproof.runs.assembly import StagePlan
 from ralphproof.runs.request import RunRequest
-from ralphproof.settings.keys import Settings
+from ralphproof.settings.declarations import Settings
 from ralphproof.settings.skills import Skill, missing_skill_parts
 
 FEATURE, BUG, REFACTOR, OTHER = "feature", "bug", "refactor", "other"

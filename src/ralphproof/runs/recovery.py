@@ -50,7 +50,7 @@ from ralphproof.engine.state import (
     count_begun_iterations,
 )
 from ralphproof.engine.workspace import Tripwires, Workspace
-from ralphproof.process.cleanup import end_turn_processes, signal_keeper
+from ralphproof.process.dead_turns import end_turn_processes, signal_keeper
 from ralphproof.process.turn_journal import read_turn_file
 from ralphproof.proof.page import publish_metrics
 from ralphproof.runs.assembly import PROTECTED_COPIES_FOLDER, build_tripwires

@@ -19,7 +19,7 @@ from ralphproof.engine.limits import CONTINUED_REASONS, Breach
 from ralphproof.engine.outcome import Aborted
 from ralphproof.engine.records import RunEnded
 from ralphproof.engine.state import State
-from ralphproof.settings.keys import Settings, flags_of
+from ralphproof.settings.declarations import Settings, flags_of
 from ralphproof.settings.loader import COMMAND_LINE
 from ralphproof.settings.schema import SettingKey
 from ralphproof.store.ledger import RunRow

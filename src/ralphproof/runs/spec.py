@@ -48,7 +48,7 @@ from ralphproof.runs.preflight import (
 )
 from ralphproof.runs.request import EMPTY_REQUEST, CustomComponents, RunRequest
 from ralphproof.runs.stories import prepare_workflow, read_story_plan, settings_with_verify_commands
-from ralphproof.settings.keys import Settings
+from ralphproof.settings.declarations import Settings
 from ralphproof.settings.loader import (
     COMMAND_LINE,
     ENVIRONMENT_PREFIX,

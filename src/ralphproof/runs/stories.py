@@ -13,7 +13,7 @@ from ralphproof.base.json_text import UnusableFile, read_bounded_file
 from ralphproof.base.value import TYPE_CHECKING, Json, replace
 from ralphproof.runs.open_project import refuse_active_marker
 from ralphproof.runs.request import RunRequest
-from ralphproof.settings.keys import SETTINGS_SCHEMA, ScmSettings, Settings, parse_guardrails
+from ralphproof.settings.declarations import SETTINGS_SCHEMA, ScmSettings, Settings, parse_guardrails
 from ralphproof.settings.loader import LoadedSettings
 from ralphproof.settings.schema import normalize
 from ralphproof.store.locks import WORKTREE_HINT

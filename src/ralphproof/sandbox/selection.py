@@ -12,7 +12,7 @@ from ralphproof.base.programs import find_program
 from ralphproof.base.value import value
 from ralphproof.sandbox.plan import Backend, BackendProblem
 from ralphproof.sandbox.self_test import run_self_test
-from ralphproof.settings.registry import load_object, plugin_names, resolve_implementation
+from ralphproof.settings.implementations import load_object, plugin_names, resolve_implementation
 
 SANDBOX_VARIABLE = "RALPH_SANDBOX"  # tells an agent which kind of sandbox it is in
 AUTO, STRONG = "auto", "strong"

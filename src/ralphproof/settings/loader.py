@@ -8,8 +8,9 @@ from ralphproof.base.errors import SettingsWrong
 from ralphproof.base.json_text import UnusableFile, decode_utf8, parse_json, read_bounded_file
 from ralphproof.base.redaction import find_environment_secrets, mask_text
 from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.settings.declarations import PRESETS, SETTINGS_SCHEMA, Settings, parse_settings
 from ralphproof.settings.field_rules import suggest_name
-from ralphproof.settings.keys import PRESETS, SETTINGS_SCHEMA, Settings, parse_settings
+from ralphproof.settings.implementations import load_object
 from ralphproof.settings.layers import (
     DEFAULT_LAYER,
     MergedSettings,
@@ -18,7 +19,6 @@ from ralphproof.settings.layers import (
     user_settings_path,
     value_at,
 )
-from ralphproof.settings.registry import load_object
 from ralphproof.settings.schema import SettingKey, default_values, describe_expected, leaf_keys, normalize
 from ralphproof.settings.validation import SettingsProblem, find_broken_rules, validate_layer
 

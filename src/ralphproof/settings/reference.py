@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.settings.keys import PRESETS, SETTINGS_SCHEMA
+from ralphproof.settings.declarations import PRESETS, SETTINGS_SCHEMA
 from ralphproof.settings.loader import variable_name
 from ralphproof.settings.schema import SettingKey, describe_expected
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.claim import is_same_word, strip_claim_tags
 from ralphproof.engine.plan import CHANGES_REQUESTED, EXTERNAL
-from ralphproof.settings.keys import PIPELINE_STAGES, SETTINGS_SCHEMA
-from ralphproof.settings.registry import load_object
+from ralphproof.settings.declarations import PIPELINE_STAGES, SETTINGS_SCHEMA
+from ralphproof.settings.implementations import load_object
 from ralphproof.settings.schema import leaf_keys, validate
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from ralphproof.display.output import ask_user, confirm, print_lines
 from ralphproof.runs.open_project import ProjectLock, open_project, view_project
 from ralphproof.sandbox.plan import Backend
 from ralphproof.sandbox.selection import AUTO, choose_backend
-from ralphproof.settings.keys import Settings
+from ralphproof.settings.declarations import Settings
 from ralphproof.settings.layers import SettingsLayer, merge_layers
 from ralphproof.settings.loader import json_lines, mask_settings, read_preset, read_settings_files
 from ralphproof.settings.validation import validate_layer

@@ -12,6 +12,7 @@ from ralphproof.base.graph import MAX_CYCLES, find_cycles
 from ralphproof.base.value import TYPE_CHECKING, Json, replace, value
 from ralphproof.checks.methods import STAGE_KEYS, chosen_method, parse_verification, validate_completion
 from ralphproof.engine.plan import STRING_MATCH, CompletionCriteria, Task
+from ralphproof.settings.declarations import PIPELINE_STAGES
 from ralphproof.settings.field_rules import (
     KIB,
     MAX_KEY_CHARS,
@@ -26,7 +27,6 @@ from ralphproof.settings.field_rules import (
     unsafe_characters,
     validate_mapping,
 )
-from ralphproof.settings.keys import PIPELINE_STAGES
 from ralphproof.store.tasks import DONE, TASK_STATUSES, TODO
 
 if TYPE_CHECKING:

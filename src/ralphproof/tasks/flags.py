@@ -11,7 +11,7 @@ from ralphproof.base.value import TYPE_CHECKING, Json, replace
 from ralphproof.checks.templates import expand_template, list_templates
 from ralphproof.engine.claim import strip_claim_tags
 from ralphproof.engine.plan import EXTERNAL
-from ralphproof.settings.keys import PIPELINE_STAGES
+from ralphproof.settings.declarations import PIPELINE_STAGES
 from ralphproof.store.ledger import SqliteLedger
 from ralphproof.store.project import Project
 from ralphproof.tasks.draft import TaskDraft, validate_dependencies

@@ -37,8 +37,8 @@ from ralphproof.engine.plan import (
     Task,
     Verification,
 )
+from ralphproof.settings.declarations import PIPELINE_STAGES, Settings, StageSettings
 from ralphproof.settings.field_rules import suggest_name
-from ralphproof.settings.keys import PIPELINE_STAGES, Settings, StageSettings
 from ralphproof.settings.loader import LoadedSettings
 
 # Verification of a stage: the task's, else the settings', else the default of the method.

@@ -33,7 +33,7 @@ from ralphproof.tui.style import (
     plain_lines,
 )
 from ralphproof.tui.widgets import Column, TextView, event_lines
-from ralphproof.views.schema import epoch_seconds
+from ralphproof.views.published_json import epoch_seconds
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

@@ -40,7 +40,7 @@ from ralphproof.tui.style import (
 )
 from ralphproof.tui.task_pages import StoriesPage
 from ralphproof.tui.widgets import AgentPanel, Column, TableView
-from ralphproof.views.schema import epoch_seconds
+from ralphproof.views.published_json import epoch_seconds
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

@@ -30,8 +30,8 @@ from ralphproof.process.tree import is_alive
 from ralphproof.store.ledger import RunRow, SqliteLedger
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import RUNNING, run_state, turn_file_path
+from ralphproof.views.published_json import time_json, to_json
 from ralphproof.views.run_status import RunView
-from ralphproof.views.schema import time_json, to_json
 from ralphproof.views.timeline import BASELINE_NUMBER, IterationView, RunHistory, describe_note
 
 # Every record of a run as a JSON line.

@@ -21,8 +21,8 @@ from ralphproof.store.spend import live_spend_by_run, spend_on_day
 from ralphproof.stories.workflow import story_reviews
 from ralphproof.views.events import turn_activity
 from ralphproof.views.logs import log_json, logs_json
+from ralphproof.views.published_json import to_json
 from ralphproof.views.run_status import ended_run_view, open_run_view, with_detail
-from ralphproof.views.schema import to_json
 from ralphproof.views.snapshots import diff_json
 from ralphproof.views.tasks import list_task_views, load_task_detail, story_board, task_board
 from ralphproof.views.timeline import RunHistory

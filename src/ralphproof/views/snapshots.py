@@ -19,7 +19,7 @@ from ralphproof.store.locks import DirectoryLock
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.store.run_state import refuse_collected_run
-from ralphproof.views.schema import list_json
+from ralphproof.views.published_json import list_json
 from ralphproof.workspace.git_workspace import GitWorkspace
 from ralphproof.workspace.plain_workspace import PlainWorkspace
 

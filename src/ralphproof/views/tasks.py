@@ -20,7 +20,7 @@ from ralphproof.engine.metrics import StoryReview
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, money_json, published, story_json
 from ralphproof.engine.plan import Job, Task
 from ralphproof.engine.records import Picked, RunEnded, TurnBegan
-from ralphproof.settings.keys import PIPELINE_STAGES
+from ralphproof.settings.declarations import PIPELINE_STAGES
 from ralphproof.store.ledger import RunRow, SqliteLedger
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import ENDED, ORPHANED, RUNNING, run_state
@@ -28,8 +28,8 @@ from ralphproof.store.tasks import CANCELLED, DONE, FAILED, TODO, WAITING, WORKI
 from ralphproof.stories.workflow import story_criteria
 from ralphproof.tasks.plans import BacklogItem
 from ralphproof.tasks.store import read_object
+from ralphproof.views.published_json import list_json, time_json
 from ralphproof.views.run_status import RunView, format_date, load_run_line, total_effort
-from ralphproof.views.schema import list_json, time_json
 from ralphproof.views.timeline import IterationView, RunHistory, describe_verdict, finding_state
 
 # Task status.

@@ -17,9 +17,9 @@ from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.outcome import published
 from ralphproof.runs.control import RunControl
 from ralphproof.views.read_model import ReadModel
+from ralphproof.web.access import CLOSE_HEADER, HEALTH_PATH, AccessGuard, AccessToken, ServerAddress
 from ralphproof.web.api import ControlApi, ReadApi, ReaderPool
 from ralphproof.web.event_stream import ChangeWatcher, EventStreams, LiveEventFeeds
-from ralphproof.web.guard import CLOSE_HEADER, HEALTH_PATH, AccessGuard, AccessToken, ServerAddress
 from ralphproof.web.http import (
     handle_http_error,
     handle_internal_error,

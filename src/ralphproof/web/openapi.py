@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ralphproof.base.value import Json, value
-from ralphproof.views.schema import NOUNS, choice, object_schema
+from ralphproof.views.published_json import NOUNS, choice, object_schema
 
 Schema = dict[str, Any]
 

@@ -18,10 +18,10 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.runs.control import RunControl
 from ralphproof.views.read_model import ReadModel
+from ralphproof.web.access import SECURITY_HEADERS, AccessToken, ServerAddress
 from ralphproof.web.api import ReaderPool
 from ralphproof.web.app import WebApp
 from ralphproof.web.event_stream import ChangeWatcher
-from ralphproof.web.guard import SECURITY_HEADERS, AccessToken, ServerAddress
 from ralphproof.web.http import JSON_TYPE, encode_json
 
 if TYPE_CHECKING:

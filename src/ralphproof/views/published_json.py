@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     Schema = dict[str, Any]
 
+
 MAX_FILES, MAX_TESTS, MAX_LINES, MAX_CHARS = 200, 50, 50, 1000  # that are told of one iteration
 MAX_EXCERPT_CHARS = 4000  # of what an agent said last, or a check printed; the logs have all of it
 

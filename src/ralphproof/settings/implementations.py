@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
     from typing import Any
 
+
 BUILTIN: dict[str, dict[str, str]] = {
     # Adapters by the base name of the agent's program, in the order in which an agent is looked for.
     "agents": {
@@ -26,14 +27,7 @@ BUILTIN: dict[str, dict[str, str]] = {
     },
     # Further kinds of checks by the name of their method: `factory(name, config, context)` returns the check.
     "checks": {},
-    "limits": {},
-    "observers": {},
-    "plans": {"inline": "ralphproof.tasks.plans:PromptPlan"},
     "sandboxes": {},  # the table of the built-in ones is sandbox/selection.py
-    "workspaces": {
-        "git": "ralphproof.workspace.git_workspace:GitWorkspace",
-        "plain": "ralphproof.workspace.plain_workspace:PlainWorkspace",
-    },
 }
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     Check = Callable[[SimpleCommand, Ground], Iterator[str]]
 
+
 TEST_VARIABLES = ("RAILS_ENV", "NODE_ENV", "APP_ENV", "MIX_ENV", "DJANGO_ENV", "RACK_ENV", "FLASK_ENV")
 _PATTERNS: dict[str, list[tuple[str, str]]] = {}  # program: what follows it in a pattern, and the rule
 _CHECKS: dict[str, list[Check]] = {}  # program: its checks

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ralphproof.base.errors import Refused
-from ralphproof.settings.registry import BUILTIN, is_registered, resolve_implementation
+from ralphproof.settings.implementations import BUILTIN, is_registered, resolve_implementation
 
 
 @pytest.mark.parametrize(("group", "name"), [(group, name) for group, names in BUILTIN.items() for name in names])
@@ -28,7 +28,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ralph-plugin\nVersion: 1.0\n")
     points = "quiet = ralph_plugin_module:Quiet\nbroken = ralph_plugin_module:Missing\n"
     (info / "entry_points.txt").write_text(
-        f"[ralphproof.observers]\n{points}[ralphproof.agents]\nclaude = ralph_plugin_module:Quiet\n"
+        f"[ralphproof.checks]\n{points}[ralphproof.agents]\nclaude = ralph_plugin_module:Quiet\n"
     )
     (tmp_path / "ralph_plugin_module.py").write_text("class Quiet:\n    pass\n")
     (tmp_path / "ralph_plugin_no_python.py").write_text("this is no Python\n")
@@ -37,7 +37,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("plugin")
 def test_entry_points_of_other_distributions_resolve() -> None:
-    assert resolve_implementation("observers", "quiet").__name__ == "Quiet"
+    assert resolve_implementation("checks", "quiet").__name__ == "Quiet"
 
 
 @pytest.mark.usefixtures("plugin")
@@ -47,29 +47,27 @@ def test_an_entry_point_never_replaces_a_name_of_our_own() -> None:
 
 @pytest.mark.usefixtures("plugin")
 def test_an_unknown_name_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(Refused, match="observers has no 'loud'; there are: broken, quiet"):
-        resolve_implementation("observers", "loud")
-    with pytest.raises(Refused, match="workspaces has no 'svn'; there are: git, plain"):
-        resolve_implementation("workspaces", "svn")
-    with pytest.raises(Refused, match="limits has no 'x'; there are: none"):
-        resolve_implementation("limits", "x")
+    with pytest.raises(Refused, match="checks has no 'loud'; there are: broken, quiet"):
+        resolve_implementation("checks", "loud")
+    with pytest.raises(Refused, match="sandboxes has no 'svn'; there are: none"):
+        resolve_implementation("sandboxes", "svn")
 
 
 @pytest.mark.usefixtures("plugin")
 def test_a_name_is_known_by_the_table_or_by_an_entry_point_of_its_group() -> None:
     assert is_registered("agents", "claude")
-    assert is_registered("observers", "quiet")
+    assert is_registered("checks", "quiet")
     assert not is_registered("agents", "quiet")
-    assert not is_registered("observers", "ralph_plugin_module:Quiet")
+    assert not is_registered("checks", "ralph_plugin_module:Quiet")
 
 
 def test_a_name_that_nobody_declares_is_unknown_without_a_slow_look_around() -> None:
     code = (
-        "import sys; from ralphproof.settings.registry import is_registered; "
+        "import sys; from ralphproof.settings.implementations import is_registered; "
         "assert not is_registered('agents', 'x'); print(*sys.modules)"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "ralphproof.settings.registry" in loaded
+    assert "ralphproof.settings.implementations" in loaded
     assert "importlib.metadata" not in loaded
 
 
@@ -80,4 +78,4 @@ def test_a_name_that_nobody_declares_is_unknown_without_a_slow_look_around() -> 
 )
 def test_a_name_that_leads_nowhere_is_refused(name: str) -> None:
     with pytest.raises(Refused, match="cannot be loaded"):
-        resolve_implementation("observers", name)
+        resolve_implementation("checks", name)
