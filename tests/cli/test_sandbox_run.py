@@ -12,7 +12,7 @@ import ralphproof
 
 RUN = """
 import os, signal
-from ralphproof.sandbox import interactive
+from ralphproof.sandbox import runner
 from ralphproof.engine.sandbox import Command
 
 def terminate(*_):
@@ -20,15 +20,15 @@ def terminate(*_):
     return []
 
 {}
-print(interactive._run_to_end(Command(({!r}, "60"), "/", (), "", "", "")))
+print(runner._run_at_terminal(Command(({!r}, "60"), "/", (), "", "", "")))
 """
 AT_THE_FORK = """
 fork = os.fork
 os.fork = lambda: (child := fork()) and (terminate() or child)
 """
 AFTER_THE_END = """
-interactive.kill_until_gone = terminate
-interactive.signal_each = lambda pids, number: print("sent to", [*pids])
+runner.kill_until_gone = terminate
+runner.signal_each = lambda pids, number: print("sent to", [*pids])
 """
 
 

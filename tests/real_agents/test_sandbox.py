@@ -76,7 +76,7 @@ def told(boxed: Boxed, display: str) -> None:
     assert (list(first), second) == (BLOCKED, ())
     hosts = "\n".join(f"- {place}" for place in BLOCKED)
     assert f"You are in a sandbox that cannot reach these hosts; do the work without them:\n{hosts}" in boxed.shown(3)
-    how = "CONNECT" if boxed.tls else "POST"
+    how = "CONNECT" if boxed.tls else "HTTP"
     for turn in ("agent_001", "agent_002"):
         allowed = {(line["host"], line["how"]) for line in boxed.audit(turn) if line["allowed"] and not line["why"]}
         assert allowed == {(HOST, how)}

@@ -210,6 +210,17 @@ def test_plain_http_is_refused_with_what_to_do(street: Street, house: House) -> 
     assert (house.callers, street.lookups) == (0, [])
 
 
+def test_plain_http_to_a_host_that_is_not_listed_is_refused_for_that_reason(street: Street, house: House) -> None:
+    place = f"other.test:{house.port}"
+    got = street.ask(street.proxy(f"allowed.test:{house.port}"), f"GET http://{place}/ HTTP/1.1\r\n\r\n".encode())
+    assert status(got) == 403
+    advice = f"the user can allow it with --allow-host private:{place}"
+    assert got.decode().endswith(f"{place} is not on the allow-list (sandbox.allowHosts); {advice}\n")
+    assert street.blocked() == (place,)
+    street.close()
+    assert (house.callers, street.lookups) == (0, [])
+
+
 def test_a_server_of_the_users_own_network_may_be_called_by_plain_http(street: Street) -> None:
     house = street.house()
     proxy = street.proxy(f"private:model.test:{house.port}")
@@ -275,7 +286,7 @@ def test_a_refusal_is_heard_by_a_client_that_goes_on_sending(street: Street, pro
         client.sendall(b"POST http://other.test/ HTTP/1.1\r\nContent-Length: 3000000\r\n\r\n")
         client.sendall(b"x" * 3_000_000)
         client.shutdown(socket.SHUT_WR)
-        assert status(read_all(client)) == 405
+        assert status(read_all(client)) == 403
 
 
 def basic(token: str, user: str = "ralph") -> str:

@@ -630,11 +630,13 @@ class EgressProxy(_ConnectionServer):
     def _connect(self, request: ProxyRequest) -> tuple[str, socket.socket] | ProxyRefusal:
         """The host and a connection to it if it is allowed, at an address that was checked, after one lookup."""
         allowed = self._rules.judge(request.host, request.port)
-        if request.plain_head and (isinstance(allowed, str) or not allowed.private):
-            return self._refuse_plain(request)
+        plain = bool(request.plain_head)
         if isinstance(allowed, str):
             allowable = allowed in ALLOWABLE_REFUSALS
-            return self._refuse(request, allowed, allow_list_entry_for(request.host, request.port) if allowable else "")
+            entry = allow_list_entry_for(request.host, request.port, private=plain) if allowable else ""
+            return self._refuse(request, allowed, entry)
+        if plain and not allowed.private:
+            return self._refuse_plain(request)
         try:
             places = resolve_addresses(allowed, request.port, resolve=self._resolve)
             server = connect_to_first(places, self._limits.connect_s)
