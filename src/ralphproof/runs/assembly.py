@@ -260,8 +260,8 @@ def build_run_sandbox(
         return DirectRunner(owner)
     backend = choose_backend(name, os.environ, spec.project.root)
     config = build_sandbox_config(spec, folder, fixed, parent)
-    if (serve := getattr(backend, "serve", None)) and config.agents:  # a backend that is set up for one agent
-        serve(config.agents[0][0], os.path.join(config.store, "agents", config.agents[0][0]))
+    if (set_default_agent := getattr(backend, "set_default_agent", None)) and config.agents:  # Docker's sandboxes
+        set_default_agent(config.agents[0][0], os.path.join(config.store, "agents", config.agents[0][0]))
     return wrap_in_sandbox(owner, backend, config)
 
 

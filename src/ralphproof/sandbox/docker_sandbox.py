@@ -376,10 +376,17 @@ class DockerSandbox:
         self._cli, self.engine = DockerCli(kind, program, self._environ, answer_s), kind
         self._pause_s = pause_s
         self._guests: dict[str, GuestCommand] = {}
+        self._default_agent = ""
+        self._agent_folders: tuple[str, ...] = ()
         self.strength = "partial" if kind == SBX else "strong"
         self.weaknesses: tuple[str, ...] = (
             (UNPROTECTED_PATHS_WEAKNESS, MACHINE_POLICY_WEAKNESS) if kind == SBX else (UNPROTECTED_PATHS_WEAKNESS,)
         )
+
+    def set_default_agent(self, agent: str, folder: str) -> None:
+        """Set the agent of a run, and its state folder: checks before its first turn share its machine."""
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        self._default_agent, self._agent_folders = agent, (folder,)
 
     def problem(self) -> BackendProblem | None:
         return self._cli.problem()
@@ -425,7 +432,7 @@ class DockerSandbox:
         if there and (why := self._cli.remove(guest.name)):
             return why
         before = state or DockerSandboxState()
-        folders = guest_workspaces(plan)
+        folders = tuple(dict.fromkeys((*guest_workspaces(plan), *self._agent_folders)))
         plain = {one.removesuffix(":ro") for one in folders}
         more = [(one, one.removesuffix(":ro")) for one in before.workspaces]
         folders += tuple(one for one, path in more if path not in plain and os.path.isdir(path))
@@ -484,7 +491,7 @@ class DockerSandbox:
 
     def _guest_command(self, plan: SandboxPlan, agent: str) -> GuestCommand:
         """A command that names no agent uses the sandbox of the project's last agent, with what that installed."""
-        template = self._cli.template(agent or _read_text(self._agent_file(plan)))
+        template = self._cli.template(agent or _read_text(self._agent_file(plan)) or self._default_agent)
         if agent:
             os.makedirs(self._state_folder(), mode=0o700, exist_ok=True)
             write_private_file(self._agent_file(plan), agent.encode())
