@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ralphproof.landing.parallel_scheduler import Rework, prepare_rework
+from ralphproof.landing.schedulers import Rework, prepare_rework
 from ralphproof.landing.worktree_run import update_worktree_branch
 from ralphproof.runs.request import RunRequest
 from ralphproof.store.landings import LandingItem

@@ -11,7 +11,7 @@ import pytest
 
 from ralphproof.base.errors import Refused
 from ralphproof.engine.claim import Claim
-from ralphproof.store.signal_files import DONE_FILE, WAIT_FILE, SignalFiles
+from ralphproof.store.run_folder import DONE_FILE, WAIT_FILE, SignalFiles
 from tests.store.subprocesses import until
 
 every_marker = pytest.mark.parametrize("name", [DONE_FILE, WAIT_FILE])

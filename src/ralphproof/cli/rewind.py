@@ -8,7 +8,7 @@ from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.output import confirm, print_json, print_lines, require_confirmation
 from ralphproof.display.phrases import format_count
 from ralphproof.runs.open_project import open_project
-from ralphproof.runs.rewind import RewindTarget, parse_rewind_target, rewind_files
+from ralphproof.runs.saved_work import RewindTarget, parse_rewind_target, rewind_files
 
 ABOUT = """Restore the files as an iteration of a run left them; 0 is the start of the run.
 

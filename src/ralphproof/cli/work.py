@@ -15,8 +15,7 @@ from ralphproof.cli.run import add_loop_flags
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.terminal import DisplayFlags
 from ralphproof.engine.outcome import Outcome
-from ralphproof.landing.parallel_scheduler import ParallelOptions, ParallelScheduler
-from ralphproof.landing.sequential_scheduler import SequentialScheduler
+from ralphproof.landing.schedulers import ParallelOptions, ParallelScheduler, SequentialScheduler
 from ralphproof.landing.task_queue import WorkResult
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.signals import SignalRouter

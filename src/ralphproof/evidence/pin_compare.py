@@ -7,30 +7,36 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ralphproof.engine.check import AlteredCheckInput
-from ralphproof.evidence import pin_make
-from ralphproof.evidence.pin_pieces import (
+from ralphproof.evidence import pin_reach
+from ralphproof.evidence.pin_reach import (
+    BETWEEN,
     CONFTEST,
     DECLARED,
+    HARMLESS,
+    MADE,
+    NEEDED,
     NUMBER,
+    OPTIONS,
     PACKAGE,
+    PHONY,
     PLUGIN,
     PROGRAM,
+    RUNNERS,
     SCRIPT,
     SETTINGS,
     SHADOW,
     STARTUP,
     TARGET,
+    UNREADABLE,
     VARIABLE,
     WHOLE,
     Piece,
     ProjectFiles,
     listed,
     shown,
+    tables_in,
 )
-from ralphproof.evidence.pin_reach import MADE, PHONY
-from ralphproof.evidence.pin_runners import BETWEEN, HARMLESS, NEEDED, OPTIONS, RUNNERS, UNREADABLE, tables_in
-from ralphproof.evidence.pin_startup import adds_plugins
-from ralphproof.evidence.pin_survey import CONTENT, NAMED, SHADOWS, VIRTUAL
+from ralphproof.evidence.pin_survey import CONTENT, NAMED, SHADOWS, VIRTUAL, adds_plugins
 from ralphproof.evidence.pin_survey import PACKAGE_BIN as FROM
 
 # What became of a piece that decides over a check: nothing, something to be told, or something that stops the run.
@@ -95,7 +101,7 @@ class Comparison:
 
     def _new_target(self, new: Piece, name: str) -> AlteredCheckInput:
         folder = os.path.dirname(new.path)
-        others = [os.path.join(folder, one) for one in pin_make.NAMES]
+        others = [os.path.join(folder, one) for one in pin_reach.NAMES]
         before = [one.path for one in self.known.values() if one.kind == TARGET and one.path in others]
         if before and new.path not in before:
             return AlteredCheckInput(new.path, f"new; it takes the place of {shown(before[0])}", stops=True)
@@ -125,7 +131,7 @@ class Comparison:
         return settings_altered(old, new, self)
 
     def _conftest(self, old: Piece | None, new: Piece | None) -> Iterator[AlteredCheckInput]:
-        from ralphproof.evidence.pin_startup import UNREADABLE, WEIGHTY, deciding
+        from ralphproof.evidence.pin_survey import UNREADABLE, WEIGHTY, deciding
 
         if new is None and old is not None:
             yield AlteredCheckInput(old.path, GONE, stops=True)

@@ -9,7 +9,8 @@ from ralphproof.base.value import Json, Protocol, replace, value
 from ralphproof.engine.check import AlteredCheckInput
 from ralphproof.engine.workspace import Snapshot, Workspace
 from ralphproof.evidence.pin_compare import Comparison
-from ralphproof.evidence.pin_pieces import (
+from ralphproof.evidence.pin_reach import (
+    MANIFESTS,
     PACKAGE,
     PROGRAM,
     SCRIPT,
@@ -21,7 +22,6 @@ from ralphproof.evidence.pin_pieces import (
     from_note,
     to_note,
 )
-from ralphproof.evidence.pin_runners import MANIFESTS
 from ralphproof.evidence.pin_survey import Survey
 
 # Which files are tests or run them elsewhere, and how a test came to ask less than it did.

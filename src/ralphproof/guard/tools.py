@@ -9,7 +9,6 @@ import re
 
 from ralphproof.base.shell import repeats_itself, without_marks
 from ralphproof.base.value import TYPE_CHECKING, replace
-from ralphproof.guard.addresses import holds_secret, rule_against_fetching
 from ralphproof.guard.command import SQL, SimpleCommand
 from ralphproof.guard.line import Line
 from ralphproof.guard.paths import (
@@ -19,7 +18,7 @@ from ralphproof.guard.paths import (
     rule_against_reading,
     rule_against_writing,
 )
-from ralphproof.guard.rule_matching import is_only_searched, objections_to
+from ralphproof.guard.rule_matching import holds_secret, is_only_searched, objections_to, rule_against_fetching
 from ralphproof.guard.rules import RULES
 from ralphproof.guard.verdict import Act, Exceptions
 

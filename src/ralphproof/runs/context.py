@@ -83,8 +83,7 @@ from ralphproof.store.message_bus import (
     unknown_type_message,
 )
 from ralphproof.store.project import Project
-from ralphproof.store.run_folder import NOTE_SUFFIX, RunFolder, new_run_id
-from ralphproof.store.signal_files import DONE_FILE, WAIT_FILE, SignalFiles
+from ralphproof.store.run_folder import DONE_FILE, NOTE_SUFFIX, WAIT_FILE, RunFolder, SignalFiles, new_run_id
 from ralphproof.store.spend import SpendStore
 from ralphproof.stories.plan import StoryPlan
 from ralphproof.tasks.store import first_run_of_task

@@ -61,9 +61,8 @@ from ralphproof.runs.stories import prepare_marker
 from ralphproof.sandbox.selection import SANDBOX_VARIABLE
 from ralphproof.store.ledger import MemoryLedger, RunRow, SqliteLedger
 from ralphproof.store.project import Project
-from ralphproof.store.run_folder import RunFolder
+from ralphproof.store.run_folder import RunFolder, SignalFiles
 from ralphproof.store.run_state import RUNNING, find_live_turn, find_run, refuse_collected_run, run_state
-from ralphproof.store.signal_files import SignalFiles
 from ralphproof.store.statistics import describe_estimate, estimate_run
 from ralphproof.stories.workflow import StoryWorkflow
 from ralphproof.views.run_status import active_seconds, describe_takeover, refuse_finished_run

@@ -63,9 +63,8 @@ from ralphproof.settings.skills import Skill, load_skill
 from ralphproof.store.ledger import RunRow, SqliteLedger
 from ralphproof.store.locks import DirectoryLock
 from ralphproof.store.project import Project
-from ralphproof.store.run_folder import RunFolder
+from ralphproof.store.run_folder import RunFolder, SignalFiles
 from ralphproof.store.run_state import find_live_turn, list_command_logs, turn_file_path
-from ralphproof.store.signal_files import SignalFiles
 from ralphproof.store.spend import SpendStore, last_reported_spend
 from ralphproof.stories.files import MarkerFacts, StoryFiles
 from ralphproof.stories.plan import StoryPlan
