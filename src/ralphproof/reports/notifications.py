@@ -272,10 +272,13 @@ class NotificationObserver:
                 os.close(report)
 
     def _read_report(self, report: bytes) -> None:
-        *lines, end = report.decode(errors="replace").split("\n")
-        for place, _, why in (line.partition(" ") for line in lines):
-            self._fail([int(place)], why)
-        if end.encode() != END_OF_REPORT:
+        """Take in a delivery's report. A target that answered late may be reported behind the mark of the end."""
+        end = END_OF_REPORT.decode()
+        lines = report.decode(errors="replace").split("\n")
+        for place, _, why in (line.removeprefix(end).partition(" ") for line in lines):
+            if place.isdigit():
+                self._fail([int(place)], why)
+        if not any(line.startswith(end) for line in lines):
             self._fail(range(len(self._targets)), "its delivery was cut off")
 
     def _fail(self, places: Iterable[int], why: str) -> None:
