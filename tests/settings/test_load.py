@@ -20,6 +20,17 @@ def test_without_any_file_the_defaults_hold(project: Project) -> None:
     assert loaded.warnings == ()
 
 
+def test_the_defaults_are_those_of_the_specification(project: Project) -> None:
+    settings = project.load().settings
+    agent, limits, caps, supervise = settings.agent, settings.limits, settings.caps, settings.supervise
+    assert (settings.maximum_iterations, settings.completion_response) == (10, "DONE")
+    assert (agent.timeout_seconds, agent.idle_timeout_seconds) == (3600, 900)
+    assert (limits.stall_iterations, limits.same_error_iterations, limits.pause_milliseconds) == (5, 5, 500)
+    assert (caps.iterations, caps.cost_usd, caps.daily_cost_usd) == (50, 10, 50)
+    assert (supervise.wait_timeout_seconds, supervise.wait_exit_code) == (300, 42)
+    assert settings.shutdown_grace_seconds == 10
+
+
 def test_the_example_of_the_documentation_loads(project: Project) -> None:
     project.write(project.shared, EXAMPLE)
     settings = project.load().settings
