@@ -20,8 +20,8 @@ from ralphproof.landing.worktree_run import move_to_worktree
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.signals import SignalRouter
 from ralphproof.runs.displays import PoolDisplay
+from ralphproof.runs.execute import RunPool
 from ralphproof.runs.open_project import open_project
-from ralphproof.runs.pool import RunPool
 from ralphproof.runs.request import FRESH_RUN
 from ralphproof.runs.spec import prepare_spec
 from ralphproof.store.spend import InProcessSharedBudget
@@ -56,7 +56,7 @@ def cpu_s(who: int) -> float:
 
 
 def main() -> None:
-    import ralphproof.runs.pool as lanes_module
+    import ralphproof.runs.execute as lanes_module
 
     count, iterations, agent = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     lanes_module.__dict__["Keeper"] = Weighed

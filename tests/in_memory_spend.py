@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ralphproof.engine.budget import DaySpend, Spend, utc_day
-from ralphproof.engine.events import Spent
+from ralphproof.engine.agent import Spent
+from ralphproof.engine.limits import DaySpend, Spend, utc_day
 
 
 class InMemorySpend:

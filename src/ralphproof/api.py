@@ -22,10 +22,9 @@ from ralphproof.agents.function import (
 from ralphproof.base.errors import HarnessFailed, RalphError, RalphWarning, Refused, SettingsWrong
 from ralphproof.base.value import replace
 from ralphproof.checks.function import FunctionCheck
-from ralphproof.engine.agent import Agent
+from ralphproof.engine.agent import Agent, Event
 from ralphproof.engine.check import Check, Inspection
 from ralphproof.engine.environment import Observer
-from ralphproof.engine.events import Event
 from ralphproof.engine.limits import CUSTOM_LIMIT, Breach
 from ralphproof.engine.outcome import Failed, Outcome
 from ralphproof.engine.records import Record

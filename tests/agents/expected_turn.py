@@ -7,8 +7,7 @@ from pathlib import Path
 
 from ralphproof.agents.adapter import AgentAdapter
 from ralphproof.base.value import replace
-from ralphproof.engine.agent import Fault, Turn
-from ralphproof.engine.events import Progress, Said, Spent, TodosChanged, ToolEnded, ToolStarted, Usage
+from ralphproof.engine.agent import Fault, Progress, Said, Spent, TodosChanged, ToolEnded, ToolStarted, Turn, Usage
 from tests.agents.replay import Played, Recording, cuts, play, recorded
 
 DONE = "All done.\n<promise>COMPLETE</promise>"

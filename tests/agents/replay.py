@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ralphproof.agents.adapter import AgentAdapter
 from ralphproof.agents.cli_agent import CliAgent
-from ralphproof.engine.agent import Fault, Turn, TurnInput, classify_fault
-from ralphproof.engine.events import Event, Spent, Usage
+from ralphproof.engine.agent import Event, Fault, Spent, Turn, TurnInput, Usage, classify_fault
 from ralphproof.engine.sandbox import CONTINUE, RESULT_SAID, Command, CommandWatcher, Exit
 
 RECORDED = Path(__file__).parent / "recorded"

@@ -14,17 +14,21 @@ import pytest
 from ralphproof.agents.adapter import AgentInvocation
 from ralphproof.agents.amp import Amp
 from ralphproof.base.value import replace
-from ralphproof.engine.agent import AgentFault, ConfigFault, Fault, ServiceFault, Turn
-from ralphproof.engine.events import (
+from ralphproof.engine.agent import (
     THE_CONFIGURATION,
     THE_SERVICE,
+    AgentFault,
+    ConfigFault,
     Event,
+    Fault,
     Said,
+    ServiceFault,
     Spent,
     Todo,
     TodosChanged,
     ToolEnded,
     ToolStarted,
+    Turn,
     Usage,
 )
 from ralphproof.engine.sandbox import Exit

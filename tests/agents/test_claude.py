@@ -13,18 +13,22 @@ from ralphproof.agents.adapter import AgentInvocation
 from ralphproof.agents.claude import Claude
 from ralphproof.agents.cost import PriceList
 from ralphproof.base.value import replace
-from ralphproof.engine.agent import AgentFault, ConfigFault, Fault, ServiceFault, Turn
-from ralphproof.engine.events import (
+from ralphproof.engine.agent import (
     THE_CONFIGURATION,
     THE_SERVICE,
+    AgentFault,
+    ConfigFault,
     Event,
+    Fault,
     Limited,
     Progress,
+    ServiceFault,
     Spent,
     Todo,
     TodosChanged,
     ToolEnded,
     ToolStarted,
+    Turn,
     Usage,
 )
 from ralphproof.engine.sandbox import Exit

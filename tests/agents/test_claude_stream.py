@@ -12,13 +12,14 @@ import pytest
 from ralphproof.agents.adapter import MAX_RESET_DELAY_S
 from ralphproof.agents.claude import MAX_DENIALS, Claude
 from ralphproof.agents.cli_agent import CliAgent
-from ralphproof.engine.agent import AgentFault, ServiceFault
-from ralphproof.engine.events import (
+from ralphproof.engine.agent import (
+    AgentFault,
     Asked,
     Denied,
     Limited,
     Progress,
     Said,
+    ServiceFault,
     Spent,
     Todo,
     TodosChanged,

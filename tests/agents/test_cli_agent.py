@@ -10,8 +10,20 @@ import pytest
 
 from ralphproof.agents.adapter import COST_COMPUTED, COST_REPORTED, COST_UNKNOWN, AgentInvocation, ReaderContext
 from ralphproof.agents.cli_agent import STDERR_TAIL_BYTES, CliAgent
-from ralphproof.engine.agent import AgentFault, ConfigFault, Fault, ServiceFault, SignalFault
-from ralphproof.engine.events import THE_CONFIGURATION, THE_SERVICE, Ended, Said, Spent, Unparsed, Usage
+from ralphproof.engine.agent import (
+    THE_CONFIGURATION,
+    THE_SERVICE,
+    AgentFault,
+    ConfigFault,
+    Ended,
+    Fault,
+    Said,
+    ServiceFault,
+    SignalFault,
+    Spent,
+    Unparsed,
+    Usage,
+)
 from ralphproof.engine.sandbox import Exit
 from tests.agents.replay import NOW_S, Looker, Played, Recording, brief_in, play
 

@@ -13,13 +13,16 @@ import pytest
 
 from ralphproof.agents.adapter import AgentInvocation
 from ralphproof.agents.codex import Codex
-from ralphproof.engine.agent import AgentFault, ConfigFault, Fault, ServiceFault
-from ralphproof.engine.events import (
+from ralphproof.engine.agent import (
+    AgentFault,
+    ConfigFault,
     Denied,
     Ended,
     Event,
+    Fault,
     Progress,
     Said,
+    ServiceFault,
     Spent,
     Started,
     Todo,

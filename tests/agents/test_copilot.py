@@ -13,20 +13,24 @@ from ralphproof.agents.adapter import AgentInvocation, ReaderContext
 from ralphproof.agents.cli_agent import CliAgent
 from ralphproof.agents.copilot import Copilot
 from ralphproof.base.value import replace
-from ralphproof.engine.agent import AgentFault, ConfigFault, Fault, ServiceFault, Turn
-from ralphproof.engine.events import (
+from ralphproof.engine.agent import (
     THE_CONFIGURATION,
     THE_SERVICE,
+    AgentFault,
     Asked,
+    ConfigFault,
     Denied,
     Ended,
     Event,
+    Fault,
     Limited,
     Progress,
     Said,
+    ServiceFault,
     Spent,
     ToolEnded,
     ToolStarted,
+    Turn,
     Usage,
 )
 from ralphproof.engine.sandbox import Exit

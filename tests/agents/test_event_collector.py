@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from ralphproof.agents.event_collector import MAX_LINE_BYTES, MAX_UNPARSED_CHARS, QUIET_TICKS, EventCollector
-from ralphproof.engine.events import Ended, Event, Said, Unparsed
+from ralphproof.engine.agent import Ended, Event, Said, Unparsed
 from ralphproof.engine.sandbox import ACTIVE, CONTINUE, KILL, RESULT_SAID, STOP, Exit
 from tests.agents.replay import Looker
 

@@ -27,7 +27,7 @@ from ralphproof.agents.error_messages import (
     failure_event,
     find_failure_reason,
 )
-from ralphproof.engine.events import THE_CONFIGURATION, THE_SERVICE, Ended
+from ralphproof.engine.agent import THE_CONFIGURATION, THE_SERVICE, Ended
 
 NOW = datetime(2026, 11, 15, 23, 33, tzinfo=UTC).timestamp()
 AT_3_33 = datetime(2026, 11, 16, 3, 33, tzinfo=UTC).timestamp()

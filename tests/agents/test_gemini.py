@@ -10,16 +10,19 @@ import pytest
 
 from ralphproof.agents.adapter import AgentInvocation
 from ralphproof.agents.gemini import Gemini
-from ralphproof.engine.agent import AgentFault, ConfigFault, ServiceFault, Turn
-from ralphproof.engine.events import (
+from ralphproof.engine.agent import (
     THE_CONFIGURATION,
     THE_SERVICE,
+    AgentFault,
+    ConfigFault,
     Ended,
     Limited,
     Said,
+    ServiceFault,
     Spent,
     Started,
     ToolStarted,
+    Turn,
     Unparsed,
     Usage,
 )

@@ -14,7 +14,7 @@ import pytest
 from ralphproof.agents.adapter import AgentInvocation
 from ralphproof.agents.claude import SETTINGS_SUFFIX, Claude
 from ralphproof.agents.codex import Codex
-from ralphproof.engine.events import Denied, Event
+from ralphproof.engine.agent import Denied, Event
 from tests.agents.replay import Played, Recording, brief_in, play
 
 Json = dict[str, Any]

@@ -10,16 +10,21 @@ import pytest
 
 from ralphproof.agents.adapter import AgentInvocation
 from ralphproof.agents.opencode import DENY_PERMISSIONS, OpenCode
-from ralphproof.engine.agent import AgentFault, ConfigFault, Fault, ServiceFault, SignalFault, Turn
-from ralphproof.engine.events import (
+from ralphproof.engine.agent import (
     THE_CONFIGURATION,
     THE_SERVICE,
+    AgentFault,
+    ConfigFault,
     Ended,
+    Fault,
     Said,
+    ServiceFault,
+    SignalFault,
     Spent,
     Started,
     Todo,
     TodosChanged,
+    Turn,
     Unparsed,
     Usage,
 )

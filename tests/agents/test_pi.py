@@ -12,18 +12,22 @@ import pytest
 from ralphproof.agents.adapter import AgentInvocation
 from ralphproof.agents.pi import Pi
 from ralphproof.base.value import replace
-from ralphproof.engine.agent import AgentFault, ConfigFault, Fault, ServiceFault, Turn
-from ralphproof.engine.events import (
+from ralphproof.engine.agent import (
     THE_CONFIGURATION,
     THE_SERVICE,
+    AgentFault,
+    ConfigFault,
     Ended,
     Event,
+    Fault,
     Limited,
     Progress,
     Said,
+    ServiceFault,
     Spent,
     ToolEnded,
     ToolStarted,
+    Turn,
     Usage,
 )
 from ralphproof.engine.sandbox import Exit

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralphproof.agents.cost import MAX_CACHED_NAMES, MILLION, PriceList, TokenRates
-from ralphproof.engine.events import Usage
+from ralphproof.engine.agent import Usage
 
 K = 1_000
 
@@ -244,7 +244,7 @@ def test_names_without_end_are_not_all_remembered() -> None:
 
 def ran(code: str) -> str:
     """What a fresh interpreter prints."""
-    head = "import sys\nfrom ralphproof.agents.cost import *\nfrom ralphproof.engine.events import Usage\n"
+    head = "import sys\nfrom ralphproof.agents.cost import *\nfrom ralphproof.engine.agent import Usage\n"
     done = subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -17,8 +17,7 @@ from ralphproof.agents.cost import PriceList
 from ralphproof.agents.provider import ProviderAgent
 from ralphproof.base.errors import AgentUnusable
 from ralphproof.checks.judge import answer_schema
-from ralphproof.engine.agent import Turn
-from ralphproof.engine.events import THE_CONFIGURATION, THE_SERVICE, Usage
+from ralphproof.engine.agent import THE_CONFIGURATION, THE_SERVICE, Turn, Usage
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.sandbox.runner import DirectRunner
 from tests.agents.model_server import ModelServer, shown

@@ -10,8 +10,18 @@ import pytest
 
 from ralphproof.agents.adapter import AgentInvocation
 from ralphproof.agents.qwen import Qwen
-from ralphproof.engine.agent import AgentFault, ConfigFault, ServiceFault, Turn
-from ralphproof.engine.events import THE_CONFIGURATION, Ended, Progress, Spent, Unparsed, Usage
+from ralphproof.engine.agent import (
+    THE_CONFIGURATION,
+    AgentFault,
+    ConfigFault,
+    Ended,
+    Progress,
+    ServiceFault,
+    Spent,
+    Turn,
+    Unparsed,
+    Usage,
+)
 from ralphproof.engine.sandbox import Exit
 from tests.agents.expected_turn import DONE, HALF, Case, means, price
 from tests.agents.replay import Recording, brief_in, play, recorded

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ralphproof.agents.adapter import MAX_LINE_CHARS, MAX_TODOS, TodoTracker
-from ralphproof.engine.events import Todo, TodosChanged
+from ralphproof.engine.agent import Todo, TodosChanged
 
 A, B = {"subject": "a"}, {"subject": "b"}
 

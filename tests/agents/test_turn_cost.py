@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ralphproof.agents.adapter import ReaderContext
 from ralphproof.agents.cost import MAX_MODELS, MAX_OPEN_MESSAGES, UsageTally
-from ralphproof.engine.events import Event, Spent, Usage
+from ralphproof.engine.agent import Event, Spent, Usage
 
 NOTHING = Spent(0, Usage())
 

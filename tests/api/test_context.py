@@ -14,7 +14,7 @@ import pytest
 import ralphproof
 from ralphproof.agents.function import AgentContext, AgentReply
 from ralphproof.base.errors import Refused
-from ralphproof.engine.events import Event, Said
+from ralphproof.engine.agent import Event, Said
 from ralphproof.engine.outcome import Aborted, Completed
 from ralphproof.engine.records import Record, RunEnded, TurnEnded
 

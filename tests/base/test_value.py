@@ -23,22 +23,17 @@ from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.workspace import Change, Snapshot
 
 GROUND = (
-    "actions",
     "agent",
-    "budget",
     "check",
     "claim",
     "environment",
-    "events",
     "iteration",
     "limits",
-    "metrics",
+    "next_action",
     "outcome",
     "plan",
     "prompt",
     "records",
-    "retry",
-    "run_hooks",
     "sandbox",
     "state",
     "workspace",

@@ -10,11 +10,9 @@ from unittest.mock import patch
 
 from ralphproof.base.processes import ProcessIdentity
 from ralphproof.engine.agent import Turn
-from ralphproof.engine.budget import Spend
 from ralphproof.engine.claim import ParsedClaim
-from ralphproof.engine.limits import Breach
-from ralphproof.engine.metrics import Metrics
-from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, Retry
+from ralphproof.engine.limits import Breach, Spend
+from ralphproof.engine.outcome import Aborted, Completed, Failed, Metrics, Outcome, Retry
 from ralphproof.engine.plan import Job, Stage, Task
 from ralphproof.engine.prompt import Feedback
 from ralphproof.engine.records import Judged, Picked, Record, RunBegan, RunEnded, Saved, TurnBegan, TurnEnded

@@ -28,9 +28,21 @@ from ralphproof.checks.judge import (
     judge_of_call,
     judge_slug,
 )
-from ralphproof.engine.agent import Agent, Turn, TurnBuilder, TurnInput, TurnWatcher
+from ralphproof.engine.agent import (
+    THE_SERVICE,
+    Agent,
+    Ended,
+    Event,
+    Limited,
+    Said,
+    Spent,
+    Turn,
+    TurnBuilder,
+    TurnInput,
+    TurnWatcher,
+    Usage,
+)
 from ralphproof.engine.check import CheckReport, Finding, Inspection
-from ralphproof.engine.events import THE_SERVICE, Ended, Event, Limited, Said, Spent, Usage
 from ralphproof.engine.plan import SemanticVerification
 from ralphproof.engine.sandbox import CONTINUE, STOP, Exit, Sandbox
 from ralphproof.engine.workspace import Change, Snapshot

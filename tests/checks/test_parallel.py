@@ -17,9 +17,9 @@ import pytest
 from ralphproof.base.errors import KeeperLost
 from ralphproof.checks.command import CommandCheck, CommandCheckSpec
 from ralphproof.checks.parallel import MAX_PARALLEL, MAX_QUEUED, MIN_PARALLEL, run_checks_in_parallel
+from ralphproof.engine.agent import Event as Told
+from ralphproof.engine.agent import Said, Spent
 from ralphproof.engine.check import Check, CheckWatcher, Finding, Inspection
-from ralphproof.engine.events import Event as Told
-from ralphproof.engine.events import Said, Spent
 from ralphproof.engine.sandbox import CONTINUE, KILL, STOP
 from ralphproof.engine.workspace import Change, Snapshot
 from ralphproof.process.keeper_client import KeeperClient, KeeperPool

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ralphproof.checks.factory import ClaimCheck
+from ralphproof.engine.agent import Event
 from ralphproof.engine.check import CheckReport, Finding, Inspection
 from ralphproof.engine.claim import Claim, ClaimRule, parse_claim
-from ralphproof.engine.events import Event
 from ralphproof.engine.sandbox import CONTINUE
 from ralphproof.engine.workspace import Change, Snapshot
 

@@ -11,10 +11,9 @@ import pytest
 from ralphproof.base.processes import ProcessIdentity, current_process
 from ralphproof.cli.dispatch import dispatch
 from ralphproof.engine.agent import Turn
-from ralphproof.engine.budget import Spend
 from ralphproof.engine.check import CheckReport, Finding
 from ralphproof.engine.claim import ParsedClaim
-from ralphproof.engine.limits import Breach
+from ralphproof.engine.limits import Breach, Spend
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, Passed, Retry, Verdict
 from ralphproof.engine.plan import Job, Stage, Task
 from ralphproof.engine.prompt import Feedback

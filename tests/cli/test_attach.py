@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from ralphproof.engine.events import Event, Said
+from ralphproof.engine.agent import Event, Said
 from ralphproof.engine.records import Record
 from ralphproof.engine.sandbox import CONTINUE, STOP
 from ralphproof.runs.displays import MAX_EARLIER_EVENTS, EventRelay

@@ -10,7 +10,7 @@ import pytest
 
 from ralphproof.agents.adapter import COST_UNKNOWN
 from ralphproof.agents.selection import KNOWN_AGENTS, load_adapter
-from ralphproof.engine.events import Spent
+from ralphproof.engine.agent import Spent
 from ralphproof.store.spend import SpendStore
 from tests.cli.missing_packages import without
 from tests.misbehaviour.machine import give, strangers_project

@@ -30,7 +30,7 @@ SHARED = {
     "ralphproof.cli.hook",
     "ralphproof.cli.verbs",
     "ralphproof.process.interrupts",
-    "ralphproof.runs.enclosing_turn",
+    "ralphproof.runs.open_project",
     "ralphproof.stories.review",
     "ralphproof.stories.schema",
 }

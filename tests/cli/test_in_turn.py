@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from ralphproof.cli.verbs import VERBS
-from ralphproof.runs.enclosing_turn import CHILD_RUN_COMMANDS, USER_ONLY_COMMANDS
+from ralphproof.runs.open_project import CHILD_RUN_COMMANDS, USER_ONLY_COMMANDS
 from tests.ralph import PROGRAM, Ralph, Step, done, write
 
 PLANNED = {"accept"}

@@ -16,8 +16,8 @@ import pytest
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import replace
 from ralphproof.cli.report import build_parser, parse_days
-from ralphproof.engine.budget import format_utc_day
-from ralphproof.engine.metrics import Metrics
+from ralphproof.engine.limits import format_utc_day
+from ralphproof.engine.outcome import Metrics
 from ralphproof.engine.records import RunEnded
 from ralphproof.reports.charts import build_time_series
 from ralphproof.store.statistics import TimeSlotTotals

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ralphproof.runs.dry_run import print_fitness
+from ralphproof.runs.displays import print_fitness
 from ralphproof.runs.preflight import WorkIntent, assess_fitness
 from ralphproof.settings.skills import Skill
 from tests.ralph import Ralph

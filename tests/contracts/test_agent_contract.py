@@ -27,8 +27,7 @@ from ralphproof.agents.cli_agent import CliAgent
 from ralphproof.agents.command import CommandAgent
 from ralphproof.agents.scripted import ScriptedAgent
 from ralphproof.base.value import replace
-from ralphproof.engine.agent import Agent, ConfigFault, Turn, classify_fault
-from ralphproof.engine.events import Ended, Event, Spent, ToolEnded, Usage
+from ralphproof.engine.agent import Agent, ConfigFault, Ended, Event, Spent, ToolEnded, Turn, Usage, classify_fault
 from ralphproof.engine.sandbox import ACTIVE, CONTINUE, KILL, RESULT_SAID, STOP, Command, CommandWatcher, Exit
 from ralphproof.settings.implementations import BUILTIN, resolve_implementation
 from tests.agents.replay import NOW_S, Looker, Played, Recording, brief_in, play, recorded

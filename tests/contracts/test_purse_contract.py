@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.engine.budget import SECONDS_PER_DAY, DailySpend, DaySpend, Spend
-from ralphproof.engine.events import Spent, Usage
+from ralphproof.engine.agent import Spent, Usage
+from ralphproof.engine.limits import SECONDS_PER_DAY, DailySpend, DaySpend, Spend
 from ralphproof.store.spend import SpendStore
 from tests.in_memory_spend import InMemorySpend
 

@@ -10,8 +10,7 @@ from ralphproof.display.agent_output import BATCH_S, MAX_BATCH
 from ralphproof.display.console import ConsoleObserver
 from ralphproof.display.terminal import Style
 from ralphproof.engine import records as told
-from ralphproof.engine.agent import Turn
-from ralphproof.engine.events import (
+from ralphproof.engine.agent import (
     Asked,
     Denied,
     Event,
@@ -24,6 +23,7 @@ from ralphproof.engine.events import (
     TodosChanged,
     ToolEnded,
     ToolStarted,
+    Turn,
 )
 from ralphproof.engine.outcome import Failed
 from ralphproof.engine.sandbox import Exit

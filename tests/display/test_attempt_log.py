@@ -10,12 +10,10 @@ import pytest
 from ralphproof.display.attempt_log import create_attempt_log, format_go_duration
 from ralphproof.display.terminal import Style
 from ralphproof.engine import records as told
-from ralphproof.engine.agent import Turn
-from ralphproof.engine.budget import Spend
+from ralphproof.engine.agent import THE_CONFIGURATION, THE_SERVICE, Limited, Said, Turn, Usage
 from ralphproof.engine.check import Finding
 from ralphproof.engine.claim import Claim, ParsedClaim
-from ralphproof.engine.events import THE_CONFIGURATION, THE_SERVICE, Limited, Said, Usage
-from ralphproof.engine.limits import Breach
+from ralphproof.engine.limits import Breach, Spend
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, Retry
 from ralphproof.engine.prompt import Feedback
 from ralphproof.engine.sandbox import Exit

@@ -17,12 +17,10 @@ from ralphproof.display import console, phrases
 from ralphproof.display.console import ConsoleObserver
 from ralphproof.display.terminal import Style
 from ralphproof.engine import records as told
-from ralphproof.engine.agent import Turn
+from ralphproof.engine.agent import Said, Spent, Todo, TodosChanged, ToolEnded, ToolStarted, Turn, Usage
 from ralphproof.engine.check import Finding, SuiteResult
 from ralphproof.engine.claim import ParsedClaim
-from ralphproof.engine.events import Said, Spent, Todo, TodosChanged, ToolEnded, ToolStarted, Usage
-from ralphproof.engine.metrics import Metrics, StoryReview
-from ralphproof.engine.outcome import Failed
+from ralphproof.engine.outcome import Failed, Metrics, StoryReview
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.workspace import Change, CommitResult, Snapshot, TouchedPath, TripwireReport
 from tests.display.watched_console import WIPE, WatchedConsole, zone

@@ -9,7 +9,7 @@ import pytest
 
 from ralphproof.display.agent_output import MAX_RUNNING_CALLS, MAX_TODOS, EventFormatter
 from ralphproof.display.terminal import Style
-from ralphproof.engine.events import (
+from ralphproof.engine.agent import (
     Asked,
     Denied,
     Ended,

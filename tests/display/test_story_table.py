@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ralphproof.display.console import MAX_STORIES, story_table
 from ralphproof.display.terminal import YELLOW
-from ralphproof.engine.metrics import StoryReview
+from ralphproof.engine.outcome import StoryReview
 
 CYCLE = (
     StoryReview(

@@ -13,8 +13,7 @@ from ralphproof.display.agent_output import (
     turn_line,
 )
 from ralphproof.display.terminal import EMOJI, TEXT
-from ralphproof.engine.agent import MAX_DENIALS_KEPT, Turn
-from ralphproof.engine.events import Spent, Usage
+from ralphproof.engine.agent import MAX_DENIALS_KEPT, Spent, Turn, Usage
 from ralphproof.engine.sandbox import Exit
 
 WORKED = Turn(

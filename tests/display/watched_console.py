@@ -12,7 +12,7 @@ import pytest
 from ralphproof.display.console import ConsoleObserver
 from ralphproof.display.terminal import Style
 from ralphproof.engine import records as told
-from ralphproof.engine.events import Event
+from ralphproof.engine.agent import Event
 
 WIPE = "\r\x1b[K"
 

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from ralphproof.base.value import replace, value
-from ralphproof.engine.actions import AgentRules, RunRules
-from ralphproof.engine.agent import Turn, TurnInput, TurnWatcher
-from ralphproof.engine.budget import ChildRunsStatus
+from ralphproof.engine.agent import Limited, Spent, Turn, TurnInput, TurnWatcher, Usage
 from ralphproof.engine.check import AlteredCheckInput, Check, CheckWatcher, Finding, Inspection
 from ralphproof.engine.claim import Claim, ClaimRule
 from ralphproof.engine.environment import (
@@ -20,9 +18,9 @@ from ralphproof.engine.environment import (
     WorkAccess,
     run_checks_in_sequence,
 )
-from ralphproof.engine.events import Limited, Spent, Usage
-from ralphproof.engine.limits import Limits
+from ralphproof.engine.limits import ChildRunsStatus, Limits
 from ralphproof.engine.loop import Loop
+from ralphproof.engine.next_action import AgentRules, RunRules
 from ralphproof.engine.outcome import Outcome
 from ralphproof.engine.plan import Job, Pipeline, Plan, Stage, Task
 from ralphproof.engine.records import Noticed, Record, Resumed, TurnBegan, UserChangesSaved, record_key

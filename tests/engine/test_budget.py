@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphproof.engine.agent import Turn
-from ralphproof.engine.budget import Spend, format_usd
-from ralphproof.engine.events import Usage
+from ralphproof.engine.agent import Turn, Usage
+from ralphproof.engine.limits import Spend, format_usd
 from ralphproof.engine.sandbox import Exit
 
 TURNS = st.builds(

@@ -9,12 +9,12 @@ from ralphproof.engine.agent import (
     ConfigFault,
     Fault,
     HarnessFault,
+    Limited,
     ServiceFault,
     SignalFault,
     Turn,
     classify_fault,
 )
-from ralphproof.engine.events import Limited
 from ralphproof.engine.sandbox import Exit
 
 LIMIT = Limited("usage limit reached", 1234.0)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ralphproof.base.value import replace
-from ralphproof.engine.actions import (
+from ralphproof.engine.agent import BACK_OFF_S, MAX_FAILURES, AgentRotation, Limited, Spent, Turn, Usage
+from ralphproof.engine.check import CheckReport
+from ralphproof.engine.claim import Claim, ClaimRule, ParsedClaim
+from ralphproof.engine.limits import Breach, Budget, Limits, Spend
+from ralphproof.engine.next_action import (
     Action,
     AgentRules,
     CheckRules,
@@ -21,14 +25,8 @@ from ralphproof.engine.actions import (
     SaveWork,
     TakeTurn,
     WaitForService,
+    next_action,
 )
-from ralphproof.engine.agent import Turn
-from ralphproof.engine.budget import Budget, Spend
-from ralphproof.engine.check import CheckReport
-from ralphproof.engine.claim import Claim, ClaimRule, ParsedClaim
-from ralphproof.engine.events import Limited, Spent, Usage
-from ralphproof.engine.limits import Breach, Limits
-from ralphproof.engine.next_action import next_action
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Passed, Retry, Stopped, Verdict, Waiting
 from ralphproof.engine.plan import AllDone, Blocked, Job, Pipeline, Stage, Task
 from ralphproof.engine.prompt import Feedback
@@ -46,7 +44,6 @@ from ralphproof.engine.records import (
     TurnEnded,
     TurnRetried,
 )
-from ralphproof.engine.retry import BACK_OFF_S, MAX_FAILURES, AgentRotation
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.state import State, build_state
 from ralphproof.engine.workspace import Change, CommitResult, Snapshot, TouchedPath

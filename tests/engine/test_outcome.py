@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ralphproof.base.value import replace
-from ralphproof.engine.budget import Budget, Spend
 from ralphproof.engine.check import CheckReport, Finding
 from ralphproof.engine.claim import Claim
 from ralphproof.engine.iteration import Iteration
-from ralphproof.engine.limits import Breach, Limits
+from ralphproof.engine.limits import Breach, Budget, Limits, Spend
 from ralphproof.engine.outcome import (
     Aborted,
     Completed,

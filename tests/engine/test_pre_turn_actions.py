@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ralphproof.base.value import replace
-from ralphproof.engine.actions import RunRules
-from ralphproof.engine.budget import Budget, RemainingBudget
-from ralphproof.engine.events import Spent, Usage
-from ralphproof.engine.limits import Breach, Limits
+from ralphproof.engine.agent import AgentRotation, Spent, Usage
+from ralphproof.engine.limits import Breach, Budget, Limits, RemainingBudget
+from ralphproof.engine.next_action import RunRules
 from ralphproof.engine.outcome import Aborted, Completed, Failed
 from ralphproof.engine.plan import Pipeline
 from ralphproof.engine.records import BaselineSaved, CheckEnded, Escalated, TurnBegan, Warned
-from ralphproof.engine.retry import AgentRotation
 from ralphproof.engine.workspace import Snapshot, TouchedPath
 from tests.engine.fake_environment import (
     CLAIMING,

@@ -8,12 +8,10 @@ import pytest
 
 from ralphproof.base.errors import KeeperLost
 from ralphproof.base.value import replace
-from ralphproof.engine.actions import AgentRules, EndRun, RunConditions, RunRules
-from ralphproof.engine.budget import Budget, ChildRunsStatus, Spend
+from ralphproof.engine.agent import Limited
 from ralphproof.engine.claim import Claim, ClaimRule
-from ralphproof.engine.events import Limited
-from ralphproof.engine.limits import Limits
-from ralphproof.engine.next_action import MAX_PAUSE_S, next_action
+from ralphproof.engine.limits import Budget, ChildRunsStatus, Limits, Spend
+from ralphproof.engine.next_action import MAX_PAUSE_S, AgentRules, EndRun, RunConditions, RunRules, next_action
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Stopped
 from ralphproof.engine.plan import Pipeline, Stage
 from ralphproof.engine.records import (

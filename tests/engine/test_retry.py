@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphproof.engine.retry import BACK_OFF_S, MAX_FAILURES, Outage, ServiceOutages, next_retry_at
+from ralphproof.engine.agent import BACK_OFF_S, MAX_FAILURES, Outage, ServiceOutages, next_retry_at
 
 
 def test_an_agent_whose_service_failed_is_left_alone_until_its_time_comes() -> None:

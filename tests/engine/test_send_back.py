@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ralphproof.base.value import replace
-from ralphproof.engine.actions import AgentRules, RunRules
 from ralphproof.engine.agent import Turn
-from ralphproof.engine.budget import Budget
 from ralphproof.engine.check import Check, CheckWatcher, Finding, Inspection
 from ralphproof.engine.claim import ClaimRule
-from ralphproof.engine.limits import Limits
+from ralphproof.engine.limits import Budget, Limits
+from ralphproof.engine.next_action import AgentRules, RunRules
 from ralphproof.engine.outcome import Aborted, Completed, Passed, Retry, SentBack
 from ralphproof.engine.plan import Job, Pipeline, Stage, Task
 from ralphproof.engine.records import CheckBegan, Judged, Noticed, Picked, Saved

@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 
 from ralphproof.base.value import pack, replace, unpack
 from ralphproof.engine import records as record_types
-from ralphproof.engine.actions import AgentRules, CheckRules, PromptRules, RunRules
-from ralphproof.engine.agent import Turn
-from ralphproof.engine.budget import Budget, Spend
-from ralphproof.engine.limits import Limits, find_tripwire_breach
+from ralphproof.engine.agent import AgentRotation, Turn
+from ralphproof.engine.limits import Budget, Limits, Spend, find_tripwire_breach
+from ralphproof.engine.next_action import AgentRules, CheckRules, PromptRules, RunRules
 from ralphproof.engine.outcome import Completed, Failed, Outcome, Passed
 from ralphproof.engine.plan import AllDone, Pipeline, Stage, Task
 from ralphproof.engine.records import Record, record_key
-from ralphproof.engine.retry import AgentRotation
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.state import BetweenIterations, IterationJudged, RunOver, State, build_state
 from ralphproof.engine.workspace import Change, TouchedPath

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from ralphproof.base.value import replace
-from ralphproof.engine.actions import EndRun, RunChecks, RunConditions, RunRules
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.check import CheckReport
 from ralphproof.engine.claim import Claim, ClaimRule
 from ralphproof.engine.iteration import Iteration
-from ralphproof.engine.next_action import next_action
+from ralphproof.engine.next_action import EndRun, RunChecks, RunConditions, RunRules, next_action
 from ralphproof.engine.outcome import Failed
 from ralphproof.engine.plan import Job, Pipeline, Stage, Task
 from ralphproof.engine.sandbox import Exit

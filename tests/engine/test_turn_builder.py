@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralphproof.base.text import MAX_TEXT_CHARS, truncate_middle
-from ralphproof.engine.agent import Turn, build_turn
-from ralphproof.engine.events import (
+from ralphproof.engine.agent import (
     THE_CONFIGURATION,
     Asked,
     Denied,
@@ -22,8 +21,10 @@ from ralphproof.engine.events import (
     TodosChanged,
     ToolEnded,
     ToolStarted,
+    Turn,
     Unparsed,
     Usage,
+    build_turn,
 )
 from ralphproof.engine.sandbox import Exit
 

@@ -20,9 +20,8 @@ from typing import Any
 
 from ralphproof.base.value import pack, unpack
 from ralphproof.engine.agent import Turn
-from ralphproof.engine.budget import Spend
 from ralphproof.engine.claim import ParsedClaim
-from ralphproof.engine.limits import CANCELLED, COST_LIMIT, Breach
+from ralphproof.engine.limits import CANCELLED, COST_LIMIT, Breach, Spend
 from ralphproof.engine.outcome import Aborted, Completed, Outcome, Retry
 from ralphproof.engine.plan import AllDone, Job, Stage, Task
 from ralphproof.engine.prompt import Feedback

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralphproof.base.value import pack, unpack
-from ralphproof.engine.budget import utc_day
-from ralphproof.engine.limits import COST_LIMIT, DAILY_COST_LIMIT
+from ralphproof.engine.limits import COST_LIMIT, DAILY_COST_LIMIT, utc_day
 from ralphproof.fleet.governor import (
     Allowance,
     BookedSpend,

@@ -32,7 +32,7 @@ def test_the_presets_are_those_that_this_test_knows() -> None:
     assert {path.stem for path in (SOURCE / "presets").iterdir() if path.suffix == ".json"} == PRESETS
 
 
-@pytest.mark.parametrize("file", ["engine/loop.py", "engine/actions.py"])
+@pytest.mark.parametrize("file", ["engine/loop.py", "engine/next_action.py"])
 def test_the_loop_names_no_preset(file: str) -> None:
     words = {word.lower() for word in re.findall(r"[A-Za-z]+", (SOURCE / file).read_text("utf-8"))}
     assert words & ((PRESETS - NOUNS) | {"preset", "presets"}) == set()

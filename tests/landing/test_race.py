@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.engine.budget import Spend, utc_day
+from ralphproof.engine.limits import Spend, utc_day
 from ralphproof.store.spend import spend_on_day
 from tests.misbehaviour.crashing import nothing_left
 from tests.ralph import Ended, Ralph, Step, done, say, until, write

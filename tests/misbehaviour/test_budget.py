@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.engine.agent import Turn, TurnInput, TurnWatcher
-from ralphproof.engine.budget import SECONDS_PER_DAY, Budget, DaySpend, utc_day
-from ralphproof.engine.events import Spent
-from ralphproof.engine.limits import Limits
+from ralphproof.engine.agent import Spent, Turn, TurnInput, TurnWatcher
+from ralphproof.engine.limits import SECONDS_PER_DAY, Budget, DaySpend, Limits, utc_day
 from ralphproof.engine.outcome import Aborted
 from ralphproof.engine.records import CheckBegan, TurnBegan, Warned
 from ralphproof.engine.sandbox import Sandbox

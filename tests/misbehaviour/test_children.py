@@ -15,10 +15,9 @@ import pytest
 
 from ralphproof.base.processes import ProcessIdentity, current_process
 from ralphproof.base.value import replace
-from ralphproof.engine.actions import RunRules
-from ralphproof.engine.budget import Budget, Spend
-from ralphproof.engine.events import Spent
-from ralphproof.engine.limits import Limits
+from ralphproof.engine.agent import Spent
+from ralphproof.engine.limits import Budget, Limits, Spend
+from ralphproof.engine.next_action import RunRules
 from ralphproof.engine.outcome import Aborted, Completed, Failed
 from ralphproof.engine.plan import Pipeline
 from ralphproof.engine.records import ChildRunsAwaited, ChildWorkJoined, RunBegan, RunEnded

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ralphproof.engine.events import Usage
+from ralphproof.engine.agent import Usage
 from tests.misbehaviour.agents import TAG, case, facts, heard
 from tests.misbehaviour.invariants import refusal
 from tests.misbehaviour.streams import (

@@ -13,9 +13,8 @@ import pytest
 
 from ralphproof.base.errors import HarnessFailed
 from ralphproof.base.value import replace
-from ralphproof.engine.budget import format_utc_day, utc_day
-from ralphproof.engine.metrics import Metrics
-from ralphproof.engine.outcome import Failed
+from ralphproof.engine.limits import format_utc_day, utc_day
+from ralphproof.engine.outcome import Failed, Metrics
 from ralphproof.engine.records import RunEnded
 from tests.misbehaviour.agents import case
 from tests.misbehaviour.invariants import hold

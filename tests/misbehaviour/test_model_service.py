@@ -12,12 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.engine.agent import Turn
-from ralphproof.engine.events import THE_SERVICE, Limited
+from ralphproof.engine.agent import (
+    BACK_OFF_S,
+    BACK_OFF_SPREAD,
+    MAX_FAILURES,
+    RESET_MARGIN_S,
+    THE_SERVICE,
+    Limited,
+    Turn,
+)
 from ralphproof.engine.limits import SERVICE_UNAVAILABLE, Limits
 from ralphproof.engine.outcome import Aborted, Completed
 from ralphproof.engine.records import Judged, TurnBegan, TurnRetried
-from ralphproof.engine.retry import BACK_OFF_S, BACK_OFF_SPREAD, MAX_FAILURES, RESET_MARGIN_S
 from ralphproof.engine.sandbox import Exit
 from tests.engine.fake_environment import CLAIMING, NOTHING, Crash, FakeEnvironment, Step, with_limits
 from tests.misbehaviour.agents import TAG, case, heard, prompt

@@ -12,8 +12,7 @@ import pytest
 
 from ralphproof.agents.scripted import ScriptedAgent
 from ralphproof.base.value import replace
-from ralphproof.engine.agent import TurnInput
-from ralphproof.engine.events import Event
+from ralphproof.engine.agent import Event, TurnInput
 from ralphproof.engine.sandbox import CONTINUE, Command, CommandWatcher, Exit
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.sandbox.runner import DirectRunner

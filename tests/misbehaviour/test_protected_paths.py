@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from ralphproof.engine.agent import Turn
-from ralphproof.engine.events import THE_SERVICE
+from ralphproof.engine.agent import THE_SERVICE, Turn
 from ralphproof.engine.records import ScmBegan
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.workspace import TripwireReport

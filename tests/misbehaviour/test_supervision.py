@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ralphproof.base.value import replace
-from ralphproof.engine.budget import Budget
-from ralphproof.engine.limits import Limits
+from ralphproof.engine.limits import Budget, Limits
 from ralphproof.engine.outcome import Aborted
 from ralphproof.engine.records import CheckBegan, ClaimFound, Judged, TurnBegan
 from ralphproof.runs.assembly import build_rules

@@ -11,12 +11,11 @@ import pytest
 from ralphproof.agents.scripted import ScriptedAgent
 from ralphproof.base.processes import current_process
 from ralphproof.checks.command import CommandCheck, CommandCheckSpec
-from ralphproof.engine.actions import AgentRules, RunRules
-from ralphproof.engine.budget import Budget
 from ralphproof.engine.claim import Claim
 from ralphproof.engine.environment import AgentAccess, CheckAccess, LoopEnvironment, PlanAccess, SpendAccess, WorkAccess
-from ralphproof.engine.limits import Limits
+from ralphproof.engine.limits import Budget, Limits
 from ralphproof.engine.loop import Loop
+from ralphproof.engine.next_action import AgentRules, RunRules
 from ralphproof.engine.outcome import Aborted, Completed, Outcome
 from ralphproof.engine.plan import Plan, Task
 from ralphproof.engine.state import State, build_state

@@ -17,11 +17,10 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.processes import current_process
 from ralphproof.checks.factory import CheckContext, CheckDependencies, create_checks
 from ralphproof.checks.parallel import run_checks_in_parallel
-from ralphproof.engine.actions import AgentRules, RunRules
-from ralphproof.engine.budget import Budget
 from ralphproof.engine.environment import AgentAccess, CheckAccess, LoopEnvironment, PlanAccess, SpendAccess, WorkAccess
-from ralphproof.engine.limits import Limits
+from ralphproof.engine.limits import Budget, Limits
 from ralphproof.engine.loop import Loop
+from ralphproof.engine.next_action import AgentRules, RunRules
 from ralphproof.engine.outcome import Aborted, Completed, Outcome
 from ralphproof.engine.plan import (
     CompletionCriteria,

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from ralphproof.base.value import replace
-from ralphproof.engine.actions import RunConditions, RunRules, TakeTurn
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.check import CheckReport
 from ralphproof.engine.iteration import History, Iteration
-from ralphproof.engine.next_action import pre_turn_action
+from ralphproof.engine.next_action import RunConditions, RunRules, TakeTurn, pre_turn_action
 from ralphproof.engine.records import ClaimFound, Noticed, Saved, TurnBegan
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.state import NO_TREE, RunInfo, State

@@ -12,12 +12,20 @@ import pytest
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import MarkdownMarkup, PlainMarkup
 from ralphproof.engine.agent import Turn
-from ralphproof.engine.budget import Spend
 from ralphproof.engine.check import AlteredCheckInput, CheckReport, Finding, PassRule, SuiteResult
 from ralphproof.engine.claim import ParsedClaim
-from ralphproof.engine.limits import Breach
-from ralphproof.engine.metrics import Metrics, StoryReview
-from ralphproof.engine.outcome import Aborted, Completed, Outcome, Passed, Retry, SentBack, money_json
+from ralphproof.engine.limits import Breach, Spend
+from ralphproof.engine.outcome import (
+    Aborted,
+    Completed,
+    Metrics,
+    Outcome,
+    Passed,
+    Retry,
+    SentBack,
+    StoryReview,
+    money_json,
+)
 from ralphproof.engine.plan import Job, Stage, Task
 from ralphproof.engine.prompt import Feedback
 from ralphproof.engine.records import (

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ralphproof.engine.events import Usage
+from ralphproof.engine.agent import Usage
 from ralphproof.engine.outcome import Passed, Retry
 from ralphproof.engine.records import CheckEnded, Judged, RunBegan, TurnBegan, TurnEnded
 from tests.agents.real_clis import PINS

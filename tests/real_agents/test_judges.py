@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from ralphproof.base.value import unpack
+from ralphproof.engine.agent import Spent
 from ralphproof.engine.check import Finding
-from ralphproof.engine.events import Spent
 from tests.agents import isolated_network, real_clis
 from tests.agents.model_server import shown
 from tests.needs import require

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from ralphproof.engine.agent import RESET_MARGIN_S
 from ralphproof.engine.records import Judged, TurnBegan, TurnEnded, TurnRetried
-from ralphproof.engine.retry import RESET_MARGIN_S
 from tests.agents.real_clis import CLAUDE_LOGGED_IN
 from tests.misbehaviour.invariants import hold
 from tests.ralph import Live, Ralph, until

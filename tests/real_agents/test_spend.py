@@ -7,8 +7,8 @@ import time
 import pytest
 
 from ralphproof.agents.cost import PriceList
-from ralphproof.engine.budget import utc_day
-from ralphproof.engine.events import Spent, Usage
+from ralphproof.engine.agent import Spent, Usage
+from ralphproof.engine.limits import utc_day
 from ralphproof.engine.records import Escalated, Saved, TurnEnded, Warned
 from ralphproof.store.spend import SpendStore
 from tests.agents import isolated_network

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ralphproof.engine.budget import Spend
+from ralphproof.engine.limits import Spend
 from ralphproof.engine.outcome import Completed
 from ralphproof.engine.records import RunEnded, Warned
 from ralphproof.reports.notifications import NotificationObserver

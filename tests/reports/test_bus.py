@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from ralphproof.base.value import replace
-from ralphproof.engine.agent import Turn
-from ralphproof.engine.budget import Spend
+from ralphproof.engine.agent import THE_CONFIGURATION, THE_SERVICE, Turn
 from ralphproof.engine.check import CheckReport, Finding
 from ralphproof.engine.claim import Claim, ParsedClaim
-from ralphproof.engine.events import THE_CONFIGURATION, THE_SERVICE
-from ralphproof.engine.limits import Breach
+from ralphproof.engine.limits import Breach, Spend
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, Passed, Retry, Stopped
 from ralphproof.engine.prompt import Feedback
 from ralphproof.engine.records import (

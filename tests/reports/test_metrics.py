@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from ralphproof.base.errors import RalphError, Refused
-from ralphproof.engine.metrics import Metrics
+from ralphproof.engine.metrics import run_metrics_json
+from ralphproof.engine.outcome import Metrics
 from ralphproof.engine.records import Noticed, RunEnded
-from ralphproof.engine.run_metrics import run_metrics_json
 from ralphproof.reports.metrics import LINES_FILE, MetricsFolder, MetricsObserver
 from ralphproof.store.ledger import SqliteLedger
 from tests.needs import require

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ralphproof.engine.budget import Spend
-from ralphproof.engine.limits import Breach
+from ralphproof.engine.limits import Breach, Spend
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome
 from ralphproof.engine.records import Noticed, Record, RunEnded, TurnRetried, Warned
 from ralphproof.reports.notifications import Notification, notification_for

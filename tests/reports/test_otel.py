@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ralphproof.agents.selection import KNOWN_AGENTS, agent_traits
-from ralphproof.engine.agent import Turn
-from ralphproof.engine.budget import Spend
+from ralphproof.engine.agent import Spent, ToolEnded, ToolStarted, Turn, Usage
 from ralphproof.engine.check import CheckReport, Finding
-from ralphproof.engine.events import Spent, ToolEnded, ToolStarted, Usage
-from ralphproof.engine.limits import COST_LIMIT, INTERRUPTED, WAITING, Breach
+from ralphproof.engine.limits import COST_LIMIT, INTERRUPTED, WAITING, Breach, Spend
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, Passed, Retry, Stopped, Verdict
 from ralphproof.engine.plan import Job, Stage, Task
 from ralphproof.engine.prompt import Feedback

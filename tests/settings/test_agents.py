@@ -32,8 +32,7 @@ from ralphproof.agents.selection import (
     warn_about_command,
 )
 from ralphproof.base.errors import AgentUnusable
-from ralphproof.engine.agent import TurnInput
-from ralphproof.engine.events import Usage
+from ralphproof.engine.agent import TurnInput, Usage
 from tests.settings.project import Project
 
 BRIEF = TurnInput("what", "/tmp/prompt", "/tmp", (), "", "", "", 0.0)

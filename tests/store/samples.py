@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from ralphproof.base.value import replace
 from ralphproof.engine import records as told
-from ralphproof.engine.agent import Turn
-from ralphproof.engine.budget import Spend
+from ralphproof.engine.agent import Limited, Spent, Turn, Usage
 from ralphproof.engine.check import CheckReport, Finding
 from ralphproof.engine.claim import Claim, ParsedClaim
-from ralphproof.engine.events import Limited, Spent, Usage
-from ralphproof.engine.metrics import Metrics
-from ralphproof.engine.outcome import Completed, Passed
+from ralphproof.engine.limits import Spend
+from ralphproof.engine.outcome import Completed, Metrics, Passed
 from ralphproof.engine.plan import Job, Stage, Task
 from ralphproof.engine.records import Record
-from ralphproof.engine.run_hooks import HookResult
-from ralphproof.engine.sandbox import Exit
+from ralphproof.engine.sandbox import Exit, HookResult
 from ralphproof.engine.workspace import Change, CommitResult, Snapshot
 
 DAY = 20_504  # 2026-02-20

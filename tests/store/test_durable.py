@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.engine.events import Spent
+from ralphproof.engine.agent import Spent
 from ralphproof.store.ledger import SqliteLedger
 from ralphproof.store.spend import SpendStore
 

@@ -85,8 +85,7 @@ def test_a_run_is_open_until_it_ends(tmp_path: Path) -> None:
 
 
 def test_reasons_are_told_by_day_and_by_the_hour_of_one(tmp_path: Path) -> None:
-    from ralphproof.engine.budget import Spend, utc_day
-    from ralphproof.engine.limits import Breach
+    from ralphproof.engine.limits import Breach, Spend, utc_day
     from ralphproof.engine.outcome import Aborted
 
     ledger = ledger_with(tmp_path, "a", "b")

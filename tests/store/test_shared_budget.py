@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ralphproof.engine.budget import Budget, DaySpend, RemainingBudget, SharedSpend, Spend
-from ralphproof.engine.events import Spent, Usage
-from ralphproof.engine.limits import COST_LIMIT, Limits
+from ralphproof.engine.agent import Spent, Usage
+from ralphproof.engine.limits import COST_LIMIT, Budget, DaySpend, Limits, RemainingBudget, SharedSpend, Spend
 from ralphproof.store.spend import InProcessSharedBudget, SpendStore
 
 

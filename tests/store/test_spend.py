@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from ralphproof.base.errors import DiskFull, HarnessFailed, LedgerBroken, Refused
-from ralphproof.engine.budget import SECONDS_PER_DAY, DaySpend, Spend, utc_day
-from ralphproof.engine.events import Spent, Usage
+from ralphproof.engine.agent import Spent, Usage
+from ralphproof.engine.limits import SECONDS_PER_DAY, DaySpend, Spend, utc_day
 from ralphproof.store import spend
 from ralphproof.store.spend import SpendStore
 from tests.conftest import COUNTED, SAID
@@ -499,7 +499,7 @@ def test_damage_met_in_use_is_a_doubt(tmp_path: Path) -> None:
 
 BOOK = """
 import sys
-from ralphproof.engine.events import Spent
+from ralphproof.engine.agent import Spent
 from ralphproof.store.spend import SpendStore
 book = SpendStore.open(sys.argv[1])
 print("ready", flush=True); sys.stdin.readline()
@@ -606,7 +606,7 @@ def test_a_read_only_disk_is_refused_with_what_to_do(small_disk: Path) -> None:
 
 WRITER = """
 import sys
-from ralphproof.engine.events import Spent
+from ralphproof.engine.agent import Spent
 from ralphproof.store.spend import SpendStore
 book = SpendStore.open(sys.argv[1])
 for number in range(2):

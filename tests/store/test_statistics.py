@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ralphproof.base.errors import HarnessFailed
 from ralphproof.base.value import replace
 from ralphproof.engine import records as told
-from ralphproof.engine.metrics import Metrics, ReviewTotals
+from ralphproof.engine.outcome import Metrics, ReviewTotals
 from ralphproof.engine.records import RunEnded
 from ralphproof.store import statistics as kept
 from ralphproof.store.database import create_tables

@@ -11,10 +11,9 @@ import pytest
 
 from ralphproof.base.processes import current_process
 from ralphproof.base.value import TYPE_CHECKING, replace
-from ralphproof.engine.agent import Turn
-from ralphproof.engine.budget import Spend
+from ralphproof.engine.agent import Spent, Turn
 from ralphproof.engine.check import Finding
-from ralphproof.engine.events import Spent
+from ralphproof.engine.limits import Spend
 from ralphproof.engine.plan import AllDone, Job, Task
 from ralphproof.engine.records import CheckBegan, CheckEnded, Picked, RunBegan, RunEnded, Saved, TurnEnded
 from ralphproof.engine.sandbox import Exit

@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 
 from ralphproof.engine import records as told
-from ralphproof.engine.agent import Turn
-from ralphproof.engine.budget import Spend
-from ralphproof.engine.check import Finding
-from ralphproof.engine.claim import ParsedClaim
-from ralphproof.engine.events import (
+from ralphproof.engine.agent import (
     Asked,
     Denied,
     Ended,
@@ -27,12 +23,14 @@ from ralphproof.engine.events import (
     TodosChanged,
     ToolEnded,
     ToolStarted,
+    Turn,
     Unparsed,
     Usage,
 )
-from ralphproof.engine.limits import Breach
-from ralphproof.engine.metrics import Metrics, StoryReview
-from ralphproof.engine.outcome import Aborted, Retry
+from ralphproof.engine.check import Finding
+from ralphproof.engine.claim import ParsedClaim
+from ralphproof.engine.limits import Breach, Spend
+from ralphproof.engine.outcome import Aborted, Metrics, Retry, StoryReview
 from ralphproof.engine.plan import AllDone, Job, Stage, Task
 from ralphproof.engine.prompt import Feedback
 from ralphproof.engine.sandbox import Exit

@@ -8,7 +8,7 @@ import pytest
 
 from ralphproof.base.value import replace
 from ralphproof.engine.agent import Turn
-from ralphproof.engine.budget import Spend
+from ralphproof.engine.limits import Spend
 from ralphproof.engine.records import Record, TurnEnded
 from ralphproof.engine.sandbox import Exit
 from ralphproof.store.tasks import TaskRow

@@ -63,8 +63,7 @@ def test_a_check_is_at_work_until_it_answers_or_the_run_ends() -> None:
         None,
         False,
     )
-    from ralphproof.engine.budget import Spend
-    from ralphproof.engine.limits import Breach
+    from ralphproof.engine.limits import Breach, Spend
     from ralphproof.engine.outcome import Aborted
 
     end = told.RunEnded(Aborted(Breach("CANCELLED", "c"), 1, Spend(), 1.0, ""))

@@ -6,7 +6,7 @@ import re
 import time
 from typing import Any
 
-from ralphproof.engine.budget import Spend, utc_day
+from ralphproof.engine.limits import Spend, utc_day
 from ralphproof.store.spend import spend_on_day
 from ralphproof.store.statistics import PeriodTotals, RunGroupTotals, RunTotals
 from ralphproof.web.prometheus import metric_family, metrics_text

@@ -9,8 +9,7 @@ from typing import Any
 
 from ralphproof.base.text import MAX_TEXT_CHARS, truncate_middle
 from ralphproof.base.value import Protocol, value
-from ralphproof.engine.agent import TurnInput
-from ralphproof.engine.events import Event, Spent, Todo, TodosChanged, ToolEnded, Usage
+from ralphproof.engine.agent import Event, Spent, Todo, TodosChanged, ToolEnded, TurnInput, Usage
 from ralphproof.engine.sandbox import Exit
 
 # How the cost of a turn becomes known.

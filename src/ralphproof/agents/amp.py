@@ -23,7 +23,7 @@ from ralphproof.agents.claude import ClaudeStream, ClaudeUsage, token_counts
 from ralphproof.agents.cost import UsageTally
 from ralphproof.agents.json_lines import decode_line
 from ralphproof.base.value import replace
-from ralphproof.engine.events import Event, Spent, Usage
+from ralphproof.engine.agent import Event, Spent, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
 
 EXECUTE_OPTIONS = ("-x", "--execute")

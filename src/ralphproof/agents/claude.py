@@ -53,7 +53,7 @@ from ralphproof.agents.error_messages import (
     status_error_kind,
 )
 from ralphproof.agents.json_lines import decode_line, decode_raw
-from ralphproof.engine.events import Asked, Denied, Ended, Limited, Progress, Said, Started, ToolStarted, Usage
+from ralphproof.engine.agent import Asked, Denied, Ended, Limited, Progress, Said, Started, ToolStarted, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
 
 # The lines of Claude Code's stream, with the fields that are used. Fields of untrusted type are `Any`.

@@ -25,8 +25,7 @@ from ralphproof.agents.error_messages import (
 )
 from ralphproof.agents.event_collector import EventCollector, turn_command
 from ralphproof.base.value import replace
-from ralphproof.engine.agent import Turn, TurnInput, TurnWatcher
-from ralphproof.engine.events import Ended, Limited, Spent, Usage
+from ralphproof.engine.agent import Ended, Limited, Spent, Turn, TurnInput, TurnWatcher, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit, Sandbox
 
 STDERR_TAIL_BYTES = 16 * 1024  # of its end, read when a turn failed

@@ -43,7 +43,7 @@ from ralphproof.agents.adapter import (
 from ralphproof.agents.cost import UsageTally
 from ralphproof.agents.error_messages import OUTAGE_ERROR, SERVICE_ERROR_CODES, FailureReason, failure_event
 from ralphproof.agents.json_lines import decode_line, decode_raw
-from ralphproof.engine.events import (
+from ralphproof.engine.agent import (
     Denied,
     Ended,
     Event,

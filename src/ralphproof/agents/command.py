@@ -13,8 +13,7 @@ from codecs import getincrementaldecoder
 from ralphproof.agents.event_collector import HeadTailBuffer, turn_command
 from ralphproof.base.errors import AgentUnusable
 from ralphproof.base.value import replace
-from ralphproof.engine.agent import Turn, TurnInput, TurnWatcher, build_turn
-from ralphproof.engine.events import Said
+from ralphproof.engine.agent import Said, Turn, TurnInput, TurnWatcher, build_turn
 from ralphproof.engine.sandbox import Exit, Sandbox
 
 PROMPT_FILE_VARIABLE = "RALPH_PROMPT_FILE"

@@ -38,7 +38,7 @@ from ralphproof.agents.error_messages import (
     status_error_kind,
 )
 from ralphproof.agents.json_lines import ANY_DECODER, decode_line, decode_raw
-from ralphproof.engine.events import Asked, Denied, Ended, Limited, Progress, Said, Started, ToolStarted
+from ralphproof.engine.agent import Asked, Denied, Ended, Limited, Progress, Said, Started, ToolStarted
 from ralphproof.engine.sandbox import AgentRequirements, Exit
 
 # Only tools named by --available-tools are offered, and no tool is called `none`. A denial outweighs any permission.

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from ralphproof.agents.adapter import ReaderContext
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.engine.events import Spent, Usage
+from ralphproof.engine.agent import Spent, Usage
 from ralphproof.engine.iteration import History
 from ralphproof.settings.declarations import PriceSettings, Settings
 

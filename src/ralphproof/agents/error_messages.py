@@ -10,7 +10,7 @@ from functools import cache
 from ralphproof.agents.adapter import MAX_RESET_DELAY_S, AgentAdapter, one_line
 from ralphproof.base.text import strip_escapes
 from ralphproof.base.value import value
-from ralphproof.engine.events import THE_CONFIGURATION, THE_SERVICE, Ended
+from ralphproof.engine.agent import THE_CONFIGURATION, THE_SERVICE, Ended
 
 # Reset times in messages.
 

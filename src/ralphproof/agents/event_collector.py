@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable
 
 from ralphproof.base.value import unpack
-from ralphproof.engine.agent import Turn, TurnBuilder, TurnInput, TurnWatcher
-from ralphproof.engine.events import Ended, Event, Spent, Started, Unparsed
+from ralphproof.engine.agent import Ended, Event, Spent, Started, Turn, TurnBuilder, TurnInput, TurnWatcher, Unparsed
 from ralphproof.engine.sandbox import CONTINUE, RESULT_SAID, Command, Sandbox
 
 MAX_LINE_BYTES = 16 * 1024 * 1024  # a longer line is not parsed

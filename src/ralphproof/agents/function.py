@@ -17,8 +17,19 @@ from types import MappingProxyType
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.engine.agent import Turn, TurnBuilder, TurnInput, TurnWatcher
-from ralphproof.engine.events import THE_CONFIGURATION, Ended, Event, Said, Spent, Started, Usage
+from ralphproof.engine.agent import (
+    THE_CONFIGURATION,
+    Ended,
+    Event,
+    Said,
+    Spent,
+    Started,
+    Turn,
+    TurnBuilder,
+    TurnInput,
+    TurnWatcher,
+    Usage,
+)
 from ralphproof.engine.sandbox import KILL, STOP, Exit, Sandbox
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from ralphproof.agents.adapter import (
 from ralphproof.agents.agent_config import read_json_setting
 from ralphproof.agents.cost import UsageTally
 from ralphproof.agents.json_lines import decode_line, decode_raw
-from ralphproof.engine.events import Denied, Ended, Progress, Said, Started, ToolStarted, Usage
+from ralphproof.engine.agent import Denied, Ended, Progress, Said, Started, ToolStarted, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
 
 SETTINGS_FILE = "~/.gemini/settings.json"

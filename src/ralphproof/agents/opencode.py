@@ -35,7 +35,7 @@ from ralphproof.agents.error_messages import LOGIN_ERROR, TOO_LONG_ERROR, Failur
 from ralphproof.agents.json_lines import decode_line, decode_raw
 from ralphproof.base.text import truncate_middle
 from ralphproof.base.value import replace
-from ralphproof.engine.events import Denied, Ended, Progress, Said, Spent, Started, ToolStarted, Usage
+from ralphproof.engine.agent import Denied, Ended, Progress, Said, Spent, Started, ToolStarted, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
 
 # The stream of OpenCode 1.18.33: one JSON object a line, each a finished part of a message.

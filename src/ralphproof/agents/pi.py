@@ -31,7 +31,7 @@ from ralphproof.agents.adapter import (
 from ralphproof.agents.agent_config import find_key_variables, find_service_urls
 from ralphproof.agents.json_lines import decode_line, decode_raw
 from ralphproof.base.value import replace
-from ralphproof.engine.events import Ended, Progress, Said, Spent, Started, ToolStarted, Usage
+from ralphproof.engine.agent import Ended, Progress, Said, Spent, Started, ToolStarted, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
 
 FOLDER_VARIABLE = "PI_CODING_AGENT_DIR"

@@ -8,8 +8,7 @@ from ralphproof.agents.event_collector import run_event_program, turn_command
 from ralphproof.base import interpreter
 from ralphproof.base.errors import AgentUnusable
 from ralphproof.base.value import replace
-from ralphproof.engine.agent import Turn, TurnInput, TurnWatcher
-from ralphproof.engine.events import Event, Spent, Usage
+from ralphproof.engine.agent import Event, Spent, Turn, TurnInput, TurnWatcher, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Sandbox
 
 # Turns off the telemetry of other installed packages.

@@ -30,7 +30,7 @@ from ralphproof.agents.cost import UsageTally
 from ralphproof.agents.error_messages import LOGIN_ERROR, FailureReason, failure_event
 from ralphproof.agents.json_lines import decode_line
 from ralphproof.base.value import replace
-from ralphproof.engine.events import Ended, Event, Progress, Said, Spent, Started, Usage
+from ralphproof.engine.agent import Ended, Event, Progress, Said, Spent, Started, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
 
 SETTINGS_FILE, FOLDER_VARIABLE = "~/.qwen/settings.json", "QWEN_HOME"

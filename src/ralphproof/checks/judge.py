@@ -16,12 +16,21 @@ from typing import Any
 from ralphproof.base.errors import RalphError, wrap_os_error
 from ralphproof.base.text import quote_excerpt, slugify, strip_control_characters, truncate, truncate_middle
 from ralphproof.base.value import replace, value
-from ralphproof.engine.agent import Agent, ServiceFault, Turn, TurnInput, TurnWatcher, classify_fault
+from ralphproof.engine.agent import (
+    Agent,
+    Event,
+    ServiceFault,
+    Spent,
+    Turn,
+    TurnInput,
+    TurnWatcher,
+    Usage,
+    classify_fault,
+    next_retry_at,
+)
 from ralphproof.engine.check import UNREADABLE_ANSWER, CheckWatcher, Finding, Inspection, failure_fingerprint
 from ralphproof.engine.environment import RunFiles
-from ralphproof.engine.events import Event, Spent, Usage
 from ralphproof.engine.plan import SemanticVerification
-from ralphproof.engine.retry import next_retry_at
 from ralphproof.engine.sandbox import STOP, Sandbox
 from ralphproof.engine.workspace import Snapshot
 

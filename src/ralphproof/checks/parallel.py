@@ -13,8 +13,8 @@ from threading import Thread
 from ralphproof.base.value import replace
 from ralphproof.checks.command import STOPPED
 from ralphproof.checks.judge import NOTHING_SPENT, add_spent
+from ralphproof.engine.agent import Event, Spent
 from ralphproof.engine.check import Check, CheckWatcher, Finding, Inspection
-from ralphproof.engine.events import Event, Spent
 from ralphproof.engine.sandbox import CONTINUE, KILL, STOP
 
 Message = bytes | list[Event] | _thread.LockType | None

@@ -14,8 +14,7 @@ from ralphproof.display.output import print_json, print_lines
 from ralphproof.engine.outcome import Completed, Outcome, outcome_json
 from ralphproof.engine.records import RunEnded
 from ralphproof.runs.control import CANCEL_TIMEOUT_S, Cancellation, recorded_outcome
-from ralphproof.runs.enclosing_turn import refuse_in_turn, refuse_unrelated_run_in_turn
-from ralphproof.runs.open_project import open_project
+from ralphproof.runs.open_project import open_project, refuse_in_turn, refuse_unrelated_run_in_turn
 from ralphproof.store.ledger import LATEST, RunRow, SqliteLedger
 from ralphproof.store.project import Project
 from ralphproof.store.tasks import CANCELLED, TaskRow

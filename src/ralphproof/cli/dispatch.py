@@ -10,7 +10,7 @@ from ralphproof.base.errors import RalphError, Refused, wrap_os_error
 from ralphproof.base.standard_streams import reopen_closed_streams
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.verbs import VERBS
-from ralphproof.runs.enclosing_turn import USER_ONLY_COMMANDS
+from ralphproof.runs.open_project import USER_ONLY_COMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +115,7 @@ def _refuse_inside_turn(verb: str, argv: list[str]) -> None:
     command = next((name for name in (verb, with_subverb) if name in USER_ONLY_COMMANDS), "")
     if not command or "-h" in argv or "--help" in argv:
         return
-    from ralphproof.runs.enclosing_turn import refuse_in_turn
+    from ralphproof.runs.open_project import refuse_in_turn
 
     refuse_in_turn(command)
 

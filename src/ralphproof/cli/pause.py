@@ -9,8 +9,7 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.runs.control import request_pause
-from ralphproof.runs.enclosing_turn import refuse_unrelated_run_in_turn
-from ralphproof.runs.open_project import open_project
+from ralphproof.runs.open_project import open_project, refuse_unrelated_run_in_turn
 from ralphproof.store.ledger import PAUSE, SqliteLedger
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import ENDED

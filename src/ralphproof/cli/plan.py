@@ -15,8 +15,7 @@ from ralphproof.cli.parser import Parser
 from ralphproof.cli.run import add_agent_flags
 from ralphproof.display.output import align_columns, print_json, print_lines
 from ralphproof.display.phrases import describe_outcome, format_count
-from ralphproof.engine.metrics import ABORTED, COMPLETED
-from ralphproof.engine.outcome import outcome_fields
+from ralphproof.engine.outcome import ABORTED, COMPLETED, outcome_fields
 from ralphproof.planning.drafting import PlanCheck, plan_request, plan_unattended
 from ralphproof.planning.plan_dialogue import has_terminal, plan_interactively
 from ralphproof.planning.plan_files import FULL, MODES, PlanFiles, PlanResult

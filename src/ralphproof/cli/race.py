@@ -13,7 +13,7 @@ from ralphproof.cli.work import bounded_settings, progress_printer
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.phrases import format_cost, format_count, format_duration
 from ralphproof.display.terminal import DisplayFlags
-from ralphproof.engine.budget import Spend
+from ralphproof.engine.limits import Spend
 from ralphproof.landing.race import (
     COST,
     DEFAULT_CRITERIA,
@@ -30,8 +30,8 @@ from ralphproof.landing.race import (
 )
 from ralphproof.process.signals import SignalRouter
 from ralphproof.runs.displays import PoolDisplay
+from ralphproof.runs.execute import RunPool
 from ralphproof.runs.open_project import open_project
-from ralphproof.runs.pool import RunPool
 from ralphproof.runs.request import RunRequest, base_request
 from ralphproof.runs.spec import RunSpec
 from ralphproof.store.project import Project

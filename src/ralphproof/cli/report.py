@@ -9,7 +9,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json, print_lines
-from ralphproof.engine.budget import format_utc_day, utc_day
+from ralphproof.engine.limits import format_utc_day, utc_day
 from ralphproof.reports import charts
 from ralphproof.reports.daily_report import DATE_FORMAT, parse_day, render_markdown_report, report_json, run_cost_limit
 from ralphproof.runs.open_project import view_project

@@ -7,7 +7,7 @@ import os
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.runs.open_project import view_project
-from ralphproof.runs.restore_repository import SHORT_HASH_CHARS, RestoreResult, restore_repository
+from ralphproof.runs.saved_work import SHORT_HASH_CHARS, RestoreResult, restore_repository
 
 ABOUT = """Restore a destroyed repository from the copy that a run kept.
 

@@ -10,8 +10,7 @@ from ralphproof.cli import run
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.runs.control import unpause_run
-from ralphproof.runs.enclosing_turn import refuse_unrelated_run_in_turn
-from ralphproof.runs.open_project import open_project
+from ralphproof.runs.open_project import open_project, refuse_unrelated_run_in_turn
 from ralphproof.runs.request import LATEST_RUN
 from ralphproof.store.ledger import RunRow
 from ralphproof.store.project import Project

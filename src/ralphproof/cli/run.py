@@ -31,8 +31,7 @@ from ralphproof.runs.children import (
     submit_child_request,
     wait_until_begun,
 )
-from ralphproof.runs.displays import execute_observed
-from ralphproof.runs.dry_run import print_dry_run, print_fitness
+from ralphproof.runs.displays import execute_observed, print_dry_run, print_fitness
 from ralphproof.runs.execute import load_resumed_request
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.recovery import recover_folder

@@ -14,8 +14,7 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, positive_int
 from ralphproof.display.output import print_json
 from ralphproof.runs.control import RunControl
-from ralphproof.runs.enclosing_turn import refuse_in_turn
-from ralphproof.runs.open_project import open_project
+from ralphproof.runs.open_project import open_project, refuse_in_turn
 from ralphproof.store.project import Project
 from ralphproof.views.events import LiveEvents
 from ralphproof.views.read_model import ReadModel

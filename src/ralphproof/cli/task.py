@@ -15,8 +15,7 @@ from ralphproof.checks.templates import TemplateParameter, VerificationTemplate,
 from ralphproof.cli.parser import Parser, Subverbs
 from ralphproof.display import phrases
 from ralphproof.display.output import align_columns, print_json, print_lines
-from ralphproof.runs.enclosing_turn import refuse_in_turn
-from ralphproof.runs.open_project import open_project, view_project
+from ralphproof.runs.open_project import open_project, refuse_in_turn, view_project
 from ralphproof.store.project import Project
 from ralphproof.store.tasks import TASK_STATUSES
 from ralphproof.tasks.draft import draft_warnings

@@ -19,10 +19,9 @@ from ralphproof.landing.schedulers import ParallelOptions, ParallelScheduler, Se
 from ralphproof.landing.task_queue import WorkResult
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.signals import SignalRouter
-from ralphproof.runs.displays import PoolDisplay, execute_observed
-from ralphproof.runs.dry_run import print_stages
+from ralphproof.runs.displays import PoolDisplay, execute_observed, print_stages
+from ralphproof.runs.execute import RunPool
 from ralphproof.runs.open_project import open_project
-from ralphproof.runs.pool import RunPool
 from ralphproof.runs.request import RunRequest, RunTarget, TaskRequest, base_request, settings_from_flags
 from ralphproof.runs.spec import RunSpec
 from ralphproof.store.project import Project

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from ralphproof.base.escaping import StreamSanitizer, collapse_lines, sanitize
 from ralphproof.display.phrases import format_count, format_time
 from ralphproof.display.terminal import DIM, GREEN, RED, YELLOW, Line, Marks, Screen, Style
-from ralphproof.engine.agent import MAX_DENIALS_KEPT, Turn, describe_exit
-from ralphproof.engine.budget import format_usd
-from ralphproof.engine.events import (
+from ralphproof.engine.agent import (
+    MAX_DENIALS_KEPT,
     Asked,
     Denied,
     Ended,
@@ -24,9 +23,12 @@ from ralphproof.engine.events import (
     TodosChanged,
     ToolEnded,
     ToolStarted,
+    Turn,
     Unparsed,
     Usage,
+    describe_exit,
 )
+from ralphproof.engine.limits import format_usd
 from ralphproof.engine.sandbox import Exit
 
 Mask = Callable[[str], str]

@@ -13,10 +13,8 @@ from ralphproof.display.agent_output import AgentOutput, one_line, turn_line, wa
 from ralphproof.display.phrases import format_count, format_duration, format_time
 from ralphproof.display.terminal import GREEN, RED, YELLOW, Line, Screen, Style
 from ralphproof.engine import records
-from ralphproof.engine.agent import Turn
-from ralphproof.engine.events import Event
-from ralphproof.engine.metrics import Metrics, StoryReview, total_reviews
-from ralphproof.engine.outcome import Passed, Retry, SentBack
+from ralphproof.engine.agent import Event, Turn
+from ralphproof.engine.outcome import Metrics, Passed, Retry, SentBack, StoryReview, total_reviews
 from ralphproof.engine.plan import Job
 from ralphproof.engine.records import Record, TurnBegan, TurnRetried
 

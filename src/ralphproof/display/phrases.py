@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from ralphproof.base.value import TYPE_CHECKING, assert_never, value
-from ralphproof.engine.budget import Spend, format_usd
 from ralphproof.engine.check import UNREADABLE_ANSWER, CheckReport, Finding
+from ralphproof.engine.limits import Spend, format_usd
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome
 from ralphproof.engine.plan import Job
 from ralphproof.engine.prompt import Feedback

@@ -6,8 +6,8 @@ import re
 
 from ralphproof.base.text import strip_terminal_codes
 from ralphproof.base.value import Protocol, value
+from ralphproof.engine.agent import Event, Spent
 from ralphproof.engine.claim import Claim
-from ralphproof.engine.events import Event, Spent
 from ralphproof.engine.workspace import Change, Snapshot
 
 # Only checks that the harness runs itself count, after the agent's processes have ended.

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ralphproof.base.value import Json, Protocol, replace, value
-from ralphproof.engine.agent import Agent, TurnInput
-from ralphproof.engine.budget import (
+from ralphproof.engine.agent import Agent, Ended, Event, Spent, TurnInput, Usage
+from ralphproof.engine.check import Check, CheckPins, CheckWatcher, Finding, Inspection, NoCheckPins
+from ralphproof.engine.claim import Claim
+from ralphproof.engine.iteration import History, Iteration
+from ralphproof.engine.limits import (
     UNLIMITED_BUDGET,
     ChildRunsStatus,
     DailySpend,
@@ -14,16 +17,10 @@ from ralphproof.engine.budget import (
     RemainingBudget,
     SharedBudget,
 )
-from ralphproof.engine.check import Check, CheckPins, CheckWatcher, Finding, Inspection, NoCheckPins
-from ralphproof.engine.claim import Claim
-from ralphproof.engine.events import Ended, Event, Spent, Usage
-from ralphproof.engine.iteration import History, Iteration
-from ralphproof.engine.metrics import StoryReview
-from ralphproof.engine.outcome import Verdict
+from ralphproof.engine.outcome import StoryReview, Verdict
 from ralphproof.engine.plan import Job, PlanSource
 from ralphproof.engine.records import Record
-from ralphproof.engine.run_hooks import HookRunner, NoHooks
-from ralphproof.engine.sandbox import ACTIVE, CONTINUE, STOP, Sandbox
+from ralphproof.engine.sandbox import ACTIVE, CONTINUE, STOP, HookRunner, NoHooks, Sandbox
 from ralphproof.engine.workspace import (
     Change,
     CommitRequest,

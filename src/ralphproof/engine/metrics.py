@@ -1,135 +1,161 @@
-"""The metrics of one run, and its story reviews."""
+"""Calculation of a run's metrics from the state in which it ends."""
 
 from __future__ import annotations
 
-from ralphproof.base.value import TYPE_CHECKING, value
+import hashlib
 
-if TYPE_CHECKING:
-    from ralphproof.base.value import Json
+from ralphproof.base.value import Json, assert_never
+from ralphproof.engine.check import Finding
+from ralphproof.engine.iteration import Iteration
+from ralphproof.engine.limits import SECONDS_PER_DAY, format_utc_day, utc_day
+from ralphproof.engine.outcome import (
+    ABORTED,
+    COMPLETED,
+    ERROR,
+    Aborted,
+    Completed,
+    Failed,
+    Metrics,
+    Outcome,
+    StoryReview,
+    review_totals_json,
+    total_reviews,
+)
+from ralphproof.engine.state import Checking, State, TurnFinished
 
-COMPLETED, ABORTED, ERROR = "COMPLETED", "ABORTED", "ERROR"
-
-
-@value
-class StoryReview:
-    """One story of a run. `reviews` counts all its reviews, `made` those by this run.
-
-    `status` is approved, changes_requested, needs_review or open, and passes where it is done without a review.
-    `capped`: it was approved only because the review cap was reached. `requested` counts how often this run requested
-    changes, `found` lists those requests, oldest first. `finished`: it was completed during this run.
-    """
-
-    story: str
-    title: str
-    status: str
-    reviews: int = 0
-    capped: bool = False
-    found: tuple[str, ...] = ()
-    made: int = 0
-    requested: int = 0
-    finished: bool = False
+UUID_NAMESPACE = b"ralphproof run "
+MAX_STORIES = 1000  # stored individually; the totals count all
 
 
-@value
-class ReviewTotals:
-    """Sums over the stories of runs. Stories that were done or reviewed before are not counted.
-
-    `stories` were finished, `capped` of them at the review cap, and `first` approved in their first review. `reviews`
-    were made; after `changes_requested` of them, the review or the checks asked for changes. `counted` is the number of
-    reviews of the finished stories; the remaining fields group these by number of reviews.
-    """
-
-    runs: int = 0
-    stories: int = 0
-    reviews: int = 0
-    changes_requested: int = 0
-    capped: int = 0
-    first: int = 0
-    counted: int = 0
-    once: int = 0
-    twice: int = 0
-    thrice: int = 0
-    four_times: int = 0
-    oftener: int = 0
-
-    @property
-    def spread(self) -> tuple[tuple[str, int], ...]:
-        """The number of finished stories by number of reviews."""
-        counts = (self.once, self.twice, self.thrice, self.four_times, self.oftener)
-        return tuple(zip(("1", "2", "3", "4", "5+"), counts, strict=True))
-
-    @property
-    def reviewed(self) -> int:
-        """The number of finished stories with at least one review."""
-        return sum(count for _, count in self.spread)
-
-    @property
-    def mean(self) -> float | None:
-        """The mean number of reviews of the finished stories that had one."""
-        return self.counted / self.reviewed if self.reviewed else None
-
-
-def sum_reviews(totals: tuple[ReviewTotals, ...]) -> ReviewTotals:
-    """The sum of all fields."""
-    return ReviewTotals(*(sum(getattr(total, name) for total in totals) for name in ReviewTotals.__match_args__))
-
-
-def total_reviews(stories: tuple[StoryReview, ...]) -> ReviewTotals | None:
-    """The totals of one run; None where it had no stories."""
-    if not stories:
-        return None
-    done = [story for story in stories if story.finished]
-    review_counts = [min(story.reviews, 5) for story in done]
-    return ReviewTotals(
-        1, len(done), sum(story.made for story in stories), sum(story.requested for story in stories),
-        sum(story.capped for story in done), sum(story.reviews == 1 and not story.capped for story in done),
-        sum(story.reviews for story in done), *(review_counts.count(times) for times in range(1, 6)),
+def compute_run_metrics(
+    state: State, outcome: Outcome, ended_s: float, reviewed: tuple[StoryReview, ...] = ()
+) -> Metrics:
+    """The figures of a run that ends in this state; `reviewed` are its stories."""
+    status, reason = _status_and_reason(outcome)
+    iterations = _all_iterations(state)
+    spend = outcome.spend
+    changed = {path for facts in iterations for path in facts.change.agent_paths}
+    return Metrics(
+        run=state.run.id, began_s=state.run.began_s, ended_s=ended_s, status=status, reason=reason,
+        skill=_label(state, "skill"), task_type=_label(state, "taskType"), agent=_label(state, "agent"),
+        model=_model(state) or _label(state, "model"), preset=_label(state, "preset"),
+        iterations=outcome.iterations, seconds=max(0.0, outcome.seconds),
+        micro_usd=None if spend.unpriced else spend.micro_usd, at_least_micro_usd=spend.micro_usd,
+        tokens=spend.tokens, files=len(changed), tests_fixed=_tests_fixed(state),
+        claimed=any(_has_claim(facts) for facts in iterations), verified=_is_verified(state, outcome),
+        reviews=total_reviews(reviewed), reviewed=reviewed[:MAX_STORIES], sandbox=_sandbox(state),
     )  # fmt: skip
 
 
-@value
-class Metrics:
-    """The figures of one run. None is unknown, never zero.
-
-    `micro_usd` is None where a part of the cost is unknown; `at_least_micro_usd` is the known part. `tests_fixed` is
-    the decrease in failing tests since before the first iteration. `saved_micro_usd` is how much more the run would
-    have cost with only the last model of its ladder. `reviews` is None unless the run had stories; `reviewed` has the
-    first of them. `sandbox` is the sandbox at the end: name and strength.
-    """
-
-    run: str
-    began_s: float
-    ended_s: float
-    status: str
-    reason: str = ""
-    skill: str = ""
-    task_type: str = ""
-    agent: str = ""
-    model: str = ""
-    preset: str = ""
-    iterations: int = 0
-    seconds: float = 0.0
-    micro_usd: int | None = None
-    at_least_micro_usd: int = 0
-    tokens: int = 0
-    files: int = 0
-    tests_fixed: int | None = None
-    claimed: bool = False
-    verified: bool = False
-    saved_micro_usd: int | None = None
-    reviews: ReviewTotals | None = None
-    reviewed: tuple[StoryReview, ...] = ()
-    sandbox: tuple[str, str] | None = None
+def _status_and_reason(outcome: Outcome) -> tuple[str, str]:
+    """(status, reason)."""
+    match outcome:
+        case Completed():
+            return COMPLETED, ""
+        case Aborted():
+            return ABORTED, outcome.breach.reason
+        case Failed():
+            return ERROR, ""
+        case _:
+            assert_never(outcome)
 
 
-def review_totals_json(reviews: ReviewTotals) -> dict[str, Json]:
-    """Review totals in JSON form."""
+def _is_verified(state: State, outcome: Outcome) -> bool:
+    """Whether the checks passed at the end, with no later iteration."""
+    if isinstance(outcome, Completed):
+        return outcome.verified
+    past = state.history.iterations
+    last_verified = bool(past) and past[-1].number == state.iteration and past[-1].report.verified
+    return last_verified or (isinstance(outcome, Aborted) and outcome.checks_passed)
+
+
+def _all_iterations(state: State) -> tuple[Iteration, ...]:
+    """Every iteration, including a last one that was not judged."""
+    past = state.history.iterations
+    return (*past, state.phase.facts) if isinstance(state.phase, Checking) else past
+
+
+def _label(state: State, name: str) -> str:
+    found = state.run.facts.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def _sandbox(state: State) -> tuple[str, str] | None:
+    """Name and strength of the run's sandbox; None where not recorded."""
+    found = state.run.facts.get("sandbox")
+    return (str(found.get("name")), str(found.get("strength"))) if isinstance(found, dict) else None
+
+
+def _model(state: State) -> str:
+    """The model last reported."""
+    turns = [facts.turn for facts in _all_iterations(state)]
+    if isinstance(state.phase, TurnFinished):
+        turns.append(state.phase.reply)
+    return next((turn.model for turn in reversed(turns) if turn.model), "")
+
+
+def _has_claim(facts: Iteration) -> bool:
+    return facts.claim is not None and not facts.claim.waiting and facts.job.stage.claim.accepts(facts.claim)
+
+
+def _tests_fixed(state: State) -> int | None:
+    """The decrease in failing tests since before the first iteration, over the checks where both counts are known."""
+    last = {finding.check: finding for facts in _all_iterations(state) for finding in facts.report.findings}
+    pairs = [(earlier, last[earlier.check]) for earlier in state.baseline.report.findings if earlier.check in last]
+    counts = [(_count_failing(earlier, later), _count_failing(later, earlier)) for earlier, later in pairs]
+    known = [before - after for before, after in counts if before is not None and after is not None]
+    return sum(known) if known else None
+
+
+def _count_failing(finding: Finding, other: Finding) -> int | None:
+    """The number of failing tests. Where one of two findings has test results, one that passed counts as zero."""
+    if finding.tests is not None:
+        return finding.tests.failed
+    return 0 if finding.passed and other.tests is not None else None
+
+
+def run_metrics_json(metrics: Metrics) -> dict[str, Json]:
+    """The figures of a run in JSON form."""
     return {
-        "storiesDone": reviews.stories,
-        "reviews": reviews.reviews,
-        "changesRequested": reviews.changes_requested,
-        "cappedApprovals": reviews.capped,
-        "approvedAtFirstReview": reviews.first,
-        "avgReviewsPerStory": reviews.mean,
-        "reviewsPerStory": dict(reviews.spread),
+        "loopId": _uuid(metrics.run),
+        "run": metrics.run,
+        "skill": metrics.skill,
+        "taskType": metrics.task_type,
+        "agent": metrics.agent,
+        "model": metrics.model,
+        "preset": metrics.preset,
+        "startTime": _format_time(metrics.began_s),
+        "endTime": _format_time(metrics.ended_s),
+        "status": metrics.status,
+        **({"abortReason": metrics.reason} if metrics.reason else {}),
+        "iterations": metrics.iterations,
+        "costUSD": _usd(metrics.micro_usd),
+        "atLeastUSD": _usd(metrics.at_least_micro_usd),
+        "tokens": metrics.tokens,
+        "durationSeconds": round(metrics.seconds, 3),
+        "filesModified": metrics.files,
+        "testsFixed": metrics.tests_fixed,
+        "completionPromiseDetected": metrics.claimed,
+        "verificationPassed": metrics.verified,
+        "savedUSD": _usd(metrics.saved_micro_usd),
+        **(review_totals_json(metrics.reviews) if metrics.reviews else {}),
     }
+
+
+def _usd(micro_usd: int | None) -> float | None:
+    return None if micro_usd is None else micro_usd / 1_000_000
+
+
+def _format_time(epoch_s: float) -> str:
+    """In UTC, as `2026-02-20T13:05:07Z`."""
+    day = utc_day(epoch_s)
+    minutes, seconds = divmod(int(epoch_s - day * SECONDS_PER_DAY), 60)
+    return f"{format_utc_day(day)}T{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}Z"
+
+
+def _uuid(run: str) -> str:
+    """A run's name as a stable UUID of version 5."""
+    digest = bytearray(hashlib.sha1(UUID_NAMESPACE + run.encode("utf-8", "surrogatepass")).digest()[:16])  # noqa: S324
+    digest[6], digest[8] = digest[6] & 0x0F | 0x50, digest[8] & 0x3F | 0x80
+    text = digest.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.engine.agent import Turn
+from ralphproof.engine.agent import Spent, Turn
 from ralphproof.engine.check import AlteredCheckInput, Finding
 from ralphproof.engine.claim import ParsedClaim
-from ralphproof.engine.events import Spent
-from ralphproof.engine.metrics import Metrics
-from ralphproof.engine.outcome import Outcome, Verdict
+from ralphproof.engine.outcome import Metrics, Outcome, Verdict
 from ralphproof.engine.plan import PlanChoice
-from ralphproof.engine.run_hooks import HookResult
+from ralphproof.engine.sandbox import HookResult
 from ralphproof.engine.workspace import Change, CommitResult, Snapshot, TripwireReport
 
 if TYPE_CHECKING:

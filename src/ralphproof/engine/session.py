@@ -7,18 +7,15 @@ from collections.abc import Callable
 from ralphproof.base.errors import RalphError
 from ralphproof.base.text import quote_excerpt
 from ralphproof.base.value import replace
-from ralphproof.engine.actions import RunConditions, RunRules
-from ralphproof.engine.agent import Agent, Turn, TurnInput
-from ralphproof.engine.budget import DaySpend, RemainingBudget
+from ralphproof.engine.agent import Agent, RetryClock, Spent, Turn, TurnInput
 from ralphproof.engine.claim import Claim, ParsedClaim, parse_claim
 from ralphproof.engine.environment import LoopEnvironment, TurnMonitor
-from ralphproof.engine.events import Spent
 from ralphproof.engine.iteration import turn_file_name
-from ralphproof.engine.limits import describe_last_error
+from ralphproof.engine.limits import DaySpend, RemainingBudget, describe_last_error
+from ralphproof.engine.next_action import RunConditions, RunRules
 from ralphproof.engine.plan import Job, Plan
 from ralphproof.engine.prompt import FIXED_TESTS_NOTE, IterationCount, PreviousIteration, compose_prompt
 from ralphproof.engine.records import Noticed, Record, UserMessageAdded
-from ralphproof.engine.retry import RetryClock
 from ralphproof.engine.state import State
 
 EMPTY_PLAN = Plan(())

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ralphproof.base.value import TYPE_CHECKING, assert_never, replace, value
-from ralphproof.engine.agent import ConfigFault, Turn, classify_fault
-from ralphproof.engine.budget import Spend
+from ralphproof.engine.agent import ConfigFault, ServiceOutages, Spent, Turn, Usage, classify_fault
 from ralphproof.engine.check import CheckReport
-from ralphproof.engine.events import Spent, Usage
 from ralphproof.engine.iteration import History, Iteration
+from ralphproof.engine.limits import Spend
 from ralphproof.engine.outcome import Outcome, Passed, Retry, SentBack, Stopped, Verdict, Waiting
 from ralphproof.engine.plan import Job, PlanChoice
 from ralphproof.engine.prompt import Feedback
@@ -41,9 +40,7 @@ from ralphproof.engine.records import (
     UserMessageAdded,
     Warned,
 )
-from ralphproof.engine.retry import ServiceOutages
-from ralphproof.engine.run_hooks import AFTER_ITERATION, AFTER_RUN, BEFORE_ITERATION, BEFORE_RUN, HookProgress
-from ralphproof.engine.sandbox import Exit
+from ralphproof.engine.sandbox import AFTER_ITERATION, AFTER_RUN, BEFORE_ITERATION, BEFORE_RUN, Exit, HookProgress
 from ralphproof.engine.workspace import Change, CommitResult, Snapshot
 
 if TYPE_CHECKING:

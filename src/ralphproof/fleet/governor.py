@@ -14,8 +14,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from ralphproof.base.value import TYPE_CHECKING, replace, unpack, value
-from ralphproof.engine.budget import format_usd, utc_day
-from ralphproof.engine.limits import COST_LIMIT, DAILY_COST_LIMIT
+from ralphproof.engine.limits import COST_LIMIT, DAILY_COST_LIMIT, format_usd, utc_day
 
 QueueHead = tuple[int, int, int, str, str, str]
 

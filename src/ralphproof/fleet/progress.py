@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ralphproof.base.value import Json, replace, unpack, value
-from ralphproof.engine.budget import Spend
-from ralphproof.engine.limits import CANCELLED
+from ralphproof.engine.limits import CANCELLED, Spend
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome
 
 MAX_MESSAGE_CHARS = 500

@@ -26,7 +26,10 @@ from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.redaction import find_environment_secrets, mask_text
 from ralphproof.base.standard_streams import reopen_closed_streams
 from ralphproof.base.value import Json, pack, replace, value
-from ralphproof.engine.actions import (
+from ralphproof.engine.agent import Event as AgentEvent
+from ralphproof.engine.agent import Spent
+from ralphproof.engine.loop import Loop
+from ralphproof.engine.next_action import (
     Action,
     AwaitChildRuns,
     EndRun,
@@ -40,9 +43,6 @@ from ralphproof.engine.actions import (
     WaitForService,
     Warn,
 )
-from ralphproof.engine.events import Event as AgentEvent
-from ralphproof.engine.events import Spent
-from ralphproof.engine.loop import Loop
 from ralphproof.engine.outcome import Completed
 from ralphproof.engine.records import Judged, Record, Saved, TurnBegan
 from ralphproof.engine.state import RunOver, State, build_state

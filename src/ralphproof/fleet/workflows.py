@@ -13,7 +13,7 @@ from temporalio.exceptions import TimeoutError as TimedOut
 from temporalio.workflow import ActivityCancellationType
 
 from ralphproof.base.value import pack, replace, unpack
-from ralphproof.engine.budget import Spend
+from ralphproof.engine.limits import Spend
 from ralphproof.fleet.governor import Governor, PermitAnswer, TurnGranted, apply_event
 from ralphproof.fleet.loop_spec import result_branch
 from ralphproof.fleet.progress import LoopProgress, cancelled_end, cost_between, failed_end, out_of_money_end

@@ -11,8 +11,7 @@ from contextlib import closing
 from ralphproof.base.errors import HarnessFailed, RalphError, Refused
 from ralphproof.base.files import make_private_folder, read_file, replace_file
 from ralphproof.base.value import pack, replace, unpack, value
-from ralphproof.engine.budget import Spend
-from ralphproof.engine.limits import CANCELLED
+from ralphproof.engine.limits import CANCELLED, Spend
 from ralphproof.engine.outcome import Aborted, Completed, Outcome
 from ralphproof.engine.records import RunEnded
 from ralphproof.engine.state import State, build_state
@@ -26,8 +25,7 @@ from ralphproof.landing.worktree_run import (
     remove_worktree,
     update_worktree_branch,
 )
-from ralphproof.runs.execute import load_resumed_request
-from ralphproof.runs.pool import PooledRunEnded, RunPool
+from ralphproof.runs.execute import PooledRunEnded, RunPool, load_resumed_request
 from ralphproof.runs.request import EMPTY_REQUEST, RunRequest, RunTarget, load_request, save_request
 from ralphproof.runs.spec import RunSpec, prepare_spec
 from ralphproof.store.project import Project

@@ -30,8 +30,8 @@ from ralphproof.landing.worktree_run import (
     task_worktree_name,
     update_worktree_branch,
 )
-from ralphproof.runs.dry_run import stages_json
-from ralphproof.runs.pool import PooledRunEnded, RunPool
+from ralphproof.runs.displays import stages_json
+from ralphproof.runs.execute import PooledRunEnded, RunPool
 from ralphproof.runs.request import FRESH_RUN, RunRequest, RunTarget
 from ralphproof.runs.spec import RunSpec, prepare_spec
 from ralphproof.settings.declarations import PIPELINE_STAGES

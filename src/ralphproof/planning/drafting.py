@@ -11,15 +11,15 @@ from ralphproof.base.escaping import sanitize
 from ralphproof.base.value import replace
 from ralphproof.checks.function import FunctionCheck
 from ralphproof.display.terminal import DisplayFlags
+from ralphproof.engine.agent import Event
 from ralphproof.engine.check import Inspection
 from ralphproof.engine.claim import ClaimRule
 from ralphproof.engine.environment import Observer
-from ralphproof.engine.events import Event
 from ralphproof.engine.limits import MAX_ITERATIONS
 from ralphproof.engine.outcome import Aborted, Completed, Outcome
 from ralphproof.engine.plan import Pipeline
 from ralphproof.engine.records import CheckBegan, Record, TurnBegan
-from ralphproof.engine.run_hooks import HOOKS
+from ralphproof.engine.sandbox import HOOKS
 from ralphproof.engine.workspace import Change
 from ralphproof.planning.plan_files import MAX_SENT_BACK, PlanFiles, PlanResult
 from ralphproof.process.keeper_client import KeeperClient

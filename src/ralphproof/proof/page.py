@@ -11,8 +11,8 @@ from ralphproof.base.errors import RalphError, Refused
 from ralphproof.base.escaping import MarkdownMarkup, PlainMarkup, TextMarkup, replace_invisible, to_single_line
 from ralphproof.base.text import fence_code
 from ralphproof.base.value import Json
-from ralphproof.engine.budget import format_usd
-from ralphproof.engine.events import Event
+from ralphproof.engine.agent import Event
+from ralphproof.engine.limits import format_usd
 from ralphproof.engine.outcome import Completed, outcome_json
 from ralphproof.engine.records import Record, RunBegan, RunEnded
 from ralphproof.engine.workspace import Workspace

@@ -13,7 +13,7 @@ from ralphproof.base.escaping import MarkdownMarkup, to_single_line
 from ralphproof.base.programs import ProgramResult, find_program, run_in_terminal
 from ralphproof.base.value import Json, value
 from ralphproof.display.phrases import format_count, format_duration
-from ralphproof.engine.budget import format_usd
+from ralphproof.engine.limits import format_usd
 from ralphproof.engine.records import Record, RunBegan, ScmEnded
 from ralphproof.engine.workspace import Snapshot
 from ralphproof.proof.builder import redact_held_out

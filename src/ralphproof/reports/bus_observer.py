@@ -9,6 +9,7 @@ from ralphproof.base.value import Json, Protocol, assert_never
 from ralphproof.engine.agent import (
     AgentFault,
     ConfigFault,
+    Event,
     HarnessFault,
     ServiceFault,
     SignalFault,
@@ -16,7 +17,6 @@ from ralphproof.engine.agent import (
     classify_fault,
 )
 from ralphproof.engine.check import Finding
-from ralphproof.engine.events import Event
 from ralphproof.engine.limits import MAX_ITERATIONS, STEP, WAITING
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, Stopped, Verdict
 from ralphproof.engine.records import (

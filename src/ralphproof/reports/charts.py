@@ -14,7 +14,7 @@ from typing import Any
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.display.terminal import use_color
-from ralphproof.engine.budget import SECONDS_PER_DAY
+from ralphproof.engine.limits import SECONDS_PER_DAY
 from ralphproof.reports.daily_report import count_loops, format_date_range, format_percent, report_file_name
 from ralphproof.reports.metrics import MetricsFolder
 from ralphproof.store.statistics import PeriodTotals, TimeSlotTotals

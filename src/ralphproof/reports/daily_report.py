@@ -10,10 +10,17 @@ from datetime import date
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import Json
-from ralphproof.engine.budget import format_usd, format_utc_day, utc_day
-from ralphproof.engine.limits import CHECKS_WEAKENED, COST_WARNING_PERCENT, HISTORY_REWRITTEN, PROHIBITED_PATH, STALL
-from ralphproof.engine.metrics import ReviewTotals, review_totals_json
-from ralphproof.engine.outcome import published
+from ralphproof.engine.limits import (
+    CHECKS_WEAKENED,
+    COST_WARNING_PERCENT,
+    HISTORY_REWRITTEN,
+    PROHIBITED_PATH,
+    STALL,
+    format_usd,
+    format_utc_day,
+    utc_day,
+)
+from ralphproof.engine.outcome import ReviewTotals, published, review_totals_json
 from ralphproof.settings.loader import load_settings
 from ralphproof.store.project import Project
 from ralphproof.store.statistics import PeriodTotals, RunTotals, TimeSlotTotals

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from ralphproof.base.files import explain_os_error, open_subfolder, write_atomically
 from ralphproof.base.value import Json, Protocol
-from ralphproof.engine.budget import utc_day
-from ralphproof.engine.events import Event
+from ralphproof.engine.agent import Event
+from ralphproof.engine.limits import utc_day
+from ralphproof.engine.metrics import run_metrics_json
 from ralphproof.engine.records import Record, RunEnded
-from ralphproof.engine.run_metrics import run_metrics_json
 from ralphproof.reports.daily_report import render_markdown_report, report_file_name
 from ralphproof.store.run_folder import GITIGNORE_TEXT
 from ralphproof.store.serialization import dump_masked_json, encode_text

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from ralphproof.base import interpreter
 from ralphproof.base.programs import start_program, unregister_child
 from ralphproof.base.value import TYPE_CHECKING, Json, assert_never, replace, value
-from ralphproof.engine.budget import Spend, format_usd
-from ralphproof.engine.events import Event
-from ralphproof.engine.limits import WAITING
+from ralphproof.engine.agent import Event
+from ralphproof.engine.limits import WAITING, Spend, format_usd
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, outcome_fields
 from ralphproof.engine.records import Record, RunEnded, TurnBegan, TurnRetried, Warned
 from ralphproof.reports.addresses import redact_notify_target

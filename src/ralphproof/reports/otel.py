@@ -20,16 +20,18 @@ from ralphproof.base.value import TYPE_CHECKING, Json, Protocol, assert_never, r
 from ralphproof.engine.agent import (
     AgentFault,
     ConfigFault,
+    Event,
     HarnessFault,
     ServiceFault,
     SignalFault,
+    ToolEnded,
+    ToolStarted,
     Turn,
+    Usage,
     classify_fault,
 )
-from ralphproof.engine.budget import Spend
 from ralphproof.engine.check import Finding
-from ralphproof.engine.events import Event, ToolEnded, ToolStarted, Usage
-from ralphproof.engine.limits import CONTINUED_REASONS
+from ralphproof.engine.limits import CONTINUED_REASONS, Spend
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, Passed, Stopped, Verdict, verdict_word
 from ralphproof.engine.plan import Job
 from ralphproof.engine.records import (

@@ -15,8 +15,8 @@ from ralphproof.base.files import replace_file
 from ralphproof.base.git_layout import resolve_project_root
 from ralphproof.base.programs import spawn
 from ralphproof.base.value import pack, replace, unpack, value
-from ralphproof.engine.actions import RunRules
-from ralphproof.engine.budget import Budget, ChildRunsStatus, RemainingBudget, Spend
+from ralphproof.engine.limits import Budget, ChildRunsStatus, RemainingBudget, Spend
+from ralphproof.engine.next_action import RunRules
 from ralphproof.engine.records import Saved, TurnBegan
 from ralphproof.process.dead_turns import KEEPER_PIDS
 from ralphproof.runs.preflight import refuse_unknown_cost

@@ -21,8 +21,8 @@ from ralphproof.checks.check_plan import CLEAN_CHECKOUT
 from ralphproof.checks.command import INTERRUPTED as COMMAND_INTERRUPTED
 from ralphproof.checks.command import MAX_INTERRUPTIONS, shell_argv
 from ralphproof.checks.parallel import run_checks_in_parallel
-from ralphproof.engine.agent import Agent
-from ralphproof.engine.check import AlteredCheckInput, CheckPins, CheckWatcher, NoCheckPins
+from ralphproof.engine.agent import Agent, Event
+from ralphproof.engine.check import AlteredCheckInput, CheckPins, NoCheckPins
 from ralphproof.engine.claim import Claim
 from ralphproof.engine.environment import (
     AgentAccess,
@@ -37,13 +37,23 @@ from ralphproof.engine.environment import (
     SpendAccess,
     WorkAccess,
 )
-from ralphproof.engine.events import Event
 from ralphproof.engine.limits import CHECKS_WEAKENED, INTERRUPTED
 from ralphproof.engine.outcome import Aborted, Completed, Outcome
 from ralphproof.engine.plan import ExternalVerification
 from ralphproof.engine.records import Record, RunBegan, RunEnded, Saved, TurnBegan
-from ralphproof.engine.run_hooks import HOOK_STOPPED, HookResult, HookRunner, NoHooks
-from ralphproof.engine.sandbox import CONTINUE, KILL, STOP, Command, CommandWatcher, Exit, Sandbox
+from ralphproof.engine.sandbox import (
+    CONTINUE,
+    HOOK_STOPPED,
+    KILL,
+    STOP,
+    Command,
+    CommandWatcher,
+    Exit,
+    HookResult,
+    HookRunner,
+    NoHooks,
+    Sandbox,
+)
 from ralphproof.engine.workspace import Scm, Snapshot, Tripwires, Workspace
 from ralphproof.process import turn_journal
 from ralphproof.process.keeper_client import KeeperClient, KeeperPool
@@ -54,15 +64,16 @@ from ralphproof.reports.metrics import MetricsFolder, MetricsObserver
 from ralphproof.reports.notifications import NotificationObserver
 from ralphproof.reports.otel import OtelObserver, OtlpExporter
 from ralphproof.runs.assembly import (
+    CleanCheckouts,
     SettingsChangeDetector,
     build_checks,
     build_run_sandbox,
     build_tripwires,
     open_scm,
     open_workspace,
+    remove_stale_checkout,
     uncommitted_at_start,
 )
-from ralphproof.runs.checkouts import CleanCheckouts, remove_stale_checkout
 from ralphproof.runs.children import LedgerChildRuns
 from ralphproof.runs.spec import RunSpec
 from ralphproof.runs.stories import open_story_plan
@@ -567,7 +578,7 @@ class CommandHooks:
         self._sandbox, self._folder, self._root, self._env, self._grace_s = sandbox, folder, root, env, grace_s
 
     def run(
-        self, name: str, command: str, exports: Mapping[str, str], watch: CheckWatcher, ending: bool = False
+        self, name: str, command: str, exports: Mapping[str, str], watch: CommandWatcher, ending: bool = False
     ) -> HookResult:
         """Run a hook, or return the result of the one of this name; one that a crash or an earlier stop interrupted
         runs again.
@@ -581,7 +592,7 @@ class CommandHooks:
         return result
 
     def _once(
-        self, name: str, command: str, exports: Mapping[str, str], watch: CheckWatcher, ending: bool
+        self, name: str, command: str, exports: Mapping[str, str], watch: CommandWatcher, ending: bool
     ) -> HookResult:
         log, shown = self._folder.log_base(name) + ".log", self._folder.published_path(name) + ".log"
         env = {**dict(self._env), **exports, "RALPH_RUN_DIR": os.path.dirname(shown)}

@@ -10,7 +10,7 @@ from ralphproof.display import phrases
 from ralphproof.engine.outcome import Outcome
 from ralphproof.engine.records import RunEnded
 from ralphproof.engine.state import build_state
-from ralphproof.runs.enclosing_turn import refuse_unrelated_run_in_turn
+from ralphproof.runs.open_project import refuse_unrelated_run_in_turn
 from ralphproof.runs.recovery import close_cancelled_run, end_live_turn
 from ralphproof.store.ledger import CANCEL, PAUSE, RESUME, RunRow, SqliteLedger
 from ralphproof.store.project import Project

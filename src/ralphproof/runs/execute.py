@@ -1,4 +1,4 @@
-"""Executing a run from its spec to its outcome: begin or resume it, loop, and the single pass where the loop breaks."""
+"""Executing runs from spec to outcome: begin or resume, loop, the single pass where the loop breaks, pools of runs."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ import os
 import shlex
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 
 from ralphproof import __version__
 from ralphproof.agents.selection import SelectedAgent, installed_version
-from ralphproof.base.errors import HarnessFailed, Refused, StaleRead, wrap_os_error
+from ralphproof.base.errors import HarnessFailed, RalphError, Refused, StaleRead, wrap_os_error
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.git_layout import is_run_worktree
 from ralphproof.base.processes import current_process
 from ralphproof.base.value import TYPE_CHECKING, Json, replace, value
-from ralphproof.engine.actions import Conclude, EndRun, RunRules
-from ralphproof.engine.environment import LoopEnvironment
+from ralphproof.engine.environment import LoopEnvironment, Observer
 from ralphproof.engine.limits import SERVICE_UNAVAILABLE, WAITING, Breach, abort_reason
 from ralphproof.engine.loop import NEW_STATE, Loop
-from ralphproof.engine.next_action import next_action
+from ralphproof.engine.next_action import Conclude, EndRun, RunRules, next_action
 from ralphproof.engine.outcome import Aborted, Failed, Outcome, Stopped
 from ralphproof.engine.sandbox import Sandbox
 from ralphproof.engine.state import IterationJudged, RunOver, State, build_state
 from ralphproof.process.keeper_client import KeeperClient
-from ralphproof.process.signals import RunClock
-from ralphproof.runs.checkouts import prepare_worktree
+from ralphproof.process.signals import RunClock, SignalRouter
+from ralphproof.runs.assembly import prepare_worktree
 from ralphproof.runs.children import (
     apply_parent_constraints,
     cap_budget_by_ancestors,
@@ -35,7 +36,7 @@ from ralphproof.runs.children import (
     save_constraints,
 )
 from ralphproof.runs.context import RunContext, build_environment, open_run_scm, put_away_stale_markers, run_tripwires
-from ralphproof.runs.enclosing_turn import refuse_unrelated_run_in_turn
+from ralphproof.runs.open_project import refuse_unrelated_run_in_turn
 from ralphproof.runs.recovery import (
     close_dead_runs,
     end_leftover_processes,
@@ -59,19 +60,23 @@ from ralphproof.runs.request import (
 from ralphproof.runs.spec import RunSpec, prepare_spec
 from ralphproof.runs.stories import prepare_marker
 from ralphproof.sandbox.selection import SANDBOX_VARIABLE
+from ralphproof.settings.declarations import Settings
 from ralphproof.store.ledger import MemoryLedger, RunRow, SqliteLedger
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder, SignalFiles
 from ralphproof.store.run_state import RUNNING, find_live_turn, find_run, refuse_collected_run, run_state
+from ralphproof.store.spend import InProcessSharedBudget
 from ralphproof.store.statistics import describe_estimate, estimate_run
 from ralphproof.stories.workflow import StoryWorkflow
 from ralphproof.views.run_status import active_seconds, describe_takeover, refuse_finished_run
 from ralphproof.workspace.tripwires import ProtectedFileTripwires
 
-OnEnd = Callable[[RunContext, Outcome], object]
-
 if TYPE_CHECKING:
     from ralphproof.runs.context import CreateObservers, Listen
+    from ralphproof.runs.displays import PoolDisplay
+
+
+OnEnd = Callable[[RunContext, Outcome], object]
 
 
 SINGLE_PASS = "single-pass"  # noqa: S105 (a setting, no password)
@@ -554,3 +559,109 @@ def _agent_facts(selected: SelectedAgent) -> dict[str, Json]:
         "agentVersion": installed_version(selected.program) if selected.program else None,
         "permissions": selected.permissions,
     }
+
+
+Prepare = Callable[[], tuple[RunSpec, RunTarget]]
+
+
+THREAD_STACK_BYTES = 1 << 20  # of a loop's thread; pages that it does not use are never allocated
+POLL_S = 0.2  # after so long a signal is seen that another thread received
+
+
+@value
+class PooledRunEnded:
+    """The end of one run: an `outcome`, or the `error` that refused or broke it."""
+
+    name: str
+    run: str = ""
+    outcome: Outcome | None = None
+    error: RalphError | None = None
+
+
+class RunPool:
+    """Begins runs in threads, and returns each as it ends. `next` raises other exceptions of those threads."""
+
+    def __init__(self, display: PoolDisplay, signals: SignalRouter, shared_budget: InProcessSharedBudget) -> None:
+        self.open: dict[str, threading.Thread] = {}
+        self.signals = signals
+        self._display, self._shared_budget = display, shared_budget
+        self._ended: SimpleQueue[PooledRunEnded | tuple[str, BaseException]] = SimpleQueue()
+
+    def begin(self, name: str, prepare: Prepare) -> None:
+        """Begin a run under a name that no running one has. `prepare` is called in the run's own thread."""
+        before = threading.stack_size(THREAD_STACK_BYTES)
+        try:
+            thread = threading.Thread(target=self._run, args=(name, prepare), name=name, daemon=True)
+            self.open[name] = thread
+            thread.start()
+        finally:
+            threading.stack_size(before)
+
+    def next(self) -> PooledRunEnded | None:
+        """A run that has ended; None where none ends for a moment."""
+        try:
+            ended = self._ended.get(timeout=POLL_S)
+        except Empty:
+            return None
+        if isinstance(ended, tuple):
+            self.open.pop(ended[0]).join()
+            raise ended[1]
+        self.open.pop(ended.name).join()
+        return ended
+
+    def cancel(self, name: str) -> None:
+        """End a run as `ralph cancel` would."""
+        self.signals.cancel(name)
+
+    def drain(self) -> list[PooledRunEnded]:
+        """Wait until all have ended, and return all of them."""
+        ended: list[PooledRunEnded] = []
+        while self.open:
+            if one := self.next():
+                ended.append(one)
+        return ended
+
+    def abandon(self) -> None:
+        """End all runs, so that no agent of theirs is left behind; how they end is ignored."""
+        self.signals.end_all()
+        while self.open:
+            try:
+                self.next()
+            except BaseException:  # noqa: BLE001, S112 (the first fault is the one that is raised)
+                continue
+
+    def _run(self, name: str, prepare: Prepare) -> None:
+        run: list[str] = []
+        try:
+            self._ended.put(self._execute(name, prepare, run))
+        except RalphError as error:
+            self._ended.put(PooledRunEnded(name, "".join(run), error=error))
+        except OSError as error:
+            self._ended.put(PooledRunEnded(name, "".join(run), error=wrap_os_error(error)))
+        except BaseException as error:  # noqa: BLE001 (`next` raises it)
+            self._ended.put((name, error))
+        finally:
+            self.signals.unregister(name)
+
+    def _execute(self, name: str, prepare: Prepare, run: list[str]) -> PooledRunEnded:
+        spec, target = prepare()
+        spec = replace(spec, custom=replace(spec.custom, shared_budget=self._shared_budget))
+        mask = spec.project.mask
+
+        def create_observers(folder: RunFolder, settings: Settings) -> tuple[Observer, ...]:
+            run[:] = [folder.run]
+            self._shared_budget.join(folder.run, spec.project.state_dir)
+            return self._display.create_observers(name, folder, settings, mask)
+
+        def on_end(context: RunContext, outcome: Outcome) -> None:
+            for trouble in context.notifiers.deliver(outcome):
+                self._display.warn(name, mask(trouble))
+
+        keeper = KeeperClient()
+        try:
+            outcome = execute(
+                spec, keeper, create_observers, on_end, lambda clock: self.signals.register(name, clock), target
+            )
+        finally:
+            keeper.close()
+        return PooledRunEnded(name, "".join(run), outcome)

@@ -16,7 +16,7 @@ from ralphproof.base.value import replace, value
 from ralphproof.engine.records import BaselineSaved, Record, RunEnded, ScmEnded
 from ralphproof.engine.state import State
 from ralphproof.engine.workspace import Snapshot
-from ralphproof.runs.restore_repository import is_backup_of, is_backup_unused, list_stored_backups
+from ralphproof.runs.saved_work import REWIND_BACKUP_PREFIX, is_backup_of, is_backup_unused, list_stored_backups
 from ralphproof.store.ledger import RunRow, SqliteLedger
 from ralphproof.store.locks import DirectoryLock
 from ralphproof.store.project import Project
@@ -37,9 +37,6 @@ from ralphproof.workspace.git_command import UserGit
 from ralphproof.workspace.git_objects import run_ref_name
 from ralphproof.workspace.plain_workspace import delete_run_copies, list_run_copies, prune_copies
 from ralphproof.workspace.repository_backup import LAST_SUFFIX, START_SUFFIX, RepositoryRestore
-
-REWIND_BACKUP_PREFIX = "before-rewind-"
-
 
 # Retention.
 

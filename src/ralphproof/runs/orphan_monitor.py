@@ -13,10 +13,9 @@ from collections.abc import Callable
 
 from ralphproof.agents.selection import transcript_reader
 from ralphproof.base.errors import RalphError
-from ralphproof.engine.agent import Agent, TurnInput
-from ralphproof.engine.budget import Budget, RemainingBudget
+from ralphproof.engine.agent import Agent, Ended, Event, Spent, TurnInput, Usage
 from ralphproof.engine.environment import SpendPollTimer
-from ralphproof.engine.events import Ended, Event, Spent, Usage
+from ralphproof.engine.limits import Budget, RemainingBudget
 from ralphproof.engine.loop import judging_call_id
 from ralphproof.engine.sandbox import ACTIVE, CONTINUE, STOP
 from ralphproof.engine.state import build_state

@@ -14,15 +14,13 @@ from ralphproof.base.errors import Busy, RalphError, Refused, StaleRead
 from ralphproof.base.files import read_file
 from ralphproof.base.git_layout import git_folders
 from ralphproof.base.value import replace, value
-from ralphproof.engine.actions import RunConditions
-from ralphproof.engine.agent import Turn
-from ralphproof.engine.budget import format_usd
+from ralphproof.engine.agent import Spent, Turn, Usage
 from ralphproof.engine.claim import ParsedClaim
-from ralphproof.engine.events import Spent, Usage
 from ralphproof.engine.iteration import turn_file_name
-from ralphproof.engine.limits import CANCELLED, Breach
+from ralphproof.engine.limits import CANCELLED, Breach, format_usd
 from ralphproof.engine.loop import judge_call_id, judging_call_id
-from ralphproof.engine.next_action import aborted_outcome
+from ralphproof.engine.metrics import compute_run_metrics
+from ralphproof.engine.next_action import RunConditions, aborted_outcome
 from ralphproof.engine.outcome import Failed, Outcome, outcome_json
 from ralphproof.engine.plan import STORY_MEMORY_NOTE
 from ralphproof.engine.records import (
@@ -36,7 +34,6 @@ from ralphproof.engine.records import (
     TurnEnded,
     record_key,
 )
-from ralphproof.engine.run_metrics import compute_run_metrics
 from ralphproof.engine.sandbox import CONTINUE, KILL, STOP, Exit
 from ralphproof.engine.state import (
     SCM_STEP,
@@ -56,7 +53,7 @@ from ralphproof.proof.page import publish_metrics
 from ralphproof.runs.assembly import PROTECTED_COPIES_FOLDER, build_tripwires
 from ralphproof.runs.children import cancel_descendants, is_run_alive
 from ralphproof.runs.open_project import open_project
-from ralphproof.runs.restore_repository import list_stored_backups
+from ralphproof.runs.saved_work import list_stored_backups
 from ralphproof.runs.spec import RunSpec
 from ralphproof.sandbox.runner import remove_sandbox_leftovers
 from ralphproof.settings.skills import Skill, load_skill

@@ -11,11 +11,10 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.secret_references import map_strings, replace_secrets, resolve_secrets
 from ralphproof.base.value import TYPE_CHECKING, Json, pack, replace, unpack, value
 from ralphproof.engine.agent import Agent
-from ralphproof.engine.budget import NoSharedBudget, SharedBudget
 from ralphproof.engine.check import Check
 from ralphproof.engine.claim import is_same_word, strip_claim_tags
 from ralphproof.engine.environment import Observer
-from ralphproof.engine.limits import CONTINUED_REASONS, Breach
+from ralphproof.engine.limits import CONTINUED_REASONS, Breach, NoSharedBudget, SharedBudget
 from ralphproof.engine.outcome import Aborted
 from ralphproof.engine.records import RunEnded
 from ralphproof.engine.state import State

@@ -23,9 +23,9 @@ from ralphproof.base.value import replace, value
 from ralphproof.checks.discovery import propose_checks, resolve_skill_checks
 from ralphproof.checks.function import FunctionCheck
 from ralphproof.display.console import write_debug_line
-from ralphproof.engine.actions import RunRules
 from ralphproof.engine.agent import Agent
 from ralphproof.engine.check import Check
+from ralphproof.engine.next_action import RunRules
 from ralphproof.engine.plan import SEMANTIC, PlanSource
 from ralphproof.reports.addresses import url_scheme
 from ralphproof.reports.otel import otel_endpoint_secrets

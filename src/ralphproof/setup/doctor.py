@@ -20,7 +20,7 @@ from ralphproof.base.errors import AgentUnusable, RalphError, Refused, SettingsW
 from ralphproof.base.programs import find_program, run_program
 from ralphproof.base.value import Json, value
 from ralphproof.checks.discovery import propose_checks
-from ralphproof.engine.budget import format_usd
+from ralphproof.engine.limits import format_usd
 from ralphproof.engine.sandbox import Command, Exit
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.tree import LINUX

@@ -8,7 +8,7 @@ import time
 from ralphproof.base.errors import HarnessFailed, LedgerBroken, NotThere, Refused
 from ralphproof.base.processes import ProcessIdentity
 from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.engine.metrics import ABORTED
+from ralphproof.engine.outcome import ABORTED
 from ralphproof.store import database, serialization
 from ralphproof.store.database import BUSY_TIMEOUT_S, run_with_retries
 from ralphproof.store.serialization import chain_digest, record_rows
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from ralphproof.base.processes import ProcessIdentity
-    from ralphproof.engine.metrics import Metrics
+    from ralphproof.engine.outcome import Metrics
     from ralphproof.engine.records import Record
     from ralphproof.store.landings import LandingTable
     from ralphproof.store.statistics import PastRun, PeriodTotals, TimeSlotTotals
@@ -648,7 +648,7 @@ class MemoryLedger:
 
     def past_runs(self) -> tuple[PastRun, ...]:
         """The completed ones among the last runs, the newest first."""
-        from ralphproof.engine.metrics import COMPLETED
+        from ralphproof.engine.outcome import COMPLETED
         from ralphproof.store.statistics import MAX_PAST_RUNS, PastRun
 
         last = self._finished()[::-1][:MAX_PAST_RUNS]

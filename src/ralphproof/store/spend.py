@@ -13,8 +13,8 @@ from typing import TypeVar
 from ralphproof.base.errors import HarnessFailed, LedgerBroken, RalphError
 from ralphproof.base.files import explain_os_error, make_private_folder, replace_file
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.engine.budget import DaySpend, SharedSpend, Spend, utc_day
-from ralphproof.engine.events import Spent
+from ralphproof.engine.agent import Spent
+from ralphproof.engine.limits import DaySpend, SharedSpend, Spend, utc_day
 from ralphproof.store.database import (
     BUSY_TIMEOUT_S,
     MAX_TRIES,

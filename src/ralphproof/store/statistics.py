@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.engine.budget import format_usd, utc_day
-from ralphproof.engine.metrics import ABORTED, COMPLETED, ERROR, Metrics, ReviewTotals, sum_reviews
+from ralphproof.engine.limits import format_usd, utc_day
+from ralphproof.engine.outcome import ABORTED, COMPLETED, ERROR, Metrics, ReviewTotals, sum_reviews
 from ralphproof.store.serialization import to_valid_utf8
 
 Execute = Callable[..., list[Any]]

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ralphproof.engine.iteration import Iteration
-    from ralphproof.engine.metrics import StoryReview
-    from ralphproof.engine.outcome import Verdict
+    from ralphproof.engine.outcome import StoryReview, Verdict
     from ralphproof.engine.plan import Job
     from ralphproof.engine.workspace import Change
 

@@ -10,7 +10,7 @@ from functools import cache
 from ralphproof.base.text import TRUNCATION_MARK, truncate
 from ralphproof.base.value import TYPE_CHECKING, Protocol, pack, replace, unpack, value
 from ralphproof.engine.environment import NO_PLAN_EDITS, PlanEdits
-from ralphproof.engine.metrics import StoryReview
+from ralphproof.engine.outcome import StoryReview
 from ralphproof.engine.plan import STORY_MEMORY_NOTE, Task
 from ralphproof.engine.prompt import substitute_variables
 from ralphproof.store.run_folder import RunFolder

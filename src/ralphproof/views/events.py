@@ -15,8 +15,7 @@ from ralphproof.base.errors import RalphError
 from ralphproof.base.value import Json, value
 from ralphproof.display import phrases
 from ralphproof.engine import records
-from ralphproof.engine.agent import TurnInput
-from ralphproof.engine.events import Event
+from ralphproof.engine.agent import Event, TurnInput
 from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.outcome import outcome_json, published
 from ralphproof.engine.plan import AllDone, Blocked, Job

@@ -11,7 +11,7 @@ from ralphproof.base.errors import NotThere, Refused
 from ralphproof.base.redaction import MASK, find_secret_spans
 from ralphproof.base.value import Json, unpack, value
 from ralphproof.display.phrases import describe_iteration
-from ralphproof.engine.events import Ended, Event, Said, ToolStarted
+from ralphproof.engine.agent import Ended, Event, Said, ToolStarted
 from ralphproof.engine.outcome import published
 from ralphproof.process import turn_journal
 from ralphproof.process.output import (

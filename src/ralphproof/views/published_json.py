@@ -10,9 +10,9 @@ import time
 
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.display import phrases
-from ralphproof.engine import events
-from ralphproof.engine.budget import Spend
+from ralphproof.engine import agent as events
 from ralphproof.engine.iteration import turn_file_name
+from ralphproof.engine.limits import Spend
 from ralphproof.engine.outcome import (
     JSON_VERSION,
     finding_json,

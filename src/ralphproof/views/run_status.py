@@ -9,10 +9,9 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.display import phrases
 from ralphproof.display.phrases import describe_iteration
-from ralphproof.engine.agent import describe_exit
-from ralphproof.engine.budget import Spend, utc_day
+from ralphproof.engine.agent import AgentRotation, describe_exit
 from ralphproof.engine.iteration import turn_file_name
-from ralphproof.engine.limits import CONTINUED_REASONS, FINAL_REASONS, STEP
+from ralphproof.engine.limits import CONTINUED_REASONS, FINAL_REASONS, STEP, Spend, utc_day
 from ralphproof.engine.outcome import Aborted, Completed, Failed, sandbox_json
 from ralphproof.engine.plan import Job
 from ralphproof.engine.records import (
@@ -31,7 +30,6 @@ from ralphproof.engine.records import (
     TurnBegan,
     UserChangesSaved,
 )
-from ralphproof.engine.retry import AgentRotation
 from ralphproof.engine.state import (
     SCM_STEP,
     Checking,
@@ -68,8 +66,7 @@ if TYPE_CHECKING:
     from ralphproof.base.value import Json
     from ralphproof.engine.check import Finding
     from ralphproof.engine.limits import Breach
-    from ralphproof.engine.metrics import Metrics, StoryReview
-    from ralphproof.engine.outcome import Outcome
+    from ralphproof.engine.outcome import Metrics, Outcome, StoryReview
     from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.store.project import Project
     from ralphproof.views.timeline import CheckView, IterationView

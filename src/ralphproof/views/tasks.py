@@ -14,10 +14,18 @@ from ralphproof.display import phrases
 from ralphproof.display.output import align_columns
 from ralphproof.display.phrases import SHORT_PROOF_PHRASES, describe_iteration
 from ralphproof.engine import limits
-from ralphproof.engine.budget import Spend
 from ralphproof.engine.check import Finding
-from ralphproof.engine.metrics import StoryReview
-from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, money_json, published, story_json
+from ralphproof.engine.limits import Spend
+from ralphproof.engine.outcome import (
+    Aborted,
+    Completed,
+    Failed,
+    Outcome,
+    StoryReview,
+    money_json,
+    published,
+    story_json,
+)
 from ralphproof.engine.plan import Job, Task
 from ralphproof.engine.records import Picked, RunEnded, TurnBegan
 from ralphproof.settings.declarations import PIPELINE_STAGES

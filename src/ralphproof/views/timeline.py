@@ -7,8 +7,8 @@ from ralphproof.base.value import TYPE_CHECKING, assert_never, replace, value
 from ralphproof.display import phrases
 from ralphproof.engine import records
 from ralphproof.engine.agent import Turn
-from ralphproof.engine.budget import Spend
 from ralphproof.engine.check import Finding
+from ralphproof.engine.limits import Spend
 from ralphproof.engine.outcome import Passed, Retry, SentBack, Stopped, Waiting
 from ralphproof.engine.plan import Job
 from ralphproof.engine.state import State

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ralphproof import __version__
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.engine.budget import utc_day
+from ralphproof.engine.limits import utc_day
 from ralphproof.store.run_state import ENDED, STOPPED
 from ralphproof.store.statistics import PeriodTotals, RunTotals
 from ralphproof.views.read_model import ReadModel
