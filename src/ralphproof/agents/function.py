@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import os
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from threading import Event as Flag
@@ -259,7 +258,9 @@ class FunctionLog:
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
             frames = frames.tb_next
-        lines = traceback.format_exception(type(error), error, frames)
+        from traceback import format_exception
+
+        lines = format_exception(type(error), error, frames)
         self._write(".stderr.log", _encode(self._mask("".join(lines)))[-MAX_LOG_BYTES:])
 
     def _write(self, suffix: str, data: bytes) -> None:

@@ -16,12 +16,6 @@ from ralphproof.cli.verbs import VERBS
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.terminal import DisplayFlags
 from ralphproof.engine.outcome import Completed, Outcome
-from ralphproof.landing.worktree_run import (
-    begin_in_worktree,
-    discard_unused_worktree,
-    finish_worktree_run,
-    move_to_worktree,
-)
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.runs.children import (
     BEGIN_FLAG,
@@ -60,6 +54,8 @@ if TYPE_CHECKING:
 
 def run_in_worktree(spec: RunSpec, keeper: KeeperClient, args: Namespace, target: RunTarget) -> Outcome:
     """Run to the end in a worktree of its own, then keep or remove that worktree."""
+    from ralphproof.landing.worktree_run import discard_unused_worktree, finish_worktree_run
+
     try:
         outcome = execute_observed(spec, keeper, DisplayFlags.of(args), target)
     except RalphError:
@@ -82,6 +78,8 @@ def run_detached(args: Namespace, request: RunRequest) -> int:
     project = prepare_spec(request).project
     run, request = new_run_id(time.time(), os.urandom(3)), replace(request, project_dir=project.root)
     if request.in_worktree:
+        from ralphproof.landing.worktree_run import move_to_worktree
+
         request, worktree, notes = move_to_worktree(request, project, run)
         project = replace(project, root=worktree.path)
         for line in notes:
@@ -287,6 +285,8 @@ def _run(args: Namespace, keeper: KeeperClient | None, build_request: Callable[[
         spec = prepare_spec(request)
         spec = replace(spec, remarks=(*notes, *spec.remarks))
     if request.in_worktree and keeper is not None and target.row is None and not target.run:
+        from ralphproof.landing.worktree_run import begin_in_worktree
+
         spec, target = begin_in_worktree(spec)
     if spec.fitness is not None and args.explain:
         return print_fitness(spec.fitness, spec.skill, args.json)

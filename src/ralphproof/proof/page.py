@@ -16,7 +16,6 @@ from ralphproof.engine.limits import format_usd
 from ralphproof.engine.outcome import Completed, outcome_json
 from ralphproof.engine.records import Record, RunBegan, RunEnded
 from ralphproof.engine.workspace import Workspace
-from ralphproof.proof.builder import build_proof_in_workspace, redact_held_out
 from ralphproof.proof.schema import get_object, get_objects, validate_shape
 from ralphproof.reports.metrics import MetricsFolder, MetricsObserver
 from ralphproof.settings.loader import load_settings
@@ -472,6 +471,8 @@ def _publish_proof(project: Project, row: RunRow, ledger: SqliteLedger, folder: 
 
 def write_proof(project: Project, run: str, ledger: SqliteLedger, workspace: Workspace, folder: RunFolder) -> None:
     """Write the proof as a page and as JSON, without the content of held-out checks: agents can read it."""
+    from ralphproof.proof.builder import build_proof_in_workspace, redact_held_out
+
     proof = redact_held_out(build_proof_in_workspace(project, run, ledger, workspace))
     text = json.dumps(proof, sort_keys=True, indent=1)
     folder.prove({"proof.json": text + "\n", "proof.md": render_page(proof)})

@@ -16,7 +16,7 @@ from ralphproof.base.errors import RalphError, Refused
 from ralphproof.base.files import make_private_folder
 from ralphproof.base.path_patterns import explain_bad_pattern, pattern_covers
 from ralphproof.base.text import strip_terminal_codes
-from ralphproof.base.value import Json, value
+from ralphproof.base.value import TYPE_CHECKING, Json, value
 from ralphproof.checks.check_plan import CLEAN_CHECKOUT
 from ralphproof.checks.command import INTERRUPTED as COMMAND_INTERRUPTED
 from ralphproof.checks.command import MAX_INTERRUPTIONS, shell_argv
@@ -62,7 +62,6 @@ from ralphproof.proof.page import make_proof_writer
 from ralphproof.reports.bus_observer import BusObserver
 from ralphproof.reports.metrics import MetricsFolder, MetricsObserver
 from ralphproof.reports.notifications import NotificationObserver
-from ralphproof.reports.otel import OtelObserver, OtlpExporter
 from ralphproof.runs.assembly import (
     CleanCheckouts,
     SettingsChangeDetector,
@@ -99,6 +98,9 @@ from ralphproof.store.spend import SpendStore
 from ralphproof.stories.plan import StoryPlan
 from ralphproof.tasks.store import first_run_of_task
 from ralphproof.views.snapshots import TREES_NOTE, trees_folder
+
+if TYPE_CHECKING:
+    from ralphproof.reports.otel import OtelObserver
 
 CreateObservers = Callable[[RunFolder, Settings], tuple[Observer, ...]]
 Listen = Callable[[RunClock], None]  # connects a run's clock to the signals that end the run
@@ -401,6 +403,8 @@ def _recording_observers(
             NotificationObserver(settings.notify, context.run, name, project.mask, os.environ, project.root)
         )
     if settings.otel:
+        from ralphproof.reports.otel import OtelObserver, OtlpExporter
+
         exporter = OtlpExporter(settings.otel, project.mask, os.environ)
         stamped = context.ledger.timed_records(context.run) if earlier else ()
         context.notifiers.add(OtelObserver(exporter, context.run, stamped))

@@ -12,7 +12,6 @@ from ralphproof.base.git_layout import enclosing_repository
 from ralphproof.base.interpreter import installation_folders
 from ralphproof.base.value import replace, value
 from ralphproof.checks.check_plan import CLEAN_CHECKOUT
-from ralphproof.reports.otel import MISSING_OPENTELEMETRY, is_opentelemetry_installed
 from ralphproof.runs import assembly
 from ralphproof.runs.assembly import StagePlan
 from ralphproof.runs.request import RunRequest
@@ -333,8 +332,11 @@ def refuse_unavailable_features(request: RunRequest, settings: Settings, stage_p
         raise Refused("verifyIn is clean, and that needs a git repository at the project's top; run git init")
     if settings.setup and settings.verify_in != CLEAN_CHECKOUT and not request.in_worktree:
         raise Refused('setup prepares clean checkouts and worktrees, and there are none; set "verifyIn": "clean"')
-    if settings.otel and not is_opentelemetry_installed():
-        raise Refused(MISSING_OPENTELEMETRY)
+    if settings.otel:
+        from ralphproof.reports.otel import MISSING_OPENTELEMETRY, is_opentelemetry_installed
+
+        if not is_opentelemetry_installed():
+            raise Refused(MISSING_OPENTELEMETRY)
 
 
 def refuse_unknown_risk_or_type(request: RunRequest) -> None:

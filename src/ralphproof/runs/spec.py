@@ -28,7 +28,6 @@ from ralphproof.engine.check import Check
 from ralphproof.engine.next_action import RunRules
 from ralphproof.engine.plan import SEMANTIC, PlanSource
 from ralphproof.reports.addresses import url_scheme
-from ralphproof.reports.otel import otel_endpoint_secrets
 from ralphproof.runs import assembly
 from ralphproof.runs.assembly import StagePlan, build_stage_plan, open_plan
 from ralphproof.runs.open_project import open_project
@@ -467,6 +466,8 @@ def _secret_addresses(settings: Settings) -> tuple[str, ...]:
     if settings.notify:
         addresses = tuple(target for target in settings.notify if url_scheme(target))
     if settings.otel:
+        from ralphproof.reports.otel import otel_endpoint_secrets
+
         addresses += otel_endpoint_secrets(settings.otel, os.environ)
     return addresses
 

@@ -13,7 +13,6 @@ from ralphproof.base.programs import run_program
 from ralphproof.base.value import Protocol, replace
 from ralphproof.engine.sandbox import CONTINUE, Command, CommandWatcher, Exit
 from ralphproof.process.tree import become_subreaper, child_pids, kill_until_gone, signal_each, with_descendants
-from ralphproof.sandbox.egress_proxy import read_blocked_hosts  # it loads socket and threading
 from ralphproof.sandbox.plan import (
     Backend,
     LaunchSpec,
@@ -101,6 +100,8 @@ class SandboxedRunner:
             what = "broke down" if report is None else "could not be entered"
             why = f"sandbox {self.name} {what} (exit code {end.code}); its output says why"
             return replace(end, why="unstartable", code=None, error=why)
+        from ralphproof.sandbox.egress_proxy import read_blocked_hosts  # it loads socket and threading
+
         return replace(end, blocked=read_blocked_hosts(base + AUDIT_SUFFIX))
 
 

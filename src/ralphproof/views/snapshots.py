@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable
 from typing import Self
 
@@ -88,7 +87,9 @@ class SavedWorkspace:
         return PlainWorkspace(project.root, workspace_folder_of(project, row))
 
     def _own(self) -> str:
-        self._scratch = tempfile.mkdtemp(prefix="ralph-look-")
+        from tempfile import mkdtemp
+
+        self._scratch = mkdtemp(prefix="ralph-look-")
         return self._scratch
 
     def __enter__(self) -> Self:

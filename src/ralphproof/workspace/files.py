@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
 import stat
@@ -484,7 +483,9 @@ def _mode_lines(old: Entry | None, new: Entry | None) -> bytes:
 
 
 def _hunks(before: bytes, after: bytes, old_name: bytes, new_name: bytes) -> bytes:
-    lines = difflib.diff_bytes(difflib.unified_diff, _split_lines(before), _split_lines(after), old_name, new_name)
+    from difflib import diff_bytes, unified_diff
+
+    lines = diff_bytes(unified_diff, _split_lines(before), _split_lines(after), old_name, new_name)
     return b"".join(line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n" for line in lines)
 
 
