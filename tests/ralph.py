@@ -29,7 +29,7 @@ import pytest
 
 from ralphproof.engine.records import Record
 from ralphproof.engine.state import State, build_state
-from ralphproof.process import dead_turns
+from ralphproof.process import dead_turns, tree
 from ralphproof.runs.open_project import open_project
 from ralphproof.store.ledger import RunRow
 from ralphproof.store.project import Project
@@ -274,7 +274,7 @@ class Ralph:
 
     def processes(self, run: str) -> list[int]:
         """Processes that carry this run's mark."""
-        return dead_turns.find_turn_processes(f"{run}/")
+        return tree.find_marked_processes(f"{run}/")
 
     def close(self) -> None:
         """End what the test left behind, by its mark."""

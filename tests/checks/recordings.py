@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ralphproof.base.text import strip_terminal_codes
+from ralphproof.base.text import strip_escapes
 from ralphproof.engine import check
 
 FOLDER = Path(__file__).parent / "recorded"
@@ -30,7 +30,7 @@ class Recording:
 
     @property
     def lines(self) -> list[str]:
-        return strip_terminal_codes(self.text).split("\n")
+        return strip_escapes(self.text).split("\n")
 
 
 @cache

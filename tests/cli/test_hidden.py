@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.redaction import find_environment_secrets, mask_text
-from ralphproof.base.secret_references import replace_secrets, resolve_secrets
+from ralphproof.base.redaction import find_environment_secrets, mask_text, replace_secrets, resolve_secrets
 
 if TYPE_CHECKING:
     from ralphproof.base.value import Json

@@ -16,7 +16,7 @@ from ralphproof.agents.codex import Codex
 from ralphproof.agents.gemini import Gemini
 from ralphproof.engine.agent import TurnInput
 from ralphproof.planning.plan_files import is_blank_prd, stories_with_progress, story_problems, story_remarks
-from ralphproof.process import dead_turns
+from ralphproof.process import tree
 from ralphproof.stories.story_folder import read_template
 from tests.agents import isolated_network, real_clis
 from tests.agents.model_server import shown
@@ -115,7 +115,7 @@ def kept(ralph: Ralph, name: str) -> list[str]:
 def nobody_left(ralph: Ralph) -> bool:
     """Whether no process of an agent is left that sat at a terminal."""
     ids = [path.name for path in ralph.state_dir.glob("repos/*/plans/*")]
-    return bool(ids) and not any(dead_turns.find_turn_processes(f"{name}/") for name in ids)
+    return bool(ids) and not any(tree.find_marked_processes(f"{name}/") for name in ids)
 
 
 # At a terminal

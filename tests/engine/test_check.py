@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphproof.base.text import TRUNCATION_MARK, slugify, strip_terminal_codes, truncate, unique_slugs
+from ralphproof.base.text import TRUNCATION_MARK, slugify, strip_escapes, truncate, unique_slugs
 from ralphproof.engine import check
 from ralphproof.engine.check import CheckReport, Finding, failure_fingerprint
 
@@ -268,8 +268,6 @@ def test_a_name_is_a_name_but_for_a_place_in_memory_or_on_disk(one: str, other: 
 
 @given(st.text(alphabet=st.sampled_from("\x1b[]0;m\x07\\?(BPab\r\n"), max_size=40))
 def test_plain_text_holds_no_escape_codes_and_one_kind_of_line_end(text: str) -> None:
-    assert "\r" not in strip_terminal_codes(text)
-    assert "\x1b[0m" not in strip_terminal_codes(f"{text}\x1b[0m")
-    assert strip_terminal_codes("".join(letter for letter in text if letter.isalpha())) == "".join(
-        filter(str.isalpha, text)
-    )
+    assert "\r" not in strip_escapes(text)
+    assert "\x1b[0m" not in strip_escapes(f"{text}\x1b[0m")
+    assert strip_escapes("".join(letter for letter in text if letter.isalpha())) == "".join(filter(str.isalpha, text))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphproof.base.text import MAX_TEXT_CHARS, truncate_middle
+from ralphproof.base.text import MAX_TEXT_CHARS, truncate
 from ralphproof.engine.agent import (
     THE_CONFIGURATION,
     Asked,
@@ -114,7 +114,7 @@ def test_a_flood_of_words_is_bounded_and_its_end_is_kept() -> None:
 
 @given(st.text(max_size=50), st.integers(1, 50))
 def test_a_bounded_text_keeps_as_much_as_allowed_of_both_ends(text: str, chars: int) -> None:
-    short = truncate_middle(text, chars)
+    short = truncate(text, chars)
     if len(text) <= chars:
         assert short == text
     else:

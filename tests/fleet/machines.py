@@ -20,7 +20,7 @@ from typing import Any
 
 from ralphproof.base import interpreter
 from ralphproof.fleet.loop_spec import LoopSpec, loop_spec_json
-from ralphproof.process import dead_turns
+from ralphproof.process import tree
 from ralphproof.runs.request import CheckRequest, RunRequest, serialize_request
 from ralphproof.store.run_folder import new_run_id
 from tests.needs import require
@@ -249,7 +249,7 @@ def python(uid: int) -> str:
 
 def processes_of(remote: Remote) -> list[int]:
     """The agents and checks of the loop that are alive, whoever started them."""
-    return dead_turns.find_turn_processes(f"{remote.loop}/")
+    return tree.find_marked_processes(f"{remote.loop}/")
 
 
 def kill_all(live: Live, remote: Remote) -> None:

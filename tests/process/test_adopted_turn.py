@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from ralphproof.engine.sandbox import CONTINUE, STOP, Exit
-from ralphproof.process.dead_turns import find_turn_processes, signal_keeper
+from ralphproof.process.dead_turns import signal_keeper
+from ralphproof.process.tree import find_marked_processes
 from tests.process.harness_process import Harness, is_locked
 from tests.process.workbench import ObeyingWatcher, Workbench, until
 
@@ -85,7 +86,7 @@ def _alike(
     adopted, heard = _adopted(start_harness(script, sizes=SIZES, **more), when)
     assert (_told(adopted), heard) == (_told(alone), said)
     assert adopted.cpu_s > 0
-    assert (bench.sleepers(), find_turn_processes(str(bench.folder))) == ([], [])
+    assert (bench.sleepers(), find_marked_processes(str(bench.folder))) == ([], [])
     return alone, adopted
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from ralphproof.engine.sandbox import Exit
 from ralphproof.process import keeper_client
-from ralphproof.process.dead_turns import find_turn_processes
+from ralphproof.process.tree import find_marked_processes
 from tests.process.fault_injection import HARNESS_MOMENTS, KEEPER_MOMENTS, keeper_script_that_dies
 from tests.process.workbench import RecordingWatcher, Workbench, until
 
@@ -36,7 +36,7 @@ def _ended_well(bench: Workbench, ended: Exit, seen: RecordingWatcher, why: str,
     assert (bench.folder / "t.out").read_bytes() == seen.output_bytes
     starts = bench.folder / "starts"
     assert not starts.exists() or starts.read_text() in ("", "started\n")  # empty: killed between open and write
-    assert (bench.sleepers(), find_turn_processes(str(bench.folder))) == ([], [])
+    assert (bench.sleepers(), find_marked_processes(str(bench.folder))) == ([], [])
     assert not list(bench.folder.glob("t.out.*"))
 
 

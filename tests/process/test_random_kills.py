@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.process.dead_turns import find_turn_processes
+from ralphproof.process.tree import find_marked_processes
 from tests.process.harness_process import Harness
 from tests.process.workbench import RecordingWatcher, Workbench, running, until
 
@@ -63,4 +63,4 @@ def test_random_kills_of_harness_and_keeper(bench: Workbench, start_harness: Any
     starts = bench.folder / "starts"
     assert not starts.exists() or starts.read_text() in ("", "started\n")  # empty: killed between open and write
     until(lambda: not running(str(bench.folder)))
-    assert (find_turn_processes(harness.mark), bench.sleepers()) == ([], [])
+    assert (find_marked_processes(harness.mark), bench.sleepers()) == ([], [])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ralphproof.engine.sandbox import Command, Exit
-from ralphproof.process.dead_turns import find_turn_processes
+from ralphproof.process.tree import find_marked_processes
 from tests.process.harness_process import ROOT, Harness
 from tests.process.workbench import ObeyingWatcher, RecordingWatcher, Workbench, running, until
 
@@ -43,7 +43,7 @@ def _stood_in(bench: Workbench) -> list[int]:
 
 def _nothing_is_left(bench: Workbench, harness: Harness) -> None:
     until(harness.keeper_is_gone)
-    assert (running(str(bench.folder)), find_turn_processes(harness.mark), bench.sleepers()) == ([], [], [])
+    assert (running(str(bench.folder)), find_marked_processes(harness.mark), bench.sleepers()) == ([], [], [])
 
 
 def test_the_stand_in_is_started_once_when_the_harness_dies(bench: Workbench, start_harness: Any) -> None:
@@ -54,7 +54,7 @@ def test_the_stand_in_is_started_once_when_the_harness_dies(bench: Workbench, st
     assert _stood_in(bench) == []
     harness.kill()
     (pid,) = until(lambda: _stood_in(bench))
-    assert find_turn_processes(harness.mark).count(pid) == 1  # whoever finds the keeper dead can end it
+    assert find_marked_processes(harness.mark).count(pid) == 1  # whoever finds the keeper dead can end it
     assert os.getsid(pid) == pid
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
     assert [os.readlink(f"/proc/{pid}/fd/{number}") for number in (0, 1)] == ["/dev/null", "/dev/null"]
@@ -179,6 +179,6 @@ def test_both_harness_and_keeper_dead_the_next_harness_ends_it_too(bench: Workbe
     (pid,) = until(lambda: _stood_in(bench))
     os.kill(harness.keeper, signal.SIGKILL)
     until(harness.keeper_is_gone)
-    assert pid in find_turn_processes(harness.mark)
+    assert pid in find_marked_processes(harness.mark)
     assert harness.next().why == "interrupted"
     _nothing_is_left(bench, harness)

@@ -14,9 +14,9 @@ import pytest
 
 from ralphproof.engine.sandbox import ACTIVE, CONTINUE, KILL, RESULT_SAID, STOP, Exit
 from ralphproof.process import keeper_client, tree, turn_journal
-from ralphproof.process.dead_turns import end_turn_processes, find_turn_processes, own_children
+from ralphproof.process.dead_turns import end_turn_processes, own_children
 from ralphproof.process.keeper_client import KeeperClient
-from ralphproof.process.tree import is_alive, is_stopped
+from ralphproof.process.tree import find_marked_processes, is_alive, is_stopped
 from tests.process.workbench import RecordingWatcher, Workbench, until
 
 
@@ -283,9 +283,9 @@ def test_leftovers_are_found_by_the_beginning_of_their_mark_and_ended(bench: Wor
     pids = [
         os.posix_spawn("/bin/sleep", ["sleep", bench.nap], {"RALPH_TURN": f"{mark}-{turn}"}) for turn in ("one", "two")
     ]
-    assert sorted(until(lambda: len(find_turn_processes(mark)) == 2 and find_turn_processes(mark))) == sorted(pids)
-    assert find_turn_processes(f"{mark}-t") == pids[1:]
-    assert find_turn_processes(mark[1:]) == []
+    assert sorted(until(lambda: len(find_marked_processes(mark)) == 2 and find_marked_processes(mark))) == sorted(pids)
+    assert find_marked_processes(f"{mark}-t") == pids[1:]
+    assert find_marked_processes(mark[1:]) == []
     assert end_turn_processes(mark) == (sorted(pids), [])
     assert [os.waitpid(pid, 0)[1] for pid in pids] == [9, 9]
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from ralphproof.process import tree
-from ralphproof.process.dead_turns import find_turn_processes
-from ralphproof.process.tree import child_pids, kill_until_gone, signal_each
+from ralphproof.process.tree import child_pids, find_marked_processes, kill_until_gone, signal_each
 from ralphproof.runs.recovery import end_leftover_processes
 from tests.process.workbench import Workbench, until
 
@@ -40,7 +39,7 @@ def test_what_a_leftover_starts_while_it_is_ended_is_ended_too(
 ) -> None:
     def start() -> int:
         pid = os.posix_spawn("/bin/sleep", ["sleep", bench.nap], {"RALPH_TURN": f"{bench.nap}/agent_001"})
-        until(lambda: pid in find_turn_processes(bench.nap))  # right after its start a process has no environment yet
+        until(lambda: pid in find_marked_processes(bench.nap))  # right after its start a process has no environment yet
         return pid
 
     def start_and_signal(pids: Iterable[int], number: int) -> None:
@@ -52,7 +51,7 @@ def test_what_a_leftover_starts_while_it_is_ended_is_ended_too(
     monkeypatch.setattr(tree, "signal_each", start_and_signal)
     try:
         assert end_leftover_processes(bench.nap) == ["3 processes of it were ended"]
-        assert find_turn_processes(bench.nap) == []
+        assert find_marked_processes(bench.nap) == []
     finally:
         signal_each(started, 9)
         for pid in started:
@@ -65,11 +64,11 @@ def test_processes_that_start_during_a_scan_for_marks_are_found(
     gone = subprocess.Popen(["/bin/true"])
     gone.wait()
     child = subprocess.Popen(["/bin/sleep", "60"], env={"RALPH_TURN": bench.nap})
-    until(lambda: find_turn_processes(bench.nap) == [child.pid])
+    until(lambda: find_marked_processes(bench.nap) == [child.pid])
     lists = [[gone.pid], [gone.pid, child.pid]]  # a process that forked and ended before its environment was read
     monkeypatch.setattr(tree, "list_processes", lambda: lists.pop(0) if len(lists) > 1 else lists[0])
     try:
-        assert find_turn_processes(bench.nap) == [child.pid]
+        assert find_marked_processes(bench.nap) == [child.pid]
     finally:
         child.kill()
         child.wait()

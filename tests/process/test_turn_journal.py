@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from ralphproof.base.processes import boot_id
 from ralphproof.engine.sandbox import CONTINUE, KILL
 from ralphproof.process import turn_journal
 from ralphproof.process.dead_turns import signal_keeper
-from ralphproof.process.tree import current_boot_id, is_alive, start_time
+from ralphproof.process.tree import is_alive, start_time
 from ralphproof.store.project import Project
 from ralphproof.store.run_state import find_live_turn
 from tests.process.harness_process import PATHS, is_locked
@@ -130,7 +131,7 @@ def test_a_process_with_the_pid_of_one_from_before_a_reboot_is_left_alone(
     assert not (bench.folder / "ran").exists()
 
 
-@pytest.mark.parametrize("more", [{}, {"boot": current_boot_id()}])  # older files do not say
+@pytest.mark.parametrize("more", [{}, {"boot": boot_id()}])  # older files do not say
 def test_a_process_of_this_boot_is_recognised(
     bench: Workbench, bystander: subprocess.Popen[bytes], more: dict[str, str]
 ) -> None:
@@ -145,7 +146,7 @@ def test_a_process_of_this_boot_is_recognised(
 def test_a_turn_file_names_the_boot(bench: Workbench) -> None:
     bench.sh("true", turn="t")
     first = json.loads(bench.text("t.turn").splitlines()[0])
-    assert first["boot"] == current_boot_id() != ""
+    assert first["boot"] == boot_id() != ""
 
 
 def _fill(bench: Workbench, keeper: int, room: int) -> None:

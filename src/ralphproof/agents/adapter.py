@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ralphproof.base.text import MAX_TEXT_CHARS, truncate_middle
+from ralphproof.base.text import MAX_TEXT_CHARS, truncate
 from ralphproof.base.value import Protocol, value
 from ralphproof.engine.agent import Event, Spent, Todo, TodosChanged, ToolEnded, TurnInput, Usage
 from ralphproof.engine.sandbox import Exit
@@ -236,7 +236,7 @@ class MessageBuffer:
         self._pieces.append(piece)
         self._chars += len(piece)
         if self._chars > 4 * MAX_TEXT_CHARS:
-            shortened = truncate_middle(self.text, 2 * MAX_TEXT_CHARS)
+            shortened = truncate(self.text, 2 * MAX_TEXT_CHARS)
             self._pieces, self._chars = [shortened], len(shortened)
 
     @property

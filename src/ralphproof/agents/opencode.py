@@ -33,7 +33,7 @@ from ralphproof.agents.adapter import (
 from ralphproof.agents.agent_config import find_key_variables, find_service_urls
 from ralphproof.agents.error_messages import LOGIN_ERROR, TOO_LONG_ERROR, FailureReason, failure_event
 from ralphproof.agents.json_lines import decode_line, decode_raw
-from ralphproof.base.text import truncate_middle
+from ralphproof.base.text import truncate
 from ralphproof.base.value import replace
 from ralphproof.engine.agent import Denied, Ended, Progress, Said, Spent, Started, ToolStarted, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
@@ -175,7 +175,7 @@ class OpenCodeStream:
     def _say(self, part: _Part) -> None:
         if part.synthetic or not isinstance(part.text, str):  # synthetic text is a prompt of the program itself
             return
-        self._text = truncate_middle(self._text + part.text if part.messageID == self._message_id else part.text)
+        self._text = truncate(self._text + part.text if part.messageID == self._message_id else part.text)
         self._message_id = part.messageID
         if part.text.strip():
             self._emit(Said(part.text))

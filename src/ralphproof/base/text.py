@@ -13,26 +13,24 @@ if TYPE_CHECKING:
 MAX_TEXT_CHARS = 256 * 1024  # kept of what the agent said, half from its beginning and half from its end
 
 
-def truncate_middle(text: str, chars: int = MAX_TEXT_CHARS) -> str:
-    """`text`, or its beginning and end where it is longer than `chars`."""
-    if len(text) <= chars:
-        return text
-    return text[: chars // 2] + "\n... [truncated]\n" + text[-chars // 2 :]
-
-
 MAX_QUOTE_CHARS = 200  # of a tag that is named in the next prompt
-# CSI, OSC/DCS and other string sequences, two-character escapes, C1.
-_MESSAGE_ESCAPES = r"(?s)\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)|\x1b.|\x9b[0-?]*[ -/]*[@-~]"
+TRUNCATION_MARK = "... [truncated]"
+# Compiled when the first text comes, and kept by `re`: not a thing to wait for at the start.
+_ESCAPES = (
+    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, and whatever else moves the cursor
+    "|\x1b[\\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\\\)?"  # titles and links, up to their end
+    "|\x1b[ -/]*[^ -/\n]?"
+)
 
 
 def quote_excerpt(words: str) -> str:
     """The agent's own words in quotes, short enough to stand in a sentence."""
-    return repr(truncate_middle(words, MAX_QUOTE_CHARS))
+    return repr(truncate(words, MAX_QUOTE_CHARS))
 
 
 def strip_escapes(text: str) -> str:
     """Text as a reader sees it: no escape sequences, one kind of line end."""
-    return re.sub(_MESSAGE_ESCAPES, "", text).replace("\r\n", "\n").replace("\r", "\n")
+    return re.sub(_ESCAPES, "", text).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def strip_control_characters(text: str) -> str:
@@ -40,10 +38,7 @@ def strip_control_characters(text: str) -> str:
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", strip_escapes(text))
 
 
-TRUNCATION_MARK = "... [truncated]"
-
-
-def truncate(text: str, chars: int, mode: str = "ends") -> str:
+def truncate(text: str, chars: int = MAX_TEXT_CHARS, mode: str = "ends") -> str:
     """At most `chars` characters of `text`: its beginning and end, or in mode "head" its beginning alone."""
     if len(text) <= chars:
         return text
@@ -75,19 +70,6 @@ def unique_slugs(commands: tuple[str, ...]) -> tuple[str, ...]:
         made.append(next(candidate for candidate in numbered if candidate.casefold() not in taken))
         taken.add(made[-1].casefold())
     return tuple(made)
-
-
-# Compiled when the first check has run, and kept by `re`: not a thing to wait for at the start.
-_OUTPUT_ESCAPES = (
-    "\x1b\\[[0-?]*[ -/]*[@-~]"  # colours, and whatever else moves the cursor
-    "|\x1b[\\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\\\)?"  # titles and links, up to their end
-    "|\x1b[ -/]*[0-~]"
-)
-
-
-def strip_terminal_codes(text: str) -> str:
-    """The text as it would be without a terminal: no escape codes, one kind of line end."""
-    return re.sub(_OUTPUT_ESCAPES, "", text).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable
 
 from ralphproof.base.redaction import PRIVATE_LOG_SUFFIX
-from ralphproof.base.text import TRUNCATION_MARK, quote_excerpt, strip_terminal_codes, truncate
+from ralphproof.base.text import TRUNCATION_MARK, quote_excerpt, strip_escapes, truncate
 from ralphproof.base.value import replace, value
 from ralphproof.checks.junit import ExpectedReport, find_expected_report
 from ralphproof.checks.runner_output import read_runner_output
@@ -240,7 +240,7 @@ def _unrunnable_reason(end: Exit, output: str, tests: SuiteResult | None) -> str
     """Why a failed command could not be run at all; empty where it ran, or where that is uncertain."""
     if end.why != "exit" or not end.code:
         return ""
-    last = [line for line in strip_terminal_codes(output).splitlines()[-LAST_LINES:] if line.strip()]
+    last = [line for line in strip_escapes(output).splitlines()[-LAST_LINES:] if line.strip()]
     pattern = _RUNNER_MISSING.get(end.code)
     missing = [line for line in last if pattern and pattern.fullmatch(line.strip())]
     shown = next((line for line in reversed(last) if _NOT_FOUND.search(line)), (missing or last or [""])[-1])
@@ -294,7 +294,7 @@ class _LogSearch:
 
     def _search_block(self, block: str) -> None:
         block = re.sub(_DROPPED, "\0", block) if self._cut and TRUNCATION_MARK in block else block
-        printed, read = self._before[0] + block, self._before[1] + strip_terminal_codes(block)
+        printed, read = self._before[0] + block, self._before[1] + strip_escapes(block)
         self.found |= {text for text, encoded in self._encoded.items() if encoded in printed or encoded in read}
         self._before = printed[max(0, len(printed) - self._overlap) :], read[max(0, len(read) - self._overlap) :]
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from ralphproof.base.errors import RalphError, wrap_os_error
-from ralphproof.base.text import quote_excerpt, slugify, strip_control_characters, truncate, truncate_middle
+from ralphproof.base.text import quote_excerpt, slugify, strip_control_characters, truncate
 from ralphproof.base.value import replace, value
 from ralphproof.engine.agent import (
     Agent,
@@ -666,7 +666,7 @@ def _describe_exit(turn: Turn) -> str:
 
 def short_line(text: str) -> str:
     """Foreign text as one short line."""
-    return truncate_middle(" ".join(strip_control_characters(text).split()), MAX_REASON_CHARS).replace("\n", " ")
+    return truncate(" ".join(strip_control_characters(text).split()), MAX_REASON_CHARS).replace("\n", " ")
 
 
 MAX_FAILURES = 6  # consecutive failed calls to a service

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from ralphproof.base.text import TRUNCATION_MARK, strip_terminal_codes
+from ralphproof.base.text import TRUNCATION_MARK, strip_escapes
 from ralphproof.base.value import value
 from ralphproof.engine.check import SuiteResult
 
@@ -976,7 +976,7 @@ def read_runner_output(output: str) -> tuple[SuiteResult | None, bool]:
     """The test results, None where they are not certain; and whether the output is complete and no runner was
     recognized.
     """
-    text = strip_terminal_codes(output)
+    text = strip_escapes(output)
     if text.count("\n") > MAX_LINES or text.startswith(TRUNCATION_MARK) or f"\n{TRUNCATION_MARK}" in text:
         return None, False
     lines = text.split("\n")

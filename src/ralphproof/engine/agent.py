@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from ralphproof.base.text import MAX_TEXT_CHARS, truncate_middle
+from ralphproof.base.text import MAX_TEXT_CHARS, truncate
 from ralphproof.base.value import TYPE_CHECKING, Protocol, replace, value
 from ralphproof.engine.sandbox import Exit, Sandbox
 
@@ -330,7 +330,7 @@ class TurnBuilder:
         """The turn that results from the events and this exit."""
         text = self._separator.join(self._texts) if self._final_text is None else self._final_text
         return replace(
-            self._turn, exit=exit, text=truncate_middle(text), tools=self._tools, errors=self._errors,
+            self._turn, exit=exit, text=truncate(text), tools=self._tools, errors=self._errors,
             unparsed=self._unparsed,
         )  # fmt: skip
 
@@ -354,9 +354,7 @@ def _apply_event(turn: Turn, event: Event) -> Turn:
         case Limited():
             return replace(turn, limited=event)
         case Denied(tool, why) if len(turn.denied) < MAX_DENIALS_KEPT:
-            return replace(
-                turn, denied=(*turn.denied, truncate_middle(f"{tool}: {why}" if why else tool, MAX_DENIAL_CHARS))
-            )
+            return replace(turn, denied=(*turn.denied, truncate(f"{tool}: {why}" if why else tool, MAX_DENIAL_CHARS)))
         case Asked(question):
             return replace(turn, asked=question)
         case Ended(ok, _, error, blame, window):

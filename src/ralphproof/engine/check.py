@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ralphproof.base.text import strip_terminal_codes
+from ralphproof.base.text import strip_escapes
 from ralphproof.base.value import Protocol, value
 from ralphproof.engine.agent import Event, Spent
 from ralphproof.engine.claim import Claim
@@ -309,7 +309,7 @@ def failure_fingerprint(name: str, code: int | None, output: str, tests: SuiteRe
 
 def _normalize(output: str) -> str:
     """The text without what varies from run to run."""
-    text = strip_terminal_codes(output)
+    text = strip_escapes(output)
     for required, pattern, replacement in _REPLACEMENTS:
         if required in text:
             text = re.sub(pattern, replacement, text)

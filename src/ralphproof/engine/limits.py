@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ralphproof.base.text import strip_terminal_codes
+from ralphproof.base.text import strip_escapes
 from ralphproof.base.value import Protocol, value
 from ralphproof.engine.agent import Spent, Turn, classify_fault
 from ralphproof.engine.check import Finding
@@ -507,7 +507,7 @@ def describe_last_error(latest: Iteration) -> str:
 
 
 def _describe_failure(finding: Finding) -> str:
-    lines = [line.strip() for line in strip_terminal_codes(finding.output).splitlines() if line.strip()]
+    lines = [line.strip() for line in strip_escapes(finding.output).splitlines() if line.strip()]
     messages = (_error_message(lines[at], lines[at + 1 : at + 3]) for at in reversed(range(len(lines))))
     message = next(filter(None, messages), "")
     if finding.tests is not None and finding.tests.failing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ralphproof.base.text import truncate_middle
+from ralphproof.base.text import truncate
 from ralphproof.base.value import assert_never, replace, value
 from ralphproof.engine.agent import MAX_WAIT_S, AgentRotation, ConfigFault, ServiceFault, classify_fault, next_retry_at
 from ralphproof.engine.check import CheckReport
@@ -284,7 +284,7 @@ def completed_outcome(state: State, now: RunConditions, concerns: tuple[str, ...
     verified = bool(reports) and all(report.verified for report in reports)
     judged = bool(reports) and all(report.judged for report in reports)
     return Completed(
-        state.history.turn_count, total_spend(state, now), now.elapsed_s, truncate_middle(output, MAX_OUTPUT_CHARS),
+        state.history.turn_count, total_spend(state, now), now.elapsed_s, truncate(output, MAX_OUTPUT_CHARS),
         verified, (*concerns, *_outcome_concerns(state)), judged,
     )  # fmt: skip
 
@@ -371,9 +371,7 @@ def aborted_outcome(state: State, now: RunConditions, breach: Breach) -> Aborted
     past = state.history.iterations
     last = state.facts.turn if isinstance(state.phase, Checking) else past[-1].turn if past else None
     output, error = (
-        (truncate_middle(last.text, MAX_OUTPUT_CHARS), truncate_middle(last.error or "", MAX_ERROR_CHARS))
-        if last
-        else ("", "")
+        (truncate(last.text, MAX_OUTPUT_CHARS), truncate(last.error or "", MAX_ERROR_CHARS)) if last else ("", "")
     )
     spend = state.bill.plus(now.children.spend)
     return Aborted(

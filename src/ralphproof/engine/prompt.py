@@ -11,7 +11,6 @@ from ralphproof.base.text import (
     strip_control_characters,
     strip_escapes,
     truncate,
-    truncate_middle,
 )
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.agent import classify_fault
@@ -143,7 +142,7 @@ def _hindrance_notes(now: Iteration) -> tuple[str, ...]:
             f"You switched from {before} to {after}. Stay there only if the task wants that; else switch back."
         )
     if fault := classify_fault(now.turn):
-        why = truncate_middle(fault.message, MAX_FAULT_CHARS).rstrip(" .")
+        why = truncate(fault.message, MAX_FAULT_CHARS).rstrip(" .")
         notes.append(f"Your last turn failed: {why}. What it did until then is there.")
     if now.turn.denied:
         denied = "\n".join(f"- {call}" for call in now.turn.denied[:MAX_DENIALS_SHOWN])

@@ -35,8 +35,7 @@ from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.state import build_state
 from ralphproof.fleet.lease import LoopLease
 from ralphproof.fleet.loop_spec import LoopSpec, result_branch, without_password
-from ralphproof.process import dead_turns
-from ralphproof.process.tree import kill_until_gone
+from ralphproof.process.tree import find_marked_processes, kill_until_gone
 from ralphproof.runs.open_project import open_project
 from ralphproof.store.ledger import SqliteLedger, extend_chain
 from ralphproof.store.project import Project
@@ -249,7 +248,7 @@ class LoopTakeover:
 
     def _at_work(self) -> list[int]:
         """The loop's processes in this folder. Another worker on this machine may run the loop in its own folder."""
-        return [pid for pid in dead_turns.find_turn_processes(f"{self._loop}/") if self._folder.owns_process(pid)]
+        return [pid for pid in find_marked_processes(f"{self._loop}/") if self._folder.owns_process(pid)]
 
     def _unsaved(self, rows: tuple[ChainRow, ...]) -> dict[str, str]:
         """A snapshot of the current tree, if no record has it."""

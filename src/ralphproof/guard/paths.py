@@ -6,7 +6,7 @@ import fnmatch
 import os.path
 import re
 
-from ralphproof.base.secret_references import HARMLESS_NAMES, is_secret_name
+from ralphproof.base.redaction import is_harmless_name, is_secret_name
 from ralphproof.base.shell import MARKS, SOME, UNKNOWN
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.guard.command import PIECE
@@ -148,7 +148,7 @@ def _is_secret(place: Place, word: str, at: Ground) -> bool:
 
 def _is_secret_path(path: str, at: Ground) -> bool:
     name = path.rsplit("/", 1)[-1]
-    if HARMLESS_NAMES.fullmatch(name) or path == f"{at.home}/.ssh/config":
+    if is_harmless_name(name) or path == f"{at.home}/.ssh/config":
         return False
     return _is_secret_folder(path, at) or bool(re.fullmatch(PATHS_OF_SECRETS, path)) or is_secret_name(name)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ralphproof.base.secret_references import is_secret_name
+from ralphproof.base.redaction import is_secret_name
 from ralphproof.base.shell import INTERPRETERS, SHELLS, SOME, UNKNOWN, program_name
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.guard.command import (

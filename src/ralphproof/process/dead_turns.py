@@ -38,11 +38,6 @@ KEEPER_SPAWN_LOCK = allocate_lock()
 KEEPER_PIDS: set[int] = set()  # keepers of this process: they and their trees are not orphans
 
 
-def find_turn_processes(mark_prefix: str) -> list[int]:
-    """Processes of turns whose mark starts with this, except this process."""
-    return find_marked_processes(mark_prefix)
-
-
 def end_turn_processes(mark_prefix: str) -> tuple[list[int], list[int]]:
     """Kill the processes of turns whose mark starts with this, and what they start meanwhile.
 
@@ -51,7 +46,7 @@ def end_turn_processes(mark_prefix: str) -> tuple[list[int], list[int]]:
     seen: set[int] = set()
 
     def find() -> list[int]:
-        found = find_turn_processes(mark_prefix)
+        found = find_marked_processes(mark_prefix)
         seen.update(found)
         return found
 
@@ -60,7 +55,7 @@ def end_turn_processes(mark_prefix: str) -> tuple[list[int], list[int]]:
 
 
 def own_children() -> set[int]:
-    """The children of this process now, without keepers. Later ones in a foreign session new from a dead keeper.
+    """The children of this process now, without keepers. Later ones in a foreign session are from a dead keeper.
 
     Keepers are known anyway, and hundreds of runs each remember this set for as long as a turn lasts.
     """
@@ -70,7 +65,7 @@ def own_children() -> set[int]:
 def kill_all(known: set[int]) -> list[int]:
     """Kill our keepers with everything below them, and orphans that we inherited; the processes that were there.
 
-    Registered child processes get TERM, since git removes session lock files then. `known` are children that we did not
+    Registered child processes get TERM, since git removes its lock files then. `known` are children that we did not
     start.
     """
     for pid in registered_children():
@@ -85,7 +80,7 @@ def finish_interrupted_turn(
     command: Command, lock: int, history: TurnHistory, known: set[int], sizes: tuple[int, int, int],
     why: str = "interrupted", error: str = "",
 ) -> Mapping[str, Any]:  # fmt: skip
-    """Kill what an interrupted turn left, assemble session logs, and write session result."""
+    """Kill what an interrupted turn left, assemble its logs, and write its result."""
     if history.agent[0] > 0 and start_time(history.agent[0]) == history.agent[1] != 0:
         signal_group(history.agent[0], _signal.SIGKILL)
     survivors = kill_until_gone(lambda: [*find_marked_processes(command.mark, whole=True), *_find_orphans(known)])
@@ -116,7 +111,7 @@ def _find_orphans(known: set[int]) -> list[int]:
     with KEEPER_SPAWN_LOCK:  # a keeper that is just being made is known as one when it is there
         new = [pid for pid in _settled_children() if pid not in known and pid not in KEEPER_PIDS]
     sessions = [(pid, _session_id(pid)) for pid in new if not is_registered_child(pid)]
-    # A registered child leads a session of session own, and orphans that it left are still in that session.
+    # A registered child leads a session of its own, and orphans that it left are still in that session.
     return with_descendants(
         pid for pid, session in sessions if session != ours and not is_registered_child(session) and not _reap(pid)
     )
@@ -150,7 +145,7 @@ def signal_keeper(history: TurnHistory, request: int) -> None:
     """Send a request to the keeper of a turn that another process started, if it is alive. Repeating it changes
     nothing.
 
-    TERM stops the turn, QUIT kills it, USR1 says that the agent has said session result, USR2 that it is not idle.
+    TERM stops the turn, QUIT kills it, USR1 says that the agent has said its result, USR2 that it is not idle.
     """
     if not is_alive(*history.keeper):
         return

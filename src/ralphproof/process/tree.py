@@ -10,6 +10,7 @@ import os
 import sys
 import time
 
+from ralphproof.base.processes import accepts_signals, read_proc_file, stat_fields
 from ralphproof.base.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ _MAX_SCANS = 20  # at the list of processes, while new ones come
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _prctl_address: list[int] = []
-_boot_id_cache: list[str] = []
 
 
 def _prctl(option: int, argument: int) -> None:
@@ -51,23 +51,13 @@ def die_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
 
 
-def current_boot_id() -> str:
-    """The kernel's id of the current boot; empty where the system gives none."""
-    if not _boot_id_cache:
-        try:
-            _boot_id_cache.append(_read_proc_file("/proc/sys/kernel/random/boot_id", 64).strip().decode())
-        except OSError:
-            _boot_id_cache.append("")
-    return _boot_id_cache[0]
-
-
 def start_time(pid: int) -> int:
     """When a process started, in ticks since boot; 0 if unknown, or it is gone.
 
-    With its id and `current_boot_id` this identifies a process for ever.
+    With its id and `boot_id` this identifies a process for ever.
     """
     try:
-        return int(_stat_fields(pid)[19])
+        return int(stat_fields(pid)[19])
     except OSError:
         return 0
 
@@ -77,9 +67,9 @@ def is_alive(pid: int, started: int) -> bool:
     if pid <= 0:  # to signal such a number would reach many
         return False
     try:
-        stat = _stat_fields(pid)
+        stat = stat_fields(pid)
     except OSError:
-        return not LINUX and _accepts_signals(pid)
+        return not LINUX and accepts_signals(pid)
     return int(stat[19]) == started and stat[0] not in (b"Z", b"X")
 
 
@@ -91,31 +81,9 @@ def is_stopped(pid: int) -> bool:
 def process_state(pid: int) -> str:
     """The letter that `ps` shows for it; empty where that cannot be seen."""
     try:
-        return _stat_fields(pid)[0].decode()
+        return stat_fields(pid)[0].decode()
     except OSError:
         return ""
-
-
-def _accepts_signals(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True
-
-
-def _stat_fields(pid: int) -> list[bytes]:
-    """The fields after the name, which may contain anything."""
-    stat = _read_proc_file(f"/proc/{pid}/stat", 4096)
-    return stat[stat.rindex(b")") + 2 :].split()
-
-
-def _read_proc_file(path: str, most: int) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, most)
-    finally:
-        os.close(descriptor)
 
 
 def _read_whole_proc_file(path: str) -> bytes:
@@ -148,7 +116,7 @@ def _children_by_scan(pid: int) -> list[int]:
 
 def _parent_pid(pid: int) -> int:
     try:
-        return int(_stat_fields(pid)[1])
+        return int(stat_fields(pid)[1])
     except OSError:
         return 0
 
@@ -197,7 +165,7 @@ def enclosing_turn_files() -> list[str]:
 def _is_keeper(pid: int) -> bool:
     try:
         return (
-            _read_proc_file(f"/proc/{pid}/cmdline", 4096)
+            read_proc_file(f"/proc/{pid}/cmdline", 4096)
             .partition(b"\0-I\0-S\0")[2]
             .partition(b"\0")[0]
             .endswith(KEEPER_SCRIPT)
@@ -222,7 +190,7 @@ def _open_files(pid: int) -> list[str] | None:
 
 def _environment(pid: int) -> bytes:
     try:
-        return b"\0" + _read_proc_file(f"/proc/{pid}/environ", 4 << 20) + b"\0"
+        return b"\0" + read_proc_file(f"/proc/{pid}/environ", 4 << 20) + b"\0"
     except OSError:
         return b""
 

@@ -13,8 +13,8 @@ import os
 from _json import encode_basestring_ascii
 from zlib import crc32
 
+from ralphproof.base.processes import boot_id
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.process.tree import current_boot_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -131,12 +131,12 @@ def parse_entry(line: bytes) -> dict[str, Any]:
 
 def began_entry(argv: Iterable[bytes], pid: int, start: int) -> dict[str, object]:
     """The first line: which keeper will run which arguments. It is written before anything is started."""
-    return {"began": pid, "start": start, "boot": current_boot_id(), "argv": argv_checksum(argv)}
+    return {"began": pid, "start": start, "boot": boot_id(), "argv": argv_checksum(argv)}
 
 
 def _parse_history(data: bytes) -> TurnHistory:
     keeper, agent = UNKNOWN_PROCESS, NO_PROCESS  # a file that is not empty was begun, even if its line is torn
-    boot, checksum = current_boot_id(), None
+    boot, checksum = boot_id(), None
     for line in data.split(b"\n")[:-1]:
         match parse_entry(line):
             case {"result": True, **result} if _is_valid_result(result):

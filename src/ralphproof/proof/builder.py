@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ralphproof.base.errors import HarnessFailed, LedgerBroken
-from ralphproof.base.text import strip_terminal_codes, truncate
+from ralphproof.base.text import strip_escapes, truncate
 from ralphproof.base.value import Json, replace, unpack, value
 from ralphproof.engine.check import AlteredCheckInput, CheckReport, Finding, PassRule
 from ralphproof.engine.iteration import History, Iteration
@@ -305,7 +305,7 @@ def check_json(finding: Finding, baseline: CheckReport) -> dict[str, Json]:
         "required": finding.required, "judged": finding.judged, "hidden": finding.hidden, "exitCode": finding.code,
         "exitReason": clip_sentence(finding.why), "durationSeconds": round(finding.seconds, 3),
         "attempts": finding.runs, "failedAttempts": finding.flaky, "log": log_name(finding.log),
-        "output": truncate(strip_terminal_codes(finding.output), MAX_LOG_CHARS), "outputDigest": finding.digest,
+        "output": truncate(strip_escapes(finding.output), MAX_LOG_CHARS), "outputDigest": finding.digest,
         "tests": tests_json(finding.tests), "commandDigest": None if command is None else sha256_hex(command),
         "rule": _rule_json(finding.rule or PassRule()),
         "before": published("baselineResult", {

@@ -15,7 +15,7 @@ from ralphproof.base import interpreter
 from ralphproof.base.errors import RalphError, Refused
 from ralphproof.base.files import make_private_folder
 from ralphproof.base.path_patterns import explain_bad_pattern, pattern_covers
-from ralphproof.base.text import strip_terminal_codes
+from ralphproof.base.text import strip_escapes
 from ralphproof.base.value import TYPE_CHECKING, Json, value
 from ralphproof.checks.check_plan import CLEAN_CHECKOUT
 from ralphproof.checks.command import INTERRUPTED as COMMAND_INTERRUPTED
@@ -652,7 +652,7 @@ def _log_tail(log: str) -> str:
         return ""  # a command that could not be started has no log
     try:
         os.lseek(file, max(0, os.fstat(file).st_size - TAIL_BYTES), os.SEEK_SET)
-        text = strip_terminal_codes(os.read(file, TAIL_BYTES).decode("utf-8", "replace"))
+        text = strip_escapes(os.read(file, TAIL_BYTES).decode("utf-8", "replace"))
     except OSError:
         return ""
     finally:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.secret_references import map_strings, replace_secrets, resolve_secrets
+from ralphproof.base.redaction import map_strings, replace_secrets, resolve_secrets
 from ralphproof.base.value import TYPE_CHECKING, Json, pack, replace, unpack, value
 from ralphproof.engine.agent import Agent
 from ralphproof.engine.check import Check

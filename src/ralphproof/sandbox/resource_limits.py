@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
+from ralphproof.base.processes import process_start_time, stat_fields
 from ralphproof.base.programs import run_program
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.sandbox.plan import ResourceLimits
@@ -107,7 +108,7 @@ def _find_delegated_cgroup(folder: str, controllers: list[str]) -> str:
 def cgroup_name(label: str) -> str:
     """A name with the owning process, so that a stale cgroup can be recognised."""
     kept = "".join(letter if letter.isalnum() else "_" for letter in label)[:40]
-    return f"{GROUP_PREFIX}-{os.getpid()}-{_start_time(os.getpid())}-{_pid_namespace()}-{kept}"
+    return f"{GROUP_PREFIX}-{os.getpid()}-{process_start_time(os.getpid())}-{_pid_namespace()}-{kept}"
 
 
 def create_cgroups(parents: dict[str, str], version: str, limits: dict[str, int], name: str) -> dict[str, str]:
@@ -191,18 +192,13 @@ def remove_stale_cgroups(folders: Iterable[str]) -> None:
 
 def _is_gone(pid: int, begin: str) -> bool:
     """Whether the process with this start time is gone. One that cannot be read may still exist."""
-    found = _read_text(f"/proc/{pid}/stat")
-    return _parse_start_time(found) != begin if found else not os.path.exists(f"/proc/{pid}")
-
-
-def _start_time(pid: int) -> str:
-    """Start time of a process in ticks; empty if it is gone or a zombie."""
-    return _parse_start_time(_read_text(f"/proc/{pid}/stat"))
-
-
-def _parse_start_time(stat: str) -> str:
-    state, *fields = stat.rpartition(")")[2].split() or ["Z"]
-    return "" if state in ("Z", "X") else "".join(fields[18:19])
+    try:
+        fields = stat_fields(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    except OSError:
+        return False
+    return fields[0] in (b"Z", b"X") or fields[19].decode() != begin
 
 
 def _pid_namespace() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ralphproof.base.text import truncate_middle
+from ralphproof.base.text import truncate
 from ralphproof.base.value import TYPE_CHECKING, assert_never, replace, value
 from ralphproof.display import phrases
 from ralphproof.engine import records
@@ -56,7 +56,7 @@ class CheckView:
     @property
     def excerpt(self) -> str:
         """The beginning and the end of its output."""
-        return truncate_middle(self.finding.output, MAX_EXCERPT_CHARS) if self.finding else ""
+        return truncate(self.finding.output, MAX_EXCERPT_CHARS) if self.finding else ""
 
 
 def check_state(check: CheckView) -> str:
@@ -312,7 +312,7 @@ def _apply_record(span: IterationView, at_s: float, record: records.Record) -> I
                 seconds=None,
             )
         case records.TurnEnded(_, turn, reply):
-            light = replace(reply, text=truncate_middle(reply.text, MAX_EXCERPT_CHARS))
+            light = replace(reply, text=truncate(reply.text, MAX_EXCERPT_CHARS))
             return _update_turn(span, turn, reply=light, ended_s=at_s)
         case records.TurnRetried(_, turn, why=why, empty=empty):
             return _update_turn(span, turn, again=why or ("its reply was empty" if empty else "again"))
@@ -366,7 +366,7 @@ def _find_check(checks: tuple[CheckView, ...], name: str, at_s: float) -> CheckV
 
 def _shorten(finding: Finding) -> Finding:
     most = MAX_JUDGEMENT_CHARS if finding.judged else MAX_EXCERPT_CHARS
-    return replace(finding, output=truncate_middle(finding.output, most))
+    return replace(finding, output=truncate(finding.output, most))
 
 
 def close_iteration(span: IterationView, at_s: float, seconds: float | None) -> IterationView:

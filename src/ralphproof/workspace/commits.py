@@ -14,8 +14,7 @@ from typing import Self
 
 from ralphproof.base.errors import HarnessFailed, Refused
 from ralphproof.base.programs import ProgramResult
-from ralphproof.base.redaction import StreamMasker
-from ralphproof.base.secret_references import HARMLESS_NAMES, is_secret_name
+from ralphproof.base.redaction import StreamMasker, is_harmless_name, is_secret_name
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.workspace import Snapshot
 from ralphproof.workspace.files import OWN_NAMES
@@ -264,7 +263,7 @@ def secret_reason(path: str, content: bytes, before: bytes | None) -> str:
 
 
 def _has_secret_name(name: str) -> bool:
-    ours = any(fnmatch.fnmatchcase(name, one) for one in SECRET_FILE_PATTERNS) and not HARMLESS_NAMES.fullmatch(name)
+    ours = any(fnmatch.fnmatchcase(name, one) for one in SECRET_FILE_PATTERNS) and not is_harmless_name(name)
     return ours or is_secret_name(name)
 
 
