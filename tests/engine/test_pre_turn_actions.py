@@ -6,7 +6,7 @@ import pytest
 
 from ralphproof.base.value import replace
 from ralphproof.engine.agent import AgentRotation, Spent, Usage
-from ralphproof.engine.limits import Breach, Budget, Limits, RemainingBudget
+from ralphproof.engine.limits import Breach, Budget, Limits
 from ralphproof.engine.next_action import RunRules
 from ralphproof.engine.outcome import Aborted, Completed, Failed
 from ralphproof.engine.plan import Pipeline
@@ -241,15 +241,15 @@ def test_green_work_is_not_lost_to_the_price_of_a_commit_message() -> None:
 @pytest.mark.parametrize(
     ("left", "spent", "passed"),
     [
-        (RemainingBudget(), Spent(10**9, Usage(10**9)), False),
-        (RemainingBudget(micro_usd=100), Spent(100), False),
-        (RemainingBudget(micro_usd=100), Spent(101), True),
-        (RemainingBudget(micro_usd=100), Spent(None, Usage(10**9)), False),
-        (RemainingBudget(tokens=10), Spent(None, Usage(10)), False),
-        (RemainingBudget(tokens=10), Spent(None, Usage(10, 1)), True),
-        (RemainingBudget(micro_usd=100, tokens=10), Spent(5, Usage(11)), True),
-        (RemainingBudget(tokens=10), Spent(5), False),
+        (Budget(), Spent(10**9, Usage(10**9)), False),
+        (Budget(micro_usd=100), Spent(100), False),
+        (Budget(micro_usd=100), Spent(101), True),
+        (Budget(micro_usd=100), Spent(None, Usage(10**9)), False),
+        (Budget(tokens=10), Spent(None, Usage(10)), False),
+        (Budget(tokens=10), Spent(None, Usage(10, 1)), True),
+        (Budget(micro_usd=100, tokens=10), Spent(5, Usage(11)), True),
+        (Budget(tokens=10), Spent(5), False),
     ],
 )
-def test_what_a_turn_may_still_spend(left: RemainingBudget, spent: Spent, passed: bool) -> None:
+def test_what_a_turn_may_still_spend(left: Budget, spent: Spent, passed: bool) -> None:
     assert left.exceeded_by(spent) == passed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ralphproof.engine.agent import Spent, Usage
-from ralphproof.engine.limits import COST_LIMIT, Budget, DaySpend, Limits, RemainingBudget, SharedSpend, Spend
+from ralphproof.engine.limits import COST_LIMIT, Budget, DaySpend, Limits, SharedSpend, Spend
 from ralphproof.store.spend import InProcessSharedBudget, SpendStore
 
 
@@ -53,5 +53,5 @@ def test_an_exhausted_shared_budget_forbids_another_turn() -> None:
 
 
 def test_a_turn_may_spend_no_more_than_the_shared_rest() -> None:
-    left = RemainingBudget.of(Budget(micro_usd=1000), Spend(), DaySpend(shared=SharedSpend(70, 100)))
+    left = Budget(micro_usd=1000).left(Spend(), DaySpend(shared=SharedSpend(70, 100)))
     assert left.micro_usd == 30

@@ -17,7 +17,7 @@ from ralphproof.base.escaping import sanitize
 from ralphproof.base.standard_streams import flush_streams
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.cli.parser import SUPPRESS, Parser, Subverbs, positive_int, positive_number, seconds
-from ralphproof.cli.run import add_loop_flags, add_prompt_flags, parse_with_prompt, prompt_from_flags
+from ralphproof.cli.run import add_loop_flags, add_prompt_flags, base_request, parse_with_prompt, prompt_from_flags
 from ralphproof.cli.serve import port_number
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.fleet.artifacts import ArtifactFolder
@@ -26,8 +26,8 @@ from ralphproof.fleet.governor import Allowance
 from ralphproof.fleet.step_process import STEP_PROGRAM, StepPool
 from ralphproof.fleet.submission import SubmitOptions, build_submission
 from ralphproof.fleet.timing import FleetTiming
-from ralphproof.runs.request import RunRequest, TaskRequest, base_request, settings_from_flags
-from ralphproof.settings.declarations import PIPELINE_STAGES
+from ralphproof.runs.request import RunRequest, TaskRequest
+from ralphproof.settings.declarations import PIPELINE_STAGES, settings_from_flags
 from ralphproof.store.project import ensure_state_dir
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING, Json
 from ralphproof.cli.parser import Parser, positive_int, positive_number
-from ralphproof.cli.run import add_loop_flags, add_prompt_flags, parse_with_prompt, prompt_from_flags
+from ralphproof.cli.run import add_loop_flags, add_prompt_flags, base_request, parse_with_prompt, prompt_from_flags
 from ralphproof.cli.work import bounded_settings, progress_printer
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.phrases import format_cost, format_count, format_duration
@@ -32,7 +32,7 @@ from ralphproof.process.signals import SignalRouter
 from ralphproof.runs.displays import PoolDisplay
 from ralphproof.runs.execute import RunPool
 from ralphproof.runs.open_project import open_project
-from ralphproof.runs.request import RunRequest, base_request
+from ralphproof.runs.request import RunRequest
 from ralphproof.runs.spec import RunSpec
 from ralphproof.store.project import Project
 from ralphproof.store.spend import InProcessSharedBudget

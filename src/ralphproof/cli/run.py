@@ -33,23 +33,24 @@ from ralphproof.runs.request import (
     FRESH_RUN,
     LATEST_RUN,
     RUN_ID_VARIABLE,
+    CheckRequest,
     FitnessRequest,
     RunRequest,
     RunTarget,
     StoriesRequest,
-    base_request,
     find_enclosing_run,
     load_request,
     save_request,
-    settings_from_flags,
 )
 from ralphproof.runs.spec import RunSpec, prepare_spec
 from ralphproof.sandbox.selection import SANDBOX_VARIABLE
+from ralphproof.settings.declarations import is_guarded, settings_from_flags
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder, new_run_id
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from typing import Any
 
 
 def run_in_worktree(spec: RunSpec, keeper: KeeperClient, args: Namespace, target: RunTarget) -> Outcome:
@@ -341,3 +342,34 @@ def prompt_from_flags(args: Namespace) -> tuple[str | None, str | None]:
     if args.prompt_file != "-":
         return None, os.path.realpath(args.prompt_file)
     return read_stdin_text("-f -"), None
+
+
+def base_request(
+    args: Namespace, prompt: tuple[str | None, str | None], settings: dict[str, Any], **more: Any
+) -> RunRequest:
+    """A request with these settings, the flags that all verbs have that start runs, and what is the verb's own."""
+    return RunRequest(
+        prompt,
+        settings | check_settings_from_flags(args),
+        args.project_dir,
+        checks=CheckRequest(
+            tuple(args.check or ()),
+            tuple(args.judge or ()),
+            tuple(args.may_change or ()),
+            find=True,
+            allow_missing=args.allow_missing_check,
+        ),
+        protect=tuple(args.protect or ()),
+        guarded=is_guarded(args),
+        allow_hosts=tuple(args.allow_host or ()),
+        allow_unknown_cost=args.allow_unknown_cost,
+        verbose=args.verbose,
+        **more,
+    )
+
+
+def check_settings_from_flags(args: Namespace) -> dict[str, Any]:
+    """What these flags say in the settings' own shape; raises Refused where they contradict each other."""
+    if args.no_check and args.check:
+        raise Refused("--no-check and --check contradict each other; give one of them")
+    return {"guardrails": [], "finalChecks": []} if args.no_check else {}

@@ -11,7 +11,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import TYPE_CHECKING, Json, replace
 from ralphproof.cli.parser import Parser, positive_int, positive_number
-from ralphproof.cli.run import add_loop_flags
+from ralphproof.cli.run import add_loop_flags, base_request
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.terminal import DisplayFlags
 from ralphproof.engine.outcome import Outcome
@@ -22,8 +22,9 @@ from ralphproof.process.signals import SignalRouter
 from ralphproof.runs.displays import PoolDisplay, execute_observed, print_stages
 from ralphproof.runs.execute import RunPool
 from ralphproof.runs.open_project import open_project
-from ralphproof.runs.request import RunRequest, RunTarget, TaskRequest, base_request, settings_from_flags
+from ralphproof.runs.request import RunRequest, RunTarget, TaskRequest
 from ralphproof.runs.spec import RunSpec
+from ralphproof.settings.declarations import settings_from_flags
 from ralphproof.store.project import Project
 from ralphproof.store.spend import InProcessSharedBudget
 

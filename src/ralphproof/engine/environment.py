@@ -10,11 +10,10 @@ from ralphproof.engine.check import Check, CheckPins, CheckWatcher, Finding, Ins
 from ralphproof.engine.claim import Claim
 from ralphproof.engine.iteration import History, Iteration
 from ralphproof.engine.limits import (
-    UNLIMITED_BUDGET,
+    Budget,
     ChildRunsStatus,
     DailySpend,
     NoSharedBudget,
-    RemainingBudget,
     SharedBudget,
 )
 from ralphproof.engine.outcome import StoryReview, Verdict
@@ -382,6 +381,9 @@ def _spend_rate(before: tuple[float, int], now: tuple[float, int]) -> float:
     return (now[1] - before[1]) / max(now[0] - before[0], MIN_LIVE_SPEND_POLL_S)
 
 
+NO_LIMITS = Budget()
+
+
 class TurnMonitor:
     """Watches a running agent or check: forwards events, decides when it must end, and detects activity without output.
 
@@ -390,7 +392,7 @@ class TurnMonitor:
     """
 
     def __init__(
-        self, environment: LoopEnvironment, remaining: RemainingBudget = UNLIMITED_BUDGET, idle_s: float | None = None,
+        self, environment: LoopEnvironment, remaining: Budget = NO_LIMITS, idle_s: float | None = None,
         until_s: float = float("inf"),
         call: str = "",
     ) -> None:  # fmt: skip
@@ -460,9 +462,9 @@ class TurnMonitor:
             return
         self._child_poll_s = now_s
         spend = self._environment.child_runs.status().spend
-        micro_usd, tokens = spend.micro_usd - self._child_spend.micro_usd, spend.tokens - self._child_spend.tokens
-        if (micro_usd or tokens) and not self._ended:
-            self.overspent = self.overspent or self._remaining.reduced_by(micro_usd, tokens).exceeded_by(self._spent)
+        if spend != self._child_spend and not self._ended:
+            left = self._remaining.less(spend.less(self._child_spend))
+            self.overspent = self.overspent or left.exceeded_by(self._spent)
 
     def _is_active(self) -> bool:
         """Whether files change although there has been no output for long."""

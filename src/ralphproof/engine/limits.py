@@ -3,26 +3,83 @@
 from __future__ import annotations
 
 import re
+import time
 
 from ralphproof.base.text import strip_escapes
-from ralphproof.base.value import Protocol, value
+from ralphproof.base.value import TYPE_CHECKING, Json, Protocol, replace, value
 from ralphproof.engine.agent import Spent, Turn, classify_fault
 from ralphproof.engine.check import Finding
 from ralphproof.engine.iteration import History, Iteration, count_alternating
 from ralphproof.engine.plan import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 # Money is whole micro-dollars, so sums are exact.
 
 
 @value
 class Budget:
-    """Upper bounds of a run or stage. None is no limit."""
+    """Upper bounds of a run or stage, or what is left of them. None is no limit."""
 
     iterations: int | None = None
     micro_usd: int | None = None
     tokens: int | None = None
     seconds: float | None = None
     daily_micro_usd: int | None = None  # of all runs of the user together
+
+    def less(self, spend: Spend) -> Budget:
+        """What is left after this spend."""
+        limits = {name: getattr(self, name) for name in SPENT_AMOUNTS}
+        return replace(
+            self, **{name: limit - getattr(spend, name) for name, limit in limits.items() if limit is not None}
+        )
+
+    def left(self, spend: Spend, day: DaySpend) -> Budget:
+        """What is left for a run's next turn. Its money is the least that run, day and shared budget leave."""
+        left, money = self.less(spend), [self.less(spend).micro_usd]
+        money += [] if self.daily_micro_usd is None else [self.daily_micro_usd - day.micro_usd]
+        money += [] if day.shared is None else [day.shared.limit - day.shared.micro_usd]
+        return replace(left, micro_usd=min((one for one in money if one is not None), default=None))
+
+    def capped_by(self, other: Budget) -> Budget:
+        """The lower of both limits for each amount that is spent, and of the day; each at least 1."""
+        names = (*SPENT_AMOUNTS, "daily_micro_usd")
+        inherited = {name: max(1, limit) for name in names if (limit := getattr(other, name)) is not None}
+        own = {name: limit for name in inherited if (limit := getattr(self, name)) is not None}
+        return replace(self, **{name: min(own.get(name, limit), limit) for name, limit in inherited.items()})
+
+    def exceeded_by(self, spent: Spent) -> bool:
+        """Whether what is known of this spend exceeds it."""
+        pairs = ((used, getattr(self, name)) for name, used in _known_amounts(spent).items())
+        return any(used is not None and limit is not None and used > limit for used, limit in pairs)
+
+    def day_exceeded_by(self, others_micro_usd: int | None, spent: Spent) -> bool:
+        """Whether this spend, with that of others in the day, exceeds the daily limit."""
+        if self.daily_micro_usd is None or others_micro_usd is None:
+            return False
+        return others_micro_usd + (spent.micro_usd or 0) > self.daily_micro_usd
+
+    @property
+    def facts(self) -> dict[str, Json]:
+        """The limits by the names that the facts of a run have for them."""
+        return budget_facts({name: getattr(self, name) for name in BUDGET_FACTS})
+
+
+# For each amount of a budget: its name in the facts of a run, and how many are one unit there.
+BUDGET_FACTS = {
+    "iterations": ("maximumIterations", 1), "micro_usd": ("maxCostUsd", 1_000_000), "tokens": ("maxTokens", 1),
+    "seconds": ("maxSeconds", 1), "daily_micro_usd": ("dailyCostUsd", 1_000_000),
+}  # fmt: skip
+
+
+def budget_facts(budget: Mapping[str, object]) -> dict[str, Json]:
+    """The facts of a budget that may have been read from a file."""
+    amounts = {name: amount for name in BUDGET_FACTS if isinstance(amount := budget.get(name), int | float)}
+    return {
+        fact: amounts[name] / unit if unit > 1 and name in amounts else amounts.get(name)
+        for name, (fact, unit) in BUDGET_FACTS.items()
+    }
 
 
 @value
@@ -45,15 +102,17 @@ class Spend:
     @staticmethod
     def of(spent: Spent) -> Spend:
         """The spend of one agent call."""
-        tokens, unpriced = spent.usage.total if spent.usage else 0, spent.micro_usd is None or spent.at_least
-        return Spend(spent.micro_usd or 0, tokens, int(unpriced), spent.micro_usd or 0 if spent.notional else 0)
+        amounts = {name: used or 0 for name, used in _known_amounts(spent).items()}
+        unpriced = spent.micro_usd is None or spent.at_least
+        return Spend(unpriced=int(unpriced), notional=spent.micro_usd or 0 if spent.notional else 0, **amounts)
 
     def plus(self, other: Spend) -> Spend:
         """This spend plus that of others on the same account."""
-        return Spend(
-            self.micro_usd + other.micro_usd, self.tokens + other.tokens, self.unpriced + other.unpriced,
-            self.notional + other.notional,
-        )  # fmt: skip
+        return Spend(*(getattr(self, name) + getattr(other, name) for name in Spend.__match_args__))
+
+    def less(self, other: Spend) -> Spend:
+        """The part of this spend that is not in `other`."""
+        return Spend(*(getattr(self, name) - getattr(other, name) for name in Spend.__match_args__))
 
     @property
     def known_usd(self) -> float | None:
@@ -64,6 +123,11 @@ class Spend:
     def usd(self) -> float | None:
         """Dollars, where every turn's cost is known."""
         return None if self.unpriced else self.micro_usd / 1_000_000
+
+
+def _known_amounts(spent: Spent) -> dict[str, int | None]:
+    """What a call has used of each of `SPENT_AMOUNTS`; None is unknown."""
+    return {"micro_usd": spent.micro_usd, "tokens": spent.usage.total if spent.usage else None}
 
 
 @value
@@ -158,56 +222,9 @@ def utc_day(epoch_s: float) -> int:
     return int(epoch_s // SECONDS_PER_DAY)
 
 
-@value
-class RemainingBudget:
-    """The budget left for a turn. None is no limit."""
-
-    micro_usd: int | None = None
-    tokens: int | None = None
-    daily_micro_usd: int | None = None  # the daily limit of all the user's runs, not reduced by their spend
-
-    @staticmethod
-    def of(budget: Budget, spend: Spend, day: DaySpend) -> RemainingBudget:
-        """The budget left for a run's next turn, given the run's and the day's spend."""
-        money = [] if budget.micro_usd is None else [budget.micro_usd - spend.micro_usd]
-        money += [] if budget.daily_micro_usd is None else [budget.daily_micro_usd - day.micro_usd]
-        money += [] if day.shared is None else [day.shared.limit - day.shared.micro_usd]
-        tokens = None if budget.tokens is None else budget.tokens - spend.tokens
-        return RemainingBudget(min(money, default=None), tokens, budget.daily_micro_usd)
-
-    def exceeded_by(self, spent: Spent) -> bool:
-        """Whether this spend exceeds it."""
-        if self.micro_usd is not None and spent.micro_usd is not None and spent.micro_usd > self.micro_usd:
-            return True
-        return self.tokens is not None and spent.usage is not None and spent.usage.total > self.tokens
-
-    def reduced_by(self, micro_usd: int, tokens: int) -> RemainingBudget:
-        """The budget left after others have spent this."""
-        return RemainingBudget(
-            None if self.micro_usd is None else self.micro_usd - micro_usd,
-            None if self.tokens is None else self.tokens - tokens,
-            self.daily_micro_usd,
-        )
-
-    def day_exceeded_by(self, others_micro_usd: int | None, spent: Spent) -> bool:
-        """Whether this spend, with that of others in the day, exceeds the daily limit."""
-        if self.daily_micro_usd is None or others_micro_usd is None:
-            return False
-        return others_micro_usd + (spent.micro_usd or 0) > self.daily_micro_usd
-
-
-UNLIMITED_BUDGET = RemainingBudget()
-
-
 def format_utc_day(day: int) -> str:
     """A day number since 1970 as `2026-02-20`."""
-    era, rest = divmod(day + 719_468, 146_097)  # from the first of March of a year that 400 divides
-    year = (rest - rest // 1460 + rest // 36_524 - rest // 146_096) // 365
-    rest -= 365 * year + year // 4 - year // 100
-    month = (5 * rest + 2) // 153  # counted from March
-    after_december = month > 9
-    number = month - 9 if after_december else month + 3
-    return f"{era * 400 + year + after_december:04d}-{number:02d}-{rest - (153 * month + 2) // 5 + 1:02d}"
+    return "{:04}-{:02}-{:02}".format(*time.gmtime(day * SECONDS_PER_DAY)[:3])
 
 
 # Abort reasons: these words are in the last line of output, in the record and in --json.
@@ -288,6 +305,13 @@ TRIPWIRE_REASONS = tuple(name for name, one in ABORT_REASONS.items() if one.trip
 FINAL_REASONS = tuple(name for name, one in ABORT_REASONS.items() if not one.resumable)
 
 
+# What turns use up, by its field in `Budget` and `Spend`: the abort reason, and the facts in one sentence.
+SPENT_AMOUNTS: dict[str, tuple[str, Callable[[int, int], str]]] = {
+    "micro_usd": (COST_LIMIT, lambda used, limit: f"spent {format_usd(used)} of {format_usd(limit)}"),
+    "tokens": (TOKEN_LIMIT, lambda used, limit: f"used {used} of {limit} tokens"),
+}
+
+
 # Kinds of warnings, and the percentage of a limit at which they are given.
 COST, DAILY, ITERATIONS, UNKNOWN = "cost", "daily", "iterations", "unknown"
 COST_WARNING_PERCENT, ITERATIONS_WARNING_PERCENT = 80, 90
@@ -321,8 +345,8 @@ class Breach:
 
 
 @value
-class LimitWarning:
-    """A limit that is nearly reached."""
+class Warn:
+    """Report that a limit is near."""
 
     what: str
     message: str
@@ -368,10 +392,10 @@ class Limits:
     def _find_spent(self, spend: Spend, day: DaySpend, margin: int) -> Breach | None:
         """The money or token limit that is reached or exceeded by at least `margin`."""
         budget = self.budget
-        if budget.micro_usd is not None and spend.micro_usd >= budget.micro_usd + margin:
-            return Breach(COST_LIMIT, f"spent {format_usd(spend.micro_usd)} of {format_usd(budget.micro_usd)}")
-        if budget.tokens is not None and spend.tokens >= budget.tokens + margin:
-            return Breach(TOKEN_LIMIT, f"used {spend.tokens} of {budget.tokens} tokens")
+        for name, (reason, describe) in SPENT_AMOUNTS.items():
+            used, limit = getattr(spend, name), getattr(budget, name)
+            if limit is not None and used >= limit + margin:
+                return Breach(reason, describe(used, limit))
         if (shared := day.shared) is not None and shared.micro_usd >= shared.limit + margin:
             used = f"{format_usd(shared.micro_usd)} of {format_usd(shared.limit)}"
             return Breach(COST_LIMIT, f"the runs that share a budget have spent {used} together")
@@ -385,13 +409,11 @@ class Limits:
             return Breach(DAILY_COST_LIMIT, f"all runs of this UTC day together spent {today}")
         return None
 
-    def warnings(self, iteration: int, spend: Spend, day: DaySpend) -> tuple[LimitWarning, ...]:
+    def warnings(self, iteration: int, spend: Spend, day: DaySpend) -> tuple[Warn, ...]:
         """All limits that are nearly reached."""
         budget = self.budget
         found = [
-            LimitWarning(
-                what, f"[Ralph] {label} at {COST_WARNING_PERCENT}% of limit: ${used / 1e6:.2f} / ${limit / 1e6:.12g}"
-            )
+            Warn(what, f"[Ralph] {label} at {COST_WARNING_PERCENT}% of limit: ${used / 1e6:.2f} / ${limit / 1e6:.12g}")
             for what, label, used, limit in (
                 (COST, "Cost", spend.micro_usd, budget.micro_usd),
                 (DAILY, "Daily cost", day.micro_usd, budget.daily_micro_usd),
@@ -401,13 +423,13 @@ class Limits:
         limit = budget.iterations
         if limit is not None and limit > 1 and 100 * iteration >= ITERATIONS_WARNING_PERCENT * limit:
             message = f"[Ralph] Iteration at {ITERATIONS_WARNING_PERCENT}% of limit: {iteration} / {limit}"
-            found.append(LimitWarning(ITERATIONS, message))
+            found.append(Warn(ITERATIONS, message))
         return tuple(found)
 
-    def unknown_cost_warning(self, iteration: int) -> LimitWarning:
+    def unknown_cost_warning(self, iteration: int) -> Warn:
         """A warning that a cost limit cannot be enforced exactly, because a cost is unknown."""
         message = f"[Ralph] What iteration {iteration} cost is not known: the limit on cost can no longer be held"
-        return LimitWarning(UNKNOWN, message)
+        return Warn(UNKNOWN, message)
 
     def find_stage_exhausted(self, history: History, job: Job) -> Breach | None:
         """The stage's limit on attempts, if reached."""

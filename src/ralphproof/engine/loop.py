@@ -14,7 +14,14 @@ from ralphproof.engine.agent import Turn
 from ralphproof.engine.check import AlteredCheckInput, Check, Finding, Inspection
 from ralphproof.engine.environment import NO_PLAN_EDITS, FixedPlan, LoopEnvironment, PlanEdits, TurnMonitor
 from ralphproof.engine.iteration import History, turn_file_name
-from ralphproof.engine.limits import CONTINUED_REASONS, HISTORY_REWRITTEN, TRIPWIRE_REASONS, WORKSPACE_GONE, Breach
+from ralphproof.engine.limits import (
+    CONTINUED_REASONS,
+    HISTORY_REWRITTEN,
+    TRIPWIRE_REASONS,
+    WORKSPACE_GONE,
+    Breach,
+    Warn,
+)
 from ralphproof.engine.metrics import compute_run_metrics
 from ralphproof.engine.next_action import RunConditions, RunRules, aborted_outcome, failed_outcome, next_action
 from ralphproof.engine.outcome import (
@@ -687,7 +694,7 @@ class Loop:
         match step:
             case actions.PickNextJob(iteration):
                 self._pick(iteration)
-            case actions.Warn(what, message):
+            case Warn(what, message):
                 self._session.record(records.Warned(state.iteration, what, message))
             case actions.Escalate(rung, debug, why):
                 self._session.record(records.Escalated(state.iteration, rung, debug, why))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import time
 
 from ralphproof.base.value import Json, assert_never
 from ralphproof.engine.check import Finding
 from ralphproof.engine.iteration import Iteration
-from ralphproof.engine.limits import SECONDS_PER_DAY, format_utc_day, utc_day
 from ralphproof.engine.outcome import (
     ABORTED,
     COMPLETED,
@@ -148,14 +148,12 @@ def _usd(micro_usd: int | None) -> float | None:
 
 def _format_time(epoch_s: float) -> str:
     """In UTC, as `2026-02-20T13:05:07Z`."""
-    day = utc_day(epoch_s)
-    minutes, seconds = divmod(int(epoch_s - day * SECONDS_PER_DAY), 60)
-    return f"{format_utc_day(day)}T{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}Z"
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch_s))
 
 
 def _uuid(run: str) -> str:
     """A run's name as a stable UUID of version 5."""
-    digest = bytearray(hashlib.sha1(UUID_NAMESPACE + run.encode("utf-8", "surrogatepass")).digest()[:16])  # noqa: S324
-    digest[6], digest[8] = digest[6] & 0x0F | 0x50, digest[8] & 0x3F | 0x80
-    text = digest.hex()
-    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+    from uuid import UUID
+
+    digest = hashlib.sha1(UUID_NAMESPACE + run.encode("utf-8", "surrogatepass")).digest()  # noqa: S324
+    return str(UUID(bytes=digest[:16], version=5))

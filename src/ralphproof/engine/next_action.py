@@ -26,6 +26,7 @@ from ralphproof.engine.limits import (
     DaySpend,
     Limits,
     Spend,
+    Warn,
     find_tripwire_breach,
 )
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, Stopped, Verdict, Waiting, judge_iteration
@@ -188,14 +189,6 @@ class JoinChildWork:
 @value
 class SaveBaseline:
     """Save the tree with what the checks wrote into it: later changes are the agent's work."""
-
-
-@value
-class Warn:
-    """Report that a limit is near."""
-
-    what: str
-    message: str
 
 
 @value
@@ -478,8 +471,7 @@ def limit_warning(state: State, rules: RunRules, now: RunConditions) -> Warn | N
     warnings = rules.limits.warnings(state.attempt, spend, now.day)
     if rules.warn_unknown_cost and spend.unpriced:
         warnings += (rules.limits.unknown_cost_warning(state.iteration),)
-    new = (warning for warning in warnings if warning.what not in state.warned)
-    return next((Warn(warning.what, warning.message) for warning in new), None)
+    return next((warning for warning in warnings if warning.what not in state.warned), None)
 
 
 def _run_baseline_checks(state: State, rules: RunRules, now: RunConditions) -> RunChecks | SaveBaseline | EndRun | None:

@@ -11,7 +11,7 @@ from ralphproof.engine.agent import Agent, RetryClock, Spent, Turn, TurnInput
 from ralphproof.engine.claim import Claim, ParsedClaim, parse_claim
 from ralphproof.engine.environment import LoopEnvironment, TurnMonitor
 from ralphproof.engine.iteration import turn_file_name
-from ralphproof.engine.limits import DaySpend, RemainingBudget, describe_last_error
+from ralphproof.engine.limits import Budget, DaySpend, describe_last_error
 from ralphproof.engine.next_action import RunConditions, RunRules
 from ralphproof.engine.plan import Job, Plan
 from ralphproof.engine.prompt import FIXED_TESTS_NOTE, IterationCount, PreviousIteration, compose_prompt
@@ -108,10 +108,10 @@ class SpendAccount:
             return str(error)
         return ""
 
-    def remaining(self, call: str) -> RemainingBudget:
+    def remaining(self, call: str) -> Budget:
         """The budget left for this call, by the limits of run and day; its own spend so far is not deducted."""
         spend = self._session.state.spend.plus(self._environment.child_runs.status().spend)
-        remaining = RemainingBudget.of(self._session.rules.limits.budget, spend, self.day_spend(call))
+        remaining = self._session.rules.limits.budget.left(spend, self.day_spend(call))
         if self.step_limit_micro_usd is None:
             return remaining
         step = self.step_limit_micro_usd - self._session.state.spend.micro_usd

@@ -28,6 +28,7 @@ from ralphproof.base.standard_streams import reopen_closed_streams
 from ralphproof.base.value import Json, pack, replace, value
 from ralphproof.engine.agent import Event as AgentEvent
 from ralphproof.engine.agent import Spent
+from ralphproof.engine.limits import Warn
 from ralphproof.engine.loop import Loop
 from ralphproof.engine.next_action import (
     Action,
@@ -41,7 +42,6 @@ from ralphproof.engine.next_action import (
     SaveWork,
     TakeTurn,
     WaitForService,
-    Warn,
 )
 from ralphproof.engine.outcome import Completed
 from ralphproof.engine.records import Judged, Record, Saved, TurnBegan

@@ -26,9 +26,9 @@ from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.runs.context import RunContext
 from ralphproof.runs.displays import create_observers
 from ralphproof.runs.execute import PLAN_COMMAND_NOTE, execute
-from ralphproof.runs.request import FRESH_RUN, CustomComponents, RunRequest, RunTarget, is_guarded, settings_from_flags
+from ralphproof.runs.request import FRESH_RUN, CustomComponents, RunRequest, RunTarget
 from ralphproof.runs.spec import RunSpec
-from ralphproof.settings.declarations import Settings
+from ralphproof.settings.declarations import Settings, is_guarded, settings_from_flags
 from ralphproof.store.run_folder import RunFolder
 
 ReadDraft = Callable[[Inspection], tuple[bool, str]]

@@ -27,7 +27,7 @@ from ralphproof.engine.agent import AgentRotation
 from ralphproof.engine.check import Check, Finding, Inspection
 from ralphproof.engine.claim import ClaimRule, strip_claim_tags
 from ralphproof.engine.environment import LoopEnvironment, RunFiles, TurnMonitor
-from ralphproof.engine.limits import Budget, Limits
+from ralphproof.engine.limits import SPENT_AMOUNTS, Budget, Limits
 from ralphproof.engine.next_action import AgentRules, CheckRules, ChildRules, PromptRules, RunRules
 from ralphproof.engine.plan import PROMPT_PLACEHOLDER, Pipeline, PlanSource, SemanticVerification, Stage, Task
 from ralphproof.engine.records import Record
@@ -357,10 +357,11 @@ def build_rules(
 def build_limits(settings: Settings, restarts: bool) -> Limits:
     """The limits that follow from the settings."""
     limits = settings.limits
+    counted = {name: getattr(limits, f"max_{name}") for name in SPENT_AMOUNTS if name != "micro_usd"}
     budget = Budget(
-        settings.maximum_iterations, settings.cost_limit_micro_usd, limits.max_tokens,
-        None if limits.max_minutes is None else limits.max_minutes * 60,
-        settings.daily_limit_micro_usd,
+        settings.maximum_iterations, settings.cost_limit_micro_usd,
+        seconds=None if limits.max_minutes is None else limits.max_minutes * 60,
+        daily_micro_usd=settings.daily_limit_micro_usd, **counted,
     )  # fmt: skip
     same_name = {name: getattr(limits, name) for name in LimitSettings.__match_args__ if name in Limits.__match_args__}
     return Limits(budget, restarts=restarts, protect_tests=settings.protect_tests, **same_name)

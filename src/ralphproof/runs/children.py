@@ -15,7 +15,7 @@ from ralphproof.base.files import replace_file
 from ralphproof.base.git_layout import resolve_project_root
 from ralphproof.base.programs import spawn
 from ralphproof.base.value import pack, replace, unpack, value
-from ralphproof.engine.limits import Budget, ChildRunsStatus, RemainingBudget, Spend
+from ralphproof.engine.limits import Budget, ChildRunsStatus, Spend
 from ralphproof.engine.next_action import RunRules
 from ralphproof.engine.records import Saved, TurnBegan
 from ralphproof.process.dead_turns import KEEPER_PIDS
@@ -244,23 +244,11 @@ def cap_budget_by_ancestors(
     for ancestor, constraints in _ancestor_constraints(parent, project, ledger):
         limits, spend = constraints.budget, _total_spend(ancestor, ledger, spend_store)
         seconds_left = None if limits.seconds is None else limits.seconds - _run_age_s(ancestor, project, ledger)
-        budget = replace(
-            budget,
-            micro_usd=_tighter_limit(budget.micro_usd, limits.micro_usd, own.micro_usd - spend.micro_usd),
-            tokens=_tighter_limit(budget.tokens, limits.tokens, own.tokens - spend.tokens),
-            daily_micro_usd=_tighter_limit(budget.daily_micro_usd, limits.daily_micro_usd, 0),
-        )
+        budget = budget.capped_by(limits.less(spend.less(own)))
         if seconds_left is not None:
             left_s = _run_age_s(run, project, ledger) + max(MIN_TIME_LEFT_S, seconds_left)
             budget = replace(budget, seconds=left_s if budget.seconds is None else min(budget.seconds, left_s))
     return budget
-
-
-def _tighter_limit(own: int | None, inherited: int | None, offset: int) -> int | None:
-    if inherited is None:
-        return own
-    left = max(1, inherited + offset)
-    return left if own is None else min(own, left)
 
 
 def _total_spend(run: str, ledger: SqliteLedger, spend_store: SpendStore) -> Spend:
@@ -296,10 +284,10 @@ def is_run_alive(project: Project, row: RunRow) -> bool:
 
 def remaining_budget(
     budget: Budget, spend: Spend, run: str, ledger: SqliteLedger, spend_store: SpendStore, call: str
-) -> RemainingBudget:
+) -> Budget:
     """What a call of a run may still spend, given its spend, that of its children, and today's total."""
     spend = spend.plus(spend_store.spend_of(tuple(row.id for row in ledger.descendants(run))))
-    return RemainingBudget.of(budget, spend, spend_store.day_spend(time.time(), call))
+    return budget.left(spend, spend_store.day_spend(time.time(), call))
 
 
 def cancel_descendants(project: Project, ledger: SqliteLedger, run: str) -> list[str]:

@@ -15,7 +15,7 @@ from ralphproof.agents.selection import transcript_reader
 from ralphproof.base.errors import RalphError
 from ralphproof.engine.agent import Agent, Ended, Event, Spent, TurnInput, Usage
 from ralphproof.engine.environment import SpendPollTimer
-from ralphproof.engine.limits import Budget, RemainingBudget
+from ralphproof.engine.limits import Budget
 from ralphproof.engine.loop import judging_call_id
 from ralphproof.engine.sandbox import ACTIVE, CONTINUE, STOP
 from ralphproof.engine.state import build_state
@@ -59,9 +59,9 @@ class OtherSpend:
         self._others = self._others if others is None else others
         self._shared = self._live.left_of_shared(self._run, self._call)
 
-    def exceeded_by(self, remaining: RemainingBudget, spent: Spent) -> bool:
+    def exceeded_by(self, remaining: Budget, spent: Spent) -> bool:
         """Whether this spend exceeds the daily limit, or what is left of the run's shared budget."""
-        return remaining.day_exceeded_by(self._others, spent) or RemainingBudget(self._shared).exceeded_by(spent)
+        return remaining.day_exceeded_by(self._others, spent) or Budget(micro_usd=self._shared).exceeded_by(spent)
 
     def close(self) -> None:
         self._live.close()
@@ -75,7 +75,7 @@ class OrphanBudgetMonitor:
     """
 
     def __init__(
-        self, remaining: Callable[[], RemainingBudget], other_spend: OtherSpend, has_harness: Callable[[], bool],
+        self, remaining: Callable[[], Budget], other_spend: OtherSpend, has_harness: Callable[[], bool],
         files_changed: Callable[[], bool],
         idle_s: float,
     ) -> None:  # fmt: skip
@@ -86,7 +86,7 @@ class OrphanBudgetMonitor:
             has_harness,
             files_changed,
         )
-        self._remaining: RemainingBudget | None = None
+        self._remaining: Budget | None = None
         self._poll_timer = SpendPollTimer()
         self._spent, self._ended = Spent(0, Usage()), False
         self._file_check_interval_s, self._active_s = idle_s / 4, time.monotonic()
@@ -109,7 +109,7 @@ class OrphanBudgetMonitor:
             return STOP
         return ACTIVE if self._is_active() else CONTINUE
 
-    def _is_over_budget(self, remaining: RemainingBudget) -> bool:
+    def _is_over_budget(self, remaining: Budget) -> bool:
         if self._poll_timer.due(now_s := time.monotonic()):
             self._other_spend.refresh(self._spent)
             self._poll_timer.record_poll(
@@ -173,7 +173,7 @@ def _select_reader(folder: RunFolder, name: str) -> tuple[Agent, float]:
     return next(readers, None) or transcript_reader(name), idle_s or float("inf")
 
 
-def _remaining_budget(project: Project, folder: RunFolder, ledger: SqliteLedger, call: str) -> RemainingBudget:
+def _remaining_budget(project: Project, folder: RunFolder, ledger: SqliteLedger, call: str) -> Budget:
     """What the turn may spend, by the limits that were saved when its run was last begun or resumed."""
     spend_store = SpendStore.open(project.state_dir)
     try:

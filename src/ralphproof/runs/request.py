@@ -9,26 +9,21 @@ from typing import Any
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.redaction import map_strings, replace_secrets, resolve_secrets
-from ralphproof.base.value import TYPE_CHECKING, Json, pack, replace, unpack, value
+from ralphproof.base.value import Json, pack, replace, unpack, value
 from ralphproof.engine.agent import Agent
 from ralphproof.engine.check import Check
-from ralphproof.engine.claim import is_same_word, strip_claim_tags
 from ralphproof.engine.environment import Observer
 from ralphproof.engine.limits import CONTINUED_REASONS, Breach, NoSharedBudget, SharedBudget
 from ralphproof.engine.outcome import Aborted
 from ralphproof.engine.records import RunEnded
 from ralphproof.engine.state import State
-from ralphproof.settings.declarations import Settings, flags_of
+from ralphproof.settings.declarations import Settings
 from ralphproof.settings.loader import COMMAND_LINE
-from ralphproof.settings.schema import SettingKey
 from ralphproof.store.ledger import RunRow
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-
+LATEST_RUN = "latest"
 RUN_ID_VARIABLE = "RALPH_RUN_ID"
 
 
@@ -374,73 +369,3 @@ def resolve_task_folder(name: str) -> str:
     if os.path.lexists(path) and not os.path.isdir(path):
         raise Refused(f"the task folder {path} is not a directory; name another one")
     return path
-
-
-# Settings of a run request, read from parsed command-line flags.
-
-
-LATEST_RUN = "latest"
-
-
-def base_request(
-    args: Namespace, prompt: tuple[str | None, str | None], settings: dict[str, Any], **more: Any
-) -> RunRequest:
-    """A request with these settings, the flags that all verbs have that start runs, and what is the verb's own."""
-    return RunRequest(
-        prompt,
-        settings | check_settings_from_flags(args),
-        args.project_dir,
-        checks=CheckRequest(
-            tuple(args.check or ()),
-            tuple(args.judge or ()),
-            tuple(args.may_change or ()),
-            find=True,
-            allow_missing=args.allow_missing_check,
-        ),
-        protect=tuple(args.protect or ()),
-        guarded=is_guarded(args),
-        allow_hosts=tuple(args.allow_host or ()),
-        allow_unknown_cost=args.allow_unknown_cost,
-        verbose=args.verbose,
-        **more,
-    )
-
-
-def check_settings_from_flags(args: Namespace) -> dict[str, Any]:
-    """What these flags say in the settings' own shape; raises Refused where they contradict each other."""
-    if args.no_check and args.check:
-        raise Refused("--no-check and --check contradict each other; give one of them")
-    return {"guardrails": [], "finalChecks": []} if args.no_check else {}
-
-
-def is_guarded(args: Namespace) -> bool:
-    """Whether something is to hold the agent; raises Refused where the flags say both."""
-    if args.no_sandbox and (args.sandbox is not None or args.allow_host):
-        other = "--sandbox" if args.sandbox is not None else "--allow-host"
-        raise Refused(f"--no-sandbox and {other} contradict each other; give one of them")
-    return not args.no_sandbox
-
-
-def settings_from_flags(args: Namespace) -> dict[str, Any]:
-    """The flags that are settings, in the settings' own shape; raises Refused where two flags contradict each other."""
-    settings: dict[str, Any] = {}
-    given: dict[str, tuple[str, Any]] = {}
-    for path, key, flag in flags_of(args.verb):
-        chosen = getattr(args, flag.dest)
-        if flag.adds or chosen is None:
-            continue
-        before, other = given.setdefault(path, (flag.names[-1], chosen))
-        if before != flag.names[-1] and not _is_same(chosen, other, key):
-            raise Refused(f"{before} and {flag.names[-1]} are one setting, and were given two values; give one")
-        *groups, name = path.split(".")
-        group = settings
-        for one in groups:
-            group = group.setdefault(one, {})
-        group[name] = chosen
-    return settings
-
-
-def _is_same(one: Any, other: Any, key: SettingKey) -> bool:
-    if key.kind == "word":
-        return is_same_word(strip_claim_tags(one), strip_claim_tags(other))
-    return bool(one == other)

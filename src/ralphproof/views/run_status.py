@@ -11,7 +11,7 @@ from ralphproof.display import phrases
 from ralphproof.display.phrases import describe_iteration
 from ralphproof.engine.agent import AgentRotation, describe_exit
 from ralphproof.engine.iteration import turn_file_name
-from ralphproof.engine.limits import CONTINUED_REASONS, FINAL_REASONS, STEP, Spend, utc_day
+from ralphproof.engine.limits import CONTINUED_REASONS, FINAL_REASONS, STEP, Spend, budget_facts, utc_day
 from ralphproof.engine.outcome import Aborted, Completed, Failed, sandbox_json
 from ralphproof.engine.plan import Job
 from ralphproof.engine.records import (
@@ -241,10 +241,6 @@ def _run_effort(ledger: SqliteLedger, project: Project, run: str) -> tuple[int, 
 
 
 LIMITS_NOTE = "limits"  # what is noted of a run whenever a process takes it, beside its logs
-LIMIT_FACTS = {
-    "iterations": ("maximumIterations", 1), "micro_usd": ("maxCostUsd", 1_000_000), "tokens": ("maxTokens", 1),
-    "seconds": ("maxSeconds", 1), "daily_micro_usd": ("dailyCostUsd", 1_000_000),
-}  # fmt: skip
 
 
 def limits_in_force(facts: dict[str, Json], project: Project, row: RunRow) -> dict[str, Json]:
@@ -253,11 +249,7 @@ def limits_in_force(facts: dict[str, Json], project: Project, row: RunRow) -> di
     budget = noted.get("budget") if isinstance(noted, dict) else None
     if not isinstance(budget, dict):
         return facts
-    now: dict[str, Json] = {}
-    for name, (fact, unit) in LIMIT_FACTS.items():
-        amount = budget.get(name)
-        now[fact] = amount / unit if unit > 1 and isinstance(amount, int | float) else amount
-    return {**facts, **now}
+    return {**facts, **budget_facts(budget)}
 
 
 # What a dead harness left behind.
