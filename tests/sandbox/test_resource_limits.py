@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -185,7 +186,11 @@ def test_a_process_of_which_nothing_can_be_read_is_not_taken_for_gone(
         f"-{os.getpid()}-", "-99999999-"
     )  # more than there are
     gone.mkdir()
-    monkeypatch.setattr(resource_limits, "_read_text", lambda _: "")
+
+    def fail(_: int) -> list[bytes]:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(resource_limits, "stat_fields", fail)
     resource_limits.remove_stale_cgroups([str(tmp_path)])
     assert [one.name.rpartition("-")[2] for one in tmp_path.iterdir()] == ["living"]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ralphproof.base.files import remove_tree
 from ralphproof.engine.sandbox import Command, Exit
 from ralphproof.sandbox.launcher import EgressGateway
 from ralphproof.sandbox.plan import (
@@ -30,7 +31,6 @@ from ralphproof.sandbox.plan import (
     SandboxPlan,
     read_launch_report,
     read_launch_spec,
-    remove_temp_folder,
     write_launch_report,
     write_launch_spec,
 )
@@ -296,8 +296,8 @@ def test_a_folder_is_cleared_whatever_was_made_of_it_and_nothing_else(tmp_path: 
     (folder / "closed/link").symlink_to(outside)
     (folder / "closed").chmod(0)
     script = (
-        "import sys; sys.path.append(sys.argv[1]); from ralphproof.sandbox.plan import remove_temp_folder; "
-        "remove_temp_folder(sys.argv[2])"
+        "import sys; sys.path.append(sys.argv[1]); from ralphproof.base.files import remove_tree; "
+        "remove_tree(sys.argv[2])"
     )
     source = str(Path(__file__).parents[2] / "src")
     # Root is stopped by no mode, but without that right it is.
@@ -305,8 +305,8 @@ def test_a_folder_is_cleared_whatever_was_made_of_it_and_nothing_else(tmp_path: 
     subprocess.run([*without, sys.executable, "-I", "-c", script, source, str(folder)], check=True)
     assert not folder.exists()
     assert ((outside / "kept").exists(), outside.stat().st_mode & 0o777) == (True, 0o750)
-    remove_temp_folder(str(folder))
-    remove_temp_folder("")
+    remove_tree(str(folder))
+    remove_tree("")
 
 
 # The gate

@@ -11,8 +11,7 @@ import pytest
 
 from ralphproof.sandbox.bubblewrap import Bubblewrap
 from ralphproof.sandbox.landlock import Landlock
-from ralphproof.sandbox.selection import create_backends, try_backends
-from ralphproof.sandbox.self_test import APPARMOR_REMEDY, run_self_test
+from ralphproof.sandbox.selection import APPARMOR_REMEDY, create_backends, run_self_test, try_backends
 from tests.needs import require
 from tests.sandbox.fake_docker import FakeDocker
 

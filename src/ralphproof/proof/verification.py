@@ -13,6 +13,7 @@ from typing import Self
 from ralphproof.agents.environment import check_environment
 from ralphproof.base import interpreter
 from ralphproof.base.errors import HarnessFailed, Refused
+from ralphproof.base.files import remove_tree
 from ralphproof.base.text import truncate, unique_slugs
 from ralphproof.base.value import Json, Protocol, replace
 from ralphproof.checks.command import CommandCheck, CommandCheckSpec
@@ -49,7 +50,6 @@ from ralphproof.proof.source import (
     find_proof_commit,
     read_allowed_commands,
 )
-from ralphproof.sandbox.plan import remove_temp_folder
 from ralphproof.sandbox.planner import SandboxConfig
 from ralphproof.sandbox.runner import DirectRunner, wrap_in_sandbox
 from ralphproof.sandbox.selection import choose_backend
@@ -107,7 +107,7 @@ class DisposableCheckout:
             self._keeper = KeeperClient(self._secrets, wake_fd=self._present.wake_fd)
             self._keeper.options.stand_in = self._stand_in
         except BaseException:
-            remove_temp_folder(self._folder)
+            remove_tree(self._folder)
             raise
         return self
 
@@ -117,7 +117,7 @@ class DisposableCheckout:
         try:
             self._keeper.close()
         finally:
-            remove_temp_folder(self._folder)
+            remove_tree(self._folder)
 
     def ask(self, check: AttestedCheck, setup: tuple[str, ...], on_command: Callable[[str], None]) -> Finding:
         """Run a check in a fresh checkout after the setup commands. A setup command that fails is the result."""
@@ -205,7 +205,7 @@ def end_abandoned(folder: str, keeper: int) -> None:
             pid for pid in with_descendants(child_pids(keeper)) if pid not in others and is_alive(pid, start_time(pid))
         ]
     )
-    remove_temp_folder(folder)
+    remove_tree(folder)
     os.kill(keeper, signal.SIGKILL)
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.programs import ProgramResult, run_program
+from ralphproof.base.programs import ProgramResult, find_program, run_program
 from ralphproof.base.value import value
 from ralphproof.engine.sandbox import Command
 from ralphproof.sandbox.plan import (
@@ -25,6 +24,7 @@ from ralphproof.sandbox.plan import (
     SandboxPlan,
     is_within,
     passed_variable_names,
+    visible_mounts,
 )
 
 # Capabilities of this machine's podman or docker, looked up once.
@@ -134,7 +134,7 @@ def _service_problem(info: dict[str, object], why: str, environ: Mapping[str, st
 
 def _id_mapping_problem(environ: Mapping[str, str]) -> BackendProblem | None:
     """What podman lacks for rootless user namespaces."""
-    if not _find_program("newuidmap", environ):
+    if not find_program("newuidmap", environ.get("PATH", os.defpath)):
         return BackendProblem("newuidmap is not installed", "install it: apt install uidmap, dnf install shadow-utils")
     import pwd
 
@@ -186,10 +186,6 @@ def _engine_environment(environ: Mapping[str, str]) -> tuple[tuple[str, str], ..
     return tuple((name, environ[name]) for name in ENGINE_VARIABLES if name in environ)
 
 
-def _find_program(program: str, environ: Mapping[str, str]) -> str:
-    return shutil.which(program, path=environ.get("PATH", os.defpath)) or ""
-
-
 # Mount order: engines sort mounts by path, and make only the topmost file system read-only.
 
 
@@ -203,14 +199,10 @@ def order_mounts(mounts: Sequence[Mount], points: Iterable[str]) -> tuple[Mount,
     unless it is named (podman 4.3 with runc 1.1).
     """
     wanted = [one for one in mounts if not any(is_within(one.path, own) for own in ENGINE_FOLDERS)]
-    seen = [one for place, one in enumerate(wanted) if not _is_hidden(one, wanted[place + 1 :])]
+    seen = visible_mounts(wanted)
     points = tuple(points)
     deeper = [found for mount in seen if mount.kind == READ_ONLY for found in _nested_file_systems(mount, seen, points)]
     return tuple(sorted((*seen, *deeper), key=lambda mount: mount.path.count("/")))
-
-
-def _is_hidden(mount: Mount, later: Iterable[Mount]) -> bool:
-    return any(is_within(mount.path, top.path) for top in later)
 
 
 def _nested_file_systems(mount: Mount, seen: Sequence[Mount], points: Iterable[str]) -> Iterable[Mount]:

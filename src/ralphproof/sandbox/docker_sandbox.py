@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ralphproof.base.files import replace_file
 from ralphproof.base.programs import ProgramResult, find_program, run_program
 from ralphproof.base.value import pack, replace, unpack, value
 from ralphproof.engine.sandbox import Command
@@ -25,7 +26,6 @@ from ralphproof.sandbox.plan import (
     SandboxPlan,
     is_within,
     passed_variable_names,
-    write_private_file,
 )
 
 # What `sbx` and the older `docker sandbox` have in common. Calls have a closed stdin and a timeout, because nobody can
@@ -178,7 +178,7 @@ def read_sandbox_state(path: str) -> DockerSandboxState | None:
 def write_sandbox_state(path: str, state: DockerSandboxState) -> None:
     """Written atomically, readable by the user alone."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    write_private_file(path, json.dumps(pack(state)).encode())
+    replace_file(path, json.dumps(pack(state)).encode(), durable=False)
 
 
 def scan_project_files(root: str) -> dict[str, str]:
@@ -494,7 +494,7 @@ class DockerSandbox:
         template = self._cli.template(agent or _read_text(self._agent_file(plan)) or self._default_agent)
         if agent:
             os.makedirs(self._state_folder(), mode=0o700, exist_ok=True)
-            write_private_file(self._agent_file(plan), agent.encode())
+            replace_file(self._agent_file(plan), agent.encode(), durable=False)
         return GuestCommand(sandbox_name(plan.root, template), template)
 
     def _agent_file(self, plan: SandboxPlan) -> str:

@@ -426,44 +426,7 @@ def _set_option(connection: socket.socket, level: int, option: int, to: int | by
         return  # the connection is gone
 
 
-# Relay between two connections in the caller's thread, with bounded memory.
-
-
-class _RelayDirection:
-    """One direction of a relay. Nothing is read while data waits to be written."""
-
-    def __init__(self, source: socket.socket, target: socket.socket, first: bytes = b"") -> None:
-        self._source, self._target = source, target
-        self._source_open = True
-        self._pending = memoryview(first)
-        self.finished = False
-
-    def awaited_event(self) -> tuple[int, int]:
-        """The descriptor and event to poll for."""
-        return (self._target.fileno(), select.POLLOUT) if self._pending else (self._source.fileno(), select.POLLIN)
-
-    def advance(self) -> None:
-        """Move what can be moved now. Raises OSError if the source broke off."""
-        try:
-            if not self._pending:
-                self._pending = memoryview(self._source.recv(CHUNK_BYTES))
-                self._source_open = bool(self._pending)
-            if self._pending:
-                self._write()
-        except BlockingIOError:
-            return
-        if not self._pending and not self._source_open and not self.finished:
-            self.finished = True
-            try:
-                self._target.shutdown(socket.SHUT_WR)
-            except OSError:
-                return
-
-    def _write(self) -> None:
-        try:
-            self._pending = self._pending[self._target.send(self._pending) :]
-        except ConnectionError:  # it takes no more, but what it has said still counts
-            self.finished = True
+# Relay between two connections in the caller's thread, with one chunk in memory.
 
 
 def relay(client: socket.socket, server: socket.socket, idle_s: float, first: bytes = b"") -> None:
@@ -471,33 +434,38 @@ def relay(client: socket.socket, server: socket.socket, idle_s: float, first: by
 
     Raises OSError if one breaks off or nothing moved for `idle_s`.
     """
-    flows = (_RelayDirection(client, server, first), _RelayDirection(server, client))
-    client.setblocking(False)
-    server.setblocking(False)
+    client.settimeout(idle_s)
+    server.settimeout(idle_s)
+    targets = {client: server, server: client}
     try:
-        while moving := [flow for flow in flows if not flow.finished]:
-            ready = _ready_descriptors(moving, idle_s)
-            for flow in moving:
-                if flow.awaited_event()[0] in ready:
-                    flow.advance()
+        _pass_on(targets, client, first)
+        while targets:
+            ready, _, _ = select.select(list(targets), [], [], idle_s)
+            if not ready:
+                raise TimeoutError("nothing moved")
+            for source in ready:
+                if data := source.recv(CHUNK_BYTES):
+                    _pass_on(targets, source, data)
+                else:
+                    _end_writing(targets.pop(source))
     except OSError:
         reset_on_close(client)
         reset_on_close(server)
         raise
 
 
-def _ready_descriptors(flows: list[_RelayDirection], idle_s: float) -> set[int]:
-    """Descriptors with an event, at least one."""
-    wanted: dict[int, int] = {}
-    for file, event in (flow.awaited_event() for flow in flows):
-        wanted[file] = wanted.get(file, 0) | event
-    poll = select.poll()
-    for file, events in wanted.items():
-        poll.register(file, events)
-    ready = {file for file, _ in poll.poll(idle_s * 1000)}
-    if not ready:
-        raise TimeoutError("nothing moved")
-    return ready
+def _pass_on(targets: dict[socket.socket, socket.socket], source: socket.socket, data: bytes) -> None:
+    try:
+        targets[source].sendall(data)
+    except ConnectionError:  # it takes no more, but what it has said still counts
+        del targets[source]
+
+
+def _end_writing(target: socket.socket) -> None:
+    try:
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        return  # it is gone
 
 
 # The servers.

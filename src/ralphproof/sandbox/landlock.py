@@ -22,6 +22,7 @@ from ralphproof.sandbox.plan import (
     SandboxEntry,
     SandboxPlan,
     is_within,
+    visible_mounts,
 )
 
 PROC_FOLDER = "/proc"
@@ -83,7 +84,7 @@ class Landlock:
         A writable folder opens everything below it, so nothing below is listed again: a link created from inside would
         be followed. `root_user` is a user whom file modes do not stop.
         """
-        seen = _visible_mounts(plan.mounts)
+        seen = visible_mounts(plan.mounts)
         write = _outermost_paths(
             [*(one.host_path for one in seen if one.kind == WRITABLE), *([plan.temp] if plan.temp else [])]
         )
@@ -132,11 +133,6 @@ def _security_modules() -> str:
             return file.read().strip()
     except OSError:
         return "…"
-
-
-def _visible_mounts(mounts: Sequence[Mount]) -> list[Mount]:
-    """Mounts that no later one covers."""
-    return [one for at, one in enumerate(mounts) if not any(is_within(one.path, top.path) for top in mounts[at + 1 :])]
 
 
 def _outermost_paths(paths: Sequence[str]) -> list[str]:

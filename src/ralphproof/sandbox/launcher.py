@@ -6,23 +6,22 @@ and exits with its code. So the allow-list is enforced for a turn whose harness 
 
 from __future__ import annotations
 
-import _socket
 import _thread
 import os
-import select
-import struct
 import sys
-import time
 
 if __name__ == "__main__":
     # At the end of the path, so that no file beside the package replaces a standard module.
     sys.path.append(__file__.rsplit("/", 3)[0])
 
-import fcntl
 import json
+import select
+import signal
 import socket
+import time
 
 from ralphproof.base import interpreter
+from ralphproof.base.files import remove_tree
 from ralphproof.base.value import TYPE_CHECKING, pack
 from ralphproof.sandbox.egress_proxy import EgressAudit, EgressProxy, PortForward, read_blocked_hosts
 from ralphproof.sandbox.egress_rules import AllowList
@@ -32,24 +31,16 @@ from ralphproof.sandbox.plan import (
     PROXY_BY_PORT,
     PROXY_BY_SOCKET,
     PROXY_SOCKET_FOLDER,
+    LaunchSpec,
     filter_environment,
     read_launch_spec,
-    remove_temp_folder,
     write_launch_report,
 )
 from ralphproof.sandbox.project_mounts import Placeholders
 from ralphproof.sandbox.resource_limits import LimitedCommand, find_limit_mechanism
 
 if TYPE_CHECKING:
-    import signal as _signal
-    import socket
     from typing import NoReturn
-
-    from ralphproof.sandbox.egress_proxy import EgressAudit, EgressProxy, PortForward
-    from ralphproof.sandbox.plan import LaunchSpec
-    from ralphproof.sandbox.resource_limits import LimitedCommand
-else:
-    import _signal
 
 IGNORED_SIGNALS = ("SIGHUP", "SIGINT", "SIGTERM")  # sent to the whole tree: the program inside decides
 ENTRYPOINT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "entrypoint.py")
@@ -65,30 +56,20 @@ def main() -> NoReturn:
     os.closerange(3, 1 + max(map(int, os.listdir("/dev/fd"))))  # inherited descriptors must not reach the sandbox
     spec = read_launch_spec(sys.argv[1])
     for name in IGNORED_SIGNALS:
-        _signal.signal(getattr(_signal, name), _signal.SIG_IGN)
-    lock = _lock_placeholders(spec.lock_file)
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    placeholders = Placeholders(os.path.dirname(spec.lock_file)) if spec.lock_file else None
+    lock = placeholders.acquire() if placeholders else -1
     os.makedirs(spec.plan.temp, mode=0o700, exist_ok=True)
     gateway = EgressGateway(spec)
     code, limit_reached = _run_to_end(spec, gateway)
     for remark in (*gateway.refusal_notes(), *([f"it reached its limit of {limit_reached}"] if limit_reached else [])):
         os.write(2, f"ralph sandbox: {remark}\n".encode(errors="replace"))
     gateway.close()
-    remove_temp_folder(spec.plan.temp)
+    remove_tree(spec.plan.temp)
     write_launch_report(spec.report_file, gateway.entered, limit_reached)
-    if lock is not None:
-        os.close(lock)
-        # The harness may be dead; while it lives, its lock prevents removal.
-        Placeholders(os.path.dirname(spec.lock_file)).release()
+    if placeholders:  # the harness may be dead; while it lives, its lock prevents removal
+        placeholders.release(lock)
     os._exit(code)  # serving threads may still run
-
-
-def _lock_placeholders(path: str) -> int | None:
-    """Hold the shared lock on placeholders for as long as this process lives."""
-    if not path:
-        return None
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(file, fcntl.LOCK_SH)
-    return file
 
 
 def _run_to_end(spec: LaunchSpec, gateway: EgressGateway) -> tuple[int, str]:
@@ -115,7 +96,7 @@ def _start(argv: tuple[str, ...], spec: LaunchSpec, gateway: EgressGateway, limi
         gateway.keep_channel_in_child()
         if spec.entry.no_entrypoint:  # no entrypoint would reset them
             for name in IGNORED_SIGNALS:
-                _signal.signal(getattr(_signal, name), _signal.SIG_DFL)
+                signal.signal(getattr(signal, name), signal.SIG_DFL)
         os.execvpe(argv[0], argv, env)
     except OSError as error:
         os.write(2, f"ralph sandbox: cannot start {argv[0]!a}: {error.strerror}\n".encode())
@@ -128,8 +109,8 @@ class EgressGateway:
 
     def __init__(self, spec: LaunchSpec) -> None:
         self._spec, self._token, self._exit_code = spec, "", b""
-        self._local_end: _socket.socket | None = None
-        self._remote_end: _socket.socket | None = None
+        self._local_end: socket.socket | None = None
+        self._remote_end: socket.socket | None = None
         self._listeners: dict[int, tuple[socket.socket, int]] = {}  # by descriptor; 0 is the proxy, else a port
         self._proxy: EgressProxy | None = None
         self._forwards: dict[int, PortForward] = {}
@@ -144,12 +125,10 @@ class EgressGateway:
         if how == PROXY_BY_SOCKET:
             self._local_end = _listen_in_folder(self._spec.plan.socket_folder)
         elif how != PROXY_BUILT_IN and not self._spec.entry.no_entrypoint:
-            self._local_end, self._remote_end = _socket_pair()
+            self._local_end, self._remote_end = socket.socketpair()
 
     def _open_listener(self) -> None:
-        listener = _wrap_socket(_socket.socket(_socket.AF_INET, _socket.SOCK_STREAM))
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(128)
+        listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._listeners[listener.fileno()] = (listener, 0)
 
     @property
@@ -220,7 +199,7 @@ class EgressGateway:
                     poll.unregister(ended)
         return int(self._exit_code) if self._exit_code.isdigit() else code
 
-    def _on_channel_event(self, local_end: _socket.socket, poll: select.poll) -> None:
+    def _on_channel_event(self, local_end: socket.socket, poll: select.poll) -> None:
         """The entrypoint connects, sends its exit code, or leaves."""
         if self.entered:
             if not self._read_exit_code():
@@ -237,7 +216,7 @@ class EgressGateway:
         if self._local_end is None or self._spec.entry.proxy_access != PROXY_BY_SOCKET or not self.entered:
             return False
         try:
-            data = self._local_end.recv(16, _socket.MSG_DONTWAIT)
+            data = self._local_end.recv(16, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return True
         except OSError:
@@ -270,22 +249,19 @@ class EgressGateway:
         self.entered = True
         return [] if own else list(self._listeners)
 
-    def _accept_channel(self) -> _socket.socket:
+    def _accept_channel(self) -> socket.socket:
         assert self._local_end is not None
         if self._spec.entry.proxy_access == PROXY_BY_SOCKET:
-            descriptor, _ = self._local_end._accept()  # type: ignore[attr-defined]
-            self._local_end = _socket.socket(fileno=descriptor)
+            self._local_end, _ = self._local_end.accept()
         return self._local_end
 
-    def _receive_listeners(self, channel: _socket.socket, ports: list[int]) -> bool:
+    def _receive_listeners(self, channel: socket.socket, ports: list[int]) -> bool:
         """Take over the listeners that were opened inside; False if the entrypoint is gone."""
-        data, rights, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(MAX_FDS * 4))
+        data, files, _, _ = socket.recv_fds(channel, 1, MAX_FDS)
         if not data:
             return False
-        packed = b"".join(found for level, kind, found in rights if kind == _socket.SCM_RIGHTS)
-        files = struct.unpack(f"{len(packed) // 4}i", packed[: len(packed) // 4 * 4])
         for file, port in zip(files, ports, strict=True):
-            self._listeners[file] = (_wrap_socket(_socket.socket(fileno=file)), port)
+            self._listeners[file] = (socket.socket(fileno=file), port)
         return True
 
     def _accept(self, listener: socket.socket, port: int) -> None:
@@ -332,21 +308,11 @@ class EgressGateway:
                 one.close()
 
 
-def _socket_pair() -> tuple[_socket.socket, _socket.socket]:
-    local_end, remote_end = _socket.socketpair()
-    return local_end, remote_end
-
-
-def _wrap_socket(created: _socket.socket) -> socket.socket:
-    """A `socket.socket` of it, whose accepted connections are such sockets too."""
-    return socket.socket(fileno=created.detach())
-
-
-def _listen_in_folder(folder: str) -> _socket.socket:
+def _listen_in_folder(folder: str) -> socket.socket:
     """A Unix socket in this folder, bound through /proc because the path may exceed the limit of 107 bytes."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     address = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    created = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    created = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     created.bind(f"/proc/self/fd/{address}/{CONTROL_SOCKET}")
     created.listen(1)
     os.close(address)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from ralphproof.base.files import replace_file
 from ralphproof.base.value import Protocol, pack, unpack, value
 from ralphproof.engine.sandbox import Command
 
@@ -38,6 +38,16 @@ class Mount:
 def is_within(path: str, folder: str) -> bool:
     """Whether a path is this folder or below it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def nearest_mount(path: str, mounts: Sequence[Mount]) -> Mount | None:
+    """The mount that shows this path, or covers it; None if none does."""
+    return next((one for one in reversed(mounts) if is_within(path, one.path)), None)
+
+
+def visible_mounts(mounts: Sequence[Mount]) -> list[Mount]:
+    """Mounts that no later one covers."""
+    return [one for at, one in enumerate(mounts) if not any(is_within(one.path, top.path) for top in mounts[at + 1 :])]
 
 
 def expand_home(path: str, home: str) -> str:
@@ -185,21 +195,9 @@ class LaunchReport:
     limit_reached: str = ""
 
 
-def write_private_file(path: str, data: bytes, sync: bool = False) -> None:
-    """Written atomically, readable by the owner alone; `sync`: before anything that follows."""
-    draft = f"{path}.{os.getpid()}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    with open(os.open(draft, flags, 0o600), "wb") as file:
-        file.write(data)  # raises if the disk is full
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(draft, path)
-
-
 def write_launch_spec(path: str, spec: LaunchSpec) -> None:
     """Written atomically, readable by the owner alone."""
-    write_private_file(path, json.dumps(pack(spec), ensure_ascii=True).encode())
+    replace_file(path, json.dumps(pack(spec)).encode(), durable=False)
 
 
 def read_launch_spec(path: str) -> LaunchSpec:
@@ -211,7 +209,7 @@ def read_launch_spec(path: str) -> LaunchSpec:
 
 
 def write_launch_report(path: str, entered: bool, limit_reached: str) -> None:
-    write_private_file(path, json.dumps(pack(LaunchReport(entered, limit_reached))).encode())
+    replace_file(path, json.dumps(pack(LaunchReport(entered, limit_reached))).encode(), durable=False)
 
 
 def read_launch_report(path: str) -> LaunchReport | None:
@@ -222,17 +220,6 @@ def read_launch_report(path: str) -> LaunchReport | None:
     except (OSError, ValueError, TypeError):
         return None
     return stay if isinstance(stay, LaunchReport) else None
-
-
-def remove_temp_folder(folder: str) -> None:
-    """Remove the temporary folder of a command that has ended, whatever modes its program set."""
-    if folder and os.path.isdir(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-        for top, folders, _ in os.walk(folder):  # the rest could not be entered
-            for path in (top, *(os.path.join(top, name) for name in folders)):
-                if not os.path.islink(path):
-                    os.chmod(path, 0o700)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 # Environment variables that are passed into a sandbox: an allow-list.
@@ -276,15 +263,13 @@ def filter_environment(env: Mapping[str, str], keeps: Iterable[str]) -> dict[str
     return {name: text for name, text in env.items() if name in names or (beginnings and name.startswith(beginnings))}
 
 
-# Back ends whose entering program must be given the names of variables.
-
-
 TURN_VARIABLE = "RALPH_TURN"  # by which whoever owns a command finds its processes
 
 
 def passed_variable_names(plan: SandboxPlan, present: Iterable[str]) -> tuple[str, ...]:
-    """Those of `present` that the plan passes, those that it sets, and the turn's mark."""
-    names = {name for name in plan.passed_variables if not name.endswith("*")}
-    beginnings = tuple(name[:-1] for name in plan.passed_variables if name.endswith("*"))
-    kept = [name for name in sorted(present) if name in names or (beginnings and name.startswith(beginnings))]
+    """Those of `present` that the plan passes, those that it sets, and the turn's mark.
+
+    For back ends whose entering program must be given the names.
+    """
+    kept = filter_environment(dict.fromkeys(sorted(present), ""), plan.passed_variables)
     return tuple(dict.fromkeys((*kept, *(name for name, _ in plan.variables), TURN_VARIABLE)))

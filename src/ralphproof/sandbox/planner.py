@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.files import make_private_folder
+from ralphproof.base.files import make_private_folder, remove_tree, replace_file
 from ralphproof.base.interpreter import installation_folders
 from ralphproof.base.programs import find_program, run_program
 from ralphproof.base.value import replace, value
@@ -41,7 +41,7 @@ from ralphproof.sandbox.plan import (
     SandboxPlan,
     expand_home,
     is_within,
-    write_private_file,
+    nearest_mount,
 )
 from ralphproof.sandbox.project_mounts import (
     RALPH_FOLDER,
@@ -71,7 +71,7 @@ def git_config_mounts(environ: Mapping[str, str], home: str, private: str) -> It
         for key in ("name", "email")
         if values.get(f"user.{key}")
     ]
-    write_private_file(file, os.fsencode("[user]\n" + "".join(lines) + "[safe]\n\tdirectory = *\n"))
+    replace_file(file, os.fsencode("[user]\n" + "".join(lines) + "[safe]\n\tdirectory = *\n"), durable=False)
     yield Mount(READ_ONLY, os.path.join(home, ".gitconfig"), file)
     named = values.get("core.excludesfile", "")
     usual = [source for source, _ in locate_path("", GLOBAL_IGNORE_FILE, environ, home)]
@@ -113,7 +113,11 @@ def refresh_mounts(mounts: Sequence[Mount], covers: tuple[str, ...]) -> list[Mou
     shown = [one for one in there if one.kind == READ_ONLY and one.source not in covers]
     return [
         *there,
-        *(one for one in socket_covers(shown) if one.path not in known and not _is_in_empty_folder(one.path, there)),
+        *(
+            one
+            for one in socket_covers(shown)
+            if one.path not in known and getattr(nearest_mount(one.path, there), "kind", "") != EMPTY_FOLDER
+        ),
     ]
 
 
@@ -121,19 +125,12 @@ def _still_exists(mount: Mount, before: Sequence[Mount], covers: tuple[str, ...]
     return os.path.lexists(covered_path(mount, before, covers) if mount.source in covers else mount.host_path)
 
 
-def _is_in_empty_folder(path: str, mounts: Sequence[Mount]) -> bool:
-    """Whether a path is inside an empty folder already."""
-    over = next((one for one in reversed(mounts) if is_within(path, one.path)), None)
-    return over is not None and over.kind == EMPTY_FOLDER
-
-
 def covered_path(cover: Mount, before: Sequence[Mount], covers: tuple[str, ...]) -> str:
     """The host path that a cover hides."""
-    over = next(
-        (one for one in reversed(before) if is_within(cover.path, one.path) and one.source not in covers), cover
-    )
-    inner = os.path.relpath(cover.path, over.path)
-    return cover.path if over is cover else os.path.normpath(os.path.join(over.host_path, inner))
+    over = nearest_mount(cover.path, [one for one in before if one.source not in covers])
+    if over is None:
+        return cover.path
+    return os.path.normpath(os.path.join(over.host_path, os.path.relpath(cover.path, over.path)))
 
 
 # Back ends that cannot remount: a home of links, and a real temporary folder.
@@ -142,7 +139,7 @@ def covered_path(cover: Mount, before: Sequence[Mount], covers: tuple[str, ...])
 def mounts_in_place(mounts: Sequence[Mount], temp: str, home: str, store: str, covers: tuple[str, ...]) -> list[Mount]:
     """The mounts at their host paths, with a temporary home of links. Covers hide the host paths."""
     temp_home = temporary_home(temp)
-    _remove_folder(temp_home)  # a turn that is taken up again: what was left there is not ours
+    remove_tree(temp_home)  # a turn that is taken up again: what was left there is not ours
     os.makedirs(temp_home, mode=0o700)
     linked: list[str] = []
     for mount in mounts:
@@ -195,12 +192,6 @@ def _create_link(place: str, source: str, linked: list[str], store: str) -> None
         os.symlink(source, place)
     if not is_within(source, store):
         linked.append(place)
-
-
-def _remove_folder(folder: str) -> None:
-    if os.path.islink(folder):
-        os.unlink(folder)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 # Agents: own state folder, shared login, service.
@@ -343,7 +334,7 @@ class SandboxPlanner:
         self._empty, self._cache = (os.path.join(self.private, name) for name in ("empty", "cache"))
         for folder in (self._empty, self._cache):
             make_private_folder(folder)
-        write_private_file(os.path.join(self.private, BLANK_FILE), b"")
+        replace_file(os.path.join(self.private, BLANK_FILE), b"", durable=False)
         self._covers = (DEV_NULL, self._empty)
         self._ecosystems = detect_ecosystems(root)
         self._machine_mounts = self._fixed_mounts()

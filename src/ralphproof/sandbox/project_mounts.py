@@ -10,7 +10,7 @@ import stat
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from ralphproof.base.files import read_file
+from ralphproof.base.files import read_file, replace_file
 from ralphproof.base.git_layout import git_folders, read_regular_file
 from ralphproof.base.path_patterns import GIT_FOLDER, is_glob, literal_path
 from ralphproof.base.value import value
@@ -21,7 +21,7 @@ from ralphproof.sandbox.plan import (
     WRITABLE,
     Mount,
     is_within,
-    write_private_file,
+    nearest_mount,
 )
 from ralphproof.workspace.protected_paths import RESERVED_PATHS, GlobSearch, compile_globs
 
@@ -293,7 +293,7 @@ def _git_exclude_mounts(root: str, exclude: str, placeholders: Iterable[str], pr
     names = (os.path.relpath(path, root) for path in placeholders if is_within(path, root))
     lines = [_exclude_line(name) for name in names if not name.startswith(".git/") and "\n" not in name]
     file = os.path.join(private, "exclude")
-    write_private_file(file, (read_file(exclude) or b"") + b"\n" + os.fsencode("".join(lines)))
+    replace_file(file, (read_file(exclude) or b"") + b"\n" + os.fsencode("".join(lines)), durable=False)
     yield Mount(READ_ONLY, exclude, file)
 
 
@@ -320,17 +320,13 @@ def drop_variables_leaving_project(environ: Mapping[str, str], root: str) -> dic
 
 def is_visible(path: str, mounts: Sequence[Mount], covers: tuple[str, ...]) -> bool:
     """Whether the mounts already show a path; what is below an empty folder or a cover is not shown."""
-    over = _nearest_mount(path, mounts)
+    over = nearest_mount(path, mounts)
     return over is not None and over.kind != EMPTY_FOLDER and over.source not in covers
 
 
 def _is_writable(path: str, mounts: Sequence[Mount]) -> bool:
-    over = _nearest_mount(path, mounts)
+    over = nearest_mount(path, mounts)
     return over is not None and over.kind == WRITABLE
-
-
-def _nearest_mount(path: str, mounts: Sequence[Mount]) -> Mount | None:
-    return next((one for one in reversed(mounts) if is_within(path, one.path)), None)
 
 
 def _parents_up_to(path: str, tops: tuple[str, ...]) -> Iterator[str]:
@@ -427,7 +423,7 @@ class Placeholders:
         alone = os.open(self._list + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(alone, fcntl.LOCK_EX)
-            write_private_file(self._list, json.dumps(sorted({*self._known(), *paths})).encode(), sync=True)
+            replace_file(self._list, json.dumps(sorted({*self._known(), *paths})).encode())
         finally:
             os.close(alone)
 

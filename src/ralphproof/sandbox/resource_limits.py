@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from ralphproof.base.processes import process_start_time, stat_fields
-from ralphproof.base.programs import run_program
+from ralphproof.base.programs import find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.sandbox.plan import ResourceLimits
 
@@ -194,10 +194,8 @@ def _is_gone(pid: int, begin: str) -> bool:
     """Whether the process with this start time is gone. One that cannot be read may still exist."""
     try:
         fields = stat_fields(pid)
-    except (FileNotFoundError, ProcessLookupError):
-        return True
     except OSError:
-        return False
+        return not os.path.exists(f"/proc/{pid}")
     return fields[0] in (b"Z", b"X") or fields[19].decode() != begin
 
 
@@ -300,7 +298,7 @@ def systemd_scope(
     """A scope of the user's service manager, or the system's for root; it enforces what its cgroup reports."""
     runtime = environ.get(RUNTIME_VARIABLE) or f"/run/user/{uid}"
     answers = os.path.exists("/run/systemd/private" if uid == 0 else f"{runtime}/systemd/private")
-    programs = [_find_on_path(name, environ) for name in ("systemd-run", "env")]
+    programs = [find_program(name, environ.get("PATH", os.defpath)) or "" for name in ("systemd-run", "env")]
     if not answers or not all(programs) or not os.path.exists(f"{unified}/cgroup.controllers"):
         return LimitMechanism(SCOPE)
     prefix = _scope_command(limits, programs[0], () if uid == 0 else (programs[1], f"{RUNTIME_VARIABLE}={runtime}"))
@@ -337,11 +335,6 @@ def _scope_command(limits: ResourceLimits, program: str, finding: tuple[str, ...
         "--",
     )
     return (*begun, finding[0], "-u", RUNTIME_VARIABLE) if finding else begun
-
-
-def _find_on_path(name: str, environ: Mapping[str, str]) -> str:
-    folders = [folder for folder in environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(folder)]
-    return next((path for folder in folders if os.access(path := os.path.join(folder, name), os.X_OK)), "")
 
 
 def _cgroup_mechanism(version: str, limits: ResourceLimits) -> LimitMechanism:

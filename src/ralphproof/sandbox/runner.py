@@ -9,17 +9,24 @@ from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from ralphproof.base import interpreter
+from ralphproof.base.files import remove_tree
 from ralphproof.base.programs import run_program
 from ralphproof.base.value import Protocol, replace
 from ralphproof.engine.sandbox import CONTINUE, Command, CommandWatcher, Exit
-from ralphproof.process.tree import become_subreaper, child_pids, kill_until_gone, signal_each, with_descendants
+from ralphproof.process.tree import (
+    become_subreaper,
+    child_pids,
+    kill_until_gone,
+    process_group,
+    signal_each,
+    with_descendants,
+)
 from ralphproof.sandbox.plan import (
     Backend,
     LaunchSpec,
     SandboxPlan,
     read_launch_report,
     read_launch_spec,
-    remove_temp_folder,
     write_launch_spec,
 )
 from ralphproof.sandbox.planner import SandboxConfig, SandboxPlanner, default_resource_limits, sandbox_state_folder
@@ -107,7 +114,7 @@ class SandboxedRunner:
 
 def _clean_up(plan: SandboxPlan, report: str) -> None:
     """What a killed launcher could not clean up."""
-    remove_temp_folder(plan.temp)
+    remove_tree(plan.temp)
     if read_launch_report(report) is None and sys.platform == "linux":
         remove_stale_limits(plan.limits)
 
@@ -151,7 +158,7 @@ def _end_leftover_sandbox(file: str) -> None:
         spec = read_launch_spec(file)
     except (OSError, ValueError, TypeError):
         return
-    remove_temp_folder(spec.plan.temp)
+    remove_tree(spec.plan.temp)
     argv = spec.entry.argv
     if CONTAINER_NAME_FLAG in argv:
         removal = (argv[0], "rm", "--force", argv[argv.index(CONTAINER_NAME_FLAG) + 1])
@@ -265,14 +272,7 @@ def _signals_blocked(child: int, number: int) -> list[int]:
     if number not in KEYBOARD_SIGNALS or not os.isatty(0):
         return everybody
     front = os.tcgetpgrp(0)
-    return [pid for pid in everybody if _foreground_group(pid) != front]
-
-
-def _foreground_group(pid: int) -> int:
-    try:
-        return os.getpgid(pid)
-    except OSError:
-        return 0
+    return [pid for pid in everybody if process_group(pid) != front]
 
 
 def _end_leftovers() -> list[int]:
