@@ -19,7 +19,7 @@ sys.path.insert(1, os.path.join(sys.path[0], "src"))
 from bench.fleet_setting import HOUR_S, USD, Setting, Tally, governor_of, packed_bytes
 from bench.fleet_weather import World
 
-from ralphproof.fleet.timing import FleetTiming
+from ralphproof.fleet.messages import FleetTiming
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def governors(tables: Tables) -> None:
         loop = next(iter(one.permits))
         freed = one.settle(loop, 2, 1, 0, 1.0)
         size = packed_bytes(one)
-        rows.append((f"{loops:,}", f"{full:.0f} ms", f"{_cpu_ms(lambda freed=freed: freed.answered(1.0)):.1f} ms",  # type: ignore[misc]
+        rows.append((f"{loops:,}", f"{full:.0f} ms", f"{_cpu_ms(lambda freed=freed: freed.grant_turns(1.0)):.1f} ms",  # type: ignore[misc]
                      f"{size / 1024:,.0f} KB", f"{100 * size / BLOB_BYTES:.0f} %"))  # fmt: skip
     head = ("loops that wait", "to give out 400 turns", "one turn", "carried over", "of what a server takes")
     tables.show(f"one governor; a task may take {DEADLOCK_S:g} s", head, rows)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ralphproof.base.value import pack
 from ralphproof.base.value import replace as value_replace
 from ralphproof.fleet.governor import Allowance, Governor, TurnRequest
-from ralphproof.fleet.timing import FleetTiming
+from ralphproof.fleet.messages import FleetTiming
 
 HOUR_S = 3600.0
 USD = 1_000_000
@@ -37,7 +37,6 @@ class Setting:
     message_usd: float = 0.03  # what one more message costs: so late an agent is stopped at its limit
     unknown: float = 0.03  # of turns nobody knows what they cost
     tight: float = 0.3  # of submissions have --total-cost-usd for half of what they need
-    rate: int | None = 120  # --rate of the agent, in a minute
     limited_every_s: float = 4 * HOUR_S  # the agent's provider stops serving half of the fleet
     limited_s: float = 900.0
     die_s: float = 24 * HOUR_S  # between two deaths of one machine, on average
@@ -58,7 +57,6 @@ class Loop:
     name: str
     submission: str
     submitter: str
-    agent: str
     needs: int
     number: int = 1
     spent: int = 0  # as its records say
@@ -145,7 +143,7 @@ def governor_of(loops: int, parallel: int) -> Governor:
     for number in range(loops):
         submission, submitter = f"20261117-1{number // 50:05d}-abcdef", f"user{number // 50 % SUBMITTERS}"
         loop = f"{submission}-{number % 50:03d}"
-        wants[loop], over[loop] = TurnRequest(loop, 2, submission, submitter, "claude", 4_000_000, number), 1
+        wants[loop], over[loop] = TurnRequest(loop, 2, submission, submitter, 4_000_000, number), 1
     return value_replace(governor, requests=wants, last_settled=over, line=loops)
 
 

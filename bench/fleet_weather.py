@@ -9,7 +9,7 @@ from bench.fleet_world import Traffic
 
 from ralphproof.base.value import pack
 from ralphproof.fleet.governor import Allowance
-from ralphproof.fleet.timing import lost_retry_s
+from ralphproof.fleet.messages import lost_retry_s
 
 CLAIM_LOST_S = 10.0  # after so long a claim is made once more whose worker died over it
 
@@ -35,13 +35,12 @@ class World(Traffic):
             self.totals[name] = total
             if tight:
                 self._tight.add(name)
-            rates = {"claude": given.rate} if given.rate else {}
-            allowance = Allowance(total_micro_usd=total, fleet_parallel=bound, per_minute=rates)
+            allowance = Allowance(total_micro_usd=total, fleet_parallel=bound)
             about = {"submission": name, "submitter": submitter, "allowance": pack(allowance)}
             self.at(come, self._say, {"what": "bounded", **about})
             for one in range(size):
                 needs = 1 + int(math.log(1.0 - rng.random()) / math.log(1.0 - 1.0 / given.iterations_mean))
-                loop = Loop(f"{name}-{one:03d}", name, submitter, "claude", min(needs, 50))
+                loop = Loop(f"{name}-{one:03d}", name, submitter, min(needs, 50))
                 self.loops[loop.name] = loop
                 self.at(come + 0.01 * one, self._want, loop)
         for worker in self.workers:

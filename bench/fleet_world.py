@@ -14,7 +14,7 @@ from collections import Counter, deque
 from bench.fleet_setting import USD, Loop, Setting, Tally, Turn, Worker
 
 from ralphproof.fleet.governor import Governor, TurnGranted, apply_event
-from ralphproof.fleet.timing import (
+from ralphproof.fleet.messages import (
     CLAIM_HOLD_S,
     CLAIM_TIMEOUT_S,
     MAX_CLAIMS,
@@ -115,13 +115,6 @@ class Traffic:
             else:
                 self._in_line[loop.submitter] -= loop.submission not in self._tight
                 self.hop(self._leave, loop, "no money")
-        again = self.governor.next_check_at(self.now)
-        if again is not None and not self._woken and len(self.governor.permits) < self._most():
-            self._woken = True
-            self.at(again, self._govern)
-
-    def _most(self) -> float:
-        return self.governor.fleet.fleet_parallel or math.inf
 
     # A loop
 
@@ -130,9 +123,7 @@ class Traffic:
         self._in_line[loop.submitter] += loop.submission not in self._tight
         budget = max(0, round(self.given.wish_usd * USD) - loop.spent)
         about = {"loop": loop.name, "number": loop.number, "submission": loop.submission}
-        self.hop(
-            self._say, {"what": "want", **about, "submitter": loop.submitter, "agent": loop.agent, "budget": budget}
-        )
+        self.hop(self._say, {"what": "want", **about, "submitter": loop.submitter, "budget": budget})
 
     def _served(self, loop: Loop) -> None:
         """Who was due, and who was served; those whose money is short wait for it, and are left out."""
@@ -205,7 +196,7 @@ class Traffic:
         worker = loop.worker
         assert worker is not None
         worker.queue.append((loop, ticket))
-        self.at(self.served_at(self.now + self.given.timing.adopt_s), self._unstarted, loop, ticket, worker)
+        self.at(self.served_at(self.now + self.given.timing.heartbeat_s), self._unstarted, loop, ticket, worker)
         self._offer(worker)
 
     def _unstarted(self, loop: Loop, ticket: int, worker: Worker) -> None:

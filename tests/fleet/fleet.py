@@ -18,9 +18,8 @@ from typing import Any, TypeVar
 from ralphproof.base.interpreter import LAUNCHER
 from ralphproof.fleet.dev_server import dev_server_argv, find_free_port, find_temporal
 from ralphproof.fleet.governor import Allowance
-from ralphproof.fleet.loop_spec import LoopSpec
+from ralphproof.fleet.messages import FleetTiming, LoopSpec
 from ralphproof.fleet.submission import FleetSubmission, SubmittedLoop
-from ralphproof.fleet.timing import FleetTiming
 from tests.fleet.machines import python
 from tests.ralph import SOURCE, Step, until
 
@@ -132,7 +131,7 @@ class Crew:
     def spec(self, loop: str, **play: Any) -> LoopSpec:
         """An order for the stand-in."""
         wish: Any = {"play": {"turns": 1, "cost": 1000, "log": str(self.log), **play}}
-        return LoopSpec(loop, str(self.remote), "main", wish, submitter="ann", agent="scripted")
+        return LoopSpec(loop, str(self.remote), "main", wish, submitter="ann")
 
     def bare(self) -> Path:
         """A bare repository, for the real program: its check wants the file `done`."""
@@ -161,7 +160,7 @@ class Crew:
         wish = json.loads(
             serialize_request(RunRequest(("make it so", None), flags, checks=CheckRequest(("sh check.sh",))), str)
         )
-        return LoopSpec(loop, str(bare), "main", wish, submitter="ann", agent="scripted")
+        return LoopSpec(loop, str(bare), "main", wish, submitter="ann")
 
     def loop(self, name: str) -> dict[str, Any]:
         """Where a loop stands."""

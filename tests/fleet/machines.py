@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ralphproof.base import interpreter
-from ralphproof.fleet.loop_spec import LoopSpec, loop_spec_json
+from ralphproof.fleet.messages import LoopSpec, loop_spec_json
 from ralphproof.process import tree
 from ralphproof.runs.request import CheckRequest, RunRequest, serialize_request
 from ralphproof.store.run_folder import new_run_id

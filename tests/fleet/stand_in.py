@@ -29,7 +29,7 @@ from ralphproof.engine.records import Judged, Picked, Record, RunBegan, RunEnded
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.state import RunOver, build_state
 from ralphproof.engine.workspace import Change, Snapshot
-from ralphproof.fleet.progress import loop_end
+from ralphproof.fleet.messages import loop_end
 
 AGENT = """
 echo "start $LOOP $ITERATION" >> "$LOG"

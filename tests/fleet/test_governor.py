@@ -26,7 +26,7 @@ DAY = 86400.0
 def want(
     loop: str, number: int = 1, wish: int | None = 10, submission: str = "s", submitter: str = "ann"
 ) -> TurnRequest:
-    return TurnRequest(loop, number, submission, submitter, "claude", wish)
+    return TurnRequest(loop, number, submission, submitter, wish)
 
 
 def bounded(**given: object) -> Governor:
@@ -94,25 +94,6 @@ def test_a_loop_that_is_gone_leaves_what_was_set_aside_as_spent_and_its_slot_fre
     assert governor.submissions["s"].unknown == 1
 
 
-def test_turns_of_an_agent_in_a_minute_are_held_to_their_number() -> None:
-    governor = bounded(per_minute={"claude": 2})
-    for loop in "abc":
-        governor = governor.add_request(want(loop))
-    governor, answers = governor.grant_turns(0.0)
-    assert grants(answers) == ["a", "b"]
-    assert governor.next_check_at(1.0) == 60.0
-    assert grants(governor.grant_turns(59.0)[1]) == []
-    assert grants(governor.grant_turns(60.0)[1]) == ["c"]
-
-
-def test_when_an_agents_minute_is_said_to_be_over_it_is() -> None:
-    for began in (number / 7 for number in range(200)):  # a sum of these and 60 is not always 60 more
-        governor, _ = bounded(per_minute={"claude": 1}).add_request(want("a")).add_request(want("b")).grant_turns(began)
-        again = governor.next_check_at(began)
-        assert again is not None
-        assert grants(governor.grant_turns(again)[1]) == ["b"]
-
-
 def test_submitters_take_turns_and_then_their_submissions() -> None:
     governor = Governor().set_allowance("s", "ann", Allowance(fleet_parallel=1))
     for number, (submitter, submission) in enumerate([("ann", "s")] * 3 + [("ann", "t"), ("bob", "u"), ("bob", "u")]):
@@ -133,14 +114,12 @@ def test_small_wishes_do_not_keep_a_large_one_waiting() -> None:
     assert grants(governor.settle("small", 1, 0, 0, 2.0).grant_turns(2.0)[1]) == ["large"]
 
 
-def test_small_wishes_of_another_submission_or_agent_do_not_pass_a_large_one_that_draws_on_the_same_money() -> None:
+def test_small_wishes_of_another_submission_do_not_pass_a_large_one_that_draws_on_the_same_money() -> None:
     governor, _ = bounded(daily_micro_usd=100).add_request(want("small")).grant_turns(0.0)
     governor = governor.set_allowance("t", "ann", Allowance(daily_micro_usd=100)).add_request(
         want("large", wish=95, submission="t")
     )
-    governor = governor.add_request(want("late", submission="u")).add_request(
-        TurnRequest("other", 1, "s", "ann", "codex", 1)
-    )
+    governor = governor.add_request(want("late", submission="u")).add_request(want("other", wish=1))
     assert governor.grant_turns(1.0)[1] == ()
     assert grants(governor.settle("small", 1, 0, 0, 2.0).grant_turns(2.0)[1]) == ["large"]
 
@@ -156,8 +135,6 @@ LIMITS = st.builds(
     daily_micro_usd=st.one_of(st.none(), st.integers(1, 100)),
     parallel=st.one_of(st.none(), st.integers(1, 3)),
     fleet_parallel=st.one_of(st.none(), st.integers(1, 4)),
-    agent_parallel=st.one_of(st.just({}), st.just({"claude": 2})),
-    per_minute=st.one_of(st.just({}), st.just({"claude": 3})),
 )
 
 
@@ -173,7 +150,6 @@ class Walk:
         self.now = 0.0
         self.spent: dict[str, int] = {}
         self.daily: dict[tuple[str, int], int] = {}
-        self.recent_starts: list[float] = []
 
     def step(self, kind: str, at: int, money: int | None, later: float) -> None:
         self.now += later
@@ -200,8 +176,7 @@ class Walk:
                     self.count(held.request, max(held.reserved or 0, held.spent))
                 self.governor = before.remove_loop(loop, self.now)
                 self.numbers[at] += 1
-        self.governor, answers = self.governor.grant_turns(self.now)
-        self.recent_starts += [self.now] * len(grants(answers))
+        self.governor, _ = self.governor.grant_turns(self.now)
         self.holds()
 
     def count(self, one: TurnRequest, spent: int) -> None:
@@ -224,8 +199,6 @@ class Walk:
             mine = sum(one.request.submitter == submitter for one in held)
             assert bounds.parallel is None or mine <= bounds.parallel
         assert bounds.fleet_parallel is None or len(held) <= bounds.fleet_parallel
-        assert not bounds.agent_parallel or len(held) <= 2
-        assert not bounds.per_minute or sum(self.now < at + 60 for at in self.recent_starts) <= 3
 
 
 @settings(max_examples=150, deadline=None)
@@ -268,7 +241,6 @@ def test_the_whole_state_survives_being_written_down(
 def by_the_rules(governor: Governor, now: float) -> list[str]:
     """Who is answered, in their order, the long way: after each answer all wishes are looked at anew."""
     wants, held, served = list(governor.requests.values()), list(governor.permits.values()), dict(governor.last_served)
-    starts = {agent: [at for at in times if now < at + 60] for agent, times in governor.recent_starts.items()}
     turns, answered = governor.turns, list[str]()
 
     def full(most: int | None, count: int) -> bool:
@@ -285,15 +257,10 @@ def by_the_rules(governor: Governor, now: float) -> list[str]:
             ),
         )
         for one in ranked:
-            mine, fleet = governor.submitter_allowances.get(one.submitter, Allowance()), governor.fleet
-            agents = sum(permit.request.agent == one.agent for permit in held)
-            if {one.submission, one.submitter} & stopped or full(fleet.fleet_parallel, len(held)):
+            mine = governor.submitter_allowances.get(one.submitter, Allowance())
+            if {one.submission, one.submitter} & stopped or full(governor.fleet_parallel, len(held)):
                 continue
             if full(mine.parallel, sum(permit.request.submitter == one.submitter for permit in held)):
-                continue
-            if full(fleet.agent_parallel.get(one.agent), agents):
-                continue
-            if full(fleet.per_minute.get(one.agent), len(starts.get(one.agent, []))):
                 continue
             total = governor.submission_allowances.get(one.submission, Allowance()).total_micro_usd
             today = governor.days.get(one.submitter, {}).get(str(utc_day(now)), BookedSpend()).micro_usd
@@ -321,26 +288,23 @@ def by_the_rules(governor: Governor, now: float) -> list[str]:
         answered.append(f"{one.loop} {allot}" if granted else f"{one.loop} no")
         if granted:
             turns += 1
-            held.append(TurnPermit(one, allot, now))
+            held.append(TurnPermit(one, allot))
             served |= {f"submitter {one.submitter}": turns, f"submission {one.submission}": turns}
-            starts[one.agent] = [*starts.get(one.agent, []), now]
     return answered
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    LIMITS, EVENTS, st.lists(st.tuples(st.integers(0, 11), st.sampled_from(["claude", "codex"]), MONEY), max_size=12)
-)
+@given(LIMITS, EVENTS, st.lists(st.tuples(st.integers(0, 11), MONEY), max_size=12))
 def test_a_round_gives_out_what_one_gets_who_looks_at_all_wishes_after_every_answer(
-    bounds: Allowance, events: list[tuple[str, int, int | None, float]], wishes: list[tuple[int, str, int]]
+    bounds: Allowance, events: list[tuple[str, int, int | None, float]], wishes: list[tuple[int, int]]
 ) -> None:
     walk = Walk(bounds)
     for event in events:
         walk.step(*event)
     governor = walk.governor
-    for at, agent, money in wishes:
+    for at, money in wishes:
         owner = "bob" if at % 3 == 2 else "ann"
-        governor = governor.add_request(TurnRequest(f"m{at}", 1, f"s{at % 3}", owner, agent, money or None))
+        governor = governor.add_request(TurnRequest(f"m{at}", 1, f"s{at % 3}", owner, money or None))
     for held in list(governor.permits.values())[::2]:
         governor = governor.settle(held.request.loop, held.request.number, 1, 0, walk.now)
     expected = by_the_rules(governor, walk.now)

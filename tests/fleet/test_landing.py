@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ralphproof.base.value import replace
-from ralphproof.fleet.progress import NOT_LANDED
+from ralphproof.fleet.messages import NOT_LANDED
 from tests.fleet.conftest import Making
 from tests.fleet.machines import Remote, git, order_for, script
 from tests.ralph import Step, done, write

@@ -10,8 +10,7 @@ import pytest
 from ralphproof.base.errors import Refused
 from ralphproof.fleet import step
 from ralphproof.fleet.artifacts import ArtifactFolder, list_growing_logs, list_logs
-from ralphproof.fleet.lease import LeaseLost, LoopLease
-from ralphproof.fleet.mirror import Mirror, RemoteUnreachable
+from ralphproof.fleet.remote import LeaseLost, LoopLease, Mirror, RemoteUnreachable
 from ralphproof.store.serialization import chain_digest
 from tests.fleet.machines import Remote, git, order_for
 

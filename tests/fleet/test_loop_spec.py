@@ -10,7 +10,7 @@ import pytest
 
 from ralphproof.base.errors import Refused
 from ralphproof.fleet.loop_folder import LoopFolder
-from ralphproof.fleet.loop_spec import LoopSpec, loop_spec_json, parse_loop_spec, without_password
+from ralphproof.fleet.messages import LoopSpec, loop_spec_json, parse_loop_spec, without_password
 from ralphproof.fleet.step import parse_step_request
 
 REQUEST: dict[str, Any] = {
@@ -51,7 +51,7 @@ def test_an_order_is_the_same_after_the_way() -> None:
             "is for task 't1', and does not hold it",
         ),
         ({"user": []}, "user of the loop spec must be an object, not a list"),
-        ({"agent": "a\x1b[2J"}, "characters that cannot be printed"),
+        ({"submitter": "a\x1b[2J"}, "characters that cannot be printed"),
         ({"worker": "x"}, "a loop spec has no field 'worker'"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ralphproof.fleet.timing import (
+from ralphproof.fleet.messages import (
     LOST_RETRY_MAX_S,
     PERMIT_RETRY_MAX_S,
     PERMIT_RETRY_S,

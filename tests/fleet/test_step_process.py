@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from ralphproof.fleet.step_process import StepProcess, StepResult
+from ralphproof.fleet.worker import StepProcess, StepResult
 
 
 def result_of(code: str) -> StepResult:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import shlex
@@ -23,9 +22,8 @@ from ralphproof.display.output import print_json, print_lines
 from ralphproof.fleet.artifacts import ArtifactFolder
 from ralphproof.fleet.dev_server import run_dev_server
 from ralphproof.fleet.governor import Allowance
-from ralphproof.fleet.step_process import STEP_PROGRAM, StepPool
+from ralphproof.fleet.messages import FleetTiming
 from ralphproof.fleet.submission import SubmitOptions, build_submission
-from ralphproof.fleet.timing import FleetTiming
 from ralphproof.runs.request import RunRequest, TaskRequest
 from ralphproof.settings.declarations import PIPELINE_STAGES, settings_from_flags
 from ralphproof.store.project import ensure_state_dir
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ralphproof.fleet.client import TemporalServer
+    from ralphproof.fleet.worker import StepPool
 
 
 ABOUT = """Run many loops on many machines that share only a git remote. A Temporal server drives them.
@@ -196,7 +195,7 @@ def worker_main(argv: list[str]) -> int:
 
 def _open_step_pool(args: Namespace) -> StepPool:
     """Lock the worker's folder, choose its name, and return its step pool; refuses a folder of another worker."""
-    from ralphproof.fleet.worker import lock_worker_folder, worker_name
+    from ralphproof.fleet.worker import STEP_PROGRAM, StepPool, lock_worker_folder, worker_name
 
     folder = os.path.abspath(args.work_dir) if args.work_dir else os.path.join(ensure_state_dir(os.environ), "fleet")
     lock_worker_folder(folder)
@@ -241,7 +240,7 @@ the highest of the loops: 0 means all completed."""
 SUBMIT_EXAMPLES = (
     'ralph fleet submit --repo https://git.example/app.git -p "make the tests pass" --check "make test"',
     "ralph fleet submit --repo /srv/git/app.git --ref main --tasks tasks.yaml --land main --wait",
-    "ralph fleet submit --repo git@git.example:app.git -f prompt.md --total-cost-usd 20 --rate claude=10/min",
+    "ralph fleet submit --repo git@git.example:app.git -f prompt.md --total-cost-usd 20",
 )
 
 
@@ -262,9 +261,6 @@ def submit_parser() -> Parser:
     add("--daily-cost-usd", type=positive_number, metavar="USD", help=daily)
     add("--max-parallel", type=positive_int, metavar="N", help="most concurrent turns of yours")
     add("--fleet-parallel", type=positive_int, metavar="N", help="most concurrent turns of all submitters")
-    rate, crowd = "most turns of an agent per minute; repeatable", "most concurrent turns of an agent; repeatable"
-    add("--rate", action="append", type=agent_rate, default=[], metavar="AGENT=N/min", help=rate)
-    add("--agent-parallel", action="append", type=agent_limit, default=[], metavar="AGENT=N", help=crowd)
     folder = "folder for logs that workers and you can reach (any fsspec URL)"
     add("--artifacts", default="", metavar="URL", help=folder)
     add("--land", default="", metavar="BRANCH", help="land completed work on this branch (default: ralph/LOOP)")
@@ -274,22 +270,6 @@ def submit_parser() -> Parser:
     add("--wait", action="store_true", help="wait until all loops have ended")
     add_server_flags(parser)
     return parser
-
-
-def agent_limit(text: str) -> tuple[str, int]:
-    """AGENT=N"""
-    name, mark, number = text.rpartition("=")
-    if not mark or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form AGENT=N, or AGENT=N/min for a rate")
-    return name, positive_int(number)
-
-
-def agent_rate(text: str) -> tuple[str, int]:
-    """AGENT=N/min"""
-    count, slash, unit = text.rpartition("/")
-    if slash and unit not in ("min", "minute", "m"):
-        raise argparse.ArgumentTypeError(f"a rate is a number of turns per minute: AGENT=N/min, not {text!r}")
-    return agent_limit(count if slash else text)
 
 
 def submit_main(argv: list[str]) -> int:
@@ -352,8 +332,7 @@ def _allowance_from_flags(args: Namespace) -> Allowance:
     total, daily = (
         None if usd is None else max(1, round(usd * 1_000_000)) for usd in (args.total_cost_usd, args.daily_cost_usd)
     )
-    limits, rates = dict(args.agent_parallel), dict(args.rate)
-    return Allowance(total, daily, args.max_parallel, args.fleet_parallel, limits, rates)
+    return Allowance(total, daily, args.max_parallel, args.fleet_parallel)
 
 
 def _print_submitted(id: str, loops: list[str], args: Namespace) -> None:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 
 from ralphproof.base.errors import NotThere, Refused
-from ralphproof.fleet.loop_spec import is_plain_name, without_password
+from ralphproof.fleet.messages import is_plain_name, without_password
 from ralphproof.store.run_folder import PRIVATE_SUFFIXES
 
 MAX_LOG_BYTES = 64 << 20  # of one file; logs are cut at the same size

@@ -18,7 +18,7 @@ from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 from ralphproof.base.errors import HarnessFailed, NotThere, Refused
 from ralphproof.base.value import unpack, value
 from ralphproof.fleet.governor import Governor
-from ralphproof.fleet.progress import LoopProgress, failed_end
+from ralphproof.fleet.messages import LoopProgress, failed_end
 from ralphproof.fleet.submission import FleetSubmission, submission_json
 from ralphproof.fleet.workflows import (
     EVENT_SIGNAL,

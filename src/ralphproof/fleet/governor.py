@@ -9,17 +9,13 @@ Applying an event twice has no further effect.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush, heapreplace
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from ralphproof.base.value import TYPE_CHECKING, replace, unpack, value
 from ralphproof.engine.limits import COST_LIMIT, DAILY_COST_LIMIT, format_usd, utc_day
 
-QueueHead = tuple[int, int, int, str, str, str]
-
 if TYPE_CHECKING:
-    Queue = list["TurnRequest"]  # the next request is at the end
     T = TypeVar("T")
 
 
@@ -31,15 +27,13 @@ class Allowance:
     """Limits set by a submitter; None means unlimited.
 
     `total_micro_usd` applies to the submission; the daily amount and `parallel` to all submissions of the submitter;
-    `fleet_parallel` and the limits of agents to everybody. If two submissions differ, the newer one applies.
+    `fleet_parallel` to everybody. If two submissions differ, the newer one applies.
     """
 
     total_micro_usd: int | None = None
     daily_micro_usd: int | None = None
     parallel: int | None = None
     fleet_parallel: int | None = None
-    agent_parallel: dict[str, int] = {}  # noqa: RUF012 (never changed)
-    per_minute: dict[str, int] = {}  # noqa: RUF012
 
 
 @value
@@ -50,9 +44,13 @@ class TurnRequest:
     number: int
     submission: str
     submitter: str
-    agent: str
     budget: int | None = None
     position: int = 0  # in the queue, assigned by the governor
+
+    @property
+    def accounts(self) -> tuple[str, str]:
+        """Accounts that the turn is charged to."""
+        return submission_account(self.submission), f"submitter {self.submitter}"
 
 
 @value
@@ -61,8 +59,12 @@ class TurnPermit:
 
     request: TurnRequest
     reserved: int | None
-    at: float
     spent: int = 0
+
+    @property
+    def max_cost(self) -> int:
+        """The most that the running turn may turn out to have cost."""
+        return max(self.reserved or 0, self.spent)
 
 
 @value
@@ -100,14 +102,17 @@ class BookedSpend:
         return BookedSpend(self.micro_usd + micro_usd, self.tokens + tokens, self.turns + 1, self.unknown + unknown)
 
 
+def submission_account(name: str) -> str:
+    """Account name of a submission."""
+    return f"submission {name}"
+
+
 # A round grants all turns that may start at one moment, without examining every request each time.
 #
 # Within a round, limits only fill up: a request that is blocked stays blocked for the round, and so do others charged
-# to the same account. So each queue (requests of one submission for one agent) is processed from its head, and dropped
-# once the head is blocked.
+# to the same account. So each submission's queue is processed from its head, and dropped once the head is blocked.
 
 
-NO_USAGE = [0, 0]
 REFUSAL_MESSAGES = {
     COST_LIMIT: "what was submitted together may cost no more",
     DAILY_COST_LIMIT: "all loops of this submitter may cost no more in this UTC day",
@@ -120,98 +125,71 @@ class PermitRound:
     def __init__(self, governor: Governor, now: float) -> None:
         self.requests, self.permits = dict(governor.requests), dict(governor.permits)
         self.last_settled, self.last_served = dict(governor.last_settled), dict(governor.last_served)
-        self.recent_starts, self.turns = dict(governor.recent_starts), governor.turns
-        self._governor, self._now, self._day = governor, now, str(utc_day(now))
-        self._queues: dict[tuple[str, str, str], Queue] = {}  # by submitter, submission and agent
-        # Running turns and their reservations, by account of submission, submitter and agent.
-        self._submissions: dict[str, list[int]] = {}
-        self._submitters: dict[str, list[int]] = {}
-        self._agents: dict[str, list[int]] = {}
+        self.turns = governor.turns
+        self._governor, self._day = governor, str(utc_day(now))
+        self._running: dict[str, int] = {}  # turns by account
+        self._reserved: dict[str, int] = {}
         self._stopped: set[str] = set()
         for permit in self.permits.values():
             self._count(permit)
 
     def run(self) -> tuple[PermitAnswer, ...]:
         """Grant all turns that may start now: round-robin over submitters, then over their submissions."""
+        queues: dict[tuple[str, str], list[TurnRequest]] = {}  # the next request is at the end
         for request in sorted(self.requests.values(), key=attrgetter("position"), reverse=True):
-            self._queues.setdefault((request.submitter, request.submission, request.agent), []).append(request)
-        heads = [self._head(*key) for key in self._queues]
-        heapify(heads)
+            queues.setdefault(request.accounts, []).append(request)
         answers: list[PermitAnswer] = []
-        while heads and not self._is_full():
-            key = heads[0][-3:]
-            if heads[0] != (now := self._head(*key)):  # a queue's priority only falls within a round
-                heapreplace(heads, now)
-                continue
-            heappop(heads)
-            if answer := self._answer_first(self._queues[key]):
+        while queues and not is_limit_reached(self._governor.fleet_parallel, len(self.permits)):
+            accounts = min(queues, key=lambda key: self._priority(key, queues[key][-1]))
+            answer = self._answer(queue := queues[accounts])
+            if answer is not None:
                 answers.append(answer)
-                if self._queues[key]:
-                    heappush(heads, self._head(*key))
+            if answer is None or not queue:
+                del queues[accounts]
         return tuple(answers)
 
-    def _head(self, submitter: str, submission: str, agent: str) -> QueueHead:
-        """Priority of a queue: when its submitter and its submission were last served, and the age of its request."""
-        served = self.last_served.get(submitter_account(submitter), 0)
-        position = self._queues[submitter, submission, agent][-1].position
-        return served, self.last_served.get(submission_account(submission), 0), position, submitter, submission, agent
+    def _priority(self, accounts: tuple[str, str], request: TurnRequest) -> tuple[int, int, int]:
+        """When the submitter and the submission were last served, and the position of the request."""
+        submission, submitter = accounts
+        return self.last_served.get(submitter, 0), self.last_served.get(submission, 0), request.position
 
-    def _answer_first(self, queue: Queue) -> PermitAnswer | None:
+    def _answer(self, queue: list[TurnRequest]) -> PermitAnswer | None:
         """The answer to the first request of a queue; None if it is blocked, and so is the queue for this round."""
         request = queue[-1]
-        if self._stopped & {*request_accounts(request)} or self._is_crowded(request):
+        mine = self._governor.submitter_allowances.get(request.submitter, Allowance())
+        crowded = is_limit_reached(mine.parallel, self._running.get(request.accounts[1], 0))
+        if crowded or self._stopped & {*request.accounts}:
             return None
         answer = self._reserve(request)
         if isinstance(answer, str):
             self._stopped.add(answer)  # or many small requests would starve a large one
             return None
         queue.pop()
-        self._record_answer(request, answer)
-        return answer
-
-    def _record_answer(self, request: TurnRequest, answer: PermitAnswer) -> None:
         del self.requests[request.loop]
         if isinstance(answer, TurnUnaffordable):
             self.last_settled[request.loop] = request.number
-            return
+            return answer
         self.turns += 1
-        self.permits[request.loop] = permit = TurnPermit(request, answer.allot, self._now)
-        self.recent_starts[request.agent] = (*self.recent_starts.get(request.agent, ()), self._now)
-        self.last_served |= dict.fromkeys(request_accounts(request), self.turns)
+        self.permits[request.loop] = permit = TurnPermit(request, answer.allot)
+        self.last_served |= dict.fromkeys(request.accounts, self.turns)
         self._count(permit)
+        return answer
 
     def _count(self, permit: TurnPermit) -> None:
-        request, aside = permit.request, reserved_amount(permit)
-        for usage in (
-            self._submissions.setdefault(request.submission, [0, 0]),
-            self._submitters.setdefault(request.submitter, [0, 0]),
-            self._agents.setdefault(request.agent, [0, 0]),
-        ):
-            usage[0] += 1
-            usage[1] += aside
-
-    def _is_full(self) -> bool:
-        return is_limit_reached(self._governor.fleet.fleet_parallel, len(self.permits))
-
-    def _is_crowded(self, request: TurnRequest) -> bool:
-        """Whether a limit on concurrent turns or on turns per minute is reached."""
-        mine, fleet = self._governor.submitter_allowances.get(request.submitter, Allowance()), self._governor.fleet
-        return (
-            is_limit_reached(mine.parallel, self._submitters.get(request.submitter, NO_USAGE)[0])
-            or is_limit_reached(fleet.agent_parallel.get(request.agent), self._agents.get(request.agent, NO_USAGE)[0])
-            or is_limit_reached(fleet.per_minute.get(request.agent), len(self.recent_starts.get(request.agent, ())))
-        )
+        for account in permit.request.accounts:
+            self._running[account] = self._running.get(account, 0) + 1
+            self._reserved[account] = self._reserved.get(account, 0) + permit.max_cost
 
     def _reserve(self, request: TurnRequest) -> PermitAnswer | str:
         """The amount to reserve for this turn, or the name of the account whose reservations must be released first."""
         allot = request.budget
-        for account, reason, most, spent, (working, aside) in self._accounts(request):
+        for account, reason, most, spent in self._limits(request):
             if most is None:
                 continue
-            left = most - spent - aside
+            left = most - spent - self._reserved.get(account, 0)
             if request.budget is not None and request.budget <= left:
                 continue
-            if working:
+            if self._running.get(account):
                 return account
             if left <= 0:
                 detail = f"spent {format_usd(spent)} of {format_usd(most)}"
@@ -219,48 +197,19 @@ class PermitRound:
             allot = left if allot is None else min(allot, left)
         return TurnGranted(request.loop, request.number, allot)
 
-    def _accounts(self, request: TurnRequest) -> Iterator[tuple[str, str, int | None, int, list[int]]]:
-        """(account, reason with which a loop ends if it is empty, allowed, spent, running turns and their
-        reservations).
-        """
-        books = self._governor
+    def _limits(self, request: TurnRequest) -> Iterator[tuple[str, str, int | None, int]]:
+        """(account, reason with which a loop ends if it is empty, allowed, spent)."""
+        books, (submission, submitter) = self._governor, request.accounts
         total = books.submission_allowances.get(request.submission, Allowance()).total_micro_usd
-        spent = books.submissions.get(request.submission, BookedSpend()).micro_usd
-        working = self._submissions.get(request.submission, NO_USAGE)
-        yield submission_account(request.submission), COST_LIMIT, total, spent, working
+        yield submission, COST_LIMIT, total, books.submissions.get(request.submission, BookedSpend()).micro_usd
         daily = books.submitter_allowances.get(request.submitter, Allowance()).daily_micro_usd
-        today = books.days.get(request.submitter, {}).get(self._day, BookedSpend()).micro_usd
-        working = self._submitters.get(request.submitter, NO_USAGE)
-        yield submitter_account(request.submitter), DAILY_COST_LIMIT, daily, today, working
-
-
-def reserved_amount(permit: TurnPermit) -> int:
-    """The most that a running turn may turn out to have cost."""
-    reserved = permit.reserved or 0
-    return reserved if reserved > permit.spent else permit.spent
-
-
-def submission_account(name: str) -> str:
-    """Account name of a submission."""
-    return f"submission {name}"
-
-
-def submitter_account(name: str) -> str:
-    """Account name of a submitter."""
-    return f"submitter {name}"
-
-
-def request_accounts(request: TurnRequest) -> tuple[str, str]:
-    """Accounts that a turn is charged to."""
-    return submission_account(request.submission), submitter_account(request.submitter)
+        today = books.days.get(request.submitter, {}).get(self._day, BookedSpend())
+        yield submitter, DAILY_COST_LIMIT, daily, today.micro_usd
 
 
 def is_limit_reached(most: int | None, count: int) -> bool:
     """Whether a limit is used up."""
     return most is not None and count >= most
-
-
-MINUTE_S = 60.0
 
 
 @value
@@ -269,20 +218,18 @@ class Governor:
 
     `requests` and `permits` are keyed by loop: a loop requests one turn at a time. `last_settled` has the number of
     each loop's last settled turn, so that late duplicates of old events are recognized. `last_served` is when a
-    submitter or a submission last got a turn, counted in turns; `recent_starts` has the start times of each agent's
-    turns in the last minute.
+    submitter or a submission last got a turn, counted in turns.
     """
 
     submission_allowances: dict[str, Allowance] = {}  # noqa: RUF012 (never changed) by submission
     submitter_allowances: dict[str, Allowance] = {}  # noqa: RUF012 by submitter
-    fleet: Allowance = Allowance()
+    fleet_parallel: int | None = None
     requests: dict[str, TurnRequest] = {}  # noqa: RUF012
     permits: dict[str, TurnPermit] = {}  # noqa: RUF012
     last_settled: dict[str, int] = {}  # noqa: RUF012
     submissions: dict[str, BookedSpend] = {}  # noqa: RUF012
     days: dict[str, dict[str, BookedSpend]] = {}  # noqa: RUF012 by submitter, then UTC day
     last_served: dict[str, int] = {}  # noqa: RUF012
-    recent_starts: dict[str, tuple[float, ...]] = {}  # noqa: RUF012
     line: int = 0
     turns: int = 0
 
@@ -292,18 +239,11 @@ class Governor:
         """
         if self.submission_allowances.get(submission) == allowance:
             return self
-        known = self.fleet
-        fleet = Allowance(
-            fleet_parallel=allowance.fleet_parallel or known.fleet_parallel,
-            agent_parallel={**known.agent_parallel, **allowance.agent_parallel},
-            per_minute={**known.per_minute, **allowance.per_minute},
-        )
-        by_submission = {**self.submission_allowances, submission: allowance}
         return replace(
             self,
-            submission_allowances=by_submission,
+            submission_allowances={**self.submission_allowances, submission: allowance},
             submitter_allowances={**self.submitter_allowances, submitter: allowance},
-            fleet=fleet,
+            fleet_parallel=allowance.fleet_parallel or self.fleet_parallel,
         )
 
     def add_request(self, request: TurnRequest) -> Governor:
@@ -331,7 +271,7 @@ class Governor:
         permit = self._permit(loop, number)
         if permit is None:
             return self
-        counted = max(permit.reserved or 0, permit.spent) if micro_usd is None else micro_usd
+        counted = permit.max_cost if micro_usd is None else micro_usd
         submission, submitter, day = permit.request.submission, permit.request.submitter, str(utc_day(now))
         before = self.submissions.get(submission, BookedSpend())
         days = {one: account for one, account in self.days.get(submitter, {}).items() if int(one) >= int(day) - 1}
@@ -347,16 +287,15 @@ class Governor:
     def release(self, loop: str, number: int) -> Governor:
         """A granted turn will not be taken, and nothing was spent."""
         waiting = self.requests.get(loop)
-        freed = self
-        if waiting is not None and waiting.number == number:
-            freed = replace(
-                freed, requests=_without_key(freed.requests, loop), last_settled={**freed.last_settled, loop: number}
-            )
-        if freed._permit(loop, number) is not None:
-            freed = replace(
-                freed, permits=_without_key(freed.permits, loop), last_settled={**freed.last_settled, loop: number}
-            )
-        return freed
+        waits, works = waiting is not None and waiting.number == number, self._permit(loop, number) is not None
+        if not waits and not works:
+            return self
+        return replace(
+            self,
+            requests=_without_key(self.requests, loop) if waits else self.requests,
+            permits=_without_key(self.permits, loop) if works else self.permits,
+            last_settled={**self.last_settled, loop: number},
+        )
 
     def remove_loop(self, loop: str, now: float) -> Governor:
         """A loop no longer exists. The cost of a turn that it did not report is unknown."""
@@ -370,7 +309,9 @@ class Governor:
 
     def close_submission(self, submission: str) -> Governor:
         """All loops of a submission have ended: drop its accounts."""
-        if any(one.submission == submission for one in self._all_requests()):
+        if any(one.submission == submission for one in self.requests.values()):
+            return self
+        if any(one.request.submission == submission for one in self.permits.values()):
             return self
         return replace(
             self,
@@ -379,41 +320,19 @@ class Governor:
             last_served=_without_key(self.last_served, submission_account(submission)),
         )
 
-    def _all_requests(self) -> Iterator[TurnRequest]:
-        yield from self.requests.values()
-        yield from (permit.request for permit in self.permits.values())
-
     def _permit(self, loop: str, number: int) -> TurnPermit | None:
         permit = self.permits.get(loop)
         return permit if permit is not None and permit.request.number == number else None
 
     def grant_turns(self, now: float) -> tuple[Governor, tuple[PermitAnswer, ...]]:
         """Grant all turns that may start now; see `PermitRound.run`."""
-        fresh = replace(self, recent_starts=_recent_starts(self.recent_starts, now))
-        if not self.requests or is_limit_reached(self.fleet.fleet_parallel, len(self.permits)):
-            return fresh, ()
-        round = PermitRound(fresh, now)
+        if not self.requests or is_limit_reached(self.fleet_parallel, len(self.permits)):
+            return self, ()
+        round = PermitRound(self, now)
         if not (answers := round.run()):
-            return fresh, ()
-        changes = {
-            name: getattr(round, name)
-            for name in ("requests", "permits", "last_settled", "last_served", "recent_starts", "turns")
-        }
-        return replace(fresh, **changes), answers
-
-    def next_check_at(self, now: float) -> float | None:
-        """When to check again although nothing happened: when an agent's rate limit frees up."""
-        times = [
-            started[0] + MINUTE_S
-            for agent, started in _recent_starts(self.recent_starts, now).items()
-            if any(request.agent == agent for request in self.requests.values())
-        ]
-        return min(times, default=None)
-
-
-def _recent_starts(starts: dict[str, tuple[float, ...]], now: float) -> dict[str, tuple[float, ...]]:
-    recent = {agent: tuple(at for at in times if now < at + MINUTE_S) for agent, times in starts.items()}
-    return {agent: times for agent, times in recent.items() if times}
+            return self, ()
+        changed = ("requests", "permits", "last_settled", "last_served", "turns")
+        return replace(self, **{name: getattr(round, name) for name in changed}), answers
 
 
 def _without_key(old: dict[str, T], key: str) -> dict[str, T]:
@@ -435,8 +354,9 @@ def apply_event(governor: Governor, event: dict[str, Any], now: float) -> Govern
             allowance: Allowance = unpack(event["allowance"])
             return governor.set_allowance(event["submission"], event["submitter"], allowance)
         case "want":
-            who = event["submission"], event["submitter"], event["agent"]
-            return governor.add_request(TurnRequest(loop, number, *who, event["budget"]))
+            return governor.add_request(
+                TurnRequest(loop, number, event["submission"], event["submitter"], event["budget"])
+            )
         case "spending":
             return governor.report_spend(loop, number, int(event["microUsd"]))
         case "settled":

@@ -33,8 +33,8 @@ from ralphproof.engine.records import (
 )
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.state import build_state
-from ralphproof.fleet.lease import LoopLease
-from ralphproof.fleet.loop_spec import LoopSpec, result_branch, without_password
+from ralphproof.fleet.messages import LoopSpec, result_branch, without_password
+from ralphproof.fleet.remote import LoopLease
 from ralphproof.process.tree import find_marked_processes, kill_until_gone
 from ralphproof.runs.open_project import open_project
 from ralphproof.store.ledger import SqliteLedger, extend_chain
@@ -48,7 +48,7 @@ from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS
 from ralphproof.workspace.git_workspace import GitWorkspace
 
 if TYPE_CHECKING:
-    from ralphproof.fleet.lease import ChainRow
+    from ralphproof.fleet.remote import ChainRow
 
 
 # Layout below the worker's folder

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -23,6 +25,7 @@ from typing import NoReturn, Self
 
 from ralphproof.base.errors import HarnessFailed, RalphError, Refused, wrap_os_error
 from ralphproof.base.escaping import collapse_lines, sanitize
+from ralphproof.base.programs import ProgramResult, run_program
 from ralphproof.base.redaction import find_environment_secrets, mask_text
 from ralphproof.base.standard_streams import reopen_closed_streams
 from ralphproof.base.value import Json, pack, replace, value
@@ -47,13 +50,20 @@ from ralphproof.engine.outcome import Completed
 from ralphproof.engine.records import Judged, Record, Saved, TurnBegan
 from ralphproof.engine.state import RunOver, State, build_state
 from ralphproof.fleet.artifacts import ArtifactFolder, list_growing_logs, list_logs
-from ralphproof.fleet.lease import LeaseLost, LoopLease
 from ralphproof.fleet.loop_folder import LoopFolder, LoopTakeover, ensure_task
-from ralphproof.fleet.loop_spec import MAX_LOOP_SPEC_BYTES, MAX_NAME_CHARS, LoopSpec, parse_loop_spec
-from ralphproof.fleet.mirror import PATIENCE_S, Mirror, RemoteUnreachable
-from ralphproof.fleet.progress import LoopEnd, end_after_landing, loop_end
-from ralphproof.fleet.remote_landing import land_on_remote
-from ralphproof.landing.landing_items import landing_item_of_run
+from ralphproof.fleet.messages import (
+    MAX_LOOP_SPEC_BYTES,
+    MAX_NAME_CHARS,
+    LoopEnd,
+    LoopSpec,
+    end_after_landing,
+    loop_end,
+    parse_loop_spec,
+)
+from ralphproof.fleet.remote import PATIENCE_S, LeaseLost, LoopLease, Mirror, RemoteUnreachable
+from ralphproof.landing.landing_items import build_landing_item, landing_item_of_run, rejection_reason
+from ralphproof.landing.merge_queue import Lander, MergedCheckRunner
+from ralphproof.landing.targets import RemoteBranch
 from ralphproof.process.interrupts import take_over_signals
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.signals import RunClock, ignore_signals
@@ -62,8 +72,89 @@ from ralphproof.runs.context import RunContext
 from ralphproof.runs.execute import begin_run, load_resumed_request, resume_run, take_over
 from ralphproof.runs.request import EMPTY_REQUEST, RunRequest, parse_request
 from ralphproof.runs.spec import RunSpec, prepare_spec
+from ralphproof.store.landings import Landed
 from ralphproof.store.ledger import SqliteLedger
 from ralphproof.store.project import Project
+from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, USER_GIT_TIMEOUT_S, UserGit
+
+# Landing of a completed loop on a branch of the remote: merged, checked as merged, and moved atomically.
+
+
+LANDING_TRIES, MAX_RETRY_WAIT_S = 12, 20.0  # others may land meanwhile; each attempt merges onto their work
+
+
+class IsolatedRemote:
+    """Runs git commands to the remote in a bare repository of its own that shares the objects of the loop's clone.
+
+    Only the worker's git settings apply: those of the clone can be written by an agent.
+    """
+
+    def __init__(self, clone: UserGit, mirror: Mirror, folder: str) -> None:
+        self._git, self._folder = clone.git, folder
+        self._env = mirror.env | {"GIT_OBJECT_DIRECTORY": os.path.join(clone.folders.common, "objects")}
+        self.run("init", "-q", "--bare")
+        if head := clone.resolve_commit("HEAD"):
+            self.run("update-ref", "refs/have", head)  # so that only what is missing is fetched
+
+    def run(self, *args: str, good: tuple[int, ...] = (0,), timeout_s: float = USER_GIT_TIMEOUT_S) -> ProgramResult:
+        """The result of a git command; raises Refused if its exit code is not among the accepted ones."""
+        argv = [self._git, "--git-dir", self._folder, *NO_HOOKS_OPTIONS, *args]
+        result = run_program(argv, self._env, timeout_s=timeout_s)
+        if result.code not in good:
+            raise Refused(f"git {' '.join(args)[:200]}: {result.said or result.code}")
+        return result
+
+
+def land_on_remote(spec: LoopSpec, project: Project, mirror: Mirror, clock: RunClock) -> tuple[str, str]:
+    """Land the loop's work on its target branch; the commit that the target has now, or the reason why there is none.
+
+    Idempotent: work that the target already has is not merged again. Raises KeyboardInterrupt if interrupted,
+    HarnessFailed if the target could not be reached or updated.
+    """
+    with (
+        closing(project.ledger(read_only=False)) as ledger,
+        tempfile.TemporaryDirectory(prefix="ralph-land-") as private,
+    ):
+        row = ledger.row(spec.loop)
+        if row is None:
+            raise HarnessFailed(f"loop {spec.loop} is not on record here")
+        item = build_landing_item(project, ledger, row, os.environ)
+        clone = UserGit(project.root, os.environ)
+        remote = IsolatedRemote(clone, mirror, os.path.join(private, "git"))
+        target = RemoteBranch(clone, spec.repo, spec.target, remote.run)
+        _create_target(target, spec, clone, remote)
+        with MergedCheckRunner(project, os.environ, clock, _log_line, sandbox=item.sandbox or None) as run_checks:
+            for left in range(LANDING_TRIES - 1, -1, -1):
+                lander = Lander(
+                    project, ledger, target, run_checks, _log_line, environ=os.environ,
+                    raise_if_stopped=run_checks.raise_if_stopped,
+                )  # fmt: skip
+                try:
+                    (end,) = lander.land((item,))
+                except Refused as error:
+                    if not left:
+                        raise HarnessFailed(f"{spec.target} could not be moved: {error}") from error
+                    _log_line(str(error))
+                    run_checks.raise_if_stopped()
+                    time.sleep(random.uniform(0.1, 1.0) * MAX_RETRY_WAIT_S / (left + 1))  # noqa: S311 (jitter)
+                else:
+                    return (end.commit, "") if isinstance(end, Landed) else ("", rejection_reason(end.why))
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _create_target(target: RemoteBranch, spec: LoopSpec, clone: UserGit, remote: IsolatedRemote) -> None:
+    """Create the target branch on the remote if it is missing, at the loop's base commit."""
+    if target.tip():
+        return
+    base = RemoteBranch(clone, spec.repo, spec.base, remote.run).tip() or clone.resolve_commit(spec.base)
+    if not base:
+        raise HarnessFailed(f"there is no branch {spec.target} on the remote, and no {spec.base} to make it of")
+    target.move("", base)
+
+
+def _log_line(line: str) -> None:
+    print(f"landing: {line}", file=sys.stderr)
+
 
 Report = dict[str, Json]
 

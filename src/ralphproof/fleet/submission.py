@@ -14,7 +14,8 @@ from ralphproof.base.programs import find_program, run_program
 from ralphproof.base.value import pack, replace, value
 from ralphproof.fleet.artifacts import ArtifactFolder
 from ralphproof.fleet.governor import Allowance
-from ralphproof.fleet.loop_spec import (
+from ralphproof.fleet.messages import (
+    FleetTiming,
     LoopSpec,
     bad_address_message,
     is_repository_address,
@@ -22,7 +23,6 @@ from ralphproof.fleet.loop_spec import (
     parse_loop_spec,
     without_password,
 )
-from ralphproof.fleet.timing import FleetTiming
 from ralphproof.runs.request import RunRequest, serialize_request
 from ralphproof.settings.declarations import Settings
 from ralphproof.settings.loader import load_settings, read_settings_files
@@ -118,7 +118,6 @@ def build_submission(options: SubmitOptions, request: RunRequest) -> FleetSubmis
     settings, user = _load_settings(request)
     repo = os.path.abspath(options.repo) if os.path.isdir(options.repo) else options.repo
     base = options.ref or _default_branch(repo)
-    agent = (settings.agent.command or "").split()
     id = new_run_id(time.time(), os.urandom(3))
     names = {draft.id if draft else "": f"{id}-{number}" for number, draft in enumerate(drafts, 1)}
     loops = []
@@ -132,7 +131,7 @@ def build_submission(options: SubmitOptions, request: RunRequest) -> FleetSubmis
         spec = {
             "loop": names[key], "repo": repo, "base": base, "submitter": submitter, "user": user,
             "request": json.loads(serialize_request(own, lambda text: text)), "artifacts": options.artifacts,
-            "target": options.target, "agent": os.path.basename(agent[0]) if agent else "",
+            "target": options.target,
             "task": {name: item for name, item in task.items() if name != "is"} if task else None,
         }  # fmt: skip
         title = f"{draft.id}: {draft.title}" if draft else (request.prompt[0] or "").strip().partition("\n")[0]

@@ -15,15 +15,19 @@ from temporalio.workflow import ActivityCancellationType
 from ralphproof.base.value import pack, replace, unpack
 from ralphproof.engine.limits import Spend
 from ralphproof.fleet.governor import Governor, PermitAnswer, TurnGranted, apply_event
-from ralphproof.fleet.loop_spec import result_branch
-from ralphproof.fleet.progress import LoopProgress, cancelled_end, cost_between, failed_end, out_of_money_end
-from ralphproof.fleet.timing import (
+from ralphproof.fleet.messages import (
     FAILED_RETRY_MAX_S,
     RETRY_MAX_S,
     RETRY_S,
     FleetTiming,
+    LoopProgress,
+    cancelled_end,
+    cost_between,
+    failed_end,
     lost_retry_s,
+    out_of_money_end,
     permit_retry_s,
+    result_branch,
 )
 
 # Names of workflows, task queues and signals, shared by workflows, workers and clients.
@@ -163,7 +167,7 @@ class LoopWorkflow:
         budget = self._progress.remaining_budget(self._message.get("budget"))
         attempts = 0
         while number not in self._answers:
-            await self._tell("want", agent=self._spec["agent"], budget=budget)
+            await self._tell("want", budget=budget)
             attempts += 1
             try:
                 await workflow.wait_condition(lambda: number in self._answers, timeout=permit_retry_s(attempts))
@@ -270,7 +274,7 @@ class LoopWorkflow:
         return await workflow.execute_activity(
             STEP_ACTIVITY, {"request": request, "submission": self._message["submission"], **about},
             task_queue=worker_queue(progress.worker),
-            schedule_to_start_timeout=timedelta(seconds=timing.adopt_s),
+            schedule_to_start_timeout=timedelta(seconds=timing.heartbeat_s),
             start_to_close_timeout=STEP_TIMEOUT,
             heartbeat_timeout=timedelta(seconds=timing.heartbeat_s),
             retry_policy=NO_RETRY,
@@ -343,16 +347,13 @@ class GovernorWorkflow:
                 workflow.continue_as_new({**known, "inbox": self._inbox, "gone": self._gone})
 
     async def _wait_for_work(self) -> None:
-        """Wait for an event, the end of a rate limit's minute, or the next sweep."""
-        now, sweeping = workflow.time(), self._sweeping
-        busy = bool(self._governor.requests or self._governor.permits)
-        looks = [self._swept + self._timing.sweep_s] if busy and not sweeping else []
-        if (at := self._governor.next_check_at(now)) is not None:
-            looks.append(at)
+        """Wait for an event, or the next sweep."""
+        sweeping = self._sweeping
+        due = bool(self._governor.requests or self._governor.permits) and not sweeping
         try:
             await workflow.wait_condition(
                 lambda: bool(self._inbox or self._gone) or self._sweeping != sweeping,
-                timeout=max(0.0, min(looks) - now) if looks else None,
+                timeout=max(0.0, self._swept + self._timing.sweep_s - workflow.time()) if due else None,
             )
         except TimeoutError:
             pass
