@@ -209,14 +209,10 @@ class IterationPage(Page):
     ]
 
     def __init__(self, context: DashboardContext, run: str, number: int) -> None:
-        super().__init__(context)
-        self._run, self._number, self._seq = run, number, 0
+        super().__init__(context, run)
+        self._number, self._seq = number, 0
         self._shown = 0
         self._known: dict[int, dict[str, Any]] = {}
-
-    @property
-    def run(self) -> str:
-        return self._run
 
     @property
     def path(self) -> str:

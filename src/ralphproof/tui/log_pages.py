@@ -29,7 +29,7 @@ from ralphproof.tui.style import (
     plain_line,
     plain_lines,
 )
-from ralphproof.tui.widgets import Column, TableView, TextView
+from ralphproof.tui.widgets import Column, SelectionView, TableView, TextView
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -80,13 +80,9 @@ class DiffPage(Page):
     ]
 
     def __init__(self, context: DashboardContext, run: str, number: int | None = None) -> None:
-        super().__init__(context)
-        self._run, self._number, self._last, self._seq = run, number, 0, 0
+        super().__init__(context, run)
+        self._number, self._last, self._seq = number, 0, 0
         self._shown: int | None = -1
-
-    @property
-    def run(self) -> str:
-        return self._run
 
     @property
     def path(self) -> str:
@@ -134,16 +130,8 @@ class LogsPage(Page):
     """Logs of all commands of a run; with a number, of one iteration."""
 
     def __init__(self, context: DashboardContext, run: str, number: int | None = None) -> None:
-        super().__init__(context)
-        self._run, self._number = run, number
-
-    @property
-    def run(self) -> str:
-        return self._run
-
-    @property
-    def path(self) -> str:
-        return f"{self._run} {self.symbols.at} logs" + (f" of {self._number}" if self._number else "")
+        super().__init__(context, run, f"{run} {context.symbols.at} logs" + (f" of {number}" if number else ""))
+        self._number = number
 
     def body(self) -> ComposeResult:
         yield TableView(LOG_COLUMNS, self.symbols, "no log", id="logs")
@@ -161,7 +149,7 @@ class LogsPage(Page):
         cells = [Text(self.symbols.dash if size is None else format_bytes(size), DIM, end="") for size in sizes]
         return [name, plain_line(log["kind"], DIM), plain_line(log["iteration"] or self.symbols.dash), *cells]
 
-    def on_table_view_chosen(self, event: TableView.Chosen) -> None:
+    def on_selection_view_chosen(self, event: SelectionView.Chosen) -> None:
         self.app.push_screen(LogPage(self.context, self._run, event.key))
 
 
@@ -176,18 +164,10 @@ class LogPage(Page):
     ]
 
     def __init__(self, context: DashboardContext, run: str, log: str) -> None:
-        super().__init__(context)
-        self._run, self._log, self._part = run, log, LOG_PARTS[0]
+        super().__init__(context, run, f"{run} {context.symbols.at} {log}")
+        self._log, self._part = log, LOG_PARTS[0]
         self._window = LogWindow()
         self._following, self._loading_part = True, False
-
-    @property
-    def run(self) -> str:
-        return self._run
-
-    @property
-    def path(self) -> str:
-        return f"{self._run} {self.symbols.at} {self._log}"
 
     def body(self) -> ComposeResult:
         yield Static(id="head")

@@ -164,7 +164,7 @@ class DashboardContext:
 
 
 class Page(ResizeSafe, Screen[None]):
-    """A page. `run` is the run that keys control; empty if there is none."""
+    """A page. `run` is the run that keys control, `path` the location for the title line; empty if there is none."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back", show=False),
@@ -175,20 +175,19 @@ class Page(ResizeSafe, Screen[None]):
         Binding("s", "say", "say"),
     ]
 
-    def __init__(self, context: DashboardContext) -> None:
+    def __init__(self, context: DashboardContext, run: str = "", path: str = "") -> None:
         super().__init__()
-        self.context = context
+        self.context, self._run, self._path = context, run, path
         self.read_model, self.symbols = context.read_model, context.symbols
         self._loading = self._reload = False
 
     @property
     def run(self) -> str:
-        return ""
+        return self._run
 
     @property
     def path(self) -> str:
-        """Location for the title line."""
-        return ""
+        return self._path
 
     def compose(self) -> ComposeResult:
         yield Static(id="top")
@@ -373,6 +372,11 @@ class FilteredPage(Page):
     def redraw(self) -> None:
         """Show the loaded data that match the filter."""
         raise NotImplementedError
+
+    def matches_filter(self, *texts: object) -> bool:
+        """Whether every word of the filter occurs in these texts."""
+        known = " ".join(str(text or "") for text in texts).casefold()
+        return all(word in known for word in self.filter_text.casefold().split())
 
     def action_filter(self) -> None:
         line = self.query_one(FilterInput)

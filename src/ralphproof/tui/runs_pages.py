@@ -39,7 +39,7 @@ from ralphproof.tui.style import (
     run_badge,
 )
 from ralphproof.tui.task_pages import StoriesPage
-from ralphproof.tui.widgets import AgentPanel, Column, TableView
+from ralphproof.tui.widgets import AgentPanel, Column, SelectionView, TableView
 from ralphproof.views.published_json import epoch_seconds
 
 if TYPE_CHECKING:
@@ -123,21 +123,12 @@ class RunPage(Page):
     ]
 
     def __init__(self, context: DashboardContext, run: str) -> None:
-        super().__init__(context)
-        self._run = run
+        super().__init__(context, run, run)
         self._data: dict[str, Any] = {}
         self._iterations: dict[int, dict[str, Any]] = {}
         self._cells: dict[int, list[Text]] = {}  # of iterations that are over
         self._shown_turn = ""
         self._listener: EventListener | None = None
-
-    @property
-    def run(self) -> str:
-        return self._run
-
-    @property
-    def path(self) -> str:
-        return self._run
 
     def body(self) -> ComposeResult:
         yield Static(id="head")
@@ -218,7 +209,7 @@ class RunPage(Page):
 
     # Keys
 
-    def on_table_view_chosen(self, event: TableView.Chosen) -> None:
+    def on_selection_view_chosen(self, event: SelectionView.Chosen) -> None:
         self.app.push_screen(IterationPage(self.context, self._run, int(event.key)))
 
     def action_diff(self) -> None:
@@ -292,11 +283,7 @@ def _sandbox_cell(sandbox: Mapping[str, Any] | None, symbols: Symbols) -> str:
     return "none" if sandbox["strength"] == "none" else str(sandbox["name"])
 
 
-def matches_filter(words: str, run: Mapping[str, Any], symbols: Symbols) -> bool:
-    """Whether every word occurs in the run's fields."""
-    data = " ".join(str(run.get(name) or "") for name in ("run", "title", "agent", "model", "preset", "task", "state"))
-    data = f"{data} {run_badge(run, symbols)[1]}".casefold()
-    return all(word in data for word in words.casefold().split())
+FILTERED_FIELDS = ("id", "title", "agent", "model", "preset", "task", "state")
 
 
 class RunsPage(FilteredPage):
@@ -335,7 +322,9 @@ class RunsPage(FilteredPage):
     def redraw(self) -> None:
         now = time.time()
         shown = [
-            (run, depth) for run, depth in nest_runs(self._runs) if matches_filter(self.filter_text, run, self.symbols)
+            (run, depth)
+            for run, depth in nest_runs(self._runs)
+            if self.matches_filter(*map(run.get, FILTERED_FIELDS), run_badge(run, self.symbols)[1])
         ]
         table = self.query_one(TableView)
         table.hidden = () if any(run.get("costWithChildren") for run, _ in shown) else (TOTAL_COLUMN,)
@@ -344,5 +333,5 @@ class RunsPage(FilteredPage):
     def focus_list(self) -> None:
         self.query_one(TableView).focus()
 
-    def on_table_view_chosen(self, event: TableView.Chosen) -> None:
+    def on_selection_view_chosen(self, event: SelectionView.Chosen) -> None:
         self.app.push_screen(RunPage(self.context, event.key))

@@ -31,7 +31,7 @@ from ralphproof.tui.style import (
     plain_lines,
     status_symbol,
 )
-from ralphproof.tui.widgets import CardColumn, TextView
+from ralphproof.tui.widgets import CardColumn, SelectionView, TextView
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -156,24 +156,15 @@ class TaskPage(Page):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "open_run", "its run")]
 
     def __init__(self, context: DashboardContext, task: str) -> None:
-        super().__init__(context)
-        self._subject = task
-        self._data: dict[str, Any] = {}
-
-    @property
-    def run(self) -> str:
-        return str(self._data.get("run") or "")
-
-    @property
-    def path(self) -> str:
-        return self._subject
+        super().__init__(context, path=task)
 
     def body(self) -> ComposeResult:
         yield TextView()
 
     async def load(self) -> None:
-        self._data = await self.in_thread(self.read_model.task, self._subject)
-        self.query_one(TextView).show(list(task_lines(self._data, self.symbols)))
+        data = await self.in_thread(self.read_model.task, self.path)
+        self._run = str(data["run"] or "")
+        self.query_one(TextView).show(list(task_lines(data, self.symbols)))
 
     def action_open_run(self) -> None:
         if self._has_run("open"):
@@ -186,28 +177,21 @@ class StoryPage(Page):
     """One story of a run."""
 
     def __init__(self, context: DashboardContext, run: str, story: str) -> None:
-        super().__init__(context)
-        self._run, self._story = run, story
-
-    @property
-    def run(self) -> str:
-        return self._run
-
-    @property
-    def path(self) -> str:
-        return f"{self._run} {self.symbols.at} {self._story}"
+        super().__init__(context, run, f"{run} {context.symbols.at} {story}")
+        self._story = story
 
     def body(self) -> ComposeResult:
         yield TextView()
 
     async def load(self) -> None:
-        data = await self.in_thread(self.read_model.stories, self._run)
+        data = await self.in_thread(self.read_model.stories, self.run)
         every = {str(story["id"]): story for lane in data["lanes"] for story in lane["stories"]}
         if (story := every.get(self._story)) is not None:
             self.query_one(TextView).show(list(story_lines(story, self.symbols)))
 
 
 MIN_COLUMN_CELLS = 26
+FILTERED_FIELDS = ("id", "title", "status", "assignee", "specId", "reason")
 
 
 def task_card(task: Mapping[str, Any], symbols: Symbols) -> list[Text]:
@@ -254,8 +238,8 @@ class CardBoardPage(FilteredPage):
     ]
     empty = ""
 
-    def __init__(self, context: DashboardContext) -> None:
-        super().__init__(context)
+    def __init__(self, context: DashboardContext, run: str = "", path: str = "") -> None:
+        super().__init__(context, run, path)
         self._lanes: list[tuple[str, list[Any]]] = []
 
     def body(self) -> ComposeResult:
@@ -269,13 +253,6 @@ class CardBoardPage(FilteredPage):
 
     def card(self, data: Mapping[str, Any]) -> list[Text]:
         raise NotImplementedError
-
-    @property
-    def selected(self) -> Mapping[str, Any] | None:
-        """The card under the cursor."""
-        lane = self.focused if isinstance(self.focused, CardColumn) else None
-        keys = {str(data["id"]): data for _, cards in self._lanes for data in cards}
-        return keys.get(lane.key) if lane else None
 
     async def load(self) -> None:
         lanes = await self.read()
@@ -305,18 +282,12 @@ class CardBoardPage(FilteredPage):
     def redraw(self) -> None:
         shown = 0
         for lane, (_, cards) in zip(self.query(CardColumn), self._lanes, strict=False):
-            fit = [data for data in cards if self._matches_filter(data)]
+            fit = [data for data in cards if self.matches_filter(*map(data.get, FILTERED_FIELDS))]
             lane.show([(str(data["id"]), self.card(data)) for data in fit])
             shown += len(cards)
         lacking = self.query_one("#lacking", Static)
         lacking.update(self.empty)
         lacking.display = not shown
-
-    def _matches_filter(self, data: Mapping[str, Any]) -> bool:
-        known = " ".join(
-            str(data.get(name) or "") for name in ("id", "title", "status", "assignee", "specId", "reason")
-        )
-        return all(word in known.casefold() for word in self.filter_text.casefold().split())
 
     def focus_list(self) -> None:
         """Focus the first column that has cards."""
@@ -338,7 +309,9 @@ class BoardPage(CardBoardPage):
 
     @property
     def run(self) -> str:
-        return str((self.selected or {}).get("run") or "")
+        """The run of the task under the cursor."""
+        key = self.focused.key if isinstance(self.focused, CardColumn) else ""
+        return next((str(task["run"] or "") for _, tasks in self._lanes for task in tasks if task["id"] == key), "")
 
     async def read(self) -> list[tuple[str, list[Any]]]:
         data = await self.in_thread(self.read_model.tasks)
@@ -347,7 +320,7 @@ class BoardPage(CardBoardPage):
     def card(self, data: Mapping[str, Any]) -> list[Text]:
         return task_card(data, self.symbols)
 
-    def on_card_column_chosen(self, event: CardColumn.Chosen) -> None:
+    def on_selection_view_chosen(self, event: SelectionView.Chosen) -> None:
         self.app.push_screen(TaskPage(self.context, event.key))
 
 
@@ -357,23 +330,14 @@ class StoriesPage(CardBoardPage):
     empty = " this run has no stories"
 
     def __init__(self, context: DashboardContext, run: str) -> None:
-        super().__init__(context)
-        self._run = run
-
-    @property
-    def run(self) -> str:
-        return self._run
-
-    @property
-    def path(self) -> str:
-        return f"{self._run} {self.symbols.at} stories"
+        super().__init__(context, run, f"{run} {context.symbols.at} stories")
 
     async def read(self) -> list[tuple[str, list[Any]]]:
-        data = await self.in_thread(self.read_model.stories, self._run)
+        data = await self.in_thread(self.read_model.stories, self.run)
         return [(lane["name"], lane["stories"]) for lane in data["lanes"]]
 
     def card(self, data: Mapping[str, Any]) -> list[Text]:
         return story_card(data, self.symbols)
 
-    def on_card_column_chosen(self, event: CardColumn.Chosen) -> None:
-        self.app.push_screen(StoryPage(self.context, self._run, event.key))
+    def on_selection_view_chosen(self, event: SelectionView.Chosen) -> None:
+        self.app.push_screen(StoryPage(self.context, self.run, event.key))

@@ -167,8 +167,8 @@ def fit_columns(columns: Sequence[Column], width: int, hidden: Sequence[str] = (
     return [(place, columns[place].width or rest) for place in kept]
 
 
-class TableView(VirtualScroll, can_focus=True):
-    """Rows by key. The selected row stays selected when others come or go."""
+class SelectionView(VirtualScroll, can_focus=True):
+    """Items by key, one of them selected. The selected one stays selected when others come or go."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j,down", "move(1)", show=False),
@@ -179,55 +179,107 @@ class TableView(VirtualScroll, can_focus=True):
         Binding("G,end", "move(1000000)", show=False),
         Binding("enter", "choose", "open", key_display="Enter"),
     ]
+    heading_lines = 0  # above the items; they stay where they are
+    pitch = 1  # lines from one item to the next
+    item_lines = 1  # of an item
 
     class Chosen(Message):
-        """Somebody wants to see more of a row."""
+        """Somebody wants to see more of an item."""
 
         def __init__(self, key: str) -> None:
             super().__init__()
             self.key = key
 
-    def __init__(self, columns: Sequence[Column], symbols: Symbols, empty: str, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._columns, self._symbols, self._empty = columns, symbols, empty
-        self._rows: list[tuple[str, Sequence[Text]]] = []
+    def __init__(self, symbols: Symbols, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._symbols = symbols
+        self._items: list[tuple[str, Sequence[Text]]] = []
         self._cursor = 0
-        self.hidden: Sequence[str] = ()  # columns that say nothing here
 
     @property
     def key(self) -> str:
-        """Key of the selected row; empty if there is none."""
-        return self._rows[self._cursor][0] if self._rows else ""
+        """Key of the selected item; empty if there is none."""
+        return self._items[self._cursor][0] if self._items else ""
 
-    def show(self, rows: Sequence[tuple[str, Sequence[Text]]], to_end: bool = False) -> None:
-        """Replace the rows. With `to_end`, a selected last row is followed by the new last one."""
-        before, was_last = self.key, self._cursor >= len(self._rows) - 1
-        self._rows = list(rows)
-        places = {key: place for place, (key, _) in enumerate(self._rows)}
-        here = places.get(before, min(self._cursor, max(0, len(rows) - 1)))
-        self._cursor = max(0, len(rows) - 1) if to_end and was_last else here
-        self.virtual_size = Size(self.line_width, len(rows) + 1)
+    def show(self, items: Sequence[tuple[str, Sequence[Text]]], to_end: bool = False) -> None:
+        """Replace the items. With `to_end`, a selected last item is followed by the new last one."""
+        before, was_last, last = self.key, self._cursor >= len(self._items) - 1, max(0, len(items) - 1)
+        self._items = list(items)
+        places = {key: place for place, (key, _) in enumerate(self._items)}
+        self._cursor = last if to_end and was_last else places.get(before, min(self._cursor, last))
+        self._update_size()
+
+    def mark(self, text: Text) -> None:
+        """Highlight the selected item."""
+        text.stylize(SELECTED_PLAIN if self.app.no_color else SELECTED)
+
+    def action_move(self, by: int) -> None:
+        self._cursor = min(max(0, self._cursor + by), max(0, len(self._items) - 1))
         self._follow()
 
-    def choose(self, key: str) -> None:
-        """Select this row."""
-        found = (place for place, (known, _) in enumerate(self._rows) if known == key)
-        self._cursor = next(found, self._cursor)
+    def action_leap(self, pages: int) -> None:
+        self.action_move(pages * max(1, (self.size.height - 2) // self.pitch))
+
+    def action_choose(self) -> None:
+        if self._items:
+            self.post_message(self.Chosen(self.key))
+
+    def on_click(self, event: events.Click) -> None:
+        y = event.get_content_offset_capture(self).y - self.heading_lines
+        place = (y + int(self.scroll_y)) // self.pitch
+        if y >= 0 and place < len(self._items):
+            again, self._cursor = place == self._cursor, place
+            self._follow()
+            if again:
+                self.action_choose()
+
+    def on_focus(self) -> None:
+        self.scroll_visible(animate=False)
+        self.refresh()
+
+    def on_blur(self) -> None:
+        self.refresh()
+
+    def on_resize(self) -> None:
+        self._update_size()
+
+    def _update_size(self) -> None:
+        self.virtual_size = Size(self.line_width, len(self._items) * self.pitch + self.heading_lines)
         self._follow()
+
+    def _follow(self) -> None:
+        """Scroll to the selected item."""
+        room = max(self.pitch, self.size.height - self.heading_lines)
+        top, at = int(self.scroll_y), self._cursor * self.pitch
+        if at < top:
+            self.scroll_to(y=at, animate=False, immediate=True)
+        elif at + self.item_lines > top + room:
+            self.scroll_to(y=at + self.item_lines - room, animate=False, immediate=True)
+        self.refresh()
+
+
+class TableView(SelectionView):
+    """Rows below a heading."""
+
+    heading_lines = 1
+
+    def __init__(self, columns: Sequence[Column], symbols: Symbols, empty: str, *, id: str | None = None) -> None:
+        super().__init__(symbols, id=id)
+        self._columns, self._empty = columns, empty
+        self.hidden: Sequence[str] = ()  # columns that say nothing here
 
     def line(self, y: int) -> Text | None:
-        above = int(self.scroll_y)
-        if y == above:  # the heading stays where it is
+        if y == int(self.scroll_y):
             return self._format_row([Text(column.title, HEAD, end="") for column in self._columns], " ")
         place = y - 1
-        if not self._rows and place == 0:
+        if not self._items and place == 0:
             return Text(f"  {self._empty}", DIM, end="")
-        if not 0 <= place < len(self._rows):
+        if not 0 <= place < len(self._items):
             return None
         chosen = place == self._cursor
-        text = self._format_row(self._rows[place][1], self._symbols.at if chosen else " ")
+        text = self._format_row(self._items[place][1], self._symbols.at if chosen else " ")
         if chosen and self.has_focus:
-            text.stylize(SELECTED_PLAIN if self.app.no_color else SELECTED)
+            self.mark(text)
         return text
 
     def _format_row(self, cells: Sequence[Text], first: str) -> Text:
@@ -242,141 +294,37 @@ class TableView(VirtualScroll, can_focus=True):
                 text.append_text(cell).append(fill)
         return text
 
-    def action_move(self, by: int) -> None:
-        self._cursor = min(max(0, self._cursor + by), max(0, len(self._rows) - 1))
-        self._follow()
 
-    def action_leap(self, pages: int) -> None:
-        self.action_move(pages * max(1, self.size.height - 2))
+class CardColumn(SelectionView):
+    """A column of cards of three lines, with a blank line between two."""
 
-    def action_choose(self) -> None:
-        if self._rows:
-            self.post_message(self.Chosen(self.key))
-
-    def on_click(self, event: events.Click) -> None:
-        place = event.y + int(self.scroll_y) - 1
-        if event.y > 0 and 0 <= place < len(self._rows):
-            again = place == self._cursor
-            self._cursor = place
-            self._follow()
-            if again:
-                self.action_choose()
-
-    def on_focus(self) -> None:
-        self.refresh()
-
-    def on_blur(self) -> None:
-        self.refresh()
-
-    def on_resize(self) -> None:
-        self.virtual_size = Size(self.line_width, len(self._rows) + 1)
-        self._follow()
-
-    def _follow(self) -> None:
-        """Scroll to the selected row."""
-        room = max(1, self.size.height - 1)
-        top = int(self.scroll_y)
-        if self._cursor < top:
-            self.scroll_to(y=self._cursor, animate=False, immediate=True)
-        elif self._cursor >= top + room:
-            self.scroll_to(y=self._cursor - room + 1, animate=False, immediate=True)
-        self.refresh()
-
-
-CARD_LINES = 3  # of a card; a blank one follows
-CARD_HEIGHT = CARD_LINES + 1
-
-
-class CardColumn(VirtualScroll, can_focus=True):
-    """A column of cards by key."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j,down", "move(1)", show=False),
-        Binding("k,up", "move(-1)", show=False),
-        Binding("g,home", "move(-100000)", show=False),
-        Binding("G,end", "move(100000)", show=False),
-        Binding("enter", "choose", "open", key_display="Enter"),
-    ]
-
-    class Chosen(Message):
-        """Somebody wants to see more of a card."""
-
-        def __init__(self, key: str) -> None:
-            super().__init__()
-            self.key = key
+    item_lines, pitch = 3, 4
 
     def __init__(self, name: str, symbols: Symbols) -> None:
-        super().__init__(classes="lane")
-        self._heading, self._symbols = name, symbols
-        self._cards: list[tuple[str, Sequence[Text]]] = []
-        self._cursor = 0
-
-    @property
-    def key(self) -> str:
-        return self._cards[self._cursor][0] if self._cards else ""
+        super().__init__(symbols, classes="lane")
+        self._heading = name
 
     @property
     def cards(self) -> int:
-        return len(self._cards)
+        return len(self._items)
 
-    def show(self, cards: Sequence[tuple[str, Sequence[Text]]]) -> None:
-        before = self.key
-        self._cards = list(cards)
-        places = {key: place for place, (key, _) in enumerate(self._cards)}
-        self._cursor = places.get(before, min(self._cursor, max(0, len(cards) - 1)))
-        self.border_title = f"{self._heading} {len(cards)}"
-        self.virtual_size = Size(self.line_width, len(cards) * CARD_HEIGHT)
-        self._follow()
+    def show(self, items: Sequence[tuple[str, Sequence[Text]]], to_end: bool = False) -> None:
+        super().show(items, to_end)
+        self.border_title = f"{self._heading} {len(items)}"
 
     def line(self, y: int) -> Text | None:
-        place, part = divmod(y, CARD_HEIGHT)
-        if not self._cards and y == 0:
+        place, part = divmod(y, self.pitch)
+        if not self._items and y == 0:
             return Text(self._symbols.dash, DIM, end="")
-        if place >= len(self._cards) or part >= CARD_LINES or part >= len(self._cards[place][1]):
+        if place >= len(self._items) or part >= min(self.item_lines, len(self._items[place][1])):
             return None
-        chosen = place == self._cursor and self.has_focus
-        first = self._symbols.at if chosen and part == 0 else " "
-        text = Text(first, end="").append_text(
-            fit_width(self._cards[place][1][part], self.line_width - 1, self._symbols)
-        )
-        if chosen and part == 0:
+        chosen = place == self._cursor and self.has_focus and part == 0
+        card_line = fit_width(self._items[place][1][part], self.line_width - 1, self._symbols)
+        text = Text(self._symbols.at if chosen else " ", end="").append_text(card_line)
+        if chosen:
             text.append(" " * max(0, self.line_width - text.cell_len))
-            text.stylize(SELECTED_PLAIN if self.app.no_color else SELECTED)
+            self.mark(text)
         return text
-
-    def action_move(self, by: int) -> None:
-        self._cursor = min(max(0, self._cursor + by), max(0, len(self._cards) - 1))
-        self._follow()
-
-    def action_choose(self) -> None:
-        if self._cards:
-            self.post_message(self.Chosen(self.key))
-
-    def on_click(self, event: events.Click) -> None:
-        place = (event.y - 1 + int(self.scroll_y)) // CARD_HEIGHT
-        if 0 <= place < len(self._cards):
-            again, self._cursor = place == self._cursor, place
-            self._follow()
-            if again:
-                self.action_choose()
-
-    def on_focus(self) -> None:
-        self.scroll_visible(animate=False)
-        self.refresh()
-
-    def on_blur(self) -> None:
-        self.refresh()
-
-    def on_resize(self) -> None:
-        self.virtual_size = Size(self.line_width, len(self._cards) * CARD_HEIGHT)
-
-    def _follow(self) -> None:
-        top, room, at = int(self.scroll_y), max(CARD_HEIGHT, self.size.height), self._cursor * CARD_HEIGHT
-        if at < top:
-            self.scroll_to(y=at, animate=False, immediate=True)
-        elif at + CARD_LINES > top + room:
-            self.scroll_to(y=at + CARD_LINES - room, animate=False, immediate=True)
-        self.refresh()
 
 
 # The panel that shows an agent at work: messages, tool calls, to-do list.
