@@ -216,7 +216,7 @@ def without_git(ralph: Ralph) -> None:
     [
         (claimed, "the agent's word alone ended the run"),
         (judged, "only a model judged the work"),
-        (aborted, "the run was not completed: it ended ABORTED, MAX_ITERATIONS"),
+        (aborted, "the run was not completed: it ended ABORTED MAX_ITERATIONS"),
         (without_git, "the run had no git repository"),
     ],
 )

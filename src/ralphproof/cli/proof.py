@@ -12,8 +12,8 @@ from ralphproof.base.value import TYPE_CHECKING, Json
 from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.proof.builder import build_run_proof
-from ralphproof.proof.page import page_lines, render_page, why_uncheckable
-from ralphproof.proof.schema import get_objects
+from ralphproof.proof.page import page_lines, render_page
+from ralphproof.proof.schema import Proof, why_uncheckable
 from ralphproof.runs.open_project import view_project
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _load_proof(args: Namespace) -> dict[str, Json]:
         ledger.close()
 
 
-def _unproved_note(proof: dict[str, Json]) -> str:
+def _unproved_note(proof: Proof) -> str:
     """A line saying that a run proved nothing; empty if it completed."""
     outcome = proof["outcome"]
     if not isinstance(outcome, dict) or outcome["status"] == "COMPLETED":
@@ -75,7 +75,7 @@ def _unproved_note(proof: dict[str, Json]) -> str:
     return f"run {proof['run']} proved nothing: {outcome['status']} {outcome.get('reason', '')}".rstrip()
 
 
-def _print_proof(proof: dict[str, Json], for_programs: bool) -> int:
+def _print_proof(proof: Proof, for_programs: bool) -> int:
     unproved = _unproved_note(proof)
     if for_programs:
         print_json("proof", proof)
@@ -84,7 +84,7 @@ def _print_proof(proof: dict[str, Json], for_programs: bool) -> int:
     return 1 if unproved else 0
 
 
-def _export_proof(proof: dict[str, Json], args: Namespace) -> int:
+def _export_proof(proof: Proof, args: Namespace) -> int:
     if unproved := _unproved_note(proof):
         raise Refused(unproved)
     page = render_page(proof)
@@ -100,13 +100,13 @@ def _export_proof(proof: dict[str, Json], args: Namespace) -> int:
     return 0
 
 
-def _export_notes(proof: dict[str, Json], path: str) -> Iterator[str]:
+def _export_notes(proof: Proof, path: str) -> Iterator[str]:
     """Notes about the exported file."""
     if why := why_uncheckable(proof):
         yield f"ralph verify cannot check it again: {why}"
     else:
         yield f"Anyone with the repository can check it: ralph verify {path}"
-    if hidden := sum(check["hidden"] is True for check in get_objects(proof["checks"])):
+    if hidden := sum(check["hidden"] is True for check in proof["checks"]):
         yield f"It names {hidden} held-out check{'s' * (hidden > 1)}: keep it where no agent reads it."
 
 

@@ -15,7 +15,7 @@ from ralphproof.engine.check import Finding
 from ralphproof.engine.outcome import Completed
 from ralphproof.engine.records import Record, RunBegan, RunEnded
 from ralphproof.proof.builder import build_run_proof
-from ralphproof.proof.schema import get_object, parse_checks, parse_setup, verification_remarks
+from ralphproof.proof.schema import Proof, parse_checks, parse_setup, verification_remarks
 from ralphproof.runs.saved_work import SavedWork, load_saved_work
 from ralphproof.store.landings import (
     VERIFIED,
@@ -76,7 +76,7 @@ def build_landing_item(project: Project, ledger: SqliteLedger, row: RunRow, envi
     number = max((number for number, one in snapshots_by_iteration(records).items() if one.tree is not None), default=0)
     work, proof = load_saved_work(project, row, records, number), build_run_proof(project, row, ledger)
     commit, remarks = _commit_of_work(project, work, records, proof, environ, ledger.last_written_at(row.id) or 0.0)
-    sandbox = get_object(proof, "sandbox")
+    sandbox = proof["sandbox"]
     return LandingItem(
         row.id, commit, work.title, parse_checks(proof), parse_setup(proof), ledger.tasks.task_of_run(row.id) or "",
         end.outcome.proof, "" if sandbox.get("strength") == "none" else str(sandbox.get("name") or ""),
@@ -85,11 +85,11 @@ def build_landing_item(project: Project, ledger: SqliteLedger, row: RunRow, envi
 
 
 def _commit_of_work(
-    project: Project, work: SavedWork, records: Iterable[Record], proof: dict[str, Json], environ: Mapping[str, str],
+    project: Project, work: SavedWork, records: Iterable[Record], proof: Proof, environ: Mapping[str, str],
     at: float,
 ) -> tuple[str, tuple[str, ...]]:  # fmt: skip
     """The commit with the run's work, created if there is none yet, and remarks for the user."""
-    subject = get_object(proof, "subject")
+    subject = proof["subject"]
     with CommitBuilder(_work_tree_of_run(project, work.row), environ) as builder:
         user_git = builder.user_git
         if subject.get("kind") == "commit" and (commit := user_git.resolve_commit(str(subject.get("commit")))):

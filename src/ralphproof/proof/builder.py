@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ralphproof.base.errors import HarnessFailed, LedgerBroken
 from ralphproof.base.text import strip_escapes, truncate
@@ -48,9 +49,8 @@ from ralphproof.engine.workspace import Snapshot, Workspace
 from ralphproof.proof.schema import (
     TYPE,
     VERSION,
-    get_integers,
-    get_object,
-    get_objects,
+    Proof,
+    join_names,
     proof_digest,
     sha256_hex,
     to_json_types,
@@ -92,19 +92,19 @@ JUDGED_BY_MODEL = "A model's judgement can be swayed by the work that it reads: 
 NO_CHECKS = "No check looked at the work: nothing but the agent's own word could say that it is done."
 
 
-def tampering_risks(sandboxes: Sequence[Json], checks: Sequence[Mapping[str, Json]], protects: bool) -> Iterator[str]:
+def tampering_risks(sandboxes: Sequence[Json], checks: Sequence[Proof], protects: bool) -> Iterator[str]:
     """Each open way, in a sentence; and what was closed."""
     for sandbox in sandboxes:
         yield _sandbox_sentence(sandbox) if isinstance(sandbox, dict) else NO_SANDBOX
     commands = [check for check in checks if not check["judged"]]
-    again = {check["command"] for check in commands if _is_clean(check)}
-    if any(not _is_clean(check) and check["command"] not in again for check in commands if check["required"]):
+    again = {check["command"] for check in commands if check["rule"]["clean"]}
+    if any(not check["rule"]["clean"] and check["command"] not in again for check in commands if check["required"]):
         yield IN_PLACE
     elif again:
         yield CLEAN_CHECKOUT
-    judges = [str(check["name"]) for check in checks if check["judged"]]
+    judges = [check["name"] for check in checks if check["judged"]]
     if judges:
-        yield JUDGED_BY_MODEL.format(", ".join(judges[:MAX_NAMED]))
+        yield JUDGED_BY_MODEL.format(join_names(judges))
     if not checks:
         yield NO_CHECKS
     elif not protects:
@@ -112,32 +112,20 @@ def tampering_risks(sandboxes: Sequence[Json], checks: Sequence[Mapping[str, Jso
     yield LEDGER_NOT_SIGNED
 
 
-def _is_clean(check: Mapping[str, Json]) -> bool:
-    """Whether a check ran in a clean checkout."""
-    rule = check["rule"]
-    return isinstance(rule, dict) and rule["clean"] is True
-
-
-def _sandbox_sentence(sandbox: dict[str, Json]) -> str:
+def _sandbox_sentence(sandbox: Proof) -> str:
     name, strength = str(sandbox.get("name")), sandbox.get("strength")
     if strength == "strong":
-        reach = _join_names(sandbox.get("allowHosts"))
+        reach = join_names([*map(str, sandbox.get("allowHosts") or ())])
         calls = f" It could call {reach}." if reach else " It could call nobody."
         return (
             f"The agent ran in the sandbox {name} (strong): it could write to the project's files, and not to this "
             f"record, to ralph or to anything else of the user's.{calls}"
         )
     if strength == "partial":
-        weak = _join_names(sandbox.get("weak"))
+        weak = join_names([*map(str, sandbox.get("weak") or ())])
         known = f" Known weak points: {weak}." if weak else ""
         return f"The agent ran in the sandbox {name}, which holds in part: what it leaves open was open.{known}"
     return NO_SANDBOX
-
-
-def _join_names(data: Json) -> str:
-    names = [str(item) for item in data] if isinstance(data, list | tuple) else []
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more
 
 
 # Fields of a proof that its evidence alone decides.
@@ -150,26 +138,23 @@ STRENGTHS = ("none", "partial", "strong")
 TreeRecord = Saved | ChildWorkJoined | UserChangesSaved
 
 
-def fields_from_records(shown: Shown) -> dict[str, Json]:
+def fields_from_records(shown: Shown) -> Proof:
     """The fields of a proof that these records decide. Fields without a record are left out."""
     records = [record for _, record in sorted((place, record) for place, (_, record) in shown.items())]
     began = next((record for record in records if isinstance(record, RunBegan)), None)
-    fields: dict[str, Json] = {}
+    fields: Proof = {}
     if began is not None:
         fields |= _fields_of_start(began, records)
     ends = [(at, record.outcome) for _, (at, record) in sorted(shown.items()) if isinstance(record, RunEnded)]
     if ends:
         fields |= {"endedAt": time_json(ends[-1][0]), "outcome": outcome_json(ends[-1][1])}
     fields |= _fields_of_work(records, began)
-    titles = [record.choice.task.title for record in records if _belongs_to_job(record)]  # type: ignore[union-attr]
+    picks = [record.choice for record in records if isinstance(record, Picked)]
+    titles = [job.task.title for job in picks if isinstance(job, Job)]
     return fields | ({"title": clip_sentence(titles[-1])} if titles and titles[-1] else {})
 
 
-def _belongs_to_job(record: Record) -> bool:
-    return isinstance(record, Picked) and isinstance(record.choice, Job)
-
-
-def _fields_of_start(began: RunBegan, records: list[Record]) -> dict[str, Json]:
+def _fields_of_start(began: RunBegan, records: list[Record]) -> Proof:
     labels, sandboxes = began.facts, list_sandboxes(began, records)
     return {
         "run": began.run,
@@ -207,12 +192,12 @@ SANDBOX_FIELDS = {
 
 
 def _sandbox_json(sandbox: Json) -> Json:
-    known: dict[str, Json] = sandbox if isinstance(sandbox, dict) else {}
+    known: Proof = sandbox if isinstance(sandbox, dict) else {}
     more = {name: known[fact] for name, fact in SANDBOX_FIELDS.items() if fact in known}
     return {**sandbox_json({"strength": "none", **known}), **more}
 
 
-def outcome_json(outcome: Outcome) -> dict[str, Json]:
+def outcome_json(outcome: Outcome) -> Proof:
     """The outcome, without the run's id and the agent's words."""
     concerns = outcome.concerns if isinstance(outcome, Completed) else ()
     words = ("output", "lastOutput", "details", "error")
@@ -223,7 +208,7 @@ def outcome_json(outcome: Outcome) -> dict[str, Json]:
     })  # fmt: skip
 
 
-def _fields_of_work(records: list[Record], began: RunBegan | None) -> dict[str, Json]:
+def _fields_of_work(records: list[Record], began: RunBegan | None) -> Proof:
     """The subject, and the results of the checks."""
     ended_checks = [record for record in records if isinstance(record, CheckEnded)]
     baseline = CheckReport(tuple(one.finding for one in ended_checks if not one.iteration))
@@ -231,7 +216,7 @@ def _fields_of_work(records: list[Record], began: RunBegan | None) -> dict[str, 
     number = max((one.iteration for one in ended_checks), default=0) or last
     report = CheckReport(_latest_findings(ended_checks, number))
     checks = [check_json(finding, baseline) for finding in report.findings]
-    fields: dict[str, Json] = {"checks": [*checks]}
+    fields: Proof = {"checks": [*checks]}
     seen, final = judged_tree_record(records, number), judged_tree_record(records, last)
     if began is not None:
         sandboxes, protects = list_sandboxes(began, records), began.facts.get("protectTests") is True
@@ -286,14 +271,14 @@ def _commit(records: list[Record], final: TreeRecord) -> str | None:
     return commits[-1] if commits else None
 
 
-def _subject(began: Snapshot, seen: Snapshot, final: Snapshot, commit: str | None) -> dict[str, Json]:
+def _subject(began: Snapshot, seen: Snapshot, final: Snapshot, commit: str | None) -> Proof:
     return {
         "ref": final.ref, "head": commit or final.head, "base": began.head, "checked": seen.tree,
         "leftOut": clip_names(final.left_out),
     }  # fmt: skip
 
 
-def check_json(finding: Finding, baseline: CheckReport) -> dict[str, Json]:
+def check_json(finding: Finding, baseline: CheckReport) -> Proof:
     """A check with its result and everything that is needed to run it again."""
     before = baseline_finding(finding, baseline)
     shell = finding.rule is not None or finding.code is not None  # a function has a name alone
@@ -316,7 +301,7 @@ def check_json(finding: Finding, baseline: CheckReport) -> dict[str, Json]:
     })  # fmt: skip
 
 
-def _rule_json(rule: PassRule) -> dict[str, Json]:
+def _rule_json(rule: PassRule) -> Proof:
     return published("passRule", {
         "folder": rule.folder, "successCode": rule.success_code, "contains": rule.contains, "lacks": rule.lacks,
         "timeoutSeconds": rule.timeout_s, "clean": rule.clean,
@@ -376,10 +361,10 @@ MAX_REVIEWS = 100  # the last ones
 MAX_REVIEW_CHARS = 1000
 
 
-def collect_reviews(records: Iterable[Record], history: History) -> list[dict[str, Json]]:
+def collect_reviews(records: Iterable[Record], history: History) -> list[Proof]:
     """The reviews of a run, oldest first."""
     known = {facts.number: facts for facts in history.iterations}
-    reviews: list[dict[str, Json]] = []
+    reviews: list[Proof] = []
     for record in records:
         if isinstance(record, Judged) and (facts := known.get(record.iteration)):
             reviews += [_judge_review(facts.number, finding) for finding in facts.report.findings if finding.judged]
@@ -389,13 +374,13 @@ def collect_reviews(records: Iterable[Record], history: History) -> list[dict[st
     return reviews[-MAX_REVIEWS:]
 
 
-def _judge_review(number: int, finding: Finding) -> dict[str, Json]:
+def _judge_review(number: int, finding: Finding) -> Proof:
     answered = "no answer" if finding.errored else "passed" if finding.passed else "failed"
     why = finding.output or ("" if finding.why == "exit" else finding.why)
     return _review_json(f"judge {finding.check}, iteration {number}", answered, why)
 
 
-def _stage_review(number: int, job: Job, verdict: Verdict) -> Iterator[dict[str, Json]]:
+def _stage_review(number: int, job: Job, verdict: Verdict) -> Iterator[Proof]:
     """The verdict of a stage that changes nothing; its findings are in the feedback that it sent back."""
     if job.stage.edits and not job.stage.looks and job.stage.name != schema.REVIEW:
         return
@@ -412,7 +397,7 @@ def _stage_review(number: int, job: Job, verdict: Verdict) -> Iterator[dict[str,
             yield _review_json(who, type(verdict).__name__.lower(), "")
 
 
-def _story_reviews(record: RunEnded) -> Iterator[dict[str, Json]]:
+def _story_reviews(record: RunEnded) -> Iterator[Proof]:
     for story in record.metrics.reviewed if record.metrics else ():
         capped = "approved only because it had been reviewed so often; " if story.capped else ""
         requests = "".join(f"\n{what}" for what in story.found)
@@ -421,7 +406,7 @@ def _story_reviews(record: RunEnded) -> Iterator[dict[str, Json]]:
         )
 
 
-def _review_json(who: str, verdict: str, what: str) -> dict[str, Json]:
+def _review_json(who: str, verdict: str, what: str) -> Proof:
     return published("review", {
         "reviewer": truncate(who, MAX_REVIEW_CHARS, "head"), "result": verdict,
         "text": truncate(what, MAX_REVIEW_CHARS, "head"),
@@ -486,36 +471,34 @@ def final_snapshot(state: State) -> Snapshot:
     return state.history.latest.snapshot if state.history.iterations else state.trees.run_start
 
 
-def build_proof(facts: ProofInputs, mask: Callable[[str], str] = str) -> dict[str, Json]:
+def build_proof(facts: ProofInputs, mask: Callable[[str], str] = str) -> Proof:
     """The proof of a run; of one that was not completed, what is known."""
     rows, records, state = facts.past.rows, facts.past.records, facts.past.state
     exhibits = {place: (rows[place][5], records[place]) for place in _evidence_places(records, state)}
     fields, subject = fields_from_records(exhibits), facts.subject
-    place: dict[str, Json] = {
+    place: Proof = {
         "kind": subject.kind, "commit": subject.commit, "tree": subject.tree, "differs": clip_names(subject.differs),
         "ref": None, "head": None, "base": None, "checked": None, "leftOut": [],
     }  # fmt: skip
-    proof: dict[str, Json] = {
+    proof: Proof = {
         **_EMPTY_FIELDS, **fields,
         "v": VERSION, "type": TYPE, "run": state.run.id, "project": facts.project,
         "title": fields.get("title", facts.title), "promptDigest": state.agent.prompt_digest,
-        "outcome": get_object(fields, "outcome") | {"run": state.run.id} if "outcome" in fields else None,
-        "subject": published("subject", place | get_object(fields, "subject")),
+        "outcome": {**fields["outcome"], "run": state.run.id} if "outcome" in fields else None,
+        "subject": published("subject", place | fields.get("subject", {})),
         "settingsFileDigest": facts.settings_file,
-        "versions": {**facts.versions, **get_object(fields, "versions")},
+        "versions": {**facts.versions, **fields.get("versions", {})},
         "reviews": [*collect_reviews(records, state.history)],
     }  # fmt: skip
     unshown = _withheld_places(rows, exhibits, mask)
     closed = {record.finding.check for place in unshown if isinstance(record := records[place], CheckEnded)}
-    proof["checks"] = [
-        {**check, "withheld": True} if check["name"] in closed else check for check in get_objects(proof["checks"])
-    ]
+    proof["checks"] = [{**check, "withheld": True} if check["name"] in closed else check for check in proof["checks"]]
     masked = _mask_json(to_json_types(proof), mask)
-    sealed = {**masked, "records": _chain_json(rows, exhibits, unshown, mask)} if isinstance(masked, dict) else {}
+    sealed = {**masked, "records": _chain_json(rows, exhibits, unshown, mask)}
     return sealed | {"digest": proof_digest(sealed)}
 
 
-_EMPTY_FIELDS: dict[str, Json] = {
+_EMPTY_FIELDS: Proof = {
     "startedAt": time_json(0.0), "endedAt": None, "outcome": None, "checks": [], "verifyIn": "workspace", "setup": [],
     "caveats": [], "protectTests": False, "mayChange": [], "findings": [], "settingsDigest": "", "sandbox": None,
 }  # fmt: skip
@@ -556,7 +539,7 @@ def _withheld_places(rows: tuple[Row, ...], exhibits: Iterable[int], mask: Calla
 
 def _chain_json(
     rows: tuple[Row, ...], exhibits: Iterable[int], unshown: list[int], mask: Callable[[str], str]
-) -> dict[str, Json]:
+) -> Proof:
     """The chain of digests, and the text of the shown records."""
     chain: list[Json] = [[row[1], row[2], mask(row[3]), row[4], row[5], row[7]] for row in rows]
     return published("records", {
@@ -565,37 +548,35 @@ def _chain_json(
     })  # fmt: skip
 
 
-def redact_held_out(proof: dict[str, Json]) -> dict[str, Json]:
+def redact_held_out(proof: Proof) -> Proof:
     """The proof without the content of held-out checks, for places that agents can read."""
-    known = get_objects(proof["checks"])
-    hidden = [str(check["name"]) for check in known if check["hidden"]]
+    known = proof["checks"]
+    hidden = [check["name"] for check in known if check["hidden"]]
     new_names = {name: HELD_OUT_NAME.format(number) for number, name in enumerate(hidden, 1)}
-    records, evidence = get_object(proof, "records"), get_object(get_object(proof, "records"), "evidence")
-    revealing = {int(place) for place, data in evidence.items() if _reveals_held_out(json.loads(str(data)), hidden)}
-    open_evidence: dict[str, Json] = {place: data for place, data in evidence.items() if int(place) not in revealing}
-    open_part: dict[str, Json] = {
+    records, evidence = proof["records"], proof["records"]["evidence"]
+    revealing = {int(place) for place, data in evidence.items() if _reveals_held_out(json.loads(data), hidden)}
+    open_evidence: Proof = {place: data for place, data in evidence.items() if int(place) not in revealing}
+    open_part: Proof = {
         **proof,
         "checks": [_redact_check(check) if check["hidden"] else check for check in known],
         "records": {**records, "evidence": {}, "chain": _without_check_names(records["chain"], set(open_evidence))},
     }
-    renamed = _mask_json(open_part, lambda text: _rename_checks(text, new_names))
-    redacted: dict[str, Json] = {**renamed} if isinstance(renamed, dict) else {}
-    withheld: list[Json] = [*sorted({*revealing, *get_integers(records["withheldRecords"])})]
-    redacted["records"] = {**get_object(redacted, "records"), "evidence": open_evidence, "withheldRecords": withheld}
+    redacted: Proof = _mask_json(open_part, lambda text: _rename_checks(text, new_names))
+    withheld = sorted({*revealing, *records["withheldRecords"]})
+    redacted["records"] |= {"evidence": open_evidence, "withheldRecords": withheld}
     return redacted | {"digest": proof_digest(redacted)}
 
 
-def _without_check_names(chain: Json, shown: set[str]) -> Json:
+def _without_check_names(chain: list[list[Any]], shown: set[str]) -> list[list[Any]]:
     """The chain without the names of checks, but for those whose record is shown."""
-    rows = [row for row in chain if isinstance(row, list)] if isinstance(chain, list) else []
     return [
-        [*row[:2], row[3], *row[3:]] if str(row[3]).startswith("Check") and str(place) not in shown else row
-        for place, row in enumerate(rows)
+        [*row[:2], row[3], *row[3:]] if row[3].startswith("Check") and str(place) not in shown else row
+        for place, row in enumerate(chain)
     ]
 
 
-def _redact_check(check: dict[str, Json]) -> dict[str, Json]:
-    rule, tests = get_object(check, "rule"), get_object(check, "tests")
+def _redact_check(check: Proof) -> Proof:
+    rule, tests = check["rule"], check["tests"]
     return {
         **check, "command": None, "commandDigest": None, "output": "", "outputDigest": "", "log": "",
         "exitReason": "", "before": None, "oldFailures": [], "newFailures": [], "withheld": True,
@@ -618,7 +599,7 @@ def _rename_checks(text: str, called: dict[str, str]) -> str:
     return text
 
 
-def _mask_json(data: Json, mask: Callable[[str], str]) -> Json:
+def _mask_json(data: Any, mask: Callable[[str], str]) -> Any:
     if isinstance(data, str):
         return mask(data)
     if isinstance(data, list):
@@ -635,7 +616,7 @@ TITLE_CHARS = 80
 OWN_PREFIXES = (".ralph/", ".ralph-active")  # no save holds them, and no check's work is in them
 
 
-def build_run_proof(project: Project, row: RunRow, ledger: SqliteLedger) -> dict[str, Json]:
+def build_run_proof(project: Project, row: RunRow, ledger: SqliteLedger) -> Proof:
     """The proof of a run of this repository, which is only read; raises where the ledger is damaged.
 
     Of a run that was not completed, what is known.
@@ -646,7 +627,7 @@ def build_run_proof(project: Project, row: RunRow, ledger: SqliteLedger) -> dict
         return build_proof_in_workspace(project, row.id, ledger, saved.workspace)
 
 
-def build_proof_in_workspace(project: Project, run: str, ledger: SqliteLedger, workspace: Workspace) -> dict[str, Json]:
+def build_proof_in_workspace(project: Project, run: str, ledger: SqliteLedger, workspace: Workspace) -> Proof:
     """The proof of a run with an open workspace."""
     broken = ledger.verify_chain(run)
     if broken:

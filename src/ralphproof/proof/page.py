@@ -11,21 +11,19 @@ from ralphproof.base.errors import RalphError, Refused
 from ralphproof.base.escaping import MarkdownMarkup, PlainMarkup, TextMarkup, replace_invisible, to_single_line
 from ralphproof.base.text import fence_code
 from ralphproof.base.value import Json
+from ralphproof.display.phrases import format_count
 from ralphproof.engine.agent import Event
 from ralphproof.engine.limits import format_usd
 from ralphproof.engine.outcome import Completed, outcome_json
 from ralphproof.engine.records import Record, RunBegan, RunEnded
 from ralphproof.engine.workspace import Workspace
-from ralphproof.proof.schema import get_object, get_objects, validate_shape
+from ralphproof.proof.schema import Proof, join_names, validate_shape, why_uncheckable
 from ralphproof.reports.metrics import MetricsFolder, MetricsObserver
 from ralphproof.settings.loader import load_settings
 from ralphproof.store.ledger import MemoryLedger, RunRow, SqliteLedger
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import PublicationLock, RunFolder
 from ralphproof.views.snapshots import SavedWorkspace
-
-Object = dict[str, Json]
-
 
 # Sentences.
 
@@ -39,10 +37,10 @@ TEST_COUNTS = {
 COLUMNS = ("check", "command", "where", "result", "exit", "seconds", "tests", "before the run")
 
 
-def verdict_sentence(proof: Object, markup: TextMarkup) -> str:
+def verdict_sentence(proof: Proof, markup: TextMarkup) -> str:
     """What was proved, by which checks, on which commit, and what was not."""
-    outcome, checks = get_object(proof, "outcome"), get_objects(proof["checks"])
-    what = _subject_name(get_object(proof, "subject"), markup)
+    outcome, checks = proof["outcome"], proof["checks"]
+    what = _subject_name(proof["subject"], markup)
     if outcome["status"] != "COMPLETED":
         reason = f"{outcome['status']} {outcome.get('reason', '')}".strip()
         known = "what follows is what is known of it."
@@ -53,29 +51,29 @@ def verdict_sentence(proof: Object, markup: TextMarkup) -> str:
     machine = [check for check in checks if check["required"] and not check["judged"]]
     judges = [check for check in checks if check["required"] and check["judged"]]
     if outcome["proof"] == "judged":
-        count = _count(len(judges), "model's judgement", "models' judgements")
+        count = "1 model's judgement" if len(judges) == 1 else f"{len(judges)} models' judgements"
         return f"{markup.strong('Judged, not verified by a machine.')} {count} passed the work. It speaks of {what}."
-    by = _count(len(machine), "check") + (f" and {_count(len(judges), 'judge')}" if judges else "")
+    by = format_count(len(machine), "check") + (f" and {format_count(len(judges), 'judge')}" if judges else "")
     return f"{markup.strong('Verified.')} {by} passed, on {what}.{_caveats(proof, checks)}"
 
 
-def _caveats(proof: Object, checks: Sequence[Object]) -> str:
+def _caveats(proof: Proof, checks: Sequence[Proof]) -> str:
     """What passing checks do not cover."""
-    subject, less = get_object(proof, "subject"), list[str]()
-    if differing := len(_list(subject["differs"])):
-        less.append(f"it differs from what they saw in {_count(differing, 'path')}")
+    subject, less = proof["subject"], list[str]()
+    if differing := len(subject["differs"]):
+        less.append(f"it differs from what they saw in {format_count(differing, 'path')}")
     if warns := sum(not check["passed"] for check in checks):
-        less.append(f"{_count(warns, 'check')} that only warn{'s' if warns == 1 else ''} failed")
-    if old := sum(len(_list(check["oldFailures"])) for check in checks):
-        less.append(f"{_count(old, 'test')} failed that failed before the run as well")
-    if new := sum(len(_list(check["newFailures"])) for check in checks):
-        less.append(f"{_count(new, 'test')} failed that did not before the run")
-    if concerns := len(_list(get_object(proof, "outcome")["concerns"])):
-        less.append(f"there {'is' if concerns == 1 else 'are'} {_count(concerns, 'concern')}")
+        less.append(f"{format_count(warns, 'check')} that only warn{'s' if warns == 1 else ''} failed")
+    if old := sum(len(check["oldFailures"]) for check in checks):
+        less.append(f"{format_count(old, 'test')} failed that failed before the run as well")
+    if new := sum(len(check["newFailures"]) for check in checks):
+        less.append(f"{format_count(new, 'test')} failed that did not before the run")
+    if concerns := len(proof["outcome"]["concerns"]):
+        less.append(f"there {'is' if concerns == 1 else 'are'} {format_count(concerns, 'concern')}")
     return f" But {'; '.join(less)}." if less else ""
 
 
-def _subject_name(subject: Object, markup: TextMarkup) -> str:
+def _subject_name(subject: Proof, markup: TextMarkup) -> str:
     commit, tree = str(subject["commit"] or ""), str(subject["tree"] or "unknown")
     match subject["kind"]:
         case "commit":
@@ -86,7 +84,7 @@ def _subject_name(subject: Object, markup: TextMarkup) -> str:
             return f"files that no commit holds (their digest: {markup.code(tree)})"
 
 
-def checks_table(checks: Sequence[Object], markup: TextMarkup) -> Iterator[str]:
+def checks_table(checks: Sequence[Proof], markup: TextMarkup) -> Iterator[str]:
     """The checks as a table of Markdown's."""
     yield f"| {' | '.join(COLUMNS)} |"
     yield f"|{' --- |' * len(COLUMNS)}"
@@ -94,23 +92,23 @@ def checks_table(checks: Sequence[Object], markup: TextMarkup) -> Iterator[str]:
         yield f"| {' | '.join(_cells(check, markup))} |"
 
 
-def _cells(check: Object, markup: TextMarkup) -> tuple[str, ...]:
-    rule, code = get_object(check, "rule"), check["exitCode"]
+def _cells(check: Proof, markup: TextMarkup) -> tuple[str, ...]:
+    rule, code = check["rule"], check["exitCode"]
     where = markup.code(str(rule["folder"])) + (", in a clean checkout" if rule["clean"] else "")
     return (
         markup.code(str(check["name"])), _command(check, markup), "" if check["judged"] else where, _result(check),
-        "" if code is None else str(code), f"{_number(check['durationSeconds']):.1f}", _tests(check, markup),
+        "" if code is None else str(code), f"{(check['durationSeconds'] or 0):.1f}", _tests(check, markup),
         _baseline_result(check),
     )  # fmt: skip
 
 
-def _command(check: Object, markup: TextMarkup) -> str:
+def _command(check: Proof, markup: TextMarkup) -> str:
     if check.get("withheld"):
         return "withheld"
     return "a model was asked" if check["judged"] else markup.code(str(check["command"] or "")) or "none"
 
 
-def _result(check: Object) -> str:
+def _result(check: Proof) -> str:
     result = "passed" if check["passed"] else "failed"
     warns = "" if check["required"] else ", only warns"
     return (
@@ -118,58 +116,56 @@ def _result(check: Object) -> str:
     )
 
 
-def _tests(check: Object, markup: TextMarkup) -> str:
-    tests = get_object(check, "tests")
+def _tests(check: Proof, markup: TextMarkup) -> str:
+    tests = check["tests"] or {}
     counts = [f"{tests[field]} {word}" for field, word in TEST_COUNTS.items() if tests.get(field)]
     return f"{', '.join(counts) or 'none'} ({markup.text(str(tests['runner']))})" if tests else ""
 
 
-def _baseline_result(check: Object) -> str:
+def _baseline_result(check: Proof) -> str:
     if check["before"] is None:
         return "not asked"
-    before = get_object(check, "before")
-    failing = len(_list(before["failing"]))
-    return "passed" if before["passed"] else "failed" + (f", {_count(failing, 'test')} of it" if failing else "")
+    before = check["before"]
+    failing = len(before["failing"])
+    return "passed" if before["passed"] else "failed" + (f", {format_count(failing, 'test')} of it" if failing else "")
 
 
-def check_lines(checks: Sequence[Object], markup: TextMarkup) -> Iterator[str]:
+def check_lines(checks: Sequence[Proof], markup: TextMarkup) -> Iterator[str]:
     """The checks, a line each."""
     for check in checks:
         name, command = markup.code(str(check["name"])), _command(check, markup)
         command_text = f": {command}" if command not in ("none", name) else ""
-        rule = get_object(check, "rule")
+        rule = check["rule"]
         place = "in a clean checkout" if rule["clean"] else f"in {markup.code(str(rule['folder']))}"
         facts = [] if check["judged"] else [place, f"exit {check['exitCode']}"]
         facts += [
-            f"{_number(check['durationSeconds']):.1f} s",
+            f"{(check['durationSeconds'] or 0):.1f} s",
             *filter(None, (_tests(check, markup),)),
             f"before: {_baseline_result(check)}",
         ]
         yield f"{_result(check)}  {name}{command_text} ({'; '.join(facts)})"
 
 
-def check_details(checks: Sequence[Object], markup: TextMarkup) -> Iterator[str]:
+def check_details(checks: Sequence[Proof], markup: TextMarkup) -> Iterator[str]:
     """Details beside the table: reasons of failures, failing tests, special pass rules."""
     for check in checks:
         name = markup.code(str(check["name"]))
         if not check["passed"] and check["exitReason"] != "exit":
             yield f"{name} failed with {markup.text(str(check['exitReason']))}"
-        rule = get_object(check, "rule")
+        rule = check["rule"]
         if rule["successCode"] != 0 or rule["contains"] or rule["lacks"]:
             yield f"{name} passes with exit code {rule['successCode']}{_rule_text(rule, markup)}"
         for field, what in (("newFailures", "did not fail"), ("oldFailures", "failed as well")):
-            if failing := _list(check[field]):
-                more = f" and {len(failing) - MAX_NAMED} more" if len(failing) > MAX_NAMED else ""
-                names = ", ".join(markup.code(str(test)) for test in failing[:MAX_NAMED])
-                yield f"{name}: these tests fail that {what} before the run: {names}{more}"
+            if failing := check[field]:
+                yield f"{name}: these tests fail that {what} before the run: {_join_code(failing, markup)}"
 
 
-def _rule_text(rule: Object, markup: TextMarkup) -> str:
+def _rule_text(rule: Proof, markup: TextMarkup) -> str:
     holds = f", output that contains {markup.code(str(rule['contains']))}" if rule["contains"] else ""
     return holds + (f", output that lacks {markup.code(str(rule['lacks']))}" if rule["lacks"] else "")
 
 
-def review_lines(reviews: Sequence[Object], markup: TextMarkup) -> Iterator[str]:
+def review_lines(reviews: Sequence[Proof], markup: TextMarkup) -> Iterator[str]:
     """The reviews, a line each."""
     for review in reviews:
         what = to_single_line(str(review["text"]))
@@ -178,9 +174,9 @@ def review_lines(reviews: Sequence[Object], markup: TextMarkup) -> Iterator[str]
         )
 
 
-def subject_lines(proof: Object, markup: TextMarkup) -> Iterator[str]:
+def subject_lines(proof: Proof, markup: TextMarkup) -> Iterator[str]:
     """The commit, and how it relates to what was checked."""
-    subject, asked = get_object(proof, "subject"), bool(proof["checks"])
+    subject, asked = proof["subject"], bool(proof["checks"])
     seen = "the tree that the checks saw" if asked else "the tree as the agent left it, which no check saw"
     yield f"project {markup.text(str(proof['project']))}, {_subject_name(subject, markup)}"
     for name, what in (("tree", "its tree"), ("checked", seen), ("ref", "saved as"),
@@ -189,56 +185,41 @@ def subject_lines(proof: Object, markup: TextMarkup) -> Iterator[str]:
             yield f"{what}: {markup.code(str(subject[name]))}"
     if subject["tree"] != subject["checked"] and not subject["differs"]:
         yield "both are the same but for ralph's own folder, which no save holds"
-    if differing := _list(subject["differs"]):
-        yield f"not as {'the checks saw it' if asked else 'the agent left it'}: {_join_names(differing, markup)}"
-    if left := _list(subject["leftOut"]):
-        yield f"too large to be saved, so nobody knows whether it holds them as they were: {_join_names(left, markup)}"
+    if differing := subject["differs"]:
+        yield f"not as {'the checks saw it' if asked else 'the agent left it'}: {_join_code(differing, markup)}"
+    if left := subject["leftOut"]:
+        yield f"too large to be saved, so nobody knows whether it holds them as they were: {_join_code(left, markup)}"
 
 
-def integrity_lines(proof: Object, markup: TextMarkup) -> Iterator[str]:
+def integrity_lines(proof: Proof, markup: TextMarkup) -> Iterator[str]:
     """Changes to files that decide over the checks."""
     yield "tests were protected" if proof["protectTests"] else "tests were not protected"
-    if may := _list(proof["mayChange"]):
-        yield f"the user let the task change: {_join_names(may, markup)}"
-    yield from (markup.text(str(one["message"])) for one in get_objects(proof["findings"]))
+    if may := proof["mayChange"]:
+        yield f"the user let the task change: {_join_code(may, markup)}"
+    yield from (markup.text(str(one["message"])) for one in proof["findings"])
     if not proof["findings"]:
         yield "nothing that decides over the checks is known to have changed, and no check shows less than before"
 
 
-def version_lines(proof: Object, markup: TextMarkup) -> Iterator[str]:
+def version_lines(proof: Proof, markup: TextMarkup) -> Iterator[str]:
     """Versions, settings and cost."""
-    outcome = get_object(proof, "outcome")
-    cost, turns = outcome["costUSD"], int(_number(outcome["iterations"]))
-    price = "an unknown price" if cost is None else format_usd(round(_number(cost) * 1_000_000))
+    outcome = proof["outcome"]
+    cost, turns = outcome["costUSD"], int(outcome["iterations"])
+    price = "an unknown price" if cost is None else format_usd(round(cost * 1_000_000))
     began, ended = _format_time(proof["startedAt"]), _format_time(proof["endedAt"])
-    yield f"began {began}, ended {ended}: {_count(turns, 'iteration')}, {price}"
-    known = [f"{name} {text}" for name, text in get_object(proof, "versions").items() if text]
+    yield f"began {began}, ended {ended}: {format_count(turns, 'iteration')}, {price}"
+    known = [f"{name} {text}" for name, text in proof["versions"].items() if text]
     yield markup.text(", ".join(sorted(known)))
     yield f"settings in force: {markup.code(str(proof['settingsDigest'] or 'unknown'))}"
     yield f"settings file in that tree: {markup.code(str(proof['settingsFileDigest'] or 'none'))}"
     yield f"last prompt: {markup.code(str(proof['promptDigest'] or 'none'))}"
-    setup = ", ".join(markup.code(str(one)) for one in _list(proof["setup"]))
+    setup = ", ".join(markup.code(str(one)) for one in proof["setup"])
     yield f"final checks in: {markup.text(str(proof['verifyIn']))}" + (f", prepared by {setup}" if setup else "")
 
 
-def why_uncheckable(proof: Object) -> str:
-    """Why the checks cannot be run again in any clone; empty where they can."""
-    outcome = get_object(proof, "outcome")
-    if outcome["status"] != "COMPLETED":
-        return f"the run was not completed: it ended {outcome['status']} {outcome.get('reason', '')}".rstrip()
-    required = [check for check in get_objects(proof["checks"]) if check["required"]]
-    if not required:
-        return "the agent's word alone ended the run: there is nothing to ask again"
-    if all(check["judged"] for check in required):
-        return "only a model judged the work: there is no command to run again"
-    if get_object(proof, "subject")["kind"] not in ("commit", "tree"):
-        return "the run had no git repository: no commit holds its files"
-    return ""
-
-
-def verification_steps(proof: Object, markup: TextMarkup) -> Iterator[str]:
+def verification_steps(proof: Proof, markup: TextMarkup) -> Iterator[str]:
     """How a reader can check the proof."""
-    records = get_object(proof, "records")
+    records = proof["records"]
     if why := why_uncheckable(proof):
         yield f"{markup.code('ralph verify')} cannot: {markup.text(why)}"
     else:
@@ -246,34 +227,21 @@ def verification_steps(proof: Object, markup: TextMarkup) -> Iterator[str]:
         yield "it checks out that tree in a throw-away folder, runs the checks again, and says whether the proof holds"
     last = markup.code(str(records["lastDigest"]))
     yield f"{records['count']} records of the run are bound to each other; the last one's digest is {last}"
-    if withheld := len(_list(records["withheldRecords"])):
+    if withheld := len(records["withheldRecords"]):
         yield (
-            f"{_count(withheld, 'record')} left out here, because of held-out checks, secrets or their size; "
+            f"{format_count(withheld, 'record')} left out here, because of held-out checks, secrets or their size; "
             f"{markup.code('ralph proof export ' + str(proof['run']))} where the run was has what may be shown"
         )
 
 
-def _join_names(names: list[Json], markup: TextMarkup) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(markup.code(str(name)) for name in names[:MAX_NAMED]) + more
+def _join_code(names: list[str], markup: TextMarkup) -> str:
+    return join_names([*map(markup.code, names)], MAX_NAMED)
 
 
-def _format_time(time: Json) -> str:
+def _format_time(time: str | None) -> str:
     """`2026-11-15 21:05:07 UTC`."""
     shown = str(time or "")
     return f"{shown[:10]} {shown[11:19]} UTC" if TIME_PATTERN.fullmatch(shown) else "at an unknown time"
-
-
-def _count(number: int, noun: str, many: str = "") -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {many or noun + 's'}"
-
-
-def _number(data: Json) -> float:
-    return float(data) if isinstance(data, int | float) else 0.0
-
-
-def _list(data: Json) -> list[Json]:
-    return data if isinstance(data, list) else []
 
 
 # The page: text for people, and the whole proof as JSON at its end.
@@ -284,11 +252,11 @@ OPEN, CLOSE = "\n```json\n", "\n```\n"
 _HARMLESS = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "`": "\\u0060"}
 
 
-def render_page(proof: dict[str, Json]) -> str:
+def render_page(proof: Proof) -> str:
     """The page. The same proof makes the same page, byte for byte, also when it was read from one."""
     markup = MarkdownMarkup()
     blocks = [f"# {_title(proof, markup)}", verdict_sentence(proof, markup)]
-    checks = get_objects(proof["checks"])
+    checks = proof["checks"]
     for heading, lines in _sections(proof, markup):
         table = [*checks_table(checks, markup), ""] if heading == "Checks" and checks else []
         body = [*table, *(f"- {line}" for line in lines)]
@@ -297,33 +265,32 @@ def render_page(proof: dict[str, Json]) -> str:
     return "\n\n".join([*blocks, "## The proof itself, for programs"]) + "\n" + OPEN + _embed_json(proof) + CLOSE
 
 
-def page_lines(proof: dict[str, Json]) -> Iterator[str]:
+def page_lines(proof: Proof) -> Iterator[str]:
     """The text for people, for a terminal."""
     markup = PlainMarkup()
     yield _title(proof, markup)
     yield verdict_sentence(proof, markup)
     for heading, body in _sections(proof, markup):
-        told = [*check_lines(get_objects(proof["checks"]), markup), *body] if heading == "Checks" else body
+        told = [*check_lines(proof["checks"], markup), *body] if heading == "Checks" else body
         if told:
             yield ""
             yield f"{heading}:"
             yield from (f"  {line}" for line in told)
 
 
-def parse_proof(text: str) -> dict[str, Json]:
+def parse_proof(text: str) -> Proof:
     """The proof in a page, or in a file that is nothing but its JSON; raises Refused where there is none."""
     if len(text) > MAX_PAGE_CHARS:
         raise Refused("it is too long to be a proof")
     data = text if text.lstrip()[:1] == "{" else _json_block(text)
     try:
-        proof = json.loads(data, object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant)
+        proof: Proof = json.loads(data, object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise Refused(f"its data cannot be read: {error}") from error
     wrong = validate_shape(proof)
     if wrong:
         raise Refused(f"it is no proof: {'; '.join(wrong[:3])}")
-    found: dict[str, Json] = proof
-    return found
+    return proof
 
 
 def _json_block(text: str) -> str:
@@ -345,7 +312,7 @@ def _refuse_constant(name: str) -> Json:
     raise ValueError(f"{name} is no number")
 
 
-def _embed_json(proof: dict[str, Json]) -> str:
+def _embed_json(proof: Proof) -> str:
     """The JSON, escaped so that it cannot close its fence or form a tag."""
     text = json.dumps(proof, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     for sign, harmless in _HARMLESS.items():
@@ -353,31 +320,27 @@ def _embed_json(proof: dict[str, Json]) -> str:
     return text
 
 
-def _title(proof: dict[str, Json], markup: TextMarkup) -> str:
+def _title(proof: Proof, markup: TextMarkup) -> str:
     title = to_single_line(str(proof["title"]))
     return f"Proof of run {markup.text(str(proof['run']))}" + (f": {markup.text(title)}" if title else "")
 
 
-def _sections(proof: dict[str, Json], markup: TextMarkup) -> Iterator[tuple[str, list[str]]]:
-    checks = get_objects(proof["checks"])
+def _sections(proof: Proof, markup: TextMarkup) -> Iterator[tuple[str, list[str]]]:
+    checks = proof["checks"]
     yield "Checks", [*check_details(checks, markup)] if checks else ["none"]
-    outcome = get_object(proof, "outcome")
-    yield "Concerns", _texts(outcome["concerns"], markup) or ["none"]
-    if reviews := [*review_lines(get_objects(proof["reviews"]), markup)]:
+    outcome = proof["outcome"]
+    yield "Concerns", [*map(markup.text, outcome["concerns"])] or ["none"]
+    if reviews := [*review_lines(proof["reviews"], markup)]:
         yield "Reviews", reviews
     yield "What it speaks of", [*subject_lines(proof, markup)]
     yield "Integrity of the checks", [*integrity_lines(proof, markup)]
-    yield "Who could have tampered", _texts(proof["caveats"], markup)
+    yield "Who could have tampered", [*map(markup.text, proof["caveats"])]
     yield "Versions and settings", [*version_lines(proof, markup)]
     yield "How to check it", [*verification_steps(proof, markup)]
 
 
-def _texts(data: Json, markup: TextMarkup) -> list[str]:
-    return [markup.text(str(one)) for one in data] if isinstance(data, list) else []
-
-
-def _logs(proof: dict[str, Json], markup: TextMarkup) -> Iterator[str]:
-    checks = get_objects(proof["checks"])
+def _logs(proof: Proof, markup: TextMarkup) -> Iterator[str]:
+    checks = proof["checks"]
     logs = {str(check["name"]): check["output"] for check in checks if check["output"] or not check.get("withheld")}
     if not logs:
         return

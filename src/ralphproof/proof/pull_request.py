@@ -11,19 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import MarkdownMarkup, to_single_line
 from ralphproof.base.programs import ProgramResult, find_program, run_in_terminal
-from ralphproof.base.value import Json, value
+from ralphproof.base.value import value
 from ralphproof.display.phrases import format_count, format_duration
 from ralphproof.engine.limits import format_usd
 from ralphproof.engine.records import Record, RunBegan, ScmEnded
 from ralphproof.engine.workspace import Snapshot
 from ralphproof.proof.builder import redact_held_out
 from ralphproof.proof.page import check_details, checks_table, integrity_lines, review_lines, verdict_sentence
-from ralphproof.proof.schema import get_object, get_objects
+from ralphproof.proof.schema import Proof
 from ralphproof.workspace.commits import CommitBuilder, CommitPlan, create_branch
 from ralphproof.workspace.git_command import UserGit
-
-Object = dict[str, Json]
-
 
 # Forges, by their programs gh and glab.
 
@@ -331,17 +328,17 @@ class PullRequestFacts:
     differs: tuple[str, ...] | None = None
 
 
-def pull_request_title(proof: Object, title: str) -> str:
+def pull_request_title(proof: Proof, title: str) -> str:
     """The given title, else the task's; one line."""
     line = to_single_line(title) or to_single_line(str(proof["title"])) or f"Work of run {proof['run']}"
     return line if len(line) <= TITLE_CHARS else f"{line[: TITLE_CHARS - 1].rstrip()}…"
 
 
-def pull_request_body(proof: Object, pulled: PullRequestFacts) -> str:
+def pull_request_body(proof: Proof, pulled: PullRequestFacts) -> str:
     """The body, without the content of held-out checks. Sections that do not fit are replaced by a note."""
     markup, body = ForgeMarkdown(), ""
     # The digest stays that of the whole proof: this is the one that its author exports.
-    open_part: Object = {**redact_held_out(proof), "digest": proof["digest"]}
+    open_part: Proof = {**redact_held_out(proof), "digest": proof["digest"]}
     for heading, lines in _sections(open_part, pulled, markup):
         section = "\n".join((f"## {heading}", "", *lines)) + "\n\n"
         if len(body) + len(section) > MAX_BODY_CHARS:
@@ -350,18 +347,18 @@ def pull_request_body(proof: Object, pulled: PullRequestFacts) -> str:
     return body.rstrip("\n") + "\n"
 
 
-def _sections(proof: Object, pulled: PullRequestFacts, markup: ForgeMarkdown) -> Iterator[tuple[str, list[str]]]:
-    checks = get_objects(proof["checks"])[:MAX_LINES]
-    outcome = get_object(proof, "outcome")
+def _sections(proof: Proof, pulled: PullRequestFacts, markup: ForgeMarkdown) -> Iterator[tuple[str, list[str]]]:
+    checks = proof["checks"][:MAX_LINES]
+    outcome = proof["outcome"]
     yield "What was wanted", [markup.text(str(proof["title"])) or "The task has no title."]
     yield "What changed", [*_changes(pulled, markup)]
     table = [*checks_table(checks, markup), ""] if checks else ["No check was asked.", ""]
     yield "Evidence", [verdict_sentence(proof, markup), "", *table, *_list([*check_details(checks, markup)])]
-    yield "Concerns", _list(_texts(outcome["concerns"], markup)) or ["None."]
-    if reviews := [*review_lines(get_objects(proof["reviews"])[:MAX_LINES], markup)]:
+    yield "Concerns", _list([*map(markup.text, outcome["concerns"])]) or ["None."]
+    if reviews := [*review_lines(proof["reviews"][:MAX_LINES], markup)]:
         yield "Reviews", _list(reviews)
     yield "Integrity of the checks", _list([*integrity_lines(proof, markup)])
-    yield "Who could have tampered", _list(_texts(proof["caveats"], markup))
+    yield "Who could have tampered", _list([*map(markup.text, proof["caveats"])])
     yield "What it took", _list([*_price(proof, outcome, markup)])
     yield "Check it again", [*_how_to_verify(proof, pulled, markup)]
 
@@ -369,10 +366,6 @@ def _sections(proof: Object, pulled: PullRequestFacts, markup: ForgeMarkdown) ->
 def _list(lines: Sequence[str]) -> list[str]:
     more = [f"- … and {len(lines) - MAX_LINES} more"] if len(lines) > MAX_LINES else []
     return [*(f"- {line}" for line in lines[:MAX_LINES]), *more]
-
-
-def _texts(data: Json, markup: ForgeMarkdown) -> list[str]:
-    return [markup.text(str(item)) for item in data] if isinstance(data, list) else []
 
 
 def _changes(pulled: PullRequestFacts, markup: ForgeMarkdown) -> Iterator[str]:
@@ -388,19 +381,18 @@ def _changes(pulled: PullRequestFacts, markup: ForgeMarkdown) -> Iterator[str]:
         yield from _list([f"{markup.code(path)}: {why}" for path, why in pulled.left_out])
 
 
-def _price(proof: Object, outcome: Object, markup: ForgeMarkdown) -> Iterator[str]:
-    cost, seconds = outcome["costUSD"], outcome["durationSeconds"]
-    price = format_usd(round(cost * 1_000_000)) if isinstance(cost, int | float) else "an unknown price"
-    took = format_duration(float(seconds)) if isinstance(seconds, int | float) else "an unknown time"
-    yield f"{format_count(int(str(outcome['iterations'])), 'iteration')}, {took}, {price}"
-    versions, sandbox = get_object(proof, "versions"), get_object(proof, "sandbox")
+def _price(proof: Proof, outcome: Proof, markup: ForgeMarkdown) -> Iterator[str]:
+    cost, took = outcome["costUSD"], format_duration(outcome["durationSeconds"])
+    price = "an unknown price" if cost is None else format_usd(round(cost * 1_000_000))
+    yield f"{format_count(outcome['iterations'], 'iteration')}, {took}, {price}"
+    versions, sandbox = proof["versions"], proof["sandbox"]
     agent = f"{versions.get('agent') or 'an agent'} {versions.get('agentVersion') or ''}".strip()
     strength = markup.text(str(sandbox["strength"]))
     yield f"agent {markup.code(agent)}, sandbox {markup.code(str(sandbox['name']))} ({strength})"
 
 
-def _how_to_verify(proof: Object, pulled: PullRequestFacts, markup: ForgeMarkdown) -> Iterator[str]:
-    subject, run = get_object(proof, "subject"), str(proof["run"])
+def _how_to_verify(proof: Proof, pulled: PullRequestFacts, markup: ForgeMarkdown) -> Iterator[str]:
+    subject, run = proof["subject"], str(proof["run"])
     checked = str(subject["checked"] or subject["tree"] or "unknown")
     commit = f"commit {markup.code(pulled.commit)}" if pulled.commit else "commit"
     same = not pulled.left_out and (pulled.tree == checked or pulled.differs == ())
@@ -455,11 +447,11 @@ class PullRequestResult:
 
 
 def describe_pull_request(
-    builder: CommitBuilder, proof: Object, target: PullRequestTarget, branch: PullRequestBranch, commit: str,
+    builder: CommitBuilder, proof: Proof, target: PullRequestTarget, branch: PullRequestBranch, commit: str,
     title: str, mask: Callable[[str], str],
 ) -> PullRequest:  # fmt: skip
     """The request for a branch, with title and body from the proof; an empty `title` is the task's."""
-    subject = get_object(proof, "subject")
+    subject = proof["subject"]
     checked = str(subject["checked"] or subject["tree"] or "")
     differs = builder.differing_paths(checked, branch.tree) if checked else None
     out = tuple((one.path, one.reason) for one in branch.landing.excluded) if branch.landing else ()

@@ -1,4 +1,4 @@
-"""The proof format: fields and types, the digests that bind them, and typed access to checks and subject."""
+"""The proof format: validation by the table of nouns, the digests that bind its fields, its checks and its subject."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Any
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING, Json, value
+from ralphproof.base.value import Json, value
 from ralphproof.engine.check import Finding, PassRule
 from ralphproof.store.landings import AttestedCheck
 from ralphproof.views.published_json import find_faults, ref
 
-if TYPE_CHECKING:
-    T = TypeVar("T")
+Proof = dict[str, Any]  # of a shape in which `validate_shape` finds no fault
 
 
 VERSION, TYPE = 1, "proof"
-SUBJECT_KINDS = ("commit", "tree", "files")
-HEX = frozenset("0123456789abcdef")
 MAX_CHECKS, MAX_SETUP_COMMANDS = 1000, 1000
 MAX_TIMEOUT_S = 7 * 24 * 3600.0
 _ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REF = re.compile(r"refs/ralph/[A-Za-z0-9][A-Za-z0-9._/-]*")
+# What the nouns leave open and a proof always has.
+CHECK_FIELDS = ("commandDigest", "rule", "before", "oldFailures", "newFailures")
+OUTCOME_FIELDS = ("proof", "concerns")
 
 
 def validate_shape(proof: Json) -> tuple[str, ...]:
@@ -36,43 +36,41 @@ def validate_shape(proof: Json) -> tuple[str, ...]:
     wrong = [*find_faults(proof, ref("proof"), "the proof")]
     if wrong:
         return tuple(fault.removeprefix("the proof.") for fault in wrong)
-    return tuple(_id_faults(proof))
+    return tuple(_missing_fields(proof)) or tuple(_id_faults(proof))
 
 
-def _id_faults(proof: dict[str, Json]) -> Iterator[str]:
+def _missing_fields(proof: Proof) -> Iterator[str]:
+    required = [("outcome", proof["outcome"] or {}, OUTCOME_FIELDS), ("sandbox", proof["sandbox"] or {}, ("name",))]
+    required += [(f"checks[{number}]", check, CHECK_FIELDS) for number, check in enumerate(proof["checks"])]
+    for place, item, names in required:
+        yield from (f"{place} has no {name}" for name in names if name not in item)
+
+
+def _id_faults(proof: Proof) -> Iterator[str]:
     """What a form of types alone does not tell: ids that git would take for something else, rows of the chain."""
-    subject, records = get_object(proof, "subject"), get_object(proof, "records")
-    if subject["kind"] not in SUBJECT_KINDS:
-        yield f"the subject is of an unknown kind: {str(subject['kind'])[:40]!r}"
+    subject, records = proof["subject"], proof["records"]
     for name in ("commit", "tree", "head", "base", "checked"):
-        if subject[name] is not None and not is_digest(subject[name]):
+        if subject[name] is not None and not _ID.fullmatch(subject[name]):
             yield f"subject.{name} is no id"
     chain = records["chain"]
     kinds = (int, int, str, str, float, str)
-    if not isinstance(chain, list) or any(
-        not isinstance(row, list) or tuple(map(type, row)) not in (kinds, (*kinds[:4], int, str)) for row in chain
-    ):
+    if any(tuple(map(type, row)) not in (kinds, (*kinds[:4], int, str)) for row in chain):
         yield "records.chain has a row of another form"
         return
-    if any(not 0 <= place < len(chain) for place in get_integers(records["withheldRecords"])):
+    if any(not 0 <= place < len(chain) for place in records["withheldRecords"]):
         yield "records.withheldRecords has an index that the chain does not have"
-    for name in get_object(records, "evidence"):
+    for name in records["evidence"]:
         if not (name.isascii() and name.isdigit() and len(name) < 10 and int(name) < len(chain)):
             yield f"records.evidence has an index that the chain does not have: {name[:40]!r}"
 
 
-def is_digest(text: Json) -> bool:
-    """Whether this is the id of an object of git's, or a SHA-256, in hexadecimal."""
-    return isinstance(text, str) and len(text) in (40, 64) and set(text) <= HEX
-
-
-def canonical_json(proof: dict[str, Json]) -> str:
+def canonical_json(proof: Proof) -> str:
     """The text that the digest is of."""
     bare = {name: item for name, item in proof.items() if name != "digest"}
     return json.dumps(bare, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-def proof_digest(proof: dict[str, Json]) -> str:
+def proof_digest(proof: Proof) -> str:
     """The digest that binds a proof's fields together."""
     return sha256_hex(canonical_json(proof))
 
@@ -87,26 +85,9 @@ def chain_digest(previous: str, row: tuple[object, ...]) -> str:
     return sha256_hex(json.dumps([previous, *row], default=repr))
 
 
-def to_json_types(data: Json) -> Json:
+def to_json_types(data: Json) -> Any:
     """The same as it is read from a file: tuples are lists there."""
-    found: Json = json.loads(json.dumps(data))
-    return found
-
-
-def get_object(data: dict[str, Json], name: str) -> dict[str, Json]:
-    """A field that is an object; an empty one where it is none."""
-    item = data.get(name)
-    return item if isinstance(item, dict) else {}
-
-
-def get_objects(data: Json) -> list[dict[str, Json]]:
-    """Those items of a list that are objects."""
-    return [item for item in data if isinstance(item, dict)] if isinstance(data, list) else []
-
-
-def get_integers(data: Json) -> list[int]:
-    """Those items of a list that are whole numbers."""
-    return [item for item in data if isinstance(item, int)] if isinstance(data, list) else []
+    return json.loads(json.dumps(data))
 
 
 @value
@@ -120,68 +101,44 @@ class ProofSubject:
     head: str = ""
 
 
-def parse_checks(proof: dict[str, Json]) -> tuple[AttestedCheck, ...]:
-    """The checks of a proof; raises Refused where it is none."""
-    every = get_field(proof, "checks", list)
-    if len(every) > MAX_CHECKS:
+def parse_checks(proof: Proof) -> tuple[AttestedCheck, ...]:
+    """The checks of a proof; raises Refused for what no shell could be given."""
+    if len(proof["checks"]) > MAX_CHECKS:
         raise Refused(f"it names more than {MAX_CHECKS} checks")
-    return tuple(map(_parse_check, every))
+    return tuple(map(_parse_check, proof["checks"]))
 
 
-def parse_setup(proof: dict[str, Json]) -> tuple[str, ...]:
+def parse_setup(proof: Proof) -> tuple[str, ...]:
     """The commands that prepare a checkout."""
-    every = get_field(proof, "setup", list)
-    if len(every) > MAX_SETUP_COMMANDS or not all(isinstance(one, str) and _is_argument(one) for one in every):
+    setup: list[str] = proof["setup"]
+    if len(setup) > MAX_SETUP_COMMANDS or not all(map(_is_argument, setup)):
         raise Refused("its field setup is not what a proof has there")
-    return tuple(map(str, every))
+    return tuple(setup)
 
 
-def parse_subject(proof: dict[str, Json]) -> ProofSubject:
+def parse_subject(proof: Proof) -> ProofSubject:
     """What the proof speaks of; raises Refused where it names nothing that git could find."""
-    data = get_field(proof, "subject", dict)
-    kind = get_field(data, "kind", str)
-    if kind not in ("commit", "tree"):
-        return ProofSubject(kind, "", "")
-    ref, head = data.get("ref"), data.get("head")
-    found = ProofSubject(
-        kind, get_field(data, "commit", str), get_field(data, "tree", str),
-        ref if isinstance(ref, str) and _REF.fullmatch(ref) and ".." not in ref else "",
-        head if isinstance(head, str) and _ID.fullmatch(head) else "",
-    )  # fmt: skip
-    if not (_ID.fullmatch(found.commit) and _ID.fullmatch(found.tree)):
+    data = proof["subject"]
+    if not (data["commit"] and data["tree"]):
         raise Refused("its subject has no commit, or no tree, of git's")
-    return found
+    ref = data["ref"] or ""
+    safe_ref = ref if _REF.fullmatch(ref) and ".." not in ref else ""
+    return ProofSubject(data["kind"], data["commit"], data["tree"], safe_ref, data["head"] or "")
 
 
-def _parse_check(data: Json) -> AttestedCheck:
-    if not isinstance(data, dict):
-        raise Refused("one of its checks is none")
-    command, tests, code = data.get("command"), data.get("tests"), data.get("exitCode")
-    if not (command is None or (isinstance(command, str) and _is_argument(command))):
+def _parse_check(check: Proof) -> AttestedCheck:
+    command, rule = check["command"], check["rule"]
+    if not _is_argument(command or ""):
         raise Refused("one of its checks has a command that no shell could be given")
-    return AttestedCheck(
-        get_field(data, "name", str), command, get_field(data, "commandDigest", str, ""),
-        _parse_rule(get_object(data, "rule")),
-        get_field(data, "required", bool), get_field(data, "judged", bool), get_field(data, "passed", bool),
-        code if isinstance(code, int) else None, get_field(data, "exitReason", str, "exit"),
-        tests if isinstance(tests, dict) else None, get_field(data, "outputDigest", str, ""),
-        get_field(data, "withheld", bool, False), get_field(data, "hidden", bool, False),
-    )  # fmt: skip
-
-
-def _parse_rule(data: dict[str, Json]) -> PassRule:
-    timeout = data.get("timeoutSeconds")
-    seconds = (
-        float(timeout) if isinstance(timeout, int | float) and 0 < timeout <= MAX_TIMEOUT_S else PassRule().timeout_s
-    )
-    rule = PassRule(
-        get_field(data, "folder", str, "."), get_field(data, "successCode", int, 0),
-        get_field(data, "contains", str, ""), get_field(data, "lacks", str, ""), seconds,
-        get_field(data, "clean", bool, False),
-    )  # fmt: skip
-    if not _is_argument(rule.folder + rule.contains + rule.lacks):
+    if not _is_argument(rule["folder"] + rule["contains"] + rule["lacks"]):
         raise Refused("one of its checks has a rule that cannot be kept")
-    return rule
+    timeout_s = rule["timeoutSeconds"] if 0 < rule["timeoutSeconds"] <= MAX_TIMEOUT_S else PassRule().timeout_s
+    return AttestedCheck(
+        check["name"], command, check["commandDigest"] or "",
+        PassRule(rule["folder"], rule["successCode"], rule["contains"], rule["lacks"], timeout_s, rule["clean"]),
+        check["required"], check["judged"], bool(check["passed"]), check["exitCode"], check["exitReason"] or "exit",
+        check["tests"], check["outputDigest"], check.get("withheld", False), check["hidden"],
+    )  # fmt: skip
 
 
 def _is_argument(text: str) -> bool:
@@ -193,22 +150,11 @@ def _is_argument(text: str) -> bool:
     return "\0" not in text
 
 
-def get_field(data: dict[str, Json], name: str, kind: type[T], missing: T | None = None) -> T:
-    """What a field holds; one that is absent or null is `missing`, where that is given."""
-    found = data.get(name)
-    if found is None and missing is not None:
-        return missing
-    if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
-        raise Refused(f"its field {name} is not what a proof has there")
-    return found
-
-
 # The verdict on a proof: what re-run checks show, what differs, and what cannot be checked.
 
 
 HOLDS, DIFFERS, UNCHECKED = "holds", "differs", "unchecked"
 EXIT_CODES = {HOLDS: 0, DIFFERS: 1, UNCHECKED: 2}
-COMPLETED = "COMPLETED"
 MAX_NAMED = 10
 
 
@@ -237,25 +183,26 @@ class VerificationResult:
     commit: str = ""
 
 
-def why_unverifiable(proof: dict[str, Json], checks: tuple[AttestedCheck, ...]) -> str:
-    """Why no command could be run again; empty where one can."""
-    outcome = get_field(proof, "outcome", dict)
-    status = outcome.get("status")
-    if status != COMPLETED:
-        why = f", {outcome['reason']}" if outcome.get("reason") else ""
-        return f"the run was not completed: it ended {status}{why}"
-    if any(check.required and not check.judged for check in checks):
-        return ""
-    if any(check.required for check in checks):
-        return "only a model judged the work: no command was asked that could be asked again"
-    return "the agent's word alone ended the run: nothing verified it, so nothing can be asked again"
+def why_uncheckable(proof: Proof) -> str:
+    """Why the checks cannot be run again in any clone; empty where they can."""
+    outcome = proof["outcome"]
+    if outcome["status"] != "COMPLETED":
+        return f"the run was not completed: it ended {outcome['status']} {outcome.get('reason', '')}".rstrip()
+    required = [check for check in proof["checks"] if check["required"]]
+    if not required:
+        return "the agent's word alone ended the run: there is nothing to ask again"
+    if all(check["judged"] for check in required):
+        return "only a model judged the work: there is no command to run again"
+    if proof["subject"]["kind"] == "files":
+        return "the run had no git repository: no commit holds its files"
+    return ""
 
 
-def find_contradictions(proof: dict[str, Json], checks: tuple[AttestedCheck, ...]) -> tuple[str, ...]:
+def find_contradictions(proof: Proof, checks: tuple[AttestedCheck, ...]) -> tuple[str, ...]:
     """Contradictions in a proof: a completed run whose records have no end, a required check that failed, and so on."""
-    chain = get_field(get_field(proof, "records", dict), "chain", list)
-    kinds = [row[3] for row in chain if isinstance(row, list) and len(row) > 3]
-    wrong = [] if kinds and kinds[-1] == "RunEnded" else ["the run is said to be completed, and no record ended it"]
+    chain = proof["records"]["chain"]
+    ended = chain and chain[-1][3] == "RunEnded"
+    wrong = [] if ended else ["the run is said to be completed, and no record ended it"]
     for check in checks:
         if check.required and not check.judged and not check.passed:
             wrong.append(f"the run is said to be completed, and its required check {check.name} did not pass")
@@ -266,21 +213,20 @@ def find_contradictions(proof: dict[str, Json], checks: tuple[AttestedCheck, ...
     return tuple(wrong)
 
 
-def verification_remarks(proof: dict[str, Json]) -> tuple[str, ...]:
+def verification_remarks(proof: Proof) -> tuple[str, ...]:
     """What a reader must know about a proof, whatever its checks say now."""
-    subject = get_field(proof, "subject", dict)
-    differs, left = subject.get("differs"), subject.get("leftOut")
-    remarks = []
-    if isinstance(differs, list) and differs:
-        remarks.append(f"the run's own checks saw other files than this tree has: {_join_names(differs)}")
-    if isinstance(left, list) and left:
-        remarks.append(f"too large to be saved, and not in this tree: {_join_names(left)}")
-    return tuple(remarks)
+    remarks = {
+        "differs": "the run's own checks saw other files than this tree has",
+        "leftOut": "too large to be saved, and not in this tree",
+    }
+    subject = proof["subject"]
+    return tuple(f"{remark}: {join_names(subject[name])}" for name, remark in remarks.items() if subject[name])
 
 
-def _join_names(paths: list[Json]) -> str:
-    more = f" and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else ""
-    return ", ".join(map(str, paths[:MAX_NAMED])) + more
+def join_names(names: list[str], most: int = MAX_NAMED) -> str:
+    """Names in a sentence, the first ones."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def compare_finding(check: AttestedCheck, finding: Finding) -> CheckRerun:
@@ -301,10 +247,10 @@ def verification_verdict(reruns: tuple[CheckRerun, ...], unknowable: str = "") -
     return VerificationResult(UNCHECKED if unknown else HOLDS, unknown, reruns)
 
 
-def withheld_records_note(proof: dict[str, Json]) -> str:
+def withheld_records_note(proof: Proof) -> str:
     """That a file withholds records that it rests on: with the file alone they cannot be compared; else empty."""
-    withheld = get_field(proof, "records", dict).get("withheldRecords")
-    if not isinstance(withheld, list) or not withheld:
+    withheld = proof["records"]["withheldRecords"]
+    if not withheld:
         return ""
     return (
         f"{len(withheld)} of the records that it rests on are withheld: its concerns, and what it says of the "
@@ -318,12 +264,13 @@ def _difference(check: AttestedCheck, finding: Finding) -> str:
     if not finding.passed:
         recorded = describe_exit(check.code, check.why)
         return f"it failed with {describe_exit(finding.code, finding.why)}; on record: {recorded}"
+    failed_before = int(str((check.tests or {}).get("failedCount") or 0))
     before, now = check.tests_passed, finding.tests.passed if finding.tests else None
     if before and finding.mute:
         return f"it passed, and its output tells of no test; on record: {before} tests passed"
     if before is not None and now is not None and now < before:
         return f"{now} tests passed; on record: {before}"
-    if finding.tests and finding.tests.failed > int(str((check.tests or {}).get("failedCount") or 0)):
+    if finding.tests and finding.tests.failed > failed_before:
         return f"it passed, and its output counts {finding.tests.failed} failing"
     return ""
 

@@ -31,12 +31,10 @@ from ralphproof.proof.page import parse_proof, render_page
 from ralphproof.proof.schema import (
     DIFFERS,
     UNCHECKED,
+    Proof,
     ProofSubject,
     VerificationResult,
     chain_digest,
-    get_integers,
-    get_object,
-    get_objects,
     proof_digest,
     sha256_hex,
     to_json_types,
@@ -59,7 +57,7 @@ SNAPSHOT_RECORDS = ("Saved", "ChildWorkJoined", "UserChangesSaved", "ScmEnded")
 FIELDS_OF_ALL_RECORDS = ("caveats", "findings")  # are read from all records of the evidence together
 
 
-def find_proof_faults(proof: dict[str, Json]) -> tuple[str, ...]:
+def find_proof_faults(proof: Proof) -> tuple[str, ...]:
     """Why this is no intact proof, in sentences: its form, its digests, or fields that its evidence contradicts.
 
     An intact proof does not say that the work is good: only that no part of it was changed alone.
@@ -72,29 +70,29 @@ def find_proof_faults(proof: dict[str, Json]) -> tuple[str, ...]:
     return tuple(_chain_faults(proof)) or tuple(_denied_fields(proof))
 
 
-def _chain_faults(proof: dict[str, Json]) -> Iterator[str]:
+def _chain_faults(proof: Proof) -> Iterator[str]:
     """Evidence that does not match the chain of digests."""
-    records = get_object(proof, "records")
-    chain: Any = records["chain"]
+    records = proof["records"]
+    chain = records["chain"]
     if records["count"] != len(chain) or records["lastDigest"] != (chain[-1][5] if chain else ""):
         yield "the chain of records has lost its end"
-    if get_object(proof, "outcome")["status"] == "COMPLETED" and (not chain or chain[-1][3] != "RunEnded"):
+    if proof["outcome"]["status"] == "COMPLETED" and (not chain or chain[-1][3] != "RunEnded"):
         yield "the run is said to be completed, and the chain of its records does not end with its end"
-    for place, data in sorted(get_object(records, "evidence").items(), key=lambda item: int(item[0])):
+    for place, data in sorted(records["evidence"].items(), key=lambda item: int(item[0])):
         at = int(place)
         *row, digest = chain[at]
         if chain_digest(chain[at - 1][5] if at else "", (proof["run"], *row, data)) != digest:
             yield f"record {at + 1} of the chain ({row[2][:60]}) is not the one that its digest is of"
 
 
-def _denied_fields(proof: dict[str, Json]) -> Iterator[str]:
+def _denied_fields(proof: Proof) -> Iterator[str]:
     """Fields that contradict the evidence."""
-    records = get_object(proof, "records")
-    chain: Any = records["chain"]
+    records = proof["records"]
+    chain = records["chain"]
     try:
         exhibits = {
             int(place): (float(chain[int(place)][4]), parse_record(str(data), f"record {place}"))
-            for place, data in get_object(records, "evidence").items()
+            for place, data in records["evidence"].items()
         }
         lacking = (*_missing_records(proof, exhibits), *_subject_faults(proof, exhibits))
         found = to_json_types(fields_from_records(exhibits))
@@ -102,34 +100,33 @@ def _denied_fields(proof: dict[str, Json]) -> Iterator[str]:
         yield "a record of its evidence cannot be read"
         return
     yield from lacking
-    if get_object(proof, "outcome").get("run", proof["run"]) != proof["run"]:
+    if proof["outcome"].get("run", proof["run"]) != proof["run"]:
         yield "outcome is that of another run"
-    if isinstance(found, dict):
-        yield from _contradicted_fields(proof, found, bool(records["withheldRecords"]))
+    yield from _contradicted_fields(proof, found, bool(records["withheldRecords"]))
 
 
-def _missing_records(proof: dict[str, Json], exhibits: Exhibits) -> list[str]:
+def _missing_records(proof: Proof, exhibits: Exhibits) -> list[str]:
     """Required records that are not shown: start and end of the run, and all checks of the last round."""
-    records = get_object(proof, "records")
-    chain: Any = records["chain"]
+    records = proof["records"]
+    chain = records["chain"]
     kinds = {row[3]: place for place, row in enumerate(chain)}  # of each the last one
     judged = {row[0] for row in chain if row[3] == "Judged"}
     asked = {place: row[0] for place, row in enumerate(chain) if row[3] == "CheckEnded"}
     last = max((number for number in asked.values() if number in judged), default=0)
     wanted = {kinds.get(kind, 0) for kind in ("RunBegan", "RunEnded", "Judged")}
     wanted |= {place for place, number in asked.items() if number in (0, last)}
-    there = {*exhibits, *get_integers(records["withheldRecords"])}
+    there = {*exhibits, *records["withheldRecords"]}
     return [f"record {place + 1} of the chain is not shown" for place in sorted(wanted - there)]
 
 
-def _contradicted_fields(proof: dict[str, Json], expected: dict[str, Json], partly: bool) -> Iterator[str]:
+def _contradicted_fields(proof: Proof, expected: Proof, partly: bool) -> Iterator[str]:
     """Contradicted fields. With withheld evidence, fields that need all of it cannot be compared."""
     for name, expected_value in expected.items():
         actual = proof[name]
         if partly and name in FIELDS_OF_ALL_RECORDS:
             continue
         if partly and name == "checks":
-            yield from _check_faults(get_objects(actual), get_objects(expected_value))
+            yield from _check_faults(actual, expected_value)
         elif not (
             _includes(actual, expected_value)
             if name in PARTLY_RECORDED_FIELDS or partly
@@ -150,7 +147,7 @@ def _includes(actual: Json, expected: Json) -> bool:
     return _equal_json(actual, expected)
 
 
-def _check_faults(actual: list[dict[str, Json]], expected: list[dict[str, Json]]) -> Iterator[str]:
+def _check_faults(actual: list[Proof], expected: list[Proof]) -> Iterator[str]:
     """A check without a shown record must be a withheld one."""
     known = {str(check["name"]): check for check in expected}
     for check in actual:
@@ -163,14 +160,14 @@ def _check_faults(actual: list[dict[str, Json]], expected: list[dict[str, Json]]
     yield from (f"the check {name[:100]!r} is missing, of which the records tell" for name in known)
 
 
-def _without_baseline(check: dict[str, Json]) -> Json:
+def _without_baseline(check: Proof) -> Json:
     """A check without its baseline, whose record may be withheld."""
     return {name: item for name, item in check.items() if name not in ("before", "oldFailures", "newFailures")}
 
 
-def _subject_faults(proof: dict[str, Json], exhibits: Exhibits) -> Iterator[str]:
+def _subject_faults(proof: Proof, exhibits: Exhibits) -> Iterator[str]:
     """The subject's commit must be named by a record."""
-    subject, known, first = get_object(proof, "subject"), set[str | None](), set[str | None]()
+    subject, known, first = proof["subject"], set[str | None](), set[str | None]()
     for _, record in exhibits.values():
         match record:
             case ScmEnded(committed=committed):
@@ -181,9 +178,9 @@ def _subject_faults(proof: dict[str, Json], exhibits: Exhibits) -> Iterator[str]
                 first |= {tree.id, tree.head}
             case _:
                 pass
-    records = get_object(proof, "records")
-    chain: Any = records["chain"]
-    untold = any(chain[place][3] in SNAPSHOT_RECORDS for place in get_integers(records["withheldRecords"]))
+    records = proof["records"]
+    chain = records["chain"]
+    untold = any(chain[place][3] in SNAPSHOT_RECORDS for place in records["withheldRecords"])
     if subject["kind"] != "files" and not untold and subject["commit"] not in (known or first):
         yield "subject.commit is not what the records say"
 
@@ -310,11 +307,19 @@ class ProofSource:
 
     root: str
     secrets: tuple[str, ...]
-    proof: dict[str, Json]
+    proof: Proof
     ours: bool = False
     why: str = ""
     faults: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def concerns(self) -> list[str]:
+        return [*(self.proof.get("outcome") or {}).get("concerns", ())]
+
+    @property
+    def caveats(self) -> list[str]:
+        return [*self.proof.get("caveats", ())]
 
 
 def is_proof_file(name: str) -> bool:
@@ -335,7 +340,7 @@ def load_proof_file(path: str, folder: str | None, environ: Mapping[str, str]) -
         proof = parse_proof(text)
     except (Refused, ValueError) as error:
         return ProofSource(root, secrets, {}, why=f"{path} is no proof: {_why_no_proof(error)}")
-    faults = alteration_faults(proof)
+    faults = find_proof_faults(proof)
     alone = text.lstrip().startswith("{")
     if not faults and not alone and render_page(proof) != text:
         faults = (PAGE_EDITED,)
@@ -356,19 +361,14 @@ def load_proof_of_run(project: Project, name: str) -> ProofSource:
     finally:
         ledger.close()
     altered, missing = _log_faults(project, row, proof)
-    return ProofSource(project.root, project.secrets, proof, True, "", (*alteration_faults(proof), *altered), missing)
-
-
-def alteration_faults(proof: dict[str, Json]) -> tuple[str, ...]:
-    """What was altered in it."""
-    return find_proof_faults(proof)
+    return ProofSource(project.root, project.secrets, proof, True, "", (*find_proof_faults(proof), *altered), missing)
 
 
 def _why_no_proof(error: Exception) -> str:
     return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error).removeprefix("it is no proof: ")
 
 
-def _log_faults(project: Project, row: RunRow, proof: dict[str, Json]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _log_faults(project: Project, row: RunRow, proof: Proof) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Altered and missing logs of the checks."""
     kept, shown = os.path.join(project.store, "runs", row.id), public_run_folder(project, row)
     altered: list[str] = []
@@ -384,9 +384,9 @@ def _log_faults(project: Project, row: RunRow, proof: dict[str, Json]) -> tuple[
     return tuple(altered), tuple(missing)
 
 
-def _recorded_logs(proof: dict[str, Json]) -> Iterator[tuple[str, str, bool]]:
+def _recorded_logs(proof: Proof) -> Iterator[tuple[str, str, bool]]:
     """Name and digest of every command's log, and whether it was not copied. A judge has none."""
-    for check in get_objects(proof["checks"]):
+    for check in proof["checks"]:
         name, digest = str(check["log"]), str(check["outputDigest"])
         if name and digest and not check["judged"]:
             yield f"{os.path.basename(name)}.log", digest, check["hidden"] is True
@@ -408,11 +408,8 @@ def _file_digest(path: str) -> str | None:
 
 
 HEAD = "HEAD"
-MAX_ANCESTORS, MAX_TREES_COMPARED = (
-    2000,
-    100,
-)  # commits that are looked at: by their trees, and by those without what is ours
-NO_GIT = "the run had no git repository: there is no commit or tree that could be checked out"
+MAX_ANCESTORS = 2000  # commits that are looked at by their trees
+MAX_TREES_COMPARED = 100  # and by those without what is ours
 NO_REPOSITORY = "there is no git repository here; go to a clone of the project, or name one with --project-dir"
 
 
@@ -433,8 +430,6 @@ def find_proof_commit(
     A commit that only saves a tree has no `.ralph`: the settings are those of the commit below it. Whoever commits such
     a tree has them beside it.
     """
-    if subject.kind not in ("commit", "tree"):
-        return VerificationResult(UNCHECKED, (NO_GIT,))
     if git_folders(root) is None:
         return VerificationResult(UNCHECKED, (NO_REPOSITORY,))
     source = SourceRepository(root, environ)

@@ -39,7 +39,7 @@ from ralphproof.proof.schema import (
     parse_subject,
     verification_remarks,
     verification_verdict,
-    why_unverifiable,
+    why_uncheckable,
     withheld_records_note,
 )
 from ralphproof.proof.source import (
@@ -233,14 +233,14 @@ def verify_proof(source: ProofSource, confirm: Confirm, say: Say, sandbox: str |
     if source.faults:
         return VerificationResult(DIFFERS, source.faults)
     try:
-        checks, setup, subject = parse_checks(source.proof), parse_setup(source.proof), parse_subject(source.proof)
-        if why := why_unverifiable(source.proof, checks):
+        if why := why_uncheckable(source.proof):
             return VerificationResult(UNCHECKED, (why,))
+        checks, setup, subject = parse_checks(source.proof), parse_setup(source.proof), parse_subject(source.proof)
     except Refused as error:
         return VerificationResult(UNCHECKED, (str(error),))
     if contradictions := find_contradictions(source.proof, checks):
         return VerificationResult(DIFFERS, contradictions)
-    commit = find_proof_commit(source.root, subject, str(source.proof.get("run", "")), os.environ)
+    commit = find_proof_commit(source.root, subject, source.proof["run"], os.environ)
     if isinstance(commit, VerificationResult):
         return commit
     try:
@@ -348,8 +348,8 @@ def verification_lines(source: ProofSource, result: VerificationResult) -> Itera
             yield from (f"    | {line}" for line in rerun.finding.output.splitlines()[-MAX_OUTPUT_LINES:])
     yield from (f"note: {line}" for line in result.notes[:MAX_LISTED])
     if not source.faults:  # an altered proof is not quoted
-        yield from (f"concern: {line}" for line in _proof_texts(source, "outcome", "concerns")[:MAX_LISTED])
-        yield from (f"caveat: {line}" for line in _proof_texts(source, "caveats")[:MAX_LISTED])
+        yield from (f"concern: {line}" for line in source.concerns[:MAX_LISTED])
+        yield from (f"caveat: {line}" for line in source.caveats[:MAX_LISTED])
     yield from (f"  {line}" for line in result.reasons)
     yield _verdict_line(source, result)
 
@@ -380,22 +380,15 @@ def _test_count_text(tests: int | None) -> str:
     return "" if tests is None else f", {format_count(tests, 'test')} passed"
 
 
-def _proof_texts(source: ProofSource, *path: str) -> list[str]:
-    field: Json = source.proof
-    for name in path:
-        field = field.get(name) if isinstance(field, dict) else None
-    return [str(text) for text in field] if isinstance(field, list) else []
-
-
 def verification_json(source: ProofSource, result: VerificationResult) -> dict[str, Json]:
     """The result for programs."""
-    subject = source.proof.get("subject")
+    subject = source.proof.get("subject") or {}
     not_run = [rerun for rerun in result.reruns if rerun.finding is None]
     return {
         "result": result.verdict,
         "run": source.proof.get("run"),
-        "commit": result.commit or (subject.get("commit") if isinstance(subject, dict) else None),
-        "tree": subject.get("tree") if isinstance(subject, dict) else None,
+        "commit": result.commit or subject.get("commit"),
+        "tree": subject.get("tree"),
         "reasons": list(result.reasons),
         "reruns": [_rerun_json(rerun, rerun.finding) for rerun in result.reruns if rerun.finding],
         "notRun": [
@@ -403,8 +396,8 @@ def verification_json(source: ProofSource, result: VerificationResult) -> dict[s
             for rerun in not_run
         ],
         "notes": list(result.notes),
-        "concerns": [*_proof_texts(source, "outcome", "concerns")],
-        "caveats": [*_proof_texts(source, "caveats")],
+        "concerns": [*source.concerns],
+        "caveats": [*source.caveats],
     }
 
 
