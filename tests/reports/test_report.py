@@ -47,8 +47,8 @@ from ralphproof.store.statistics import (
     describe_estimate,
     estimate_run,
     nearest_rank,
-    sum_runs,
 )
+from tests.store.samples import sum_runs
 
 if TYPE_CHECKING:
     from ralphproof.base.value import Json

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ralphproof.base.value import replace
 from ralphproof.engine import records as told
 from ralphproof.engine.agent import Limited, Spent, Turn, Usage
 from ralphproof.engine.check import CheckReport, Finding
 from ralphproof.engine.claim import Claim, ParsedClaim
-from ralphproof.engine.limits import Spend
-from ralphproof.engine.outcome import Completed, Metrics, Passed
+from ralphproof.engine.limits import Spend, utc_day
+from ralphproof.engine.outcome import Completed, Metrics, Passed, ReviewTotals
 from ralphproof.engine.plan import Job, Stage, Task
 from ralphproof.engine.records import Record
 from ralphproof.engine.sandbox import Exit, HookResult
 from ralphproof.engine.workspace import Change, CommitResult, Snapshot
+from ralphproof.store.statistics import PeriodTotals, RunGroupTotals, RunTotals, nearest_rank, to_milliseconds
 
 DAY = 20_504  # 2026-02-20
 NOON_S = DAY * 86_400 + 43_200.0
@@ -79,3 +82,39 @@ def end(session: int = 1, **others: object) -> told.RunEnded:
 
 def notices(count: int, first: int = 0) -> tuple[Record, ...]:
     return tuple(told.Noticed(1, number, f"notice {number} " + "x" * 300) for number in range(first, first + count))
+
+
+def sum_runs(ended: Iterable[Metrics], first_day: int, last_day: int) -> PeriodTotals:
+    """What the ledger adds up for those runs that ended in these days."""
+    runs = [run for run in ended if first_day <= utc_day(run.ended_s) <= last_day]
+    groups: dict[tuple[str, str, str, str], list[Metrics]] = {}
+    for run in runs:
+        groups.setdefault((run.skill, run.agent, run.status, run.reason), []).append(run)
+    cells = tuple(_sum_group(key, groups[key]) for key in sorted(groups))
+    costs = [run.micro_usd for run in runs if run.micro_usd is not None]
+    iterations = [run.iterations for run in runs]
+    return PeriodTotals(
+        first_day, last_day, RunTotals(cells),
+        nearest_rank(iterations, 95), nearest_rank(costs, 95),
+        _sum_reviews(tuple(run.reviews for run in runs if run.reviews)),
+    )  # fmt: skip
+
+
+def _sum_group(key: tuple[str, str, str, str], runs: list[Metrics]) -> RunGroupTotals:
+    return RunGroupTotals(
+        *key,
+        len(runs),
+        sum(run.iterations for run in runs),
+        sum(to_milliseconds(run.seconds) for run in runs),
+        sum(run.micro_usd is not None for run in runs),
+        sum(run.micro_usd or 0 for run in runs),
+        sum(run.at_least_micro_usd for run in runs),
+        sum(run.tokens for run in runs),
+        sum(run.verified for run in runs),
+        sum(run.saved_micro_usd or 0 for run in runs),
+    )
+
+
+def _sum_reviews(totals: tuple[ReviewTotals, ...]) -> ReviewTotals:
+    """The sum of all fields."""
+    return ReviewTotals(*(sum(getattr(total, name) for total in totals) for name in ReviewTotals.__match_args__))

@@ -18,11 +18,10 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.records import RunEnded
 from ralphproof.store.ledger import SqliteLedger
 from ralphproof.store.run_folder import RunFolder
-from ralphproof.store.statistics import sum_runs
 from tests.conftest import COUNTED, SAID
 from tests.needs import require
 from tests.store import ledger_writer
-from tests.store.samples import DAY, notices
+from tests.store.samples import DAY, notices, sum_runs
 from tests.store.subprocesses import environment
 
 if TYPE_CHECKING:

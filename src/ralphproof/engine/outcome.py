@@ -90,11 +90,6 @@ class ReviewTotals:
         return self.counted / self.reviewed if self.reviewed else None
 
 
-def sum_reviews(totals: tuple[ReviewTotals, ...]) -> ReviewTotals:
-    """The sum of all fields."""
-    return ReviewTotals(*(sum(getattr(total, name) for total in totals) for name in ReviewTotals.__match_args__))
-
-
 def total_reviews(stories: tuple[StoryReview, ...]) -> ReviewTotals | None:
     """The totals of one run; None where it had no stories."""
     if not stories:

@@ -379,7 +379,7 @@ class ProofWriter:
 
 
 def make_proof_writer(
-    project: Project, run: str, ledger: SqliteLedger | MemoryLedger, workspace: Workspace, folder: RunFolder
+    project: Project, run: str, ledger: SqliteLedger, workspace: Workspace, folder: RunFolder
 ) -> ProofWriter:
     """An observer that writes the folder `proof/`. A ledger in memory proves nothing."""
 

@@ -104,7 +104,7 @@ if TYPE_CHECKING:
 
 CreateObservers = Callable[[RunFolder, Settings], tuple[Observer, ...]]
 Listen = Callable[[RunClock], None]  # connects a run's clock to the signals that end the run
-OpenLedger = Callable[[Project], SqliteLedger | MemoryLedger]
+OpenLedger = Callable[[Project], SqliteLedger]
 
 
 def open_project_ledger(project: Project) -> SqliteLedger:
@@ -664,9 +664,7 @@ def _log_tail(log: str) -> str:
 # Pins of a run: the files that decide its checks' results, and those that stopped earlier runs.
 
 
-def create_check_pins(
-    spec: RunSpec, folder: RunFolder, workspace: Workspace, ledger: SqliteLedger | MemoryLedger
-) -> CheckPins:
+def create_check_pins(spec: RunSpec, folder: RunFolder, workspace: Workspace, ledger: SqliteLedger) -> CheckPins:
     """The pins of a run with this spec; raises Refused for a bad --may-change pattern."""
     pins = _build_pins(spec, folder, workspace)
     if isinstance(ledger, MemoryLedger):

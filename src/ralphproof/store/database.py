@@ -431,10 +431,16 @@ def _prepare_file(database: Connection, path: str) -> None:
         run_exclusively(path, lambda: create_tables(database))
 
 
-def _empty_database() -> Connection:
+def open_in_memory() -> Connection:
+    """An empty ledger without a file. It may be handed from one thread to another."""
     import _sqlite3
 
-    database: Connection = _sqlite3.connect(":memory:", isolation_level=None)
+    database: Connection = _sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     create_tables(database)
+    return database
+
+
+def _empty_database() -> Connection:
+    database = open_in_memory()
     database.execute("PRAGMA query_only = ON")
     return database

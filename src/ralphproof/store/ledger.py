@@ -1,4 +1,4 @@
-"""The ledger: append-only records of all runs of a repository, in SQLite or in memory."""
+"""The ledger: append-only records of all runs of a repository, in SQLite."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 from ralphproof.base.errors import HarnessFailed, LedgerBroken, NotThere, Refused
 from ralphproof.base.processes import ProcessIdentity
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.outcome import ABORTED
 from ralphproof.store import database, serialization
 from ralphproof.store.database import BUSY_TIMEOUT_S, run_with_retries
@@ -53,20 +53,6 @@ class RunRow:
     def process(self) -> ProcessIdentity:
         """The process that runs, or ran, this run."""
         return ProcessIdentity(self.pid, self.pid_start, self.boot, self.host)
-
-
-def validate_control_request(request: str) -> str:
-    """The same request; raises HarnessFailed for an unknown one."""
-    if request not in CONTROL_REQUESTS:
-        raise HarnessFailed(f"no run understands the request {request!r}")
-    return request
-
-
-def effective_control_request(requests: Sequence[str]) -> str:
-    """The request in effect, of all in order. A cancel cannot be withdrawn."""
-    if CANCEL in requests:
-        return CANCEL
-    return PAUSE if requests and requests[-1] == PAUSE else ""
 
 
 def resolve_run_name(name: str, found: Sequence[str]) -> str:
@@ -254,16 +240,8 @@ class SqliteLedger:
         self, run: str, directory: str, began_at: float, process: ProcessIdentity, parent: str = "", task: str = ""
     ) -> None:
         """Add a new run, and the task that it works on, if any."""
-        facts = (
-            run,
-            began_at,
-            serialization.path_for_sqlite(directory),
-            process.host,
-            process.pid,
-            process.start,
-            process.boot,
-            parent,
-        )
+        where = serialization.path_for_sqlite(directory)
+        facts = (run, began_at, where, process.host, process.pid, process.start, process.boot, parent)
         attempt = (INSERT_ATTEMPT, (run, serialization.to_valid_utf8(self._mask(task)))) if task else None
         self._change(run, INSERT_RUN, facts, attempt)
 
@@ -340,11 +318,13 @@ class SqliteLedger:
 
     def requested_control(self, run: str) -> str:
         """The request in effect for this run: "", "pause" or "cancel". A cancel cannot be withdrawn."""
-        return effective_control_request([kind for (kind,) in self._query(SELECT_CONTROL_REQUEST, run)])
+        return next((kind for (kind,) in self._query(SELECT_CONTROL_REQUEST, run) if kind in (CANCEL, PAUSE)), "")
 
     def request_control(self, run: str, kind: str) -> None:
         """Request something of a run: "pause", "cancel", or "resume" ("" means the same)."""
-        self._change(run, INSERT_CONTROL_REQUEST, (validate_control_request(kind), time.time(), run))
+        if kind not in CONTROL_REQUESTS:
+            raise HarnessFailed(f"no run understands the request {kind!r}")
+        self._change(run, INSERT_CONTROL_REQUEST, (kind, time.time(), run))
 
     def add_user_message(self, run: str, text: str) -> int:
         """Store a message of the user to a run; returns its number, higher than that of all earlier ones."""
@@ -395,9 +375,25 @@ class SqliteLedger:
         return tuple((*row, digest) for *row, _, digest in self._query(SELECT_CHAIN, run))
 
     def import_chain(self, run: str, chain: Iterable[ChainRow]) -> None:
-        """Add the records of a known run as another ledger stored them; the run has none here yet."""
+        """Add the records of a known run as another ledger stored them: all, or none. The run has none here yet.
 
-        self._try(lambda: adopt_chain(self._database, run, chain))
+        Raises LedgerBroken if they are no chain.
+        """
+        self._try(lambda: self._import_chain(run, chain))
+
+    def _import_chain(self, run: str, chain: Iterable[ChainRow]) -> None:
+        do = self._database.execute
+        do("BEGIN IMMEDIATE")
+        if do("SELECT 1 FROM record WHERE run = ? LIMIT 1", (run,)).fetchone():
+            raise HarnessFailed(f"run {run} has records here already: nothing was taken over")
+        previous = ""
+        for number, row in enumerate(chain, 1):
+            if row[0] != run or chain_digest(previous, row[:-1]) != row[-1]:
+                raise LedgerBroken(f"record {number} of run {run} is not as it was written: nothing was taken over")
+            if not do(INSERT_RECORD, row).rowcount:
+                raise serialization.duplicate_record_error(row[:-1])
+            previous = row[-1]
+        do("COMMIT")
 
     def statistics(self, first_day: int, last_day: int) -> PeriodTotals:
         """Totals of the runs that ended in these days (counted from 1970)."""
@@ -490,26 +486,6 @@ class SqliteLedger:
         return run_with_retries(self._database, self._path, work)
 
 
-_INSERT_CHAIN_ROW = (
-    """INSERT INTO record (run, iteration, turn, step, kind, at, data, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
-)
-
-
-def adopt_chain(database: Connection, run: str, chain: Iterable[ChainRow]) -> None:
-    """Add all records, or none; raises LedgerBroken if they are no chain, and HarnessFailed if the run has records."""
-    do = database.execute
-    do("BEGIN IMMEDIATE")
-    if do("SELECT 1 FROM record WHERE run = ? LIMIT 1", (run,)).fetchone():
-        raise HarnessFailed(f"run {run} has records here already: nothing was taken over")
-    previous = ""
-    for number, row in enumerate(chain, 1):
-        if row[0] != run or chain_digest(previous, row[:-1]) != row[-1]:
-            raise LedgerBroken(f"record {number} of run {run} is not as it was written: nothing was taken over")
-        do(_INSERT_CHAIN_ROW, row)
-        previous = row[-1]
-    do("COMMIT")
-
-
 def extend_chain(
     chain: tuple[ChainRow, ...], run: str, record: Record, at: float, mask: Callable[[str], str]
 ) -> tuple[ChainRow, ...]:
@@ -518,153 +494,14 @@ def extend_chain(
     return (*chain, (*row, chain_digest(chain[-1][-1] if chain else "", row)))
 
 
-# The ledger in memory, for runs that are not recorded and for tests.
-
-
-class MemoryLedger:
-    """Keeps records in memory only."""
-
-    repaired = ""
+class MemoryLedger(SqliteLedger):
+    """A ledger in memory, for runs that are not recorded. It has no tasks."""
 
     def __init__(self, mask: Callable[[str], str] = str) -> None:
-        self._mask = mask
-        self._runs: dict[str, RunRow] = {}
-        self._rows: dict[str, list[tuple[serialization.Row, str]]] = {}
-        self._control_requests: dict[str, list[str]] = {}
-        self._user_messages: list[tuple[str, str]] = []
-
-    def close(self) -> None:
-        """Nothing to close."""
+        super().__init__(database.open_in_memory(), ":memory:", mask)
 
     def begin_run(
         self, run: str, directory: str, began_at: float, process: ProcessIdentity, parent: str = "", task: str = ""
     ) -> None:
-        """Add a new run. There are no tasks in memory."""
-        if run in self._runs:
-            raise HarnessFailed(f"run {run} is known already")
-        row = RunRow(run, began_at, directory, process.pid, process.start, process.boot, False, parent, process.host)
-        self._runs[run] = row
-
-    def assign_process(self, run: str, process: ProcessIdentity) -> None:
-        """Record the process that resumes a run."""
-        old = self._runs[self._require_known(run)]
-        facts = {"pid": process.pid, "pid_start": process.start, "boot": process.boot, "host": process.host}
-        self._runs[run] = replace(old, **facts)
-
-    def append(self, run: str, records: tuple[Record, ...]) -> None:
-        """Add all records or none. A run that was not begun is added by its name alone."""
-        at = time.time()
-        rows = list(self._rows.get(run, ()))
-        keys = {row[1:4] for row, _ in rows}
-        for row in serialization.record_rows(run, records, at, self._mask):
-            if row[1:4] in keys:
-                raise serialization.duplicate_record_error(row)
-            keys.add(row[1:4])
-            rows.append((row, serialization.chain_digest(rows[-1][1] if rows else "", row)))
-        if run not in self._runs:
-            self.begin_run(run, "", at, ProcessIdentity(0))
-        self._rows[run] = rows
-
-    def records(self, run: str) -> tuple[Record, ...]:
-        """All records of a run, oldest first."""
-        return tuple(record for _, record in self.timed_records(run))
-
-    def timed_records(self, run: str) -> tuple[tuple[float, Record], ...]:
-        """The same, each with the time at which it was written, in seconds since the epoch."""
-        rows = [row for row, _ in self._rows.get(run, ())]
-        return tuple((row[5], serialization.parse_record(row[6], f"a record of run {run}")) for row in rows)
-
-    def run_end(self, run: str) -> Record | None:
-        """The record that ended a run; None if it has not ended, or was resumed since."""
-        return self.records(run)[-1] if self._has_ended(run) else None
-
-    def runs(self, limit: int | None = None) -> tuple[RunRow, ...]:
-        """Runs, the newest first."""
-        rows = [replace(row, ended=self._has_ended(row.id)) for row in reversed(self._runs.values())]
-        return tuple(rows[:limit])
-
-    def row(self, run: str) -> RunRow | None:
-        """A run as it is now; None if it is unknown."""
-        return next((row for row in self.runs() if row.id == run), None)
-
-    def children(self, run: str) -> tuple[RunRow, ...]:
-        """The child runs of a run, oldest first."""
-        return tuple(row for row in self.runs()[::-1] if run and row.parent == run != row.id)
-
-    def descendants(self, run: str) -> tuple[RunRow, ...]:
-        """Child runs, their children and so on, oldest first."""
-        names, found = [run], {run}
-        for name in names:
-            more = {row.id for row in self.children(name)} - found
-            names += more
-            found |= more
-        return tuple(row for row in self.runs()[::-1] if row.id in found - {run})
-
-    def find(self, name: str) -> str:
-        """The id of the run that a user names by its id, a unique prefix of it, or `latest`.
-
-        `latest` is the newest run, in whichever worktree; child runs do not count.
-        """
-        if name == LATEST:
-            return resolve_run_name(name, [row.id for row in self.runs() if not row.parent][:1])
-        return resolve_run_name(name, sorted(run for run in self._runs if run.startswith(name)))
-
-    def requested_control(self, run: str) -> str:
-        """The request in effect for this run: "", "pause" or "cancel". A cancel cannot be withdrawn."""
-        return effective_control_request(self._control_requests.get(run, []))
-
-    def request_control(self, run: str, kind: str) -> None:
-        """Request something of a run: "pause", "cancel", or "resume" ("" means the same)."""
-        self._control_requests.setdefault(self._require_known(run), []).append(validate_control_request(kind))
-
-    def add_user_message(self, run: str, text: str) -> int:
-        """Store a message of the user to a run; returns its number, higher than that of all earlier ones."""
-        self._user_messages.append((self._require_known(run), serialization.dump_masked_json(text, self._mask)))
-        return len(self._user_messages)
-
-    def user_messages(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
-        """The user's messages to this run after this number, each with its number."""
-        messages = [
-            (number, data) for number, (to, data) in enumerate(self._user_messages, 1) if to == run and number > after
-        ]
-        return tuple(
-            (number, serialization.parse_user_message(data, f"word {number} to run {run}")) for number, data in messages
-        )
-
-    def verify_chain(self, run: str) -> str | None:
-        """A description of the first record that was changed since it was written; None if there is none."""
-        previous = ""
-        for row, digest in self._rows.get(run, ()):
-            if serialization.chain_digest(previous, row) != digest:
-                return f"{row[3]} of iteration {row[1]} of run {run} was changed"
-            previous = digest
-        return None
-
-    def statistics(self, first_day: int, last_day: int) -> PeriodTotals:
-        """Totals of the runs that ended in these days (counted from 1970)."""
-        from ralphproof.store.statistics import sum_runs
-
-        return sum_runs(self._finished(), first_day, last_day)
-
-    def past_runs(self) -> tuple[PastRun, ...]:
-        """The completed ones among the last runs, the newest first."""
-        from ralphproof.engine.outcome import COMPLETED
-        from ralphproof.store.statistics import MAX_PAST_RUNS, PastRun
-
-        last = self._finished()[::-1][:MAX_PAST_RUNS]
-        return tuple(PastRun(run.skill, run.iterations, run.micro_usd) for run in last if run.status == COMPLETED)
-
-    def _finished(self) -> list[Metrics]:
-        """The metrics of all runs that have ended, oldest first: those of the last end for each."""
-        from ralphproof.engine.records import RunEnded
-
-        ends = ([record for record in self.records(run) if isinstance(record, RunEnded)][-1:] for run in self._runs)
-        return [end.metrics for found in ends for end in found if end.metrics is not None]
-
-    def _require_known(self, run: str) -> str:
-        if run not in self._runs:
-            raise HarnessFailed(f"run {run} is not known")
-        return run
-
-    def _has_ended(self, run: str) -> bool:
-        return any(row[4] == "RunEnded" for row, _ in self._rows.get(run, ())[-1:])
+        """Add a new run."""
+        super().begin_run(run, directory, began_at, process, parent)

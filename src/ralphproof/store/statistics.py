@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.limits import format_usd, utc_day
-from ralphproof.engine.outcome import ABORTED, COMPLETED, ERROR, Metrics, ReviewTotals, sum_reviews
+from ralphproof.engine.outcome import ABORTED, COMPLETED, ERROR, Metrics, ReviewTotals
 from ralphproof.store.serialization import to_valid_utf8
 
 Execute = Callable[..., list[Any]]
@@ -129,37 +129,6 @@ class TimeSlotTotals:
     @property
     def runs(self) -> int:
         return self.completed + self.aborted + self.errors
-
-
-def sum_runs(ended: Iterable[Metrics], first_day: int, last_day: int) -> PeriodTotals:
-    """Totals of those runs that ended in these days."""
-    runs = [run for run in ended if first_day <= utc_day(run.ended_s) <= last_day]
-    groups: dict[tuple[str, str, str, str], list[Metrics]] = {}
-    for run in runs:
-        groups.setdefault((run.skill, run.agent, run.status, run.reason), []).append(run)
-    cells = tuple(_sum_group(key, groups[key]) for key in sorted(groups))
-    costs = [run.micro_usd for run in runs if run.micro_usd is not None]
-    iterations = [run.iterations for run in runs]
-    return PeriodTotals(
-        first_day, last_day, RunTotals(cells),
-        nearest_rank(iterations, REPORTED_PERCENTILE), nearest_rank(costs, REPORTED_PERCENTILE),
-        sum_reviews(tuple(run.reviews for run in runs if run.reviews)),
-    )  # fmt: skip
-
-
-def _sum_group(key: tuple[str, str, str, str], runs: list[Metrics]) -> RunGroupTotals:
-    return RunGroupTotals(
-        *key,
-        len(runs),
-        sum(run.iterations for run in runs),
-        sum(to_milliseconds(run.seconds) for run in runs),
-        sum(run.micro_usd is not None for run in runs),
-        sum(run.micro_usd or 0 for run in runs),
-        sum(run.at_least_micro_usd for run in runs),
-        sum(run.tokens for run in runs),
-        sum(run.verified for run in runs),
-        sum(run.saved_micro_usd or 0 for run in runs),
-    )
 
 
 def to_milliseconds(seconds: float) -> int:
