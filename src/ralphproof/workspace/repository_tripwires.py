@@ -163,23 +163,19 @@ def repository_folders(
     if folders is None:
         return {}
     hooks = tuple(ProtectedPattern(one.path.removeprefix(".git/"), one.rule) for one in own)
-    shared, single = _protected_patterns("config", *REF_FILES[1:]), _protected_patterns("config.worktree", REF_FILES[0])
-    patterns_by_folder = {COMMON_FOLDER: (folders.common, hooks)}
+    shared, single = ("config", *REF_FILES[1:]), ("config.worktree", REF_FILES[0])
+    watched: dict[str, tuple[str, tuple[str, ...]]] = {COMMON_FOLDER: (folders.common, ())}
     if git and folders.git_dir == folders.common:
-        patterns_by_folder[COMMON_FOLDER] = (folders.common, (*hooks, *shared, *single))
+        watched[COMMON_FOLDER] = (folders.common, shared + single)
     elif git:
-        patterns_by_folder = {
-            COMMON_FOLDER: (folders.common, (*hooks, *shared)),
-            WORKTREE_FOLDER: (folders.git_dir, (*single, *_protected_patterns(COMMONDIR))),
-        }
-    return {
-        name: WatchedFolder(os.path.realpath(folder), patterns, copies.contents.digest_or_store, ".git/", _is_inert)
-        for name, (folder, patterns) in patterns_by_folder.items()
-    }
-
-
-def _protected_patterns(*paths: str) -> tuple[ProtectedPattern, ...]:
-    return tuple(ProtectedPattern(path, COMMONDIR_RULE) for path in paths)
+        watched[COMMON_FOLDER] = (folders.common, shared)
+        watched[WORKTREE_FOLDER] = (folders.git_dir, (*single, COMMONDIR))
+    places: dict[str, WatchedFolder] = {}
+    for name, (folder, paths) in watched.items():
+        patterns = tuple(ProtectedPattern(path, COMMONDIR_RULE) for path in paths)
+        patterns = hooks + patterns if name == COMMON_FOLDER else patterns
+        places[name] = WatchedFolder(os.path.realpath(folder), patterns, copies.digest_or_store, ".git/", _is_inert)
+    return places
 
 
 def _is_inert(path: bytes) -> bool:
@@ -199,27 +195,21 @@ class RepositoryTripwires:
         common = self._folders.common
         home = os.path.dirname(common) if os.path.basename(common) == ".git" else git.root
         self._backup = RepositoryBackup(backup, home, git.commits) if backup else None
-        self._backed_up_refs: FileStates | None = (
-            None  # the ref files that were there when the repository was last copied
-        )
+        self._backed_up_refs: FileStates | None = None  # the ref files when the repository was last copied
         self._warnings: list[str] = []
         self._backup_mentioned = False  # that the copy is kept
-        self._history = HistoryTripwires(git.commits, run, copies, watched)
+        self.history = HistoryTripwires(git.commits, run, copies, watched)
         self._uncommitted = UncommittedWork(git.commits, git.root, run)
         self._configuration = ConfigReverter(git.commits.run, copies.scratch_file)
 
-    def add_ref_table(self, states: StatesByFolder) -> None:
-        """Add refs that are not files."""
-        self._history.add_ref_table(states)
-
     def update_baseline(self, known: RepositoryBaseline, states: StatesByFolder) -> RepositoryBaseline:
         """The baseline for the next turn. In the run's first turn, the tips of all branches are kept reachable."""
-        if self._history.repository_missing:
+        if self.history.repository_missing:
             return replace(known, missing=True)
         work = known.uncommitted
         try:
             if work is None:
-                self._history.keep_tips_reachable(states)
+                self.history.keep_tips_reachable(states)
                 work = self._uncommitted.list_at_start()
                 self._back_up(states, first=True)
             else:
@@ -227,20 +217,18 @@ class RepositoryTripwires:
                 self._back_up(states, first=False)
         except (GitFailed, ObjectMissing):
             work = known.uncommitted  # it is tried again before the next turn
-        return RepositoryBaseline(False, self._history.other_worktrees(), work)
+        return RepositoryBaseline(False, tuple(self.history.other_worktrees().items()), work)
 
     def compare(
         self, baseline: TripwireBaseline, states: StatesByFolder, changes: ProtectedChanges
     ) -> tuple[list[str], bool]:
-        """Add changes to `attempt`; return remarks, and whether one is about lost uncommitted work."""
-        blocking = (
-            [BLOCKING_FILES_REMOVED.format(", ".join(removed))] if (removed := self._git.take_removed_files()) else []
-        )
-        if self._history.repository_missing or baseline.repository.missing:
-            return [
-                *blocking,
-                *([] if baseline.repository.missing else [f"{REPOSITORY_GONE}; {self.history_backup() or NO_BACKUP}"]),
-            ], False
+        """Add changes to `changes`; return remarks, and whether one is about lost uncommitted work."""
+        removed = self._git.take_removed_files()
+        remarks = [BLOCKING_FILES_REMOVED.format(", ".join(removed))] if removed else []
+        if self.history.repository_missing or baseline.repository.missing:
+            if not baseline.repository.missing:
+                remarks.append(f"{REPOSITORY_GONE}; {self.history_backup() or NO_BACKUP}")
+            return remarks, False
         moved = False
         for name in self._watched:
             before, now = baseline.states.get(name, {}), states[name]
@@ -248,25 +236,18 @@ class RepositoryTripwires:
                 if path in CONFIG_FILES:
                     self._compare_config(changes, name, path, before.get(path), now.get(path))
                 moved = moved or is_ref_file(path)
-        remarks = blocking
         try:
-            self._history.compare_index(baseline, states, changes)
+            self.history.compare_index(baseline, states, changes)
             if moved:
-                remarks += self._history.compare(baseline, states, changes)
+                remarks += self.history.compare(baseline, states, changes)
         except TooManyCommits:  # whoever wants to hide a commit could make so many
             raise
         except (GitFailed, ObjectMissing) as error:
             remarks.append(f"the history could not be compared with what it was: {error}")
         lost = self._uncommitted.find_lost(baseline.repository.uncommitted or {})
-        return [*remarks, *([self._uncommitted.describe_lost(lost)] if lost else [])], bool(lost)
-
-    def branch_switch(self, baseline: TripwireBaseline, states: StatesByFolder) -> tuple[str, ...]:
-        """The branch checked out before the turn and the one now, where they differ."""
-        return (
-            ()
-            if self._history.repository_missing or baseline.repository.missing
-            else self._history.branch_switch(baseline, states)
-        )
+        if lost:
+            remarks.append(self._uncommitted.describe_lost(lost))
+        return remarks, bool(lost)
 
     def _back_up(self, states: StatesByFolder, first: bool) -> None:
         """Back up the repository at the start of the run, and before each turn if refs moved."""
@@ -358,7 +339,7 @@ class RepositoryTripwires:
             changes.add_change(name, folder, path, old, new)
             return
         try:
-            before, now = self._copies.contents.read(old[1]) if old else b"", folder.read_content(path, new)
+            before, now = self._copies.read(old[1]) if old else b"", folder.read_content(path, new)
         except OSError:
             changes.add_change(name, folder, path, old, new)
             return
@@ -366,7 +347,7 @@ class RepositoryTripwires:
         for rule in reverted.rules:
             changes.add_touched(folder, path, ProtectedPattern("", rule))
         if reverted.rules:
-            wanted = (new[0], self._copies.contents.store(reverted.content), new[2])
+            wanted = (new[0], self._copies.store(reverted.content), new[2])
             changes.plan_restore(
                 name, folder, path, old, new, None if old is None and CONFIG_UNREADABLE in reverted.rules else wanted
             )

@@ -67,10 +67,9 @@ class ProtectedChanges:
             self.add_touched(self._project, named, self._project.pattern_for(named))
             here = -1
         known = self._entries[here]
-        if way_out in known.way_out.split("; "):
-            way_out = ""
-        held_by, ways = (known.held_by, by), (known.way_out, way_out)
-        self._entries[here] = replace(known, held_by=_join_path(held_by), way_out=_join_path(ways))
+        ways = [*known.way_out.split("; "), way_out] if known.way_out else [way_out]
+        held_by = f"{known.held_by}; {by}" if known.held_by else by
+        self._entries[here] = replace(known, held_by=held_by, way_out="; ".join(dict.fromkeys(ways)))
 
     @property
     def protected_paths(self) -> list[str]:
@@ -112,22 +111,13 @@ class ProtectedChanges:
                 contents[old[1]] = self._read(old[1])
             if new is not None and new[0] != NO_ACCESS:
                 contents[new[1]] = place.read_content(path, new)
-            return _change_patch(shown, old and old[:2], new and new[:2], contents)
+            before, after = old and old[:2], new and new[:2]
+            if before and after and (before[0] == MODE_LINK) != (after[0] == MODE_LINK):  # as git shows it
+                removal = file_patch(shown, before, None, contents.__getitem__)
+                return removal + file_patch(shown, None, after, contents.__getitem__)
+            return file_patch(shown, before, after, contents.__getitem__)
         except (OSError, KeyError):  # it cannot be read, or is too large: named all the same
             return b"diff --git a/%s b/%s\nBinary files a/%s and b/%s differ\n" % ((shown,) * 4)
-
-
-def _join_path(parts: tuple[str, str]) -> str:
-    return "; ".join(filter(None, parts))
-
-
-def _change_patch(
-    path: bytes, old: tuple[bytes, str] | None, new: tuple[bytes, str] | None, contents: dict[str, bytes]
-) -> bytes:
-    """A link that became a file, or the reverse, is shown as git does: a removal and an addition."""
-    if old and new and (old[0] == MODE_LINK) != (new[0] == MODE_LINK):
-        return file_patch(path, old, None, contents.__getitem__) + file_patch(path, None, new, contents.__getitem__)
-    return file_patch(path, old, new, contents.__getitem__)
 
 
 BASELINE_GONE = "what is watched could not be compared with what it was: the record of that is gone"
@@ -150,11 +140,8 @@ class ProtectedFileTripwires:
         for path in stops:
             if problem := explain_bad_pattern(path):
                 raise Refused(f"protectedPaths: {path!r} {problem}")
-        self._root, self._patch_path, self._published_path = (
-            os.path.realpath(root),
-            patch_path,
-            published_path or patch_path,
-        )
+        self._root = os.path.realpath(root)
+        self._patch_path, self._published_path = patch_path, published_path or patch_path
         self._copies = ProtectedCopies(private)
         self._baseline: TripwireBaseline | None = None
         self._uncopied: set[str] = set()  # what is too much to keep a copy of
@@ -162,9 +149,8 @@ class ProtectedFileTripwires:
         patterns = tuple(ProtectedPattern(path, f"protectedPaths: {path}", True) for path in stops)
         patterns += tuple(ProtectedPattern(one.path, one.rule) for one in own if one not in inside)
         git_places = repository_folders(self._root, inside, git, self._copies)
-        self._watched = {
-            PROJECT_FOLDER: WatchedFolder(self._root, patterns, self._copies.contents.digest_or_store)
-        } | git_places
+        project = WatchedFolder(self._root, patterns, self._copies.digest_or_store)
+        self._watched = {PROJECT_FOLDER: project} | git_places
         self._repository = RepositoryTripwires(git, run, self._copies, git_places, backup) if git else None
         self._patterns = {name: place.patterns for name, place in self._watched.items()}
         self._turn_end_ns, self._ignored_changes = 0, False
@@ -255,15 +241,13 @@ class ProtectedFileTripwires:
         if self._baseline is None and (baseline := self._copies.load_baseline()):
             self._baseline = baseline
             for name, place in self._watched.items():
-                patterns = baseline.patterns.get(
-                    name, place.patterns
-                )  # a turn is judged by the wires that it began with
+                patterns = baseline.patterns.get(name, place.patterns)  # a turn is judged by those that it began with
                 roots = baseline.roots.get(name, ()) if patterns else ()
                 place.set_patterns(patterns, tuple((path, min(number, len(patterns) - 1)) for path, number in roots))
         return self._baseline
 
     def _save_baseline(self, plan: RestorePlan, lost_work_reported: bool = False) -> None:
-        self._copies.contents.storing = True
+        self._copies.storing = True
         try:
             for place in self._watched.values():
                 place.resolve_links()
@@ -271,16 +255,13 @@ class ProtectedFileTripwires:
             if not self._baseline or states != self._baseline.states:
                 self._copy_missing(states)
         finally:
-            self._copies.contents.storing = False
-        repository, folders = (
-            self._baseline.repository if self._baseline else RepositoryBaseline(),
-            self._watched.items(),
-        )
+            self._copies.storing = False
+        repository = self._baseline.repository if self._baseline else RepositoryBaseline()
         if self._repository:
-            repository = self._repository.update_baseline(
-                replace(repository, uncommitted={}) if lost_work_reported else repository, states
-            )
-        roots, patterns = ({name: one.roots for name, one in folders}, {name: one.patterns for name, one in folders})
+            known = replace(repository, uncommitted={}) if lost_work_reported else repository
+            repository = self._repository.update_baseline(known, states)
+        roots = {name: place.roots for name, place in self._watched.items()}
+        patterns = {name: place.patterns for name, place in self._watched.items()}
         baseline = TripwireBaseline(states, roots, repository, patterns)
         if baseline != self._baseline:
             self._copies.save_baseline(baseline, plan)
@@ -290,26 +271,23 @@ class ProtectedFileTripwires:
         known = baseline.states if baseline else {}
         states = {name: place.scan(known.get(name)) for name, place in self._watched.items()}
         if self._repository:
-            self._repository.add_ref_table(states)
+            self._repository.history.add_ref_table(states)
         return states
 
     def _copy_missing(self, states: dict[str, FileStates]) -> None:
         """Store copies of files that were first seen after a turn, when nothing is stored."""
-        missing = [
-            (name, path, seen)
-            for name, file_states in states.items()
-            for path, seen in file_states.items()
-            if not self._copies.contents.has(seen[1]) and seen[0] != NO_ACCESS and not seen[1].startswith(LARGE_PREFIX)
-        ]
-        for name, path, seen in missing:
-            if seen[1] in self._uncopied:
-                continue
-            try:
-                content = self._watched[name].read_content(path, seen)
-            except OSError:
-                continue  # it went away, or became something else
-            if not self._copies.contents.has(self._copies.contents.store(content)):
-                self._uncopied.add(seen[1])
+        for name, file_states in states.items():
+            for path, seen in file_states.items():
+                if self._copies.has(seen[1]) or seen[1] in self._uncopied:
+                    continue
+                if seen[0] == NO_ACCESS or seen[1].startswith(LARGE_PREFIX):
+                    continue
+                try:
+                    content = self._watched[name].read_content(path, seen)
+                except OSError:
+                    continue  # it went away, or became something else
+                if not self._copies.has(self._copies.store(content)):
+                    self._uncopied.add(seen[1])
 
     def _compare_all(self, name: str) -> TripwireResult:
         """Compare everything with the baseline. A result that says anything is stored durably."""
@@ -317,10 +295,8 @@ class ProtectedFileTripwires:
         if baseline is None:
             self._save_baseline({})
             return TripwireResult(TripwireReport(remarks=(BASELINE_GONE,)), {}, restored=True)
-        states, changes = (
-            self._scan(baseline),
-            ProtectedChanges(self._copies.contents.read, self._watched[PROJECT_FOLDER]),
-        )
+        states = self._scan(baseline)
+        changes = ProtectedChanges(self._copies.read, self._watched[PROJECT_FOLDER])
         for where, place in self._watched.items():
             if os.path.isdir(place.folder):
                 self._compare(where, baseline, states[where], changes)
@@ -329,11 +305,11 @@ class ProtectedFileTripwires:
         for where, place in self._watched.items():
             changes.plan_obstacle_removal(where, place)
         patch = f"{self._published_path(name)}.patch" if changes.patch else ""
-        switched = self._repository.branch_switch(baseline, states) if self._repository else ()
-        remarks = [*remarks, *([_describe_switch(*switched)] if switched else [])]
-        result = TripwireResult(
-            TripwireReport(changes.touched, patch, tuple(remarks), switched), changes.plan, lost_work
-        )
+        switched = self._repository.history.branch_switch(baseline, states) if self._repository else ()
+        if switched:
+            remarks.append(_describe_switch(*switched))
+        report = TripwireReport(changes.touched, patch, tuple(remarks), switched)
+        result = TripwireResult(report, changes.plan, lost_work)
         if result.report == TripwireReport():
             if self._ignored_changes:  # it is not asked about again
                 self._save_baseline({})
@@ -349,11 +325,11 @@ class ProtectedFileTripwires:
     ) -> str:
         """Why a file could not be restored. Its earlier content is written beside the patch, if there is a copy."""
         seen = wanted[path]
-        if seen is None or not self._copies.contents.has(seen[1]):
+        if seen is None or not self._copies.has(seen[1]):
             return failed[path]
         ending = f".{sorted(wanted).index(path)}.was"
         try:
-            content = self._copies.contents.read(seen[1])
+            content = self._copies.read(seen[1])
         except OSError:
             return failed[path]
         write_private_file(self._patch_path(name) + ending, content)
@@ -377,7 +353,7 @@ class ProtectedFileTripwires:
         for where, wanted in result.plan.items():
             place = self._watched.get(where)
             if place and os.path.isdir(place.folder):
-                failed, moved = restore_protected_files(place.folder, wanted, self._copies.contents.read)
+                failed, moved = restore_protected_files(place.folder, wanted, self._copies.read)
                 trouble |= {
                     place.prefix + decode_path(path): self._describe_failure(name, wanted, path, failed)
                     for path in failed
