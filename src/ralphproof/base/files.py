@@ -239,6 +239,52 @@ def _copy_all(source: int, file: int) -> None:
         write_all(file, data)
 
 
+LOCK_PAUSE_S = 0.01
+
+
+class FileLock:
+    """An exclusive lock on a file of its own, held by one thread of all processes. It ends with its process.
+
+    While another holds it, `wait` is called again and again, and may raise. With a `remedy`, a file that cannot be
+    locked is explained to the user; without one it raises OSError.
+    """
+
+    def __init__(self, path: str, wait: Callable[[], None] | None = None, remedy: str = "") -> None:
+        self._path, self._wait, self._remedy, self._file = path, wait, remedy, -1
+
+    def __enter__(self) -> None:
+        try:
+            make_private_folder(os.path.dirname(self._path))
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            while not self._try_lock():
+                if self._wait is not None:
+                    self._wait()
+                time.sleep(LOCK_PAUSE_S)
+        except BaseException as error:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+            if self._remedy and isinstance(error, OSError):
+                raise explain_os_error(error, self._path, self._remedy) from error
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        import fcntl
+
+        fcntl.flock(self._file, fcntl.LOCK_UN)  # a program that is just being started may have a copy of the descriptor
+        os.close(self._file)
+        self._file = -1
+
+    def _try_lock(self) -> bool:
+        import fcntl
+
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
 # Files that get their names only once they are on the disk.
 
 

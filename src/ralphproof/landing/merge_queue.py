@@ -35,7 +35,7 @@ from ralphproof.store.landings import (
     LandingRow,
     MergedChecksFailed,
     NotVerified,
-    TargetLock,
+    target_lock,
 )
 from ralphproof.store.ledger import SqliteLedger
 from ralphproof.store.project import Project
@@ -142,8 +142,7 @@ class Lander:
         wanted = _distinct_items(items)
         self._create_refs(wanted)
         self._queue_new(wanted)
-        lock = TargetLock(self._store, self.target.name)
-        lock.raise_if_stopped = self._raise_if_stopped
+        lock = target_lock(self._store, self.target.name, self._raise_if_stopped)
         self._findings.clear()  # a flaky check may be run again
         with lock:
             rows = self.finish_interrupted()

@@ -83,7 +83,6 @@ from ralphproof.store.ledger import MemoryLedger, SqliteLedger
 from ralphproof.store.locks import WORKTREE_HINT, DirectoryLock, task_folder_lock
 from ralphproof.store.message_bus import (
     SPOOL_FILE,
-    TAKEN_SPOOL_FILE,
     TASK_BUS_FILE,
     drain_spool,
     find_wait_reason,
@@ -502,9 +501,7 @@ def _child_runs(context: RunContext) -> ChildRuns:
 
 def signal_files(task_folder: str) -> tuple[str, ...]:
     """The files of a task folder that agent and harness exchange."""
-    return tuple(
-        os.path.join(task_folder, name) for name in (DONE_FILE, WAIT_FILE, TASK_BUS_FILE, SPOOL_FILE, TAKEN_SPOOL_FILE)
-    )
+    return tuple(os.path.join(task_folder, name) for name in (DONE_FILE, WAIT_FILE, TASK_BUS_FILE, SPOOL_FILE))
 
 
 class AgentSignals:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import time
 from _sqlite3 import Connection
 from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ralphproof.base.errors import LedgerBroken
-from ralphproof.base.files import explain_os_error, make_private_folder
+from ralphproof.base.files import FileLock
 from ralphproof.base.value import Json, pack, replace, unpack, value
 from ralphproof.engine.check import Finding, PassRule
 from ralphproof.store.database import run_with_retries
@@ -169,7 +167,6 @@ def _one_line(text: str) -> str:
 
 
 FOLDER = "landing"  # in the store: locks, and temporary checkouts
-LOCK_POLL_S = 0.05
 _REMEDY = "set RALPH_STATE_DIR to a local directory of yours"
 _INSERT_STEP = "INSERT INTO landing (target, run, named, at, item, step) VALUES (?, ?, ?, ?, ?, ?)"
 _SELECT_BY_TARGET = "SELECT seq, target, run, named, item, step FROM landing WHERE target = ? ORDER BY seq"
@@ -277,50 +274,7 @@ def _unpack_json(text: str, kind: Any, seq: int) -> Any:
     return found
 
 
-class TargetLock:
-    """The lock of a target branch, held by one thread of all processes. It ends with its process."""
-
-    def __init__(self, store: str, target: str) -> None:
-        name = hashlib.sha256(target.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-        self._path, self._file = os.path.join(store, FOLDER, f"{name}.lock"), -1
-        self.raise_if_stopped: Callable[[], None] = _never_stopped
-
-    def __enter__(self) -> Self:
-        """Wait until it is free."""
-        try:
-            make_private_folder(os.path.dirname(self._path))
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            while not self._try_lock():
-                self.raise_if_stopped()
-                time.sleep(LOCK_POLL_S)
-        except OSError as error:
-            self._close()
-            raise explain_os_error(error, self._path, _REMEDY) from error
-        except BaseException:
-            self._close()
-            raise
-        return self
-
-    def _try_lock(self) -> bool:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        fcntl.flock(
-            self._file, fcntl.LOCK_UN
-        )  # a program that is just being started may still have a copy of the descriptor
-        self._close()
-
-    def _close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-
-def _never_stopped() -> None:
-    """Waiting is not interrupted."""
+def target_lock(store: str, target: str, wait: Callable[[], None]) -> FileLock:
+    """The lock of a target branch; `wait` is called while another process lands there."""
+    name = hashlib.sha256(target.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return FileLock(os.path.join(store, FOLDER, f"{name}.lock"), wait, _REMEDY)

@@ -281,17 +281,15 @@ def format_message(message: Message) -> str:
 
 
 def _escaped(text: str) -> str:
-    return "".join(char if char.isalnum() or char in _PLAIN else _percent_encode(char) for char in text)
+    from urllib.parse import quote
 
-
-def _percent_encode(char: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in char.encode())
+    return "".join(char if char.isalnum() else quote(char, safe=_PLAIN) for char in text)
 
 
 def _unescaped(text: str) -> str:
-    return re.sub(
-        "(?:%[0-9A-F]{2})+", lambda found: bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "replace"), text
-    )
+    from urllib.parse import unquote
+
+    return unquote(text)
 
 
 class MessageParser:
@@ -571,7 +569,6 @@ def find_wait_reason(bus: MessageBus, run: str, iteration: int) -> str | None:
 
 
 SPOOL_FILE = "PROJECT-MESSAGE-BUS.spool.md"
-TAKEN_SPOOL_FILE = "PROJECT-MESSAGE-BUS.spool.taken.md"
 MAX_SPOOL_BYTES = 8 << 20  # forwarded at a time
 SPOOL_LOCK_TIMEOUT_S = 1.0
 _NO_PERMISSION = (errno.EACCES, errno.EROFS, errno.EPERM)
@@ -603,56 +600,43 @@ def post_or_spool(bus: MessageBus, draft: Message, task_folder: str) -> tuple[Me
 def drain_spool(task_folder: str, bus: MessageBus, run: str = "") -> SpoolResult:
     """Move the messages of a task's spool to the project's bus, each once; never raises what an agent could cause.
 
-    The spool is renamed first and deleted when all of it is on the bus. One that was renamed before a crash is
-    continued, and what of it is on the bus is not posted again. `run` is set as the sender of all of it.
+    The spool is deleted, under its lock, when all of it is on the bus. After a crash in between, what is on the bus is
+    not posted again. `run` is set as the sender of all of it.
     """
+    path = os.path.join(task_folder, SPOOL_FILE)
     try:
         folder = open_bus_folder(os.path.abspath(task_folder), make=False)
     except OSError:
         return SpoolResult()
     try:
-        earlier = _forward_messages(folder, task_folder, bus, run)
-        if earlier.problem or not _has_spool(folder):
-            return earlier
-        os.rename(SPOOL_FILE, TAKEN_SPOOL_FILE, src_dir_fd=folder, dst_dir_fd=folder)
-        now = _forward_messages(folder, task_folder, bus, run)
-        return SpoolResult(earlier.posted + now.posted, earlier.skipped + now.skipped, now.problem)
+        file = open_bus_file(folder, SPOOL_FILE, path, write=False)
+        try:
+            return _forward_messages(file, folder, path, bus, run)
+        finally:
+            os.close(file)
+    except FileNotFoundError:
+        return SpoolResult()
     except OSError as error:
-        return SpoolResult(problem=f"{os.path.join(task_folder, SPOOL_FILE)}: {wrap_os_error(error)}")
+        return SpoolResult(problem=f"{path}: {wrap_os_error(error)}")
     except RalphError as error:
         return SpoolResult(problem=str(error))
     finally:
         os.close(folder)
 
 
-def _has_spool(folder: int) -> bool:
-    try:
-        os.close(open_bus_file(folder, SPOOL_FILE, SPOOL_FILE, write=False))
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _forward_messages(folder: int, task_folder: str, bus: MessageBus, run: str) -> SpoolResult:
-    path = os.path.join(task_folder, TAKEN_SPOOL_FILE)
-    try:
-        file = open_bus_file(folder, TAKEN_SPOOL_FILE, path, write=False)
-    except FileNotFoundError:
-        return SpoolResult()
-    try:
-        lock_bus_file(file, path, time.monotonic() + SPOOL_LOCK_TIMEOUT_S)  # waits for writers that opened it before
-        found, skipped = _read_messages(file)
-        postable, refused = _select_postable(found, bus, run)
-        posted = {message.id for message in bus.messages() if message.id in postable} if postable else set()
-        new = [message for id, message in postable.items() if id not in posted]
-        if new:
-            bus.put(new, durable=True)
-        os.unlink(TAKEN_SPOOL_FILE, dir_fd=folder)
-        large = os.fstat(file).st_size > MAX_SPOOL_BYTES
-        left_out = f"{path} was larger than {MAX_SPOOL_BYTES >> 20} MiB; the rest of it was left out" if large else ""
-        return SpoolResult(len(new), skipped + refused, left_out)
-    finally:
-        os.close(file)
+def _forward_messages(file: int, folder: int, path: str, bus: MessageBus, run: str) -> SpoolResult:
+    lock_bus_file(file, path, time.monotonic() + SPOOL_LOCK_TIMEOUT_S)
+    found, skipped = _read_messages(file)
+    postable, refused = _select_postable(found, bus, run)
+    posted = {message.id for message in bus.messages() if message.id in postable} if postable else set()
+    new = [message for id, message in postable.items() if id not in posted]
+    if new:
+        bus.put(new, durable=True)
+    if is_still_named(file, folder, SPOOL_FILE):  # writers look, too, with the lock: none writes to what is deleted
+        os.unlink(SPOOL_FILE, dir_fd=folder)
+    large = os.fstat(file).st_size > MAX_SPOOL_BYTES
+    left_out = f"{path} was larger than {MAX_SPOOL_BYTES >> 20} MiB; the rest of it was left out" if large else ""
+    return SpoolResult(len(new), skipped + refused, left_out)
 
 
 def _read_messages(file: int) -> tuple[list[Message], int]:

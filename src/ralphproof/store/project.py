@@ -45,25 +45,36 @@ def mounts() -> str:
 def ensure_state_dir(
     environ: Mapping[str, str], account_home: Callable[[], str] = account_home, mounts: Callable[[], str] = mounts
 ) -> str:
-    """The state directory, created if it was missing.
+    """The state directory, created if it was missing: the first candidate that can be used."""
+    refusals: list[RalphError] = []
+    for path in _state_dir_candidates(environ, account_home):
+        try:
+            return _require_usable(path, mounts())
+        except RalphError as error:
+            refusals.append(error)
+    raise refusals[-1]
 
-    RALPH_STATE_DIR, else `ralphproof` in XDG_STATE_HOME, else in `.local/state` of a home directory that exists. A home
-    directory that does not exist means that there is none, so it is never created.
+
+def find_state_dir(environ: Mapping[str, str]) -> str:
+    """Where the state directory is, or would be; nothing is created."""
+    places = _state_dir_candidates(environ, account_home)
+    return next((place for place in places if os.path.isdir(place)), places[0])
+
+
+def _state_dir_candidates(environ: Mapping[str, str], account_home: Callable[[], str]) -> list[str]:
+    """RALPH_STATE_DIR, else `ralphproof` in XDG_STATE_HOME, else in `.local/state` of a home directory that exists.
+
+    A home directory that does not exist means that there is none, so it is never created.
     """
     if chosen := environ.get("RALPH_STATE_DIR"):
-        return _require_usable(os.path.abspath(os.path.expanduser(chosen)), mounts())
+        return [os.path.abspath(os.path.expanduser(chosen))]
     chosen = environ.get("XDG_STATE_HOME", "")
     if os.path.isabs(chosen):
-        return _require_usable(os.path.join(chosen, "ralphproof"), mounts())
-    refusal: RalphError = Refused(f"there is no home directory to keep state in; {_REMEDY}")
-    for home in (environ.get("HOME", ""), account_home()):
-        if not os.path.isabs(home) or not os.path.isdir(home):
-            continue
-        try:
-            return _require_usable(os.path.join(home, ".local", "state", "ralphproof"), mounts())
-        except RalphError as error:
-            refusal = error
-    raise refusal
+        return [os.path.join(chosen, "ralphproof")]
+    homes = [home for home in (environ.get("HOME", ""), account_home()) if os.path.isabs(home) and os.path.isdir(home)]
+    if not homes:
+        raise Refused(f"there is no home directory to keep state in; {_REMEDY}")
+    return [os.path.join(home, ".local", "state", "ralphproof") for home in homes]
 
 
 def _require_usable(path: str, mounts: str) -> str:
@@ -97,20 +108,6 @@ def _unescape(field: str) -> str:
     for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         field = field.replace(code, char)
     return field
-
-
-def find_state_dir(environ: Mapping[str, str]) -> str:
-    """Where the state directory is, or would be; nothing is created."""
-    if chosen := environ.get("RALPH_STATE_DIR"):
-        return os.path.abspath(os.path.expanduser(chosen))
-    chosen = environ.get("XDG_STATE_HOME", "")
-    if os.path.isabs(chosen):
-        return os.path.join(chosen, "ralphproof")
-    homes = [home for home in (environ.get("HOME", ""), account_home()) if os.path.isabs(home) and os.path.isdir(home)]
-    places = [os.path.join(home, ".local", "state", "ralphproof") for home in homes]
-    if not places:
-        raise Refused(f"there is no home directory to keep state in; {_REMEDY}")
-    return next((place for place in places if os.path.isdir(place)), places[0])
 
 
 # A project: its root folder and where the records of its runs are.

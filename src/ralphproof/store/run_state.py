@@ -6,7 +6,7 @@ import os
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.files import make_private_folder, read_file, replace_file
-from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.value import TYPE_CHECKING, pack, unpack, value
 from ralphproof.store.ledger import LATEST
 from ralphproof.store.run_folder import is_run_id
 
@@ -43,8 +43,7 @@ def write_gc_note(project: Project, note: GcNote) -> None:
 
     place = os.path.join(project.store, NOTES_FOLDER)
     make_private_folder(place)
-    facts = {name: getattr(note, name) for name in GcNote.__match_args__}
-    replace_file(os.path.join(place, note.run + NOTE_SUFFIX), json.dumps(facts).encode() + b"\n")
+    replace_file(os.path.join(place, note.run + NOTE_SUFFIX), json.dumps(pack(note)).encode() + b"\n")
 
 
 def read_gc_note(project: Project, run: str) -> GcNote | None:
@@ -55,11 +54,10 @@ def read_gc_note(project: Project, run: str) -> GcNote | None:
         return None
     data = read_file(os.path.join(project.store, NOTES_FOLDER, run + NOTE_SUFFIX)) or b""
     try:
-        facts = json.loads(data)
-        directory, trees, kind = (str(facts[name]) for name in ("directory", "trees", "kind"))
-        return GcNote(run, directory, trees, kind, float(facts["at"]), facts["done"] is True)
-    except (ValueError, KeyError, TypeError, RecursionError):
+        note = unpack(json.loads(data))
+    except (ValueError, TypeError, RecursionError):
         return None
+    return note if isinstance(note, GcNote) and note.run == run else None
 
 
 def list_gc_notes(project: Project) -> list[GcNote]:

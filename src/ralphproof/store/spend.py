@@ -220,35 +220,32 @@ class LiveSpend:
         None if that is not possible now: the next update will do it.
         """
         row = booking_row(run, call, spent, epoch_s)
-        try:
-            database = self._opened()
-            if row[4] is not None and (figure := (row[0], row[1], row[2], row[4], row[5], row[7])) != self._published:
-                database.execute(_UPSERT_LIVE, figure)
-                self._published = figure
-            return int(database.execute(_SELECT_OTHERS, (row[2], row[1])).fetchone()[0])
-        except (RalphError, _sqlite3.Error, OverflowError):
-            self.close()
-            return None
+        figure = None if row[4] is None else (row[0], row[1], row[2], row[4], row[5], row[7])
+        if figure is not None and figure != self._published:
+            if self._query(_UPSERT_LIVE, *figure) is None:
+                return None
+            self._published = figure
+        return self.others(call, epoch_s)
 
     def others(self, call: str, epoch_s: float) -> int | None:
         """What all others have spent on this day."""
-        try:
-            day = utc_day(clamp_epoch(epoch_s))
-            return int(self._opened().execute(_SELECT_OTHERS, (day, to_valid_utf8(call))).fetchone()[0])
-        except (RalphError, _sqlite3.Error, OverflowError):
-            self.close()
-            return None
+        return self._number(_SELECT_OTHERS, utc_day(clamp_epoch(epoch_s)), to_valid_utf8(call))
 
     def left_of_shared(self, run: str, call: str) -> int | None:
         """What this call may spend of the budget that its run shares; None if it shares none."""
+        return self._number(_SELECT_SHARED_REMAINDER, to_valid_utf8(run), to_valid_utf8(call))
+
+    def _number(self, query: str, *values: object) -> int | None:
+        found = self._query(query, *values)
+        return int(found[0][0]) if found else None
+
+    def _query(self, query: str, *values: object) -> list[tuple[int]] | None:
+        """The result; None if that is not possible now."""
         try:
-            found = (
-                self._opened().execute(_SELECT_SHARED_REMAINDER, (to_valid_utf8(run), to_valid_utf8(call))).fetchone()
-            )
-        except (RalphError, _sqlite3.Error):
+            return self._opened().execute(query, values).fetchall()
+        except (RalphError, _sqlite3.Error, OverflowError):
             self.close()
             return None
-        return int(found[0]) if found else None
 
     def close(self) -> None:
         """Close the file."""
@@ -540,18 +537,8 @@ def _clear_suspect_mark(path: str) -> None:
 
 def require_spend_version(state_dir: str) -> None:
     """Raise Refused where the spend file was written by another version; any other error is raised at its first use."""
-    path = spend_path(state_dir)
-    if not os.path.exists(path):
-        return
-    try:
-        database = connect(path, BUSY_TIMEOUT_S, read_only=True)
-        try:
-            version = run_with_retries(database, path, lambda: schema_version(database))
-        finally:
-            database.close()
-    except RalphError:
-        return
-    require_schema_version(version, SPEND_SCHEMA.version, path)
+    version = _query_read_only(state_dir, schema_version, 0)
+    require_schema_version(version or 0, SPEND_SCHEMA.version, spend_path(state_dir))
 
 
 def spend_on_day(state_dir: str, day: int) -> Spend | None:

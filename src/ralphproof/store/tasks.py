@@ -157,7 +157,7 @@ class TaskTable:
                     raise Refused(f"a task's status can be {', '.join(SETTABLE_STATUSES)}, not {given!r}")
                 return given
             case "dependencies":
-                return _dump_json([self._text(id) for id in given])
+                return json.dumps([self._text(id) for id in given])
             case "metadata" | "completion":
                 return None if given is None else self._masked(given)
             case _:
@@ -169,7 +169,7 @@ class TaskTable:
     def _masked(self, text: str) -> str:
         """JSON with each text masked; a text that is not JSON is masked as a whole."""
         try:
-            return _dump_json(_map_texts(json.loads(text), self._mask))
+            return json.dumps(_map_texts(json.loads(text), self._mask))
         except (ValueError, RecursionError):
             return self._text(text)
 
@@ -177,10 +177,6 @@ class TaskTable:
 def _parse_row(cells: tuple[Any, ...]) -> TaskRow:
     fields = dict(zip(TaskRow.__match_args__, cells, strict=True))
     return TaskRow(**{**fields, "dependencies": _parse_names(fields["dependencies"], fields["id"])})
-
-
-def _dump_json(data: Json) -> str:
-    return json.dumps(data)
 
 
 def _map_texts(data: Json, mask: Callable[[str], str]) -> Json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import fnmatch
 import hashlib
 import json
@@ -12,10 +11,10 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 
 from ralphproof.base.errors import DiskFull, HarnessFailed, RalphError, Refused, TaskWrong, wrap_os_error
-from ralphproof.base.files import remove_tree, replace_file
+from ralphproof.base.files import FileLock, remove_tree, replace_file
 from ralphproof.base.git_layout import GitFolders, git_folders, is_object_id, read_regular_file
 from ralphproof.base.programs import ProgramResult, find_program, run_program
-from ralphproof.base.value import replace, value
+from ralphproof.base.value import pack, replace, unpack, value
 from ralphproof.engine.workspace import Snapshot
 from ralphproof.workspace.commits import choose_staged_paths, list_raw_changes
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, UserGit, isolated_git_environment, user_git_environment
@@ -58,11 +57,11 @@ class CheckoutFolder:
         """The checkout in the folder; None where there is none, or its state file cannot be read."""
         try:
             with open(os.path.join(self.folder, STATE_FILE), encoding="utf-8") as file:
-                data = json.loads(file.read(1 << 16))
-            state = CheckoutState(data["owner"], data["number"], data["prepared"], tuple(data["cacheNames"]))
-        except (OSError, ValueError, TypeError, KeyError):
+                state = unpack(json.loads(file.read(1 << 16)))
+        except (OSError, ValueError, TypeError):
             return None
-        return state if os.path.isdir(os.path.join(self.tree, ".git")) else None
+        whole = isinstance(state, CheckoutState) and os.path.isdir(os.path.join(self.tree, ".git"))
+        return state if whole else None
 
     def create(self, work: str | PendingWork, owner: str = "", number: int = 1) -> CheckoutState:
         """Replace the checkout by one of a commit, a tree or a run's pending work; `prepared` where the cache has what
@@ -118,11 +117,8 @@ class CheckoutFolder:
         return CheckoutRepository(SourceRepository(self._root, self._environ), self.tree, self._environ)
 
     def _save_state(self, state: CheckoutState) -> None:
-        data = {
-            "owner": state.owner, "number": state.number, "prepared": state.prepared, "cacheNames": state.cache_names,
-        }  # fmt: skip
         try:
-            replace_file(os.path.join(self.folder, STATE_FILE), json.dumps(data).encode(), durable=False)
+            replace_file(os.path.join(self.folder, STATE_FILE), json.dumps(pack(state)).encode(), durable=False)
         except OSError as error:
             raise wrap_os_error(error) from error
 
@@ -620,7 +616,6 @@ def _has_own_commits(path: str, known: str, environ: Mapping[str, str]) -> bool:
 BRANCH_PREFIX = "ralph/"
 WORKTREE_TIMEOUT_S = 900.0  # a large checkout, with filters
 DISK_FULL_MESSAGES = (b"No space left on device", b"Disk quota exceeded", b"unable to write file")  # in git's own words
-NOTE_KEYS = ("branch", "base", "source")
 NOTE_SUFFIX, LOCK_FILE, MAX_NAMES = ".json", "lock", 1000
 SETTINGS_FOLDER = ".ralph"
 COPIED_SETTINGS = (
@@ -672,11 +667,12 @@ class RunWorktrees:
         """The worktree with this name; None where there is none, or its folder is gone."""
         try:
             with open(self._note_path(name), encoding="utf-8") as file:
-                note = json.loads(file.read(1 << 16))
-            worktree = RunWorktree(name, os.path.join(self._folder, name), *(str(note[key]) for key in NOTE_KEYS))
-        except (OSError, ValueError, KeyError, TypeError):
+                worktree = unpack(json.loads(file.read(1 << 16)))
+        except (OSError, ValueError, TypeError):
             return None
-        return worktree if os.path.lexists(os.path.join(worktree.path, ".git")) else None
+        if not isinstance(worktree, RunWorktree) or not os.path.lexists(os.path.join(self._folder, name, ".git")):
+            return None
+        return replace(worktree, name=name, path=os.path.join(self._folder, name))
 
     def create(self, name: str, base: str) -> RunWorktree:
         """Create a worktree at this commit, or nothing on failure; an existing one of this name is returned."""
@@ -748,9 +744,8 @@ class RunWorktrees:
             raise HarnessFailed(f"{source} could not be copied to {target}: {error}") from error
 
     def _write_note(self, worktree: RunWorktree) -> None:
-        note = json.dumps({key: getattr(worktree, key) for key in NOTE_KEYS})
         try:
-            replace_file(self._note_path(worktree.name), note.encode())
+            replace_file(self._note_path(worktree.name), json.dumps(pack(worktree)).encode())
         except OSError as error:
             raise wrap_os_error(error) from error
 
@@ -766,26 +761,9 @@ class RunWorktrees:
         if reply.code:
             raise Refused(f"git {' '.join(args[:2])}: {reply.said or reply.code}")
 
-    def _lock(self) -> _WorktreeLock:
-        try:
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise wrap_os_error(error) from error
-        return _WorktreeLock(os.path.join(self._folder, LOCK_FILE))
-
-
-class _WorktreeLock:
-    """Only one thread or process at a time changes git's list of worktrees."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._file)
+    def _lock(self) -> FileLock:
+        """Only one process at a time changes git's list of worktrees."""
+        return FileLock(os.path.join(self._folder, LOCK_FILE), remedy="set RALPH_STATE_DIR to a directory of yours")
 
 
 def has_unshared_commits(worktree: RunWorktree, environ: Mapping[str, str], branch: bool) -> bool:

@@ -442,9 +442,11 @@ class ProtectedCopies:
         data = self._read_json(BASELINE_FILE)
         try:
             self._set_index({digest: (str(file), int(at), int(size)) for digest, (file, at, size) in data[0].items()})
-            baseline = unpack(data[1])
-            states = {name: _states_from_json(states) for name, states in baseline.states.items()}
-            roots = {name: tuple((_encode(path), number) for path, number in of) for name, of in baseline.roots.items()}
+            baseline: TripwireBaseline = unpack(data[1])
+            stored: dict[str, Any] = {**baseline.states}
+            states = {name: _states_from_json(of) for name, of in stored.items()}
+            stored = {**baseline.roots}
+            roots = {name: tuple((_encode(path), number) for path, number in of) for name, of in stored.items()}
             return replace(baseline, states=states, roots=roots)
         except (LookupError, TypeError, ValueError, AttributeError):
             return None
@@ -455,8 +457,8 @@ class ProtectedCopies:
             os.fsync(self._pack[1])
             os.close(self._pack[1])
             self._pack = None
-        named = (seen for item in (*baseline.states.values(), *plan.values()) for seen in item.values())
-        wanted = {seen[1] for seen in named if seen}
+        wanted = {seen[1] for states in baseline.states.values() for seen in states.values()}
+        wanted |= {seen[1] for planned in plan.values() for seen in planned.values() if seen}
         self._set_index({digest: place for digest, place in self._index.items() if digest in wanted})
         states = {name: _states_to_json(states) for name, states in baseline.states.items()}
         roots = {name: tuple((decode_path(path), number) for path, number in of) for name, of in baseline.roots.items()}
@@ -469,8 +471,9 @@ class ProtectedCopies:
     def load_result(self, name: str) -> TripwireResult | None:
         """The stored result with this name, if any."""
         try:
-            result = unpack(self._read_json(_result_file(name)))
-            return replace(result, plan={place: _states_from_json(states) for place, states in result.plan.items()})
+            result: TripwireResult = unpack(self._read_json(_result_file(name)))
+            plan: dict[str, Any] = {**result.plan}
+            return replace(result, plan={place: _states_from_json(states) for place, states in plan.items()})
         except (TypeError, ValueError, AttributeError):
             return None
 

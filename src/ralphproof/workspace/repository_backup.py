@@ -24,10 +24,10 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ralphproof.base.errors import Refused, wrap_os_error
-from ralphproof.base.files import make_private_folder, remove_tree, sync_folders, write_all
+from ralphproof.base.files import FileLock, make_private_folder, remove_tree, sync_folders, write_all
 from ralphproof.base.git_layout import find_blocking_files, git_folders, read_regular_file
 from ralphproof.base.programs import ProgramResult, find_program, run_program
-from ralphproof.base.value import TYPE_CHECKING, Json, value
+from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
 from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, GitFailed, find_unsafe_path, isolated_git_environment
 from ralphproof.workspace.git_objects import CommitStore, decode_path, run_ref_name
 from ralphproof.workspace.history_tripwires import SHORT_ID_CHARS, STASH, STASH_LOG, parse_ref_files
@@ -112,13 +112,10 @@ def list_backups(folder: str) -> list[BackupState]:
 def _read_state(path: str) -> BackupState | None:
     try:
         _, _, text = next(_read_tar(path))
-        meta = json.loads(text)
-        return BackupState(
-            path, str(meta["run"]), str(meta["root"]), str(meta["common"]), float(meta["at"]), int(meta["mark"]),
-            bool(meta["refFiles"]), str(meta["algorithm"]), bool(meta["linked"]),
-        )  # fmt: skip
-    except (OSError, StopIteration, ValueError, KeyError, TypeError):
+        state = unpack(json.loads(text))
+    except (OSError, StopIteration, ValueError, TypeError):
         return None
+    return replace(state, path=path) if isinstance(state, BackupState) else None
 
 
 def read_files(state: BackupState) -> RepositoryFiles:
@@ -198,8 +195,7 @@ class RepositoryBackup:
         """
         which = LAST_SUFFIX if os.path.exists(self.path(run)) else START_SUFFIX
         try:
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            with _BackupLock(self._folder):
+            with FileLock(os.path.join(self._folder, "lock"), _wait_for_others()):
                 return self._back_up(run, self.path(run, which))
         except GitFailed as error:
             raise BackupFailed(f"its objects could not be packed ({error}); see: git fsck") from error
@@ -209,12 +205,12 @@ class RepositoryBackup:
     def _back_up(self, run: str, path: str) -> str:
         file = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            meta: dict[str, Json] = {
-                "run": run, "root": self._root, "common": self._folders.common, "at": time.time(),
-                "mark": os.fstat(file).st_ctime_ns,  # by the clock that stamps files
-                "refFiles": self._folders.ref_files, "algorithm": self._folders.algorithm,
-                "linked": os.path.islink(os.path.join(self._root, ".git")),
-            }  # fmt: skip
+            began_ns = os.fstat(file).st_ctime_ns  # by the clock that stamps files
+            linked_git = os.path.islink(os.path.join(self._root, ".git"))
+            state = BackupState(
+                "", run, self._root, self._folders.common, time.time(), began_ns, self._folders.ref_files,
+                self._folders.algorithm, linked_git,
+            )  # fmt: skip
             metadata = self._metadata()
             objects, loose, linked = self._copy_packs()
             if path.endswith(START_SUFFIX):
@@ -224,7 +220,7 @@ class RepositoryBackup:
                 metadata |= made
             else:
                 self._pack_loose(loose)
-            entries = [(META_ENTRY, FILE_MODE, json.dumps(meta).encode())]
+            entries = [(META_ENTRY, FILE_MODE, json.dumps(pack(state)).encode())]
             entries.append((OBJECTS_ENTRY, FILE_MODE, b"\0".join(objects)))
             if not self._folders.ref_files:
                 entries.append((REFS_ENTRY, FILE_MODE, self._commits.list_refs()))
@@ -363,27 +359,15 @@ class RepositoryBackup:
                 remove_tree(self.path(run, which) + ending, strict=True)
 
 
-class _BackupLock:
-    """Only one process at a time writes into the folder."""
+def _wait_for_others() -> Callable[[], None]:
+    """Raises BackupFailed once another process has held the lock for too long."""
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
 
-    def __init__(self, folder: str) -> None:
-        self._path = os.path.join(folder, "lock")
+    def wait() -> None:
+        if time.monotonic() > deadline:
+            raise BackupFailed("another run has been copying it for too long; is it stopped?")
 
-    def __enter__(self) -> None:
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        deadline = time.monotonic() + LOCK_TIMEOUT_S
-        while True:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    os.close(self._file)
-                    raise BackupFailed("another run has been copying it for too long; is it stopped?") from None
-                time.sleep(0.01)
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._file)
+    return wait
 
 
 def _loose_path(git_dir: bytes, name: bytes) -> bytes:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 
-from ralphproof.base.files import replace_file, write_atomically
+from ralphproof.base.files import FileLock, replace_file, write_atomically
 from ralphproof.base.git_layout import git_folders, read_regular_file
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.workspace.git_command import find_foreign_git_dir
@@ -34,18 +33,13 @@ def repository_id(root: str, state_dir: str) -> str:
         return lookup_repository_id(root, state_dir)  # it is the repository of somebody else: nothing is written
     anchor = os.path.realpath(folders.common if folders else root)
     note = _IdFile(anchor, folders is not None)
-    os.makedirs(state_dir, mode=0o700, exist_ok=True)
-    lock = os.open(os.path.join(state_dir, "registry.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(os.path.join(state_dir, "registry.lock")):
         registry = _read_registry(state_dir)
         known = _find_converted_id(registry, anchor, note) or _choose_id(registry, anchor, note.read())
         entry = _registry_entry(registry.get(known), anchor)
         if registry.get(known) != entry:
             registry = {name: old for name, old in registry.items() if old["path"] != entry["path"]} | {known: entry}
             _write_registry(state_dir, registry)
-    finally:
-        os.close(lock)
     note.write(known)
     return known
 
