@@ -13,8 +13,8 @@ import resource
 import sys
 import time
 
-from ralphproof.cli.race import build_parser, race_request
-from ralphproof.cli.run import parse_with_prompt
+from ralphproof.cli.race import race_parser, race_request
+from ralphproof.cli.run_flags import parse_with_prompt
 from ralphproof.display.terminal import DisplayFlags
 from ralphproof.landing.worktree_run import move_to_worktree
 from ralphproof.process.keeper_client import KeeperClient
@@ -61,7 +61,7 @@ def main() -> None:
     count, iterations, agent = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     lanes_module.__dict__["Keeper"] = Weighed
     flags = ["-f", "PROMPT.md", "--check", "./verify.sh", "-m", iterations, "--agent", agent, "-q"]
-    args = parse_with_prompt(["2", *flags], build_parser())
+    args = parse_with_prompt(["2", *flags], race_parser())
     project = open_project(None, os.environ)
     lanes = RunPool(PoolDisplay(DisplayFlags.of(args)), SignalRouter(), InProcessSharedBudget())
 

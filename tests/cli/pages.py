@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from argparse import SUPPRESS, Action
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.verbs import VERBS
+from ralphproof.cli.verbs import VERBS, verb_function, verb_module
 from ralphproof.engine.limits import ABORT_REASONS
 from ralphproof.settings.reference import reference_markdown as settings_markdown
 from ralphproof.views.published_json import reference_markdown
@@ -97,14 +96,14 @@ def json_lines() -> str:
 
 def commands() -> str:
     """All verbs, with their arguments and examples."""
-    parsers = {verb: import_module(f"ralphproof.cli.{verb}").build_parser() for verb in VERBS}
+    parsers = {verb: verb_function(verb, "parser")() for verb in VERBS}
     common = {flag for action in Parser("", "", ())._actions for flag in action.option_strings}
     shared = [action for action in parsers["run"]._actions if {*action.option_strings} & common]
     parts = [INTRODUCTION, "## Flags that every verb takes\n", *_table(shared)]
     for verb, parser in parsers.items():
         parts += _verb(f"## `ralph {verb}`", parser, common)
-        module = import_module(f"ralphproof.cli.{verb}")
-        for inner, below in module.build_parsers().items() if hasattr(module, "build_parsers") else ():
+        module = verb_module(verb)
+        for inner, below in module.SUBVERBS.build_parsers().items() if hasattr(module, "SUBVERBS") else ():
             parts += _verb(f"### `ralph {verb} {inner}`", below, common)
     return "\n".join(parts)
 

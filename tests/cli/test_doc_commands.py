@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ralphproof.base.errors import RalphError
-from ralphproof.cli.dispatch import _load_main, split_verb
+from ralphproof.cli.dispatch import BUILTIN_VERBS, split_verb
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.verbs import VERBS
+from ralphproof.cli.verbs import VERBS, verb_function, verb_module
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("examples/**/*.md"))]
@@ -58,7 +57,7 @@ def understand(line: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(Parser, "parse_known_args", parse_only)
     try:
         verb, argv = split_verb(words_of(line))
-        _load_main(verb)(argv)
+        (BUILTIN_VERBS.get(verb) or verb_function(verb, "main"))(argv)
     except Understood:
         return ""
     except (RalphError, ValueError) as error:
@@ -76,8 +75,9 @@ def misnamed(line: str) -> str:
     if words and re.fullmatch("[a-z][a-z-]*", words[0]) and words[0] not in {*VERBS, "help"}:
         return words[0]
     verb = words[0] if words and words[0] in VERBS else "run"
-    module = import_module(f"ralphproof.cli.{verb}")
-    parsers = [module.build_parser(), *(module.build_parsers().values() if hasattr(module, "build_parsers") else ())]
+    module = verb_module(verb)
+    inner = module.SUBVERBS.build_parsers().values() if hasattr(module, "SUBVERBS") else ()
+    parsers = [verb_function(verb, "parser")(), *inner]
     known = {flag for parser in parsers for action in parser._actions for flag in action.option_strings}
     return ", ".join(flag for flag in flags if flag not in known and flag.rstrip("-") not in known)
 

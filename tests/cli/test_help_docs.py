@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-from importlib import import_module
 
 import pytest
 
-from ralphproof.cli.verbs import VERBS
+from ralphproof.cli.verbs import VERBS, verb_function
 from tests.cli.pages import pages
 from tests.ralph import PROGRAM, Ralph, done
 
@@ -38,7 +37,7 @@ def test_every_verb_has_help_with_examples(ralph: Ralph, verb: str) -> None:
 
 def test_every_flag_says_what_it_does() -> None:
     for verb in VERBS:
-        for action in import_module(f"ralphproof.cli.{verb}").build_parser()._actions:
+        for action in verb_function(verb, "parser")()._actions:
             assert action.help, f"{verb} {action.dest}"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from ralphproof.cli.verbs import VERBS
-from ralphproof.runs.open_project import CHILD_RUN_COMMANDS, USER_ONLY_COMMANDS
+from ralphproof.cli.verbs import USER_ONLY_COMMANDS, VERBS
+from ralphproof.runs.open_project import CHILD_RUN_COMMANDS
 from tests.ralph import PROGRAM, Ralph, Step, done, write
 
 PLANNED = {"accept"}

@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import subprocess
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from ruamel.yaml import YAML
 from ralphproof import __version__
 from ralphproof.agents.agent_config import GUARD_VERB, HOOK_EVENTS, installed_guard_command
 from ralphproof.cli.dispatch import split_verb
-from ralphproof.cli.verbs import VERBS
+from ralphproof.cli.verbs import VERBS, verb_function
 from ralphproof.setup.plugin import MARKETPLACE, PLUGIN_NAME
 from ralphproof.stories import review, schema
 from ralphproof.stories.story_folder import TEMPLATES
@@ -189,7 +188,7 @@ def test_every_command_that_is_shown_is_one(path: Path) -> None:
         program, *argv = shlex.split(line, comments=True)
         assert program == "ralph"
         verb, rest = split_verb(argv)
-        import_module(f"ralphproof.cli.{verb}").build_parser().parse(rest)
+        verb_function(verb, "parser")().parse(rest)
     assert set(re.findall(r"`ralph ([a-z]+)", text)) <= {*VERBS}
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import replace
-from ralphproof.cli.report import build_parser, parse_days
+from ralphproof.cli.report import parse_days, report_parser
 from ralphproof.engine.limits import format_utc_day
 from ralphproof.engine.outcome import Metrics
 from ralphproof.engine.records import RunEnded
@@ -66,7 +66,7 @@ def a_few(ralph: Ralph) -> None:
     ],
 )
 def test_days_are_understood(argv: list[str], days: tuple[int, int]) -> None:
-    assert parse_days(build_parser().parse(argv), DAY) == days
+    assert parse_days(report_parser().parse(argv), DAY) == days
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_days_are_understood(argv: list[str], days: tuple[int, int]) -> None:
 )
 def test_days_that_make_no_sense_are_refused_in_one_line(argv: list[str], why: str) -> None:
     with pytest.raises(Refused) as refusal:
-        parse_days(build_parser().parse(argv), DAY)
+        parse_days(report_parser().parse(argv), DAY)
     assert why in str(refusal.value)
     assert "\n" not in str(refusal.value)
 

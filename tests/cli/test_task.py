@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.cli import task as task_verb
-from ralphproof.cli.completion import describe_verb
+from ralphproof.cli.setup import describe_verb
 from ralphproof.cli.task import TASK_VERBS
 from ralphproof.setup.completion import bash_script as completion_script
 from ralphproof.store.tasks import TaskRow
@@ -100,7 +99,7 @@ def test_bash_completes_its_verbs_and_their_flags(words: list[str], offered: lis
     require(shutil.which("bash") is not None, "bash")
     typed = " ".join(f"'{word}'" for word in ["ralph", *words])
     ask = f"COMP_WORDS=({typed}); COMP_CWORD={len(words)}; _ralph; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-    script = completion_script([describe_verb("task", "about", task_verb)])
+    script = completion_script([describe_verb("task", "about")])
     told = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True)
     assert (told.stderr, told.stdout.split()) == ("", offered)
 

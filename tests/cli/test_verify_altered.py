@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.cli.verify import main
+from ralphproof.cli.proof import verify_main as main
 from ralphproof.proof.schema import proof_digest
 from tests.cli.proof_files import (
     WORKSPACE,

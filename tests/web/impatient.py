@@ -47,4 +47,4 @@ if __name__ == "__main__":
     server.ConnectionLimits = impatient  # type: ignore[misc,assignment]
     serve.ReadModel = Faulty  # type: ignore[attr-defined]
     event_stream.KEEPALIVE_S, event_stream.RETRY_AFTER_FAULT_S, http.BODY_TIMEOUT_S = 0.1, 0.1, WAIT_S
-    sys.exit(serve.main(sys.argv[1:]))
+    sys.exit(serve.serve_main(sys.argv[1:]))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 
 from ralphproof.base.errors import RalphError
 from ralphproof.base.escaping import collapse_lines, sanitize
-from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.display.console import ConsoleObserver
 from ralphproof.display.terminal import DisplayFlags
@@ -25,10 +25,6 @@ from ralphproof.views.events import NdjsonObserver
 from ralphproof.views.run_status import load_run, lost_harness_error
 from ralphproof.views.timeline import RecordTail
 
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-
 ABOUT = """Follow a run that another process drives, as its own terminal would show it.
 
 Ctrl-C detaches; the run continues. Any number of terminals can attach without disturbing the run. With --json every
@@ -37,20 +33,17 @@ when it ends or has ended; 0 you detached; 2 the run lost its harness."""
 EXAMPLES = ("ralph attach", "ralph attach 20261115-21", "ralph attach --json")
 
 
-def build_parser() -> Parser:
+def attach_parser() -> Parser:
     parser = Parser("attach", ABOUT, EXAMPLES)
-    parser.add_argument("run", nargs="?", metavar="RUN", help="run id or unique prefix (default: the latest run)")
+    parser.add("run", "run id or unique prefix (default: the latest run)", nargs="?", metavar="RUN")
     return parser
 
 
-def main(argv: list[str]) -> int:
-    args = build_parser().parse(argv)
+def attach_main(argv: list[str]) -> int:
+    args = attach_parser().parse(argv)
     project = view_project(args.project_dir, os.environ)
-    ledger = project.ledger()
-    try:
+    with project.ledger() as ledger:
         return AttachedDisplay(args, project, ledger).follow()
-    finally:
-        ledger.close()
 
 
 class AttachedDisplay:

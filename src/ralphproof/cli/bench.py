@@ -13,7 +13,7 @@ from ralphproof.base import interpreter
 from ralphproof.base.errors import Refused
 from ralphproof.base.text import did_you_mean
 from ralphproof.cli.parser import Parser, positive_int
-from ralphproof.display.output import print_json, print_lines
+from ralphproof.display.output import print_json, print_lines, print_result
 from ralphproof.process.interrupts import SIGNALS
 
 ABOUT = """try this program with cheating agents, and count what it accepts.
@@ -32,20 +32,18 @@ EXAMPLES = (
 )
 
 
-def build_parser() -> Parser:
+def bench_parser() -> Parser:
     parser = Parser("bench", ABOUT, EXAMPLES)
-    parser.add_argument("what", choices=["adversarial"], metavar="adversarial", help="agents that cheat")
-    parser.add_argument("--only", action="append", metavar="ID", default=[], help="only what begins so; repeatable")
-    parser.add_argument("--program", metavar="CMD", help="the build to try (default: this one)")
-    parser.add_argument(
-        "--jobs", type=positive_int, metavar="N", help="so many trials at once (default: one for each core)"
-    )
-    parser.add_argument("--list", action="store_true", help="say what would be tried, and try nothing")
+    parser.add("what", "agents that cheat", choices=["adversarial"], metavar="adversarial")
+    parser.add("--only ID", "only what begins so; repeatable", action="append", default=[])
+    parser.add("--program CMD", "the build to try (default: this one)")
+    parser.add("--jobs N", "so many trials at once (default: one for each core)", type=positive_int)
+    parser.add("--list", "say what would be tried, and try nothing")
     return parser
 
 
-def main(argv: list[str]) -> int:
-    args = build_parser().parse(argv)
+def bench_main(argv: list[str]) -> int:
+    args = bench_parser().parse(argv)
     chosen = _select_trials(tuple(args.only))
     if args.list:
         return _print_trials(chosen, args.json)
@@ -80,10 +78,12 @@ def _select_trials(only: tuple[str, ...]) -> tuple[Trial, ...]:
 
 
 def _print_trials(chosen: tuple[Trial, ...], for_programs: bool) -> int:
-    if for_programs:
-        print_json("bench", {"trials": [{"id": one.id, "kind": one.kind, "about": one.about} for one in chosen]})
-    else:
-        print_lines(*(f"{one.id:<44} {one.about}" for one in chosen))
+    print_result(
+        for_programs,
+        "bench",
+        {"trials": [{"id": one.id, "kind": one.kind, "about": one.about} for one in chosen]},
+        *(f"{one.id:<44} {one.about}" for one in chosen),
+    )
     return 0
 
 

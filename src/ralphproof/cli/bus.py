@@ -23,7 +23,6 @@ from ralphproof.store.message_bus import (
 )
 
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Callable, Iterable, Iterator
 
     from ralphproof.base.value import Json
@@ -36,7 +35,7 @@ PROJECT_BUS, TASK_BUS_NAME = "project", "task"
 class BusSelection:
     """The bus that the flags select, and the tags of new messages."""
 
-    def __init__(self, args: Namespace, name: str | None) -> None:
+    def __init__(self, args: argparse.Namespace, name: str | None) -> None:
         self._args, self._environ = args, os.environ
         if args.task_folder == "":
             raise Refused("--task-folder is empty; name a folder, or leave it out")
@@ -71,20 +70,17 @@ def _secret_mask() -> Callable[[str], str]:
     return lambda text: mask_text(text, secrets)
 
 
-def _find_run(args: Namespace) -> tuple[str, str]:
+def _find_run(args: argparse.Namespace) -> tuple[str, str]:
     """The id of the selected run, and its task folder."""
     from ralphproof.cli.parser import find_named_run
     from ralphproof.runs.open_project import view_project
     from ralphproof.store.run_state import public_run_folder
 
     project = view_project(args.project_dir, os.environ)
-    ledger = project.ledger()
-    try:
+    with project.ledger() as ledger:
         row = find_named_run(ledger, args.run, args)
         facts = getattr(next(iter(ledger.records(row.id)), None), "facts", {})
         return row.id, str(facts.get("taskFolder") or os.path.join(public_run_folder(project, row), "task"))
-    finally:
-        ledger.close()
 
 
 ABOUT = """Post and read messages between agents, loops and people, in one file per project and per task.
@@ -113,39 +109,34 @@ POST_FLAGS, READ_FLAGS = (
 class _BusParser(Parser):
     """A parser that accepts flags between the verb and the text."""
 
-    def parse(self, argv: list[str]) -> Namespace:
+    def parse(self, argv: list[str]) -> argparse.Namespace:
         known, unknown = self.parse_known_intermixed_args(argv)
         if unknown:
             self.error(f"unknown argument {unknown[0]}{self._nearest(unknown[0])}")
         return known
 
 
-def build_parser() -> Parser:
+def bus_parser() -> Parser:
     parser = _BusParser("bus", ABOUT, EXAMPLES)
-    add = parser.add_argument
+    add = parser.add
+    add("what", "post a message; print messages; print messages as they arrive", choices=("post", "read", "follow"))
+    add("text", "with post: the message; - reads standard input", nargs="?", metavar="TEXT")
+    add("--to", "with post: bus to post to", choices=(PROJECT_BUS, TASK_BUS_NAME))
+    add("--from", "with read and follow: bus to read", choices=(PROJECT_BUS, TASK_BUS_NAME))
     add(
-        "what", choices=("post", "read", "follow"), help="post a message; print messages; print messages as they arrive"
-    )
-    add("text", nargs="?", metavar="TEXT", help="with post: the message; - reads standard input")
-    add("--to", choices=(PROJECT_BUS, TASK_BUS_NAME), help="with post: bus to post to")
-    add("--from", choices=(PROJECT_BUS, TASK_BUS_NAME), help="with read and follow: bus to read")
-    add(
-        "--type",
+        "--type TYPE",
+        "with post: message type (default: INFO); else: show only these types",
         action="append",
         type=_message_type,
-        metavar="TYPE",
-        help="with post: message type (default: INFO); else: show only these types",
     )
-    add("--reply-to", action="append", type=_message_id, metavar="ID", help="with post: message that this one answers")
-    add("--project", metavar="P", help="with post: project name (default: RALPH_PROJECT); else: show only this project")
-    add("--task", metavar="T", help="with post: task name (default: RALPH_TASK); else: show only this task")
+    add("--reply-to ID", "with post: message that this one answers", action="append", type=_message_id)
+    add("--project P", "with post: project name (default: RALPH_PROJECT); else: show only this project")
+    add("--task T", "with post: task name (default: RALPH_TASK); else: show only this task")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--run", metavar="RUN", help="bus of this run's task; on the project's bus: messages of this run"
-    )
-    which.add_argument("--task-folder", metavar="DIR", help="bus in this folder (default: TASK_FOLDER)")
-    add("--since", type=_message_id, metavar="ID", help="with read and follow: messages after this one")
-    add("-n", type=positive_int, metavar="N", help="with read and follow: only the last N existing messages")
+    add("--run RUN", "bus of this run's task; on the project's bus: messages of this run", which)
+    add("--task-folder DIR", "bus in this folder (default: TASK_FOLDER)", which)
+    add("--since ID", "with read and follow: messages after this one", type=_message_id)
+    add("-n N", "with read and follow: only the last N existing messages", type=positive_int)
     return parser
 
 
@@ -161,8 +152,8 @@ def _message_id(text: str) -> str:
     raise argparse.ArgumentTypeError(f"{text!r} is no message id; ralph bus read shows them")
 
 
-def main(argv: list[str]) -> int:
-    args = build_parser().parse(argv)
+def bus_main(argv: list[str]) -> int:
+    args = bus_parser().parse(argv)
     _refuse_unused_flags(args)
     if args.what == "post":
         return _post_message(args)
@@ -175,7 +166,7 @@ def main(argv: list[str]) -> int:
         return 0
 
 
-def _refuse_unused_flags(args: Namespace) -> None:
+def _refuse_unused_flags(args: argparse.Namespace) -> None:
     """Refuse flags of the other verbs."""
     for name in READ_FLAGS if args.what == "post" else POST_FLAGS:
         if vars(args)[name] is not None:
@@ -189,7 +180,7 @@ def _refuse_unused_flags(args: Namespace) -> None:
         raise Refused("a message has one type; give --type once")
 
 
-def _post_message(args: Namespace) -> int:
+def _post_message(args: argparse.Namespace) -> int:
     from ralphproof.store.message_bus import post_or_spool
 
     selection = BusSelection(args, args.to)
@@ -217,7 +208,7 @@ def _post_message(args: Namespace) -> int:
 class _MessageReader:
     """Prints the messages that match the flags."""
 
-    def __init__(self, args: Namespace) -> None:
+    def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
         place = BusSelection(args, vars(args)["from"])
         self._bus = place.bus()

@@ -9,8 +9,7 @@ from ralphproof import __version__
 from ralphproof.base.errors import RalphError, Refused, wrap_os_error
 from ralphproof.base.standard_streams import reopen_closed_streams
 from ralphproof.base.value import TYPE_CHECKING
-from ralphproof.cli.verbs import VERBS
-from ralphproof.runs.open_project import USER_ONLY_COMMANDS
+from ralphproof.cli.verbs import USER_ONLY_COMMANDS, VERBS, verb_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,7 +101,7 @@ def run_verb(verb: str, argv: list[str]) -> int:
     """Run a verb and flush its output: a closed pipe is noticed here and not at exit."""
     try:
         _refuse_inside_turn(verb, argv)
-        code = _load_main(verb)(argv)
+        code: int = (BUILTIN_VERBS.get(verb) or verb_function(verb, "main"))(argv)
     except SystemExit as error:  # argparse ends --help this way
         code = int(error.code or 0)
     sys.stdout.flush()
@@ -118,15 +117,6 @@ def _refuse_inside_turn(verb: str, argv: list[str]) -> None:
     from ralphproof.runs.open_project import refuse_in_turn
 
     refuse_in_turn(command)
-
-
-def _load_main(verb: str) -> Callable[[list[str]], int]:
-    from importlib import import_module
-
-    if verb in BUILTIN_VERBS:
-        return BUILTIN_VERBS[verb]
-    main: Callable[[list[str]], int] = import_module(f"ralphproof.cli.{verb}").main
-    return main
 
 
 def _help(_: list[str]) -> int:

@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
@@ -16,21 +17,26 @@ from ralphproof.base.escaping import sanitize
 from ralphproof.base.standard_streams import flush_streams
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.cli.parser import SUPPRESS, Parser, Subverbs, positive_int, positive_number, seconds
-from ralphproof.cli.run import add_loop_flags, add_prompt_flags, base_request, parse_with_prompt, prompt_from_flags
+from ralphproof.cli.run_flags import (
+    add_loop_flags,
+    add_prompt_flags,
+    loop_request,
+    parse_with_prompt,
+    prompt_from_flags,
+    settings_from_flags,
+)
 from ralphproof.cli.serve import port_number
-from ralphproof.display.output import print_json, print_lines
+from ralphproof.display.output import print_json, print_lines, print_result
 from ralphproof.fleet.artifacts import ArtifactFolder
 from ralphproof.fleet.dev_server import run_dev_server
 from ralphproof.fleet.governor import Allowance
 from ralphproof.fleet.messages import FleetTiming
 from ralphproof.fleet.submission import SubmitOptions, build_submission
 from ralphproof.runs.request import RunRequest, TaskRequest
-from ralphproof.settings.declarations import PIPELINE_STAGES, settings_from_flags
+from ralphproof.settings.declarations import PIPELINE_STAGES
 from ralphproof.store.project import ensure_state_dir
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
     from ralphproof.fleet.client import TemporalServer
     from ralphproof.fleet.worker import StepPool
 
@@ -58,8 +64,8 @@ FLEET_VERBS = {
 }
 MISSING_TEMPORAL = "ralph fleet needs temporalio and fsspec; install them: pip install 'ralphproof[fleet]'"
 
-SUBVERBS = Subverbs("fleet", ABOUT, EXAMPLES, FLEET_VERBS, "status", dict.fromkeys(FLEET_VERBS, "fleet"))
-build_parser, build_parsers, main = SUBVERBS.build_parser, SUBVERBS.build_parsers, SUBVERBS.main
+SUBVERBS = Subverbs("fleet", ABOUT, EXAMPLES, FLEET_VERBS, "status")
+fleet_parser, fleet_main = SUBVERBS.build_parser, SUBVERBS.main
 
 
 SERVER_FLAGS = ("address", "namespace", "tls_cert", "tls_key", "tls_ca")
@@ -67,12 +73,12 @@ SERVER_FLAGS = ("address", "namespace", "tls_cert", "tls_key", "tls_ca")
 
 def add_server_flags(parser: Parser) -> None:
     """Add the flags that name the server."""
-    add = parser.add_argument_group("server").add_argument
-    add("--address", metavar="HOST:PORT", help="server address (default: 127.0.0.1:7233)")
-    add("--namespace", metavar="N", help="server namespace (default: default)")
-    add("--tls-cert", metavar="FILE", help="client certificate")
-    add("--tls-key", metavar="FILE", help="key of the client certificate")
-    add("--tls-ca", metavar="FILE", help="CA certificate of the server")
+    add, server = parser.add, parser.add_argument_group("server")
+    add("--address HOST:PORT", "server address (default: 127.0.0.1:7233)", server)
+    add("--namespace N", "server namespace (default: default)", server)
+    add("--tls-cert FILE", "client certificate", server)
+    add("--tls-key FILE", "key of the client certificate", server)
+    add("--tls-ca FILE", "CA certificate of the server", server)
 
 
 def server_from_flags(args: Namespace) -> TemporalServer:
@@ -124,10 +130,10 @@ DEV_EXAMPLES = ("ralph fleet dev", "ralph fleet dev --db fleet.db", "ralph fleet
 
 def dev_parser() -> Parser:
     parser = Parser("fleet dev", DEV_ABOUT, DEV_EXAMPLES)
-    add = parser.add_argument
-    add("--port", type=port_number, default=7233, metavar="N", help="port; 0 takes a free one (default: 7233)")
-    add("--ui-port", type=port_number, metavar="N", help="port of the server's web UI (default: none)")
-    add("--db", metavar="FILE", help="database file (default: in memory)")
+    add = parser.add
+    add("--port N", "port; 0 takes a free one (default: 7233)", type=port_number, default=7233)
+    add("--ui-port N", "port of the server's web UI (default: none)", type=port_number)
+    add("--db FILE", "database file (default: in memory)")
     return parser
 
 
@@ -164,13 +170,13 @@ WORKER_EXAMPLES = (
 
 def worker_parser() -> Parser:
     parser = Parser("fleet worker", WORKER_ABOUT, WORKER_EXAMPLES)
-    add = parser.add_argument
-    add("--work-dir", metavar="DIR", help="folder for clones and turns (default: fleet in the state directory)")
-    add("--slots", type=positive_int, default=2, metavar="N", help="concurrent steps (default: 2)")
-    add("--name", metavar="NAME", help="worker name (default: host name and a random part)")
+    add = parser.add
+    add("--work-dir DIR", "folder for clones and turns (default: fleet in the state directory)")
+    add("--slots N", "concurrent steps (default: 2)", type=positive_int, default=2)
+    add("--name NAME", "worker name (default: host name and a random part)")
     grace = "seconds that running steps get at shutdown (default: 10)"
-    add("--grace", type=seconds, default=10.0, metavar="S", help=grace)
-    add("--turn-program", metavar="CMD", help=SUPPRESS)
+    add("--grace S", grace, type=seconds, default=10.0)
+    add("--turn-program CMD", SUPPRESS)
     add_server_flags(parser)
     return parser
 
@@ -246,28 +252,28 @@ SUBMIT_EXAMPLES = (
 
 def submit_parser() -> Parser:
     parser = Parser("fleet submit", SUBMIT_ABOUT, SUBMIT_EXAMPLES)
-    add = parser.add_argument
-    add("words", nargs="?", metavar="PROMPT", help="same as --prompt")
-    add("--repo", metavar="URL", help="repository that all workers can reach: a URL or a path")
-    add("--ref", default="", metavar="B", help="branch or commit to start from (default: the default branch)")
+    add = parser.add
+    add("words", "same as --prompt", nargs="?", metavar="PROMPT")
+    add("--repo URL", "repository that all workers can reach: a URL or a path")
+    add("--ref B", "branch or commit to start from (default: the default branch)", default="")
     add_prompt_flags(parser)
-    add("--tasks", action="append", metavar="FILE", help="task file, one loop per task; repeatable; - is stdin")
+    add("--tasks FILE", "task file, one loop per task; repeatable; - is stdin", action="append")
     skip = "with --tasks: skip a stage; repeatable"
-    add("--skip", action="append", choices=PIPELINE_STAGES, metavar="STAGE", help=skip)
+    add("--skip STAGE", skip, action="append", choices=PIPELINE_STAGES)
     add_loop_flags(parser)
     total = "cost limit for all loops of this submission"
-    add("--total-cost-usd", type=positive_number, metavar="USD", help=total)
+    add("--total-cost-usd USD", total, type=positive_number)
     daily = "cost limit for all your loops in the fleet per UTC day"
-    add("--daily-cost-usd", type=positive_number, metavar="USD", help=daily)
-    add("--max-parallel", type=positive_int, metavar="N", help="most concurrent turns of yours")
-    add("--fleet-parallel", type=positive_int, metavar="N", help="most concurrent turns of all submitters")
+    add("--daily-cost-usd USD", daily, type=positive_number)
+    add("--max-parallel N", "most concurrent turns of yours", type=positive_int)
+    add("--fleet-parallel N", "most concurrent turns of all submitters", type=positive_int)
     folder = "folder for logs that workers and you can reach (any fsspec URL)"
-    add("--artifacts", default="", metavar="URL", help=folder)
-    add("--land", default="", metavar="BRANCH", help="land completed work on this branch (default: ralph/LOOP)")
-    add("--submitter", default="", metavar="NAME", help="submitter's name (default: your login name)")
+    add("--artifacts URL", folder, default="")
+    add("--land BRANCH", "land completed work on this branch (default: ralph/LOOP)", default="")
+    add("--submitter NAME", "submitter's name (default: your login name)", default="")
     silent = "a worker silent for S seconds loses its turns (default: 30)"
-    add("--heartbeat", type=positive_number, default=30.0, metavar="S", help=silent)
-    add("--wait", action="store_true", help="wait until all loops have ended")
+    add("--heartbeat S", silent, type=positive_number, default=30.0)
+    add("--wait", "wait until all loops have ended")
     add_server_flags(parser)
     return parser
 
@@ -308,13 +314,13 @@ def _submit_request(args: Namespace) -> RunRequest:
     settings = settings_from_flags(args)
     if args.tasks:
         settings["preset"] = "pipeline"
-        request = base_request(args, ("", None), settings, task=TaskRequest(skip_stages=tuple(args.skip or ())))
+        request = loop_request(args, ("", None), settings, task=TaskRequest(skip_stages=tuple(args.skip or ())))
     else:
         text, file = prompt_from_flags(args)
         text = _read_prompt_file(file) if file is not None else text
         if not (text or "").strip():
             raise Refused("no prompt; use -p TEXT, -f FILE or --tasks FILE")
-        request = base_request(args, (text, None), settings)
+        request = loop_request(args, (text, None), settings)
     return replace(request, project_dir=None)
 
 
@@ -345,10 +351,7 @@ def _print_submitted(id: str, loops: list[str], args: Namespace) -> None:
 
 def _print_ends(loops: list[dict[str, Any]], as_json: bool) -> int:
     code = max((loop["exitCode"] or 0 for loop in loops), default=0)
-    if as_json:
-        print_json("submit", {"loops": [*loops], "exitCode": code})
-    else:
-        print_lines(*map(loop_line, loops))
+    print_result(as_json, "submit", {"loops": [*loops], "exitCode": code}, *map(loop_line, loops))
     return code
 
 
@@ -365,8 +368,8 @@ CANCEL_EXAMPLES = (
 
 def cancel_parser() -> Parser:
     parser = Parser("fleet cancel", CANCEL_ABOUT, CANCEL_EXAMPLES)
-    parser.add_argument("loops", nargs="*", metavar="LOOP", help="loop ids")
-    parser.add_argument("--all", action="store_true", help="all loops that have not ended")
+    parser.add("loops", "loop ids", nargs="*", metavar="LOOP")
+    parser.add("--all", "all loops that have not ended")
     add_server_flags(parser)
     return parser
 
@@ -380,10 +383,12 @@ def cancel_main(argv: list[str]) -> int:
         from ralphproof.fleet.client import cancel_all, cancel_loops
 
         loops = await cancel_all(client) if args.all else await cancel_loops(client, args.loops)
-        if args.json:
-            print_json("cancel", {"loops": [*loops]})
-        else:
-            print_lines(f"cancelled: {', '.join(loops)}" if loops else "no loop is running")
+        print_result(
+            args.json,
+            "cancel",
+            {"loops": [*loops]},
+            f"cancelled: {', '.join(loops)}" if loops else "no loop is running",
+        )
         return 0
 
     run_client_and_exit(args, cancel)
@@ -405,10 +410,10 @@ LOGS_EXAMPLES = (
 
 def logs_parser() -> Parser:
     parser = Parser("fleet logs", LOGS_ABOUT, LOGS_EXAMPLES)
-    parser.add_argument("loop", metavar="LOOP", help="loop id")
-    parser.add_argument("--iteration", type=positive_int, metavar="N", help="print all logs of this iteration")
-    parser.add_argument("--name", metavar="FILE", help="print this log")
-    parser.add_argument("--artifacts", metavar="URL", help="folder of the logs (default: the one given to submit)")
+    parser.add("loop", "loop id", metavar="LOOP")
+    parser.add("--iteration N", "print all logs of this iteration", type=positive_int)
+    parser.add("--name FILE", "print this log")
+    parser.add("--artifacts URL", "folder of the logs (default: the one given to submit)")
     add_server_flags(parser)
     return parser
 
@@ -441,10 +446,7 @@ def print_logs(args: Namespace, url: str) -> int:
             for name in names:
                 sys.stdout.write(sanitize(folder.read(name).decode("utf-8", "replace")))
             return 0
-    if args.json:
-        print_json("logs", {"loop": args.loop, "logs": [*names]})
-    else:
-        print_lines(*names or ("no log yet",))
+    print_result(args.json, "logs", {"loop": args.loop, "logs": [*names]}, *names or ("no log yet",))
     return 0
 
 
@@ -457,7 +459,7 @@ STATUS_EXAMPLES = ("ralph fleet status", "ralph fleet status 20261117-171500-k3f
 
 def status_parser() -> Parser:
     parser = Parser("fleet status", STATUS_ABOUT, STATUS_EXAMPLES)
-    parser.add_argument("loop", nargs="?", metavar="LOOP", help="loop id (default: all loops)")
+    parser.add("loop", "loop id (default: all loops)", nargs="?", metavar="LOOP")
     add_server_flags(parser)
     return parser
 

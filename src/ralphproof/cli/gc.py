@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 
-from ralphproof.base.value import TYPE_CHECKING, Json
+from ralphproof.base.value import Json
 from ralphproof.cli.parser import Parser, positive_int, seconds
 from ralphproof.display.output import confirm, print_json, print_lines, require_confirmation
 from ralphproof.display.phrases import format_count
 from ralphproof.runs.gc import REMOVAL_UNFINISHED, GcPlan, RetentionDecision, RetentionPolicy, execute_gc, plan_gc
 from ralphproof.runs.open_project import open_project, view_project
 from ralphproof.views.run_status import format_date
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
 
 ABOUT = """Delete what old runs have saved: snapshots, logs, and their copies in .ralph/runs.
 
@@ -29,26 +26,19 @@ DEFAULT_DAYS, DEFAULT_KEEP = 30.0, 20
 MAX_LISTED = 20
 
 
-def build_parser() -> Parser:
+def gc_parser() -> Parser:
     parser = Parser("gc", ABOUT, EXAMPLES)
-    add = parser.add_argument
+    add = parser.add
     add(
-        "--days",
+        "--days D",
+        f"only runs that ended at least D days ago (default {DEFAULT_DAYS:g})",
         type=seconds,
         default=DEFAULT_DAYS,
-        metavar="D",
-        help=f"only runs that ended at least D days ago (default {DEFAULT_DAYS:g})",
     )
-    add(
-        "--keep",
-        type=_whole_number,
-        default=DEFAULT_KEEP,
-        metavar="K",
-        help=f"keep the newest K runs (default {DEFAULT_KEEP})",
-    )
-    add("--unlanded", action="store_true", help="also delete runs that hold the only copy of their work")
-    add("--dry-run", action="store_true", help="only show what would be deleted")
-    add("--yes", action="store_true", help="do not ask for confirmation")
+    add("--keep K", f"keep the newest K runs (default {DEFAULT_KEEP})", type=_whole_number, default=DEFAULT_KEEP)
+    add("--unlanded", "also delete runs that hold the only copy of their work")
+    add("--dry-run", "only show what would be deleted")
+    add("--yes", "do not ask for confirmation")
     return parser
 
 
@@ -57,8 +47,8 @@ def _whole_number(text: str) -> int:
     return 0 if text == "0" else positive_int(text)
 
 
-def main(argv: list[str]) -> int:
-    args = build_parser().parse(argv)
+def gc_main(argv: list[str]) -> int:
+    args = gc_parser().parse(argv)
     require_confirmation(args.yes or args.dry_run, args.json, "gc removes files")
     policy = RetentionPolicy(args.days, args.keep, args.unlanded)
     if args.dry_run:

@@ -33,7 +33,7 @@ EXAMPLES = (
 )
 
 
-def build_parser() -> Parser:
+def hook_parser() -> Parser:
     from ralphproof.cli.parser import Parser
 
     parser = Parser("hook", ABOUT, EXAMPLES)
@@ -41,7 +41,7 @@ def build_parser() -> Parser:
     return parser
 
 
-def main(argv: list[str]) -> int:
+def hook_main(argv: list[str]) -> int:
     modules = {verb: module for _, verb, module in HOOK_EVENTS}
     # One of these runs after every tool call: the plain form must not load argparse.
     verb = argv[0] if len(argv) == 1 and (argv[0] in modules or argv[0] == GUARD_VERB) else _parse_event(argv)
@@ -71,7 +71,7 @@ def _judge_tool_call() -> int:
 
 def _parse_event(argv: list[str]) -> str:
     """The event of a command line with flags; `--project-dir` overrides the agent's variable."""
-    args = build_parser().parse(argv)
+    args = hook_parser().parse(argv)
     if args.project_dir is not None:
         from ralphproof.base.git_layout import resolve_project_root
 

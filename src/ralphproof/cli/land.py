@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from contextlib import closing
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING, Json
+from ralphproof.base.value import Json
 from ralphproof.cli.parser import Parser, find_named_run
-from ralphproof.cli.work import progress_printer
+from ralphproof.cli.run_flags import progress_printer
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.landing.landing_items import items_to_land, landing_result_json, landing_result_lines
 from ralphproof.landing.merge_queue import LandingOptions, land_items
@@ -19,10 +20,6 @@ from ralphproof.sandbox.selection import HOST_TOOL_KIND_NAMES
 from ralphproof.store.landings import LandingRejected, LandingResult
 from ralphproof.store.project import Project
 from ralphproof.workspace.git_command import UserGit
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
 
 ABOUT = """Merge completed runs onto a branch, with their checks run again.
 
@@ -43,21 +40,21 @@ EXAMPLES = (
 )
 
 
-def build_parser() -> Parser:
+def land_parser() -> Parser:
     parser = Parser("land", ABOUT, EXAMPLES)
-    add = parser.add_argument
+    add = parser.add
     runs = "run id, unique prefix, or latest (default: all rejected or interrupted ones)"
-    add("runs", nargs="*", metavar="RUN", help=runs)
-    add("--onto", metavar="BRANCH", default="", help="branch to land on (default: ralph/ and the current branch)")
-    add("--rebase", action="store_true", help="replay each commit instead of merging; keeps authors and messages")
-    add("--unverified", action="store_true", help="also land work that no check verified")
+    add("runs", runs, nargs="*", metavar="RUN")
+    add("--onto BRANCH", "branch to land on (default: ralph/ and the current branch)", default="")
+    add("--rebase", "replay each commit instead of merging; keeps authors and messages")
+    add("--unverified", "also land work that no check verified")
     sandbox = f"run checks in a sandbox: the strongest, or {HOST_TOOL_KIND_NAMES} (default: as the runs)"
-    add("--sandbox", metavar="[=KIND]", help=sandbox)
+    add("--sandbox [=KIND]", sandbox)
     return parser
 
 
-def main(argv: list[str]) -> int:
-    args = build_parser().parse(argv)
+def land_main(argv: list[str]) -> int:
+    args = land_parser().parse(argv)
     project = open_project(args.project_dir, os.environ)
     user_git = UserGit(project.root, os.environ)
     target, user_commits, base = landing_target(user_git, args.onto)
@@ -72,7 +69,7 @@ def main(argv: list[str]) -> int:
         clock = RunClock(grace_s=0.0)
         clock.listen()
         items = (*((user_commits,) if user_commits else ()), *items)
-        notify = progress_printer(project, args)
+        notify = progress_printer(project, args.quiet)
         results = land_items(project, ledger, target, items, clock, notify, os.environ, options)
     return _print_results(args, project, target, results)
 

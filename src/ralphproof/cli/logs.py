@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Iterator
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import sanitize
-from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, find_named_run, positive_int
 from ralphproof.display.output import print_json
 from ralphproof.runs.open_project import view_project
 from ralphproof.store.run_state import refuse_collected_run
 from ralphproof.views.logs import LineSplitter, LogFilter, LogOutput, RunLogs, format_scripted_event, log_part_json
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
 
 ABOUT = "Show the output of the agent and the checks of a run, in the order in which they ran."
 EXAMPLES = (
@@ -29,22 +25,17 @@ EXAMPLES = (
 )
 
 
-def build_parser() -> Parser:
+def logs_parser() -> Parser:
     parser = Parser("logs", ABOUT, EXAMPLES)
-    add = parser.add_argument
-    add("run", nargs="?", metavar="RUN", help="run id or unique prefix (default: the latest run)")
-    add("-f", "--follow", action="store_true", help="follow until the run ends")
-    add(
-        "--iteration",
-        type=iteration_number,
-        metavar="N",
-        help="only this iteration; 0: the checks before the first one",
-    )
-    add("--agent", action="store_true", help="the agent's output; with the next three: only the named ones")
-    add("--checks", action="store_true", help="output of the checks")
-    add("--prompt", action="store_true", help="the prompts")
-    add("--stderr", action="store_true", help="the agent's standard error")
-    add("--raw", action="store_true", help="print unescaped bytes: unsafe on a terminal")
+    add = parser.add
+    add("run", "run id or unique prefix (default: the latest run)", nargs="?", metavar="RUN")
+    add("-f, --follow", "follow until the run ends")
+    add("--iteration N", "only this iteration; 0: the checks before the first one", type=iteration_number)
+    add("--agent", "the agent's output; with the next three: only the named ones")
+    add("--checks", "output of the checks")
+    add("--prompt", "the prompts")
+    add("--stderr", "the agent's standard error")
+    add("--raw", "print unescaped bytes: unsafe on a terminal")
     return parser
 
 
@@ -53,13 +44,12 @@ def iteration_number(text: str) -> int:
     return 0 if text == "0" else positive_int(text)
 
 
-def main(argv: list[str]) -> int:
-    args = build_parser().parse(argv)
+def logs_main(argv: list[str]) -> int:
+    args = logs_parser().parse(argv)
     if args.follow and args.json:
         raise Refused("-f and --json cannot be combined; to follow a run as JSON: ralph attach --json")
     project = view_project(args.project_dir, os.environ)
-    ledger = project.ledger()
-    try:
+    with project.ledger() as ledger:
         row = find_named_run(ledger, args.run, args)
         refuse_collected_run(project, row.id)
         logs = RunLogs(ledger, project, row, _log_filter(args))
@@ -71,8 +61,6 @@ def main(argv: list[str]) -> int:
             _print_raw(logs.follow() if args.follow else logs.read())
         else:
             _print_text(logs.follow() if args.follow else logs.read(), logs.scripted)
-    finally:
-        ledger.close()
     return 0
 
 

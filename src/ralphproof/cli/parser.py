@@ -10,7 +10,8 @@ from ralphproof import __version__
 from ralphproof.base.errors import Refused
 from ralphproof.base.text import did_you_mean
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.display.output import print_json
+from ralphproof.cli.verbs import verb_function
+from ralphproof.display.output import print_result
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -33,9 +34,6 @@ def find_named_run(ledger: SqliteLedger, name: str | None, args: Namespace, show
     if name in (None, LATEST) and not (shown or args.json or args.quiet):
         print(f"the latest run is {row.id}", file=sys.stderr)
     return row
-
-
-# Command-line parsing: the parser of one verb, and verbs with subverbs.
 
 
 IMPLIED_VALUES = {"--sandbox": "auto"}  # the value of a flag given without `=VALUE`
@@ -72,6 +70,25 @@ class Parser(argparse.ArgumentParser):
         common.add_argument("--no-emoji", action="store_true", help="print plain symbols instead of emoji")
         common.add_argument("-q", "--quiet", action="store_true", help="print only the result, no progress")
         common.add_argument("-V", "--verbose", action="store_true", help="log what is done and why on standard error")
+
+    def add(self, spec: str, about: str, to: argparse._ActionsContainer | None = None, **options: Any) -> None:
+        """Add an argument as its help shows it: `-o, --output FILE`, `--force` (a switch), or `name` of a positional.
+
+        `to` is a group of this parser; `options` are those of `add_argument`.
+        """
+        words = spec.replace(",", " ").split()
+        names = [word for word in words if word.startswith("-")]
+        if not names:
+            names = [spec]
+        elif len(words) > len(names):
+            options["metavar"] = words[-1]
+        elif not options.keys() & {"action", "choices", "metavar"}:
+            options["action"] = "store_true"
+        (to or self).add_argument(*names, help=about, **options)
+
+    def add_run(self, about: str = "run id or unique prefix (default: the latest run)") -> None:
+        """Add the optional argument RUN."""
+        self.add("run", about, nargs="?", metavar="RUN")
 
     def add_setting_flags(self) -> None:
         """Add the flags of this verb that are declared with settings."""
@@ -169,7 +186,7 @@ def positive_number(text: str) -> float:
 
 @value
 class Subverbs:
-    """A verb with subverbs.
+    """A verb with subverbs, each with its one-line help.
 
     `about` contains `{verbs}`, which becomes the list of subverbs; `usual` is a subverb that needs no arguments.
     """
@@ -179,50 +196,36 @@ class Subverbs:
     examples: tuple[str, ...]
     verbs: dict[str, str]
     usual: str
-    modules: dict[str, str]  # subverb: module below `ralphproof.cli`, with `<subverb>_parser` and `<subverb>_main`
 
     def build_parser(self) -> Parser:
         """The parser of the verb itself, for its help."""
         verbs = "\n".join(f"    {name:<10} {about}" for name, about in self.verbs.items())
         parser = Parser(self.name, self.about.format(verbs=verbs), self.examples)
-        choices = tuple(self.verbs)
-        parser.add_argument("what", choices=choices, metavar="VERB", help="one of the verbs listed above")
+        parser.add("what", "one of the verbs listed above", choices=tuple(self.verbs), metavar="VERB")
         return parser
 
     def build_parsers(self) -> dict[str, Parser]:
         """The parser of each subverb."""
-        return {verb: self._function(verb, "parser")() for verb in self.verbs}
+        return {verb: verb_function(f"{self.name} {verb}", "parser")() for verb in self.verbs}
 
     def main(self, argv: list[str]) -> int:
-        """Run the subverb that `argv` names."""
+        """Run the subverb that `argv` names, or list all."""
         at = 0
         while at < len(argv) and argv[at].startswith("-"):
-            at += _common_flag_width(argv[at])
+            at += 2 if takes_folder(argv[at]) else 1
         if at >= len(argv):
-            return self._help(argv)
+            parser = self.build_parser()
+            parser.parse([*argv, self.usual])  # flags are validated all the same
+            print_result("--json" in argv, self.name, {"verbs": dict(self.verbs)}, *parser.format_help().splitlines())
+            return 0
         verb, rest = argv[at], [*argv[:at], *argv[at + 1 :]]
         if verb not in self.verbs:
             name = self.name
             raise Refused(f"unknown command {name} {verb}{did_you_mean(verb, self.verbs)} (see ralph {name} --help)")
-        code: int = self._function(verb, "main")(rest)
+        code: int = verb_function(f"{self.name} {verb}", "main")(rest)
         return code
 
-    def _help(self, argv: list[str]) -> int:
-        """List the subverbs; flags are validated all the same."""
-        parser = self.build_parser()
-        parser.parse([*argv, self.usual])
-        if "--json" in argv:
-            print_json(self.name, {"verbs": dict(self.verbs)})
-        else:
-            print(parser.format_help(), end="")
-        return 0
 
-    def _function(self, verb: str, kind: str) -> Any:
-        from importlib import import_module
-
-        return getattr(import_module(f"ralphproof.cli.{self.modules[verb]}"), f"{verb}_{kind}")
-
-
-def _common_flag_width(flag: str) -> int:
-    """The number of words of a common flag including its value: only `-d` takes one."""
-    return 2 if flag == "--project-dir" or (flag.endswith("d") and not flag.startswith("--")) else 1
+def takes_folder(flag: str) -> bool:
+    """Whether the next word is the value of this common flag: only `-d` takes one."""
+    return flag == "--project-dir" or (flag.endswith("d") and not flag.startswith("--"))

@@ -1,37 +1,37 @@
-"""`ralph plan`: requirements and stories written with an agent."""
+"""Plans with stories: `ralph plan` and `ralph archive`."""
 
 from __future__ import annotations
 
 import os
 import shlex
-import sys
+from argparse import Namespace
 from collections.abc import Callable
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.standard_streams import flush_streams, read_stdin_text
-from ralphproof.base.value import TYPE_CHECKING, Json, replace
+from ralphproof.base.value import Json, replace
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.run import add_agent_flags
+from ralphproof.cli.run_flags import add_agent_flags, agent_request, progress_printer, settings_from_flags
 from ralphproof.display.output import align_columns, print_json, print_lines
 from ralphproof.display.phrases import describe_outcome, format_count
+from ralphproof.display.terminal import DisplayFlags
 from ralphproof.engine.outcome import ABORTED, COMPLETED, outcome_fields
+from ralphproof.planning.archive import FINISHED, Archiver, ArchiveResult, NothingToArchive
 from ralphproof.planning.drafting import PlanCheck, plan_request, plan_unattended
 from ralphproof.planning.plan_dialogue import has_terminal, plan_interactively
 from ralphproof.planning.plan_files import FULL, MODES, PlanFiles, PlanResult
-from ralphproof.runs.open_project import open_project
+from ralphproof.runs.open_project import ProjectLock, open_project
 from ralphproof.runs.spec import prepare_spec
 from ralphproof.settings.loader import load_settings
 from ralphproof.store.locks import DirectoryLock
 from ralphproof.store.project import Project
-from ralphproof.stories.story_folder import folder_flags
+from ralphproof.stories.story_folder import folder_flags, stories_folder
 from ralphproof.tasks.plans import PromptPlan
 
-if TYPE_CHECKING:
-    from argparse import Namespace
+# ralph plan
 
 
-ABOUT = """Write the requirements and stories of a feature with an agent.
+PLAN_ABOUT = """Write the requirements and stories of a feature with an agent.
 
 At a terminal the agent takes it over, asks you, and writes ralph/prd.md and ralph/tasks.json; when you leave its
 session, the plan is checked. If prd.md has content already, the stories are derived from it, and it stays. The agent's
@@ -45,7 +45,7 @@ only with --force, and a copy is kept. After an interruption the agent's files s
 the last complete ones are restored.
 
 Exit codes: 0 written and valid; 1 invalid after all tries, or a limit was reached; 2 refused; 130 interrupted."""
-EXAMPLES = (
+PLAN_EXAMPLES = (
     "ralph plan",
     "ralph plan --agent codex",
     "ralph plan --from docs/export.md --max-cost-usd 2",
@@ -56,23 +56,18 @@ STDIN_IS_TERMINAL = "--from - reads standard input, which is a terminal; pipe th
 NEEDS_FROM = "{} needs --from: you end a session at your terminal yourself"
 
 
-def build_parser() -> Parser:
-    parser = Parser("plan", ABOUT, EXAMPLES)
-    add = parser.add_argument
-    add(
-        "--from",
-        dest="source",
-        metavar="FILE",
-        help="read the requirements from FILE and ask nothing; - is standard input",
-    )
-    add("--ralph-dir", metavar="PATH", help="folder of the stories, relative to the project (default ralph)")
-    add("--force", action="store_true", help="overwrite stories with progress and, with --from, prd.md")
+def plan_parser() -> Parser:
+    parser = Parser("plan", PLAN_ABOUT, PLAN_EXAMPLES)
+    add = parser.add
+    add("--from FILE", "read the requirements from FILE and ask nothing; - is standard input", dest="source")
+    add("--ralph-dir PATH", "folder of the stories, relative to the project (default ralph)")
+    add("--force", "overwrite stories with progress and, with --from, prd.md")
     add_agent_flags(parser)
     return parser
 
 
-def main(argv: list[str]) -> int:
-    args = build_parser().parse(argv)
+def plan_main(argv: list[str]) -> int:
+    args = plan_parser().parse(argv)
     project = open_project(args.project_dir, os.environ)
     lock = DirectoryLock(project.state_dir, project.root, "plan")
     lock.take()  # while somebody else works here, the files are not complete
@@ -84,7 +79,7 @@ def main(argv: list[str]) -> int:
     if not args.force:
         files.refuse_progress()
     requirements, next_command = _requirements(args, files, project.root), _run_command(project, files.folder)
-    tell = _progress_printer(args, project)
+    tell = progress_printer(project, args.quiet)
     tell(f"mode: {MODES[files.mode]}")
     result = _make_plan(args, files, requirements, project, tell)
     result = replace(result, remarks=(*filter(None, [files.copies]), *result.remarks))
@@ -101,26 +96,14 @@ def _make_plan(
 ) -> PlanResult:
     interactive, check = args.source is None, PlanCheck(files)
     prompt = files.prompt(interactive, requirements)
-    spec = prepare_spec(plan_request(args, project.root, prompt, check, interactive))
+    request = agent_request(args, ("", None), settings_from_flags(args))
+    spec = prepare_spec(plan_request(request, project.root, prompt, check, interactive))
     if not interactive:
         again = f"ralph plan --from {shlex.quote(args.source)}{folder_flags(files.folder)}"
-        return plan_unattended(args, spec, files, check, again, tell)
+        return plan_unattended(DisplayFlags.of(args), spec, files, check, again, tell)
     for remark in spec.remarks:
         tell(remark)
     return plan_interactively(spec, files, tell)
-
-
-def _progress_printer(args: Namespace, project: Project) -> Callable[[str], None]:
-    """A function that prints progress on standard error, unless --quiet is given."""
-
-    def tell(line: str) -> None:
-        try:
-            if not args.quiet:
-                print(collapse_lines(sanitize(project.mask(line))), file=sys.stderr, flush=True)
-        except OSError:
-            pass  # the terminal is gone
-
-    return tell
 
 
 def _refuse_missing_input(args: Namespace) -> None:
@@ -216,3 +199,60 @@ def _print_text(result: PlanResult, files: PlanFiles, next_command: str, project
             last = f"interrupted; what was written stays in {files.folder}/{valid}"
     lines += (f"note: {remark}" for remark in result.remarks)
     print_lines(*map(project.mask, (*lines, last)))
+
+
+# ralph archive
+
+
+ARCHIVE_ABOUT = """Archive the stories of a loop and start with empty ones.
+
+prd.md, tasks.json and progress.txt move to ralph-archive/DATE-LABEL/, with a summary.md of the stories, their reviews
+and open concerns. Empty files take their place; prompt.md stays. In git exactly these paths are committed, without
+hooks; git revert brings the stories back. Refused while a loop runs here. An archive that a crash interrupted is
+finished by the next call, which then does its own work.
+Exit codes: 0 done, 2 refused, 130 interrupted."""
+ARCHIVE_EXAMPLES = ("ralph archive", "ralph archive --label login")
+
+
+def archive_parser() -> Parser:
+    parser = Parser("archive", ARCHIVE_ABOUT, ARCHIVE_EXAMPLES)
+    add = parser.add
+    add("--label L", "archive name after the date (default: the branch of the stories)")
+    add("--no-commit", "do not commit")
+    add("--ralph-dir PATH", "the folder of the stories, from the project's top (default ralph)")
+    return parser
+
+
+def archive_main(argv: list[str]) -> int:
+    args = archive_parser().parse(argv)
+    project = open_project(args.project_dir, os.environ)
+    folder = stories_folder(project.root, args.ralph_dir)
+    with ProjectLock(project, "archive") as lock:
+        archiver = Archiver(project.root, os.environ, commits=not args.no_commit)
+        result = _archive(archiver, folder, args.label)
+    remarks = [*lock.remarks, *archiver.remarks]
+    if args.json:
+        print_json("archive", result.as_json() | {"remarks": [*remarks]})
+        return 0
+    committed = f", committed as {result.commit[:12]}" if result.commit else ""
+    prefix = "Finished the interrupted archive: " if result.action == FINISHED else ""
+    stories = f"{result.completed} of {result.total} stories completed"
+    print_lines(f"{prefix}{result.place} contains the stories: {stories}{committed}")
+    print_lines(f"{result.folder} has empty files.", *(f"Note: {remark}" for remark in remarks))
+    return 0
+
+
+def _archive(archiver: Archiver, folder: str, label: str | None) -> ArchiveResult:
+    """Finish interrupted archives, then make a new one, unless there is nothing left to archive."""
+    finished = archiver.finish_interrupted()
+    notes = [f"finished the interrupted archive: {each.place}" for each in finished]
+    try:
+        result = archiver.archive(folder, label)
+    except NothingToArchive:
+        if not finished:
+            raise
+        return finished[-1]
+    except Refused as error:
+        raise Refused("; ".join((str(error), *notes))) from error
+    archiver.remarks += notes
+    return result

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
-from ralphproof.base.value import TYPE_CHECKING, Json
+from ralphproof.base.value import Json
 from ralphproof.cli.parser import Parser, positive_int, positive_number
-from ralphproof.cli.run import add_loop_flags, add_prompt_flags, base_request, parse_with_prompt, prompt_from_flags
-from ralphproof.cli.work import bounded_settings, progress_printer
+from ralphproof.cli.run_flags import (
+    add_loop_flags,
+    add_prompt_flags,
+    bounded_settings,
+    loop_request,
+    parse_with_prompt,
+    progress_printer,
+    prompt_from_flags,
+)
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.phrases import format_cost, format_count, format_duration
 from ralphproof.display.terminal import DisplayFlags
@@ -37,10 +45,6 @@ from ralphproof.runs.spec import RunSpec
 from ralphproof.store.project import Project
 from ralphproof.store.spend import InProcessSharedBudget
 
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-
 ABOUT = f"""Let several agents work on one task, each in its own worktree; the first verified one wins.
 
 N agents start at your current commit. As soon as the checks pass for one, the others are ended; their work is kept in
@@ -62,26 +66,26 @@ UNAVAILABLE_FLAGS = (
 )
 
 
-def build_parser() -> Parser:
+def race_parser() -> Parser:
     parser = Parser("race", ABOUT, EXAMPLES, UNAVAILABLE_FLAGS)
-    add = parser.add_argument
-    add("count", nargs="?", metavar="N", help=f"number of agents, {MIN_AGENTS} to {MAX_AGENTS}")
-    add("words", nargs="?", metavar="PROMPT", help="same as --prompt")
+    add = parser.add
+    add("count", f"number of agents, {MIN_AGENTS} to {MAX_AGENTS}", nargs="?", metavar="N")
+    add("words", "same as --prompt", nargs="?", metavar="PROMPT")
     add_prompt_flags(parser)
-    add("--agent", action="append", metavar="CMD", help="agent command; repeatable: assigned in turn")
-    add("--model", action="append", metavar="M", help="model; repeatable: one per agent, or several for one agent")
+    add("--agent CMD", "agent command; repeatable: assigned in turn", action="append")
+    add("--model M", "model; repeatable: one per agent, or several for one agent", action="append")
     add_loop_flags(parser)
-    add("--total-cost-usd", type=positive_number, metavar="USD", help="cost limit for all agents together")
-    add("--best", action="store_true", help="let all finish and take the best")
-    add("--by", metavar="LIST", help=f"with --best: criteria by weight (default {','.join(DEFAULT_CRITERIA)})")
-    add("--parallel", type=positive_int, metavar="N", help="most concurrent agents (default: all)")
-    add("--resume", metavar="RACE", help="continue an interrupted race; latest is the newest")
-    add("--dry-run", action="store_true", help="print the agents; start nothing")
+    add("--total-cost-usd USD", "cost limit for all agents together", type=positive_number)
+    add("--best", "let all finish and take the best")
+    add("--by LIST", f"with --best: criteria by weight (default {','.join(DEFAULT_CRITERIA)})")
+    add("--parallel N", "most concurrent agents (default: all)", type=positive_int)
+    add("--resume RACE", "continue an interrupted race; latest is the newest")
+    add("--dry-run", "print the agents; start nothing")
     return parser
 
 
-def main(argv: list[str]) -> int:
-    args = parse_with_prompt(argv, build_parser())
+def race_main(argv: list[str]) -> int:
+    args = parse_with_prompt(argv, race_parser())
     if args.resume is not None:
         if args.count is not None or args.prompt is not None or args.prompt_file is not None:
             raise Refused("--resume continues a race with its own arguments; give no others")
@@ -104,7 +108,7 @@ def _run(args: Namespace, project: Project, record: RaceRecord, specs: list[RunS
     if args.dry_run:
         return _print_outcome(args, project, record, RaceOutcome(()))
     pool = RunPool(PoolDisplay(DisplayFlags.of(args)), SignalRouter(), InProcessSharedBudget(record.total_micro_usd))
-    race = Race(project, record, pool, progress_printer(project, args))
+    race = Race(project, record, pool, progress_printer(project, args.quiet))
     if specs is not None:
         race.create_worktrees(specs)
     return _print_outcome(args, project, record, race.run())
@@ -171,4 +175,4 @@ def race_request(args: Namespace, agent: str, model: str) -> RunRequest:
     """The request for one agent."""
     chosen = {name: given for name, given in (("command", agent), ("model", model)) if given}
     settings = bounded_settings(args) | ({"agent": chosen} if chosen else {})
-    return base_request(args, prompt_from_flags(args), settings, in_worktree=True)
+    return loop_request(args, prompt_from_flags(args), settings, in_worktree=True)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+from argparse import Namespace
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
-from ralphproof.display.output import print_json, print_lines
+from ralphproof.display.output import print_lines, print_result
 from ralphproof.engine.limits import format_utc_day, utc_day
 from ralphproof.reports import charts
 from ralphproof.reports.daily_report import DATE_FORMAT, parse_day, render_markdown_report, report_json, run_cost_limit
 from ralphproof.runs.open_project import view_project
 from ralphproof.store.statistics import PeriodTotals, TimeSlotTotals
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
 
 ABOUT = "Report rates, averages, costs and problems of the loops of one or more days."
 EXAMPLES = (
@@ -29,26 +25,23 @@ EXAMPLES = (
 NOTHING_TO_DRAW = "nothing to draw: no loop ended in these days"
 
 
-def build_parser() -> Parser:
+def report_parser() -> Parser:
     parser = Parser("report", ABOUT, EXAMPLES)
-    add = parser.add_argument
-    add("--date", metavar="D", help=f"day: {DATE_FORMAT} (default: today)")
-    add("--from", dest="first", metavar="A", help="first day of a period")
-    add("--to", dest="last", metavar="B", help="last day of the period (default: today)")
-    add("--chart", action="store_true", help="draw cost, iterations and outcomes, here and in .ralph/metrics/")
+    add = parser.add
+    add("--date D", f"day: {DATE_FORMAT} (default: today)")
+    add("--from A", "first day of a period", dest="first")
+    add("--to B", "last day of the period (default: today)", dest="last")
+    add("--chart", "draw cost, iterations and outcomes, here and in .ralph/metrics/")
     return parser
 
 
-def main(argv: list[str]) -> int:
-    args = build_parser().parse(argv)
+def report_main(argv: list[str]) -> int:
+    args = report_parser().parse(argv)
     first_day, last_day = parse_days(args, utc_day(time.time()))
     project = view_project(args.project_dir, os.environ)
-    ledger = project.ledger()
-    try:
+    with project.ledger() as ledger:
         figures = ledger.statistics(first_day, last_day)
         slots = ledger.statistics_by_time(first_day, last_day) if args.chart else ()
-    finally:
-        ledger.close()
     limit = run_cost_limit(project.root)
     if args.chart:
         print_report_with_charts(project.root, figures, slots, limit, args)
@@ -93,7 +86,9 @@ def print_report(
     figures: PeriodTotals, limit_micro_usd: int | None, args: Namespace, files: tuple[str, ...] = ()
 ) -> None:
     """Print the report as Markdown or JSON."""
-    if args.json:
-        print_json("report", report_json(figures, limit_micro_usd) | {"charts": list(files)})
-    else:
-        print_lines(*render_markdown_report(figures, limit_micro_usd, not args.no_emoji).splitlines())
+    print_result(
+        args.json,
+        "report",
+        report_json(figures, limit_micro_usd) | {"charts": list(files)},
+        *render_markdown_report(figures, limit_micro_usd, not args.no_emoji).splitlines(),
+    )

@@ -1,19 +1,32 @@
-"""`ralph run`: loop an agent until the checks show that the work is done."""
+"""Starting and continuing runs: `ralph run`, `ralph resume` and `ralph supervise`."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable
+from typing import Any
 
 from ralphproof.base.errors import RalphError, Refused, SettingsWrong, StoriesWrong
-from ralphproof.base.escaping import collapse_lines, sanitize
-from ralphproof.base.standard_streams import flush_streams, read_stdin_text
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.escaping import sanitize
+from ralphproof.base.standard_streams import flush_streams
+from ralphproof.base.value import replace
 from ralphproof.cli.parser import SUPPRESS, Parser
-from ralphproof.cli.verbs import VERBS
-from ralphproof.display.output import print_json, print_lines
+from ralphproof.cli.run_flags import (
+    NO_NEW_PROMPT,
+    add_loop_flags,
+    add_prompt_flags,
+    add_start_flags,
+    loop_request,
+    parse_with_prompt,
+    progress_printer,
+    prompt_from_flags,
+    settings_from_flags,
+)
+from ralphproof.display.output import print_result
 from ralphproof.display.terminal import DisplayFlags
 from ralphproof.engine.outcome import Completed, Outcome
 from ralphproof.process.keeper_client import KeeperClient
@@ -25,32 +38,32 @@ from ralphproof.runs.children import (
     submit_child_request,
     wait_until_begun,
 )
+from ralphproof.runs.control import unpause_run
 from ralphproof.runs.displays import execute_observed, print_dry_run, print_fitness
 from ralphproof.runs.execute import load_resumed_request
-from ralphproof.runs.open_project import open_project
+from ralphproof.runs.open_project import open_project, refuse_unrelated_run_in_turn
 from ralphproof.runs.recovery import recover_folder
 from ralphproof.runs.request import (
     FRESH_RUN,
-    LATEST_RUN,
     RUN_ID_VARIABLE,
-    CheckRequest,
     FitnessRequest,
     RunRequest,
     RunTarget,
     StoriesRequest,
+    TaskRequest,
     find_enclosing_run,
     load_request,
+    resolve_task_folder,
     save_request,
 )
 from ralphproof.runs.spec import RunSpec, prepare_spec
 from ralphproof.sandbox.selection import SANDBOX_VARIABLE
-from ralphproof.settings.declarations import is_guarded, settings_from_flags
+from ralphproof.store.ledger import LATEST, RunRow
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder, new_run_id
+from ralphproof.store.run_state import RUNNING, find_run, run_state
 
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from typing import Any
+# ralph run
 
 
 def run_in_worktree(spec: RunSpec, keeper: KeeperClient, args: Namespace, target: RunTarget) -> Outcome:
@@ -63,9 +76,9 @@ def run_in_worktree(spec: RunSpec, keeper: KeeperClient, args: Namespace, target
         discard_unused_worktree(spec.project)
         raise
     run = target.row.id if target.row else target.run
+    tell = progress_printer(spec.project, args.quiet)
     for line in finish_worktree_run(spec.project, run, isinstance(outcome, Completed)):
-        if not args.quiet:
-            print(collapse_lines(sanitize(spec.project.mask(line))), file=sys.stderr)
+        tell(line)
     return outcome
 
 
@@ -123,10 +136,12 @@ def _request_from_parent(project: Project, run: str, request: RunRequest) -> str
 
 
 def _print_started(run: str, args: Namespace, line: str, begun: bool) -> int:
-    if args.json:
-        print_json("detached", {"run": run, "begun": begun})
-    else:
-        print_lines(f"{line}; follow it: ralph attach {run}; end it: ralph cancel {run}")
+    print_result(
+        args.json,
+        "detached",
+        {"run": run, "begun": begun},
+        f"{line}; follow it: ralph attach {run}; end it: ralph cancel {run}",
+    )
     return 0
 
 
@@ -139,14 +154,8 @@ def load_ordered_request(run: str, folder: str | None) -> RunRequest:
     return saved[0]
 
 
-# `ralph run`: loop an agent until the checks show that the work is done.
-
-
-# Only what parses flags is imported at the top: the keeper starts before everything else is loaded.
-
-
-ABOUT = "Loop an agent on this project until its checks show that the work is done, or a limit stops it."
-EXAMPLES = (
+RUN_ABOUT = "Loop an agent on this project until its checks show that the work is done, or a limit stops it."
+RUN_EXAMPLES = (
     'ralph run -p "make the tests pass"',
     'ralph run -f prompt.md --check "make test" --check "make lint" -m 20',
     'ralph run -f prompt.md --check "make test" --judge "no secret is written to the log"',
@@ -162,84 +171,31 @@ EXAMPLES = (
     "ralph run --resume --step",
     "ralph run --resume 20261115-21 -m 30",
 )
-NO_NEW_PROMPT = "--resume uses the prompt of the run; to add to it: ralph say RUN TEXT"
 TYPES = ("feature", "bug", "refactor", "other")
 RISKS = ("low", "medium", "high", "critical")
 
 
-def build_parser() -> Parser:
-    parser = Parser("run", ABOUT, EXAMPLES)
-    add = parser.add_argument
-    add("words", nargs="?", metavar="PROMPT", help="same as --prompt")
+def run_parser() -> Parser:
+    parser = Parser("run", RUN_ABOUT, RUN_EXAMPLES)
+    add = parser.add
+    add("words", "same as --prompt", nargs="?", metavar="PROMPT")
     add_prompt_flags(parser)
-    add("--ralph-dir", metavar="PATH", help="with stories: their folder, relative to the project (default ralph)")
-    add("--skill", metavar="NAME", help="skill to put into the prompt; see ralph skills list")
-    add("--type", choices=TYPES, metavar="TYPE", help=f"kind of task: {', '.join(TYPES)}")
-    add("--risk", choices=RISKS, metavar="RISK", help=f"risk of the task: {', '.join(RISKS)}")
-    add("--explain", action="store_true", help="explain whether the task fits a loop; start nothing")
-    add("--force", action="store_true", help="run a high-risk task anyway")
+    add("--ralph-dir PATH", "with stories: their folder, relative to the project (default ralph)")
+    add("--skill NAME", "skill to put into the prompt; see ralph skills list")
+    add("--type TYPE", f"kind of task: {', '.join(TYPES)}", choices=TYPES)
+    add("--risk RISK", f"risk of the task: {', '.join(RISKS)}", choices=RISKS)
+    add("--explain", "explain whether the task fits a loop; start nothing")
+    add("--force", "run a high-risk task anyway")
     add_loop_flags(parser)
     add_start_flags(parser)
-    add("--step", action="store_true", help="stop after one iteration with exit code 4; continue with --resume --step")
-    add("--worktree", action="store_true", help="work in a separate worktree and branch, not in your files")
-    add("--begin", metavar="RUN", help=SUPPRESS)  # how --detach starts the run
+    add("--step", "stop after one iteration with exit code 4; continue with --resume --step")
+    add("--worktree", "work in a separate worktree and branch, not in your files")
+    add("--begin RUN", SUPPRESS)  # how --detach starts the run
     return parser
 
 
-def add_prompt_flags(parser: Parser) -> None:
-    """Add the prompt flags."""
-    add = parser.add_argument
-    add("-p", "--prompt", metavar="TEXT", help="what the agent should achieve")
-    add("-f", "--prompt-file", metavar="FILE", help="read the prompt from a file before each iteration; - is stdin")
-
-
-def add_loop_flags(parser: Parser) -> None:
-    """Add the flags of settings, and those for checks and the sandbox."""
-    add = parser.add_argument
-    add_check_flags(parser)
-    add("--judge", action="append", metavar="CRITERION", help="criterion that a small model judges; repeatable")
-    add("--may-change", action="append", metavar="PATH", help="file of the checks that the work may change; repeatable")
-    add_agent_flags(parser)
-
-
-def add_check_flags(parser: Parser) -> None:
-    """Add the flags for check commands."""
-    add = parser.add_argument
-    default = "default: those of the settings, else detected ones"
-    about = f"command that must succeed; repeatable; auto detects commands ({default})"
-    add("--check", action="append", metavar="CMD", help=about)
-    add("--no-check", action="store_true", help="run no checks, neither configured nor detected ones")
-    add(
-        "--allow-missing-check",
-        action="store_true",
-        help="start although a check cannot run yet: the agent will create it",
-    )
-
-
-def add_agent_flags(parser: Parser) -> None:
-    """Add the flags of settings, and those for what an agent may do and cost."""
-    add = parser.add_argument
-    parser.add_setting_flags()
-    add("--allow-unknown-cost", action="store_true", help="allow a cost limit with an agent that reports no cost")
-    add("--no-sandbox", action="store_true", help="give a known agent all your permissions, under the command guard")
-
-
-def add_start_flags(parser: Parser) -> None:
-    """Add the flags for starting, resuming and detaching a run."""
-    add = parser.add_argument
-    add(
-        "--resume",
-        nargs="?",
-        const=LATEST_RUN,
-        metavar="RUN",
-        help="continue a run that was cut off, was stopped, or waits",
-    )
-    add("--detach", action="store_true", help="run in the background; ralph attach follows it")
-    add("--dry-run", action="store_true", help="print prompt, arguments and checks; start nothing")
-
-
-def main(argv: list[str]) -> int:
-    return run_from_flags(parse_with_prompt(argv, build_parser()), request_from_flags)
+def run_main(argv: list[str]) -> int:
+    return run_from_flags(parse_with_prompt(argv, run_parser()), request_from_flags)
 
 
 def run_from_flags(args: Namespace, build_request: Callable[[Namespace], RunRequest]) -> int:
@@ -253,25 +209,6 @@ def run_from_flags(args: Namespace, build_request: Callable[[Namespace], RunRequ
     finally:
         if keeper is not None:
             keeper.close()
-
-
-def parse_with_prompt(argv: list[str], parser: Parser) -> Namespace:
-    """Parse the arguments with the prompt taken out first: a prompt that looks like a flag is none."""
-    rest: list[str] = []
-    prompt = None
-    words = iter(argv)
-    for word in words:
-        if word == "--":
-            rest += [word, *words]
-        elif word.startswith("--prompt="):
-            prompt = word.removeprefix("--prompt=")
-        elif word in ("-p", "--prompt") and (text := next(words, None)) is not None:
-            prompt = text
-        else:
-            rest.append(word)
-    args = parser.parse(rest)
-    args.prompt = args.prompt if prompt is None else prompt
-    return args
 
 
 def _run(args: Namespace, keeper: KeeperClient | None, build_request: Callable[[Namespace], RunRequest]) -> int:
@@ -316,7 +253,7 @@ def _requested_run(args: Namespace, build_request: Callable[[Namespace], RunRequ
 def request_from_flags(args: Namespace) -> RunRequest:
     """The request of a command line."""
     prompt = ("", None) if args.resume is not None else prompt_from_flags(args)
-    return base_request(
+    return loop_request(
         args,
         prompt,
         settings_from_flags(args),
@@ -328,48 +265,160 @@ def request_from_flags(args: Namespace) -> RunRequest:
     )
 
 
-def prompt_from_flags(args: Namespace) -> tuple[str | None, str | None]:
-    """Text and file of the prompt; at most one of them is set."""
-    if args.words in VERBS:
-        raise Refused(f'{args.words} is a command, and a command comes first; if it is a prompt, say -p "{args.words}"')
-    prompts = [text for text in (args.words, args.prompt, args.prompt_file) if text is not None]
-    if len(prompts) > 1:
-        raise Refused("give one prompt: --prompt, --prompt-file or PROMPT, not several")
-    if not prompts:
-        return None, None  # stories need none
-    if args.prompt_file is None:
-        return prompts[0], None
-    if args.prompt_file != "-":
-        return None, os.path.realpath(args.prompt_file)
-    return read_stdin_text("-f -"), None
+# ralph resume
 
 
-def base_request(
-    args: Namespace, prompt: tuple[str | None, str | None], settings: dict[str, Any], **more: Any
-) -> RunRequest:
-    """A request with these settings, the flags that all verbs have that start runs, and what is the verb's own."""
-    return RunRequest(
-        prompt,
-        settings | check_settings_from_flags(args),
-        args.project_dir,
-        checks=CheckRequest(
-            tuple(args.check or ()),
-            tuple(args.judge or ()),
-            tuple(args.may_change or ()),
-            find=True,
-            allow_missing=args.allow_missing_check,
-        ),
-        protect=tuple(args.protect or ()),
-        guarded=is_guarded(args),
-        allow_hosts=tuple(args.allow_host or ()),
-        allow_unknown_cost=args.allow_unknown_cost,
-        verbose=args.verbose,
-        **more,
+RESUME_ABOUT = """Continue a run that is paused, was cut off, was stopped, or waits for a person.
+
+A run whose harness lives is un-paused and takes no flags. Any other run is continued here, as with ralph run --resume
+RUN, with all flags of ralph run: -m 30 is its new total of iterations. Your changes made while no agent worked count
+as yours: no commit of the run contains them. Exit codes: those of ralph run; 0 for a run that was paused."""
+RESUME_EXAMPLES = ("ralph resume", "ralph resume 20261115-21", "ralph resume latest -m 30 --max-cost-usd 20")
+# Values of the `ralph run` flags that do not exist here.
+RESUME_UNSET_FLAGS = {
+    "words": None,
+    "prompt": None,
+    "prompt_file": None,
+    "resume": None,
+    "begin": None,
+    "explain": False,
+}
+UNAVAILABLE_FLAGS = (("-f", NO_NEW_PROMPT), ("--prompt-file", NO_NEW_PROMPT))
+
+
+def resume_parser() -> Parser:
+    parser = Parser("resume", RESUME_ABOUT, RESUME_EXAMPLES, UNAVAILABLE_FLAGS)
+    parser.add("run", "run id or unique prefix (default: the latest run)", nargs="?", metavar="RUN")
+    known = parser.flags()
+    for action in run_parser()._actions:
+        if action.option_strings and action.dest not in RESUME_UNSET_FLAGS and action.option_strings[0] not in known:
+            parser._add_action(action)
+    parser.set_defaults(**RESUME_UNSET_FLAGS)
+    return parser
+
+
+def resume_main(argv: list[str]) -> int:
+    parser = resume_parser()
+    args = parse_with_prompt(argv, parser)
+    project = open_project(args.project_dir, os.environ)
+    row = _find_live_run(project, args.run)
+    if row is None:
+        args.resume = args.run or LATEST
+        return run_from_flags(args, request_from_flags)
+    _refuse_flags(args, parser.parse([]), row.id)
+    return _unpause(project, row, args)
+
+
+def _refuse_flags(args: Namespace, defaults: Namespace, run: str) -> None:
+    """Refuse flags for a live run: they could not take effect."""
+    common = {"run", *vars(Parser("", "", ()).parse([]))}
+    for name, flag in vars(args).items():
+        if name not in common and flag != getattr(defaults, name):
+            raise Refused(f"run {run} is live, and --{name.replace('_', '-')} cannot change it; leave it out")
+
+
+def _find_live_run(project: Project, name: str | None) -> RunRow | None:
+    """The selected run, if its harness lives."""
+    with project.ledger() as ledger:
+        if not ledger.runs(1):
+            return None
+        row = find_run(ledger, name)
+        refuse_unrelated_run_in_turn("resume", ledger, row)
+        return row if run_state(ledger, row, project) == RUNNING else None
+
+
+def _unpause(project: Project, row: RunRow, args: Namespace) -> int:
+    with project.ledger(read_only=False) as ledger:
+        was_requested, was_paused, message = unpause_run(ledger, row)
+    print_result(
+        args.json, "resume", {"run": row.id, "rested": was_paused and was_requested, "wasAsked": was_requested}, message
     )
+    return 0
 
 
-def check_settings_from_flags(args: Namespace) -> dict[str, Any]:
-    """What these flags say in the settings' own shape; raises Refused where they contradict each other."""
-    if args.no_check and args.check:
-        raise Refused("--no-check and --check contradict each other; give one of them")
-    return {"guardrails": [], "finalChecks": []} if args.no_check else {}
+# ralph supervise
+
+
+SUPERVISE_ABOUT = """Restart a command until its DONE file and the checks agree.
+
+The command is restarted whatever its exit code. Exit codes: 0 done, 1 restarted too often or stopped by another limit,
+2 the command cannot be started or the settings are wrong, 4 waiting for a person, 130 interrupted.
+"""
+SUPERVISE_EXAMPLES = (
+    "ralph supervise -- ./agent.sh",
+    'ralph supervise --check "make test" -m 10 --restart-delay 5 -- ./agent.sh --fast',
+    "ralph supervise --task-folder /srv/tasks/17 --project shop --task 17 -- ./agent.sh",
+    "ralph supervise -f prompt.md --timeout 600 -- claude --model opus",
+    "ralph supervise --resume -m 200",
+)
+NO_COMMAND = "no command; put it after --: ralph supervise -- CMD..."
+NO_DASHES = "put the command after --: ralph supervise -- {}"
+RESUME_KEEPS = "--resume uses the {} of the run; leave it out"
+# Values of the `ralph run` flags that do not exist here.
+SUPERVISE_UNSET_FLAGS = {
+    "words": None, "skill": None, "type": None, "risk": None, "force": False, "explain": False, "begin": None,
+    "worktree": False, "step": False, "ralph_dir": None,
+}  # fmt: skip
+
+
+def supervise_parser() -> Parser:
+    parser = Parser("supervise", SUPERVISE_ABOUT, SUPERVISE_EXAMPLES)
+    add = parser.add
+    add("command", "command and arguments, after --", nargs="*", metavar="-- CMD")
+    add("--task-folder DIR", "folder for the DONE file (default: a folder of the run)")
+    add("--project P", "project name in RALPH_PROJECT and in bus messages")
+    add("--task T", "task name in RALPH_TASK and in bus messages")
+    add_prompt_flags(parser)
+    add_loop_flags(parser)
+    add_start_flags(parser)
+    parser.set_defaults(**SUPERVISE_UNSET_FLAGS)
+    return parser
+
+
+def supervise_main(argv: list[str]) -> int:
+    return run_from_flags(_parse_arguments(argv), supervise_request)
+
+
+def _parse_arguments(argv: list[str]) -> Namespace:
+    """Parse the arguments; everything after `--` is the command."""
+    at = argv.index("--") if "--" in argv else len(argv)
+    args = parse_with_prompt(argv[:at], supervise_parser())
+    if args.command:
+        raise Refused(NO_DASHES.format(" ".join(args.command)))
+    args.command = argv[at + 1 :]
+    _refuse_bad_command(args)
+    if args.resume is None and args.prompt is None and args.prompt_file is None:
+        args.prompt, args.plain = "", tuple(args.command)
+    else:
+        args.plain = ()
+    return args
+
+
+def _refuse_bad_command(args: Namespace) -> None:
+    """Refuse a missing command, and flags that a resumed run already has."""
+    if args.resume is None and not args.command:
+        raise Refused(NO_COMMAND)
+    if args.resume is None:
+        return
+    values = {"command": args.command, "task folder": args.task_folder, "names": args.project or args.task}
+    for name, value in values.items():
+        if value:
+            raise Refused(RESUME_KEEPS.format(name))
+
+
+def supervise_request(args: Namespace) -> RunRequest:
+    """The request of a command line."""
+    request = request_from_flags(args)
+    folder = resolve_task_folder(args.task_folder) if args.task_folder is not None else ""
+    task = TaskRequest(folder=folder, project=args.project or "", name=args.task or "")
+    return replace(request, flags=_supervise_settings(args, request.flags), program=args.plain, task=task)
+
+
+def _supervise_settings(args: Namespace, flags: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the flags, with the agent. A resumed run has its preset already; one limit has two names."""
+    settings = dict(flags) if args.resume is not None else {**flags, "preset": "supervise"}
+    if args.max_restarts is not None:
+        settings["maximumIterations"] = args.max_restarts
+    if args.command and not args.plain:
+        settings["agent"] = {**settings.get("agent", {}), "command": shlex.join(args.command)}
+    return settings

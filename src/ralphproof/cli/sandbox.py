@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -11,9 +12,9 @@ from ralphproof.agents.environment import agent_environment
 from ralphproof.agents.selection import KNOWN_AGENTS, load_adapter
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import sanitize
-from ralphproof.base.value import TYPE_CHECKING, Json, replace
+from ralphproof.base.value import Json, replace
 from ralphproof.cli.parser import Parser
-from ralphproof.display.output import print_json, print_lines
+from ralphproof.display.output import print_result
 from ralphproof.engine.sandbox import AgentRequirements, Command
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.spec import describe_sandbox_overrides, override_committed_sandbox
@@ -25,10 +26,6 @@ from ralphproof.sandbox.selection import choose_backend
 from ralphproof.settings.declarations import Settings
 from ralphproof.settings.loader import load_settings
 from ralphproof.store.project import Project
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
 
 ABOUT = """Run a command in the sandbox that a run would use, or explain what that sandbox permits.
 
@@ -45,21 +42,21 @@ EXAMPLES = (
 NO_COMMAND = "no command; use: ralph sandbox run -- CMD ARGUMENT ..."
 
 
-def build_parser() -> Parser:
+def sandbox_parser() -> Parser:
     parser = Parser("sandbox", ABOUT, EXAMPLES)
-    add = parser.add_argument
-    add("what", choices=("run", "explain"), help="run a command inside, or explain what the sandbox permits")
-    add("command", nargs="*", metavar="-- CMD", help="with run: command and arguments, after --")
-    add("--sandbox", metavar="[=KIND]", help="kind of sandbox (default: that of the settings, else the strongest)")
-    add("--allow-host", action="append", metavar="HOST", help="host that may be reached; repeatable")
-    add("--protect", action="append", metavar="PATH", help="file or folder that may not be changed; repeatable")
-    add("--agent", metavar="NAME", help="add what a known agent needs: its state, login and service")
+    add = parser.add
+    add("what", "run a command inside, or explain what the sandbox permits", choices=("run", "explain"))
+    add("command", "with run: command and arguments, after --", nargs="*", metavar="-- CMD")
+    add("--sandbox [=KIND]", "kind of sandbox (default: that of the settings, else the strongest)")
+    add("--allow-host HOST", "host that may be reached; repeatable", action="append")
+    add("--protect PATH", "file or folder that may not be changed; repeatable", action="append")
+    add("--agent NAME", "add what a known agent needs: its state, login and service")
     return parser
 
 
-def main(argv: list[str]) -> int:
+def sandbox_main(argv: list[str]) -> int:
     at = argv.index("--") if "--" in argv else len(argv)
-    args = build_parser().parse(argv[:at])
+    args = sandbox_parser().parse(argv[:at])
     if args.command:
         raise Refused(f"put the command after --: ralph sandbox {args.what} -- {' '.join(args.command)}")
     args.command = argv[at + 1 :]
@@ -118,10 +115,7 @@ def _print_sandbox(backend: Backend, config: SandboxConfig, args: Namespace) -> 
     path = os.path.join(config.store, "explained")
     command = Command((), config.root, config.environ, f"{path}.log", f"{path}.turn", "", agent=args.agent or "")
     plan = replace(SandboxPlanner(config, backend).plan(command), cwd=config.root)
-    if args.json:
-        print_json("sandbox", sandbox_json(backend, plan))
-    else:
-        print_lines(*sandbox_lines(backend, plan))
+    print_result(args.json, "sandbox", sandbox_json(backend, plan), *sandbox_lines(backend, plan))
     return 0
 
 

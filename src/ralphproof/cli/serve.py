@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import socket
 import sys
@@ -20,8 +21,6 @@ from ralphproof.views.events import LiveEvents
 from ralphproof.views.read_model import ReadModel
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
     from ralphproof.web.access import AccessToken, ServerAddress
 
 ABOUT = """Serve the runs of this project as web pages and as an API.
@@ -40,33 +39,23 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 7654
 MISSING_WEB = "ralph serve needs starlette and uvicorn; install them: pip install 'ralphproof[web]'"
 
 
-def build_parser() -> Parser:
+def serve_parser() -> Parser:
     parser = Parser("serve", ABOUT, EXAMPLES)
-    add = parser.add_argument
-    add(
-        "--port",
-        type=port_number,
-        metavar="N",
-        help=f"port; 0 takes a free one (default: {DEFAULT_PORT}, else a free one)",
-    )
-    add(
-        "--host",
-        default=DEFAULT_HOST,
-        metavar="H",
-        help=f"address to listen on (default: {DEFAULT_HOST}, only this machine)",
-    )
-    add("--name", action="append", metavar="N", help="additional host or host:port that browsers use; repeatable")
-    add("--control", action="store_true", help="allow clients with the token to control runs")
-    add("--metrics", action="store_true", help="serve Prometheus metrics at /metrics")
-    add("--tls-cert", metavar="FILE", help="certificate for https")
-    add("--tls-key", metavar="FILE", help="key of the certificate")
-    add("--insecure-http", action="store_true", help="allow plain http on other hosts: the network can read along")
-    add("--max-clients", type=positive_int, default=128, metavar="N", help="most concurrent connections (default: 128)")
+    add = parser.add
+    add("--port N", f"port; 0 takes a free one (default: {DEFAULT_PORT}, else a free one)", type=port_number)
+    add("--host H", f"address to listen on (default: {DEFAULT_HOST}, only this machine)", default=DEFAULT_HOST)
+    add("--name N", "additional host or host:port that browsers use; repeatable", action="append")
+    add("--control", "allow clients with the token to control runs")
+    add("--metrics", "serve Prometheus metrics at /metrics")
+    add("--tls-cert FILE", "certificate for https")
+    add("--tls-key FILE", "key of the certificate")
+    add("--insecure-http", "allow plain http on other hosts: the network can read along")
+    add("--max-clients N", "most concurrent connections (default: 128)", type=positive_int, default=128)
     return parser
 
 
-def main(argv: list[str]) -> int:
-    args = build_parser().parse(argv)
+def serve_main(argv: list[str]) -> int:
+    args = serve_parser().parse(argv)
     if args.control:
         refuse_in_turn("serve --control")
     tls = tls_files(args)
@@ -93,15 +82,13 @@ def main(argv: list[str]) -> int:
 
 def port_number(text: str) -> int:
     """A port number, or 0."""
-    import argparse
-
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else -1
     if not 0 <= number < 65536:
         raise argparse.ArgumentTypeError(f"{text!r} is no port; use a number from 0 to 65535")
     return number
 
 
-def tls_files(args: Namespace) -> tuple[str, str] | None:
+def tls_files(args: argparse.Namespace) -> tuple[str, str] | None:
     """Certificate and key for https; refuses one without the other, and files that do not match."""
     if not args.tls_cert and not args.tls_key:
         return None
@@ -118,7 +105,7 @@ def tls_files(args: Namespace) -> tuple[str, str] | None:
     return args.tls_cert, args.tls_key
 
 
-def refuse_plain_public(args: Namespace, tls: tuple[str, str] | None) -> None:
+def refuse_plain_public(args: argparse.Namespace, tls: tuple[str, str] | None) -> None:
     """Refuse plain http on other hosts without --insecure-http."""
     if is_loopback(args.host) or tls or args.insecure_http:
         return
@@ -155,7 +142,7 @@ def require_web_packages() -> None:
         raise Refused(MISSING_WEB) from None
 
 
-def _print_address(address: ServerAddress, token: AccessToken, args: Namespace) -> None:
+def _print_address(address: ServerAddress, token: AccessToken, args: argparse.Namespace) -> None:
     """Print the address in one line; the server answers by now."""
     url = f"{address.origin}/?{token.query}"
     if args.json:
@@ -172,7 +159,7 @@ def _run_server(
     address: ServerAddress,
     token: AccessToken,
     tls: tuple[str, str] | None,
-    args: Namespace,
+    args: argparse.Namespace,
 ) -> None:
     from ralphproof.web.server import ConnectionLimits, serve
 

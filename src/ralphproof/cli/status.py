@@ -1,8 +1,9 @@
-"""`ralph status`: state and iterations of a run."""
+"""State of runs: `ralph status` and `ralph runs`."""
 
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, find_named_run
@@ -26,30 +27,29 @@ from ralphproof.views.run_status import (
 )
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
     from ralphproof.store.ledger import RunRow, SqliteLedger
     from ralphproof.views.run_status import RunDetail, RunView
 
-ABOUT = "Show the state of a run: what it is doing or how it ended, and the result of each iteration."
-EXAMPLES = ("ralph status", "ralph status --all", "ralph status --tree", "ralph status 20261115-21 --json")
+
+# ralph status
 
 
-def build_parser() -> Parser:
-    parser = Parser("status", ABOUT, EXAMPLES)
-    parser.add_argument("run", nargs="?", metavar="RUN", help="run id or unique prefix (default: the latest run)")
-    parser.add_argument("--all", action="store_true", help="list all runs of this repository, like ralph runs")
-    parser.add_argument(
-        "--tree", action="store_true", help="show the run and, below it, the runs that its agent started"
-    )
+STATUS_ABOUT = "Show the state of a run: what it is doing or how it ended, and the result of each iteration."
+STATUS_EXAMPLES = ("ralph status", "ralph status --all", "ralph status --tree", "ralph status 20261115-21 --json")
+
+
+def status_parser() -> Parser:
+    parser = Parser("status", STATUS_ABOUT, STATUS_EXAMPLES)
+    parser.add("run", "run id or unique prefix (default: the latest run)", nargs="?", metavar="RUN")
+    parser.add("--all", "list all runs of this repository, like ralph runs")
+    parser.add("--tree", "show the run and, below it, the runs that its agent started")
     return parser
 
 
-def main(argv: list[str]) -> int:
-    args = build_parser().parse(argv)
+def status_main(argv: list[str]) -> int:
+    args = status_parser().parse(argv)
     project = view_project(args.project_dir, os.environ)
-    ledger = project.ledger()
-    try:
+    with project.ledger() as ledger:
         if args.run is None and not args.all and not ledger.runs(1):
             print_no_runs(ledger, project, args.json)
         elif args.tree:
@@ -58,8 +58,6 @@ def main(argv: list[str]) -> int:
             print_all_runs(ledger, project, args.json)
         else:
             print_run(ledger, find_named_run(ledger, args.run, args, shown=True), project, args.json)
-    finally:
-        ledger.close()
     return 0
 
 
@@ -183,3 +181,27 @@ def _condition_lines(detail: RunDetail) -> list[str]:
     if detail.history.state.baseline.report.findings:
         lines.append(f"{describe_iteration(0)}: {phrases.describe_report(detail.history.state.baseline.report)}")
     return lines
+
+
+# ralph runs
+
+
+RUNS_ABOUT = "List all runs of this repository, newest first; the same as ralph status --all."
+RUNS_EXAMPLES = ("ralph runs", "ralph runs --tree", "ralph runs --json")
+
+
+def runs_parser() -> Parser:
+    parser = Parser("runs", RUNS_ABOUT, RUNS_EXAMPLES)
+    parser.add("--tree", "show runs that an agent started below the run of that agent")
+    return parser
+
+
+def runs_main(argv: list[str]) -> int:
+    args = runs_parser().parse(argv)
+    project = view_project(args.project_dir, os.environ)
+    with project.ledger() as ledger:
+        if args.tree:
+            print_run_trees(ledger, project, args.json)
+        else:
+            print_all_runs(ledger, project, args.json)
+    return 0

@@ -1,9 +1,11 @@
-"""Every verb of the command line, with its one-line help.
-
-The module `ralphproof.cli.<verb>` carries it out: `build_parser()` and `main(argv)`.
-"""
+"""Every verb of the command line: its one-line help, and the module that has its parser and its main function."""
 
 from __future__ import annotations
+
+from ralphproof.base.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
 
 VERBS = {
     "init": "Write the project's agent and checks to .ralph/settings.json",
@@ -47,3 +49,35 @@ VERBS = {
     "completion": "Print a shell completion script",
     "demo": "Run a whole loop in a throw-away repository with a scripted agent",
 }
+# The verbs of modules that have several; any other verb has a module of its own name.
+FAMILIES = {
+    "config": ("config", "schema", "skills"),
+    "control": ("pause", "say", "cancel"),
+    "plan": ("plan", "archive"),
+    "proof": ("proof", "verify", "pr"),
+    "run": ("run", "resume", "supervise"),
+    "setup": ("init", "doctor", "demo", "plugin", "completion"),
+    "snapshots": ("diff", "rewind", "branch", "restore"),
+    "status": ("status", "runs"),
+}
+# Commands for the user only: they speak for the user, decide about finished work, or change what it is measured by.
+# Every process of a turn is refused: the agent, checks, and all that they start.
+USER_ONLY_COMMANDS = frozenset((
+    "accept", "archive", "cancel TASK", "fleet cancel", "fleet submit", "fleet worker", "gc", "land", "plan",
+    "plugin install", "plugin uninstall", "pr", "restore", "rewind", "say", "serve --control", "task edit",
+    "task import --update", "work",
+))  # fmt: skip
+
+
+def verb_module(verb: str) -> Any:
+    """The module of a verb; a verb of two words is in that of its first word."""
+    from importlib import import_module
+
+    first = verb.partition(" ")[0]
+    name = next((module for module, verbs in FAMILIES.items() if first in verbs), first)
+    return import_module(f"ralphproof.cli.{name}")
+
+
+def verb_function(verb: str, kind: str) -> Any:
+    """The function `<verb>_parser` or `<verb>_main` of a verb; of a verb of two words, that of its second word."""
+    return getattr(verb_module(verb), f"{verb.rpartition(' ')[2]}_{kind}")

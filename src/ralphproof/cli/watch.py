@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 
 from ralphproof.base.errors import RalphError, Refused
 from ralphproof.base.standard_streams import flush_streams
-from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser, find_named_run
 from ralphproof.cli.status import print_all_runs, print_run
 from ralphproof.display.output import print_json
@@ -18,10 +18,6 @@ from ralphproof.store.project import Project
 from ralphproof.views.events import LiveEvents
 from ralphproof.views.read_model import ReadModel
 
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-
 ABOUT = """Open a terminal dashboard of runs and tasks, with keys for details and control.
 
 The last line shows the main keys, ? shows all. q and Ctrl-C quit; every run continues. Without a terminal, or with
@@ -31,14 +27,14 @@ MISSING_TEXTUAL = "ralph watch needs Textual; install it: pip install 'ralphproo
 ATTACH_HINT = "ralph attach follows one run"
 
 
-def build_parser() -> Parser:
+def watch_parser() -> Parser:
     parser = Parser("watch", ABOUT, EXAMPLES)
-    parser.add_argument("run", nargs="?", metavar="RUN", help="run to open: run id, unique prefix, or latest")
+    parser.add("run", "run to open: run id, unique prefix, or latest", nargs="?", metavar="RUN")
     return parser
 
 
-def main(argv: list[str]) -> int:
-    args = build_parser().parse(argv)
+def watch_main(argv: list[str]) -> int:
+    args = watch_parser().parse(argv)
     project = view_project(args.project_dir, os.environ)
     if args.json:
         return _print_json(args, project)
@@ -65,14 +61,11 @@ def _print_json(args: Namespace, project: Project) -> int:
 
 def _print_once(args: Namespace, project: Project) -> int:
     """Print the first page of the dashboard as lines."""
-    ledger = project.ledger()
-    try:
+    with project.ledger() as ledger:
         if args.run is None:
             print_all_runs(ledger, project, for_programs=False)
         else:
             print_run(ledger, find_named_run(ledger, args.run, args, shown=True), project, for_programs=False)
-    finally:
-        ledger.close()
     if not args.quiet:
         print(ATTACH_HINT, file=sys.stderr)
     return 0

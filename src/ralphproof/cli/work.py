@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable
-from typing import Any
+from argparse import Namespace
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.escaping import collapse_lines, sanitize
-from ralphproof.base.value import TYPE_CHECKING, Json, replace
+from ralphproof.base.value import Json, replace
 from ralphproof.cli.parser import Parser, positive_int, positive_number
-from ralphproof.cli.run import add_loop_flags, base_request
+from ralphproof.cli.run_flags import add_loop_flags, bounded_settings, loop_request, progress_printer
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.terminal import DisplayFlags
 from ralphproof.engine.outcome import Outcome
@@ -24,13 +21,7 @@ from ralphproof.runs.execute import RunPool
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.request import RunRequest, RunTarget, TaskRequest
 from ralphproof.runs.spec import RunSpec
-from ralphproof.settings.declarations import settings_from_flags
-from ralphproof.store.project import Project
 from ralphproof.store.spend import InProcessSharedBudget
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
 
 ABOUT = """Take tasks through coder, reviewer, tester and qa, one run each, until they are verified.
 
@@ -61,34 +52,23 @@ UNAVAILABLE_FLAGS = (
 SKIPPABLE_STAGES = ("coder", "reviewer", "tester", "qa")
 
 
-def build_parser() -> Parser:
+def work_parser() -> Parser:
     parser = Parser("work", ABOUT, EXAMPLES, UNAVAILABLE_FLAGS)
-    add = parser.add_argument
-    add("tasks", nargs="*", metavar="TASK", help="task ids (default: all open tasks)")
-    add(
-        "--skip",
-        action="append",
-        choices=SKIPPABLE_STAGES,
-        metavar="STAGE",
-        help=f"skip a stage: {', '.join(SKIPPABLE_STAGES)}",
-    )
+    add = parser.add
+    add("tasks", "task ids (default: all open tasks)", nargs="*", metavar="TASK")
+    add("--skip STAGE", f"skip a stage: {', '.join(SKIPPABLE_STAGES)}", action="append", choices=SKIPPABLE_STAGES)
     add_loop_flags(parser)
-    add("--parallel", type=positive_int, metavar="N", help="work on N tasks at a time, each in its own worktree")
-    add("--onto", metavar="BRANCH", help="with --parallel: branch to land on (default ralph/ and the current branch)")
-    add("--rebase", action="store_true", help="with --parallel: replay commits instead of merging")
-    add("--unverified", action="store_true", help="with --parallel: also land work that no check verified")
-    add(
-        "--total-cost-usd",
-        type=positive_number,
-        metavar="USD",
-        help="with --parallel: cost limit for all tasks together",
-    )
-    add("--dry-run", action="store_true", help="print tasks and stages; start nothing")
+    add("--parallel N", "work on N tasks at a time, each in its own worktree", type=positive_int)
+    add("--onto BRANCH", "with --parallel: branch to land on (default ralph/ and the current branch)")
+    add("--rebase", "with --parallel: replay commits instead of merging")
+    add("--unverified", "with --parallel: also land work that no check verified")
+    add("--total-cost-usd USD", "with --parallel: cost limit for all tasks together", type=positive_number)
+    add("--dry-run", "print tasks and stages; start nothing")
     return parser
 
 
-def main(argv: list[str]) -> int:
-    args = build_parser().parse(argv)
+def work_main(argv: list[str]) -> int:
+    args = work_parser().parse(argv)
     if args.skip and set(args.skip) == set(SKIPPABLE_STAGES):
         raise Refused("--skip leaves no stage; keep one")
     if args.parallel and not args.dry_run:
@@ -114,7 +94,7 @@ def _work_in_sequence(args: Namespace, keeper: KeeperClient | None) -> WorkResul
     project = open_project(args.project_dir, os.environ)
     request = _preview_request if args.parallel else work_request
     scheduler = SequentialScheduler(
-        project, args.tasks, lambda task: request(args, task), progress_printer(project, args),
+        project, args.tasks, lambda task: request(args, task), progress_printer(project, args.quiet),
         None if keeper is None else execute, preview,
     )  # fmt: skip
     return scheduler.work()
@@ -126,19 +106,9 @@ def _work_in_parallel(args: Namespace) -> WorkResult:
     pool = RunPool(PoolDisplay(DisplayFlags.of(args)), SignalRouter(), InProcessSharedBudget(total))
     options = ParallelOptions(args.parallel, args.onto or "", args.rebase, args.unverified)
     scheduler = ParallelScheduler(
-        project, args.tasks, lambda task: work_request(args, task), progress_printer(project, args), pool, options
+        project, args.tasks, lambda task: work_request(args, task), progress_printer(project, args.quiet), pool, options
     )
     return scheduler.work()
-
-
-def progress_printer(project: Project, args: Namespace) -> Callable[[str], None]:
-    """A function that prints one line of progress, unless --quiet."""
-
-    def notify(line: str) -> None:
-        if not args.quiet:
-            print(collapse_lines(sanitize(project.mask(line))), file=sys.stderr)
-
-    return notify
 
 
 def _print_result(result: WorkResult, args: Namespace) -> int:
@@ -180,11 +150,4 @@ def _preview_request(args: Namespace, task: str) -> RunRequest:
 def work_request(args: Namespace, task: str) -> RunRequest:
     """The request for one task."""
     settings = {**bounded_settings(args), "preset": "pipeline"}
-    return base_request(args, ("", None), settings, task=TaskRequest(task, tuple(args.skip or ()), name=task))
-
-
-def bounded_settings(args: Namespace) -> dict[str, Any]:
-    """The settings of flags with a cost limit for all runs together, which holds for each of them too."""
-    settings = settings_from_flags(args)
-    limits = [limit for limit in (args.max_cost_usd, args.total_cost_usd) if limit is not None]
-    return settings | ({"limits": {**settings.get("limits", {}), "maxCostUsd": min(limits)}} if limits else {})
+    return loop_request(args, ("", None), settings, task=TaskRequest(task, tuple(args.skip or ()), name=task))

@@ -29,6 +29,14 @@ def print_lines(*lines: str) -> None:
         print(collapse_lines(sanitize(line)))
 
 
+def print_result(as_json: bool, kind: str, data: Mapping[str, Json], *lines: str) -> None:
+    """Print the result of a command: one JSON object, or lines for people."""
+    if as_json:
+        print_json(kind, data)
+    else:
+        print_lines(*lines)
+
+
 def require_confirmation(given: bool, for_programs: bool, why: str) -> None:
     """Raise Refused where a confirmation is needed, `--yes` was not given, and there is no terminal to ask at."""
     if not given and (for_programs or sys.stdin is None or not sys.stdin.isatty()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +27,7 @@ from ralphproof.runs.displays import create_observers
 from ralphproof.runs.execute import PLAN_COMMAND_NOTE, execute
 from ralphproof.runs.request import FRESH_RUN, CustomComponents, RunRequest, RunTarget
 from ralphproof.runs.spec import RunSpec
-from ralphproof.settings.declarations import Settings, is_guarded, settings_from_flags
+from ralphproof.settings.declarations import Settings
 from ralphproof.store.run_folder import RunFolder
 
 ReadDraft = Callable[[Inspection], tuple[bool, str]]
@@ -39,10 +38,10 @@ MAX_NAMED_FILES = 10
 
 
 def drafting_request(
-    args: Namespace, root: str, prompt: str, check: str, read: ReadDraft, flags: dict[str, Any], **more: Any
+    request: RunRequest, root: str, prompt: str, check: str, read: ReadDraft, flags: dict[str, Any], **more: Any
 ) -> RunRequest:
-    """A request with the command line's agent, limits and sandbox; the project's own checks and hooks do not run."""
-    chosen = settings_from_flags(args)
+    """A request with the agent, limits and sandbox of `request`; the project's own checks and hooks do not run."""
+    chosen = request.flags
     fixed: dict[str, Any] = {
         "preset": "harness",
         "guardrails": [],
@@ -51,20 +50,18 @@ def drafting_request(
         "on": {hook: [] for hook in HOOKS},
         "onInternalError": "stop",
     }
-    return RunRequest(
-        (prompt, None),
-        {**chosen, **fixed, **flags, "limits": {**chosen.get("limits", {}), **flags.get("limits", {})}},
-        root,
-        guarded=is_guarded(args),
-        allow_hosts=tuple(args.allow_host or ()),
-        verbose=args.verbose,
+    return replace(
+        request,
+        prompt=(prompt, None),
+        flags={**chosen, **fixed, **flags, "limits": {**chosen.get("limits", {}), **flags.get("limits", {})}},
+        project_dir=root,
         custom=CustomComponents(checks=(FunctionCheck(read, check),)),
-        **{"allow_unknown_cost": args.allow_unknown_cost, **more},
+        **more,
     )
 
 
 def execute_drafting(
-    args: Namespace,
+    display: DisplayFlags,
     spec: RunSpec,
     edits: bool,
     begin: Callable[[RunFolder], tuple[Observer, ...]] = lambda _: (),
@@ -73,7 +70,7 @@ def execute_drafting(
     """Run to the end; the run's id and outcome. `begin` is called when the project is locked."""
     runs: list[str] = []
     spec = _single_stage(spec, edits)
-    console_flags = replace(DisplayFlags.of(args), json=False)  # programs get one object at the end
+    console_flags = replace(display, json=False)  # programs get one object at the end
 
     def observers(folder: RunFolder, settings: Settings) -> tuple[Observer, ...]:
         return (*begin(folder), *create_observers(folder, console_flags, settings, spec.project.mask))
@@ -146,20 +143,20 @@ def _changes_outside(change: Change, folder: str) -> list[str]:
     return [*([named] if paths else []), *(["a commit was made meanwhile, and stays"] if change.committed else [])]
 
 
-def plan_request(args: Namespace, root: str, prompt: str, check: PlanCheck, interactive: bool) -> RunRequest:
+def plan_request(request: RunRequest, root: str, prompt: str, check: PlanCheck, interactive: bool) -> RunRequest:
     """The request of a planning. An interactive one takes only the agent from it."""
     flags: dict[str, Any] = {
         "maximumIterations": 1 + MAX_SENT_BACK,
         "limits": {"stallIterations": None, "sameErrorIterations": None},  # the iterations are few already
     }
     if not interactive:
-        return drafting_request(args, root, prompt, PLAN_CHECK, check, flags)
+        return drafting_request(request, root, prompt, PLAN_CHECK, check, flags)
     flags["sandbox"] = {"backend": None}
-    return drafting_request(args, root, prompt, PLAN_CHECK, check, flags, allow_unknown_cost=True)
+    return drafting_request(request, root, prompt, PLAN_CHECK, check, flags, allow_unknown_cost=True)
 
 
 def plan_unattended(
-    args: Namespace, spec: RunSpec, files: PlanFiles, check: PlanCheck, again: str, tell: Callable[[str], None]
+    display: DisplayFlags, spec: RunSpec, files: PlanFiles, check: PlanCheck, again: str, tell: Callable[[str], None]
 ) -> PlanResult:
     """Let the agent plan until the plan is valid, or a limit says stop. `again` is the command that plans anew."""
 
@@ -169,7 +166,7 @@ def plan_unattended(
             tell(remark)
         return (check,)
 
-    run, outcome = execute_drafting(args, spec, True, begin)
+    run, outcome = execute_drafting(display, spec, True, begin)
     ledger = spec.project.ledger()
     try:
         turns = {record.iteration for record in ledger.records(run) if isinstance(record, TurnBegan)}

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.text import MAX_TEXT_CHARS, fence_code, strip_control_characters, strip_escapes, truncate
-from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.base.value import replace, value
+from ralphproof.display.terminal import DisplayFlags
 from ralphproof.engine.check import Inspection
 from ralphproof.engine.outcome import Completed, Failed, Outcome
 from ralphproof.engine.state import RunOver
@@ -16,7 +17,6 @@ from ralphproof.runs.children import apply_parent_constraints
 from ralphproof.runs.execute import load_resumed_request
 from ralphproof.runs.request import (
     FRESH_RUN,
-    LATEST_RUN,
     FitnessRequest,
     RunRequest,
     RunTarget,
@@ -25,16 +25,12 @@ from ralphproof.runs.request import (
 )
 from ralphproof.runs.spec import prepare_spec
 from ralphproof.settings.skills import load_skill
-from ralphproof.store.ledger import RunRow
+from ralphproof.store.ledger import LATEST, RunRow
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.tasks.draft import TaskDraft, validate_dependencies
 from ralphproof.tasks.files import parse_tasks
 from ralphproof.tasks.store import validate_draft_with_plugins
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
 
 # Tasks in an agent's message: the one block of YAML in it.
 
@@ -162,22 +158,22 @@ class Generation:
 class TaskGenerator:
     """Asks an agent for tasks of one project, and reads its answers. Existing tasks are looked up each time."""
 
-    def __init__(self, project: Project, spec: str) -> None:
-        self.project, self._spec = project, spec
+    def __init__(self, project: Project, spec: str, request: RunRequest, display: DisplayFlags) -> None:
+        self.project, self._spec, self._base, self._display = project, spec, request, display
         blocks = find_code_blocks(load_skill(project.root, SKILL).body)
         self._example = next((block.text for block in blocks if block.language == "yaml"), "")
 
-    def generate(self, args: Namespace, text: str) -> Generation:
+    def generate(self, text: str) -> Generation:
         """Ask until an answer is valid, or a limit says stop."""
-        return self._run(args, self._request(args, self._prompt(text)), FRESH_RUN)
+        return self._run(self._request(self._prompt(text), MAX_ITERATIONS), FRESH_RUN)
 
-    def resume(self, args: Namespace, name: str) -> Generation:
+    def resume(self, name: str) -> Generation:
         """Continue such a run; a completed one is only read again."""
         run = self._find_run(name)
         if isinstance((before := self._result(run)).outcome, Completed):
             return before
-        row, request = load_resumed_request(self.project, run, self._request(args, ""))
-        return self._run(args, request, RunTarget(row=row))
+        row, request = load_resumed_request(self.project, run, self._request(""))
+        return self._run(request, RunTarget(row=row))
 
     def read(self, message: str, taken: bool = False) -> TaskAnswer:
         """The tasks in a message; with `taken` they may have ids of existing tasks."""
@@ -205,39 +201,38 @@ class TaskGenerator:
         spec = f"\nEvery task has `spec_id: {self._spec}`." if self._spec else ""
         return "\n\n".join([REQUEST, fence_code(text.strip("\n")), *existing, FORMAT.format(spec)])
 
-    def _request(self, args: Namespace, prompt: str) -> RunRequest:
+    def _request(self, prompt: str, iterations: int | None = None) -> RunRequest:
         """A resumed run keeps its prompt, and what no flag gives anew."""
-        iterations = args.maximum_iterations or (None if args.resume is not None else MAX_ITERATIONS)
-        flags = {"maximumIterations": iterations} if iterations else {}
+        usual = {"maximumIterations": iterations} if iterations else {}
         return drafting_request(
-            args,
+            self._base,
             self.project.root,
             prompt,
             CHECK,
             self._check,
-            flags,
+            usual | self._base.flags,
             skill=SKILL,
             fitness=FitnessRequest("other", "low"),
         )
 
-    def _run(self, args: Namespace, request: RunRequest, target: RunTarget) -> Generation:
+    def _run(self, request: RunRequest, target: RunTarget) -> Generation:
         spec = prepare_spec(request)
         if parent := target.row.parent if target.row else find_enclosing_run(self.project):
             spec = apply_parent_constraints(spec, parent)
-        run, outcome = execute_drafting(args, spec, edits=False, target=target)
+        run, outcome = execute_drafting(self._display, spec, edits=False, target=target)
         return replace(self._result(run), outcome=outcome)
 
     def _find_run(self, name: str) -> str:
         """The run of this kind that is meant: by its id, or the newest one."""
         ledger = self.project.ledger()
         try:
-            rows = ledger.runs() if name == LATEST_RUN else [ledger.row(ledger.find(name))]
+            rows = ledger.runs() if name == LATEST else [ledger.row(ledger.find(name))]
         finally:
             ledger.close()
         for row in rows:
             if row is not None and self._is_generation(row):
                 return row.id
-        if name == LATEST_RUN:
+        if name == LATEST:
             raise Refused("there is no run of ralph task generate to go on with")
         raise Refused(f"run {name} was not begun by ralph task generate; go on with it: ralph run --resume {name}")
 

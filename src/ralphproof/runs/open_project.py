@@ -93,14 +93,7 @@ def refuse_active_marker(root: str, remedy: str = "wait for it, or end it", ours
         raise Refused(f"{MARKER} says that a loop is at work here (pid {marker.get('pid')}); {remedy}")
 
 
-# Commands for the user only: they speak for the user, decide about finished work, or change what it is measured by.
-# Every process of a turn is refused: the agent, checks, and all that they start.
-USER_ONLY_COMMANDS = frozenset((
-    "accept", "archive", "cancel TASK", "fleet cancel", "fleet submit", "fleet worker", "gc", "land", "plan",
-    "plugin install", "plugin uninstall", "pr", "restore", "rewind", "say", "serve --control", "task edit",
-    "task import --update", "work",
-))  # fmt: skip
-# Also refused, except for runs that the turn's own run began.
+# Commands that are refused inside a turn, except for runs that the turn's own run began.
 CHILD_RUN_COMMANDS = frozenset(("cancel", "pause", "resume", "run --resume"))
 
 
@@ -109,15 +102,13 @@ HOOK_FILE_PREFIX = "hook_"
 
 
 def refuse_in_turn(what: str) -> None:
-    """Raise Refused inside a turn for a command of `USER_ONLY_COMMANDS`."""
-    assert what in USER_ONLY_COMMANDS, what
+    """Raise Refused inside a turn, for a command that only the user may call."""
     if run := _find_enclosing_run():
         raise Refused(f"ralph {what} is not for agents: {run} is at work, and this is part of its turn")
 
 
 def refuse_unrelated_run_in_turn(what: str, ledger: SqliteLedger, row: RunRow) -> None:
     """Raise Refused inside a turn for a command of `CHILD_RUN_COMMANDS`, unless the turn's own run began this one."""
-    assert what in CHILD_RUN_COMMANDS or what in USER_ONLY_COMMANDS, what
     run = _find_enclosing_run()
     if not run or (
         what in CHILD_RUN_COMMANDS and any(run == _run_label(above) for above in _ancestor_runs(ledger, row))

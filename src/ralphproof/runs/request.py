@@ -23,7 +23,6 @@ from ralphproof.store.ledger import RunRow
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
 
-LATEST_RUN = "latest"
 RUN_ID_VARIABLE = "RALPH_RUN_ID"
 
 

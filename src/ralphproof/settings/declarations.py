@@ -6,9 +6,7 @@ classes. Settings hold their values in the units of the file.
 
 from __future__ import annotations
 
-from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, replace
-from ralphproof.engine.claim import is_same_word, strip_claim_tags
 from ralphproof.settings.schema import (
     SettingFlag,
     SettingKey,
@@ -33,7 +31,6 @@ from ralphproof.settings.schema import (
 )
 
 if TYPE_CHECKING:
-    from argparse import Namespace
     from typing import Any
 
     from ralphproof.base.value import Json
@@ -485,39 +482,6 @@ def parse_settings(raw: dict[str, Any]) -> Settings:
 def flags_of(verb: str) -> list[tuple[str, SettingKey, SettingFlag]]:
     """The flags of a verb that give settings, each with the path and the key of its setting."""
     return [(path, key, flag) for path, key in leaf_keys(SETTINGS_SCHEMA) for flag in key.flags if verb in flag.verbs]
-
-
-def is_guarded(args: Namespace) -> bool:
-    """Whether something is to hold the agent; raises Refused where the flags say both."""
-    if args.no_sandbox and (args.sandbox is not None or args.allow_host):
-        other = "--sandbox" if args.sandbox is not None else "--allow-host"
-        raise Refused(f"--no-sandbox and {other} contradict each other; give one of them")
-    return not args.no_sandbox
-
-
-def settings_from_flags(args: Namespace) -> dict[str, Any]:
-    """The flags that are settings, in the settings' own shape; raises Refused where two flags contradict each other."""
-    settings: dict[str, Any] = {}
-    given: dict[str, tuple[str, Any]] = {}
-    for path, key, flag in flags_of(args.verb):
-        chosen = getattr(args, flag.dest)
-        if flag.adds or chosen is None:
-            continue
-        before, other = given.setdefault(path, (flag.names[-1], chosen))
-        if before != flag.names[-1] and not _is_same(chosen, other, key):
-            raise Refused(f"{before} and {flag.names[-1]} are one setting, and were given two values; give one")
-        *groups, name = path.split(".")
-        group = settings
-        for one in groups:
-            group = group.setdefault(one, {})
-        group[name] = chosen
-    return settings
-
-
-def _is_same(one: Any, other: Any, key: SettingKey) -> bool:
-    if key.kind == "word":
-        return is_same_word(strip_claim_tags(one), strip_claim_tags(other))
-    return bool(one == other)
 
 
 def parse_guardrails(items: list[dict[str, Any]]) -> tuple[GuardrailSettings, ...]:

@@ -16,7 +16,7 @@ from ralphproof.store.serialization import chain_digest, record_rows
 if TYPE_CHECKING:
     from _sqlite3 import Connection
     from collections.abc import Callable, Iterable, Sequence
-    from typing import Any, TypeVar
+    from typing import Any, Self, TypeVar
 
     from ralphproof.base.processes import ProcessIdentity
     from ralphproof.engine.outcome import Metrics
@@ -235,6 +235,12 @@ class SqliteLedger:
     def close(self) -> None:
         """Close the file."""
         self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def begin_run(
         self, run: str, directory: str, began_at: float, process: ProcessIdentity, parent: str = "", task: str = ""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import TYPE_CHECKING, Json, replace
+from ralphproof.base.value import Json, replace
 from ralphproof.checks.templates import expand_template, list_templates
 from ralphproof.engine.claim import strip_claim_tags
 from ralphproof.engine.plan import EXTERNAL
@@ -25,34 +25,30 @@ from ralphproof.tasks.store import (
     validate_draft_with_plugins,
 )
 
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-
 STAGE_FLAGS = (
     "promise", "description", "verify", "verify_cmd", "verify_config", "verify_template", "with", "max_iterations",
 )  # fmt: skip
 
 
-def draft_from_flags(args: Namespace, spec: str, project: Project, problems: list[str]) -> TaskDraft:
+def draft_from_flags(flags: Mapping[str, Any], spec: str, project: Project, problems: list[str]) -> TaskDraft:
     """The task that the flags describe; invalid flags are added to the problems."""
-    completion = completion_from_flags(args, {}, default_promises(project.root), problems)
-    metadata: dict[str, Json] = {**parse_pairs("--metadata", args.metadata, problems)}
+    completion = completion_from_flags(flags, {}, default_promises(project.root), problems)
+    metadata: dict[str, Json] = {**parse_pairs("--metadata", flags["metadata"], problems)}
     return TaskDraft(
-        args.id, spec, args.title, args.description or "", args.priority or 0, tuple(args.depends_on or ()), "todo",
-        args.assignee or "", metadata, completion,
+        flags["id"], spec, flags["title"], flags["description"] or "", flags["priority"] or 0,
+        tuple(flags["depends_on"] or ()), "todo", flags["assignee"] or "", metadata, completion,
     )  # fmt: skip
 
 
-def edit_task(ledger: SqliteLedger, project: Project, args: Namespace) -> tuple[TaskDraft, tuple[str, ...]]:
+def edit_task(ledger: SqliteLedger, project: Project, flags: Mapping[str, Any]) -> tuple[TaskDraft, tuple[str, ...]]:
     """Change the task; returns it with the names of the changed fields. Refuses changes that add errors.
 
     Errors that existed before are no reason to refuse: the user may mend one after the other.
     """
-    row, problems = require_task(ledger, args.id), list[str]()
+    row, problems = require_task(ledger, flags["id"]), list[str]()
     refuse_active_task(ledger, project, row.id)
     before, _ = draft_from_row(row)
-    after = _changed_draft(before, args, project, problems)
+    after = _changed_draft(before, flags, project, problems)
     known = {other.id: other.dependencies for other in ledger.tasks.rows()}
     known_faults = {*validate_draft_with_plugins(before), *validate_dependencies((before,), known)}
     problems += [
@@ -62,28 +58,24 @@ def edit_task(ledger: SqliteLedger, project: Project, args: Namespace) -> tuple[
     ]
     if problems:
         raise Refused("\n".join(problems))
-    fields = changed_fields(row_from_draft(before), row_from_draft(after)) | (
-        {"status": args.status} if args.status else {}
-    )
+    fields = changed_fields(row_from_draft(before), row_from_draft(after))
+    fields |= {"status": flags["status"]} if flags["status"] else {}
     if not fields:
         raise Refused("nothing to change; use flags (see ralph task edit --help)")
     ledger.tasks.change(row.id, fields)
     return after, tuple(fields)
 
 
-def _changed_draft(before: TaskDraft, args: Namespace, project: Project, problems: list[str]) -> TaskDraft:
-    cleared = [stage for stage in PIPELINE_STAGES if vars(args)[f"clear_{stage}"]]
+def _changed_draft(before: TaskDraft, flags: Mapping[str, Any], project: Project, problems: list[str]) -> TaskDraft:
+    cleared = [stage for stage in PIPELINE_STAGES if flags[f"clear_{stage}"]]
     old = {name: inner for name, inner in (before.completion or {}).items() if name not in cleared}
-    completion = completion_from_flags(args, old, default_promises(project.root), problems)
-    flags = {
-        "title": args.title, "spec_id": args.spec, "description": args.description, "priority": args.priority,
-        "assignee": args.assignee,
-    }  # fmt: skip
-    changes = {name: text for name, text in flags.items() if text is not None}
-    if args.depends_on is not None:
-        changes["dependencies"] = tuple(id for id in args.depends_on if id)
-    if args.metadata is not None:
-        entries = {**before.metadata, **parse_pairs("--metadata", args.metadata, problems)}
+    completion = completion_from_flags(flags, old, default_promises(project.root), problems)
+    names = {"title": "title", "spec_id": "spec", **{name: name for name in ("description", "priority", "assignee")}}
+    changes = {field: flags[name] for field, name in names.items() if flags[name] is not None}
+    if flags["depends_on"] is not None:
+        changes["dependencies"] = tuple(id for id in flags["depends_on"] if id)
+    if flags["metadata"] is not None:
+        entries = {**before.metadata, **parse_pairs("--metadata", flags["metadata"], problems)}
         changes["metadata"] = {key: text for key, text in entries.items() if text != ""}
     if completion != (before.completion or {}):
         changes["completion"] = completion
@@ -102,19 +94,19 @@ def parse_pairs(flag: str, texts: list[str] | None, problems: list[str]) -> dict
 
 
 def completion_from_flags(
-    args: Namespace, before: dict[str, Any], promise: Callable[[str], str], problems: list[str]
+    flags: Mapping[str, Any], before: dict[str, Any], promise: Callable[[str], str], problems: list[str]
 ) -> dict[str, Any]:
     """The completion spec `before`, updated by the flags."""
     completion = dict(before)
-    if args.outcome is not None:
-        completion["outcome"] = args.outcome
-    if args.acceptance is not None:
-        completion["acceptance_criteria"] = [text for text in args.acceptance if text]
+    if flags["outcome"] is not None:
+        completion["outcome"] = flags["outcome"]
+    if flags["acceptance"] is not None:
+        completion["acceptance_criteria"] = [text for text in flags["acceptance"] if text]
     for stage in PIPELINE_STAGES:
-        stage_flags = {what: vars(args)[f"{stage}_{what}"] for what in STAGE_FLAGS}
-        if flags := {what: text for what, text in stage_flags.items() if text is not None}:
+        given = {what: flags[f"{stage}_{what}"] for what in STAGE_FLAGS}
+        if given := {what: text for what, text in given.items() if text is not None}:
             old = completion.get(stage)
-            completion[stage] = _stage_criteria(stage, flags, old if isinstance(old, dict) else {}, promise, problems)
+            completion[stage] = _stage_criteria(stage, given, old if isinstance(old, dict) else {}, promise, problems)
     return completion
 
 
