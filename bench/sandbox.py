@@ -44,9 +44,11 @@ class Entered:
             LaunchSpec(box, backend.entry(box), base + runner.AUDIT_SUFFIX, base + runner.REPORT_SUFFIX),
         )
         self._argv = list(runner.wrap_command(command, base + runner.LAUNCH_SPEC_SUFFIX).argv)
-        self._laid = [path for path in (*box.placeholder_folders, *box.placeholders) if not os.path.lexists(path)]
+        self._laid = [
+            path for path in (*box.protection.folders, *box.protection.placeholders) if not os.path.lexists(path)
+        ]
         for path in self._laid:
-            os.makedirs(path, exist_ok=True) if path in box.placeholder_folders else open(path, "x").close()
+            os.makedirs(path, exist_ok=True) if path in box.protection.folders else open(path, "x").close()
 
     def cost(self) -> Cost:
         return cost_of(self._argv, self._root, self._env)

@@ -11,6 +11,7 @@ from ralphproof.sandbox.plan import (
     PROXY_BY_DESCRIPTOR,
     PROXY_BY_SOCKET,
     LaunchSpec,
+    Protection,
     SandboxEntry,
     SandboxPlan,
     write_launch_report,
@@ -81,7 +82,7 @@ def test_a_command_that_ended_has_done_so_itself(died: Died) -> None:
 def test_what_lay_over_absent_files_is_lifted(died: Died) -> None:
     ghosts = Placeholders(sandbox_state_folder(str(died.store), str(died.root)))
     held = ghosts.acquire()
-    ghosts.create([str(died.root / ".mcp.json")], [])
+    ghosts.create(Protection(placeholders=(str(died.root / ".mcp.json"),)))
     assert (died.root / ".mcp.json").exists()
     os.close(held)
     died.clear()

@@ -121,7 +121,7 @@ class PlannedSandbox:
         return dict(self.plan.variables)
 
     def placeholders(self) -> set[str]:
-        return {os.path.relpath(path, self.project.root) for path in self.plan.placeholders}
+        return {os.path.relpath(path, self.project.root) for path in self.plan.protection.placeholders}
 
 
 CLAUDE = AgentRequirements(

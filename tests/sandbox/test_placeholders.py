@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ralphproof.sandbox.plan import Protection
 from ralphproof.sandbox.project_mounts import RECORD_FILE, Placeholders
 from tests.sandbox.fenced import SOURCE
 
@@ -17,10 +18,11 @@ from tests.sandbox.fenced import SOURCE
 LAY = """
 import sys
 sys.path.append(sys.argv[1])
+from ralphproof.sandbox.plan import Protection
 from ralphproof.sandbox.project_mounts import Placeholders
 placeholders = Placeholders(sys.argv[2])
 held = placeholders.acquire()
-placeholders.create(sys.argv[3:], [])
+placeholders.create(Protection(placeholders=tuple(sys.argv[3:])))
 print("laid", flush=True)
 sys.stdin.read()
 """
@@ -29,6 +31,7 @@ DIE = """
 import os, sys
 sys.path.append(sys.argv[1])
 from ralphproof.sandbox import project_mounts
+from ralphproof.sandbox.plan import Protection
 create, created = project_mounts._create_placeholder, []
 def create_one_then_die(*args):
     if created:
@@ -37,7 +40,7 @@ def create_one_then_die(*args):
 project_mounts._create_placeholder = create_one_then_die
 placeholders = project_mounts.Placeholders(sys.argv[2])
 held = placeholders.acquire()
-placeholders.create(sys.argv[3:], [])
+placeholders.create(Protection(placeholders=tuple(sys.argv[3:])))
 """
 
 
@@ -55,7 +58,7 @@ def placeholders(tmp_path: Path) -> Placeholders:
 
 def laid(placeholders: Placeholders, files: list[str], folders: list[str]) -> int:
     held = placeholders.acquire()
-    placeholders.create(files, folders)
+    placeholders.create(Protection(placeholders=tuple(files), folders=tuple(folders)))
     return held
 
 

@@ -206,7 +206,7 @@ def test_a_protected_path_is_read_and_every_folder_above_it_is_held_in_its_place
         assert Mount(WRITABLE, view.place(folder)) in view.plan.mounts
     order = [placed.index(view.place(name)) for name in ("", "src", "src/auth", "src/auth/deep")]
     assert order == sorted(order)
-    assert {"src/auth/deep", ".env"} <= {*view.plan.names}
+    assert {"src/auth/deep", ".env"} <= {*view.plan.protection.names}
 
 
 def test_what_is_held_in_what_is_held_opens_nothing_between_them(project: SandboxProject) -> None:
@@ -227,11 +227,11 @@ def test_what_is_not_there_yet_may_not_come_to_be(project: SandboxProject) -> No
         ".vscode",
         ".git/commondir",
     } <= view.placeholders()
-    hollow = {os.path.relpath(path, project.root) for path in view.plan.placeholder_folders}
+    hollow = {os.path.relpath(path, project.root) for path in view.plan.protection.folders}
     assert {"conf", "later", ".claude", ".vscode", ".claude/hooks"} <= hollow
     assert not {"conf/new.toml", ".mcp.json", ""} & hollow
     assert [ghost for ghost in view.placeholders() if view.written(ghost)] == []
-    lengths = [len(path) for path in view.plan.placeholder_folders]
+    lengths = [len(path) for path in view.plan.protection.folders]
     assert lengths == sorted(lengths)
 
 
@@ -277,7 +277,10 @@ def test_a_link_is_held_where_it_leads_and_nothing_is_made_outside_through_one(
     (project.root / ".codex").write_text("a file")
     view = project.view(protected=("src/auth/", ".codex/x.toml"))
     assert not view.written("lib/auth/key.py")
-    assert all(is_within(path, str(project.root)) for path in (*view.plan.placeholders, *view.plan.placeholder_folders))
+    assert all(
+        is_within(path, str(project.root))
+        for path in (*view.plan.protection.placeholders, *view.plan.protection.folders)
+    )
     assert not any(ghost.startswith((".claude/", ".codex/")) for ghost in view.placeholders())
 
 
@@ -285,8 +288,8 @@ def test_a_kind_that_holds_nothing_is_asked_to_hold_nothing(project: SandboxProj
     project.repository()
     project.put("a", ".ralph/settings.json")
     view = project.view(backend=PlannedBackend(protects_paths=False), protected=("a", "b"))
-    assert (view.plan.placeholders, view.plan.placeholder_folders, view.written("a")) == ((), (), True)
-    assert "a" in view.plan.names
+    assert (view.plan.protection.placeholders, view.plan.protection.folders, view.written("a")) == ((), (), True)
+    assert "a" in view.plan.protection.names
 
 
 # Our own folder, and the task's
@@ -707,10 +710,10 @@ def test_whatever_is_protected_is_not_written_and_cannot_be_moved_away(
         project.put(".ralph/settings.json")
     view = project.view(protected=tuple(sorted(protected)), task=os.path.normpath(project.root / task) if task else "")
     assert view.secrets == []
-    held = [*view.plan.names, *view.placeholders(), *([".ralph/settings.json"] if ours else [])]
+    held = [*view.plan.protection.names, *view.placeholders(), *([".ralph/settings.json"] if ours else [])]
     assert [name for name in held if view.written(name)] == []
     points = {mount.path for mount in view.plan.mounts}
-    for name in view.plan.names:  # nor what lies below
+    for name in view.plan.protection.names:  # nor what lies below
         assert not view.written(f"{name}/x/y"), name
     loose = [
         folder

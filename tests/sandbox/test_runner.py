@@ -27,6 +27,7 @@ from ralphproof.sandbox.plan import (
     LaunchReport,
     LaunchSpec,
     Mount,
+    Protection,
     SandboxEntry,
     SandboxPlan,
     read_launch_report,
@@ -118,8 +119,7 @@ class Place:
             (Mount(READ_ONLY, "/"),),
             passed_variables=("PATH", "RALPH_TURN"),
             variables=(("SET", "here"),),
-            placeholders=placeholders,
-            placeholder_folders=(f"{root}/a", f"{root}/a/hooks"),
+            protection=Protection(placeholders=placeholders, folders=(f"{root}/a", f"{root}/a/hooks")),
         )
 
     def command(self, *argv: str) -> Command:
@@ -255,7 +255,12 @@ def test_an_owner_who_fails_leaves_nothing(place: Place) -> None:
 
 def test_a_load_comes_back_as_it_was(tmp_path: Path) -> None:
     plan = SandboxPlan(
-        "/p", "/h", "/t", (Mount(READ_ONLY, "/a\udcff"),), EgressPolicy(("a.test",), (80,)), placeholders=("/p/x",)
+        "/p",
+        "/h",
+        "/t",
+        (Mount(READ_ONLY, "/a\udcff"),),
+        EgressPolicy(("a.test",), (80,)),
+        protection=Protection(placeholders=("/p/x",)),
     )
     spec = LaunchSpec(
         plan,

@@ -22,6 +22,7 @@ from ralphproof.sandbox.plan import (
     Backend,
     EgressPolicy,
     Mount,
+    Protection,
     SandboxPlan,
 )
 from ralphproof.sandbox.sandbox_exec import MACH_SERVICES, SandboxExec, build_profile, quote_profile_string
@@ -45,7 +46,9 @@ MOUNTS = (
     Mount(WRITABLE, TEMP),
 )
 GHOSTS = (f"{ROOT}/.mcp.json", f"{ROOT}/conf/new.toml", f"{ROOT}/.vscode")
-BOX = SandboxPlan(ROOT, HOME, TEMP, MOUNTS, EgressPolicy(("example.org",), (5432,)), placeholders=GHOSTS)
+BOX = SandboxPlan(
+    ROOT, HOME, TEMP, MOUNTS, EgressPolicy(("example.org",), (5432,)), protection=Protection(placeholders=GHOSTS)
+)
 
 
 # A small reader of such profiles
@@ -236,12 +239,16 @@ PARTS = st.text(
 def test_a_name_of_any_kind_means_itself_and_adds_no_rule(name: str, held: str) -> None:
     root = f"/p/{name}"
     mounts = (Mount(WRITABLE, root), Mount(READ_ONLY, f"{root}/{held}"))
-    plan = SandboxPlan(root, HOME, "", mounts, placeholders=(f"{root}/{held}.new",))
+    plan = SandboxPlan(root, HOME, "", mounts, protection=Protection(placeholders=(f"{root}/{held}.new",)))
     assert may(WRITING, f"{root}/x/y", plan)
     assert not may(WRITING, f"{root}/{held}/x", plan)
     assert not may(WRITING, f"{root}/{held}.new", plan)
     plain = SandboxPlan(
-        "/p/r", HOME, "", (Mount(WRITABLE, "/p/r"), Mount(READ_ONLY, "/p/r/h")), placeholders=("/p/r/h.new",)
+        "/p/r",
+        HOME,
+        "",
+        (Mount(WRITABLE, "/p/r"), Mount(READ_ONLY, "/p/r/h")),
+        protection=Protection(placeholders=("/p/r/h.new",)),
     )
     assert len(rules(build_profile(plan))) == len(rules(build_profile(plain)))
 
@@ -265,7 +272,9 @@ def test_of_any_mounts_the_last_one_above_a_path_decides(
     mounts: list[tuple[str, str]], placeholders: list[str], asked: str
 ) -> None:
     made = tuple(Mount(kind, f"/p/{name}") for kind, name in mounts)
-    plan = SandboxPlan("/p/r", HOME, "", made, placeholders=tuple(f"/p/{name}" for name in placeholders))
+    plan = SandboxPlan(
+        "/p/r", HOME, "", made, protection=Protection(placeholders=tuple(f"/p/{name}" for name in placeholders))
+    )
     path = f"/p/{asked}/file"
     over = [one for one in made if path.startswith(one.path + "/")]
     held = any(path.startswith(f"/p/{name}/") for name in placeholders)
@@ -293,7 +302,9 @@ def test_the_text_of_a_profile() -> None:
         Mount(WRITABLE, "/p"),
         Mount(READ_ONLY, "/p/a/held"),
     )
-    plan = SandboxPlan("/p", HOME, "", mounts, EgressPolicy((), (5432,)), placeholders=("/p/.mcp.json",))
+    plan = SandboxPlan(
+        "/p", HOME, "", mounts, EgressPolicy((), (5432,)), protection=Protection(placeholders=("/p/.mcp.json",))
+    )
     own = build_profile(plan).partition('(allow file-read* file-write-data file-ioctl (literal "/dev/null")')[2]
     assert own.splitlines()[1:] == [
         '(allow file-read-metadata (literal "/") (literal "/etc") (literal "/p") (literal "/p/a") (literal "/private") '

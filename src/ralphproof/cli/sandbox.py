@@ -138,8 +138,8 @@ def sandbox_json(backend: Backend, plan: SandboxPlan) -> dict[str, Json]:
         "writable": list(_paths_with_access(plan, WRITABLE)),
         "readable": list(_paths_with_access(plan, READ_ONLY)),
         "fresh": list(_paths_with_access(plan, EMPTY_FOLDER)),
-        "protected": list(plan.names),
-        "notToComeToBe": [os.path.relpath(path, plan.root) for path in plan.placeholders],
+        "protected": list(plan.protection.names),
+        "notToComeToBe": [os.path.relpath(path, plan.root) for path in plan.protection.placeholders],
         "allowHosts": list(plan.egress.hosts),
         "allowLocalPorts": list(plan.egress.local_ports),
         "variables": list(plan.passed_variables),
@@ -160,8 +160,10 @@ def sandbox_lines(backend: Backend, plan: SandboxPlan) -> Iterator[str]:
     yield from (f"  {path} (fresh, and gone afterwards)" for path in _paths_with_access(plan, EMPTY_FOLDER))
     if backend.protects_paths:
         yield "may not be written, although it lies there:"
-        yield from (f"  {name}" for name in plan.names)
-        yield from (f"  {os.path.relpath(path, plan.root)} (may not come to be either)" for path in plan.placeholders)
+        yield from (f"  {name}" for name in plan.protection.names)
+        yield from (
+            f"  {os.path.relpath(path, plan.root)} (may not come to be either)" for path in plan.protection.placeholders
+        )
     yield "may be read:"
     yield from (f"  {path}" for path in _paths_with_access(plan, READ_ONLY) if not path.startswith(plan.root + "/"))
     hosts = ", ".join(plan.egress.hosts) or "none"

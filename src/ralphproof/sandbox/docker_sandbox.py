@@ -102,31 +102,26 @@ class DockerCli:
             return f"the sandboxes cannot be listed ({answer.why if not answer.good else 'the answer is no list'})"
         return tuple(_parse_existing_sandbox(one) for one in listed if isinstance(one, dict))
 
-    def create(self, name: str, template: str, workspaces: Iterable[str]) -> str:
-        """Create a sandbox; the reason if that failed."""
-        made = self.call("create", "--name", name, template, *workspaces, timeout_s=CREATE_TIMEOUT_S)
-        return "" if made.good else f"the sandbox cannot be made: {made.why}"
+    def attempt(self, failure: str, *words: str, timeout_s: float = WORK_TIMEOUT_S) -> str:
+        """Make a call; the failure and its reason, empty if it succeeded."""
+        done = self.call(*words, timeout_s=timeout_s)
+        return "" if done.good else f"{failure}: {done.why}"
 
     def remove(self, name: str) -> str:
-        gone = self.call("rm", *(("--force",) if self.kind == SBX else ()), name, timeout_s=WORK_TIMEOUT_S)
-        return "" if gone.good else f"the sandbox cannot be removed: {gone.why}"
+        force = ("--force",) if self.kind == SBX else ()
+        return self.attempt("the sandbox cannot be removed", "rm", *force, name)
 
-    def stop(self, name: str) -> str:
-        """Stop it. The next command starts it again with the current files of the host."""
-        stopped = self.call("stop", name, timeout_s=WORK_TIMEOUT_S)
-        return "" if stopped.good else f"the sandbox cannot be stopped: {stopped.why}"
-
-    def exec(self, name: str, *argv: str, root: bool = False) -> str:
-        """Run a small program inside, as root or as the agent's user; the reason if that failed."""
-        done = self.call("exec", *(("-u", "root") if root else ()), name, *argv, timeout_s=WORK_TIMEOUT_S)
-        return "" if done.good else f"{argv[0]} failed in the sandbox: {done.why}"
+    def run_script(self, name: str, script: str, *words: str, root: bool = False) -> str:
+        """Run a shell script inside, as root or as the agent's user; the reason if that failed."""
+        user = ("-u", "root") if root else ()
+        return self.attempt("sh failed in the sandbox", "exec", *user, name, "sh", "-c", script, "sh", *words)
 
     def set_policy(self, name: str, hosts: Iterable[str], dropped: Iterable[str]) -> str:
         """Allow these hosts and no others; `dropped` are hosts that were allowed before."""
         words = [word for host in hosts for word in ("--allow-host", host)]
         words += [word for host in dropped for word in ("--block-host", host)]
-        done = self.call("network", "proxy", name, "--policy", "deny", *words, timeout_s=WORK_TIMEOUT_S)
-        return "" if done.good else f"the network policy cannot be set: {done.why}"
+        failure = "the network policy cannot be set"
+        return self.attempt(failure, "network", "proxy", name, "--policy", "deny", *words)
 
 
 def _parse_existing_sandbox(answered: dict[str, Any]) -> ExistingSandbox:
@@ -416,13 +411,12 @@ class DockerSandbox:
         had = (there.workspaces if there else None) or (state.workspaces if state else ())
         if there is None or not set(wanted) <= set(had):
             return self._recreate(guest, plan, command, state, there is not None)
-        old = (
-            state is not None
-            and state.files is not None
-            and find_stale_files(state.files, scan_project_files(plan.root))
-        )
-        if old and (why := self._cli.stop(guest.name)):
-            return why
+        known = state.files if state and state.files else {}
+        if known and find_stale_files(known, scan_project_files(plan.root)):
+            # The next command starts it again with the current files of the host.
+            why = self._cli.attempt("the sandbox cannot be stopped", "stop", guest.name)
+            if why:
+                return why
         return self._set_up(guest, plan, command, replace(state or DockerSandboxState(), workspaces=had), state is None)
 
     def _recreate(
@@ -436,7 +430,8 @@ class DockerSandbox:
         plain = {one.removesuffix(":ro") for one in folders}
         more = [(one, one.removesuffix(":ro")) for one in before.workspaces]
         folders += tuple(one for one, path in more if path not in plain and os.path.isdir(path))
-        why = self._cli.create(guest.name, guest.template, folders)
+        words = ("create", "--name", guest.name, guest.template, *folders)
+        why = self._cli.attempt("the sandbox cannot be made", *words, timeout_s=CREATE_TIMEOUT_S)
         return why or self._set_up(guest, plan, command, DockerSandboxState(folders, hosts=before.hosts), fresh=True)
 
     def _set_up(
@@ -452,9 +447,9 @@ class DockerSandbox:
         links = dict(state.links) | dict(guest_home_links(plan, command.agent))
         if links != dict(state.links):
             words = [word for link in links.items() for word in link]
-            if why := self._cli.exec(guest.name, "sh", "-c", LINK_SCRIPT, "sh", GUEST_HOME, *words, root=True):
+            if why := self._cli.run_script(guest.name, LINK_SCRIPT, GUEST_HOME, *words, root=True):
                 return why
-        if fresh and (why := self._cli.exec(guest.name, "sh", "-c", IDENTITY_SCRIPT, "sh", *self._identity())):
+        if fresh and (why := self._cli.run_script(guest.name, IDENTITY_SCRIPT, *self._identity())):
             return why
         write_sandbox_state(self._state_file(guest.name), replace(state, links=tuple(links.items()), hosts=asked))
         return ""
@@ -464,7 +459,7 @@ class DockerSandbox:
         guest = self._guests.pop(plan.temp, None)
         if guest is None:
             return
-        self._cli.exec(guest.name, "sh", "-c", END_SCRIPT, "sh", f"{TURN_VARIABLE}={guest.mark}", root=True)
+        self._cli.run_script(guest.name, END_SCRIPT, f"{TURN_VARIABLE}={guest.mark}", root=True)
         files = wait_until_unchanged(plan.root, self._pause_s, MAX_POLLS, time.sleep)
         state = read_sandbox_state(self._state_file(guest.name)) or DockerSandboxState()
         write_sandbox_state(self._state_file(guest.name), replace(state, files=files))

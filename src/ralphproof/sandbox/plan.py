@@ -76,15 +76,31 @@ class ResourceLimits:
 
 
 @value
+class Protection:
+    """Protected paths of the project: `names` exist, and are relative to its root, for display.
+
+    `placeholders` do not exist on the host and must not be created: placeholder files and folders are mounted over
+    meanwhile. `folders` are the folders among them, and those above them. `hidden` are files among them that are
+    invisible inside: an empty file is mounted over them.
+    """
+
+    names: tuple[str, ...] = ()
+    placeholders: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(path for path in self.placeholders if path not in self.folders)
+
+
+@value
 class SandboxPlan:
     """Everything that one command can reach.
 
-    `mounts` are the whole file system. `placeholders` are mount paths that do not exist on the host and must not be
-    created: placeholder files and folders are mounted over meanwhile; `placeholder_folders` are the folders among them,
-    and those above them. `passed_variables` names variables that are passed in (a star at the end matches every name
-    with that prefix), `variables` are set. `temp` is a private host folder for back ends without a file system of their
-    own. `names` are protected paths relative to the root, for display. An `interactive` command has a user at its
-    terminal.
+    `mounts` are the whole file system. `passed_variables` names variables that are passed in (a star at the end matches
+    every name with that prefix), `variables` are set. `temp` is a private host folder for back ends without a file
+    system of their own. An `interactive` command has a user at its terminal.
     """
 
     root: str
@@ -95,21 +111,9 @@ class SandboxPlan:
     limits: ResourceLimits = ResourceLimits()
     passed_variables: tuple[str, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
-    placeholders: tuple[str, ...] = ()
-    placeholder_folders: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
+    protection: Protection = Protection()
     cwd: str = ""
     interactive: bool = False
-
-    @property
-    def placeholder_files(self) -> tuple[str, ...]:
-        return tuple(path for path in self.placeholders if path not in self.placeholder_folders)
-
-    @property
-    def hidden_placeholders(self) -> tuple[str, ...]:
-        """Placeholders that are invisible inside: an empty file is mounted over them."""
-        blank = {mount.path for mount in self.mounts if mount.source.endswith("/" + BLANK_FILE)}
-        return tuple(path for path in self.placeholders if path in blank)
 
     @property
     def socket_folder(self) -> str:

@@ -37,6 +37,7 @@ from ralphproof.sandbox.plan import (
     Backend,
     EgressPolicy,
     Mount,
+    Protection,
     ResourceLimits,
     SandboxPlan,
     expand_home,
@@ -45,13 +46,13 @@ from ralphproof.sandbox.plan import (
 )
 from ralphproof.sandbox.project_mounts import (
     RALPH_FOLDER,
-    ProtectedMounts,
     drop_variables_leaving_project,
     find_read_only_paths,
     is_visible,
     leaves_project,
     project_mounts,
     protected_mounts,
+    protected_names,
     ralph_folder_mounts,
 )
 from ralphproof.workspace.git_command import user_git_environment
@@ -363,7 +364,7 @@ class SandboxPlanner:
         own = os.path.join(config.store, "agents", command.agent)
         temp = os.path.splitext(command.turn_file)[0] + ".tmp"
         settled, moved = agent_home_mounts(requirements, own, self._env, self._home)
-        mounts, held, names = self._add_project([*refresh_mounts(self._machine_mounts, self._covers), *settled])
+        mounts, protection = self._add_project([*refresh_mounts(self._machine_mounts, self._covers), *settled])
         mounts += [
             one for path in command.reads if os.access(path, os.X_OK) or not leaves_project(path, config.root)
             for one in program_mounts(path, self._env) if not is_visible(one.path, mounts, self._covers)
@@ -389,15 +390,13 @@ class SandboxPlanner:
             default_resource_limits(),
             passed_variables=tuple(passed),
             variables=tuple(variables.items()),
-            placeholders=held.placeholders,
-            placeholder_folders=held.placeholder_folders,
-            names=names,
+            protection=protection,
             cwd=cwd,
             interactive=config.interactive,
         )
 
-    def _add_project(self, mounts: list[Mount]) -> tuple[list[Mount], ProtectedMounts, tuple[str, ...]]:
-        """The mounts with the project over them, its protection, and the protected paths relative to its root."""
+    def _add_project(self, mounts: list[Mount]) -> tuple[list[Mount], Protection]:
+        """The mounts with the project over them, and its protection."""
         config, holds = self._config, self._backend.protects_paths
         settings = sorted({path for _, requirements in config.agents for path in requirements.settings})
         paths = find_read_only_paths(config.root, config.protected, config.run_files, settings)
@@ -407,10 +406,10 @@ class SandboxPlanner:
             *project_mounts(config.root, paths),
             *ralph_folder_mounts(config.root, config.task, holds),
         ]
-        held = protected_mounts(config.root, paths, mounts, self.private) if holds else ProtectedMounts(())
-        sockets = socket_covers([Mount(WRITABLE, config.root)], folder=config.root) if holds else ()
-        names = tuple(os.path.relpath(path, config.root) for path in paths.found)
-        return [*mounts, *held.mounts, *sockets], held, names
+        if not holds:
+            return mounts, Protection(protected_names(config.root, paths))
+        held, protection = protected_mounts(config.root, paths, mounts, self.private)
+        return [*mounts, *held, *socket_covers([Mount(WRITABLE, config.root)], folder=config.root)], protection
 
     def _open_covered_folders(self, mounts: list[Mount]) -> tuple[Mount, ...]:
         """The mounts, with an empty folder instead of a cover where a later mount is inside: it needs a mount point."""

@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ralphproof.base.files import read_file, replace_file
 from ralphproof.base.git_layout import git_folders, read_regular_file
@@ -20,6 +20,7 @@ from ralphproof.sandbox.plan import (
     READ_ONLY,
     WRITABLE,
     Mount,
+    Protection,
     is_within,
     nearest_mount,
 )
@@ -235,15 +236,6 @@ RALPH_FOLDER = ".ralph"
 GITIGNORE_SPECIAL_CHARS = "\\*?["  # what a line of git's exclude file does not mean as it is written
 
 
-@value
-class ProtectedMounts:
-    """Mounts that protect paths of a project, and the placeholders that they need."""
-
-    mounts: tuple[Mount, ...]
-    placeholders: tuple[str, ...] = ()
-    placeholder_folders: tuple[str, ...] = ()
-
-
 def project_mounts(root: str, held: ReadOnlyPaths) -> list[Mount]:
     """The project, and a repository outside of it of which only what a commit needs is writable."""
     shared = [Mount(WRITABLE, path) for path in held.shared if os.path.exists(path)]
@@ -266,7 +258,9 @@ def ralph_folder_mounts(root: str, task: str, holds: bool) -> list[Mount]:
     return [*held, *([Mount(WRITABLE, task)] if apart else [])]
 
 
-def protected_mounts(root: str, held: ReadOnlyPaths, before: Sequence[Mount], private: str) -> ProtectedMounts:
+def protected_mounts(
+    root: str, held: ReadOnlyPaths, before: Sequence[Mount], private: str
+) -> tuple[list[Mount], Protection]:
     """Read-only mounts over protected paths that `before` makes writable; `private` is a folder for files of ours."""
     wanted = {path for path in (*held.found, *held.files, *held.folders) if _is_writable(path, before)}
     paths = {path for path in wanted if not any(path != other and is_within(path, other) for other in wanted)}
@@ -280,10 +274,18 @@ def protected_mounts(root: str, held: ReadOnlyPaths, before: Sequence[Mount], pr
     blank = dict.fromkeys(held.unread if sys.platform == "linux" else (), os.path.join(private, BLANK_FILE))
     mounts = [Mount(kinds[path], path, blank.get(path, "")) for path in sorted(kinds, key=lambda path: path.count("/"))]
     missing = {over for path in placeholders for over in _missing_parents(path)}
-    hollow = tuple(sorted({*missing, *folders}, key=len))
-    return ProtectedMounts(
-        (*mounts, *_git_exclude_mounts(root, held.exclude, placeholders, private)), placeholders, hollow
+    protection = Protection(
+        protected_names(root, held),
+        placeholders,
+        tuple(sorted({*missing, *folders}, key=len)),
+        tuple(path for path in files if path in blank),
     )
+    return [*mounts, *_git_exclude_mounts(root, held.exclude, placeholders, private)], protection
+
+
+def protected_names(root: str, held: ReadOnlyPaths) -> tuple[str, ...]:
+    """Protected paths that exist, relative to the root."""
+    return tuple(os.path.relpath(path, root) for path in held.found)
 
 
 def _git_exclude_mounts(root: str, exclude: str, placeholders: Iterable[str], private: str) -> Iterator[Mount]:
@@ -367,17 +369,17 @@ class Placeholders:
         fcntl.flock(held, fcntl.LOCK_SH)
         return held
 
-    def create(self, files: Iterable[str], folders: Iterable[str], unseen: Container[str] = ()) -> None:
+    def create(self, protection: Protection) -> None:
         """Create what does not exist, folders first; the caller has acquired them.
 
-        Files that are invisible inside are created as sockets: git does not show them, and opening one fails at once.
+        Hidden files are created as sockets: git does not show them, and opening one fails at once.
         """
-        wanted = [(path, True) for path in folders] + [(path, False) for path in files]
+        wanted = [(path, True) for path in protection.folders] + [(path, False) for path in protection.files]
         missing = [(path, folder) for path, folder in wanted if not os.path.lexists(path)]
         if missing:
             self._add({path for path, _ in missing})
         for path, folder in missing:
-            _create_placeholder(path, folder, path in unseen)
+            _create_placeholder(path, folder, path in protection.hidden)
 
     def release(self, held: int | None = None) -> None:
         """Remove untouched placeholders, unless another command still needs them."""
@@ -447,11 +449,11 @@ def _is_untouched(path: str, size: int) -> bool:
         return file.read(size + 1) == content
 
 
-def _create_placeholder(path: str, folder: bool, unseen: bool = False) -> None:
+def _create_placeholder(path: str, folder: bool, hidden: bool) -> None:
     try:
         if folder:
             os.mkdir(path, 0o755)
-        elif unseen and _create_socket(path):
+        elif hidden and _create_socket(path):
             return
         elif content := PLACEHOLDER_CONTENTS.get(os.path.basename(path)):
             _create_file(path, content)

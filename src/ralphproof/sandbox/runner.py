@@ -85,7 +85,7 @@ class SandboxedRunner:
         plan: SandboxPlan | None = None
         try:
             plan = self._planner.plan(command)
-            self._placeholders.create(plan.placeholder_files, plan.placeholder_folders, plan.hidden_placeholders)
+            self._placeholders.create(plan.protection)
             if why := self._backend.prepare(plan, command):
                 return Exit(None, why="unstartable", error=f"sandbox {self.name}: {why}")
             entry, lock_file = self._backend.entry(plan), self._placeholders.lock_file

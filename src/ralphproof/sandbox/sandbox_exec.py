@@ -111,9 +111,9 @@ def _mount_rules(mount: Mount) -> Iterator[str]:
 
 def _protection_rules(plan: SandboxPlan) -> Iterator[str]:
     """Deny the creation of placeholders, and moving folders away that hold protected paths."""
-    for path in plan.placeholders:
+    for path in plan.protection.placeholders:
         yield f"(deny file-write* {_path_filters('subpath', _path_spellings(path))})"
-    held = [*plan.placeholders, *(mount.path for mount in plan.mounts if mount.kind != WRITABLE)]
+    held = [*plan.protection.placeholders, *(mount.path for mount in plan.mounts if mount.kind != WRITABLE)]
     written = [*(mount.path for mount in plan.mounts if mount.kind == WRITABLE), *([plan.temp] if plan.temp else [])]
     above = {over for path in held for top in written if is_within(path, top) for over in _folders_between(path, top)}
     if pins := sorted({*above, *written}):
