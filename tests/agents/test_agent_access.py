@@ -50,7 +50,7 @@ PRIVATE = (
 
 
 def requirements_of(agent: str) -> AgentRequirements:
-    found: AgentRequirements = load_adapter(agent).requirements  # type: ignore[attr-defined]
+    found: AgentRequirements = load_adapter(agent).requirements
     return found
 
 

@@ -177,15 +177,6 @@ def test_a_file_that_cannot_be_written_is_a_turn_that_could_not_start(tmp_path: 
     assert "cannot be written: No such file or directory" in turn.exit.error
 
 
-def test_a_dialect_of_somebody_else_needs_to_know_nothing_of_files(tmp_path: Path) -> None:
-    class Theirs(type(DIALECTS["pi"])):  # type: ignore[misc]
-        extra_files = property(lambda _: (_ for _ in ()).throw(AttributeError("extra_files")))
-
-    sandbox = Recording(b"")
-    CliAgent(Theirs(), "program").take_turn(brief(tmp_path), sandbox, Looker())
-    assert sandbox.commands[0].argv[0] == "program"
-
-
 def test_an_answer_in_the_form_that_was_asked_for_is_the_text_of_the_turn(tmp_path: Path) -> None:
     seen = play(DIALECTS["claude"], Recording(recorded("claude")["json-schema"].read_bytes()), tmp_path)
     assert json.loads(seen.turn.text) == {"done": True}

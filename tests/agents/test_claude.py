@@ -398,7 +398,7 @@ STREAM = ("--output-format", "stream-json", "--verbose")
         ),
         (
             {"flags": ("--model", "sonnet"), "model": "opus", "session": AN_ID, "guarded": False, "stream": False},
-            ("-p", "--model", "sonnet", "--dangerously-skip-permissions", "--model", "opus", "--resume", AN_ID,
+            ("-p", "--dangerously-skip-permissions", "--model", "opus", "--resume", AN_ID,
              "--output-format", "json"),
         ),
     ],

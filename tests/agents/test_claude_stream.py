@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from ralphproof.agents.adapter import MAX_RESET_DELAY_S
-from ralphproof.agents.claude import MAX_DENIALS, Claude
+from ralphproof.agents.claude import Claude
 from ralphproof.agents.cli_agent import CliAgent
+from ralphproof.agents.stream import MAX_DENIALS
 from ralphproof.engine.agent import (
     AgentFault,
     Asked,

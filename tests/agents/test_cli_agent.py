@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agents.adapter import COST_COMPUTED, COST_REPORTED, COST_UNKNOWN, AgentInvocation, ReaderContext
+from ralphproof.agents.adapter import (
+    COST_COMPUTED,
+    COST_REPORTED,
+    COST_UNKNOWN,
+    AgentAdapter,
+    AgentInvocation,
+    ReaderContext,
+)
 from ralphproof.agents.cli_agent import STDERR_TAIL_BYTES, CliAgent
 from ralphproof.engine.agent import (
     THE_CONFIGURATION,
@@ -30,7 +37,7 @@ from tests.agents.replay import NOW_S, Looker, Played, Recording, brief_in, play
 BILLED = Spent(70, Usage(7))
 
 
-class Parrot:
+class Parrot(AgentAdapter):
     """Says a line as it is; `!` is a result, `!text` a final message, `x text` an error, `s text` the service's."""
 
     name = "parrot"
@@ -38,7 +45,6 @@ class Parrot:
     guard = "cage"
     resumes = True
     login = "teach it your name"
-    credentials: tuple[str, ...] = ()
     updates_off: Mapping[str, str] = {"PARROT_UPDATES": "off", "MINE": "0"}
 
     def arguments(self, call: AgentInvocation) -> tuple[str, ...]:

@@ -358,7 +358,7 @@ JSON = ("--output-format", "json")
         ({"flags": ("--deny-tool=shell",), "guarded": False}, ("--deny-tool=shell", "--allow-all", *JSON)),
         (
             {"flags": ("--model", "a"), "model": "b", "session": AN_ID, "guarded": False},
-            ("--model", "a", "--allow-all", "--model", "b", f"--resume={AN_ID}", *JSON),
+            ("--allow-all", "--model", "b", f"--resume={AN_ID}", *JSON),
         ),
     ],
 )

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from types import MappingProxyType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphproof.agents.adapter import COST_UNKNOWN, MAX_LINE_CHARS, AgentInvocation, ReaderContext, StreamReader
+from ralphproof.agents.adapter import COST_UNKNOWN, MAX_LINE_CHARS, AgentAdapter
 from ralphproof.agents.error_messages import (
     CREDIT_ERROR,
     FLAG_ERROR,
@@ -368,28 +366,12 @@ def test_json_and_ordinary_banners_wait_for_nobody(line: bytes) -> None:
     assert not asks_for_login(line)
 
 
-class Plain:
+class Plain(AgentAdapter):
     """A dialect with nothing particular about it."""
 
     name = "agent"
     cost = COST_UNKNOWN
-    guard = ""
-    resumes = False
     login = "run `agent login`"
-    credentials: tuple[str, ...] = ()
-    updates_off: Mapping[str, str] = MappingProxyType({})
-
-    def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
-        return ()
-
-    def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
-        return model
-
-    def environment(self, call: AgentInvocation) -> dict[str, str]:
-        return {}
-
-    def reader(self, hearing: ReaderContext) -> StreamReader:
-        raise NotImplementedError
 
 
 @pytest.mark.parametrize(

@@ -188,28 +188,6 @@ def test_no_setting_of_codex_turns_a_guard_off(tmp_path: Path) -> None:
     assert "features.hooks=true" not in Codex().arguments(call(tmp_path, *own))
 
 
-@pytest.mark.parametrize(
-    ("dialect", "flags", "environ", "why"),
-    [
-        (Claude(), (), {}, ""),
-        (Claude(), ("--bare",), {}, "--bare"),
-        (Claude(), ("--verbose", "--safe-mode"), {}, "--safe-mode"),
-        (Claude(), (), {"CLAUDE_CODE_SIMPLE": "1"}, "CLAUDE_CODE_SIMPLE"),
-        (Claude(), (), {"CLAUDE_CODE_SAFE_MODE": "true"}, "CLAUDE_CODE_SAFE_MODE"),
-        (Claude(), (), {"CLAUDE_CODE_SIMPLE": "0", "CLAUDE_CODE_SAFE_MODE": ""}, ""),
-        (Codex(), ("-c", "features.hooks=false"), {"CLAUDE_CODE_SIMPLE": "1"}, ""),
-        (Codex(), ("--disable", "hooks"), {}, "--disable hooks"),
-        (Codex(), ("--disable=hooks",), {}, "--disable hooks"),
-        (Codex(), ("--disable", "goals"), {}, ""),
-        (Codex(), ("--disable",), {}, ""),
-    ],
-)
-def test_what_turns_hooks_off_for_good_is_known(
-    dialect: Claude | Codex, flags: tuple[str, ...], environ: dict[str, str], why: str
-) -> None:
-    assert dialect.hooks_disabled_by(flags, environ) == why
-
-
 WHY = "ralph guard [delete-outside]: rm -rf ~/x deletes what is not the project's; instead: name a path of the project"
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphproof.agents.json_lines import decode_line
+from ralphproof.agents.stream import decode_line
 
 
 class Line(msgspec.Struct):

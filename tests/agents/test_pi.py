@@ -308,11 +308,10 @@ JSON = ("--mode", "json")
         ({"model": "openai/gpt-5.5:high"}, ("-p", "--model", "openai/gpt-5.5:high", *JSON)),
         ({"session": AN_ID}, ("-p", "--session", AN_ID, *JSON)),
         ({"flags": ("--provider", "openai")}, ("-p", "--provider", "openai", *JSON)),
-        ({"flags": ("--print", "--thinking", "high")}, ("--print", "--thinking", "high", *JSON)),
-        # The last one counts.
+        ({"flags": ("-p", "--thinking", "high")}, ("-p", "--thinking", "high", *JSON)),
         (
             {"flags": ("--model", "a"), "model": "b", "session": AN_ID},
-            ("-p", "--model", "a", "--model", "b", "--session", AN_ID, *JSON),
+            ("-p", "--model", "b", "--session", AN_ID, *JSON),
         ),
     ],
 )

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agents.adapter import MAX_LINE_CHARS, MAX_TODOS, TodoTracker
+from ralphproof.agents.adapter import MAX_LINE_CHARS
+from ralphproof.agents.stream import MAX_TODOS, TodoTracker
 from ralphproof.engine.agent import Todo, TodosChanged
 
 A, B = {"subject": "a"}, {"subject": "b"}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralphproof.agents.adapter import ReaderContext
-from ralphproof.agents.cost import MAX_MODELS, MAX_OPEN_MESSAGES, UsageTally
+from ralphproof.agents.stream import MAX_MODELS, MAX_OPEN_MESSAGES, UsageTally
 from ralphproof.engine.agent import Event, Spent, Usage
 
 NOTHING = Spent(0, Usage())

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agents.agent_config import HOOK_EVENTS, HOOKED_VARIABLE, hook_commands
+from ralphproof.agents.hook_commands import HOOK_EVENTS, HOOKED_VARIABLE, hook_commands
 from tests.ralph import SOURCE, Ended, Ralph
 
 VERBS = [verb for _, verb, _ in HOOK_EVENTS]
 BROKEN = "{"
 # What a hook may load of the program beside `hooks` itself.
 SHARED = {
-    "ralphproof.agents.agent_config",
+    "ralphproof.agents.hook_commands",
     "ralphproof.base.errors",
     "ralphproof.base.interpreter",
     "ralphproof.base.json_text",
@@ -178,7 +178,7 @@ def test_what_a_run_has_its_agents_call_is_this_very_program_wherever_they_are(r
     shutil.copytree(SOURCE / "ralphproof", copy / "ralphproof", ignore=shutil.ignore_patterns("__pycache__"))
     hook = copy / "ralphproof" / "hooks" / "stop.py"
     hook.write_text(f"{hook.read_text('utf-8')}\nprint(__file__, file=sys.stderr)\n", encoding="utf-8")
-    tells = "from ralphproof.agents.agent_config import hook_commands; print(dict(hook_commands())['Stop'])"
+    tells = "from ralphproof.agents.hook_commands import hook_commands; print(dict(hook_commands())['Stop'])"
     argv, env = [sys.executable, "-c", tells], {**ralph.env, "PYTHONPATH": str(copy)}
     command = subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout
     run = {"PATH": os.environ["PATH"], "RALPH_RUN_ID": "r1", "TMPDIR": str(tmp_path), "PYTHONPATH": str(ralph.root)}

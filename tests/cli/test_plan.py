@@ -329,8 +329,8 @@ def call(
     dialect: AgentAdapter, flags: str = "", guarded: bool = True, again: bool = False, model: str | None = None
 ) -> str:
     brief = TurnInput("DO", "", "/", (), "", "", "", 0.0, session="ID")
-    made: tuple[str, ...] = dialect.interactive(AgentInvocation(brief, tuple(flags.split()), model, guarded), again)  # type: ignore[attr-defined]
-    return " ".join(made)
+    made = dialect.interactive(AgentInvocation(brief, tuple(flags.split()), model, guarded), again)
+    return " ".join(made or ())
 
 
 QUIET = "-c check_for_update_on_startup=false -c analytics.enabled=false"

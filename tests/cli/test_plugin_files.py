@@ -14,7 +14,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from ralphproof import __version__
-from ralphproof.agents.agent_config import GUARD_VERB, HOOK_EVENTS, installed_guard_command
+from ralphproof.agents.hook_commands import GUARD_VERB, HOOK_EVENTS, installed_guard_command
 from ralphproof.cli.dispatch import split_verb
 from ralphproof.cli.verbs import VERBS, verb_function
 from ralphproof.setup.plugin import MARKETPLACE, PLUGIN_NAME

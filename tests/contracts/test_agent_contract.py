@@ -18,7 +18,6 @@ from ralphproof.agents.adapter import (
     COST_COMPUTED,
     COST_REPORTED,
     COST_UNKNOWN,
-    MAX_MICRO_USD,
     AgentAdapter,
     AgentInvocation,
     ReaderContext,
@@ -26,6 +25,7 @@ from ralphproof.agents.adapter import (
 from ralphproof.agents.cli_agent import CliAgent
 from ralphproof.agents.command import CommandAgent
 from ralphproof.agents.scripted import ScriptedAgent
+from ralphproof.agents.stream import MAX_MICRO_USD
 from ralphproof.base.value import replace
 from ralphproof.engine.agent import Agent, ConfigFault, Ended, Event, Spent, ToolEnded, Turn, Usage, classify_fault
 from ralphproof.engine.sandbox import ACTIVE, CONTINUE, KILL, RESULT_SAID, STOP, Command, CommandWatcher, Exit

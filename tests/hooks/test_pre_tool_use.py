@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agents.agent_config import GUARD_SILENT, guard_hook_commands
+from ralphproof.agents.hook_commands import GUARD_SILENT, guard_hook_commands
 from tests.hooks.session import CLAUDE, CODEX, RALPH, TIMEOUT_S, Answer, Json, Session
 from tests.hooks.test_quick import SLOW, loaded
 

@@ -14,6 +14,7 @@ from ralphproof.agents.adapter import (
     COST_COMPUTED,
     COST_REPORTED,
     COST_UNKNOWN,
+    AgentAdapter,
     AgentInvocation,
     ReaderContext,
     StreamReader,
@@ -313,7 +314,7 @@ def test_a_path_is_relative_to_the_project(tmp_path: Path) -> None:
 # Dialects of others
 
 
-class Tool:
+class Tool(AgentAdapter):
     """A dialect that somebody else wrote, for a program that is called `tool`."""
 
     name = "tool"
@@ -377,7 +378,7 @@ def test_an_installed_dialect_is_known_by_the_name_of_its_program(machine: Machi
         (f"{__name__}:Nothing", "cannot be loaded"),
         (f"{__name__}:Needy", "is no agent adapter"),
         (f"{__name__}:BRIEF", "is no agent adapter"),
-        ("ralphproof.base.errors:Refused", "is no agent adapter: it has no name, cost, guard, resumes"),
+        ("ralphproof.base.errors:Refused", "is no agent adapter: it is no ralphproof.agents.adapter.AgentAdapter"),
         (":", "cannot be loaded"),
     ],
 )

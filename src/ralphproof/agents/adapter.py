@@ -1,30 +1,21 @@
-"""The protocol of an agent adapter, and helpers that several adapters share."""
+"""The base of agent adapters: what is particular to one agent program, and helpers for command lines and settings."""
 
 from __future__ import annotations
 
-import itertools
-import re
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ralphproof.base.text import MAX_TEXT_CHARS, truncate
-from ralphproof.base.value import Protocol, value
-from ralphproof.engine.agent import Event, Spent, Todo, TodosChanged, ToolEnded, TurnInput, Usage
-from ralphproof.engine.sandbox import Exit
+from ralphproof.base.value import Protocol, replace, value
+from ralphproof.engine.agent import Event, Spent, TurnInput, Usage
+from ralphproof.engine.sandbox import AgentRequirements, Exit
 
 # How the cost of a turn becomes known.
 COST_REPORTED, COST_COMPUTED, COST_UNKNOWN = "reported", "computed from tokens", "unknown"
 
 MICRO_PER_USD = 1_000_000
-MAX_MICRO_USD = 10**11  # 100,000 dollars: no turn costs more
-MAX_TOKENS = 10**12
-MAX_TOOL_OUTPUT_CHARS = 64 * 1024  # of one tool's output in an event
 MAX_LINE_CHARS = 300  # of a summary, a reason, a warning
 MAX_RESET_DELAY_S = 31 * 86400  # no limit lasts longer
-MAX_RUNNING_CALLS = 1000  # tool calls at a time that a reader keeps track of
-# Errors of turns that a model ended before it was done.
-CUT_OFF_MESSAGE = "the model's last message was cut off at its greatest length"
-NO_FINAL_MESSAGE = "the agent stopped after a tool call and said no last word"
 
 
 @value
@@ -82,43 +73,108 @@ class AgentTraits:
     calls_guard: bool = False
 
 
-class AgentAdapter(Protocol):
-    """The interface of one agent program: how it is started and how its output is read. The prompt is on its standard
-    input.
+class AgentAdapter:
+    """One agent program: how it is started and how its output is read. The prompt is on its standard input.
 
-    Optional attributes: `counts_tokens`, `traits` (AgentTraits), `requirements` (AgentRequirements), and the methods
-    `extra_files(call)`, `interactive(call, resume)`, `stderr_events(text)`, `hooks_disabled_by(flags, environ)`.
+    An adapter is a subclass that has at least a name, a cost and a reader. Most command lines follow from the options
+    listed here; another one needs its own `arguments`.
     """
 
     name: str
-    cost: str  # one of the COST constants; with COST_UNKNOWN, `counts_tokens = True` says that it reports tokens
-    guard: str  # the name of its own mode that asks nothing and still limits what it does; empty where it has none
-    resumes: bool  # can continue a session; its reader knows whether the reported cost is then of the whole session
-    login: str  # how to log in, in one clause
-    credentials: tuple[str, ...]  # variables and files (with a slash; ~ is the home folder) that hold a login
-    updates_off: Mapping[str, str]  # variables that prevent automatic updates during a run
+    cost: str  # one of the COST constants
+    counts_tokens: bool | None = None  # where that does not follow from `cost`
+    guard = ""  # the name of its own mode that asks nothing and still limits what it does; empty where it has none
+    resumes = True  # can continue a session; its reader knows whether the reported cost is then of the whole session
+    login = ""  # how to log in, in one clause
+    credentials: tuple[str, ...] = ()  # variables and files (with a slash; ~ is the home folder) that hold a login
+    updates_off: Mapping[str, str] = {}  # variables that prevent automatic updates during a run
+    needs = AgentRequirements()  # from the machine, beside what follows from `credentials` and `updates_off`
+
+    command: tuple[str, ...] = ()  # the first arguments
+    model_options: tuple[str, ...] = ("--model",)
+    model_variables: tuple[str, ...] = ()  # variables that name the model
+    settings_file = ""  # JSON of the user with the model's name
+    permission_options: tuple[str, ...] = ()  # options of the user that replace the next two
+    guarded_arguments: tuple[str, ...] = ()
+    unguarded_arguments: tuple[str, ...] = ()
+    session_option = "--resume"
+    output_arguments: tuple[str, ...] = ()
+    question_options: tuple[str, ...] = ()  # options of the user that apply to judge questions
+
+    @property
+    def traits(self) -> AgentTraits:
+        return AgentTraits()
+
+    @property
+    def requirements(self) -> AgentRequirements:
+        """What it needs from the machine."""
+        return self.requirements_with()
+
+    def requirements_with(self, urls: tuple[str, ...] = (), variables: tuple[str, ...] = ()) -> AgentRequirements:
+        """The requirements with services that the user's settings name, and the variables that hold their keys."""
+        needs, own = self.needs, credential_variables(self.credentials)
+        return replace(
+            needs,
+            addresses=(*needs.addresses, *urls),
+            variables=(*own, *self.updates_off, *needs.variables, *variables),
+            logins=tuple(name.rpartition("/")[2] for name in self.credentials if "/" in name),
+        )
 
     def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         """Everything after the program's name."""
+        flags = without_options(call.flags, *self.model_options) if call.model else call.flags
+        model = option(self.model_options[0], call.model)
+        if call.brief.schema:
+            kept = keep_options(flags, *self.model_options, *self.question_options)
+            return (*self.command, *kept, *model, *self.question_arguments(call), *self.output_arguments)
+        return (
+            *self.command,
+            *(flag for flag in flags if flag not in self.command),
+            *self.permission_arguments(call, flags),
+            *model,
+            *option(self.session_option, call.brief.session),
+            *self.output_arguments,
+        )
+
+    def permission_arguments(self, call: AgentInvocation, flags: tuple[str, ...]) -> tuple[str, ...]:
+        """The permission mode, unless the user's own flags set one."""
+        default = self.guarded_arguments if call.guarded else self.unguarded_arguments
+        return unless_given(flags, self.permission_options, *default)
+
+    def question_arguments(self, call: AgentInvocation) -> tuple[str, ...]:
+        """The arguments of a judge question: no tools, no customisation by user or project."""
+        return ()
+
+    def interactive(self, call: AgentInvocation, resume: bool) -> tuple[str, ...] | None:
+        """The arguments of an interactive session with this prompt; None where that is not supported."""
+        return None
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
         """The model that it will use, as far as settings, flags and its own files tell before it runs."""
+        given = model or option_value(flags, *self.model_options)
+        named = (os.environ.get(name) for name in self.model_variables)
+        return given or next(filter(None, named), None) or read_json_setting(self.settings_file, "model", "name")
 
     def environment(self, call: AgentInvocation) -> Mapping[str, str]:
         """Variables that this turn needs in addition to the user's."""
+        return {}
+
+    def extra_files(self, call: AgentInvocation) -> Mapping[str, str]:
+        """The contents of files that the program reads beside its prompt, by suffix of the file's name."""
+        return {}
+
+    def stderr_events(self, stderr_text: str) -> tuple[Event, ...]:
+        """The events that the program reports only on stderr."""
+        return ()
 
     def reader(self, context: ReaderContext) -> StreamReader:
         """The stream reader of one turn."""
+        raise NotImplementedError
 
 
 def credential_variables(credentials: tuple[str, ...]) -> tuple[str, ...]:
     """The environment variables among an adapter's `credentials`."""
     return tuple(name for name in credentials if "/" not in name)
-
-
-def credential_files(credentials: tuple[str, ...]) -> tuple[str, ...]:
-    """The file names among an adapter's `credentials`."""
-    return tuple(name.rpartition("/")[2] for name in credentials if "/" in name)
 
 
 def has_option(flags: tuple[str, ...], *names: str) -> bool:
@@ -137,8 +193,10 @@ def option_value(flags: tuple[str, ...], *names: str) -> str | None:
 
 
 def option(name: str, text: str | None) -> tuple[str, ...]:
-    """An option and its value as arguments; none where the value is missing or empty."""
-    return (name, text) if text else ()
+    """An option and its value as arguments, one word where the name ends with `=`; none where the value is missing."""
+    if not text:
+        return ()
+    return (name + text,) if name.endswith("=") else (name, text)
 
 
 def unless_given(flags: tuple[str, ...], names: tuple[str, ...], *default: str) -> tuple[str, ...]:
@@ -148,40 +206,27 @@ def unless_given(flags: tuple[str, ...], names: tuple[str, ...], *default: str) 
 
 def without_options(flags: tuple[str, ...], *names: str) -> tuple[str, ...]:
     """The user's own flags without these options and their values."""
-    kept: list[str] = []
+    return _part_options(flags, names)[1]
+
+
+def keep_options(flags: tuple[str, ...], *names: str, bare: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Of the user's own flags only these options with their values, and the `bare` ones without."""
+    return _part_options(flags, names, bare)[0]
+
+
+def _part_options(
+    flags: tuple[str, ...], names: tuple[str, ...], bare: tuple[str, ...] = ()
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """These options with their values, and all other flags."""
+    found: list[str] = []
+    others: list[str] = []
     words = iter(flags)
     for flag in words:
         name, equals, _ = flag.partition("=")
-        if name not in names:
-            kept.append(flag)
-        elif not equals:
-            next(words, None)
-    return tuple(kept)
-
-
-def parse_micro_usd(dollars: object) -> int | None:
-    """A cost that an agent reports, in micro-dollars; None for an impossible one."""
-    if isinstance(dollars, bool) or not isinstance(dollars, int | float):
-        return None
-    if not 0 <= dollars < MAX_MICRO_USD / MICRO_PER_USD:  # refuses NaN too
-        return None
-    return round(dollars * MICRO_PER_USD)
-
-
-def parse_token_count(count: object) -> int:
-    """A token count that an agent reports; 0 for an impossible one."""
-    if type(count) is int and 0 <= count < MAX_TOKENS:  # the usual case; this is called a thousand times a second
-        return count
-    if isinstance(count, bool) or not isinstance(count, int | float) or not 0 <= count < MAX_TOKENS:
-        return 0
-    return int(count)
-
-
-def parse_reset_time(epoch_s: object, now_s: float) -> float | None:
-    """When a limit ends, as an agent reports it (epoch seconds); None for an impossible time."""
-    if isinstance(epoch_s, bool) or not isinstance(epoch_s, int | float) or not 0 < epoch_s < now_s + MAX_RESET_DELAY_S:
-        return None
-    return float(epoch_s)
+        (found if name in (*names, *bare) else others).append(flag)
+        if name in names and not equals:
+            found.extend(word for word in [next(words, None)] if word is not None)
+    return tuple(found), tuple(others)
 
 
 def one_line(text: object, chars: int = MAX_LINE_CHARS) -> str:
@@ -192,61 +237,6 @@ def one_line(text: object, chars: int = MAX_LINE_CHARS) -> str:
     return flat if len(flat) <= chars else flat[: chars - 1] + "…"
 
 
-def make_tool_ended(call: str, ok: bool, output: str) -> ToolEnded:
-    """The end of a tool call, with bounded output and the size of the whole."""
-    lines = output.count("\n") + (not output.endswith("\n")) if output else 0
-    return ToolEnded(call, ok, output[:MAX_TOOL_OUTPUT_CHARS], lines, len(output))
-
-
-# The arguments of a tool call that describe it best, in order of preference.
-SUMMARY_ARGUMENTS = (
-    "command", "cmd", "file_path", "filePath", "absolute_path", "path", "notebook_path", "pattern", "query", "url",
-    "description", "subject", "prompt",
-)  # fmt: skip
-
-
-def summarize_arguments(arguments: object) -> str:
-    """The arguments of a tool call in one line."""
-    if not isinstance(arguments, dict):
-        return "" if arguments is None else one_line(arguments)
-    for name in SUMMARY_ARGUMENTS:
-        if argument := arguments.get(name):
-            break
-    else:
-        argument = next((item for item in arguments.values() if isinstance(item, str)), "")
-    return one_line(" ".join(map(str, argument)) if isinstance(argument, list) else argument)
-
-
-def content_text(content: object) -> str:
-    """The text of a message or of a tool's output: a string, or a list of blocks of which some have text."""
-    if isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list) else []
-    return "\n".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))
-
-
-class MessageBuffer:
-    """A message that comes in pieces; the middle of a very long one is dropped."""
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._chars = 0
-
-    def add(self, piece: str) -> None:
-        self._pieces.append(piece)
-        self._chars += len(piece)
-        if self._chars > 4 * MAX_TEXT_CHARS:
-            shortened = truncate(self.text, 2 * MAX_TEXT_CHARS)
-            self._pieces, self._chars = [shortened], len(shortened)
-
-    @property
-    def text(self) -> str:
-        return "".join(self._pieces)
-
-    def clear(self) -> None:
-        self._pieces, self._chars = [], 0
-
-
 # Judge questions: one turn without tools, files, a lasting session, or the user's customisation.
 
 
@@ -254,21 +244,6 @@ JUDGE_SYSTEM_PROMPT = (
     "You judge work that others did. You have no tools. Answer in the form that you are asked for, and in no other."
 )
 SCHEMA_SUFFIX = ".schema.json"
-
-
-def keep_options(flags: tuple[str, ...], *names: str, bare: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Of the user's own flags only these options with their values, and the `bare` ones without: others could give a
-    judge question more permissions.
-    """
-    kept: list[str] = []
-    words = iter(flags)
-    for flag in words:
-        name, equals, _ = flag.partition("=")
-        if name in bare:
-            kept.append(flag)
-        elif name in names:
-            kept += [flag] if equals else [flag, *itertools.islice(words, 1)]
-    return tuple(kept)
 
 
 def format_budget_usd(call: AgentInvocation) -> str | None:
@@ -318,64 +293,57 @@ def get_list(settings: Mapping[str, Any], name: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-# The agent's own to-do list, followed through its tool calls.
+# Configuration files of agents.
 
 
-TODO_STATES = {"pending": "pending", "in_progress": "active", "completed": "done"}
-MAX_TODOS = 200
-TODO_TOOLS = ("TodoWrite", "todo_write", "TaskCreate", "TaskUpdate")
+MAX_FILE_BYTES = 1 << 20
+URL_KEYS = ("baseUrl", "baseURL")
 
 
-class TodoTracker:
-    """The to-do list as the tool calls leave it."""
-
-    def __init__(self) -> None:
-        self._tasks: dict[str, Todo] = {}
-        self._calls: dict[str, tuple[str, Any]] = {}
-        self._created = 0
-
-    def start_call(self, call: str, tool: str, arguments: Any) -> None:
-        """Note a call that may change the list once it has succeeded."""
-        if tool in TODO_TOOLS and len(self._calls) < MAX_TODOS:
-            self._calls[call] = (tool, arguments)
-
-    def end_call(self, call: str, ok: bool, output: str) -> TodosChanged | None:
-        """The list after this call, if the call changed it."""
-        tool, arguments = self._calls.pop(call, ("", None))
-        # In a resumed session the first task of this turn may have a higher number than 1.
-        if ok and tool == "TaskCreate" and (number := re.match(r"Task #(\d{1,9}) ", output)):
-            self._created = int(number[1]) - 1
-        return self.apply(tool, arguments) if ok else None
-
-    def apply(self, tool: str, arguments: Any) -> TodosChanged | None:
-        """The list after this call, if the call changes it."""
-        if not isinstance(arguments, dict):
-            return None
-        match tool:
-            case "TodoWrite" | "todo_write":
-                todos = arguments.get("todos")
-                items = [item for item in todos if isinstance(item, dict)] if isinstance(todos, list) else []
-                return TodosChanged(
-                    tuple(_make_todo(item.get("content"), item.get("status")) for item in items[:MAX_TODOS])
-                )
-            case "TaskCreate" if len(self._tasks) < MAX_TODOS:
-                # Claude Code numbers tasks from 1 in the order of their creation.
-                self._created += 1
-                self._tasks[str(self._created)] = _make_todo(arguments.get("subject"), "pending")
-            case "TaskUpdate" if str(arguments.get("taskId")) in self._tasks:
-                self._update(str(arguments.get("taskId")), arguments.get("subject"), arguments.get("status"))
-            case _:
-                return None
-        return TodosChanged(tuple(self._tasks.values()))
-
-    def _update(self, task: str, subject: object, state: object) -> None:
-        """Fields that an update leaves out stay as they are."""
-        if state == "deleted":
-            del self._tasks[task]
-            return
-        before = self._tasks[task]
-        self._tasks[task] = Todo(one_line(subject or before.text), TODO_STATES.get(str(state), before.state))
+def read_json_setting(file: str, *names: str) -> str | None:
+    """The text at this path of keys in a JSON file (`~` is the home folder); None where there is none."""
+    found = _load_json(file)
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, str) and found else None
 
 
-def _make_todo(text: object, state: object) -> Todo:
-    return Todo(one_line(text), TODO_STATES.get(str(state), "pending"))
+def find_service_urls(file: str) -> tuple[str, ...]:
+    """The service addresses that a JSON configuration file names, at any depth."""
+    return tuple(dict.fromkeys(text for text in _iter_strings(_load_json(file), URL_KEYS) if "://" in text))
+
+
+def find_key_variables(file: str, key: str, before: str = "", after: str = "") -> tuple[str, ...]:
+    """The environment variables that a JSON file names under this key, each between these two texts."""
+    names = (
+        text.removeprefix(before).removesuffix(after)
+        for text in _iter_strings(_load_json(file), (key,))
+        if before in text
+    )
+    return tuple(dict.fromkeys(name for name in names if name.isidentifier() and name.isupper()))
+
+
+def _iter_strings(node: Any, keys: tuple[str, ...]) -> Iterator[str]:
+    """All texts at these keys, at any depth."""
+    items = node.items() if isinstance(node, dict) else ((None, item) for item in node)
+    for key, item in items:
+        if isinstance(item, str):
+            if key in keys:
+                yield item
+        elif isinstance(item, dict | list):
+            yield from _iter_strings(item, keys)
+
+
+def _load_json(file: str) -> Any:
+    """The file's content; an empty object where it cannot be read."""
+    import msgspec  # hooks load this module, and must start quickly
+
+    path = os.path.expanduser(file)
+    if not os.path.isfile(path):  # opening a pipe would block
+        return {}
+    try:
+        with open(path, "rb") as opened:
+            found = msgspec.json.decode(opened.read(MAX_FILE_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict | list) else {}

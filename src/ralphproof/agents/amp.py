@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-from msgspec import Struct
-
 from ralphproof.agents.adapter import (
     COST_UNKNOWN,
     AgentAdapter,
     AgentInvocation,
     AgentTraits,
     ReaderContext,
-    credential_files,
-    credential_variables,
     keep_options,
     option,
-    unless_given,
 )
-from ralphproof.agents.claude import ClaudeStream, ClaudeUsage, token_counts
-from ralphproof.agents.cost import UsageTally
-from ralphproof.agents.json_lines import decode_line
+from ralphproof.agents.claude import LINES, ClaudeMessage, ClaudeStream, token_counts
+from ralphproof.agents.stream import UsageTally, decode_line
 from ralphproof.base.value import replace
 from ralphproof.engine.agent import Event, Spent, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
@@ -33,19 +26,18 @@ NO_TOOLS_SETTINGS = (
 )
 
 
-class Amp:
+class Amp(AgentAdapter):
     """`amp -x`, the prompt on standard input."""
 
     name = "amp"
     cost = COST_UNKNOWN  # it reports no models, and is billed in credits
     counts_tokens = True
     traits = AgentTraits("rush")
-    guard = ""
     resumes = False
     login = "run `amp login`, or set AMP_API_KEY"
-    credentials: tuple[str, ...] = ("AMP_API_KEY", "~/.local/share/amp/secrets.json")
+    credentials = ("AMP_API_KEY", "~/.local/share/amp/secrets.json")
     updates_off: Mapping[str, str] = {"AMP_SKIP_UPDATE_CHECK": "1"}
-    requirements = AgentRequirements(
+    needs = AgentRequirements(
         "~/.local/share/amp", "",
         (
             "secrets.json", "~/.config/AGENTS.md",
@@ -56,19 +48,19 @@ class Amp:
         ),
         ("ampcode.com", "*.ampcode.com"),
         ("AMP_URL",),
-        (*credential_variables(credentials), *updates_off, "AMP_*"),
+        ("AMP_*",),
         (".amp/",),
-        logins=credential_files(credentials),
     )  # fmt: skip
+
+    permission_options = unguarded_arguments = ("--dangerously-allow-all",)
 
     def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         if call.brief.schema:
             mode = option("--mode", call.model) or keep_options(call.flags, "--mode")
             return ("--settings-file", call.brief.log_base + SETTINGS_SUFFIX, *mode, "--stream-json", "-x")
-        allow_all = () if call.guarded else ("--dangerously-allow-all",)
         return (
             *(flag for flag in call.flags if flag not in EXECUTE_OPTIONS),
-            *unless_given(call.flags, ("--dangerously-allow-all",), *allow_all),
+            *self.permission_arguments(call, call.flags),
             *option("--mode", call.model),  # it has modes instead of models: smart, rush, deep
             "--stream-json",
             "-x",  # last, because a word after it would be taken for the prompt
@@ -77,28 +69,12 @@ class Amp:
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
         return None
 
-    def environment(self, call: AgentInvocation) -> Mapping[str, str]:
-        return {}
-
     def extra_files(self, call: AgentInvocation) -> Mapping[str, str]:
         """The settings of a judge question: no flag removes tools, but a setting does."""
         return {SETTINGS_SUFFIX: NO_TOOLS_SETTINGS} if call.brief.schema else {}
 
     def reader(self, context: ReaderContext) -> AmpStream:
         return AmpStream(self, context)
-
-
-class _Message(Struct, gc=False):
-    id: str | None = None
-    model: str | None = None
-    usage: ClaudeUsage | None = None
-
-
-class _Line(Struct, gc=False):
-    message: _Message | str | None = None
-
-
-_LINES = msgspec.json.Decoder(_Line)
 
 
 class AmpStream:
@@ -112,8 +88,8 @@ class AmpStream:
 
     def read_line(self, line: bytes) -> None:
         self._stream.read_line(line)
-        message = decode_line(line, _LINES).message
-        if isinstance(message, _Message) and message.id is None and message.usage:
+        message = decode_line(line, LINES).message
+        if isinstance(message, ClaudeMessage) and message.id is None and message.usage:
             usage = Usage(*token_counts(message.usage))
             if usage.total:  # zero means not counted
                 self._counted = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from ralphproof.agents.adapter import (
     COST_COMPUTED,
@@ -49,9 +49,7 @@ class CliAgent:
 
     @property
     def requirements(self) -> AgentRequirements:
-        """What it needs from the machine, as its adapter declares."""
-        requirements: AgentRequirements = getattr(self._adapter, "requirements", AgentRequirements())
-        return requirements
+        return self._adapter.requirements
 
     @property
     def reports_cost(self) -> bool:
@@ -71,10 +69,9 @@ class CliAgent:
         With `resume` it continues the session of `brief` where the program can. None where the adapter does not support
         it.
         """
-        if not hasattr(self._adapter, "interactive"):
-            return None
         call = self._invocation(brief)
-        return (self._program, *self._adapter.interactive(call, resume)), self._environment(call)
+        arguments = self._adapter.interactive(call, resume)
+        return None if arguments is None else ((self._program, *arguments), self._environment(call))
 
     def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
         """Run the program to its end. The turn succeeded only if the program says so and everything else agrees."""
@@ -86,12 +83,13 @@ class CliAgent:
         context = ReaderContext(collector.emit, self._cost, self._now, billed, model, collector.on_idle)
         reader = self._adapter.reader(context)
         collector.set_reader(reader.read_line, lambda line: self._check_login_prompt(collector, line))
-        reads = (self._program, *(brief.log_base + suffix for suffix in self._extra_files(call)))
+        reads = (self._program, *(brief.log_base + suffix for suffix in self._adapter.extra_files(call)))
         command = turn_command(self.name, self.argv(brief), brief, reads)
         end = sandbox.run(replace(command, env=self._environment(call)), collector)
         collector.finish()
         reader.close(end)
-        self._emit_stderr_events(collector, brief.log_base + ".stderr.log")
+        for event in self._adapter.stderr_events(_read_tail(brief.log_base + ".stderr.log", STDERR_EVENT_BYTES)):
+            collector.emit(event)
         collector.flush_events()
         self._explain(collector, end, brief.log_base + ".stderr.log")
         collector.flush_events()
@@ -106,15 +104,9 @@ class CliAgent:
         env = {**self._adapter.updates_off, **dict(call.brief.env), **self._adapter.environment(call)}
         return tuple(env.items())
 
-    def _extra_files(self, call: AgentInvocation) -> Mapping[str, str]:
-        """The contents of the files that the program reads beside its prompt, by suffix of the file's name."""
-        extra_files: Callable[[AgentInvocation], Mapping[str, str]]
-        extra_files = getattr(self._adapter, "extra_files", lambda _: {})
-        return extra_files(call)
-
     def _write_extra_files(self, call: AgentInvocation) -> str:
         """Write these files; an error message if that failed."""
-        for suffix, text in self._extra_files(call).items():
+        for suffix, text in self._adapter.extra_files(call).items():
             try:
                 with open(call.brief.log_base + suffix, "w", encoding="utf-8", opener=_open_private) as file:
                     file.write(text)
@@ -126,12 +118,6 @@ class CliAgent:
         """End the turn when the program asks for a login, since nobody will answer."""
         if asks_for_login(line):
             collector.emit(failure_event(self._adapter, FailureReason(LOGIN_ERROR, "it asks somebody to log in")))
-
-    def _emit_stderr_events(self, collector: EventCollector, stderr: str) -> None:
-        """Emit the events that the program reports only on stderr."""
-        if hasattr(self._adapter, "stderr_events"):
-            for event in self._adapter.stderr_events(_read_tail(stderr, STDERR_EVENT_BYTES)):
-                collector.emit(event)
 
     def _explain(self, collector: EventCollector, end: Exit, stderr: str) -> None:
         """Emit the reason of a failed turn that the stream did not give: by its last message, else by stderr."""
@@ -170,7 +156,8 @@ def _read_tail(path: str, max_bytes: int = STDERR_TAIL_BYTES) -> str:
     """The end of a log file; empty where there is none."""
     try:
         with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - max_bytes))
-            return file.read(max_bytes).decode("utf-8", "replace")
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - max_bytes))
+            return file.read(min(size, max_bytes)).decode("utf-8", "replace")
     except OSError:
         return ""

@@ -6,55 +6,44 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
-from msgspec import Raw, Struct
 
 from ralphproof.agents.adapter import (
     COST_COMPUTED,
     GUARD_EVENT,
     MAX_LINE_CHARS,
-    MAX_RUNNING_CALLS,
-    MAX_TODOS,
     SCHEMA_SUFFIX,
     AgentAdapter,
     AgentInvocation,
     AgentTraits,
     ReaderContext,
-    content_text,
-    credential_files,
-    credential_variables,
     get_list,
     get_table,
     has_guard_hook,
     has_option,
     hook_table,
     keep_options,
-    make_tool_ended,
     one_line,
     option,
     option_value,
-    parse_token_count,
-    summarize_arguments,
+    read_json_setting,
     unless_given,
     without_options,
 )
-from ralphproof.agents.cost import UsageTally
-from ralphproof.agents.error_messages import OUTAGE_ERROR, SERVICE_ERROR_CODES, FailureReason, failure_event
-from ralphproof.agents.json_lines import decode_line, decode_raw
-from ralphproof.engine.agent import (
-    Denied,
-    Ended,
-    Event,
-    Progress,
-    Said,
-    Started,
-    Todo,
-    TodosChanged,
-    ToolStarted,
-    Usage,
+from ralphproof.agents.error_messages import OUTAGE_ERROR, SERVICE_ERROR_CODES
+from ralphproof.agents.stream import (
+    MAX_DENIALS,
+    MAX_TODOS,
+    JsonStream,
+    content_text,
+    inner_table,
+    parse_token_count,
+    summarize_arguments,
+    text_or_none,
 )
+from ralphproof.engine.agent import Denied, Ended, Event, Progress, Said, Started, Todo, TodosChanged, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
 
 # Codex has no event of its own for a failed tool.
@@ -106,159 +95,116 @@ TOOL_NAMES = {
     "command_execution": "shell", "file_change": "apply_patch", "web_search": "web_search", "mcp_tool_call": "",
     "collab_tool_call": "",
 }  # fmt: skip
+USAGE_FIELDS = ("input_tokens", "output_tokens", "cached_input_tokens", "cache_write_input_tokens")
 RETRY_PREFIX = "Reconnecting..."  # the beginning of its retry messages; without a network it retries without end
-MAX_DENIALS = 1000  # denied calls that are reported
 ERROR_LOG_MARK, HOOK_BLOCK_MARK = " ERROR codex_core::tools::router: error=", " blocked by PreToolUse hook: "
 PATCH_START = "*** Begin Patch"
 _SHELL = re.compile(r"\S{0,200}sh -l?c (?=['\"])")
 _QUOTED = re.compile(r"""'([^']*)(?:'|$)|"((?:\\.|[^"\\])*)(?:"|$)""", re.DOTALL)
 
 
-class _Item(Struct, gc=False):
-    id: Any = None
-    type: str = ""
-    text: Any = None
-    message: Any = None
-    status: Any = None
-    command: Any = None
-    aggregated_output: Any = None
-    exit_code: Any = None
-    changes: Raw = Raw()
-    server: Any = None
-    tool: Any = None
-    arguments: Raw = Raw()
-    result: Raw = Raw()
-    error: Raw = Raw()
-    query: Any = None
-    prompt: Any = None
-    items: Raw = Raw()
-
-
-class _Line(Struct, gc=False):
-    type: str = ""
-    item: _Item | None = None
-    thread_id: str | None = None
-    usage: Any = None
-    message: Any = None
-    error: Any = None
-
-
-_LINES = msgspec.json.Decoder(_Line)
-
-
-class CodexStream:
+class CodexStream(JsonStream):
     """Reads one turn."""
 
     def __init__(self, adapter: AgentAdapter, context: ReaderContext, notional: bool = False) -> None:
-        self._adapter, self._context, self._emit = adapter, context, context.emit
-        self._tally = UsageTally(context)
-        self._tally.notional = notional
+        super().__init__(adapter, context, notional)
         self._final = ""  # the last message, until a tool runs
-        self._running: set[str] = set()
         self._todos: tuple[Todo, ...] = ()
         self._spawned_agents = False  # whose tokens it does not count
         self._error = ""  # the last error message, until another item follows
         self._ended = self._failed = False
-
-    def read_line(self, line: bytes) -> None:
-        entry = decode_line(line, _LINES)
-        match entry.type:
-            case "item.started" | "item.updated" | "item.completed" if entry.item is not None:
-                self._item(entry.item, done=entry.type == "item.completed")
-            case "error":
-                self._error = one_line(entry.message or "an error without words")
-                self._emit(Progress(self._error))
-            case "turn.completed":
-                self._account(entry.usage)
-                if not self._failed:  # a failure is final until the next turn starts
-                    self._end(Ended(True, self._final))
-            case "turn.failed":
-                self._fail(entry.error)
-            case "thread.started":
-                self._emit(Started(entry.thread_id, self._context.model))
-            case "turn.started":
-                self._failed = False
-            case _:
-                raise ValueError(entry.type)
 
     def close(self, end: Exit) -> None:
         """Without an end of the turn in the stream, the last error is its reason."""
         if self._ended or not self._error:
             return
         if self._error.startswith(RETRY_PREFIX):
-            self._end(failure_event(self._adapter, FailureReason(OUTAGE_ERROR, self._error), self._final))
+            self.fail(self._error, self._final, OUTAGE_ERROR)
         elif end.why == "exit":
-            self._end(Ended(False, self._final, self._error))
+            self.fail(self._error, self._final)
 
-    def _end(self, ended: Ended) -> None:
-        self._ended = True
-        self._emit(ended)
+    def _started(self, entry: dict[str, Any]) -> None:
+        self.emit(Started(text_or_none(entry.get("thread_id")), self.context.model))
 
-    def _item(self, item: _Item, done: bool) -> None:
-        if item.type in TOOL_NAMES:
-            self._tool(item, done)
-        elif item.type == "agent_message" and done and isinstance(item.text, str):
-            self._final = item.text
-            self._emit(Said(item.text))
-        elif item.type == "todo_list":
-            self._list(decode_raw(item.items))
-        elif item.type == "error":  # a warning, on healthy turns too
-            self._emit(Progress(one_line(item.message)))
+    def _turn_started(self, _: dict[str, Any]) -> None:
+        self._failed = False
+
+    def _turn_completed(self, entry: dict[str, Any]) -> None:
+        self._account(get_table(entry, "usage"))
+        if not self._failed:  # a failure is final until the next turn starts
+            self._ended = True
+            self.emit(Ended(True, self._final))
+
+    def _turn_failed(self, entry: dict[str, Any]) -> None:
+        self._failed = self._ended = True
+        error = entry.get("error")
+        text = error.get("message") if isinstance(error, dict) else error
+        message, code = _parse_error(str(text or "the agent reported an error"))
+        self.fail(message, self._final, SERVICE_ERROR_CODES.get(code, ""))
+
+    def _report_error(self, entry: dict[str, Any]) -> None:
+        self._error = one_line(entry.get("message") or "an error without words")
+        self.emit(Progress(self._error))
+
+    def _item(self, entry: dict[str, Any]) -> None:
+        item, done = inner_table(entry, "item"), entry["type"] == "item.completed"
+        kind, text = str(item.get("type")), item.get("text")
+        if kind in TOOL_NAMES:
+            self._tool(item, kind, done)
+        elif kind == "agent_message" and done and isinstance(text, str):
+            self._final = text
+            self.emit(Said(text))
+        elif kind == "todo_list":
+            self._list(get_list(item, "items"))
+        elif kind == "error":  # a warning, on healthy turns too
+            self.emit(Progress(one_line(item.get("message"))))
             return
-        elif item.type != "reasoning":
-            raise ValueError(item.type)
+        elif kind != "reasoning":
+            raise ValueError(kind)
         self._error = ""
 
-    def _tool(self, item: _Item, done: bool) -> None:
+    def _tool(self, item: dict[str, Any], kind: str, done: bool) -> None:
         """A message before the start of a tool was not the final one.
 
         A tool may end after the final message: commands that still run at the end of the turn do, or never end.
         """
-        call, name = str(item.id), TOOL_NAMES[item.type] or _tool_name(item)
-        if call not in self._running:
-            if len(self._running) < MAX_RUNNING_CALLS:
-                self._running.add(call)
+        call, name, status = str(item.get("id")), TOOL_NAMES[kind] or _tool_name(item), item.get("status")
+        if call not in self.running:
             self._final = ""
             self._spawned_agents |= name == "spawn_agent"
-            self._emit(ToolStarted(call, name, _item_summary(item)))
+            self.start_tool(call, name, _item_summary(item, kind))
         if done:
-            self._running.discard(call)
-            ok = item.status in ("completed", None) and item.exit_code in (0, None)  # older versions have no status
-            self._emit(make_tool_ended(call, ok, _tool_output(item)))
-            if item.status == "declined":
-                self._emit(Denied(name, _item_summary(item)))
+            # Older versions have no status.
+            ok = status in ("completed", None) and item.get("exit_code") in (0, None)
+            self.end_tool(call, ok, _tool_output(item))
+            if status == "declined":
+                self.deny(name, _item_summary(item, kind))
 
-    def _list(self, items: Any) -> None:
-        found = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    def _list(self, items: list[Any]) -> None:
         todos = tuple(
             Todo(one_line(item.get("text")), "done" if item.get("completed") is True else "pending")
-            for item in found[:MAX_TODOS]
+            for item in items[:MAX_TODOS]
+            if isinstance(item, dict)
         )
         if todos != self._todos:  # the list comes again at the end of the turn
             self._todos = todos
-            self._emit(TodosChanged(todos))
+            self.emit(TodosChanged(todos))
 
-    def _account(self, usage_field: Any) -> None:
+    def _account(self, counts: dict[str, Any]) -> None:
         """Usage is that of the whole session. Input includes cache reads and writes, and output the reasoning.
 
         A service that does not count tokens reports none, or zero.
         """
-        counts = usage_field if isinstance(usage_field, dict) else {}
-        cache_read = parse_token_count(counts.get("cached_input_tokens"))
-        cache_write = parse_token_count(counts.get("cache_write_input_tokens"))
-        uncached = max(0, parse_token_count(counts.get("input_tokens")) - cache_read - cache_write)
-        usage = Usage(uncached, parse_token_count(counts.get("output_tokens")), cache_read, cache_write)
+        input_count, output_count, read, write = (parse_token_count(counts.get(name)) for name in USAGE_FIELDS)
+        usage = Usage(max(0, input_count - read - write), output_count, read, write)
         if usage.total:
-            self._tally.close(usage, at_least=self._spawned_agents)
+            self.tally.close(usage, at_least=self._spawned_agents)
 
-    def _fail(self, error: Any) -> None:
-        self._failed = True
-        text = error.get("message") if isinstance(error, dict) else error
-        message, code = _parse_error(str(text or "the agent reported an error"))
-        if kind := SERVICE_ERROR_CODES.get(code):
-            self._end(failure_event(self._adapter, FailureReason(kind, one_line(message)), self._final))
-        else:
-            self._end(Ended(False, self._final, one_line(message)))
+    handlers: ClassVar = {
+        **dict.fromkeys(("item.started", "item.updated", "item.completed"), _item),
+        "error": _report_error, "turn.completed": _turn_completed, "turn.failed": _turn_failed,
+        "thread.started": _started, "turn.started": _turn_started,
+    }  # fmt: skip
 
 
 def parse_denials(stderr_text: str) -> tuple[Denied, ...]:
@@ -286,22 +232,22 @@ def _parse_error(message: str) -> tuple[str, str]:
     return str(error.get("message") or error.get("detail") or message), str(error.get("code"))
 
 
-def _tool_name(item: _Item) -> str:
-    return f"{item.server}.{item.tool}" if item.server else str(item.tool or "tool")
+def _tool_name(item: dict[str, Any]) -> str:
+    server, tool = item.get("server"), item.get("tool")
+    return f"{server}.{tool}" if server else str(tool or "tool")
 
 
-def _item_summary(item: _Item) -> str:
-    match item.type:
+def _item_summary(item: dict[str, Any], kind: str) -> str:
+    match kind:
         case "command_execution":
-            return one_line(_unwrap_shell(str(item.command or "")))
+            return _unwrap_shell(str(item.get("command") or ""))
         case "file_change":
-            changes = decode_raw(item.changes)
-            files = [file for file in changes if isinstance(file, dict)] if isinstance(changes, list) else []
-            return one_line(", ".join(str(file.get("path")) for file in files[:20]))
+            files = [file for file in get_list(item, "changes") if isinstance(file, dict)]
+            return ", ".join(str(file.get("path")) for file in files[:20])
         case "mcp_tool_call":
-            return summarize_arguments(decode_raw(item.arguments))
+            return summarize_arguments(item.get("arguments"))
         case _:
-            return one_line(item.query or item.prompt or "")
+            return str(item.get("query") or item.get("prompt") or "")
 
 
 def _unwrap_shell(command: str) -> str:
@@ -314,18 +260,15 @@ def _unquote(part: re.Match[str]) -> str:
     return re.sub(r"\\(.)", r"\1", part[2]) if part[1] is None else part[1]
 
 
-def _tool_output(item: _Item) -> str:
+def _tool_output(item: dict[str, Any]) -> str:
     """The output of a tool, or its error."""
-    if isinstance(item.aggregated_output, str):
-        return item.aggregated_output
-    result, error = decode_raw(item.result), decode_raw(item.error)
-    text = content_text(result.get("content")) if isinstance(result, dict) else ""
-    return text or (str(error.get("message", "")) if isinstance(error, dict) else "")
+    output = item.get("aggregated_output")
+    if isinstance(output, str):
+        return output
+    return content_text(get_table(item, "result").get("content")) or str(get_table(item, "error").get("message", ""))
 
 
 SHORT_OPTIONS = ("-m", "-c", "-s", "-p")  # options of one letter, whose value may follow without a space
-MODEL_OPTIONS = ("-m", "--model")
-PERMISSION_OPTIONS = ("-s", "--sandbox", "--dangerously-bypass-approvals-and-sandbox", "--yolo", "--approve-for-me")
 # Options that only `exec` takes, with and without a value.
 EXEC_OPTIONS = ("--output-schema", "-o", "--output-last-message", "--color")
 EXEC_FLAGS = ("--json", "--skip-git-repo-check", "--ephemeral", "--ignore-user-config", "--ignore-rules")
@@ -347,16 +290,29 @@ QUESTION_SETTINGS = (
 )  # fmt: skip
 
 
-class Codex:
+class Codex(AgentAdapter):
     """`codex exec --json`, the prompt on standard input."""
 
     name = "codex"
     cost = COST_COMPUTED
     guard = "workspace-write"
-    resumes = True
     login = "run `codex login`, or set CODEX_API_KEY"
-    credentials: tuple[str, ...] = ("CODEX_API_KEY", "~/.codex/auth.json")  # OPENAI_API_KEY does not log it in
-    updates_off: Mapping[str, str] = {}
+    credentials = ("CODEX_API_KEY", "~/.codex/auth.json")  # OPENAI_API_KEY does not log it in
+    needs = AgentRequirements(
+        "~/.codex", "CODEX_HOME",
+        (
+            "auth.json", "config.toml", "AGENTS.md", "AGENTS.override.md", "hooks.json", "prompts", "rules", "skills",
+            "plugins",
+        ),
+        ("api.openai.com", "chatgpt.com", "auth.openai.com"),  # the third renews a login
+        ("OPENAI_BASE_URL",),
+        ("CODEX_*", "OPENAI_*"),
+        (".codex/",),
+    )  # fmt: skip
+    model_options = ("--model", "-m")
+    permission_options = ("-s", "--sandbox", "--dangerously-bypass-approvals-and-sandbox", "--yolo", "--approve-for-me")
+    guarded_arguments = ("--sandbox", guard)
+    unguarded_arguments = ("--dangerously-bypass-approvals-and-sandbox",)
 
     @property
     def traits(self) -> AgentTraits:
@@ -367,32 +323,19 @@ class Codex:
     @property
     def requirements(self) -> AgentRequirements:
         """Including the URLs of model providers in the user's settings, and the variables that hold their keys."""
-        return AgentRequirements(
-            "~/.codex", "CODEX_HOME",
-            (
-                "auth.json", "config.toml", "AGENTS.md", "AGENTS.override.md", "hooks.json", "prompts", "rules",
-                "skills", "plugins",
-            ),
-            ("api.openai.com", "chatgpt.com", "auth.openai.com"),  # the third renews a login
-            ("OPENAI_BASE_URL", *_service_urls()),
-            (*credential_variables(self.credentials), "CODEX_*", "OPENAI_*", *_provider_settings("env_key")),
-            (".codex/",),
-            logins=credential_files(self.credentials),
-        )  # fmt: skip
+        return self.requirements_with(_service_urls(), _provider_settings("env_key"))
 
     def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         """Codex refuses a repeated option, except `-c`, where the last one counts."""
         if call.brief.schema:
-            return _question_arguments(call)
-        flags = _split_short_options(call.flags)
-        if call.model:
-            flags = without_options(flags, *MODEL_OPTIONS)
+            return self._question_arguments(call)
+        flags = self._flags(call)
         return (
             "exec",
             *_config_arguments(QUIET_SETTINGS),
             *flags,
             *(_config_arguments(hook_overrides(call, _parse_overrides(flags))) if call.brief.hooks else ()),
-            *self._permission_arguments(call, flags),
+            *self.permission_arguments(call, flags),
             *option("--model", call.model),
             *unless_given(flags, ("--skip-git-repo-check",), "--skip-git-repo-check"),
             *unless_given(flags, ("--json",), "--json"),
@@ -401,28 +344,42 @@ class Codex:
             "-",
         )  # fmt: skip
 
+    def _question_arguments(self, call: AgentInvocation) -> tuple[str, ...]:
+        flags = self._flags(call)
+        kept = [text for text in _iter_overrides(flags) if _is_question_setting(text.partition("=")[0].strip())]
+        mcp_servers = _disable_mcp_servers(option_value(flags, "-p", "--profile"))
+        return (
+            "exec",
+            *keep_options(flags, *self.model_options, "-p", "--profile", "--local-provider", bare=("--oss",)),
+            *_config_arguments((*kept, *QUIET_SETTINGS, *NO_TOOLS_SETTINGS, *mcp_servers)),
+            *option("--model", call.model),
+            "--sandbox", "read-only", "--skip-git-repo-check", "--ignore-rules", "--ephemeral",
+            "--output-schema", call.brief.log_base + SCHEMA_SUFFIX, "--json", "-",
+        )  # fmt: skip
+
     def interactive(self, call: AgentInvocation, resume: bool) -> tuple[str, ...]:
         """The prompt comes first: `--image` takes every word after it. A new session cannot be given an id."""
-        flags = without_options(_split_short_options(call.flags), *EXEC_OPTIONS, *(MODEL_OPTIONS if call.model else ()))
-        flags = tuple(flag for flag in flags if flag not in EXEC_FLAGS)
+        flags = tuple(flag for flag in without_options(self._flags(call), *EXEC_OPTIONS) if flag not in EXEC_FLAGS)
         return (
             call.brief.prompt,
             *_config_arguments(QUIET_SETTINGS),
             *flags,
-            *self._permission_arguments(call, flags),
+            *self.permission_arguments(call, flags),
             *option("--model", call.model),
         )
 
-    def _permission_arguments(self, call: AgentInvocation, flags: tuple[str, ...]) -> tuple[str, ...]:
-        if "sandbox_mode" in _parse_overrides(flags):
-            return ()
-        guard = ("--sandbox", self.guard) if call.guarded else ("--dangerously-bypass-approvals-and-sandbox",)
-        return unless_given(flags, PERMISSION_OPTIONS, *guard)
+    def _flags(self, call: AgentInvocation) -> tuple[str, ...]:
+        """The user's flags in a regular form, without a model that another one replaces."""
+        flags = _split_short_options(call.flags)
+        return without_options(flags, *self.model_options) if call.model else flags
+
+    def permission_arguments(self, call: AgentInvocation, flags: tuple[str, ...]) -> tuple[str, ...]:
+        return () if "sandbox_mode" in _parse_overrides(flags) else super().permission_arguments(call, flags)
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
         """Without a configured model the result is None: the default depends on the login."""
         flags = _split_short_options(flags)
-        if given := model or option_value(flags, *MODEL_OPTIONS):
+        if given := model or option_value(flags, *self.model_options):
             return given
         if has_option(flags, "--oss"):  # a local model that Codex chooses
             return None
@@ -430,15 +387,6 @@ class Codex:
         if configured is None and not has_option(flags, "--ignore-user-config"):
             configured = _load_settings(option_value(flags, "-p", "--profile")).get("model")
         return configured if isinstance(configured, str) else None
-
-    def environment(self, call: AgentInvocation) -> Mapping[str, str]:
-        return {}
-
-    def hooks_disabled_by(self, flags: tuple[str, ...], environ: Mapping[str, str]) -> str:
-        """The flag that disables hooks; empty where they are called. It takes precedence over `-c`."""
-        pairs = zip(flags, (*flags[1:], ""), strict=True)
-        off = any(flag == "--disable=hooks" or (flag == "--disable" and text == "hooks") for flag, text in pairs)
-        return "--disable hooks" if off else ""
 
     def stderr_events(self, stderr_text: str) -> tuple[Event, ...]:
         """The denied calls, which are not in the stream."""
@@ -450,22 +398,6 @@ class Codex:
 
     def reader(self, context: ReaderContext) -> CodexStream:
         return CodexStream(self, context, notional=_is_subscription())
-
-
-def _question_arguments(call: AgentInvocation) -> tuple[str, ...]:
-    flags = _split_short_options(call.flags)
-    if call.model:
-        flags = without_options(flags, *MODEL_OPTIONS)
-    kept = [text for text in _iter_overrides(flags) if _is_question_setting(text.partition("=")[0].strip())]
-    mcp_servers = _disable_mcp_servers(option_value(flags, "-p", "--profile"))
-    return (
-        "exec",
-        *keep_options(flags, *MODEL_OPTIONS, "-p", "--profile", "--local-provider", bare=("--oss",)),
-        *_config_arguments((*kept, *QUIET_SETTINGS, *NO_TOOLS_SETTINGS, *mcp_servers)),
-        *option("--model", call.model),
-        "--sandbox", "read-only", "--skip-git-repo-check", "--ignore-rules", "--ephemeral",
-        "--output-schema", call.brief.log_base + SCHEMA_SUFFIX, "--json", "-",
-    )  # fmt: skip
 
 
 def _disable_mcp_servers(profile: str | None) -> tuple[str, ...]:
@@ -532,12 +464,6 @@ def _load_settings(profile: str | None = None) -> dict[str, Any]:
     return settings
 
 
-class _Login(Struct):
-    """The kind of a login. The secrets in the same file are not decoded."""
-
-    auth_mode: str | None = None
-
-
 def _provider_settings(key: str) -> tuple[str, ...]:
     """The values of a key in all configured model providers."""
     found = _load_settings().get("model_providers")
@@ -561,9 +487,5 @@ def _is_subscription() -> bool:
     """Whether a subscription covers the cost, rather than an API key that is billed by the token."""
     if os.environ.get("CODEX_API_KEY"):
         return False
-    try:
-        with open(os.path.join(_codex_home(), "auth.json"), "rb") as file:
-            login = msgspec.json.decode(file.read(), type=_Login)
-    except (OSError, ValueError):
-        return False
-    return login.auth_mode == "chatgpt" and not uses_other_provider()
+    login = read_json_setting(os.path.join(_codex_home(), "auth.json"), "auth_mode")
+    return login == "chatgpt" and not uses_other_provider()

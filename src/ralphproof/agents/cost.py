@@ -1,4 +1,4 @@
-"""The cost of turns: the running total of a stream, token prices, and savings by cheaper models."""
+"""Token prices, and savings by cheaper models."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
-from ralphproof.agents.adapter import ReaderContext
 from ralphproof.base.value import TYPE_CHECKING, value
-from ralphproof.engine.agent import Spent, Usage
+from ralphproof.engine.agent import Usage
 from ralphproof.engine.iteration import History
 from ralphproof.settings.declarations import PriceSettings, Settings
 
@@ -19,106 +18,6 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, TieredPrices
 
     from ralphproof.agents.selection import SelectedAgent
-
-
-# Messages whose usage may still grow, and as many before them; older ones are no longer tracked.
-MAX_OPEN_MESSAGES = 500
-MAX_MODELS = 100  # of one turn; the usage of further models is counted without a model, so the cost is unknown
-
-
-class UsageTally:
-    """The running sum of a stream's usage; emits `Spent` when it has grown and all output so far was read.
-
-    The total that the agent reports at the end replaces it. If the price of one model is unknown, so is the whole cost.
-    """
-
-    def __init__(self, context: ReaderContext) -> None:
-        self.notional = False
-        self._context = context
-        self._by_model: dict[str | None, list[int]] = {}
-        self._messages: dict[str, tuple[int, ...]] = {}
-        self._older: dict[str, tuple[int, ...]] = {}
-        self._grown = False
-        self._reported = Spent(0, Usage())  # the last total that the agent reported
-        context.on_idle(self.flush)
-
-    def message(self, name: str, model: str | None, counts: tuple[int, int, int, int]) -> None:
-        """The usage of one message as it now stands: it is reported in several lines and counted once.
-
-        `counts` are those of `Usage`, in its order: a tuple is faster, and a stream may hold a million messages.
-        """
-        before = self._messages.get(name) or self._older.get(name)
-        if before is None:  # the usual case
-            if len(self._messages) >= MAX_OPEN_MESSAGES:
-                self._older, self._messages = self._messages, {}
-            self._messages[name] = counts
-            self._add(model, counts)
-        elif before != counts and (now := tuple(map(max, before, counts))) != before:
-            self._messages[name] = now
-            self._add(model, tuple(new - old for new, old in zip(now, before, strict=True)))
-
-    def add(self, model: str | None, usage: Usage) -> None:
-        """Add usage that is reported once."""
-        self._add(model, _usage_counts(usage))
-
-    def _add(self, model: str | None, counts: tuple[int, ...]) -> None:
-        sums = self._by_model.get(model)
-        if sums is None and len(self._by_model) >= MAX_MODELS:
-            model, sums = None, self._by_model.get(None)
-        if sums is None:
-            self._by_model[model] = list(counts)
-        else:
-            for index in range(4):
-                sums[index] += counts[index]
-        self._grown = True
-
-    def flush(self) -> None:
-        """Emit the sum if it has grown."""
-        if self._grown:
-            self._grown = False
-            self._context.emit(self.spent(at_least=True))
-
-    def spent(self, at_least: bool) -> Spent:
-        """The last total that the agent reported, if any, plus the usage counted since."""
-        total, costs = self._reported.usage or Usage(), [self._reported.micro_usd]
-        for model, counts in self._by_model.items():
-            usage = Usage(*counts)
-            total = total.plus(usage)
-            costs.append(self._context.cost(model, usage))
-        known = [cost for cost in costs if cost is not None]
-        return Spent(sum(known) if len(known) == len(costs) else None, total, at_least, self.notional)
-
-    def close(self, usage: Usage | None = None, at_least: bool = False) -> None:
-        """Finish where the agent reports no cost: price the tokens that it reports, else those that were counted."""
-        self._grown = False
-        if usage is None:
-            counted = self._by_model or self._reported.usage != Usage()
-            self._context.emit(self.spent(at_least) if counted else Spent(None, notional=self.notional))
-            return
-        models = list(self._by_model) or [self._context.model]
-        of_turn = self._of_turn(usage)
-        cost = self._context.cost(models[0], of_turn) if len(models) == 1 else self.spent(at_least=False).micro_usd
-        self._context.emit(Spent(cost, of_turn, at_least, self.notional))
-
-    def settle(self, micro_usd: int | None, usage: Usage | None) -> None:
-        """Take the total that the agent reports; in a resumed session it may include earlier turns."""
-        self._grown = False
-        counted = self.spent(at_least=True).micro_usd or 0
-        billed = self._context.billed.micro_usd or 0
-        if micro_usd is not None and micro_usd - billed >= counted / 2:  # else it does not include earlier turns
-            micro_usd -= billed
-        self._reported = Spent(micro_usd, None if usage is None else self._of_turn(usage), notional=self.notional)
-        self._by_model.clear()
-        self._context.emit(self._reported)
-
-    def _of_turn(self, usage: Usage) -> Usage:
-        """This turn's part of a session's usage. Usage smaller than that of earlier turns does not include them."""
-        difference = usage.less(self._context.billed.usage or Usage())
-        return difference if min(_usage_counts(difference)) >= 0 else usage
-
-
-def _usage_counts(usage: Usage) -> tuple[int, int, int, int]:
-    return usage.input, usage.output, usage.cache_read, usage.cache_write
 
 
 MILLION = 1_000_000

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
-
-import msgspec
-from msgspec import Raw, Struct
+from typing import Any, ClassVar
 
 from ralphproof.agents.adapter import (
     COST_REPORTED,
-    CUT_OFF_MESSAGE,
     JUDGE_SYSTEM_PROMPT,
-    NO_FINAL_MESSAGE,
+    AgentAdapter,
     AgentInvocation,
     ReaderContext,
-    credential_files,
-    credential_variables,
-    keep_options,
-    make_tool_ended,
+    find_key_variables,
+    find_service_urls,
     one_line,
-    option,
-    option_value,
+)
+from ralphproof.agents.stream import (
+    CUT_OFF_MESSAGE,
+    NO_FINAL_MESSAGE,
+    JsonStream,
+    inner_table,
     parse_micro_usd,
     parse_token_count,
-    summarize_arguments,
-    unless_given,
+    text_or_none,
 )
-from ralphproof.agents.agent_config import find_key_variables, find_service_urls
-from ralphproof.agents.json_lines import decode_line, decode_raw
 from ralphproof.base.value import replace
-from ralphproof.engine.agent import Ended, Progress, Said, Spent, Started, ToolStarted, Usage
+from ralphproof.engine.agent import Ended, Progress, Said, Spent, Started, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
 
 FOLDER_VARIABLE = "PI_CODING_AGENT_DIR"
@@ -40,82 +35,15 @@ QUESTION_OPTIONS = (
     "--no-tools", "--no-session", "--no-extensions", "--no-skills", "--no-prompt-templates", "--no-context-files",
     "--system-prompt", JUDGE_SYSTEM_PROMPT,
 )  # fmt: skip
-IGNORED_EVENTS = (
-    "agent_start", "turn_start", "turn_end", "message_update", "tool_execution_update", "queue_update",
-    "session_info_changed", "thinking_level_changed",
-)  # fmt: skip
 
 
-class _Cost(Struct, gc=False):
-    total: Any = None
-
-
-class _Usage(Struct, gc=False):
-    input: Any = 0
-    output: Any = 0
-    cacheRead: Any = 0
-    cacheWrite: Any = 0
-    cost: _Cost | None = None
-
-    def value(self) -> Usage:
-        return Usage(
-            parse_token_count(self.input),
-            parse_token_count(self.output),
-            parse_token_count(self.cacheRead),
-            parse_token_count(self.cacheWrite),
-        )
-
-
-class _Block(Struct, gc=False):
-    type: str = ""
-    text: Any = None
-
-
-class _Message(Struct, gc=False):
-    role: str = ""
-    content: list[_Block] | str | None = None
-    provider: str | None = None
-    model: str | None = None
-    usage: _Usage | None = None
-    stopReason: str | None = None
-    errorMessage: Any = None
-
-
-class _Result(Struct, gc=False):
-    content: list[_Block] | str | None = None
-
-
-class _Type(Struct, gc=False):
-    type: str = ""
-
-
-class _Line(Struct, gc=False):
-    id: str | None = None
-    message: _Message | None = None
-    toolCallId: str = ""
-    toolName: str = ""
-    args: Raw = Raw()
-    result: _Result | None = None
-    isError: Any = None
-    success: Any = None
-    attempt: Any = None
-    maxAttempts: Any = None
-    delayMs: Any = None
-    errorMessage: Any = None
-
-
-_TYPES, _LINES = msgspec.json.Decoder(_Type), msgspec.json.Decoder(_Line)
-
-
-class Pi:
+class Pi(AgentAdapter):
     """`pi -p`, the prompt on standard input. It has no permission mode: everything is allowed."""
 
     name = "pi"
     cost = COST_REPORTED
-    guard = ""
-    resumes = True
     login = "run `pi` once and type /login, or set the key of a provider such as ANTHROPIC_API_KEY"
-    credentials: tuple[str, ...] = (
+    credentials = (
         "ANTHROPIC_API_KEY", "ANTHROPIC_OAUTH_TOKEN", "OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "GEMINI_API_KEY",
         "DEEPSEEK_API_KEY", "GROQ_API_KEY", "CEREBRAS_API_KEY", "XAI_API_KEY", "FIREWORKS_API_KEY",
         "OPENROUTER_API_KEY", "AI_GATEWAY_API_KEY", "ZAI_API_KEY", "MISTRAL_API_KEY", "MINIMAX_API_KEY",
@@ -123,153 +51,147 @@ class Pi:
         "AWS_ACCESS_KEY_ID", "AWS_BEARER_TOKEN_BEDROCK", "~/.pi/agent/auth.json", "~/.pi/agent/models.json",
     )  # fmt: skip
     updates_off: Mapping[str, str] = {"PI_SKIP_VERSION_CHECK": "1", "PI_TELEMETRY": "0"}
+    needs = AgentRequirements(
+        "~/.pi/agent", FOLDER_VARIABLE,
+        (
+            "auth.json", "models.json", "settings.json", "AGENTS.md", "CLAUDE.md", "SYSTEM.md", "APPEND_SYSTEM.md",
+            "skills", "prompts", "extensions", "npm", "git", "bin",
+        ),
+        (
+            "api.anthropic.com", "platform.claude.com", "api.openai.com", "chatgpt.com", "auth.openai.com",
+            "generativelanguage.googleapis.com", "openrouter.ai", "api.githubcopilot.com", "api.deepseek.com",
+            "api.groq.com", "api.cerebras.ai", "api.x.ai", "api.mistral.ai", "api.z.ai", "ai-gateway.vercel.sh",
+            "api.fireworks.ai", "api.minimax.io", "api.moonshot.ai", "api.kimi.com", "opencode.ai",
+        ),
+        ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "AZURE_OPENAI_BASE_URL"),
+        ("PI_*", "ANTHROPIC_*", "OPENAI_*", "AZURE_OPENAI_*"),
+        (".pi/",),
+    )  # fmt: skip
+    command = ("-p",)
+    session_option = "--session"
+    output_arguments = ("--mode", "json")
+    question_options = ("--provider", "--api-key", "--thinking")
 
     @property
     def requirements(self) -> AgentRequirements:
         """Including the services that the user's list of models names, and the variables that hold their keys."""
         models = os.path.join(os.environ.get(FOLDER_VARIABLE) or "~/.pi/agent", "models.json")
-        return AgentRequirements(
-            "~/.pi/agent", FOLDER_VARIABLE,
-            (
-                "auth.json", "models.json", "settings.json", "AGENTS.md", "CLAUDE.md", "SYSTEM.md", "APPEND_SYSTEM.md",
-                "skills", "prompts", "extensions", "npm", "git", "bin",
-            ),
-            (
-                "api.anthropic.com", "platform.claude.com", "api.openai.com", "chatgpt.com", "auth.openai.com",
-                "generativelanguage.googleapis.com", "openrouter.ai", "api.githubcopilot.com", "api.deepseek.com",
-                "api.groq.com", "api.cerebras.ai", "api.x.ai", "api.mistral.ai", "api.z.ai", "ai-gateway.vercel.sh",
-                "api.fireworks.ai", "api.minimax.io", "api.moonshot.ai", "api.kimi.com", "opencode.ai",
-            ),
-            ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "AZURE_OPENAI_BASE_URL", *find_service_urls(models)),
-            (
-                *credential_variables(self.credentials), *self.updates_off, "PI_*", "ANTHROPIC_*", "OPENAI_*",
-                "AZURE_OPENAI_*", *find_key_variables(models, "apiKey"),
-            ),
-            (".pi/",),
-            logins=credential_files(self.credentials),
-        )  # fmt: skip
+        return self.requirements_with(find_service_urls(models), find_key_variables(models, "apiKey"))
 
-    def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
-        if call.brief.schema:
-            kept = keep_options(call.flags, "--provider", "--api-key", "--thinking")
-            model = option("--model", call.model) or keep_options(call.flags, "--model")
-            return ("-p", *kept, *model, *QUESTION_OPTIONS, "--mode", "json")
-        return (
-            *unless_given(call.flags, ("-p", "--print"), "-p"),
-            *call.flags,
-            *option("--model", call.model),
-            *option("--session", call.brief.session),
-            "--mode", "json",
-        )  # fmt: skip
-
-    def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
-        return model or option_value(flags, "--model")
-
-    def environment(self, call: AgentInvocation) -> Mapping[str, str]:
-        return {}
+    def question_arguments(self, call: AgentInvocation) -> tuple[str, ...]:
+        return QUESTION_OPTIONS
 
     def reader(self, context: ReaderContext) -> PiStream:
-        return PiStream(context)
+        return PiStream(self, context)
 
 
-class PiStream:
+class PiStream(JsonStream):
     """Reads one turn. pi always exits with 0; its last message says whether the turn succeeded."""
 
-    def __init__(self, context: ReaderContext) -> None:
-        self._context, self._emit = context, context.emit
+    ignored = (
+        "agent_start", "turn_start", "turn_end", "message_update", "tool_execution_update", "queue_update",
+        "session_info_changed", "thinking_level_changed",
+    )  # fmt: skip
+
+    def __init__(self, adapter: Pi, context: ReaderContext) -> None:
+        super().__init__(adapter, context)
         self._session: str | None = None
         self._started = self._compacted = False
-        self._last: _Message | None = None
+        self._last: dict[str, Any] = {}  # message
         self._spent = Spent(0, Usage(), at_least=True)
         self._ended = False  # the end was emitted
 
-    def read_line(self, line: bytes) -> None:
-        kind = decode_line(line, _TYPES).type
-        if kind in IGNORED_EVENTS:
-            return
-        entry = decode_line(line, _LINES)
-        match kind:
-            case "session":
-                self._session = entry.id
-            case "message_start" | "message_end" if entry.message is not None:
-                self._message(kind, entry.message)
-            case "tool_execution_start":
-                self._emit(ToolStarted(entry.toolCallId, entry.toolName, summarize_arguments(decode_raw(entry.args))))
-            case "tool_execution_end":
-                self._emit(make_tool_ended(entry.toolCallId, not entry.isError, _content_text(entry.result)))
-            case "agent_end" if self._last is not None:
-                if self._last.stopReason != "error":  # an error may be retried
-                    self._end(self._last)
-            case "auto_retry_end" if self._last is not None:
-                if entry.success is False:
-                    self._end(self._last)
-            case "auto_retry_start" | "compaction_start" | "compaction_end":
-                self._progress(kind, entry)
-            case _:
-                raise ValueError(kind)
-
     def close(self, end: Exit) -> None:
         """Report a failure that was not retried."""
-        if self._last is not None and self._last.stopReason == "error" and not self._ended:
-            self._end(self._last)
+        if self._last.get("stopReason") == "error" and not self._ended:
+            self._end()
 
-    def _message(self, kind: str, message: _Message) -> None:
-        if message.role != "assistant":
+    def _note_session(self, entry: dict[str, Any]) -> None:
+        self._session = text_or_none(entry.get("id"))
+
+    def _message(self, entry: dict[str, Any]) -> None:
+        message = inner_table(entry, "message")
+        if message.get("role") != "assistant":
             return
         if not self._started:
             self._started = True
-            self._emit(Started(self._session, message.model))
-        if kind == "message_end":
+            self.emit(Started(self._session, text_or_none(message.get("model"))))
+        if entry["type"] == "message_end":
             self._last, self._ended = message, False
             if text := _content_text(message):
-                self._emit(Said(text))
+                self.emit(Said(text))
             self._spend(message)
 
-    def _spend(self, message: _Message) -> None:
-        """Count a message, at its end only: it is repeated at the end of its turn and of the whole run."""
-        reported = message.usage or _Usage()
-        usage, cost = reported.value(), parse_micro_usd(reported.cost.total) if reported.cost else None
-        if cost == 0 and usage.total:  # pi reports zero for a model without a known price
-            cost = self._context.cost(message.model, usage)
-        elif cost == 0 and message.stopReason != "error":  # and for a service that does not count tokens
-            cost = None
-        notional = self._spent.notional or message.provider in SUBSCRIPTION_PROVIDERS
-        self._spent = replace(self._spent.plus(Spent(cost, usage)), at_least=True, notional=notional)
-        self._emit(self._spent)
+    def _tool_started(self, entry: dict[str, Any]) -> None:
+        self.start_tool(str(entry.get("toolCallId")), str(entry.get("toolName")), entry.get("args"))
 
-    def _end(self, last: _Message) -> None:
+    def _tool_ended(self, entry: dict[str, Any]) -> None:
+        self.end_tool(
+            str(entry.get("toolCallId")), not entry.get("isError"), _content_text(inner_table(entry, "result"))
+        )
+
+    def _spend(self, message: dict[str, Any]) -> None:
+        """Count a message, at its end only: it is repeated at the end of its turn and of the whole run."""
+        reported, model = inner_table(message, "usage"), text_or_none(message.get("model"))
+        counts = (parse_token_count(reported.get(name)) for name in ("input", "output", "cacheRead", "cacheWrite"))
+        usage, cost = Usage(*counts), parse_micro_usd(inner_table(reported, "cost").get("total"))
+        if cost == 0 and usage.total:  # pi reports zero for a model without a known price
+            cost = self.context.cost(model, usage)
+        elif cost == 0 and message.get("stopReason") != "error":  # and for a service that does not count tokens
+            cost = None
+        notional = self._spent.notional or message.get("provider") in SUBSCRIPTION_PROVIDERS
+        self._spent = replace(self._spent.plus(Spent(cost, usage)), at_least=True, notional=notional)
+        self.emit(self._spent)
+
+    def _agent_ended(self, _: dict[str, Any]) -> None:
+        if self._last and self._last.get("stopReason") != "error":  # an error may be retried
+            self._end()
+
+    def _retries_ended(self, entry: dict[str, Any]) -> None:
+        if self._last and entry.get("success") is False:
+            self._end()
+
+    def _end(self) -> None:
         self._ended = True
         # The cost of compaction is not reported.
-        self._emit(replace(self._spent, at_least=self._compacted))
-        text = _content_text(last)
-        match last.stopReason:
-            case "error" | "aborted":
-                self._emit(Ended(False, text, one_line(last.errorMessage or f"the agent reported {last.stopReason}")))
-            case "length":
-                self._emit(Ended(False, text, CUT_OFF_MESSAGE))
-            case "toolUse":
-                self._emit(Ended(False, text, NO_FINAL_MESSAGE))
+        self.emit(replace(self._spent, at_least=self._compacted))
+        text, reason = _content_text(self._last), self._last.get("stopReason")
+        match reason:
             case "stop":
-                self._emit(Ended(True, text))
-            case reason:
-                self._emit(Ended(False, text, f"the model stopped: {one_line(reason or 'no reason was told')}"))
+                self.emit(Ended(True, text))
+            case "error" | "aborted":
+                self.fail(self._last.get("errorMessage") or f"the agent reported {reason}", text)
+            case "length" | "toolUse":
+                self.fail(CUT_OFF_MESSAGE if reason == "length" else NO_FINAL_MESSAGE, text)
+            case _:
+                self.fail(f"the model stopped: {reason or 'no reason was told'}", text)
 
-    def _progress(self, kind: str, entry: _Line) -> None:
-        if kind == "auto_retry_start":
-            after = f"retry {entry.attempt} of {entry.maxAttempts} in {parse_token_count(entry.delayMs) / 1000:.0f} s"
-            self._emit(Progress(f"service error ({one_line(entry.errorMessage)}), {after}"))
-        elif kind == "compaction_start":
-            self._compacted = True
-            self._emit(Progress("the context is summed up"))
-            self._emit(self._spent)
-        elif entry.errorMessage:
-            self._emit(Progress(one_line(entry.errorMessage)))
+    def _retry(self, entry: dict[str, Any]) -> None:
+        delay_s = parse_token_count(entry.get("delayMs")) / 1000
+        after = f"retry {entry.get('attempt')} of {entry.get('maxAttempts')} in {delay_s:.0f} s"
+        self.emit(Progress(f"service error ({one_line(entry.get('errorMessage'))}), {after}"))
+
+    def _compact(self, _: dict[str, Any]) -> None:
+        self._compacted = True
+        self.emit(Progress("the context is summed up"))
+        self.emit(self._spent)
+
+    def _compaction_ended(self, entry: dict[str, Any]) -> None:
+        if entry.get("errorMessage"):
+            self.emit(Progress(one_line(entry["errorMessage"])))
+
+    handlers: ClassVar = {
+        "session": _note_session, "message_start": _message, "message_end": _message,
+        "tool_execution_start": _tool_started, "tool_execution_end": _tool_ended, "agent_end": _agent_ended,
+        "auto_retry_start": _retry, "auto_retry_end": _retries_ended, "compaction_start": _compact,
+        "compaction_end": _compaction_ended,
+    }  # fmt: skip
 
 
-def _content_text(holder: _Message | _Result | None) -> str:
+def _content_text(holder: dict[str, Any]) -> str:
     """All text of a message or of a tool result."""
-    content = holder.content if holder is not None else None
+    content = holder.get("content")
     if isinstance(content, str):
         return content
-    texts = (block.text for block in content or () if block.type == "text")
-    return "\n".join(text for text in texts if isinstance(text, str))
+    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    return "\n".join(str(block.get("text")) for block in blocks if block.get("type") == "text")

@@ -6,143 +6,78 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-from msgspec import Struct
-
 from ralphproof.agents.adapter import (
     COST_COMPUTED,
     AgentAdapter,
     AgentInvocation,
     ReaderContext,
-    credential_files,
-    credential_variables,
-    keep_options,
+    find_key_variables,
+    find_service_urls,
+    get_table,
     one_line,
-    option,
-    option_value,
-    parse_token_count,
-    unless_given,
-    without_options,
+    read_json_setting,
 )
-from ralphproof.agents.agent_config import find_key_variables, find_service_urls, read_json_setting
 from ralphproof.agents.claude import ClaudeStream
-from ralphproof.agents.cost import UsageTally
 from ralphproof.agents.error_messages import LOGIN_ERROR, FailureReason, failure_event
-from ralphproof.agents.json_lines import decode_line
+from ralphproof.agents.stream import ANY_DECODER, UsageTally, decode_line, parse_token_count, text_or_none
 from ralphproof.base.value import replace
 from ralphproof.engine.agent import Ended, Event, Progress, Said, Spent, Started, Usage
 from ralphproof.engine.sandbox import AgentRequirements, Exit
 
-SETTINGS_FILE, FOLDER_VARIABLE = "~/.qwen/settings.json", "QWEN_HOME"
-PERMISSION_OPTIONS = ("--approval-mode", "--yolo", "-y")
-MODEL_OPTIONS = ("--model", "-m")
-SERVICE_OPTIONS = ("--auth-type", "--openai-api-key", "--openai-base-url", "--proxy")
+FOLDER_VARIABLE = "QWEN_HOME"
 API_ERROR_PREFIX = "[API Error: "  # of error messages that the program shows as messages of the model
 NO_AUTH_MESSAGE = "No auth type is selected"
 
 
-class Qwen:
+class Qwen(AgentAdapter):
     """`qwen`, the prompt on standard input."""
 
     name = "qwen"
     cost = COST_COMPUTED
     guard = "auto-edit"
-    resumes = True
     login = "run `qwen` once and log in, or set OPENAI_API_KEY, OPENAI_BASE_URL and OPENAI_MODEL"
-    credentials: tuple[str, ...] = (
+    credentials = (
         "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "~/.qwen/oauth_creds.json",
-        SETTINGS_FILE,
+        "~/.qwen/settings.json",
     )  # fmt: skip
     updates_off: Mapping[str, str] = {"QWEN_USAGE_STATISTICS_ENABLED": "false"}
+    needs = AgentRequirements(
+        "~/.qwen", FOLDER_VARIABLE,
+        ("oauth_creds.json", ".env", "settings.json", "QWEN.md", "commands", "agents", "skills", "extensions"),
+        (
+            "chat.qwen.ai", "portal.qwen.ai", "dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com",
+            "coding.dashscope.aliyuncs.com", "coding-intl.dashscope.aliyuncs.com", "api.openai.com",
+            "api.anthropic.com", "generativelanguage.googleapis.com",
+        ),
+        ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL"),
+        ("QWEN_*", "OPENAI_*", "ANTHROPIC_*", "GEMINI_MODEL", "GOOGLE_GEMINI_BASE_URL", "DASHSCOPE_*", "BAILIAN_*"),
+        (".qwen/",),
+    )  # fmt: skip
+    model_options = ("--model", "-m")  # a repeated option makes it crash
+    model_variables = ("OPENAI_MODEL", "QWEN_MODEL")
+    settings_file = "~/.qwen/settings.json"
+    permission_options = ("--approval-mode", "--yolo", "-y")
+    guarded_arguments = ("--approval-mode", guard)
+    unguarded_arguments = ("--approval-mode", "yolo")
+    output_arguments = ("--output-format", "stream-json")
+    question_options = ("--auth-type", "--openai-api-key", "--openai-base-url", "--proxy")
 
     @property
     def requirements(self) -> AgentRequirements:
         """Including the services that the user's settings name, and the variables that hold their keys."""
         settings = os.path.join(os.environ.get(FOLDER_VARIABLE) or "~/.qwen", "settings.json")
-        return AgentRequirements(
-            "~/.qwen", FOLDER_VARIABLE,
-            ("oauth_creds.json", ".env", "settings.json", "QWEN.md", "commands", "agents", "skills", "extensions"),
-            (
-                "chat.qwen.ai", "portal.qwen.ai", "dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com",
-                "coding.dashscope.aliyuncs.com", "coding-intl.dashscope.aliyuncs.com", "api.openai.com",
-                "api.anthropic.com", "generativelanguage.googleapis.com",
-            ),
-            ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", *find_service_urls(settings)),
-            (
-                *credential_variables(self.credentials), "QWEN_*", "OPENAI_*", "ANTHROPIC_*", "GEMINI_MODEL",
-                "GOOGLE_GEMINI_BASE_URL", "DASHSCOPE_*", "BAILIAN_*", *find_key_variables(settings, "envKey"),
-            ),
-            (".qwen/",),
-            logins=credential_files(self.credentials),
-        )  # fmt: skip
+        return self.requirements_with(find_service_urls(settings), find_key_variables(settings, "envKey"))
 
-    def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
-        # A repeated option makes it crash.
-        flags = without_options(call.flags, *MODEL_OPTIONS) if call.model else call.flags
-        if call.brief.schema:
-            return (
-                *keep_options(flags, *MODEL_OPTIONS, *SERVICE_OPTIONS),
-                *option("--model", call.model),
-                # The tool that takes the answer does not count as a tool call.
-                "--safe-mode", "--approval-mode", "default", "--max-tool-calls", "0", "--chat-recording=false",
-                "--json-schema", call.brief.schema, "--output-format", "stream-json",
-            )  # fmt: skip
+    def question_arguments(self, call: AgentInvocation) -> tuple[str, ...]:
+        # The tool that takes the answer does not count as a tool call.
         return (
-            *flags,
-            *unless_given(flags, PERMISSION_OPTIONS, "--approval-mode", self.guard if call.guarded else "yolo"),
-            *option("--model", call.model),
-            *option("--resume", call.brief.session),
-            "--output-format", "stream-json",
+            "--safe-mode", "--approval-mode", "default", "--max-tool-calls", "0", "--chat-recording=false",
+            "--json-schema", call.brief.schema,
         )  # fmt: skip
-
-    def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
-        return (
-            model
-            or option_value(flags, *MODEL_OPTIONS)
-            or os.environ.get("OPENAI_MODEL")
-            or os.environ.get("QWEN_MODEL")
-            or read_json_setting(SETTINGS_FILE, "model", "name")
-        )
-
-    def environment(self, call: AgentInvocation) -> Mapping[str, str]:
-        return {}
 
     def reader(self, context: ReaderContext) -> QwenStream:
-        login = read_json_setting(SETTINGS_FILE, "security", "auth", "selectedType")
+        login = read_json_setting(self.settings_file, "security", "auth", "selectedType")
         return QwenStream(self, context, notional=login == "qwen-oauth")
-
-
-class _Usage(Struct, gc=False):
-    """The usage of a message or of a turn; its input includes cache reads."""
-
-    input_tokens: Any = 0
-    output_tokens: Any = 0
-    cache_read_input_tokens: Any = 0
-
-    def counts(self) -> tuple[int, int, int, int]:
-        cached = parse_token_count(self.cache_read_input_tokens)
-        return max(0, parse_token_count(self.input_tokens) - cached), parse_token_count(self.output_tokens), cached, 0
-
-
-class _Message(Struct, gc=False):
-    id: str | None = None
-    model: str | None = None
-    usage: _Usage | None = None
-
-
-class _Line(Struct, gc=False):
-    type: str = ""
-    subtype: Any = None
-    message: _Message | str | None = None
-    qwen_code_version: str | None = None
-    data: Any = None
-    is_error: Any = None
-    num_turns: Any = None
-    error: Any = None
-    usage: _Usage | None = None
-
-
-_LINES = msgspec.json.Decoder(_Line)
 
 
 class QwenStream:
@@ -158,42 +93,43 @@ class QwenStream:
         self._answered = self._counted = False
 
     def read_line(self, line: bytes) -> None:
-        entry = decode_line(line, _LINES)
-        match entry.type:
-            case "system" if entry.subtype == "retry":
+        entry = decode_line(line, ANY_DECODER)
+        match entry:
+            case {"type": "system", "subtype": "retry"}:
                 self._emit(Progress("the service's answer was of no use: another try"))
                 return
-            case "system" if entry.subtype == "model_fallback" and isinstance(entry.data, dict):
-                self._emit(Progress(one_line(f"the service failed: now with model {entry.data.get('toModel')}")))
+            case {"type": "system", "subtype": "model_fallback", "data": {"toModel": model}}:
+                self._emit(Progress(one_line(f"the service failed: now with model {model}")))
                 return
-            case "result" if self._answered and entry.is_error and entry.num_turns == 0:
+            case {"type": "result", "is_error": True, "num_turns": 0, "error": error} if self._answered:
                 # A subagent failed: the agent itself has had a turn by now.
-                self._emit(Progress(f"a subagent failed: {one_line(_error_message(entry.error))}"))
+                why = error.get("message") if isinstance(error, dict) else error
+                self._emit(Progress(f"a subagent failed: {one_line(why)}"))
                 return
-            case "result":
-                self._close(entry)
-            case "assistant":
-                self._count(entry.message)
-        self._version = entry.qwen_code_version or self._version
+            case {"type": "result"}:
+                self._close(get_table(entry, "usage") if "usage" in entry else None, bool(entry.get("is_error")))
+            case {"type": "assistant"}:
+                self._count(get_table(entry, "message"))
+            case {"qwen_code_version": str(version)}:
+                self._version = version
         self._stream.read_line(line)
 
     def close(self, end: Exit) -> None:
         self._stream.close(end)
 
-    def _count(self, message: _Message | str | None) -> None:
+    def _count(self, message: dict[str, Any]) -> None:
         self._answered = True
-        if isinstance(message, _Message) and message.id is not None and message.usage is not None:
-            counts = message.usage.counts()
-            if any(counts):
-                self._counted = True
-                self._tally.message(message.id, message.model, counts)
+        name, counts = text_or_none(message.get("id")), _token_counts(get_table(message, "usage"))
+        if name is not None and any(counts):
+            self._counted = True
+            self._tally.message(name, text_or_none(message.get("model")), counts)
 
-    def _close(self, entry: _Line) -> None:
+    def _close(self, reported: dict[str, Any] | None, failed: bool) -> None:
         """Report the usage. Zero tokens are possible where the turn failed; otherwise zero means not counted."""
-        usage = Usage(*entry.usage.counts()) if entry.usage else None
+        usage = None if reported is None else Usage(*_token_counts(reported))
         if usage is not None and usage.total:
             self._tally.close(usage)
-        elif usage is not None and entry.is_error and not self._counted:
+        elif usage is not None and failed and not self._counted:
             self._tally.settle(0, usage)
         else:
             self._tally.close()
@@ -214,5 +150,8 @@ class QwenStream:
                 self._emit(event)
 
 
-def _error_message(error: object) -> object:
-    return error.get("message") if isinstance(error, dict) else error
+def _token_counts(usage: dict[str, Any]) -> tuple[int, int, int, int]:
+    """The usage of a message or of a turn; its input includes cache reads."""
+    cached = parse_token_count(usage.get("cache_read_input_tokens"))
+    uncached = max(0, parse_token_count(usage.get("input_tokens")) - cached)
+    return uncached, parse_token_count(usage.get("output_tokens")), cached, 0

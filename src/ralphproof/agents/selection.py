@@ -29,15 +29,10 @@ from ralphproof.settings.declarations import AgentSettings, PriceSettings, Setti
 from ralphproof.settings.implementations import BUILTIN, is_registered, resolve_implementation
 
 KNOWN_AGENTS = tuple(BUILTIN["agents"])
-NO_TRAITS = AgentTraits()
 UNGUARDED, AS_GIVEN, IN_SANDBOX, NO_TOOLS = "unguarded", "as given", "in the sandbox", "no tools"
 NAME_ANOTHER_AGENT = "name another with --agent"
 NO_GUARD_MODE = "has no mode that asks nothing and still limits what it does"
 EMPTY_TURN = TurnInput("", "", "/", (), "", "", "", 0.0)  # for the arguments of a turn that is not taken
-ADAPTER_ATTRIBUTES = (
-    "name", "cost", "guard", "resumes", "login", "credentials", "updates_off", "arguments", "model", "environment",
-    "reader",
-)  # fmt: skip
 
 
 @value
@@ -236,8 +231,9 @@ def _select_cli_agent(
     agent = CliAgent(adapter, program, flags, model=model, guarded=guarded, cost=build_price_list(terms.prices).cost)
     permissions = IN_SANDBOX if terms.sandboxed else _permissions(adapter, flags, guarded)
     deciding_flag = _find_deciding_flag(adapter, flags) if permissions == AS_GIVEN else ""
-    counts = getattr(adapter, "counts_tokens", None)
-    return SelectedAgent(agent, program, permissions, adapter.cost, adapter.model(flags, model), deciding_flag, counts)
+    return SelectedAgent(
+        agent, program, permissions, adapter.cost, adapter.model(flags, model), deciding_flag, adapter.counts_tokens
+    )
 
 
 def _permissions(adapter: AgentAdapter, flags: tuple[str, ...], guarded: bool) -> str:
@@ -266,23 +262,19 @@ def _controls_guard(adapter: AgentAdapter, flags: tuple[str, ...]) -> bool:
 def load_adapter(name: str) -> AgentAdapter:
     """The adapter of a known program, or of `package.module:Name`; raises AgentUnusable where it cannot be used."""
     try:
-        adapter: AgentAdapter = resolve_implementation("agents", name)()
+        adapter = resolve_implementation("agents", name)()
     except Refused as error:
         raise AgentUnusable(str(error)) from error
     except TypeError as error:
         raise AgentUnusable(f"agents {name!r} is no agent adapter: {error}") from error
-    missing = [part for part in ADAPTER_ATTRIBUTES if not hasattr(adapter, part)]
-    if missing:
-        raise AgentUnusable(f"agents {name!r} is no agent adapter: it has no {', '.join(missing)}")
+    if not isinstance(adapter, AgentAdapter):
+        raise AgentUnusable(f"agents {name!r} is no agent adapter: it is no ralphproof.agents.adapter.AgentAdapter")
     return adapter
 
 
 def agent_traits(name: str) -> AgentTraits:
     """What the adapter of an agent declares; the defaults where none is registered."""
-    if not is_registered("agents", name):
-        return NO_TRAITS
-    traits: AgentTraits = getattr(load_adapter(name), "traits", NO_TRAITS)
-    return traits
+    return load_adapter(name).traits if is_registered("agents", name) else AgentTraits()
 
 
 def resolve_program(argv: tuple[str, ...], root: str, path: str, remedy: str = NAME_ANOTHER_AGENT) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.agents.agent_config import GUARD_VERB, HOOK_EVENTS, HOOKED_VARIABLE
+from ralphproof.agents.hook_commands import GUARD_VERB, HOOK_EVENTS, HOOKED_VARIABLE
 from ralphproof.base.value import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from ralphproof.base.escaping import sanitize
 from ralphproof.base.value import Json, replace
 from ralphproof.cli.parser import Parser
 from ralphproof.display.output import print_result
-from ralphproof.engine.sandbox import AgentRequirements, Command
+from ralphproof.engine.sandbox import Command
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.spec import describe_sandbox_overrides, override_committed_sandbox
 from ralphproof.sandbox.plan import EMPTY_FOLDER, READ_ONLY, WRITABLE, Backend, Mount, SandboxPlan, filter_environment
@@ -101,7 +101,7 @@ def _load_settings(args: Namespace) -> tuple[Project, Settings]:
 def _sandbox_scope(project: Project, settings: Settings, agent: str) -> SandboxConfig:
     if agent and agent not in KNOWN_AGENTS:
         raise Refused(f"--agent {agent} is not known; known agents: {', '.join(KNOWN_AGENTS)}")
-    requirements = ((agent, getattr(load_adapter(agent), "requirements", AgentRequirements())),) if agent else ()
+    requirements = ((agent, load_adapter(agent).requirements),) if agent else ()
     env, sandbox = agent_environment(os.environ, settings), settings.sandbox
     return SandboxConfig(
         project.root, project.store, "", env, settings.protected_paths, (), sandbox.allow_hosts,

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Self
 
-from ralphproof.agents.agent_config import HOOKED_VARIABLE, guard_hook_commands, hook_commands
 from ralphproof.agents.cost import savings_calculator
 from ralphproof.agents.function import FunctionAgent, RunAccess
+from ralphproof.agents.hook_commands import HOOKED_VARIABLE, guard_hook_commands, hook_commands
 from ralphproof.base import interpreter
 from ralphproof.base.errors import RalphError, Refused
 from ralphproof.base.files import make_private_folder

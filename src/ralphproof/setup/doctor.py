@@ -284,7 +284,7 @@ def _reports_live_cost(adapter: AgentAdapter) -> bool:
 
 
 def _reports_tokens(adapter: AgentAdapter) -> bool:
-    return adapter.cost != COST_UNKNOWN or getattr(adapter, "counts_tokens", False)
+    return adapter.cost != COST_UNKNOWN or bool(adapter.counts_tokens)
 
 
 def _abilities(adapter: AgentAdapter) -> Iterator[str]:
