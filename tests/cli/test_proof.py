@@ -224,7 +224,7 @@ def test_held_out_checks_are_in_the_exported_file_and_withheld_in_the_folder(ral
         found = parse_proof(text)
         assert find_proof_faults(found) == ()
         assert isinstance(found["checks"], list)
-        assert [(one["command"], one.get("withheld"), one["hidden"]) for one in found["checks"]] == [  # type: ignore[call-overload,index,union-attr]
+        assert [(one["command"], one.get("withheld"), one["hidden"]) for one in found["checks"]] == [
             ("test -f made", None, False),
             (None, True, True),
         ]
