@@ -15,7 +15,6 @@ from ralphproof.reports.otel import (
     OtlpExporter,
     TraceSpan,
     otel_endpoint_secrets,
-    parse_otel_endpoint,
     parse_otel_headers,
     span_id,
     trace_id,
@@ -237,8 +236,3 @@ def test_what_of_an_address_is_secret() -> None:
         "https://me:hunter22@x/?key=T0KEN", "me:hunter22", "hunter22", "key=T0KEN", "abcdefgh",
     }  # fmt: skip
     assert parse_otel_headers(environ) == {"api-key": "abcdefgh", "x": "1"}
-
-
-def test_an_address_of_ipv6_keeps_its_host() -> None:
-    assert (parse_otel_endpoint("http://[::1]").host, parse_otel_endpoint("http://[::1]").port) == ("::1", 80)
-    assert parse_otel_endpoint("https://x").port == 443

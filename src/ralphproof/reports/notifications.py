@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from ralphproof.base import interpreter
 from ralphproof.base.programs import start_program, unregister_child
 from ralphproof.base.value import TYPE_CHECKING, Json, assert_never, replace, value
+from ralphproof.display.phrases import format_cost
 from ralphproof.engine.agent import Event
-from ralphproof.engine.limits import WAITING, Spend, format_usd
+from ralphproof.engine.limits import WAITING
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, outcome_fields
 from ralphproof.engine.records import Record, RunEnded, TurnBegan, TurnRetried, Warned
 from ralphproof.reports.addresses import redact_notify_target
 from ralphproof.reports.deliver_notifications import END_OF_REPORT, EXIT_GRACE_S
+from ralphproof.views.published_json import time_json
 
 # Which records become notifications, and their text.
 
@@ -49,7 +51,7 @@ class Notification:
         return {
             "v": PAYLOAD_VERSION,
             "event": self.event,
-            "at": _iso_time(self.at_s),
+            "at": time_json(self.at_s),
             "run": self.run,
             "project": self.project,
             "title": self.title,
@@ -86,17 +88,11 @@ def notification_for(
     return Notification(event, title, body, run, name, status, reason, tuple(facts.items()), now)
 
 
-def _iso_time(epoch_s: float) -> str:
-    """UTC in milliseconds, so that late arrivals can be ordered."""
-    whole, milliseconds = divmod(round(epoch_s * 1000), 1000)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{milliseconds:03d}Z"
-
-
 def _describe_end(outcome: Outcome) -> tuple[str, str]:
     """Title and body for the end of a run."""
     count, seconds = outcome.iterations, outcome.seconds
     took = f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min"
-    used = f"{count} iteration{'' if count == 1 else 's'}, {took}, {_describe_cost(outcome.spend)}"
+    used = f"{count} iteration{'' if count == 1 else 's'}, {took}, {format_cost(outcome.spend)}"
     match outcome:
         case Completed(concerns=concerns):
             title = f"COMPLETED, {outcome.proof}" + ("" if outcome.verification_passed else "; nothing verified it")
@@ -110,14 +106,6 @@ def _describe_end(outcome: Outcome) -> tuple[str, str]:
         case _:
             assert_never(outcome)
     return title, "\n".join(lines)
-
-
-def _describe_cost(spend: Spend) -> str:
-    """Unknown is not zero, and what a subscription covers is not spent money."""
-    if spend.unpriced and not spend.micro_usd:
-        return "cost unknown"
-    notional = f" ({format_usd(spend.notional)} of it notional)" if spend.notional else ""
-    return f"cost {'at least ' if spend.unpriced else ''}{format_usd(spend.micro_usd)}{notional}"
 
 
 def _strip_escapes(text: str) -> str:

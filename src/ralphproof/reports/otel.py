@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import threading
@@ -16,7 +17,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from ralphproof import __version__
 from ralphproof.agents.selection import agent_traits
 from ralphproof.base.redaction import MIN_SECRET_LENGTH
-from ralphproof.base.value import TYPE_CHECKING, Json, Protocol, assert_never, replace, value
+from ralphproof.base.value import Json, Protocol, assert_never, replace, value
 from ralphproof.engine.agent import (
     AgentFault,
     ConfigFault,
@@ -52,10 +53,6 @@ from ralphproof.engine.records import (
 from ralphproof.reports.addresses import TRACES_PATH, redact_otel_endpoint
 
 Key = tuple[str | int, ...]
-
-if TYPE_CHECKING:
-    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-    from opentelemetry.proto.trace.v1 import trace_pb2 as otlp
 
 
 # Attributes of spans: OpenTelemetry's names for generative AI, and `ralph.*` for everything else.
@@ -488,30 +485,6 @@ MISSING_OPENTELEMETRY = "otel is set, and to send spans needs opentelemetry: pip
 OTLP_MODULE = "opentelemetry.proto.collector.trace.v1.trace_service_pb2"
 
 
-@value
-class OtelEndpoint:
-    """Parts of the URL. `user` is `name:password`, if the URL has one."""
-
-    secure: bool
-    host: str
-    port: int
-    path: str
-    user: str = ""
-
-
-def parse_otel_endpoint(address: str) -> OtelEndpoint:
-    """The parts of an address in which `otel_endpoint_problem` found no problem."""
-    from urllib.parse import unquote, urlsplit
-
-    parts = urlsplit(address)
-    path = parts.path.rstrip("/")
-    path += "" if path.endswith(TRACES_PATH) else TRACES_PATH
-    user = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}" if "@" in parts.netloc else ""
-    query = f"?{parts.query}" if parts.query else ""
-    secure = parts.scheme == "https"
-    return OtelEndpoint(secure, parts.hostname or "", parts.port or (443 if secure else 80), path + query, user)
-
-
 def otel_endpoint_secrets(address: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Secrets in the address and in its headers."""
     from urllib.parse import urlsplit
@@ -529,11 +502,11 @@ def parse_otel_headers(environ: Mapping[str, str]) -> dict[str, str]:
 
     pairs = (pair.partition("=") for pair in environ.get(HEADERS_VARIABLE, "").split(","))
     named = ((name.strip(), unquote(text.strip())) for name, _, text in pairs)
-    return {name: text for name, text in named if _is_header_name(name) and text.isascii() and text.isprintable()}
-
-
-def _is_header_name(name: str) -> bool:
-    return name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+    return {
+        name: text
+        for name, text in named
+        if re.fullmatch("[A-Za-z0-9_-]+", name) and text.isascii() and text.isprintable()
+    }
 
 
 def is_opentelemetry_installed() -> bool:
@@ -554,45 +527,42 @@ POST_TIMEOUT_S = 10.0
 RETRYABLE_STATUSES = (429, 502, 503, 504)  # by the OTLP specification
 
 
-@value
-class PostResult:
-    """Result of a POST: `why` it failed, and whether to send it `again` because the receiver cannot have taken it."""
-
-    why: str = ""
-    again: bool = False
-
-
 class OtlpClient:
     """Client of one receiver. One POST at a time; `hang_up` of another thread aborts it."""
 
     def __init__(self, address: str, environ: Mapping[str, str]) -> None:
-        self._endpoint = parse_otel_endpoint(address)
+        """In `address` `otel_endpoint_problem` found no problem. A user name in it becomes basic authentication."""
+        from urllib.parse import unquote, urlsplit
+
+        parts = urlsplit(address)
+        secure = parts.scheme == "https"
+        self._type = HTTPSConnection if secure else HTTPConnection
+        self._host, self._port = parts.hostname or "", parts.port or (443 if secure else 80)
+        self._path = parts.path.rstrip("/").removesuffix(TRACES_PATH) + TRACES_PATH
+        self._path += f"?{parts.query}" if parts.query else ""
         self._headers = parse_otel_headers(environ)
         self._headers |= {"Content-Type": "application/x-protobuf", "User-Agent": f"ralphproof/{__version__}"}
-        if self._endpoint.user:
-            self._headers["Authorization"] = f"Basic {b64encode(self._endpoint.user.encode()).decode()}"
+        if "@" in parts.netloc:
+            user = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+            self._headers["Authorization"] = f"Basic {b64encode(user.encode()).decode()}"
         self._connection: HTTPConnection | None = None
 
-    def post(self, body: bytes) -> PostResult:
-        """Send a body; failures are returned, not raised."""
-        connection_type = HTTPSConnection if self._endpoint.secure else HTTPConnection
-        connection = connection_type(self._endpoint.host, self._endpoint.port, timeout=POST_TIMEOUT_S)
-        self._connection = connection
+    def post(self, body: bytes) -> tuple[str, bool]:
+        """Send a body. Why it failed, and whether to send it again because the receiver cannot have taken it."""
+        self._connection = connection = self._type(self._host, self._port, timeout=POST_TIMEOUT_S)
         try:
             try:
                 connection.connect()
             except (OSError, ValueError):  # ValueError for an invalid host name
-                return PostResult("no connection", again=True)
-            connection.request("POST", self._endpoint.path, body, self._headers)
+                return "no connection", True
+            connection.request("POST", self._path, body, self._headers)
             status = connection.getresponse().status
         except (OSError, HTTPException, ValueError):
-            return PostResult("no answer")  # not sent again, because it may have arrived
+            return "no answer", False  # not sent again, because it may have arrived
         finally:
             self._connection = None
             connection.close()
-        if 200 <= status < 300:
-            return PostResult()
-        return PostResult(f"it answered {status}", again=status in RETRYABLE_STATUSES)
+        return ("", False) if 200 <= status < 300 else (f"it answered {status}", status in RETRYABLE_STATUSES)
 
     def hang_up(self) -> None:
         """Abort a pending request."""
@@ -690,9 +660,9 @@ class OtlpExporter:
             return f"they could not be encoded ({type(error).__name__})"
         while True:
             last = self._closing  # at the end there is one more attempt
-            answer = self._receiver.post(body)
-            if not answer.again or last:
-                return answer.why
+            why, again = self._receiver.post(body)
+            if not again or last:
+                return why
             with self._changed:
                 self._changed.wait_for(lambda: self._closing, RETRY_DELAY_S)
 
@@ -722,58 +692,45 @@ MAX_INT64 = 2**63 - 1
 def encode_spans(spans: Iterable[TraceSpan], mask: Callable[[str], str]) -> bytes:
     """The body of a request. All text in it is masked."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-    from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-    from opentelemetry.proto.trace.v1 import trace_pb2 as otlp
+    from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 
-    resource = Resource(attributes=_encode_attributes({"service.name": "ralph", "service.version": __version__}, str))
+    def encode_value(attribute: str | bool | float) -> AnyValue:
+        match attribute:
+            case str():
+                return AnyValue(string_value=_mask_and_clip(attribute, mask))
+            case bool():
+                return AnyValue(bool_value=attribute)
+            case int():
+                return AnyValue(int_value=max(-MAX_INT64, min(attribute, MAX_INT64)))  # an agent may report any number
+            case _:
+                return AnyValue(double_value=attribute)
+
+    def encode_attributes(attributes: Attributes) -> list[KeyValue]:
+        return [KeyValue(key=name, value=encode_value(attribute)) for name, attribute in attributes.items()]
+
+    def encode_span(span: TraceSpan) -> Span:
+        code = Status.STATUS_CODE_OK if span.good else Status.STATUS_CODE_UNSET
+        return Span(
+            trace_id=span.trace,
+            span_id=span.id,
+            parent_span_id=span.parent,
+            name=_mask_and_clip(span.name, mask),
+            kind=Span.SPAN_KIND_CLIENT if span.client else Span.SPAN_KIND_INTERNAL,
+            start_time_unix_nano=span.start_ns,
+            end_time_unix_nano=span.end_ns,
+            attributes=encode_attributes(span.attributes | ({ERROR_TYPE: span.error} if span.error else {})),
+            links=[Span.Link(trace_id=span.trace, span_id=span.after)] if span.after else [],
+            status=Status(code=Status.STATUS_CODE_ERROR if span.error else code),
+        )
+
+    resource = Resource(attributes=encode_attributes({"service.name": "ralph", "service.version": __version__}))
     scope = InstrumentationScope(name="ralphproof", version=__version__)
-    scope_spans = otlp.ScopeSpans(scope=scope, spans=[_encode_span(span, mask) for span in spans])
-    resource_spans = otlp.ResourceSpans(resource=resource, scope_spans=[scope_spans])
-    request = ExportTraceServiceRequest(resource_spans=[resource_spans])
+    scope_spans = ScopeSpans(scope=scope, spans=[encode_span(span) for span in spans])
+    request = ExportTraceServiceRequest(resource_spans=[ResourceSpans(resource=resource, scope_spans=[scope_spans])])
     body: bytes = request.SerializeToString()
     return body
-
-
-def _encode_span(span: TraceSpan, mask: Callable[[str], str]) -> otlp.Span:
-    from opentelemetry.proto.trace.v1 import trace_pb2 as otlp
-
-    attributes = span.attributes | ({ERROR_TYPE: span.error} if span.error else {})
-    code = otlp.Status.STATUS_CODE_UNSET
-    if span.error or span.good:
-        code = otlp.Status.STATUS_CODE_ERROR if span.error else otlp.Status.STATUS_CODE_OK
-    return otlp.Span(
-        trace_id=span.trace,
-        span_id=span.id,
-        parent_span_id=span.parent,
-        name=_mask_and_clip(span.name, mask),
-        kind=otlp.Span.SPAN_KIND_CLIENT if span.client else otlp.Span.SPAN_KIND_INTERNAL,
-        start_time_unix_nano=span.start_ns,
-        end_time_unix_nano=span.end_ns,
-        attributes=_encode_attributes(attributes, mask),
-        links=[otlp.Span.Link(trace_id=span.trace, span_id=span.after)] if span.after else [],
-        status=otlp.Status(code=code),
-    )
-
-
-def _encode_attributes(attributes: Attributes, mask: Callable[[str], str]) -> list[KeyValue]:
-    from opentelemetry.proto.common.v1.common_pb2 import KeyValue
-
-    return [KeyValue(key=name, value=_encode_value(attribute, mask)) for name, attribute in attributes.items()]
-
-
-def _encode_value(attribute: str | bool | float, mask: Callable[[str], str]) -> AnyValue:
-    from opentelemetry.proto.common.v1.common_pb2 import AnyValue
-
-    match attribute:
-        case str():
-            return AnyValue(string_value=_mask_and_clip(attribute, mask))
-        case bool():
-            return AnyValue(bool_value=attribute)
-        case int():
-            return AnyValue(int_value=max(-MAX_INT64, min(attribute, MAX_INT64)))  # an agent may report any number
-        case _:
-            return AnyValue(double_value=attribute)
 
 
 def _mask_and_clip(text: str, mask: Callable[[str], str]) -> str:

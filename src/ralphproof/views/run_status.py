@@ -19,16 +19,12 @@ from ralphproof.engine.records import (
     CheckEnded,
     ChildRunsAwaited,
     HookBegan,
-    Judged,
-    Paused,
     Picked,
     Record,
-    Resumed,
     RunBegan,
     RunEnded,
     ScmBegan,
     TurnBegan,
-    UserChangesSaved,
 )
 from ralphproof.engine.state import (
     SCM_STEP,
@@ -58,7 +54,7 @@ from ralphproof.store.run_state import (
     run_state,
     turn_file_path,
 )
-from ralphproof.views.timeline import BASELINE_NUMBER, RunHistory, close_iteration, describe_verdict
+from ralphproof.views.timeline import BASELINE_NUMBER, RunAge, RunHistory, close_iteration, describe_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -315,26 +311,12 @@ def _describe_turn(project: Project, run: str, name: str) -> tuple[str, str]:
 
 def active_seconds(project: Project, run: str, stamped: tuple[tuple[float, Record], ...], now_s: float) -> float:
     """How long a run has been active; without a harness, only while something of it ran."""
-    known_s = since_s = last_s = rests_s = 0.0
-    ended = False
-    for at, record in stamped:
-        last_s, ended = at, isinstance(record, RunEnded)
-        match record:
-            case RunBegan():
-                known_s, since_s = 0.0, at
-            case Judged(elapsed_s=elapsed_s) | Resumed(elapsed_s=elapsed_s):
-                known_s, since_s, rests_s = elapsed_s, at, 0.0
-            case Paused():
-                rests_s = at
-            case UserChangesSaved() if rests_s:
-                since_s, rests_s = since_s + at - rests_s, 0.0
-            case RunEnded(outcome):
-                known_s, since_s = max(known_s, outcome.seconds), at
-            case _:
-                pass
-    if not ended:
-        last_s = max(last_s, _ran_until(project, run, now_s))
-    return known_s + max(0.0, last_s - since_s)
+    age, at_s, last = RunAge(), 0.0, None
+    for at_s, last in stamped:
+        age.take(at_s, last)
+    if isinstance(last, RunEnded):
+        return max(age.age_s(0.0), last.outcome.seconds)
+    return age.age_s(max(at_s, _ran_until(project, run, now_s)))
 
 
 def last_active_s(project: Project, run: str, told_s: float) -> float:
