@@ -8,10 +8,8 @@ from ralphproof.base.errors import Refused
 from ralphproof.landing.race import (
     RaceEntry,
     RaceResult,
-    best_result,
     first_verified,
     make_entries,
-    parse_race_criteria,
 )
 
 A, B, C = (RaceEntry(number) for number in (1, 2, 3))
@@ -46,34 +44,3 @@ def test_the_first_verified_result_wins() -> None:
     assert (winner := first_verified(results))
     assert winner.run == "c"
     assert first_verified(results[:1]) is None
-
-
-@pytest.mark.parametrize(
-    ("criteria", "wins"),
-    [("checks,judge,diff,cost", "b"), ("diff,cost", "c"), ("cost", "a"), ("time", "c")],
-)
-def test_criteria_apply_in_their_order(criteria: str, wins: str) -> None:
-    results = (
-        RaceResult(A, "a", True, 0, judged=1, lines=50, micro_usd=1, seconds=9),
-        RaceResult(B, "b", True, 1, judged=2, lines=90, micro_usd=2, seconds=8),
-        RaceResult(C, "c", True, 2, judged=1, lines=10, micro_usd=None, seconds=7),
-    )
-    assert (winner := best_result(results, parse_race_criteria(criteria)))
-    assert winner.run == wins
-
-
-def test_an_unverified_result_is_never_best() -> None:
-    cheap = RaceResult(A, "a", False, 0, judged=9, lines=0, micro_usd=0)
-    assert best_result((cheap,), ("cost",)) is None
-
-
-def test_an_unknown_cost_ranks_last() -> None:
-    unknown, dear = RaceResult(A, "a", True, 0, micro_usd=None), RaceResult(B, "b", True, 1, micro_usd=10**9)
-    assert (winner := best_result((unknown, dear), ("cost",)))
-    assert winner.run == "b"
-
-
-@pytest.mark.parametrize("text", ["", "size", "cost,cost", "checks,beauty"])
-def test_unknown_or_repeated_criteria_are_refused(text: str) -> None:
-    with pytest.raises(Refused):
-        parse_race_criteria(text)

@@ -13,7 +13,7 @@ from ralphproof.engine import limits
 from ralphproof.engine.outcome import Outcome, Passed
 from ralphproof.engine.plan import AllDone, Job
 from ralphproof.engine.records import CheckEnded, Judged, Picked, TurnBegan
-from ralphproof.landing.task_queue import TaskQueue
+from ralphproof.landing.schedulers import TaskQueue
 from ralphproof.store.tasks import TaskRow
 from tests.cli.tasking import CODER, aborted, completed, iteration, keep, opened, worked
 from tests.misbehaviour.agents import prompt

@@ -8,7 +8,7 @@ from argparse import Namespace
 from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import collapse_lines, sanitize
 from ralphproof.base.value import Json
-from ralphproof.cli.parser import Parser, positive_int, positive_number
+from ralphproof.cli.parser import Parser, positive_number
 from ralphproof.cli.run_flags import (
     add_loop_flags,
     add_prompt_flags,
@@ -19,21 +19,15 @@ from ralphproof.cli.run_flags import (
     prompt_from_flags,
 )
 from ralphproof.display.output import print_json, print_lines
-from ralphproof.display.phrases import format_cost, format_count, format_duration
+from ralphproof.display.phrases import format_cost, format_duration
 from ralphproof.display.terminal import DisplayFlags
 from ralphproof.engine.limits import Spend
 from ralphproof.landing.race import (
-    COST,
-    DEFAULT_CRITERIA,
-    DIFF,
-    JUDGE,
     Race,
-    RaceOptions,
     RaceOutcome,
     RaceRecord,
     RaceResult,
     load_race,
-    parse_race_criteria,
     prepare_race,
 )
 from ralphproof.process.signals import SignalRouter
@@ -45,19 +39,16 @@ from ralphproof.runs.spec import RunSpec
 from ralphproof.store.project import Project
 from ralphproof.store.spend import InProcessSharedBudget
 
-ABOUT = f"""Let several agents work on one task, each in its own worktree; the first verified one wins.
+ABOUT = """Let several agents work on one task, each in its own worktree; the first verified one wins.
 
 N agents start at your current commit. As soon as the checks pass for one, the others are ended; their work is kept in
-their refs. With --best all run to their end, and the best of the verified ones wins, by these criteria in order of
-weight: checks, judge (criteria of --judge that are met), diff (fewer changed lines), cost, time. Default:
-{",".join(DEFAULT_CRITERIA)}. The winner's work is on its branch; your files stay.
+their refs. The winner's work is on its branch; your files stay.
 Exit codes: 0 an agent won, 1 none did, 2 refused, 130 interrupted."""
 EXAMPLES = (
     'ralph race 3 -p "make the tests pass" --check "make test"',
     'ralph race 2 -f prompt.md --agent claude --agent codex --check "make test" --total-cost-usd 10',
-    'ralph race 3 -f prompt.md --agent claude --model haiku --model sonnet --model opus --check "make test" --best',
+    'ralph race 3 -f prompt.md --agent claude --model haiku --model sonnet --model opus --check "make test"',
     'ralph race 2 -p "fix it" --agent "mytool --temperature 0" --agent "mytool --temperature 1" --check ./verify.sh',
-    'ralph race 4 -f prompt.md --check "make test" --judge "the API stays as it is" --best --by judge,cost',
     "ralph race --resume latest",
 )
 MIN_AGENTS, MAX_AGENTS = 2, 64
@@ -76,9 +67,6 @@ def race_parser() -> Parser:
     add("--model M", "model; repeatable: one per agent, or several for one agent", action="append")
     add_loop_flags(parser)
     add("--total-cost-usd USD", "cost limit for all agents together", type=positive_number)
-    add("--best", "let all finish and take the best")
-    add("--by LIST", f"with --best: criteria by weight (default {','.join(DEFAULT_CRITERIA)})")
-    add("--parallel N", "most concurrent agents (default: all)", type=positive_int)
     add("--resume RACE", "continue an interrupted race; latest is the newest")
     add("--dry-run", "print the agents; start nothing")
     return parser
@@ -93,13 +81,11 @@ def race_main(argv: list[str]) -> int:
         return _run(args, project, load_race(project, args.resume))
     if not (args.count or "").isdigit() or not MIN_AGENTS <= int(args.count) <= MAX_AGENTS:
         raise Refused(f"give the number of agents, {MIN_AGENTS} to {MAX_AGENTS}, for example: ralph race 3 -p …")
-    if args.by is not None and not args.best:
-        raise Refused("--by needs --best")
-    criteria = parse_race_criteria(args.by) if args.by is not None else DEFAULT_CRITERIA if args.best else ()
     total = None if args.total_cost_usd is None else round(args.total_cost_usd * 1_000_000)
     agents, models = tuple(args.agent or ()), tuple(args.model or ())
-    options = RaceOptions(int(args.count), agents, models, criteria, total, args.parallel or 0)
-    record, specs = prepare_race(options, lambda agent, model: race_request(args, agent, model))
+    record, specs = prepare_race(
+        int(args.count), agents, models, total, lambda agent, model: race_request(args, agent, model)
+    )
     return _run(args, specs[0].project, record, specs)
 
 
@@ -119,7 +105,7 @@ def _print_outcome(args: Namespace, project: Project, record: RaceRecord, outcom
     if args.json:
         print_json("race", _race_json(record, outcome, args.dry_run))
         return outcome.exit_code
-    lines = [_result_line(one, record) for one in outcome.results]
+    lines = [_result_line(one) for one in outcome.results]
     lines = lines or [f"{one.label}  would race" for one in record.entries]
     if not args.dry_run:
         lines.append(_verdict_line(record, outcome.results, outcome.winner, outcome.branch))
@@ -127,10 +113,8 @@ def _print_outcome(args: Namespace, project: Project, record: RaceRecord, outcom
     return outcome.exit_code
 
 
-def _result_line(one: RaceResult, record: RaceRecord) -> str:
+def _result_line(one: RaceResult) -> str:
     facts = [one.why, format_duration(one.seconds), _total_cost((one,))]
-    facts += [f"{format_count(one.lines, 'line')} changed"] if one.lines is not None else []
-    facts += [f"{one.judged} criteria met"] if JUDGE in record.criteria else []
     return f"{one.entry.label}  {', '.join(facts)}; run {one.run}"
 
 
@@ -138,9 +122,8 @@ def _verdict_line(record: RaceRecord, results: tuple[RaceResult, ...], winner: R
     spent = f"all together: {_total_cost(results)}"
     if winner is None:
         return f"Race {record.id}: nobody won; {spent}"
-    how = f"best by {', '.join(record.criteria)}" if record.criteria else "the first that was verified"
     where = f"its work is on branch {branch}; take it: git merge {branch}" if branch else f"run {winner.run}"
-    return f"Race {record.id}: {winner.entry.label} won, {how}; {where}; {spent}"
+    return f"Race {record.id}: {winner.entry.label} won, the first that was verified; {where}; {spent}"
 
 
 def _total_cost(results: tuple[RaceResult, ...]) -> str:
@@ -156,7 +139,7 @@ def _race_json(record: RaceRecord, outcome: RaceOutcome, dry_run: bool) -> dict[
     unknown = any(one.micro_usd is None for one in results)
     spent = sum(one.micro_usd or 0 for one in results) / 1_000_000
     return {
-        "race": record.id, "dryRun": dry_run, "entrants": entrants, "criteria": list(record.criteria),
+        "race": record.id, "dryRun": dry_run, "entrants": entrants,
         "arrivals": [_result_json(one) for one in results], "winner": winner.run if winner else None,
         "branch": outcome.branch or None, "costUSD": None if unknown else spent, "atLeastUSD": spent,
         "exitCode": outcome.exit_code,
@@ -165,8 +148,8 @@ def _race_json(record: RaceRecord, outcome: RaceOutcome, dry_run: bool) -> dict[
 
 def _result_json(one: RaceResult) -> Json:
     return {
-        "number": one.entry.number, "run": one.run, "verified": one.verified, "end": one.why, JUDGE: one.judged,
-        DIFF: one.lines, f"{COST}USD": None if one.micro_usd is None else one.micro_usd / 1_000_000,
+        "number": one.entry.number, "run": one.run, "verified": one.verified, "end": one.why,
+        "costUSD": None if one.micro_usd is None else one.micro_usd / 1_000_000,
         "seconds": round(one.seconds, 3),
     }  # fmt: skip
 

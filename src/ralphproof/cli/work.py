@@ -12,8 +12,7 @@ from ralphproof.cli.run_flags import add_loop_flags, bounded_settings, loop_requ
 from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.terminal import DisplayFlags
 from ralphproof.engine.outcome import Outcome
-from ralphproof.landing.schedulers import ParallelOptions, ParallelScheduler, SequentialScheduler
-from ralphproof.landing.task_queue import WorkResult
+from ralphproof.landing.schedulers import ParallelOptions, ParallelScheduler, SequentialScheduler, WorkResult
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.process.signals import SignalRouter
 from ralphproof.runs.displays import PoolDisplay, execute_observed, print_stages

@@ -11,12 +11,11 @@ from contextlib import closing
 from ralphproof.base.errors import HarnessFailed, RalphError, Refused
 from ralphproof.base.files import make_private_folder, read_file, replace_file
 from ralphproof.base.value import pack, replace, unpack, value
-from ralphproof.engine.limits import CANCELLED, Spend
-from ralphproof.engine.outcome import Aborted, Completed, Outcome
+from ralphproof.engine.limits import CANCELLED
+from ralphproof.engine.outcome import Aborted, Completed
 from ralphproof.engine.records import RunEnded
-from ralphproof.engine.state import State, build_state
 from ralphproof.landing.landing_items import landing_item_of_run
-from ralphproof.landing.task_queue import outcome_text
+from ralphproof.landing.schedulers import outcome_text
 from ralphproof.landing.worktree_run import (
     RUN_ID_VARIABLE,
     move_to_worktree,
@@ -30,15 +29,9 @@ from ralphproof.runs.request import EMPTY_REQUEST, RunRequest, RunTarget, load_r
 from ralphproof.runs.spec import RunSpec, prepare_spec
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder, new_run_id
-from ralphproof.workspace.checkouts import RunWorktree, SourceRepository
+from ralphproof.workspace.checkouts import RunWorktree
 
-# Entries and the choice of the winner
-
-
-CHECKS, JUDGE, DIFF, COST, TIME = "checks", "judge", "diff", "cost", "time"
-CRITERIA = (CHECKS, JUDGE, DIFF, COST, TIME)
-DEFAULT_CRITERIA = (CHECKS, JUDGE, DIFF, COST)
-UNKNOWN_RANK = 1 << 62  # unknown values rank last
+# Entries and results
 
 
 @value
@@ -58,31 +51,15 @@ class RaceEntry:
 
 @value
 class RaceResult:
-    """How one entry ended. `judged` counts the criteria that a model found met, `lines` the changed lines.
-
-    `finish_order` counts the entries that ended before it; `why` is a sentence about the end.
-    """
+    """How one entry ended; `why` says it in words. `finish_order` counts the entries that ended before it."""
 
     entry: RaceEntry
     run: str
     verified: bool = False
     finish_order: int = 0
-    judged: int = 0
-    lines: int | None = None
     micro_usd: int | None = None
     seconds: float = 0.0
     why: str = ""
-
-    def score(self, criteria: tuple[str, ...]) -> tuple[float, ...]:
-        """Sort key by the criteria in order of weight, ties broken by finish order. Smaller is better."""
-        values = {
-            CHECKS: 0 if self.verified else 1,
-            JUDGE: -self.judged,
-            DIFF: UNKNOWN_RANK if self.lines is None else self.lines,
-            COST: UNKNOWN_RANK if self.micro_usd is None else self.micro_usd,
-            TIME: self.seconds,
-        }
-        return (*(float(values[name]) for name in criteria), float(self.finish_order))
 
 
 def make_entries(count: int, agents: tuple[str, ...], models: tuple[str, ...]) -> tuple[RaceEntry, ...]:
@@ -106,24 +83,6 @@ def first_verified(results: tuple[RaceResult, ...]) -> RaceResult | None:
     return min((one for one in results if one.verified), key=lambda one: one.finish_order, default=None)
 
 
-def best_result(results: tuple[RaceResult, ...], criteria: tuple[str, ...]) -> RaceResult | None:
-    """The best verified result by the criteria; None if none is verified, even if an unverified one is cheaper."""
-    return min((one for one in results if one.verified), key=lambda one: one.score(criteria), default=None)
-
-
-def parse_race_criteria(text: str) -> tuple[str, ...]:
-    """Parse a comma-separated list of criteria, the most important first; raises Refused for an unknown one."""
-    criteria = tuple(word.strip().lower() for word in text.split(",") if word.strip())
-    for word in criteria:
-        if word not in CRITERIA:
-            raise Refused(f"{word!r} is no criterion of a race; there are {', '.join(CRITERIA)}")
-    if not criteria or len(set(criteria)) != len(criteria):
-        raise Refused(
-            f"--by wants criteria in the order of their weight, each once, such as {','.join(DEFAULT_CRITERIA)}"
-        )
-    return criteria
-
-
 # Record of a race, saved before its runs begin, so that it can be resumed
 
 
@@ -132,17 +91,12 @@ RACE_FOLDER, RACE_FILE_SUFFIX, LATEST_RACE = "races", ".json", "latest"
 
 @value
 class RaceRecord:
-    """The saved description of a race: its entries, the run of each, the criteria, and the shared budget.
-
-    `criteria` is empty where the first verified entry wins.
-    """
+    """The saved description of a race: its entries, the run of each, and the shared budget."""
 
     id: str
     entries: tuple[RaceEntry, ...]
     runs: tuple[str, ...]
-    criteria: tuple[str, ...] = ()
     total_micro_usd: int | None = None
-    parallel: int = 0
 
     def worktree_name(self, entry: RaceEntry) -> str:
         """The name of an entry's worktree."""
@@ -186,47 +140,19 @@ def race_result_of_run(
 ) -> RaceResult:
     """The result of an entry from its run's record; without a record, from the error that kept it from beginning."""
     with closing(project.ledger()) as ledger:
-        end, records = ledger.run_end(run), ledger.records(run)
+        end = ledger.run_end(run)
     if not isinstance(end, RunEnded):
         return RaceResult(
             entry, run, finish_order=finish_order, why=f"ERROR: {ended.error}" if ended.error else "cut off"
         )
-    outcome, state = end.outcome, build_state(records)
+    outcome = end.outcome
+    cancelled = isinstance(outcome, Aborted) and outcome.reason == CANCELLED
     verified = isinstance(outcome, Completed) and outcome.verified
     return RaceResult(
-        entry, run, verified, finish_order, _criteria_met(state), _changed_lines(project, state),
-        _known_cost(outcome.spend), outcome.seconds,
-        "ended, because another one had won" if _is_cancelled(outcome) else outcome_text(outcome),
+        entry, run, verified, finish_order,
+        None if outcome.spend.unpriced else outcome.spend.micro_usd, outcome.seconds,
+        "ended, because another one had won" if cancelled else outcome_text(outcome),
     )  # fmt: skip
-
-
-def _is_cancelled(outcome: Outcome) -> bool:
-    return isinstance(outcome, Aborted) and outcome.reason == CANCELLED
-
-
-def _known_cost(spend: Spend) -> int | None:
-    return None if spend.unpriced else spend.micro_usd
-
-
-def _criteria_met(state: State) -> int:
-    """How many criteria a model found met in the last iteration."""
-    if not state.history.iterations:
-        return 0
-    return sum(finding.judged and finding.passed for finding in state.history.latest.report.findings)
-
-
-def _changed_lines(project: Project, state: State) -> int | None:
-    """Lines that a run added and removed; None if its trees are not known."""
-    began, last = state.trees.run_start.tree, state.trees.current.tree
-    if began is None or last is None:
-        return None
-    reply = SourceRepository(project.root, os.environ).run(
-        "diff-tree", "-r", "--numstat", "-z", "--no-ext-diff", "--no-textconv", "--no-renames", began, last
-    )
-    if reply.code:
-        return None
-    numbers = [field.split(b"\t")[:2] for field in reply.out.split(b"\0") if field.count(b"\t") >= 2]
-    return sum(int(number) for pair in numbers for number in pair if number.isdigit())
 
 
 # Execution
@@ -245,32 +171,21 @@ class RaceOutcome:
     exit_code: int = 0
 
 
-@value
-class RaceOptions:
-    """Options of a race. `criteria` is empty where the first verified entry wins."""
-
-    count: int
-    agents: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    criteria: tuple[str, ...] = ()
-    total_micro_usd: int | None = None
-    parallel: int = 0
-
-
 def prepare_race(
-    options: RaceOptions, build_request: Callable[[str, str], RunRequest]
-) -> tuple[RaceRecord, list[RunSpec]]:
+    count: int, agents: tuple[str, ...], models: tuple[str, ...], total_micro_usd: int | None,
+    build_request: Callable[[str, str], RunRequest],
+) -> tuple[RaceRecord, list[RunSpec]]:  # fmt: skip
     """A new race and the specs of its runs; raises Refused for whatever would refuse one of them later."""
     if os.environ.get(RUN_ID_VARIABLE):
         raise Refused("ralph race is not for agents inside a run")
-    entries = make_entries(options.count, options.agents, options.models)
+    entries = make_entries(count, agents, models)
     specs = [prepare_spec(build_request(entry.agent, entry.model)) for entry in entries]
     if not all(spec.stage_plan and spec.stage_plan.has_machine_check for spec in specs):
         raise Refused(NO_CHECK_MESSAGE)
     now = time.time()
     runs = tuple(new_run_id(now, os.urandom(3)) for _ in entries)
     name = f"race-{new_run_id(now, os.urandom(3))}"
-    return RaceRecord(name, entries, runs, options.criteria, options.total_micro_usd, options.parallel), specs
+    return RaceRecord(name, entries, runs, total_micro_usd), specs
 
 
 class Race:
@@ -294,8 +209,8 @@ class Race:
         except BaseException:
             self._pool.abandon()
             raise
-        results, criteria = tuple(self._results), self._record.criteria
-        winner = best_result(results, criteria) if criteria else first_verified(results)
+        results = tuple(self._results)
+        winner = first_verified(results)
         branch = self._settle(winner)
         code = 0 if winner is not None else 130 if self._pool.signals.signals else 1
         return RaceOutcome(results, winner, branch, code)
@@ -319,8 +234,7 @@ class Race:
             raise
 
     def _begin_runs(self) -> None:
-        most = self._record.parallel or len(self._record.entries)
-        while self._waiting and len(self._pool.open) < most and not self._pool.signals.signals:
+        while self._waiting and not self._pool.signals.signals:
             entry = self._waiting.pop(0)
             self._pool.begin(f"#{entry.number}", lambda entry=entry: self._prepare(entry))  # type: ignore[misc]
         if self._pool.signals.signals:
@@ -346,7 +260,7 @@ class Race:
         result = race_result_of_run(self._project, entry, self._run_of(entry), len(self._results), ended)
         self._results.append(result)
         self._notify(f"{entry.label}: {result.why}")
-        if result.verified and not self._record.criteria:
+        if result.verified:
             self._waiting = []
             for name in self._pool.open:
                 self._pool.cancel(name)
