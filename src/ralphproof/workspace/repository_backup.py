@@ -4,10 +4,10 @@ One folder serves all runs of a repository:
 
     pool/        the objects as packs, at the paths that they have in the repository
     RUN.start    a tar file with the repository at the start of a run, without its objects
-    RUN.last     the same at the start of its latest turn, if refs had moved, with the objects made in between
+    RUN.last     the same at the start of its latest turn, if refs had moved
 
 Git never changes an object, so each one is copied once, however many runs there are. Packs are copied as they are. The
-loose objects of the start are packed by git, so that one fsync makes all of them durable.
+loose objects are packed by git, so that one fsync makes all of them durable.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ import hashlib
 import io
 import json
 import os
-import re
 import stat
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ralphproof.base.errors import Refused, wrap_os_error
-from ralphproof.base.files import FileLock, make_private_folder, remove_tree, sync_folders, write_all
+from ralphproof.base.files import FileLock, make_private_folder, remove_tree, replace_file, sync_folders, write_all
 from ralphproof.base.git_layout import find_blocking_files, git_folders, read_regular_file
 from ralphproof.base.programs import ProgramResult, find_program, run_program
 from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
@@ -54,7 +53,6 @@ ID_FILE, SHALLOW, INDEX, EXCLUDE = b"ralph-id", b"shallow", b"index", b"info/exc
 HISTORY_HIDING_FILES = (SHALLOW, b"info/grafts", b"objects/info/alternates")  # history is missing, or from elsewhere
 REPLACE_REFS, OWN_REFS = b"refs/replace/", "refs/ralph/"
 FILE_MODE, PROGRAM_MODE, LINK_MODE = 0o644, 0o755, 0o777
-LOOSE_OBJECT_PATH = re.compile(rb"(modules/.+/)?objects/[0-9a-f]{2}/[0-9a-f]{38,62}")
 CHUNK_BYTES = 1 << 20
 FICLONE = 0x40049409  # the request that shares blocks (btrfs, xfs)
 LOCK_TIMEOUT_S = 30.0
@@ -149,15 +147,13 @@ def _read_tar(path: str) -> Iterator[tuple[str, int, bytes]]:
         raise OSError(f"{path}: {error}") from error
 
 
-def _write_tar(file: int, entries: Iterable[tuple[str, int, bytes]]) -> None:
+def _tar_bytes(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
     import tarfile
 
-    with (
-        open(file, "wb", closefd=False) as opened,
-        tarfile.open(
-            fileobj=opened, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape"
-        ) as tar,
-    ):
+    data = io.BytesIO()
+    with tarfile.open(
+        fileobj=data, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape"
+    ) as tar:
         for name, mode, content in entries:
             entry = tarfile.TarInfo(name)
             entry.mode = mode
@@ -167,6 +163,7 @@ def _write_tar(file: int, entries: Iterable[tuple[str, int, bytes]]) -> None:
             else:
                 entry.size = len(content)
                 tar.addfile(entry, io.BytesIO(content))
+    return data.getvalue()
 
 
 class RepositoryBackup:
@@ -175,7 +172,7 @@ class RepositoryBackup:
     def __init__(self, folder: str, root: str, commits: CommitStore) -> None:
         self._folder, self._root, self._commits, self._folders = folder, root, commits, commits.folders
         self._common, self._pool = os.fsencode(self._folders.common), os.path.join(os.fsencode(folder), POOL)
-        self._start_objects: frozenset[bytes] | None = None  # the paths of the objects that the start state has
+        self._lock_path = os.path.join(folder, "lock")
 
     def path(self, run: str, which: str = START_SUFFIX) -> str:
         return os.path.join(self._folder, run + which)
@@ -195,7 +192,7 @@ class RepositoryBackup:
         """
         which = LAST_SUFFIX if os.path.exists(self.path(run)) else START_SUFFIX
         try:
-            with FileLock(os.path.join(self._folder, "lock"), _wait_for_others()):
+            with FileLock(self._lock_path, _wait_for_others()):
                 return self._back_up(run, self.path(run, which))
         except GitFailed as error:
             raise BackupFailed(f"its objects could not be packed ({error}); see: git fsck") from error
@@ -203,34 +200,21 @@ class RepositoryBackup:
             raise BackupFailed(f"it could not be copied ({error.strerror or error}); see RALPH_STATE_DIR") from error
 
     def _back_up(self, run: str, path: str) -> str:
-        file = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            began_ns = os.fstat(file).st_ctime_ns  # by the clock that stamps files
-            linked_git = os.path.islink(os.path.join(self._root, ".git"))
-            state = BackupState(
-                "", run, self._root, self._folders.common, time.time(), began_ns, self._folders.ref_files,
-                self._folders.algorithm, linked_git,
-            )  # fmt: skip
-            metadata = self._metadata()
-            objects, loose, linked = self._copy_packs()
-            if path.endswith(START_SUFFIX):
-                self._pack_loose(loose)
-                self._start_objects = frozenset(objects)
-            elif (made := self._new_loose_objects(run, loose)) is not None:
-                metadata |= made
-            else:
-                self._pack_loose(loose)
-            entries = [(META_ENTRY, FILE_MODE, json.dumps(pack(state)).encode())]
-            entries.append((OBJECTS_ENTRY, FILE_MODE, b"\0".join(objects)))
-            if not self._folders.ref_files:
-                entries.append((REFS_ENTRY, FILE_MODE, self._commits.list_refs()))
-            entries += [(GIT_PREFIX + decode_path(name), *rest) for name, rest in metadata.items()]
-            _write_tar(file, entries)
-            os.fsync(file)
-            os.rename(path + ".new", path)
-        finally:
-            os.close(file)
-        sync_folders({os.fsencode(self._folder)})
+        os.utime(self._lock_path)
+        began_ns = os.stat(self._lock_path).st_ctime_ns  # by the clock that stamps files
+        state = BackupState(
+            "", run, self._root, self._folders.common, time.time(), began_ns, self._folders.ref_files,
+            self._folders.algorithm, os.path.islink(os.path.join(self._root, ".git")),
+        )  # fmt: skip
+        metadata = self._metadata()
+        objects, loose, linked = self._copy_packs()
+        self._pack_loose(loose)
+        entries = [(META_ENTRY, FILE_MODE, json.dumps(pack(state)).encode())]
+        entries.append((OBJECTS_ENTRY, FILE_MODE, b"\0".join(objects)))
+        if not self._folders.ref_files:
+            entries.append((REFS_ENTRY, FILE_MODE, self._commits.list_refs()))
+        entries += [(GIT_PREFIX + decode_path(name), *rest) for name, rest in metadata.items()]
+        replace_file(path, _tar_bytes(entries))
         if not linked:
             return ""
         return (
@@ -328,19 +312,6 @@ class RepositoryBackup:
                         os.chmod(entry.path, 0o600)  # git gives packs to everybody to read
                 sync_folders({folder})
 
-    def _new_loose_objects(self, run: str, loose: dict[bytes, list[bytes]]) -> dict[bytes, tuple[int, bytes]] | None:
-        """The loose objects that the start state does not have, as files of the last one; None where they are too
-        large for that.
-        """
-        if self._start_objects is None:
-            start = self.find_start(run)
-            self._start_objects = frozenset(read_files(start).objects if start else ())
-        listed = (_loose_path(git_dir, name) for git_dir, ids in loose.items() for name in ids)
-        paths = {path: os.path.join(self._common, path) for path in listed if path not in self._start_objects}
-        if sum(os.lstat(full).st_size for full in paths.values()) > MAX_METADATA_BYTES:
-            return None
-        return {path: (FILE_MODE, read_regular_file(full, MAX_METADATA_BYTES)) for path, full in paths.items()}
-
     def _refuse_too_large(self, size: int) -> None:
         same_disk = os.stat(self._folder).st_dev == os.stat(self._common).st_dev
         if size > MAX_COPIED_BYTES and not same_disk:
@@ -354,9 +325,9 @@ class RepositoryBackup:
 
     def delete(self, run: str) -> None:
         """Delete the states of a run. The copied objects stay for the next run."""
-        for which in (LAST_SUFFIX, START_SUFFIX):
-            for ending in ("", ".new"):
-                remove_tree(self.path(run, which) + ending, strict=True)
+        for name in os.listdir(self._folder) if os.path.isdir(self._folder) else ():
+            if name.startswith((run + LAST_SUFFIX, run + START_SUFFIX, f".{run}.")):
+                os.unlink(os.path.join(self._folder, name))
 
 
 def _wait_for_others() -> Callable[[], None]:
@@ -718,7 +689,6 @@ class RepositoryRestore:
         if latest is None:
             return
         last = read_files(latest)
-        self._write_loose_objects(last)
         if not self._continues(start, last):
             self._name_extra_commits(start, last, latest)
             return
@@ -741,14 +711,6 @@ class RepositoryRestore:
                 place = os.path.join(target, name)
                 _copy_pack_file(os.path.join(folder, name), place, may_copy=True, links=False)
                 os.chmod(place, 0o444)
-
-    def _write_loose_objects(self, stored: RepositoryFiles) -> None:
-        """Write the objects of a state that are no part of the pool; damaged ones are left out."""
-        for path in [path for path in stored.files if LOOSE_OBJECT_PATH.fullmatch(path)]:
-            place = os.path.join(os.fsencode(self._build_path), path)
-            _write_file(place, *stored.files.pop(path))
-            if not _is_valid_file(place):
-                os.unlink(place)
 
     def _write_metadata(self, stored: RepositoryFiles) -> None:
         """Write refs, index, settings and the like of a state, replacing those of another one."""
