@@ -68,6 +68,10 @@ def resolve_run_name(name: str, found: Sequence[str]) -> str:
     raise Refused(f"several runs begin with {name!r}: {shown}")
 
 
+def _parse_record(run: str, seq: int, data: str) -> Record:
+    return serialization.parse_record(data, f"record {seq} of run {run}")
+
+
 # Records are numbered in the order in which they became durable, over all runs: the last number tells whether there is
 # anything new, and an index of one run's records finds its own. The plus keeps SQLite (3.40) from scanning that whole
 # index, which is in the order of the groups.
@@ -123,9 +127,7 @@ class LedgerQueries:
     def records_since(self, run: str, after: int) -> tuple[tuple[int, float, Record], ...]:
         """The records of a run after this number, oldest first, each with its number and its time (epoch seconds)."""
         found = self._query(_RECORDS_SINCE, run, after)
-        return tuple(
-            (seq, float(at), serialization.parse_record(data, f"record {seq} of run {run}")) for seq, at, data in found
-        )
+        return tuple((seq, float(at), _parse_record(run, seq, data)) for seq, at, data in found)
 
     def first_record(self, run: str, kind: str) -> Record | None:
         """The first record of a run that is of this kind."""
@@ -138,7 +140,7 @@ class LedgerQueries:
     def last_check_results(self, run: str) -> tuple[Record, ...]:
         """The results of checks in the last iteration that had any, oldest first."""
         found = self._query(_LAST_CHECK_RESULTS, run)
-        return tuple(serialization.parse_record(data, f"record {seq} of run {run}") for seq, data in found)
+        return tuple(_parse_record(run, seq, data) for seq, data in found)
 
     def task_version(self) -> tuple[int, float, int]:
         """Changes whenever a task does: how many there are, when one was last changed, the last attempt."""
@@ -171,7 +173,7 @@ class LedgerQueries:
 
     def _record(self, query: str, run: str, kind: str) -> Record | None:
         found = self._query(query, run, kind)
-        return serialization.parse_record(found[0][1], f"record {found[0][0]} of run {run}") if found else None
+        return _parse_record(run, *found[0]) if found else None
 
     def _query(self, query: str, *values: object) -> list[Any]:
         return run_with_retries(self._database, self._path, lambda: self._database.execute(query, values).fetchall())
@@ -275,19 +277,17 @@ class SqliteLedger:
     def timed_records(self, run: str) -> tuple[tuple[float, Record], ...]:
         """The same, each with the time at which it was written, in seconds since the epoch."""
         found = self._query("SELECT at, seq, data FROM record WHERE run = ? ORDER BY seq", run)
-        return tuple(
-            (float(at), serialization.parse_record(data, f"record {seq} of run {run}")) for at, seq, data in found
-        )
+        return tuple((float(at), _parse_record(run, seq, data)) for at, seq, data in found)
 
     def records_of_kind(self, run: str, kind: str) -> tuple[Record, ...]:
         """The records of a run that are of one kind, oldest first."""
         found = self._query("SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq", run, kind)
-        return tuple(serialization.parse_record(data, f"record {seq} of run {run}") for seq, data in found)
+        return tuple(_parse_record(run, seq, data) for seq, data in found)
 
     def run_end(self, run: str) -> Record | None:
         """The record that ended a run; None if it has not ended, or was resumed since."""
         found = self._query(SELECT_RUN_END, run)
-        return serialization.parse_record(found[0][1], f"record {found[0][0]} of run {run}") if found else None
+        return _parse_record(run, *found[0]) if found else None
 
     def last_written_at(self, run: str) -> float | None:
         """When the last record of a run was written, in seconds since the epoch."""

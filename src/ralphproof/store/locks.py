@@ -418,21 +418,13 @@ def _inspect_lock(path: str) -> tuple[LockRecord | None, bool]:
                 record = _read_lock_record(file.fileno())
                 if record is not None and record.process.alive:
                     return record, True
-                if _is_free(file.fileno()):
+                if _try_flock(file.fileno(), fcntl.LOCK_SH):
+                    fcntl.flock(file.fileno(), fcntl.LOCK_UN)
                     return record, False
                 time.sleep(_INSPECTION_PAUSE_S)
     except OSError:
         return None, False  # the process that takes it will report the error
     return None, True
-
-
-def _is_free(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    fcntl.flock(file, fcntl.LOCK_UN)
-    return True
 
 
 def _exclusive_verb(run: str) -> str:

@@ -17,7 +17,14 @@ from ralphproof.base.programs import ProgramResult, find_program, run_program
 from ralphproof.base.value import pack, replace, unpack, value
 from ralphproof.engine.workspace import Snapshot
 from ralphproof.workspace.commits import choose_staged_paths, list_raw_changes
-from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, UserGit, isolated_git_environment, user_git_environment
+from ralphproof.workspace.git_command import (
+    NO_HOOKS_OPTIONS,
+    UserGit,
+    find_git,
+    isolated_git_environment,
+    require_repository,
+    user_git_environment,
+)
 
 # The folder of a project's clean checkouts: one at a time, always at the same path.
 
@@ -171,14 +178,8 @@ class SourceRepository:
     def __init__(self, root: str, environ: Mapping[str, str]) -> None:
         """Raises Refused where there is no repository, or no git."""
         self.root = os.path.realpath(root)
-        folders, git = git_folders(self.root), find_program("git", environ.get("PATH", os.defpath), outside=self.root)
-        if folders is None:
-            raise Refused(f"{self.root} is not the top of a git repository")
-        if git is None:
-            raise Refused("git was not found in PATH")
-        self.folders: GitFolders = folders
-        self.git = git
-        self._env = isolated_git_environment(environ, folders.git_dir, folders.objects, self.root)
+        self.folders, self.git = require_repository(self.root), find_git(environ, self.root)
+        self._env = isolated_git_environment(environ, self.folders.git_dir, self.folders.objects, self.root)
 
     def resolve(self, revision: str) -> str | None:
         """The id that a revision names; None where there is none."""

@@ -7,12 +7,13 @@ import hashlib
 import os
 import re
 import shutil
-import stat
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from typing import Self
 
 from ralphproof.base.errors import HarnessFailed, Refused
+from ralphproof.base.git_layout import read_regular_file
+from ralphproof.base.processes import accepts_signals
 from ralphproof.base.programs import ProgramResult
 from ralphproof.base.redaction import StreamMasker, is_harmless_name, is_secret_name
 from ralphproof.base.value import TYPE_CHECKING, value
@@ -22,7 +23,6 @@ from ralphproof.workspace.git_command import UserGit
 from ralphproof.workspace.git_objects import (
     MODE_EXECUTABLE,
     MODE_FILE,
-    MODE_FOLDER,
     MODE_LINK,
     MODE_SUBMODULE,
     CommitStore,
@@ -208,17 +208,7 @@ class TemporaryIndex:
 def _is_abandoned(name: str) -> bool:
     """Whether the process that made this file is gone, or had our process id before us."""
     number = name.removeprefix(INDEX_PREFIX).removesuffix(".lock")
-    if not number.isdigit():
-        return False
-    if int(number) == os.getpid():
-        return True
-    try:
-        os.kill(int(number), 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, OverflowError):
-        return False
-    return False
+    return number.isdigit() and (int(number) == os.getpid() or not accepts_signals(int(number)))
 
 
 GIT_TIMEOUT_S = 60.0  # of a git call that runs no hook
@@ -477,29 +467,18 @@ class CommitBuilder:
 
     def _blob_at(self, tree: str, path: bytes) -> str:
         """The id of a tree's file at a path; empty where there is none, or the tree cannot be read."""
-        *above, name = path.split(b"/")
-        try:
-            for folder in above:
-                mode, tree = self._trees.entries(tree).get(folder, (b"", ""))
-                if mode != MODE_FOLDER:
-                    return ""
-            return self._trees.entries(tree).get(name, (b"", ""))[1]
-        except ObjectMissing:
-            return ""
+        entry = self.commits.read_entry(tree, path)
+        return entry[1] if entry else ""
 
     def _file_has_content(self, folder: str, path: bytes, blob: str) -> bool:
         """Whether the file or link still has this content."""
         place = os.path.join(os.fsencode(folder), path)
         try:
-            content, state = self._objects.read(blob)[1], os.lstat(place)
-            if stat.S_ISLNK(state.st_mode):
-                return os.readlink(place) == content
-            if not stat.S_ISREG(state.st_mode) or state.st_size != len(content):
-                return False
-            with open(place, "rb") as file:
-                return file.read(len(content) + 1) == content
+            content = self._objects.read(blob)[1]
+            now = os.readlink(place) if os.path.islink(place) else read_regular_file(place, len(content))
         except (OSError, ObjectMissing):
             return False
+        return now == content
 
     def differing_paths(self, checked: str, tree: str) -> tuple[str, ...] | None:
         """The paths in which two trees differ, without our own; None where one cannot be read."""

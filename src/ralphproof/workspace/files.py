@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from zlib import crc32
 
-from ralphproof.base.files import write_all
+from ralphproof.base.errors import DiskFull, HarnessFailed
+from ralphproof.base.files import NO_SPACE_ERRNOS, write_all
 from ralphproof.base.git_layout import read_descriptor
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.workspace.git_objects import MODE_EXECUTABLE, MODE_FILE, MODE_LINK, decode_path
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 
 TEMPORARY_PREFIX = b".ralph-put-"  # the same for a file each time: one that somebody left who died is written anew
-DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -48,7 +48,7 @@ def restore_files(
                     _write_entry(top, path, entry[0], read(entry[1]), (permissions or {}).get(path))
                 done.append(path)
             except OSError as error:
-                if error.errno in DISK_FULL_ERRNOS:
+                if error.errno in NO_SPACE_ERRNOS:
                     raise
                 failed.append(path)
                 if failures is not None:
@@ -56,6 +56,20 @@ def restore_files(
     finally:
         os.close(top)
     return sorted(done), sorted(failed)
+
+
+def restore_snapshot_files(
+    root: str, wanted: Mapping[bytes, Entry | None], read: Callable[[str], bytes]
+) -> tuple[str, ...]:
+    """The same for the files of a snapshot: all of them, or a DiskFull or HarnessFailed that says what failed."""
+    try:
+        done, failed = restore_files(root, wanted, read)
+    except OSError as error:
+        kind = DiskFull if error.errno in NO_SPACE_ERRNOS else HarnessFailed
+        raise kind(f"cannot put files back: {error}") from error
+    if failed:
+        raise HarnessFailed("cannot put back " + ", ".join(map(repr, map(decode_path, failed[:10]))))
+    return tuple(map(decode_path, done))
 
 
 def _open_folder(top: int, parts: list[bytes], make: bool) -> int:

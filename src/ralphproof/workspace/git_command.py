@@ -126,6 +126,22 @@ def _list_entries(
     return sorted(entries, key=lambda entry: entry.name)
 
 
+def find_git(environ: Mapping[str, str], root: str) -> str:
+    """The git program; raises Refused where there is none. One inside the project is never used."""
+    git = find_program("git", environ.get("PATH", os.defpath), outside=root)
+    if git is None:
+        raise Refused("git was not found in PATH")
+    return git
+
+
+def require_repository(root: str) -> GitFolders:
+    """The folders of the repository whose work tree is `root`; raises Refused where it is none."""
+    folders = git_folders(root)
+    if folders is None:
+        raise Refused(f"{root} is not the top of a git repository")
+    return folders
+
+
 # Git commands: options and environments, disabled filters, and git with the user's settings.
 
 
@@ -234,14 +250,11 @@ class UserGit:
 
     def __init__(self, root: str, environ: Mapping[str, str]) -> None:
         self.root = os.path.realpath(root)
-        folders, git = git_folders(self.root), find_program("git", environ.get("PATH", os.defpath), outside=self.root)
-        if folders is None or git is None:
-            raise Refused(f"{self.root}: no git repository, or no git")
-        refuse_unsafe_repository(self.root, folders)
-        self.folders, self.git, self._environ = folders, git, environ
+        self.folders, self.git, self._environ = require_repository(self.root), find_git(environ, self.root), environ
+        refuse_unsafe_repository(self.root, self.folders)
         above = os.path.dirname(self.root)  # a repository around ours is not ours
         self.env = user_git_environment(environ) | {"GIT_CEILING_DIRECTORIES": above, "GIT_OPTIONAL_LOCKS": "0"}
-        filters = find_local_filters(git, self.root, folders, self.env)
+        filters = find_local_filters(self.git, self.root, self.folders, self.env)
         self.unused_filters = frozenset(name for name, programs in filters.items() if not programs)
         self.env |= disabled_filters_environment(filters)
 

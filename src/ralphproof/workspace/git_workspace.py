@@ -6,11 +6,17 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 
-from ralphproof.base.errors import DiskFull, HarnessFailed, Refused, WorkspaceGone, wrap_os_error
-from ralphproof.base.git_layout import find_blocking_files, git_folders, is_object_id
+from ralphproof.base.errors import DiskFull, HarnessFailed, WorkspaceGone, wrap_os_error
+from ralphproof.base.files import NO_SPACE_ERRNOS
+from ralphproof.base.git_layout import find_blocking_files, is_object_id
 from ralphproof.engine.workspace import Change, Snapshot
-from ralphproof.workspace.files import DISK_FULL_ERRNOS, OWN_NAMES, ChangeTimes, restore_files
-from ralphproof.workspace.git_command import GitFailed, describe_unsafe_path, find_unsafe_snapshot_path
+from ralphproof.workspace.files import OWN_NAMES, ChangeTimes, restore_snapshot_files
+from ralphproof.workspace.git_command import (
+    GitFailed,
+    describe_unsafe_path,
+    find_unsafe_snapshot_path,
+    require_repository,
+)
 from ralphproof.workspace.git_objects import (
     MODE_FOLDER,
     MODE_SUBMODULE,
@@ -46,9 +52,7 @@ class GitWorkspace:
         self, root: str, private: str, environ: Mapping[str, str] | None = None, own: Iterable[str] = ()
     ) -> None:
         self.root = os.path.realpath(root)
-        folders = git_folders(self.root)
-        if folders is None:
-            raise Refused(f"{self.root} is not the top of a git repository")
+        folders = require_repository(self.root)
         environ = os.environ if environ is None else environ
         self._git_is_link = os.path.islink(os.path.join(self.root, ".git"))  # so the user has it
         self._index = PrivateIndex(self.root, os.path.abspath(private), folders, environ)
@@ -97,7 +101,7 @@ class GitWorkspace:
         try:
             return self._save(run, ref, read_head(self._index))
         except OSError as error:
-            if error.errno in DISK_FULL_ERRNOS:
+            if error.errno in NO_SPACE_ERRNOS:
                 raise DiskFull(f"cannot save the work: {error}") from error
             return self._unknown_snapshot(str(wrap_os_error(error)))
         except (GitFailed, ObjectMissing) as error:
@@ -260,16 +264,9 @@ class GitWorkspace:
         try:
             differing = self._trees.compare(_tree_of(now), _tree_of(target))
             wanted = {path: want for path, (_, want) in differing.items() if decode_path(path) not in ignored}
-            done, failed = restore_files(self.root, wanted, lambda name: self._objects.read(name)[1])
+            return restore_snapshot_files(self.root, wanted, lambda name: self._objects.read(name)[1])
         except ObjectMissing as error:
             raise HarnessFailed(f"cannot put files back: {error}") from error
-        except OSError as error:
-            if error.errno in DISK_FULL_ERRNOS:
-                raise DiskFull(f"cannot put files back: {error}") from error
-            raise HarnessFailed(f"cannot put files back: {error}") from error
-        if failed:
-            raise HarnessFailed("cannot put back " + ", ".join(map(repr, map(decode_path, failed[:10]))))
-        return tuple(map(decode_path, done))
 
     def close(self) -> None:
         """End helper processes."""

@@ -7,18 +7,17 @@ import os
 from collections.abc import Iterable, Iterator
 
 from ralphproof.base.errors import DiskFull, HarnessFailed, WorkspaceGone, wrap_os_error
-from ralphproof.base.files import AtomicFileBatch, remove_tree, sync_folders
+from ralphproof.base.files import NO_SPACE_ERRNOS, AtomicFileBatch, remove_tree, sync_folders
 from ralphproof.base.git_layout import is_object_id, read_regular_file
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.engine.workspace import Change, Snapshot
 from ralphproof.workspace.files import (
-    DISK_FULL_ERRNOS,
     OWN_NAMES,
     ChangeTimes,
     FileReader,
     UnreadableFile,
     file_patch,
-    restore_files,
+    restore_snapshot_files,
 )
 from ralphproof.workspace.git_objects import decode_path, run_ref_name
 
@@ -79,7 +78,7 @@ class PlainWorkspace:
         try:
             return self._save(ref)
         except OSError as error:
-            if error.errno in DISK_FULL_ERRNOS:
+            if error.errno in NO_SPACE_ERRNOS:
                 raise DiskFull(f"cannot save the work: {error}") from error
             return Snapshot(None, None, problem=str(wrap_os_error(error)))
         finally:
@@ -217,15 +216,7 @@ class PlainWorkspace:
         wanted = {
             path: entry for path, entry in self._differing(now, target).items() if decode_path(path) not in ignored
         }
-        try:
-            done, failed = restore_files(self.root, wanted, self._read_content)
-        except OSError as error:
-            raise (DiskFull if error.errno in DISK_FULL_ERRNOS else HarnessFailed)(
-                f"cannot put files back: {error}"
-            ) from error
-        if failed:
-            raise HarnessFailed("cannot put back " + ", ".join(map(repr, map(decode_path, failed[:10]))))
-        return tuple(map(decode_path, done))
+        return restore_snapshot_files(self.root, wanted, self._read_content)
 
     def log(self, lines: int) -> tuple[str, ...]:
         """Always empty: there is no history."""

@@ -7,12 +7,17 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 
-from ralphproof.base.errors import Refused
 from ralphproof.base.git_layout import GitFolders, read_regular_file
-from ralphproof.base.programs import ProgramResult, find_program, run_program
+from ralphproof.base.programs import ProgramResult, run_program
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.workspace.files import MAX_FILE_BYTES, OWN_NAMES, FileReader, UnreadableFile
-from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, GitFailed, isolated_git_environment, user_git_environment
+from ralphproof.workspace.git_command import (
+    NO_HOOKS_OPTIONS,
+    GitFailed,
+    find_git,
+    isolated_git_environment,
+    user_git_environment,
+)
 from ralphproof.workspace.git_objects import MODE_LINK, ObjectMissing, ObjectStore, TreeStore, decode_path
 
 if TYPE_CHECKING:
@@ -51,10 +56,7 @@ class PrivateIndex:
 
     def __init__(self, root: str, folder: str, folders: GitFolders, environ: Mapping[str, str]) -> None:
         self.root, self.folder, self.folders = root, folder, folders
-        git = find_program("git", environ.get("PATH", os.defpath), outside=root)
-        if git is None:
-            raise Refused("git was not found in PATH")
-        self.git = git
+        self.git = find_git(environ, root)
         self.environ = dict(environ)
         self.env = isolated_git_environment(environ, folder, folders.objects, root)
         self._last_signature: tuple[int, ...] | None = None

@@ -25,9 +25,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from ralphproof.base.errors import Refused, wrap_os_error
 from ralphproof.base.files import FileLock, make_private_folder, remove_tree, replace_file, sync_folders, write_all
 from ralphproof.base.git_layout import find_blocking_files, git_folders, read_regular_file
-from ralphproof.base.programs import ProgramResult, find_program, run_program
+from ralphproof.base.programs import ProgramResult, run_program
 from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
-from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, GitFailed, find_unsafe_path, isolated_git_environment
+from ralphproof.workspace.git_command import (
+    NO_HOOKS_OPTIONS,
+    GitFailed,
+    find_git,
+    find_unsafe_path,
+    isolated_git_environment,
+)
 from ralphproof.workspace.git_objects import CommitStore, decode_path, run_ref_name
 from ralphproof.workspace.history_tripwires import SHORT_ID_CHARS, STASH, STASH_LOG, parse_ref_files
 
@@ -654,10 +660,7 @@ class RepositoryRestore:
         self._folder, self.start = folder, start
         self.target = start.common
         self._build_path = self.target + BUILD_SUFFIX
-        git = find_program("git", environ.get("PATH", os.defpath), outside=start.root)
-        if git is None:
-            raise Refused("git was not found in PATH")
-        self._git, self._environ = git, environ
+        self._git, self._environ = find_git(environ, start.root), environ
         self.as_of_last_turn = False  # which of the two states is put back
         self.refs: Refs = {}  # of that state
         self.extra_refs: list[str] = []  # refs that hold what a later state has besides

@@ -27,7 +27,9 @@ from ralphproof.workspace.commits import (
 from ralphproof.workspace.git_command import (
     NO_HOOKS_OPTIONS,
     describe_unsafe_path,
+    find_git,
     find_unsafe_path,
+    require_repository,
     user_git_environment,
 )
 
@@ -155,11 +157,8 @@ class GitScm:
         """`sandboxed` runs programs in the run's sandbox: hooks may execute files that an agent wrote."""
         self.root, self.tasks, self._programs, self._sandboxed = os.path.realpath(root), tasks, programs, sandboxed
         environ = os.environ if environ is None else environ
-        folders = git_folders(self.root)
-        git = find_program("git", environ.get("PATH", os.defpath), outside=self.root)
-        if folders is None or git is None:
-            raise Refused(f"{self.root}: no git repository, or no git")
-        self._git, self._git_dir, self._folders = git, folders.git_dir, folders
+        self._git, self._folders = find_git(environ, self.root), require_repository(self.root)
+        self._git_dir = self._folders.git_dir
         above = os.path.dirname(self.root)  # a repository around ours is not ours
         self._env = user_git_environment(environ) | {"GIT_CEILING_DIRECTORIES": above}
         try:
