@@ -27,7 +27,6 @@ GROUND = (
     "check",
     "claim",
     "environment",
-    "iteration",
     "limits",
     "next_action",
     "outcome",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from ralphproof.base.value import replace, value
@@ -16,7 +16,6 @@ from ralphproof.engine.environment import (
     PlanAccess,
     SpendAccess,
     WorkAccess,
-    run_checks_in_sequence,
 )
 from ralphproof.engine.limits import ChildRunsStatus, Limits
 from ralphproof.engine.loop import Loop
@@ -24,7 +23,7 @@ from ralphproof.engine.next_action import AgentRules, RunRules
 from ralphproof.engine.outcome import Outcome
 from ralphproof.engine.plan import Job, Pipeline, Plan, Stage, Task
 from ralphproof.engine.records import Noticed, Record, Resumed, TurnBegan, UserChangesSaved, record_key
-from ralphproof.engine.sandbox import CONTINUE, Command, CommandWatcher, Exit, Sandbox
+from ralphproof.engine.sandbox import CONTINUE, Command, CommandWatcher, Exit, HookResult, Sandbox
 from ralphproof.engine.state import State, build_state
 from ralphproof.engine.workspace import Change, CommitRequest, CommitResult, Snapshot, TouchedPath, TripwireReport
 from tests.in_memory_spend import InMemorySpend
@@ -180,6 +179,19 @@ class NoSandbox:
         raise AssertionError("the fake environment runs no command")
 
 
+def run_checks_in_sequence(
+    checks: tuple[Check, ...], inspection: Inspection, watch: CheckWatcher
+) -> tuple[Finding, ...]:
+    return tuple(check.run(inspection, watch) for check in checks)
+
+
+class NoHooks:
+    def run(
+        self, name: str, command: str, exports: Mapping[str, str], watch: CommandWatcher, ending: bool = False
+    ) -> HookResult:
+        raise AssertionError("the fake environment has no hooks")
+
+
 class FakeCheckPins:
     """Reports `altered_check_inputs` of its environment."""
 
@@ -250,6 +262,7 @@ class FakeEnvironment:
             self.ledger,
             self.run_files,
             self.clock,
+            NoHooks(),
             child_runs=self,
             was_started=lambda _: not self.never_started,
         )

@@ -7,10 +7,9 @@ import pytest
 from ralphproof.base.value import replace
 from ralphproof.engine.check import AlteredCheckInput, CheckReport, Finding, SuiteResult
 from ralphproof.engine.claim import Claim
-from ralphproof.engine.iteration import History
 from ralphproof.engine.limits import CHECKS_WEAKENED, Limits, Spend, find_tripwire_breach
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Passed, Stopped, judge_iteration
-from ralphproof.engine.plan import Job, Pipeline, Plan, Stage, Task, choose_next_job
+from ralphproof.engine.plan import History, Job, Pipeline, Plan, Stage, Task, choose_next_job
 from tests.engine.fake_environment import CLAIMING, RULES, STAGE, FakeEnvironment, Step
 from tests.engine.test_iteration import made
 

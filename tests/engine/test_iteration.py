@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from ralphproof.base.value import replace
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.check import CheckReport
-from ralphproof.engine.iteration import History, Iteration, count_alternating
-from ralphproof.engine.plan import Job, Stage, Task
+from ralphproof.engine.plan import History, Iteration, Job, Stage, Task, count_alternating
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.workspace import Change, Snapshot
 from tests.engine.fake_environment import CRASHING, EDITED, JOB, NOTHING, WORKING, make_finding

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from ralphproof.base.value import replace
 from ralphproof.engine import limits
 from ralphproof.engine.check import CheckReport, SuiteResult
-from ralphproof.engine.iteration import History, Iteration
 from ralphproof.engine.limits import Breach, Budget, DaySpend, Limits, Spend, describe_last_error, find_tripwire_breach
-from ralphproof.engine.plan import Job, Stage, Task
+from ralphproof.engine.plan import History, Iteration, Job, Stage, Task
 from ralphproof.engine.workspace import Change, TouchedPath, TripwireReport
 from tests.engine.fake_environment import EDITED, NOTHING, make_finding
 from tests.engine.test_iteration import made, of, red

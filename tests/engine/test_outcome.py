@@ -9,7 +9,6 @@ import pytest
 from ralphproof.base.value import replace
 from ralphproof.engine.check import CheckReport, Finding
 from ralphproof.engine.claim import Claim
-from ralphproof.engine.iteration import Iteration
 from ralphproof.engine.limits import Breach, Budget, Limits, Spend
 from ralphproof.engine.outcome import (
     Aborted,
@@ -25,6 +24,7 @@ from ralphproof.engine.outcome import (
     money_json,
     outcome_json,
 )
+from ralphproof.engine.plan import Iteration
 from ralphproof.engine.prompt import Feedback
 from ralphproof.engine.workspace import Change, TouchedPath, TripwireReport
 from tests.engine.fake_environment import CRASHING, STAGE, make_finding

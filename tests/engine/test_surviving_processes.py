@@ -6,10 +6,9 @@ from ralphproof.base.value import replace
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.check import CheckReport
 from ralphproof.engine.claim import Claim, ClaimRule
-from ralphproof.engine.iteration import Iteration
 from ralphproof.engine.next_action import EndRun, RunChecks, RunConditions, RunRules, next_action
 from ralphproof.engine.outcome import Failed
-from ralphproof.engine.plan import Job, Pipeline, Stage, Task
+from ralphproof.engine.plan import Iteration, Job, Pipeline, Stage, Task
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.state import Checking, RunInfo, State
 from ralphproof.engine.workspace import Change, Snapshot

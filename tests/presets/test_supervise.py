@@ -13,8 +13,8 @@ import pytest
 from ralphproof.base.value import replace
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.check import CheckReport
-from ralphproof.engine.iteration import History, Iteration
 from ralphproof.engine.next_action import RunConditions, RunRules, TakeTurn, pre_turn_action
+from ralphproof.engine.plan import History, Iteration
 from ralphproof.engine.records import ClaimFound, Noticed, Saved, TurnBegan
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.state import NO_TREE, RunInfo, State

@@ -12,7 +12,6 @@ from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.check import CheckReport, Finding, SuiteResult
 from ralphproof.engine.claim import Claim, ClaimRule
-from ralphproof.engine.iteration import History, Iteration
 from ralphproof.engine.limits import Breach, Spend, format_utc_day
 from ralphproof.engine.metrics import MAX_STORIES, compute_run_metrics, run_metrics_json
 from ralphproof.engine.outcome import (
@@ -27,7 +26,7 @@ from ralphproof.engine.outcome import (
     story_json,
     total_reviews,
 )
-from ralphproof.engine.plan import Job, Stage, Task
+from ralphproof.engine.plan import History, Iteration, Job, Stage, Task
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.state import Baseline, BetweenIterations, Checking, Phase, RunInfo, State, TurnFinished
 from ralphproof.engine.workspace import Change, Snapshot

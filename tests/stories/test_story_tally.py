@@ -10,10 +10,9 @@ import pytest
 from ralphproof.base.errors import Refused
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.check import CheckReport, Finding
-from ralphproof.engine.iteration import Iteration
 from ralphproof.engine.limits import Breach
 from ralphproof.engine.outcome import Passed, Retry, SentBack, Stopped, StoryReview, Verdict
-from ralphproof.engine.plan import STORY_MEMORY_NOTE, Job, Stage, Task
+from ralphproof.engine.plan import STORY_MEMORY_NOTE, Iteration, Job, Stage, Task
 from ralphproof.engine.prompt import Feedback
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.workspace import Change, Snapshot

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.agent import Usage
-from ralphproof.engine.iteration import History
+from ralphproof.engine.plan import History
 from ralphproof.settings.declarations import PriceSettings, Settings
 
 if TYPE_CHECKING:

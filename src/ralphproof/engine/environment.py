@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ralphproof.base.value import Json, Protocol, replace, value
-from ralphproof.engine.agent import Agent, Ended, Event, Spent, TurnInput, Usage
+from ralphproof.engine.agent import Agent, Ended, Event, Spent, Usage
 from ralphproof.engine.check import Check, CheckPins, CheckWatcher, Finding, Inspection, NoCheckPins
 from ralphproof.engine.claim import Claim
-from ralphproof.engine.iteration import History, Iteration
 from ralphproof.engine.limits import (
     Budget,
     ChildRunsStatus,
@@ -17,14 +16,13 @@ from ralphproof.engine.limits import (
     SharedBudget,
 )
 from ralphproof.engine.outcome import StoryReview, Verdict
-from ralphproof.engine.plan import Job, PlanSource
+from ralphproof.engine.plan import History, Iteration, Job, PlanSource
 from ralphproof.engine.records import Record
-from ralphproof.engine.sandbox import ACTIVE, CONTINUE, STOP, HookRunner, NoHooks, Sandbox
+from ralphproof.engine.sandbox import ACTIVE, CONTINUE, STOP, HookRunner, Sandbox
 from ralphproof.engine.workspace import (
     Change,
     CommitRequest,
     CommitResult,
-    NoTripwires,
     Scm,
     Snapshot,
     Tripwires,
@@ -224,13 +222,6 @@ class NoChildRuns:
         return False
 
 
-def run_checks_in_sequence(
-    checks: tuple[Check, ...], inspection: Inspection, watch: CheckWatcher
-) -> tuple[Finding, ...]:
-    """The findings of several checks, run one after the other."""
-    return tuple(check.run(inspection, watch) for check in checks)
-
-
 @value
 class AgentAccess:
     """Agents and how they run: the usual one first, then the fallbacks for when its service is down."""
@@ -259,7 +250,7 @@ class CheckAccess:
     """Checks by name, how several are run, and the pins of the files that determine their results."""
 
     by_name: dict[str, Check]
-    run: Callable[[tuple[Check, ...], Inspection, CheckWatcher], tuple[Finding, ...]] = run_checks_in_sequence
+    run: Callable[[tuple[Check, ...], Inspection, CheckWatcher], tuple[Finding, ...]]
     pins: CheckPins = NoCheckPins()
 
 
@@ -268,7 +259,7 @@ class WorkAccess:
     """The tree that the agent works in, and what guards and commits it."""
 
     workspace: Workspace
-    tripwires: Tripwires = NoTripwires()
+    tripwires: Tripwires
     scm: Scm | None = None
     task_base: Snapshot | None = None  # the tree before the task's first run, where this is not the first
     prompt_file: str = ""  # relative to the project's root; changes to it are never the agent's work
@@ -295,24 +286,11 @@ class LoopEnvironment:
     ledger: Ledger
     files: RunFiles
     clock: Clock
+    hook_runner: HookRunner
     observers: tuple[Observer, ...] = ()
     child_runs: ChildRuns = NoChildRuns()
-    hook_runner: HookRunner = NoHooks()
     was_started: Callable[[str], bool] = lambda _: True  # whether the command of this name was ever started
     extra_notices: tuple[Callable[[], tuple[str, ...]], ...] = ()  # called after every turn for more notices
-
-    def turn_input(
-        self, prompt: str, prompt_name: str, name: str, exports: dict[str, str],
-        timeout_s: float, idle_s: float | None, stream: bool,
-    ) -> TurnInput:  # fmt: skip
-        """Write the prompt, and determine the paths of this turn's files."""
-        folder, env = self.files, dict(self.agents.env) | exports
-        return TurnInput(
-            prompt, folder.write_prompt(prompt_name, prompt), self.work.workspace.root, tuple(env.items()),
-            folder.log_base(name),
-            folder.turn_file(name), f"{folder.run}/{name}", timeout_s, idle_s, stream,
-            hooks=self.agents.hooks if stream else (), allowed_commands=self.agents.allowed_commands if stream else (),
-        )  # fmt: skip
 
     def agent_at(self, index: int, name: str = "") -> Agent:
         """The agent at this index, or the one with this name if the order has changed."""

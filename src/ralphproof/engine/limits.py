@@ -9,8 +9,7 @@ from ralphproof.base.text import strip_escapes
 from ralphproof.base.value import TYPE_CHECKING, Json, Protocol, replace, value
 from ralphproof.engine.agent import Spent, Turn, classify_fault
 from ralphproof.engine.check import Finding
-from ralphproof.engine.iteration import History, Iteration, count_alternating
-from ralphproof.engine.plan import Job
+from ralphproof.engine.plan import History, Iteration, Job, count_alternating
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

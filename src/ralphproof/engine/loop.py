@@ -13,7 +13,6 @@ from ralphproof.engine import records
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.check import AlteredCheckInput, Check, Finding, Inspection
 from ralphproof.engine.environment import NO_PLAN_EDITS, FixedPlan, LoopEnvironment, PlanEdits, TurnMonitor
-from ralphproof.engine.iteration import History, turn_file_name
 from ralphproof.engine.limits import (
     CONTINUED_REASONS,
     HISTORY_REWRITTEN,
@@ -37,7 +36,7 @@ from ralphproof.engine.outcome import (
     outcome_json,
     verdict_word,
 )
-from ralphproof.engine.plan import Job, PlanChoice, choose_next_job
+from ralphproof.engine.plan import History, Job, PlanChoice, choose_next_job, turn_file_name
 from ralphproof.engine.prompt import COMMIT_MESSAGE_PROMPT, parse_commit_message
 from ralphproof.engine.records import CheckBegan, CheckEnded, CheckStopped
 from ralphproof.engine.sandbox import (

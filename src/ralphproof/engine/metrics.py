@@ -7,7 +7,6 @@ import time
 
 from ralphproof.base.value import Json, assert_never
 from ralphproof.engine.check import Finding
-from ralphproof.engine.iteration import Iteration
 from ralphproof.engine.outcome import (
     ABORTED,
     COMPLETED,
@@ -21,6 +20,7 @@ from ralphproof.engine.outcome import (
     review_totals_json,
     total_reviews,
 )
+from ralphproof.engine.plan import Iteration
 from ralphproof.engine.state import Checking, State, TurnFinished
 
 UUID_NAMESPACE = b"ralphproof run "

@@ -9,7 +9,6 @@ from ralphproof.base.value import assert_never, replace, value
 from ralphproof.engine.agent import MAX_WAIT_S, AgentRotation, ConfigFault, ServiceFault, classify_fault, next_retry_at
 from ralphproof.engine.check import CheckReport
 from ralphproof.engine.claim import Claim
-from ralphproof.engine.iteration import Iteration
 from ralphproof.engine.limits import (
     BLOCKED,
     CHILDREN_TIMEOUT,
@@ -30,7 +29,7 @@ from ralphproof.engine.limits import (
     find_tripwire_breach,
 )
 from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, Stopped, Verdict, Waiting, judge_iteration
-from ralphproof.engine.plan import AllDone, Blocked, Job, Pipeline, Stage
+from ralphproof.engine.plan import AllDone, Blocked, Iteration, Job, Pipeline, Stage
 from ralphproof.engine.sandbox import AFTER_ITERATION, BEFORE_ITERATION, BEFORE_RUN
 from ralphproof.engine.state import (
     SCM_STEP,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ralphproof.base.value import TYPE_CHECKING, assert_never, value
 from ralphproof.engine.check import CheckReport
-from ralphproof.engine.iteration import History
 from ralphproof.engine.limits import (
     CHECKS_WEAKENED,
     NOTHING_SPENT,
@@ -15,6 +14,7 @@ from ralphproof.engine.limits import (
     abort_reason,
     find_tripwire_breach,
 )
+from ralphproof.engine.plan import History
 from ralphproof.engine.prompt import (
     Feedback,
     changed_read_only_tree,

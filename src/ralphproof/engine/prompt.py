@@ -16,8 +16,7 @@ from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.agent import classify_fault
 from ralphproof.engine.check import CheckReport, Finding
 from ralphproof.engine.claim import ClaimRule, find_claim_tags, remove_prompt_echo
-from ralphproof.engine.iteration import Iteration
-from ralphproof.engine.plan import PROMPT_PLACEHOLDER, Job
+from ralphproof.engine.plan import PROMPT_PLACEHOLDER, Iteration, Job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -297,14 +297,15 @@ class RunEnded:
     session: int = 1
 
 
-# Records of what a user, another process or another run did.
-ExternalRecord = (
-    Resumed | UserChangesSaved | Paused | UserMessageAdded | ClaimFound | ChildRunsAwaited | ChildWorkJoined
-)
-
 Record = (
     RunBegan
-    | ExternalRecord
+    | Resumed
+    | UserChangesSaved
+    | Paused
+    | UserMessageAdded
+    | ClaimFound
+    | ChildRunsAwaited
+    | ChildWorkJoined
     | BaselineSaved
     | Escalated
     | Warned

@@ -185,12 +185,3 @@ class HookRunner(Protocol):
         self, name: str, command: str, exports: Mapping[str, str], watch: CommandWatcher, ending: bool = False
     ) -> HookResult:  # fmt: skip
         """Run it, or report how the one of this name ended. `ending`: the user requested the end, and waits."""
-
-
-class NoHooks:
-    """No hooks are configured."""
-
-    def run(
-        self, name: str, command: str, exports: Mapping[str, str], watch: CommandWatcher, ending: bool = False
-    ) -> HookResult:  # fmt: skip
-        return HookResult(command, True)

@@ -10,10 +10,9 @@ from ralphproof.base.value import replace
 from ralphproof.engine.agent import Agent, RetryClock, Spent, Turn, TurnInput
 from ralphproof.engine.claim import Claim, ParsedClaim, parse_claim
 from ralphproof.engine.environment import LoopEnvironment, TurnMonitor
-from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.limits import Budget, DaySpend, describe_last_error
 from ralphproof.engine.next_action import RunConditions, RunRules
-from ralphproof.engine.plan import Job, Plan
+from ralphproof.engine.plan import Job, Plan, turn_file_name
 from ralphproof.engine.prompt import FIXED_TESTS_NOTE, IterationCount, PreviousIteration, compose_prompt
 from ralphproof.engine.records import Noticed, Record, UserMessageAdded
 from ralphproof.engine.state import State
@@ -230,10 +229,17 @@ class AgentTurns:
         )
 
     def turn_input(self, prompt_name: str, name: str, prompt: str, stream: bool = True) -> TurnInput:
-        rules, exports = self._session.rules, self._session.exports()
+        """Write the prompt, and determine the paths of this turn's files."""
+        rules, environment, files = self._session.rules, self._environment, self._environment.files
+        env = dict(environment.agents.env) | self._session.exports()
         remaining_s = (rules.limits.budget.seconds or float("inf")) - self._session.now().elapsed_s
         timeout_s = max(min(rules.agent.timeout_s, remaining_s), 0.1)
-        return self._environment.turn_input(prompt, prompt_name, name, exports, timeout_s, rules.agent.idle_s, stream)
+        return TurnInput(
+            prompt, files.write_prompt(prompt_name, prompt), environment.work.workspace.root, tuple(env.items()),
+            files.log_base(name), files.turn_file(name), f"{files.run}/{name}", timeout_s, rules.agent.idle_s, stream,
+            hooks=environment.agents.hooks if stream else (),
+            allowed_commands=environment.agents.allowed_commands if stream else (),
+        )  # fmt: skip
 
     def ask_agent(self, agent: Agent, turn_input: TurnInput) -> Turn:
         """Run the agent for a turn. Its cost is booked before anything else is done with the reply."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from ralphproof.base.value import TYPE_CHECKING, assert_never, replace, value
 from ralphproof.engine.agent import ConfigFault, ServiceOutages, Spent, Turn, Usage, classify_fault
 from ralphproof.engine.check import CheckReport
-from ralphproof.engine.iteration import History, Iteration
 from ralphproof.engine.limits import Spend
 from ralphproof.engine.outcome import Outcome, Passed, Retry, SentBack, Stopped, Verdict, Waiting
-from ralphproof.engine.plan import Job, PlanChoice
+from ralphproof.engine.plan import History, Iteration, Job, PlanChoice
 from ralphproof.engine.prompt import Feedback
 from ralphproof.engine.records import (
     BaselineSaved,
@@ -19,7 +18,6 @@ from ralphproof.engine.records import (
     ChildWorkJoined,
     ClaimFound,
     Escalated,
-    ExternalRecord,
     HookBegan,
     HookEnded,
     Judged,
@@ -239,12 +237,21 @@ class State:
                 return replace(
                     self, run=info, trees=Trees(run_start=tree, history_base=tree, current=tree, last_saved=tree)
                 )
-            case (
-                Resumed() | UserChangesSaved() | Paused() | UserMessageAdded()
-                | ClaimFound() | ChildRunsAwaited()
-                | ChildWorkJoined()
-            ):  # fmt: skip
-                return self._after_external(record)
+            case Resumed():
+                return self._after_resumed(record)
+            case UserChangesSaved():
+                return self._after_user_changes(record)
+            case Paused(_, number):
+                return replace(self, user=replace(self.user, paused=True, pauses=number + 1))
+            case UserMessageAdded(_, number, text):
+                messages = (*self.user.messages, text)
+                return replace(self, user=replace(self.user, messages=messages, last_message=number))
+            case ClaimFound():
+                return replace(self, phase=TurnFinished(self.job, Turn(Exit(0), taken=False)))
+            case ChildRunsAwaited(elapsed_s=elapsed_s):
+                return replace(self, children_awaited_s=elapsed_s)
+            case ChildWorkJoined():
+                return self._after_child_work_joined(record)
             case BaselineSaved(tree, written):
                 baseline = replace(self.baseline, saved=True, paths=frozenset(written))
                 trees = replace(self.trees, run_start=tree, current=tree, iteration_start=tree, last_saved=tree)
@@ -295,27 +302,6 @@ class State:
             case RunEnded(outcome):
                 hooks = replace(self.hooks.without(BEFORE_RUN, AFTER_RUN), open=None)
                 return replace(self, phase=RunOver(outcome), phase_before_end=self.phase, hooks=hooks)
-            case _:
-                assert_never(record)
-
-    def _after_external(self, record: ExternalRecord) -> State:
-        """The state after a record of what a user, another process or another run did."""
-        match record:
-            case Resumed():
-                return self._after_resumed(record)
-            case UserChangesSaved():
-                return self._after_user_changes(record)
-            case Paused(_, number):
-                return replace(self, user=replace(self.user, paused=True, pauses=number + 1))
-            case UserMessageAdded(_, number, text):
-                messages = (*self.user.messages, text)
-                return replace(self, user=replace(self.user, messages=messages, last_message=number))
-            case ClaimFound():
-                return replace(self, phase=TurnFinished(self.job, Turn(Exit(0), taken=False)))
-            case ChildRunsAwaited(elapsed_s=elapsed_s):
-                return replace(self, children_awaited_s=elapsed_s)
-            case ChildWorkJoined():
-                return self._after_child_work_joined(record)
             case _:
                 assert_never(record)
 

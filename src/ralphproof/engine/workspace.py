@@ -192,28 +192,6 @@ class Tripwires(Protocol):
         """Delete the stored content at the end of the run."""
 
 
-class NoTripwires:
-    """No tripwires."""
-
-    def start_watching(self) -> tuple[str, ...]:
-        return ()
-
-    def history_backup(self) -> str:
-        return ""
-
-    def repository_damage(self) -> str:
-        return ""
-
-    def final_warnings(self) -> tuple[str, ...]:
-        return ()
-
-    def check_and_restore(self, name: str) -> TripwireReport:
-        return TripwireReport()
-
-    def discard(self) -> None:
-        """Do nothing."""
-
-
 class Scm(Protocol):
     """Commits passed work to the user's version control."""
 

@@ -19,8 +19,7 @@ from ralphproof.base.processes import ProcessIdentity
 from ralphproof.base.programs import run_program
 from ralphproof.base.value import TYPE_CHECKING, replace, unpack
 from ralphproof.engine.agent import Turn
-from ralphproof.engine.iteration import turn_file_name
-from ralphproof.engine.plan import STORY_MEMORY_NOTE
+from ralphproof.engine.plan import STORY_MEMORY_NOTE, turn_file_name
 from ralphproof.engine.records import (
     BaselineSaved,
     ChildWorkJoined,

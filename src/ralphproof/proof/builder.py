@@ -14,7 +14,6 @@ from ralphproof.base.errors import HarnessFailed, LedgerBroken
 from ralphproof.base.text import strip_escapes, truncate
 from ralphproof.base.value import Json, replace, unpack, value
 from ralphproof.engine.check import AlteredCheckInput, CheckReport, Finding, PassRule
-from ralphproof.engine.iteration import History, Iteration
 from ralphproof.engine.outcome import (
     Completed,
     Failed,
@@ -28,7 +27,7 @@ from ralphproof.engine.outcome import (
     published,
     sandbox_json,
 )
-from ralphproof.engine.plan import Job
+from ralphproof.engine.plan import History, Iteration, Job
 from ralphproof.engine.records import (
     BaselineSaved,
     CheckEnded,

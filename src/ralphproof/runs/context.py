@@ -50,8 +50,6 @@ from ralphproof.engine.sandbox import (
     CommandWatcher,
     Exit,
     HookResult,
-    HookRunner,
-    NoHooks,
     Sandbox,
 )
 from ralphproof.engine.workspace import Scm, Snapshot, Tripwires, Workspace
@@ -354,6 +352,7 @@ def build_environment(
     allowed_commands = spec.story_workflow.may_run if spec.story_workflow else ()
     find_claim = signals if story_plan is None else lambda number: story_plan.claim(number) or signals(number)
     pins = create_check_pins(spec, folder, context.workspace, context.ledger)
+    grace_s = context.settings.shutdown_grace_seconds
     savings = savings_calculator(context.settings, spec.selected_agents)
     return LoopEnvironment(
         AgentAccess(spec.agents, context.sandbox, _agent_variables(context), hooks, allowed_commands),
@@ -364,9 +363,9 @@ def build_environment(
         context.ledger,
         folder,
         context.clock,
+        CommandHooks(context.sandbox, folder, context.project.root, spec.check_env, grace_s),
         (context.turns, *_display_observers(context, earlier), *_recording_observers(context, signals, earlier)),
         children,
-        _hook_runner(context),
         lambda name: _was_started(context, name),
         (SettingsChangeDetector(spec.loaded.files), signals.remarks, *child_remarks),
     )
@@ -449,14 +448,6 @@ def _guard_hooks(context: RunContext) -> tuple[tuple[str, str], ...]:
     }  # fmt: skip
     context.folder.note(GUARD_NOTE, rules)
     return guard_hook_commands(context.folder.log_base(GUARD_NOTE) + NOTE_SUFFIX)
-
-
-def _hook_runner(context: RunContext) -> HookRunner:
-    """Runner of the user's own commands before and after the run, where the settings name any."""
-    if not context.settings.on.by_name:
-        return NoHooks()
-    grace_s = context.settings.shutdown_grace_seconds
-    return CommandHooks(context.sandbox, context.folder, context.project.root, context.spec.check_env, grace_s)
 
 
 def _task_origin(context: RunContext) -> Snapshot | None:

@@ -20,10 +20,9 @@ from ralphproof.display.output import print_json, print_lines
 from ralphproof.display.terminal import DisplayFlags, PrefixedStream, Style, stream_style
 from ralphproof.engine.agent import Agent, Event, TurnInput
 from ralphproof.engine.environment import Observer
-from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.limits import INTERRUPTED, STEP, WAITING
 from ralphproof.engine.outcome import Aborted, Outcome
-from ralphproof.engine.plan import Blocked, Job, choose_next_job
+from ralphproof.engine.plan import Blocked, Job, choose_next_job, turn_file_name
 from ralphproof.engine.prompt import Feedback, IterationCount, compose_prompt
 from ralphproof.engine.records import Record, RunEnded, TurnBegan
 from ralphproof.engine.sandbox import CONTINUE, STOP

@@ -16,13 +16,12 @@ from ralphproof.base.git_layout import git_folders
 from ralphproof.base.value import replace, value
 from ralphproof.engine.agent import Spent, Turn, Usage
 from ralphproof.engine.claim import ParsedClaim
-from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.limits import CANCELLED, Breach, format_usd
 from ralphproof.engine.loop import judge_call_id, judging_call_id
 from ralphproof.engine.metrics import compute_run_metrics
 from ralphproof.engine.next_action import RunConditions, aborted_outcome
 from ralphproof.engine.outcome import Failed, Outcome, outcome_json
-from ralphproof.engine.plan import STORY_MEMORY_NOTE
+from ralphproof.engine.plan import STORY_MEMORY_NOTE, turn_file_name
 from ralphproof.engine.records import (
     CheckStopped,
     Record,

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ralphproof.engine.iteration import Iteration
     from ralphproof.engine.outcome import StoryReview, Verdict
-    from ralphproof.engine.plan import Job
+    from ralphproof.engine.plan import Iteration, Job
     from ralphproof.engine.workspace import Change
 
 

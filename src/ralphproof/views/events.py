@@ -16,9 +16,8 @@ from ralphproof.base.value import Json, value
 from ralphproof.display import phrases
 from ralphproof.engine import records
 from ralphproof.engine.agent import Event, TurnInput
-from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.outcome import outcome_json, published
-from ralphproof.engine.plan import AllDone, Blocked, Job
+from ralphproof.engine.plan import AllDone, Blocked, Job, turn_file_name
 from ralphproof.engine.records import Record
 from ralphproof.engine.sandbox import CONTINUE, STOP, Command, CommandWatcher, Exit, Sandbox
 from ralphproof.engine.state import State, count_begun_iterations

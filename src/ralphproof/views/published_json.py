@@ -11,7 +11,6 @@ import time
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.display import phrases
 from ralphproof.engine import agent as events
-from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.limits import Spend
 from ralphproof.engine.outcome import (
     JSON_VERSION,
@@ -22,6 +21,7 @@ from ralphproof.engine.outcome import (
     story_json,
     verdict_word,
 )
+from ralphproof.engine.plan import turn_file_name
 from ralphproof.engine.workspace import TripwireReport
 from ralphproof.views.timeline import check_state, describe_note, describe_verdict, verdict_reason
 

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from ralphproof.base.errors import NotThere, RalphError
 from ralphproof.base.value import TYPE_CHECKING, Json, value
-from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.limits import Spend, utc_day
 from ralphproof.engine.outcome import published
+from ralphproof.engine.plan import turn_file_name
 from ralphproof.engine.records import RunEnded, TurnBegan
 from ralphproof.store.ledger import RunRow, SqliteLedger
 from ralphproof.store.project import Project

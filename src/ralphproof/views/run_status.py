@@ -10,10 +10,9 @@ from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.display import phrases
 from ralphproof.display.phrases import describe_iteration
 from ralphproof.engine.agent import AgentRotation, describe_exit
-from ralphproof.engine.iteration import turn_file_name
 from ralphproof.engine.limits import CONTINUED_REASONS, FINAL_REASONS, STEP, Spend, budget_facts, utc_day
 from ralphproof.engine.outcome import Aborted, Completed, Failed, sandbox_json
-from ralphproof.engine.plan import Job
+from ralphproof.engine.plan import Job, turn_file_name
 from ralphproof.engine.records import (
     CheckBegan,
     CheckEnded,
