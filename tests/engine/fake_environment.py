@@ -192,6 +192,26 @@ class NoHooks:
         raise AssertionError("the fake environment has no hooks")
 
 
+class NoTripwires:
+    def start_watching(self) -> tuple[str, ...]:
+        return ()
+
+    def history_backup(self) -> str:
+        return ""
+
+    def repository_damage(self) -> str:
+        return ""
+
+    def final_warnings(self) -> tuple[str, ...]:
+        return ()
+
+    def check_and_restore(self, name: str) -> TripwireReport:
+        return TripwireReport()
+
+    def discard(self) -> None:
+        pass
+
+
 class FakeCheckPins:
     """Reports `altered_check_inputs` of its environment."""
 

@@ -189,7 +189,8 @@ def test_a_program_that_goes_away_between_two_attempts_is_fatal(ralph: Ralph) ->
 
 def test_a_program_that_dies_at_once_is_given_more_and_more_time(ralph: Ralph) -> None:
     """PR-33: a hundred deaths in no time would take an hour and a half, asleep."""
-    rules = build_rules(load_settings(str(ralph.root), ralph.env, {"preset": "supervise"}).settings)
+    settings = load_settings(str(ralph.root), ralph.env, {"preset": "supervise"}).settings
+    rules = build_rules(settings, RULES.pipeline)
     limits = Limits(Budget(rules.limits.budget.iterations), None, None)
     small = replace(RULES, limits=limits, agent=rules.agent)
     world = FakeEnvironment(Step(CRASHING, NOTHING), rules=small)

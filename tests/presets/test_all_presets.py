@@ -11,6 +11,7 @@ import pytest
 from ralphproof.agents.scripted import ScriptedAgent
 from ralphproof.base.processes import current_process
 from ralphproof.checks.command import CommandCheck, CommandCheckSpec
+from ralphproof.checks.parallel import run_checks_in_parallel
 from ralphproof.engine.claim import Claim
 from ralphproof.engine.environment import AgentAccess, CheckAccess, LoopEnvironment, PlanAccess, SpendAccess, WorkAccess
 from ralphproof.engine.limits import Budget, Limits
@@ -27,6 +28,7 @@ from ralphproof.settings.loader import load_settings, read_preset
 from ralphproof.store.ledger import MemoryLedger
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.workspace.plain_workspace import PlainWorkspace
+from tests.engine.fake_environment import NoHooks, NoTripwires
 from tests.in_memory_spend import InMemorySpend
 
 WORD = {"harness": "DONE", "wrapper": "COMPLETE", "pipeline": "IMPLEMENTATION_COMPLETE"}
@@ -64,12 +66,13 @@ def one_iteration(
     environment = LoopEnvironment(
         AgentAccess((ScriptedAgent(str(script)),), sandbox, env),
         PlanAccess(FixedPlan(task), find_claim=lambda iteration: claim if iteration else None),
-        CheckAccess({name: check}),
-        WorkAccess(PlainWorkspace(str(project), str(folder / "private"))),
+        CheckAccess({name: check}, run_checks_in_parallel),
+        WorkAccess(PlainWorkspace(str(project), str(folder / "private")), NoTripwires()),
         SpendAccess(InMemorySpend()),
         ledger,
         run_folder,
         RunClock(),
+        NoHooks(),
     )
     try:
         outcome = Loop(

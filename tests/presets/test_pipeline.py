@@ -43,6 +43,7 @@ from ralphproof.store.ledger import MemoryLedger
 from ralphproof.store.run_folder import RunFolder
 from ralphproof.tasks.pipeline import build_task_pipeline, load_stage_templates
 from ralphproof.workspace.plain_workspace import PlainWorkspace
+from tests.engine.fake_environment import NoHooks, NoTripwires
 from tests.in_memory_spend import InMemorySpend
 
 Step = dict[str, Any]
@@ -102,11 +103,12 @@ class Bench:
             AgentAccess((agent,), sandbox, env),
             PlanAccess(FixedPlan(spec)),
             CheckAccess(checks, run_checks_in_parallel),
-            WorkAccess(workspace),
+            WorkAccess(workspace, NoTripwires()),
             SpendAccess(InMemorySpend()),
             ledger,
             folder,
             RunClock(),
+            NoHooks(),
         )
         outcome = Loop(
             "run",

@@ -14,7 +14,7 @@ from ralphproof.base.value import replace
 from ralphproof.engine.agent import Turn
 from ralphproof.engine.check import CheckReport
 from ralphproof.engine.next_action import RunConditions, RunRules, TakeTurn, pre_turn_action
-from ralphproof.engine.plan import History, Iteration
+from ralphproof.engine.plan import History, Iteration, Pipeline
 from ralphproof.engine.records import ClaimFound, Noticed, Saved, TurnBegan
 from ralphproof.engine.sandbox import Exit
 from ralphproof.engine.state import NO_TREE, RunInfo, State
@@ -374,7 +374,8 @@ def test_the_programs_own_words_are_shown_or_not(ralph: Ralph, flag: str, shown:
 
 
 def rules(ralph: Ralph, **keys: object) -> RunRules:
-    return build_rules(load_settings(str(ralph.root), ralph.env, {"preset": "supervise", **keys}).settings)
+    settings = load_settings(str(ralph.root), ralph.env, {"preset": "supervise", **keys}).settings
+    return build_rules(settings, Pipeline(()))
 
 
 def test_settings_decide_delay_limit_and_waits(ralph: Ralph) -> None:

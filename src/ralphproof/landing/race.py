@@ -180,7 +180,7 @@ def prepare_race(
         raise Refused("ralph race is not for agents inside a run")
     entries = make_entries(count, agents, models)
     specs = [prepare_spec(build_request(entry.agent, entry.model)) for entry in entries]
-    if not all(spec.stage_plan and spec.stage_plan.has_machine_check for spec in specs):
+    if not all(spec.stage_plan.has_machine_check for spec in specs):
         raise Refused(NO_CHECK_MESSAGE)
     now = time.time()
     runs = tuple(new_run_id(now, os.urandom(3)) for _ in entries)

@@ -93,7 +93,6 @@ def _single_stage(spec: RunSpec, edits: bool) -> RunSpec:
 
     The check runs as judges do, only after a turn: before the first one there is no draft.
     """
-    assert spec.stage_plan is not None
     stage, own = spec.stage_plan.pipeline.stages[0], tuple(check.name for check in spec.custom.checks)
     others = tuple(check for check in stage.checks if check not in own)
     stage = replace(stage, name=STAGE, claim=ClaimRule(), checks=others, judges=(*stage.judges, *own))

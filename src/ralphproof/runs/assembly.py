@@ -34,7 +34,7 @@ from ralphproof.engine.records import Record
 from ralphproof.engine.sandbox import AgentRequirements, Sandbox
 from ralphproof.engine.state import build_state
 from ralphproof.engine.workspace import Change, Scm, Snapshot, Tripwires, Workspace
-from ralphproof.runs.request import NO_CUSTOM_COMPONENTS, CustomComponents, RunRequest
+from ralphproof.runs.request import RunRequest
 from ralphproof.sandbox.plan import Backend
 from ralphproof.sandbox.planner import SandboxConfig
 from ralphproof.sandbox.runner import DirectRunner, ProcessOwner, SandboxedRunner, wrap_in_sandbox
@@ -130,6 +130,9 @@ class StagePlan:
         """The checks for lists: a command, or the name of a check without one."""
         shown = (leaf for leaf in self.leaves.values() if not (leaf.hidden or leaf.clean))
         return [getattr(leaf.verification, "command", "") or leaf.name for leaf in shown]
+
+
+NO_STAGES = StagePlan(Pipeline(()), {})
 
 
 def open_plan(request: RunRequest, project: Project, remarks: list[str]) -> PlanSource:
@@ -235,8 +238,6 @@ def build_checks(
     spec: RunSpec, folder: RunFolder, sandbox: Sandbox, workspace: Workspace, checkouts: CheckoutProvider | None = None
 ) -> dict[str, Check]:
     """Every check of the run's stages, by name. Those that need a clean checkout get it from `checkouts`."""
-    if spec.stage_plan is None:
-        return {}
     settings, task = spec.loaded.settings, spec.stage_plan.task or NO_TASK
     dependencies = CheckDependencies(
         spec.project.root, spec.check_env, folder, sandbox, workspace.diff, spec.agent_env,
@@ -253,7 +254,7 @@ def _build_clean_check(
     check_spec: CommandCheckSpec, checkouts: CheckoutProvider, spec: RunSpec, folder: RunFolder
 ) -> Check:
     env = dict(spec.check_env)
-    if spec.stage_plan and spec.stage_plan.task and spec.stage_plan.task.id:
+    if spec.stage_plan.task and spec.stage_plan.task.id:
         env |= task_environment(spec.stage_plan.task)
     return CleanCheckoutCheck(check_spec, checkouts, folder, spec.project.root, tuple(env.items()))
 
@@ -292,8 +293,7 @@ def build_sandbox_config(spec: RunSpec, folder: RunFolder, fixed: Mapping[str, s
 
 
 def _agent_requirements(spec: RunSpec) -> Iterator[tuple[str, AgentRequirements]]:
-    judges = tuple(one.agent for one in spec.stage_plan.judges.values()) if spec.stage_plan else ()
-    for agent in (*spec.agents, *judges):
+    for agent in (*spec.agents, *(one.agent for one in spec.stage_plan.judges.values())):
         if (requirements := getattr(agent, "requirements", None)) is not None:
             yield agent.name, requirements
 
@@ -304,40 +304,28 @@ FIRST_RESTART_DELAY_S = 1.0  # default
 PROTECTED_COPIES_FOLDER = "vault"  # copies of protected files, beside the logs of a run
 
 
-def build_rules(
-    settings: Settings,
-    skill: Skill | None = None,
-    custom: CustomComponents = NO_CUSTOM_COMPONENTS,
-    debugging: Skill | None = None,
-    allow_unknown_cost: bool = False,
-    pipeline: Pipeline | None = None,
-) -> RunRules:
-    """The rules that follow from the settings. `debugging` is the skill that is added to the prompt after a stall.
-
-    Without a `pipeline` the preset's own is used.
-    """
-    limits, completion_word = settings.limits, settings.completion_response
-    template = skill_template(skill, completion_word) if skill else "{prompt}"
-    custom_checks = tuple(check.name for check in custom.checks)
-    preset, supervise = read_preset(settings.preset), settings.supervise
-    restarts = preset.get("restarts", False)  # the agent is a supervised program, which may be silent
+def build_rules(settings: Settings, pipeline: Pipeline, debugging: Skill | None = None) -> RunRules:
+    """The rules that follow from the settings. `debugging` is the skill that is added to the prompt after a stall."""
+    limits = settings.limits
+    supervise = settings.supervise
+    restarts = read_preset(settings.preset).get(
+        "restarts", False
+    )  # the agent is a supervised program, which may be silent
     delay_s = supervise.restart_delay_seconds
     pause_s = limits.pause_milliseconds / 1000
     if restarts:
         pause_s = FIRST_RESTART_DELAY_S if delay_s is None else delay_s
     return RunRules(
-        pipeline or build_preset_pipeline(preset, settings, template, custom_checks),
+        pipeline,
         build_limits(settings, restarts),
         scm=settings.scm is not None,
-        custom_limits=custom.limits,
         hooks=settings.on.by_name,
-        warn_unknown_cost=not allow_unknown_cost
-        and (limits.max_cost_usd is not None or limits.daily_cost_usd is not None),
+        warn_unknown_cost=limits.max_cost_usd is not None or limits.daily_cost_usd is not None,
         checks=CheckRules(when=settings.checks_when, baseline=True, must_fail_first=settings.must_fail_first),
         prompt=PromptRules(
             show_count=settings.include_iteration_count_in_prompt,
             show_previous=settings.context_injection,
-            debug_advice=skill_advice(debugging, completion_word) if debugging else "",
+            debug_advice=skill_advice(debugging, settings.completion_response) if debugging else "",
         ),
         agent=AgentRules(
             pause_s=pause_s,

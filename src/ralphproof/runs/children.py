@@ -233,7 +233,7 @@ def _refuse_unknown_cost_under_limit(spec: RunSpec, constraints: list[RunConstra
     settings = spec.loaded.settings
     if cost_limit is not None and settings.limits.max_cost_usd is None:
         settings = replace(settings, limits=replace(settings.limits, max_cost_usd=cost_limit / 1_000_000))
-        refuse_unknown_cost(settings, spec.selected_agents, spec.allow_unknown_cost)
+        refuse_unknown_cost(settings, spec.selected_agents, spec.request.allow_unknown_cost)
 
 
 def cap_budget_by_ancestors(

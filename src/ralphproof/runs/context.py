@@ -255,7 +255,7 @@ class RunContext:
         None for commands that cost nothing.
         """
         name = command.mark.rpartition("/")[2]
-        judge = self.spec.stage_plan.judge_in(name) if self.spec.stage_plan else ""
+        judge = self.spec.stage_plan.judge_in(name)
         if not judge and (not name.startswith("agent_") or self.spec.custom.agent is not None):
             return None
         watched = (self.project.root, self.run, name, *([judge] if judge else []))
@@ -668,7 +668,7 @@ def create_check_pins(spec: RunSpec, folder: RunFolder, workspace: Workspace, le
 
 def _build_pins(spec: RunSpec, folder: RunFolder, workspace: Workspace) -> CheckPins:
     allowed, settings = _allowed_paths(spec.request.checks.may_change), spec.loaded.settings
-    leaves = spec.stage_plan.leaves.values() if spec.stage_plan else ()
+    leaves = spec.stage_plan.leaves.values()
     commands = [
         (leaf.verification.command, leaf.verification.folder)
         for leaf in leaves

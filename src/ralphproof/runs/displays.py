@@ -63,7 +63,7 @@ def print_dry_run(spec: RunSpec, as_json: bool) -> int:
     masked = spec.project.mask(prompt)
     turn_input = TurnInput(prompt, "<prompt file>", spec.project.root, (), "", "", "", 0.0)
     argv, *fallbacks = ([spec.project.mask(part) for part in agent.argv(turn_input)] for agent in spec.agents)
-    checks = [spec.project.mask(check) for check in spec.stage_plan.check_labels] if spec.stage_plan else []
+    checks = [spec.project.mask(check) for check in spec.stage_plan.check_labels]
     sandbox = spec.request.sandbox_kind(settings)
     hooks = {hook: [spec.project.mask(one) for one in commands] for hook, commands in settings.on.by_name}
     if as_json:

@@ -57,6 +57,7 @@ from ralphproof.runs.request import (
     override_request,
     save_request,
 )
+from ralphproof.runs.saved_work import first_line
 from ralphproof.runs.spec import RunSpec, prepare_spec
 from ralphproof.runs.stories import prepare_marker
 from ralphproof.sandbox.selection import SANDBOX_VARIABLE
@@ -459,7 +460,7 @@ def build_run_facts(spec: RunSpec, sandbox: Sandbox, workspace: str, task_folder
     agent, fallback_index = spec.selected_agents[0], len(spec.selected_agents) - len(settings.agent.fallbacks)
     fallbacks = [_agent_facts(fallback) for fallback in spec.selected_agents[fallback_index:]]
     return {
-        "title": _prompt_title(spec.request.prompt[0] or _shell_text(spec.request.program)),
+        "title": first_line(spec.request.prompt[0] or shlex.join(spec.request.program), MAX_TITLE_CHARS),
         "version": __version__,
         "python": ".".join(map(str, sys.version_info[:3])),
         "system": " ".join(os.uname()[::2]) if hasattr(os, "uname") else sys.platform,
@@ -470,7 +471,7 @@ def build_run_facts(spec: RunSpec, sandbox: Sandbox, workspace: str, task_folder
         "rotate": list(settings.agent.rotate),
         "fallbacks": [*fallbacks],
         "checks": [
-            *(spec.stage_plan.check_labels if spec.stage_plan else ()),
+            *spec.stage_plan.check_labels,
             *(check.name for check in spec.custom.checks),
         ],
         "skill": spec.skill.name if spec.skill else "",
@@ -497,19 +498,6 @@ def build_run_facts(spec: RunSpec, sandbox: Sandbox, workspace: str, task_folder
     }
 
 
-def _shell_text(words: tuple[str, ...]) -> str:
-    """A supervised program as a shell command; empty where there is none."""
-    if not words:
-        return ""
-    return shlex.join(words)
-
-
-def _prompt_title(prompt: str) -> str:
-    """The first line of a prompt, for lists; empty where the prompt is in a file or a task."""
-    first = next((line.strip() for line in prompt.splitlines() if line.strip()), "")
-    return first if len(first) <= MAX_TITLE_CHARS else first[: MAX_TITLE_CHARS - 1] + "…"
-
-
 def _sandbox_facts(sandbox: Sandbox, spec: RunSpec) -> dict[str, Json]:
     """The sandbox: kind, strength, weaknesses, and what can be reached from it."""
     facts: dict[str, Json] = {"name": sandbox.name, "strength": sandbox.strength}
@@ -525,7 +513,7 @@ def _sandbox_facts(sandbox: Sandbox, spec: RunSpec) -> dict[str, Json]:
 
 def _stage_facts(spec: RunSpec) -> list[Json]:
     """The stages, where there are several."""
-    stages = spec.stage_plan.pipeline.stages if spec.stage_plan else ()
+    stages = spec.stage_plan.pipeline.stages
     return [
         {
             "name": stage.name,

@@ -238,7 +238,8 @@ def parse_request(text: bytes, environ: Mapping[str, str]) -> RunRequest | None:
     if not (
         isinstance(request, RunRequest)
         and isinstance(flags, dict)
-        and _has_valid_types(request)
+        and _has_declared_types(request, EMPTY_REQUEST)
+        and _is_prompt(request.prompt)
         and _is_text_tuple(paths)
     ):
         return None
@@ -262,51 +263,18 @@ def _reject_nul(text: str) -> str:
     return text
 
 
-def _has_valid_types(request: RunRequest) -> bool:
-    """Whether every field has the declared type."""
-    groups = (
-        (request.checks, CheckRequest),
-        (request.task, TaskRequest),
-        (request.fitness, FitnessRequest),
-        (request.stories, StoriesRequest),
-    )
-    if not all(isinstance(group, kind) for group, kind in groups):
-        return False
-    text, file = request.prompt if isinstance(request.prompt, tuple) and len(request.prompt) == 2 else (0, 0)
-    text_tuples = (
-        request.checks.commands,
-        request.protect,
-        request.program,
-        request.task.skip_stages,
-        request.checks.judge,
-        request.allow_hosts,
-        request.checks.may_change,
-    )
-    flags = (
-        request.guarded,
-        request.allow_unknown_cost,
-        request.fitness.force,
-        request.in_worktree,
-        request.checks.find,
-        request.checks.allow_missing,
-    )
-    texts = (
-        request.skill,
-        request.fitness.task_type,
-        request.fitness.risk,
-        request.task.folder,
-        request.task.project,
-        request.task.name,
-        request.task.id,
-        request.stories.folder,
-        request.flags_source,
-    )
-    return (
-        all(part is None or isinstance(part, str) for part in (text, file, request.project_dir))
-        and all(map(_is_text_tuple, text_tuples))
-        and all(isinstance(text, str) for text in (*texts, request.message))
-        and all(isinstance(flag, bool) for flag in flags)
-    )
+def _has_declared_types(item: Any, default: Any) -> bool:
+    """Whether every field of a request or a part of it has the type of its default; None stands for an optional text."""
+    if isinstance(default, tuple):
+        return _is_text_tuple(item)
+    if type(item) is not type(default):
+        return default is None and isinstance(item, str)
+    names = (name for name in getattr(default, "__match_args__", ()) if name not in ("prompt", "custom"))
+    return all(_has_declared_types(getattr(item, name), getattr(default, name)) for name in names)
+
+
+def _is_prompt(item: object) -> bool:
+    return isinstance(item, tuple) and len(item) == 2 and all(part is None or isinstance(part, str) for part in item)
 
 
 def _is_text_tuple(item: object) -> bool:

@@ -28,8 +28,7 @@ from ralphproof.engine.check import Check
 from ralphproof.engine.next_action import RunRules
 from ralphproof.engine.plan import SEMANTIC, PlanSource
 from ralphproof.reports.addresses import url_scheme
-from ralphproof.runs import assembly
-from ralphproof.runs.assembly import StagePlan, build_stage_plan, open_plan
+from ralphproof.runs.assembly import NO_STAGES, StagePlan, build_rules, build_stage_plan, open_plan
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.preflight import (
     NO_COMMIT_MESSAGE,
@@ -338,31 +337,30 @@ class RunSpec:
     fitness: Fitness | None = None
     skill: Skill | None = None
     custom: CustomComponents = CustomComponents()
-    prompt_file: str | None = None
     debugging_skill: Skill | None = None
-    allow_unknown_cost: bool = False
     request: RunRequest = EMPTY_REQUEST
-    stage_plan: StagePlan | None = None
+    stage_plan: StagePlan = NO_STAGES
     story_workflow: StoryWorkflow | None = None
     original_request: RunRequest = EMPTY_REQUEST
 
     @property
     def agents(self) -> tuple[Agent, ...]:
         """The run's own agents, then those of its stages."""
-        return tuple(one.agent for one in (*self.selected_agents, *(self.stage_plan.agents if self.stage_plan else ())))
+        return tuple(one.agent for one in (*self.selected_agents, *self.stage_plan.agents))
+
+    @property
+    def prompt_file(self) -> str | None:
+        return self.request.prompt[1]
 
     @property
     def rules(self) -> RunRules:
-        settings = self.loaded.settings
-        pipeline = self.stage_plan.pipeline if self.stage_plan else None
-        rules = assembly.build_rules(
-            settings, self.skill, self.custom, self.debugging_skill, self.allow_unknown_cost, pipeline
-        )
-        stepping = 0 if self.request.step else None
+        rules = build_rules(self.loaded.settings, self.stage_plan.pipeline, self.debugging_skill)
         return replace(
             rules,
             scm=rules.scm and not self.request.program,
-            step_after=stepping,
+            custom_limits=self.custom.limits,
+            warn_unknown_cost=rules.warn_unknown_cost and not self.request.allow_unknown_cost,
+            step_after=0 if self.request.step else None,
             checks=replace(rules.checks, allow_missing=self.request.checks.allow_missing),
         )
 
@@ -414,7 +412,7 @@ def prepare_spec(request: RunRequest) -> RunSpec:
     debugging = _load_skill(DEBUGGING_SKILL if settings.limits.escalate_to_deep_debug else "", project.root)
     return RunSpec(
         project, loaded, plan, selected, env, check_env, (*loaded.warnings, *remarks), fitness, skill,
-        custom, request.prompt[1], debugging, request.allow_unknown_cost, request, stage_plan, workflow, original,
+        custom, debugging, request, stage_plan, workflow, original,
     )  # fmt: skip
 
 
