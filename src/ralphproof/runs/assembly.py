@@ -306,11 +306,8 @@ PROTECTED_COPIES_FOLDER = "vault"  # copies of protected files, beside the logs 
 
 def build_rules(settings: Settings, pipeline: Pipeline, debugging: Skill | None = None) -> RunRules:
     """The rules that follow from the settings. `debugging` is the skill that is added to the prompt after a stall."""
-    limits = settings.limits
-    supervise = settings.supervise
-    restarts = read_preset(settings.preset).get(
-        "restarts", False
-    )  # the agent is a supervised program, which may be silent
+    limits, supervise = settings.limits, settings.supervise
+    restarts = read_preset(settings.preset).get("restarts", False)  # the agent is a program, which may be silent
     delay_s = supervise.restart_delay_seconds
     pause_s = limits.pause_milliseconds / 1000
     if restarts:

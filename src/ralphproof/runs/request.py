@@ -264,7 +264,7 @@ def _reject_nul(text: str) -> str:
 
 
 def _has_declared_types(item: Any, default: Any) -> bool:
-    """Whether every field of a request or a part of it has the type of its default; None stands for an optional text."""
+    """Whether every field of a request or a part of it has the type of its default; None: optional text."""
     if isinstance(default, tuple):
         return _is_text_tuple(item)
     if type(item) is not type(default):
