@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agents.command import CommandAgent
-from ralphproof.agents.scripted import ScriptedAgent
+from ralphproof.agents.command import CommandAgent, ScriptedAgent
 from ralphproof.base.errors import HarnessFailed
 from ralphproof.base.value import replace
 from ralphproof.checks.judge import (
@@ -534,7 +533,7 @@ def test_an_answer_that_was_given_before_a_crash_is_taken_up_and_not_paid_for_ag
 
 HARNESS = """
 import json, sys
-from ralphproof.agents.scripted import ScriptedAgent
+from ralphproof.agents.command import ScriptedAgent
 from ralphproof.engine.check import Inspection
 from ralphproof.checks.judge import Judge
 from ralphproof.process.keeper_client import KeeperClient

@@ -23,8 +23,7 @@ from ralphproof.agents.adapter import (
     ReaderContext,
 )
 from ralphproof.agents.cli_agent import CliAgent
-from ralphproof.agents.command import CommandAgent
-from ralphproof.agents.scripted import ScriptedAgent
+from ralphproof.agents.command import CommandAgent, ScriptedAgent
 from ralphproof.agents.stream import MAX_MICRO_USD
 from ralphproof.base.value import replace
 from ralphproof.engine.agent import Agent, ConfigFault, Ended, Event, Spent, ToolEnded, Turn, Usage, classify_fault

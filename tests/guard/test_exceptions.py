@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ralphproof.base.errors import Refused
-from ralphproof.guard.exceptions import allow_entry_problem, deny_entry_problem
+from ralphproof.guard.rules import allow_entry_problem, deny_entry_problem
 from ralphproof.guard.verdict import Exceptions
 from ralphproof.settings.loader import load_settings
 from tests.guard.samples import asked, judged

@@ -101,7 +101,7 @@ def test_the_script_player_loads_nothing_slow(bare: set[str]) -> None:
 MAY_IMPORT = {
     "agents/cost.py": {"genai_prices"},
     "agents/": {"msgspec"},
-    "agents/provider_call.py": {"pydantic_ai"},
+    "agents/provider.py": {"pydantic_ai"},
     "base/shell.py": {"tree_sitter", "tree_sitter_bash"},
     "base/yaml_text.py": {"ruamel"},
     "fleet/": {"temporalio", "fsspec"},

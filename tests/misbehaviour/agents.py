@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agents.scripted import PLAYER_PATH
+from ralphproof.agents.command import PLAYER_PATH
 from ralphproof.engine.records import RunBegan
 from tests.ralph import Ended, Ralph, Step, done, write
 

@@ -18,7 +18,7 @@ from ralphproof.adversarial.bench import (
     missing_requirement,
 )
 from ralphproof.adversarial.trial import CHEAT, NOOP, ORACLE, RIGHT, WEAKENING, Trial, TrialResult, judge_trial
-from ralphproof.agents.scripted import PLAYER_PATH
+from ralphproof.agents.command import PLAYER_PATH
 from tests import warm
 from tests.needs import require
 

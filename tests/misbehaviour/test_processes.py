@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from ralphproof.agents.scripted import ScriptedAgent
+from ralphproof.agents.command import ScriptedAgent
 from ralphproof.base.value import replace
 from ralphproof.engine.agent import Event, TurnInput
 from ralphproof.engine.sandbox import CONTINUE, Command, CommandWatcher, Exit

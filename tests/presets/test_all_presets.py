@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.agents.scripted import ScriptedAgent
+from ralphproof.agents.command import ScriptedAgent
 from ralphproof.base.processes import current_process
 from ralphproof.checks.command import CommandCheck, CommandCheckSpec
 from ralphproof.checks.parallel import run_checks_in_parallel

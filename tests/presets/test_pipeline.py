@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agents.scripted import ScriptedAgent
+from ralphproof.agents.command import ScriptedAgent
 from ralphproof.base.errors import Refused
 from ralphproof.base.processes import current_process
 from ralphproof.checks.factory import CheckContext, CheckDependencies, create_checks

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agents.scripted import PLAYER_PATH
+from ralphproof.agents.command import PLAYER_PATH
 from ralphproof.sandbox.docker_sandbox import sandbox_name
 from tests.boxes import KINDS, needs
 from tests.cli.steering import rests

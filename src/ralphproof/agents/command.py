@@ -1,4 +1,4 @@
-"""Any command-line program as an agent: it gets the prompt, and its standard output is its message.
+"""Programs as agents: any command, which gets the prompt and whose standard output is its message, and a script.
 
 The prompt is on standard input, or in an argument that holds `{prompt_file}` (its path) or `{prompt}` (its text).
 Nothing is known of the program's flags, cost and permissions.
@@ -10,12 +10,14 @@ import os
 import shlex
 from codecs import getincrementaldecoder
 
-from ralphproof.agents.event_collector import HeadTailBuffer, turn_command
+from ralphproof.agents.event_collector import HeadTailBuffer, run_event_program, turn_command
+from ralphproof.base import interpreter
 from ralphproof.base.errors import AgentUnusable
 from ralphproof.base.value import replace
 from ralphproof.engine.agent import Said, Turn, TurnInput, TurnWatcher, build_turn
 from ralphproof.engine.sandbox import Exit, Sandbox
 
+PLAYER_PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "script_player.py")
 PROMPT_FILE_VARIABLE = "RALPH_PROMPT_FILE"
 MAX_ARGUMENT_BYTES = 100 * 1024  # one argument may hold 128 KiB on Linux; beyond this a prompt needs stdin or a file
 
@@ -88,6 +90,29 @@ class _OutputForwarder:
 
     def tick(self) -> int:
         return self._watch.tick()
+
+
+class ScriptedAgent:
+    """Plays one iteration of a script in each turn, in a real process, for demonstrations and tests.
+
+    The script is a JSON file: `{"iterations": [[STEP, ...], ...], "message": [STEP, ...], "answer": [STEP, ...]}`.
+    Iterations beyond the last repeat it; `message` answers the request for a commit message, and `answer` a judge's
+    question. `script_player` lists the steps.
+    """
+
+    name = "scripted"
+    reports_cost = True
+
+    def __init__(self, script: str) -> None:
+        self._script = script
+
+    def argv(self, brief: TurnInput) -> tuple[str, ...]:
+        return interpreter.script_command(PLAYER_PATH, self._script)
+
+    def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
+        """Play to the end."""
+        reads = (interpreter.python_executable(), PLAYER_PATH, self._script)
+        return run_event_program(turn_command(self.name, self.argv(brief), brief, reads), sandbox, watch)
 
 
 def has_prompt_placeholder(argv: tuple[str, ...]) -> bool:

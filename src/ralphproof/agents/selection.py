@@ -16,10 +16,9 @@ from ralphproof.agents.adapter import (
     AgentTraits,
 )
 from ralphproof.agents.cli_agent import CliAgent
-from ralphproof.agents.command import CommandAgent, has_prompt_placeholder, split_command
+from ralphproof.agents.command import CommandAgent, ScriptedAgent, has_prompt_placeholder, split_command
 from ralphproof.agents.cost import build_price_list
 from ralphproof.agents.provider import ProviderAgent
-from ralphproof.agents.scripted import ScriptedAgent
 from ralphproof.base.errors import AgentUnusable, Refused
 from ralphproof.base.programs import find_program
 from ralphproof.base.value import replace, value

@@ -19,8 +19,7 @@ from ralphproof.base.shell import (
 from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.guard import nesting
 from ralphproof.guard.command import BOMB, QUIET, SimpleCommand, split, value_of
-from ralphproof.guard.nesting import NestedCode
-from ralphproof.guard.output import exact_output, listed_paths, output_of_all, substitution
+from ralphproof.guard.nesting import NestedCode, exact_output, listed_paths, output_of_all, substitution
 from ralphproof.guard.paths import is_below, locate
 
 if TYPE_CHECKING:

@@ -84,7 +84,7 @@ def objection(
     for act in acts_of_call(tool, arguments, ground):
         objections = act.objections
         if lists != NO_EXCEPTIONS:
-            from ralphproof.guard.exceptions import is_allowed, is_denied, is_waived
+            from ralphproof.guard.rules import is_allowed, is_denied, is_waived
 
             if is_denied(act, lists, ground):
                 return RULES["denied-here"].about(" ".join(act.ways[0]))

@@ -30,7 +30,7 @@ Ground = Standpoint  # callers' name for it; as a value's own name it is taken
 
 @value
 class Exceptions:
-    """The project's own lists: see `exceptions.py` for what an entry may say."""
+    """The project's own lists: `rules.py` says what an entry may be."""
 
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()

@@ -176,7 +176,7 @@ def _read_guard_lists(path: str) -> tuple[list[str], list[str], list[str]]:
         raise UnusableInput(f"{path}: the settings, and guard in them, must be objects")
     allow, deny = (_parse_text_list(path, f"guard.{name}", guard.get(name)) for name in ("allow", "deny"))
     if allow or deny:
-        from ralphproof.guard.exceptions import allow_entry_problem, deny_entry_problem
+        from ralphproof.guard.rules import allow_entry_problem, deny_entry_problem
 
         for name, entries, problem_of in (("allow", allow, allow_entry_problem), ("deny", deny, deny_entry_problem)):
             for entry in entries:

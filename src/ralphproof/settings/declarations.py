@@ -167,10 +167,10 @@ class PriceSettings:
 class GuardSettings:
     allow: tuple[str, ...] = texts(
         "Rules that do not hold, or commands that it lets pass (`npm publish --dry-run *`).",
-        validator="ralphproof.guard.exceptions:allow_entry_problem",
+        validator="ralphproof.guard.rules:allow_entry_problem",
     )
     deny: tuple[str, ...] = texts(
-        "Commands that it refuses as well (`git push *`).", validator="ralphproof.guard.exceptions:deny_entry_problem"
+        "Commands that it refuses as well (`git push *`).", validator="ralphproof.guard.rules:deny_entry_problem"
     )
 
 
