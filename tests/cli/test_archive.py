@@ -15,6 +15,7 @@ import pytest
 
 from ralphproof.planning.archive import read_overview, safe_label, summary_page
 from ralphproof.stories.story_folder import scaffold_files
+from ralphproof.views.published_json import find_faults, ref
 from tests.ralph import Ended, Ralph, done, until
 
 TODAY = time.strftime("%Y-%m-%d")
@@ -320,7 +321,9 @@ def test_where_git_does_not_commit_the_next_call_does(ralph: Ralph) -> None:
     refused(ralph("archive"), f"the stories are in ralph-archive/{TODAY}-login, not committed yet", "--no-commit")
     assert archived(ralph) == old | {".unfinished": "ralph"}
     assert is_fresh(ralph)
-    assert ralph("archive", "--no-commit", "--json").json["commit"] is None
+    told = ralph("archive", "--no-commit", "--json").json
+    assert told["commit"] is None
+    assert [*find_faults(told, ref("archive"), "archive")] == []
     assert ralph.git("rev-parse", "HEAD") == head
     assert archived(ralph) == old
     ralph.write({"ralph/prd.md": "again\n"})

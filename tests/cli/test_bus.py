@@ -292,7 +292,7 @@ def test_a_bus_for_programs(ralph: Ralph) -> None:
     with open(bus.path, "ab") as file:
         file.write(b"foreign\n")
     told = ralph("bus", "read", "--json").json
-    assert (told["messages"], told["skipped"]) == ([message.published()], 1)
+    assert (told["messages"], told["skipped"]) == ([{"v": 1, "type": "message", **message.published()}], 1)
 
 
 def test_reading_makes_nothing(ralph: Ralph) -> None:

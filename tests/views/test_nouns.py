@@ -125,6 +125,13 @@ def test_a_task_of_a_pipeline_is_the_same_in_every_output(ralph: Ralph) -> None:
     validate([model.tasks(), shown, listed])
 
 
+def test_messages_are_what_their_schema_says(ralph: Ralph) -> None:
+    validate(ralph("bus", "post", "--to", "project", "a message", "--json").json)
+    read = ralph("bus", "read", "--json").json
+    assert len([*objects(read)]) == 2
+    validate(read)
+
+
 def test_a_name_has_one_type_wherever_it_occurs() -> None:
     types: dict[str, set[str]] = {}
     for noun in NOUNS.values():

@@ -219,7 +219,9 @@ class _MessageReader:
         """Print the existing messages."""
         found = self._existing()
         if self._args.json:
-            messages: list[Json] = [message.published() for message in found]
+            from ralphproof.engine.outcome import published
+
+            messages: list[Json] = [published("message", message.published()) for message in found]
             print_json("bus", {"path": self._bus.path, "messages": messages, "skipped": self._bus.skipped})
             return 0
         for message in found:

@@ -833,6 +833,34 @@ _REPORT = Noun("report", "How the runs went that ended in some days (UTC).", (
     _optional("slots", array(ANY_OBJECT), "the same by day, or by hour of one day (API)"),
     _optional("charts", TEXTS, "charts that were written (ralph report)"),
 ))  # fmt: skip
+_MESSAGE = Noun("message", "A message of the bus.", (
+    _field("id", TEXT, "its id, which sorts by time"),
+    _field("kind", TEXT, "its type, such as PROGRESS or ERROR"),
+    _field("at", TIME, "when it was posted"),
+    _field("run", nullable(TEXT), "the run of its sender"),
+    _field("iteration", nullable(WHOLE), "the iteration of that"),
+    _field("project", nullable(TEXT), "the project that it is about"),
+    _field("task", nullable(TEXT), "the task that it is about"),
+    _field("parents", TEXTS, "ids of messages that it answers"),
+    _field("body", TEXT, "its text"),
+    _optional("path", TEXT, "the file that it was written to (ralph bus post)"),
+    _optional("spooled", FLAG, "the harness moves it to the bus later (ralph bus post)"),
+))  # fmt: skip
+_BUS = Noun("bus", "Messages of a bus.", (
+    _field("path", TEXT, "its file"),
+    _field("messages", array(ref("message")), "the messages, the oldest first"),
+    _field("skipped", WHOLE, "lines of the file that belong to no message"),
+))  # fmt: skip
+_ARCHIVE = Noun("archive", "The result of `ralph archive`.", (
+    _field("action", TEXT, "what was done"),
+    _field("archive", TEXT, "the folder of the archive"),
+    _field("folder", TEXT, "the folder of the stories"),
+    _field("commit", nullable(TEXT), "the commit; null: none was made"),
+    _field("completed", WHOLE, "stories that are done"),
+    _field("total", WHOLE, "all stories"),
+    _field("concerns", TEXTS, "what to look at all the same"),
+    _field("remarks", TEXTS, "other things to know"),
+))  # fmt: skip
 EVENT_TYPES = {
     "run.started": "run", "run.resumed": "run", "run.attached": "run", "run.paused": "notice",
     "run.escalated": "notice", "changes.saved": "notice", "message.added": "notice", "claim.found": "notice",
@@ -856,8 +884,8 @@ NOUNS = {
         _RUN, _RUNS, _ITERATION, _TURN, _CHECK, _TESTS, _CHECK_COUNTS, _FINDING, _VERDICT, _SCM, _HOOK, _OUTCOME,
         _MONEY, _LIMIT, _SANDBOX, _WAIT, _CHILD, _TASK, _TASKS, _CRITERION, _DEPENDENCY, _STORY, _LANE, _BOARD, _EVENT,
         _NOTICE, _AGENT_EVENT, _AGENT_EVENTS, _TODO, _USAGE, _LOG, _LOGS, _DIFF, _FILE_CHANGE, _PASS_RULE,
-        _BASELINE_RESULT, _PROOF, _SUBJECT, _REVIEW, _RECORDS, _VERIFICATION, _RERUN, _SKIPPED_CHECK, _REPORT, _ERROR,
-        _HEALTH, _ANSWER,
+        _BASELINE_RESULT, _PROOF, _SUBJECT, _REVIEW, _RECORDS, _VERIFICATION, _RERUN, _SKIPPED_CHECK, _REPORT,
+        _MESSAGE, _BUS, _ARCHIVE, _ERROR, _HEALTH, _ANSWER,
     )
 }  # fmt: skip
 

@@ -43,9 +43,7 @@ if TYPE_CHECKING:
 STATIC_FOLDER = os.path.join(os.path.dirname(__file__), "static")
 CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
-    ".mjs": "text/javascript; charset=utf-8", ".json": "application/json", ".svg": "image/svg+xml",
-    ".png": "image/png", ".ico": "image/x-icon", ".woff2": "font/woff2", ".txt": "text/plain; charset=utf-8",
-    ".map": "application/json", ".webmanifest": "application/manifest+json",
+    ".svg": "image/svg+xml",
 }  # fmt: skip
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
 

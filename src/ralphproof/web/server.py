@@ -16,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ralphproof.base.errors import Refused
 from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.engine.outcome import published
 from ralphproof.runs.control import RunControl
 from ralphproof.views.read_model import ReadModel
 from ralphproof.web.access import SECURITY_HEADERS, AccessToken, ServerAddress
@@ -129,7 +130,7 @@ class TimedConnection(H11Protocol):
     def _answer_at_once(self, status: int, words: str, more: str = "") -> None:
         if self.transport.is_closing():
             return
-        body = encode_json({"error": words})
+        body = encode_json(published("error", {"error": words}))
         always = "".join(f"{name}: {text}\r\n" for name, text in SECURITY_HEADERS.items())
         head = f"HTTP/1.1 {status} \r\nContent-Type: {JSON_TYPE}\r\nContent-Length: {len(body)}\r\n{more}{always}"
         self.transport.write(f"{head}Cache-Control: no-store\r\nConnection: close\r\n\r\n".encode() + body)
