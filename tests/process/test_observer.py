@@ -8,7 +8,6 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -197,23 +196,6 @@ def test_a_steering_follower_is_obeyed(bench: Workbench, start_harness: Any, say
     (bench.folder / "go").touch()
     ended = TurnFollower(_never, steering=True).run(harness.command, ObeyingWatcher())
     assert (ended.why, bench.sleepers()) == (why, [])
-
-
-def test_a_byte_on_the_wake_descriptor_causes_a_tick_at_once(bench: Workbench) -> None:
-    reader, writer = os.pipe2(os.O_NONBLOCK)
-    ticks: list[float] = []
-
-    def note(_: RecordingWatcher) -> int:
-        ticks.append(time.monotonic())
-        if len(ticks) == 1:
-            os.write(writer, b"x")
-        return STOP if len(ticks) == 2 else CONTINUE
-
-    always: Callable[[], bool] = lambda: True  # noqa: E731
-    TurnFollower(always, wake_fd=reader).run(bench.command("true", turn="t"), RecordingWatcher(note))
-    assert ticks[1] - ticks[0] < 0.4
-    os.close(reader)
-    os.close(writer)
 
 
 def test_a_steering_follower_continues_a_stopped_keeper(

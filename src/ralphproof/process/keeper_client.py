@@ -232,7 +232,6 @@ class TurnFollower:
         may_begin: Callable[[], bool],
         *,
         steering: bool = False,
-        wake_fd: int | None = None,
         sizes: tuple[int, int, int] = LOG_SIZES,
         on_caught_up: Callable[[], None] = lambda: None,
     ) -> None:
@@ -243,7 +242,7 @@ class TurnFollower:
         With `steering` the watcher's requests are sent to the keeper. This is for a turn whose harness is dead: a
         living one may be at its next turn when the signal reaches the keeper.
         """
-        self._may_begin, self._steering, self._wake_fd, self._sizes = may_begin, steering, wake_fd, sizes
+        self._may_begin, self._steering, self._sizes = may_begin, steering, sizes
         self._on_caught_up = on_caught_up
 
     def run(self, command: Command, watch: CommandWatcher) -> Exit:
@@ -251,9 +250,8 @@ class TurnFollower:
         output = TurnOutput(command, watch, self._sizes)
         observer = TurnObserver(lambda: turn_journal.read_turn_file(command.turn_file), output, steering=self._steering)
         watchdog = KeeperWatchdog(replace(command, timeout_s=float("inf")))  # the keeper knows the turn's timeout
-        woken = False
         while True:
-            history = observer.poll(woken=woken)
+            history = observer.poll(woken=False)
             if self._steering and history.began:
                 watchdog.expect_end(observer.request)
                 watchdog.check(history.keeper)
@@ -267,7 +265,7 @@ class TurnFollower:
                 now = turn_journal.read_turn_file(command.turn_file)  # it may have ended, or begun, just before
                 if now.result is None and now.began == history.began:
                     return _abandoned_exit(history, output)
-            woken = wait_for_wakeup(0.0 if observer.more_output else OBSERVE_POLL_S, self._wake_fd)
+            time.sleep(0.0 if observer.more_output else OBSERVE_POLL_S)
 
     def _goes_on(self, history: TurnHistory) -> bool:
         return is_alive(*history.keeper) if history.began else self._may_begin()

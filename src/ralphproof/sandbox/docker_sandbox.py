@@ -27,6 +27,7 @@ from ralphproof.sandbox.plan import (
     is_within,
     passed_variable_names,
 )
+from ralphproof.store.project import find_state_dir
 
 # What `sbx` and the older `docker sandbox` have in common. Calls have a closed stdin and a timeout, because nobody can
 # answer a question.
@@ -503,9 +504,7 @@ class DockerSandbox:
 
     def _state_folder(self) -> str:
         """Outside of every folder that a sandbox gets."""
-        env = self._environ
-        home = env.get("XDG_STATE_HOME") or os.path.join(env.get("HOME") or os.path.expanduser("~"), ".local", "state")
-        return os.path.join(env.get("RALPH_STATE_DIR") or os.path.join(home, "ralphproof"), "docker-sandbox")
+        return os.path.join(find_state_dir(self._environ), "docker-sandbox")
 
     def _identity(self) -> tuple[str, str]:
         """The user's name and address for commits."""

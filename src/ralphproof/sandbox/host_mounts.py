@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 
 from ralphproof.base import interpreter
+from ralphproof.base.programs import find_program
 from ralphproof.base.value import value
 from ralphproof.sandbox.ecosystems import DOTNET_FOLDER, Ecosystem, ToolFolder
 from ralphproof.sandbox.plan import (
@@ -438,14 +439,9 @@ def script_interpreter(path: str, environ: Mapping[str, str]) -> str:
     if not words:
         return ""
     if os.path.basename(words[0]) != "env":
-        return words[0] if os.path.isabs(words[0]) and _is_executable_file(words[0]) else ""
+        return find_program(words[0], "") or ""
     name = next((word for word in words[1:] if not word.startswith("-") and "=" not in word), "")
-    places = (os.path.join(folder, name) for folder in path_folders(environ)) if name else iter(())
-    return next(filter(_is_executable_file, places), "")
-
-
-def _is_executable_file(path: str) -> bool:
-    return os.path.isfile(path) and os.access(path, os.X_OK)
+    return find_program(name, environ.get("PATH", os.defpath)) or ""
 
 
 def _read_first_line(path: str) -> list[str]:

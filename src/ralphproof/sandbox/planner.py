@@ -19,6 +19,7 @@ from ralphproof.sandbox.host_mounts import (
     SYSTEM_FOLDERS,
     TOP_LEVEL_FOLDERS,
     filter_mounts,
+    home_folder,
     interpreter_mounts,
     locate_path,
     program_mounts,
@@ -327,7 +328,7 @@ class SandboxPlanner:
         task = os.path.join(os.path.realpath(os.path.dirname(config.task)), os.path.basename(config.task))
         self._config = replace(config, root=root, store=store, task=config.task and task)
         self._backend, self._env = backend, dict(config.environ)
-        self._home = os.path.realpath(self._env.get("HOME") or os.path.expanduser("~"))
+        self._home = os.path.realpath(home_folder(self._env))
         refuse_unsafe_project(root, self._home, store, self._config.task)
         refuse_linked_task_folder(config, self._config)
         self._installation = installation_in_project(root, backend)
