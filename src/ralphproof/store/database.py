@@ -13,7 +13,7 @@ from ralphproof.base.value import TYPE_CHECKING, value
 if TYPE_CHECKING:
     from _sqlite3 import Connection, Error
     from collections.abc import Callable
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     T = TypeVar("T")
 
@@ -211,6 +211,32 @@ def run_with_retries(database: Connection, path: str, work: Callable[[], T]) -> 
             _roll_back(database)
             raise
     raise AssertionError("the last try returns or raises")
+
+
+class DatabaseTables:
+    """Some tables of an open database file: queries and transactions, with retries."""
+
+    def __init__(self, connection: Connection, path: str) -> None:
+        self._database, self._path = connection, path
+
+    def _query(self, query: str, *values: object) -> list[Any]:
+        def fetch() -> list[Any]:
+            return self._database.execute(query, values).fetchall()
+
+        return fetch() if self._database.in_transaction else run_with_retries(self._database, self._path, fetch)
+
+    def _transaction(self, work: Callable[[], T], begin: str = "BEGIN IMMEDIATE") -> T:
+        """Do work that may be repeated: all of it or nothing. Inside another transaction it is part of that one."""
+        if self._database.in_transaction:
+            return work()
+
+        def transaction() -> T:
+            self._database.execute(begin)
+            result = work()
+            self._database.execute("COMMIT")
+            return result
+
+        return run_with_retries(self._database, self._path, transaction)
 
 
 def explain_sqlite_error(error: Error, path: str) -> RalphError:

@@ -14,7 +14,7 @@ from ralphproof.base.errors import LedgerBroken
 from ralphproof.base.files import FileLock
 from ralphproof.base.value import Json, pack, replace, unpack, value
 from ralphproof.engine.check import Finding, PassRule
-from ralphproof.store.database import run_with_retries
+from ralphproof.store.database import DatabaseTables
 from ralphproof.store.serialization import dump_masked_json, to_valid_utf8
 
 
@@ -193,25 +193,23 @@ class LandingRow:
         return not isinstance(self.step, Landed)
 
 
-class LandingTable:
+class LandingTable(DatabaseTables):
     """The steps of all items in a ledger's file.
 
     Every addition is one transaction. Secrets are masked in what is stored.
     """
 
     def __init__(self, connection: Connection, path: str, mask: Callable[[str], str]) -> None:
-        self._database, self._path, self._mask = connection, path, mask
+        super().__init__(connection, path)
+        self._mask = mask
 
     def rows(self, target: str | None = None) -> tuple[LandingRow, ...]:
         """Each item for a target, or for any, with its last step; those that were queued first come first."""
         return self._select(_SELECT_ALL) if target is None else self._select(_SELECT_BY_TARGET, to_valid_utf8(target))
 
     def _select(self, query: str, *values: str) -> tuple[LandingRow, ...]:
-        def fetch() -> list[Any]:
-            return self._database.execute(query, values).fetchall()
-
         found: dict[tuple[str, str, str], LandingRow] = {}
-        for seq, name, run, named, item, step in run_with_retries(self._database, self._path, fetch):
+        for seq, name, run, named, item, step in self._query(query, *values):
             key = (name, run, named)
             queued = found[key].item if key in found else None
             landing_item = _unpack_json(item, LandingItem, seq) if item else queued
@@ -243,13 +241,8 @@ class LandingTable:
             if item.run
         ]
 
-        def work() -> None:
-            self._database.execute("BEGIN IMMEDIATE")
-            self._database.executemany(_INSERT_STEP, rows)
-            self._database.execute("COMMIT")
-
         if rows:
-            run_with_retries(self._database, self._path, work)
+            self._transaction(lambda: self._database.executemany(_INSERT_STEP, rows))
 
 
 NO_ITEM = LandingItem("", "", "")  # replaces the item in a stored step; the queued row has it

@@ -10,13 +10,13 @@ from ralphproof.base.processes import ProcessIdentity
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.engine.outcome import ABORTED
 from ralphproof.store import database, serialization
-from ralphproof.store.database import BUSY_TIMEOUT_S, run_with_retries
+from ralphproof.store.database import BUSY_TIMEOUT_S, DatabaseTables
 from ralphproof.store.serialization import chain_digest, record_rows
 
 if TYPE_CHECKING:
     from _sqlite3 import Connection
     from collections.abc import Callable, Iterable, Sequence
-    from typing import Any, Self, TypeVar
+    from typing import Self, TypeVar
 
     from ralphproof.base.processes import ProcessIdentity
     from ralphproof.engine.outcome import Metrics
@@ -101,11 +101,8 @@ _HOURLY_REASONS = """SELECT CAST((ended - day * 86400) / 3600 AS INTEGER), reaso
 _MAX_SEQ = (1 << 63) - 1
 
 
-class LedgerQueries:
+class LedgerQueries(DatabaseTables):
     """Queries that displays repeat: their cost grows with the changes, not with the size of the ledger."""
-
-    def __init__(self, database: Connection, path: str) -> None:
-        self._database, self._path = database, path
 
     def last_seq(self) -> int:
         """The number of the newest record of all; 0 if there is none."""
@@ -175,9 +172,6 @@ class LedgerQueries:
         found = self._query(query, run, kind)
         return _parse_record(run, *found[0]) if found else None
 
-    def _query(self, query: str, *values: object) -> list[Any]:
-        return run_with_retries(self._database, self._path, lambda: self._database.execute(query, values).fetchall())
-
 
 # The ledger on disk: one SQLite file for a repository.
 
@@ -212,7 +206,7 @@ INSERT_RECORD = """INSERT INTO record (run, iteration, turn, step, kind, at, dat
     VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"""
 
 
-class SqliteLedger:
+class SqliteLedger(DatabaseTables):
     """Keeps records in `<folder>/ledger.db`. Records are on disk when `append` returns: all of them, or none.
 
     Many processes may use one file at a time; one object belongs to the thread that opened it. `repaired` describes a
@@ -220,7 +214,8 @@ class SqliteLedger:
     """
 
     def __init__(self, connection: Connection, path: str, mask: Callable[[str], str], repaired: str = "") -> None:
-        self._database, self._path, self._mask, self.repaired = connection, path, mask, repaired
+        super().__init__(connection, path)
+        self._mask, self.repaired = mask, repaired
         self.on_append: Callable[[tuple[Record, ...]], None] | None = None  # called with each stored transaction
 
     @classmethod
@@ -266,7 +261,7 @@ class SqliteLedger:
         at = time.time()
         rows = serialization.record_rows(run, records, at, self._mask)
         ends = [record.metrics for record in records if isinstance(record, RunEnded)]
-        self._try(lambda: self._append(run, at, rows, ends))
+        self._transaction(lambda: self._append(run, at, rows, ends))
         if self.on_append is not None:
             self.on_append(records)
 
@@ -340,7 +335,7 @@ class SqliteLedger:
 
     def user_messages(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
         """The user's messages to this run after this number, each with its number."""
-        found: list[tuple[int, str]] = self._read(lambda execute: execute(SELECT_USER_MESSAGES, run, after))
+        found: list[tuple[int, str]] = self._query(SELECT_USER_MESSAGES, run, after)
         return tuple((seq, serialization.parse_user_message(data, f"word {seq} to run {run}")) for seq, data in found)
 
     @property
@@ -364,7 +359,7 @@ class SqliteLedger:
 
     def has_tasks(self) -> bool:
         """Whether there is a task."""
-        return bool(self._read(lambda execute: execute("SELECT 1 FROM task LIMIT 1")))
+        return bool(self._query("SELECT 1 FROM task LIMIT 1"))
 
     def verify_chain(self, run: str) -> str | None:
         """A description of the first record that was changed since it was written; None if there is none."""
@@ -385,11 +380,10 @@ class SqliteLedger:
 
         Raises LedgerBroken if they are no chain.
         """
-        self._try(lambda: self._import_chain(run, chain))
+        self._transaction(lambda: self._import_chain(run, chain))
 
     def _import_chain(self, run: str, chain: Iterable[ChainRow]) -> None:
         do = self._database.execute
-        do("BEGIN IMMEDIATE")
         if do("SELECT 1 FROM record WHERE run = ? LIMIT 1", (run,)).fetchone():
             raise HarnessFailed(f"run {run} has records here already: nothing was taken over")
         previous = ""
@@ -399,25 +393,24 @@ class SqliteLedger:
             if not do(INSERT_RECORD, row).rowcount:
                 raise serialization.duplicate_record_error(row[:-1])
             previous = row[-1]
-        do("COMMIT")
 
     def statistics(self, first_day: int, last_day: int) -> PeriodTotals:
         """Totals of the runs that ended in these days (counted from 1970)."""
         from ralphproof.store import statistics
 
-        return self._read(lambda execute: statistics.query_statistics(execute, first_day, last_day))
+        return self._transaction(lambda: statistics.query_statistics(self._query, first_day, last_day), "BEGIN")
 
     def statistics_by_time(self, first_day: int, last_day: int) -> tuple[TimeSlotTotals, ...]:
         """The same by day, or by hour for a single day. Slots in which nothing ended are left out."""
         from ralphproof.store import statistics
 
-        return self._read(lambda execute: statistics.query_time_slots(execute, first_day, last_day))
+        return statistics.query_time_slots(self._query, first_day, last_day)
 
     def past_runs(self) -> tuple[PastRun, ...]:
         """The completed ones among the last runs, the newest first."""
         from ralphproof.store import statistics
 
-        return self._read(statistics.query_past_runs)
+        return statistics.query_past_runs(self._query)
 
     def _rows(self, query: str, *values: object) -> tuple[RunRow, ...]:
         return tuple(
@@ -425,23 +418,8 @@ class SqliteLedger:
             for id, began_at, directory, pid, start, boot, ended, parent, host in self._query(query, *values)
         )
 
-    def _read(self, work: Callable[[Callable[..., list[Any]]], T]) -> T:
-        """Run several queries in one read transaction."""
-
-        def execute(query: str, *values: object) -> list[Any]:
-            return self._database.execute(query, values).fetchall()
-
-        def read() -> T:
-            self._database.execute("BEGIN")
-            found = work(execute)
-            self._database.execute("COMMIT")
-            return found
-
-        return self._try(read)
-
     def _append(self, run: str, at: float, rows: list[serialization.Row], ends: list[Metrics | None]) -> None:
         do = self._database.execute
-        do("BEGIN IMMEDIATE")
         last = do("SELECT digest FROM record WHERE run = ? ORDER BY seq DESC LIMIT 1", (run,)).fetchone()
         if last is None:
             do("INSERT OR IGNORE INTO run VALUES (NULL, ?, ?, '', '', 0, '', '', '')", (run, at))
@@ -452,7 +430,6 @@ class SqliteLedger:
                 raise serialization.duplicate_record_error(row)
         for metrics in ends:
             self._save_metrics(run, metrics)
-        do("COMMIT")
 
     def _save_metrics(self, run: str, metrics: Metrics | None) -> None:
         """Store the metrics of a run; those of an earlier end are replaced."""
@@ -474,22 +451,14 @@ class SqliteLedger:
         """Execute a statement, and a `second` one in the same transaction; returns the number of an added row."""
 
         def work() -> int:
-            self._database.execute("BEGIN IMMEDIATE")
             done = self._database.execute(statement, values)
             if not done.rowcount:
                 raise HarnessFailed(f"run {run} is not known")
             if second is not None:
                 self._database.execute(*second)
-            self._database.execute("COMMIT")
             return int(done.lastrowid or 0)
 
-        return self._try(work)
-
-    def _query(self, query: str, *values: object) -> list[Any]:
-        return self._try(lambda: self._database.execute(query, values).fetchall())
-
-    def _try(self, work: Callable[[], T]) -> T:
-        return run_with_retries(self._database, self._path, work)
+        return self._transaction(work)
 
 
 def extend_chain(

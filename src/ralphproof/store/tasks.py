@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ralphproof.base.errors import LedgerBroken, Refused
 from ralphproof.base.value import TYPE_CHECKING, Json, value
-from ralphproof.store.database import run_with_retries
+from ralphproof.store.database import DatabaseTables
 from ralphproof.store.serialization import to_valid_utf8
 
 if TYPE_CHECKING:
@@ -67,14 +67,15 @@ class TaskRow:
         return self.attempt <= self.said_after
 
 
-class TaskTable:
+class TaskTable(DatabaseTables):
     """The tasks in a ledger's file.
 
     Every change is one transaction; `together` joins several. Secrets are masked in what is stored.
     """
 
     def __init__(self, connection: Connection, path: str, mask: Callable[[str], str]) -> None:
-        self._database, self._path, self._mask = connection, path, mask
+        super().__init__(connection, path)
+        self._mask = mask
 
     def add(self, rows: Iterable[TaskRow]) -> None:
         """Add new tasks: all of them, or none. Raises Refused for an id that exists."""
@@ -87,7 +88,7 @@ class TaskTable:
                 if not self._database.execute(statement, (self._text(id), *values, now, now)).rowcount:
                     raise Refused(f"there is a task {id} already; change it: ralph task edit {id}")
 
-        self.together(work)
+        self._transaction(work)
 
     def row(self, id: str) -> TaskRow | None:
         """The task with this id."""
@@ -107,7 +108,7 @@ class TaskTable:
             if not self._database.execute(statement, (*values, time.time(), self._text(id))).rowcount:
                 raise Refused(f"no task is called {id!r}; see: ralph task list")
 
-        self.together(work)
+        self._transaction(work)
 
     def attempts(self, id: str) -> tuple[str, ...]:
         """The runs that worked on a task, oldest first; a resumed one counts from its resumption."""
@@ -120,27 +121,12 @@ class TaskTable:
     def together(self, work: Callable[[], T]) -> T:
         """Do several things in one transaction: all or nothing, without writes of others in between.
 
-        `work` may be repeated. Ledger queries in it must not begin a transaction of their own.
+        `work` may be repeated.
         """
-        if self._database.in_transaction:
-            return work()
-
-        def transaction() -> T:
-            self._database.execute("BEGIN IMMEDIATE")
-            result = work()
-            self._database.execute("COMMIT")
-            return result
-
-        return run_with_retries(self._database, self._path, transaction)
+        return self._transaction(work)
 
     def _rows(self, query: str, *values: object) -> tuple[TaskRow, ...]:
         return tuple(map(_parse_row, self._query(query, *values)))
-
-    def _query(self, query: str, *values: object) -> list[Any]:
-        def fetch() -> list[Any]:
-            return self._database.execute(query, values).fetchall()
-
-        return fetch() if self._database.in_transaction else run_with_retries(self._database, self._path, fetch)
 
     def _columns(self, row: TaskRow) -> tuple[object, ...]:
         return tuple(self._cell(name, getattr(row, name)) for name in _FIELD_COLUMNS)
