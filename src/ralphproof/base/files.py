@@ -206,7 +206,7 @@ def symlink_atomically(folder: int, name: str, target: str) -> None:
     sync_file(folder)
 
 
-def remove_file(folder: int, name: str) -> None:
+def remove_file(folder: int, name: str | bytes) -> None:
     """Remove a file, if it is there."""
     try:
         os.unlink(name, dir_fd=folder)

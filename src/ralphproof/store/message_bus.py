@@ -328,7 +328,7 @@ class MessageParser:
             return None
         body = b"\n".join(self._body).decode("utf-8", "replace")
         self._head, self._body, self._size = None, [], -1
-        return Message(head.id, head.kind, body, head.run, head.iteration, head.project, head.task, head.parents)
+        return replace(head, body=body)
 
 
 def _parse_head(line: str) -> tuple[Message, int, int] | None:

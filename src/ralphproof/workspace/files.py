@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from zlib import crc32
 
 from ralphproof.base.errors import DiskFull, HarnessFailed
-from ralphproof.base.files import NO_SPACE_ERRNOS, write_all
+from ralphproof.base.files import NO_SPACE_ERRNOS, remove_file, write_all
 from ralphproof.base.git_layout import read_descriptor
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.workspace.git_objects import MODE_EXECUTABLE, MODE_FILE, MODE_LINK, decode_path
@@ -130,7 +130,7 @@ def _write_entry(top: int, path: bytes, mode: bytes, content: bytes, permissions
     here = _open_folder(top, parts, make=True)
     temporary = TEMPORARY_PREFIX + b"%08x" % crc32(name)
     try:
-        _remove_temporary(here, temporary)
+        remove_file(here, temporary)
         if mode == MODE_LINK:
             os.symlink(content, temporary, dir_fd=here)
         else:
@@ -140,7 +140,7 @@ def _write_entry(top: int, path: bytes, mode: bytes, content: bytes, permissions
             _write_file(here, temporary, wanted, mode == MODE_EXECUTABLE, content)
         os.rename(temporary, name, src_dir_fd=here, dst_dir_fd=here)
     except OSError:
-        _remove_temporary(here, temporary)
+        remove_file(here, temporary)
         raise
     finally:
         os.close(here)
@@ -169,13 +169,6 @@ def _permissions_of_old(here: int, name: bytes, program: bool) -> int | None:
         return None
     permissions = stat.S_IMODE(state.st_mode) & 0o777
     return permissions | (permissions & 0o444) >> 2 if program else permissions & ~0o111
-
-
-def _remove_temporary(here: int, temporary: bytes) -> None:
-    try:
-        os.unlink(temporary, dir_fd=here)
-    except FileNotFoundError:
-        return
 
 
 # Restore of protected files: obstacles are removed or moved aside.

@@ -11,7 +11,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.git_layout import git_folders, head_commit, is_object_id
 from ralphproof.base.programs import ProgramResult, find_program, run_program
 from ralphproof.base.text import unique_slugs
-from ralphproof.base.value import Protocol, replace, value
+from ralphproof.base.value import replace, value
 from ralphproof.engine.environment import RunFiles
 from ralphproof.engine.sandbox import Command, CommandWatcher, Exit, Sandbox
 from ralphproof.engine.workspace import CommitRequest, CommitResult
@@ -151,8 +151,8 @@ class GitScm:
     """
 
     def __init__(
-        self, root: str, tasks: tuple[str, ...], programs: ProgramRunner, baseline: ScmBaseline | None = None,
-        environ: Mapping[str, str] | None = None, sandboxed: ProgramRunner | None = None,
+        self, root: str, tasks: tuple[str, ...], programs: TurnProgramRunner, baseline: ScmBaseline | None = None,
+        environ: Mapping[str, str] | None = None, sandboxed: TurnProgramRunner | None = None,
     ) -> None:  # fmt: skip
         """`sandboxed` runs programs in the run's sandbox: hooks may execute files that an agent wrote."""
         self.root, self.tasks, self._programs, self._sandboxed = os.path.realpath(root), tasks, programs, sandboxed
@@ -341,7 +341,7 @@ class CommandScm:
     """Runs `<command> <task>` for each task; a commit gets the message as one argument."""
 
     def __init__(
-        self, command: str, tasks: tuple[str, ...], root: str, programs: ProgramRunner,
+        self, command: str, tasks: tuple[str, ...], root: str, programs: TurnProgramRunner,
         environ: Mapping[str, str] | None = None, baseline: ScmBaseline | None = None,
     ) -> None:  # fmt: skip
         """`baseline` is that of the run's start, for a resumed run."""
@@ -404,29 +404,19 @@ OUTPUT_TAIL_BYTES = 4096  # of the end of its output are looked at
 OUTPUT_TAIL_CHARS = 500  # of it are told
 
 
-class ProgramRunner(Protocol):
-    """Runs programs that may run the user's hooks."""
-
-    def was_started(self, name: str) -> bool:
-        """Whether a program with this name was started before. Then `run` starts none: it returns how that ended."""
-
-    def run(self, name: str, argv: tuple[str, ...], env: Mapping[str, str], watch: CommandWatcher) -> str:
-        """Run to the end. Returns what went wrong, as text that follows the program's name, or nothing."""
-
-
 class TurnProgramRunner:
-    """Runs programs in the project. Turn file, mark and log have the given name."""
+    """Runs programs in the project that may run the user's hooks. Turn file, mark and log have the given name."""
 
     def __init__(self, sandbox: Sandbox, folder: RunFiles, root: str, timeout_s: float = PROGRAM_TIMEOUT_S) -> None:
         self._sandbox, self._folder, self._root, self._timeout_s = sandbox, folder, root, timeout_s
 
     def was_started(self, name: str) -> bool:
-        """Whether a program with this name was started before."""
+        """Whether a program with this name was started before. Then `run` starts none: it returns how that ended."""
         turn_file = self._folder.turn_file(name)
         return os.path.exists(turn_file) and os.path.getsize(turn_file) > 0
 
     def run(self, name: str, argv: tuple[str, ...], env: Mapping[str, str], watch: CommandWatcher) -> str:
-        """Run to the end, or return how the program of this name ended."""
+        """Run to the end. Returns what went wrong, as text that follows the program's name, or nothing."""
         tail = _OutputTail(watch)
         command = Command(
             argv, self._root, tuple(env.items()), out=self._folder.log_base(name) + ".log",
