@@ -23,6 +23,7 @@ SHARED = {
     "ralphproof.base.errors",
     "ralphproof.base.interpreter",
     "ralphproof.base.json_text",
+    "ralphproof.base.processes",
     "ralphproof.base.programs",
     "ralphproof.base.standard_streams",
     "ralphproof.base.value",

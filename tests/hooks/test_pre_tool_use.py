@@ -169,8 +169,8 @@ def large(path: Path) -> None:
     ("spoil", "says"),
     [
         (no_rules, " cannot be read: No such file or directory"),
-        (a_folder, ": not a regular file"),
-        (a_pipe, ": not a regular file"),
+        (a_folder, " cannot be read: it is no file"),
+        (a_pipe, " cannot be read: it is no file"),
         (large, ": larger than 4 MiB"),
     ],
 )

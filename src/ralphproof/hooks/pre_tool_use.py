@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import sys
 
 from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.verdict import MAX_REASON_CHARS, format_denial
-from ralphproof.hooks.session import read_event_or_none, text_field, to_single_line
+from ralphproof.hooks.session import read_event_or_none, read_regular_file, text_field, to_single_line
 
 if TYPE_CHECKING:
     import signal as _signal
@@ -103,7 +102,7 @@ def read_run_rules(argv: list[str]) -> dict[str, Any]:
     if len(argv) != 1:
         raise UnusableInput("the guard takes one argument, the file of its rules")
     try:
-        rules = json.loads(read_regular_file(argv[0]))
+        rules = json.loads(_read_limited(argv[0], "the guard's rules"))
     except OSError as error:
         raise UnusableInput(f"the guard's rules cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -113,18 +112,12 @@ def read_run_rules(argv: list[str]) -> dict[str, Any]:
     return rules
 
 
-def read_regular_file(path: str, what: str = "the guard's rules") -> bytes:
-    """The content of a regular file of limited size; never blocks on a pipe. Raises UnusableInput and OSError."""
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    status = os.fstat(file)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(file)
-        raise UnusableInput(f"{what}: not a regular file")
-    if status.st_size > MAX_RULES_BYTES:
-        os.close(file)
+def _read_limited(path: str, what: str) -> bytes:
+    """The content of a file of limited size. Raises UnusableInput and OSError."""
+    data = read_regular_file(path, MAX_RULES_BYTES)
+    if len(data) > MAX_RULES_BYTES:
         raise UnusableInput(f"{what}: larger than {MAX_RULES_BYTES >> 20} MiB")
-    with open(file, "rb") as opened:
-        return opened.read(MAX_RULES_BYTES)
+    return data
 
 
 def _are_valid_rules(rules: dict[str, Any]) -> bool:
@@ -164,7 +157,7 @@ def _is_below(path: str, folder: str) -> bool:
 def _read_guard_lists(path: str) -> tuple[list[str], list[str], list[str]]:
     """`guard.allow`, `guard.deny` and `protectedPaths` of a settings file; empty where it does not exist."""
     try:
-        settings = json.loads(read_regular_file(path, path))
+        settings = json.loads(_read_limited(path, path))
     except FileNotFoundError:
         return [], [], []
     except OSError as error:

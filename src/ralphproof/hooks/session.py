@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -9,6 +10,7 @@ import stat
 import sys
 import time
 
+from ralphproof.base.processes import ProcessIdentity
 from ralphproof.base.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -62,6 +64,18 @@ def text_field(event: dict[str, Any], name: str) -> str:
     except UnicodeEncodeError:
         return ""
     return text
+
+
+def read_regular_file(path: str, max_bytes: int) -> bytes:
+    """The content of a regular file, at most one byte more than this. Never blocks on a pipe; raises OSError."""
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "it is no file")
+        with open(file, "rb", closefd=False) as opened:
+            return opened.read(max_bytes + 1)
+    finally:
+        os.close(file)
 
 
 def log_line(line: str) -> None:
@@ -174,23 +188,9 @@ def is_loop_alive(marker: dict[str, Any]) -> bool:
     if marker.get("run") is not None and is_for_this_session(marker):
         return True
     pid, start = marker.get("pid"), marker.get("pidStart")
-    if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
+    if not isinstance(pid, int) or isinstance(pid, bool):
         return False
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return fields[0] not in (b"Z", b"X") and (not start or fields[19].decode() == start)
-    except (OSError, IndexError):
-        pass
-    if os.path.exists("/proc/self/stat"):
-        return False
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return True
+    return ProcessIdentity(pid, start if isinstance(start, str) else "").alive
 
 
 # Small state files of a session in the temporary folder: alerts and refusals so far.

@@ -5,10 +5,8 @@ The loop checks the same rules after the turn, since an agent may ignore its hoo
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import stat
 import sys
 import time
 
@@ -25,6 +23,7 @@ from ralphproof.hooks.session import (
     log_line,
     read_event,
     read_marker,
+    read_regular_file,
     session_file_path,
     text_digest,
     text_field,
@@ -294,25 +293,13 @@ def _find_faults(project: str, rules: TurnRules) -> list[str]:
 def _read_stories(path: str) -> dict[str, Any] | schema.UnreadableStories:
     for tries_left in reversed(range(MAX_READS)):
         try:
-            document = schema.parse_stories(_read_regular_file(path))
+            document = schema.parse_stories(read_regular_file(path, schema.MAX_BYTES))
         except OSError as error:
             document = schema.UnreadableStories(f"it cannot be read: {error.strerror}")
         if not isinstance(document, schema.UnreadableStories) or not tries_left:
             return document
         time.sleep(READ_PAUSE_S)
     return document
-
-
-def _read_regular_file(path: str) -> bytes:
-    """The content of a regular file; never blocks on a pipe."""
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(errno.EINVAL, "it is no file")
-        with open(file, "rb", closefd=False) as opened:
-            return opened.read(schema.MAX_BYTES + 1)
-    finally:
-        os.close(file)
 
 
 def _broken_rules(document: dict[str, Any], rules: TurnRules) -> list[str]:

@@ -298,26 +298,25 @@ def replace_story(document: Document, name: str, made: dict[str, Any]) -> Docume
 
 def without_turn_changes(known: StoryState, document: Document) -> Document:
     """A document without what the open turn changed in its story."""
-    before, left, now = (find_story(one, known.story) for one in (known.before, known.good, document))
-    if not before or not now or any(now[name] != left[name] for name in DECIDED_FIELDS):
-        return document
-    return replace_story(document, known.story, now | {name: before[name] for name in DECIDED_FIELDS})
+    return _replace_decision(document, known.story, known.good, known.before)
 
 
 def with_turn_changes(known: StoryState, document: Document) -> Document:
     """A document with what the open turn changed in its story, where that was reverted meanwhile."""
-    before, left, now = (find_story(one, known.story) for one in (known.before, known.good, document))
-    if not left or not now or any(now[name] != before.get(name) for name in DECIDED_FIELDS):
-        return document
-    return replace_story(document, known.story, now | {name: left[name] for name in DECIDED_FIELDS})
+    return _replace_decision(document, known.story, known.before, known.good)
 
 
 def with_decision(known: StoryState, document: Document) -> Document:
     """A document written since a turn was examined, with the decision about its story."""
-    left, made, now = (find_story(one, known.story) for one in (known.written, known.good, document))
-    if not made or not now or any(now[name] != left.get(name) for name in DECIDED_FIELDS):
+    return _replace_decision(document, known.story, known.written, known.good)
+
+
+def _replace_decision(document: Document, name: str, old: Document, new: Document) -> Document:
+    """A document with the decision of `new` about a story, where it still has that of `old`."""
+    left, made, now = (find_story(one, name) for one in (old, new, document))
+    if not made or not now or any(now[field] != left.get(field) for field in DECIDED_FIELDS):
         return document
-    return replace_story(document, known.story, now | {name: made[name] for name in DECIDED_FIELDS})
+    return replace_story(document, name, now | {field: made[field] for field in DECIDED_FIELDS})
 
 
 def pack_state(known: StoryState) -> dict[str, Any]:
