@@ -24,7 +24,7 @@ from ralphproof.engine.agent import TurnInput
 from ralphproof.engine.sandbox import Exit
 from ralphproof.settings.implementations import BUILTIN, resolve_implementation
 from tests.agents.replay import Looker, Recording, brief_in, play, recorded
-from tests.base.test_diff import PATCH
+from tests.checks.test_judge_diff import PATCH
 
 NAMES = tuple(BUILTIN["agents"])
 DIALECTS: dict[str, AgentAdapter] = {name: resolve_implementation("agents", name)() for name in NAMES}

@@ -48,7 +48,7 @@ from ralphproof.engine.workspace import Change, Snapshot
 from ralphproof.process.keeper_client import KeeperClient
 from ralphproof.sandbox.runner import DirectRunner
 from ralphproof.store.run_folder import RunFolder
-from tests.base.test_diff import PATCH, file
+from tests.checks.test_judge_diff import PATCH, file
 from tests.ralph import until
 
 Step = dict[str, Any]

@@ -28,7 +28,7 @@ from ralphproof.checks.judge import (
     judge_prompt,
     parse_answer,
 )
-from tests.base.test_diff import PATCH, file
+from tests.checks.test_judge_diff import PATCH, file
 
 Json = dict[str, Any]
 NONCE = "5f2c9a7e41d80b36c2e19f04a7b85d63"

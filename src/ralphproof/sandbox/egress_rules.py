@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from socket import getaddrinfo
+from socket import AF_INET, AF_INET6, SOCK_STREAM, getaddrinfo
 from unicodedata import normalize
 
 from ralphproof.base.value import TYPE_CHECKING, value
@@ -271,8 +271,6 @@ def resolve_addresses(allowed: AllowedHost, port: int, *, resolve: Resolve | Non
 
     Raises OSError; PermissionError if none of the addresses may be called.
     """
-    from _socket import AF_INET, AF_INET6
-
     by_number = is_ip_address(allowed.host)
     found = [allowed.host] if by_number else _look_up(allowed.host, port, resolve)
     good = [one for one in dict.fromkeys(found) if _is_address_permitted(one, allowed.private, by_number)]
@@ -282,17 +280,11 @@ def resolve_addresses(allowed: AllowedHost, port: int, *, resolve: Resolve | Non
 
 
 def _look_up(host: str, port: int, resolve: Resolve | None) -> list[str]:
-    from _socket import AF_INET, AF_INET6, SOCK_STREAM
-
     try:
-        answers = (resolve or _system_resolve)(host, port, type=SOCK_STREAM)
+        answers = (resolve or getaddrinfo)(host, port, type=SOCK_STREAM)
     except (OSError, UnicodeError) as failed:
         raise OSError(f"was not found: {getattr(failed, 'strerror', None) or failed}") from failed
     return [str(answer[4][0]) for answer in answers if answer[0] in (AF_INET, AF_INET6)]
-
-
-def _system_resolve(host: str, port: int, *, type: int) -> Sequence[Found]:
-    return getaddrinfo(host, port, type=type)
 
 
 def _is_address_permitted(address: str, private: bool, by_number: bool) -> bool:

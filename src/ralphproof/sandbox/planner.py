@@ -115,11 +115,7 @@ def refresh_mounts(mounts: Sequence[Mount], covers: tuple[str, ...]) -> list[Mou
     shown = [one for one in there if one.kind == READ_ONLY and one.source not in covers]
     return [
         *there,
-        *(
-            one
-            for one in socket_covers(shown)
-            if one.path not in known and getattr(nearest_mount(one.path, there), "kind", "") != EMPTY_FOLDER
-        ),
+        *(one for one in socket_covers(shown) if one.path not in known and is_visible(one.path, there, ())),
     ]
 
 
