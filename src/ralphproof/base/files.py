@@ -378,7 +378,7 @@ def sync_folders(folders: set[bytes]) -> None:
     for folder in folders:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            sync_file(descriptor)
         finally:
             os.close(descriptor)
 

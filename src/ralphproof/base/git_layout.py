@@ -83,6 +83,14 @@ def read_regular_file(path: bytes, most_bytes: int = MAX_READ_BYTES) -> bytes:
         os.close(descriptor)
 
 
+def read_if_there(path: bytes, most_bytes: int = MAX_READ_BYTES) -> bytes | None:
+    """The same; None where there is no such file, or it cannot be read."""
+    try:
+        return read_regular_file(path, most_bytes)
+    except OSError:
+        return None
+
+
 def find_blocking_files(folder: str, objects: bool = True) -> Iterator[str]:
     """What stands in a repository that git would wait for and never get, such as a FIFO.
 

@@ -17,6 +17,7 @@ from ralphproof.base.files import (
     read_file_start,
     symlink_atomically,
     sync_file,
+    sync_folders,
     write_atomically,
 )
 from ralphproof.base.redaction import PRIVATE_LOG_SUFFIX
@@ -202,7 +203,7 @@ class PublicationLock:
             make_private_folder(self._folder)
             if self._open_and_lock(os.O_CREAT):
                 sync_file(self._file)
-                _sync_folder(self._folder)
+                sync_folders({os.fsencode(self._folder)})
         except OSError:
             self._close()
 
@@ -240,14 +241,6 @@ class PublicationLock:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-
-def _sync_folder(path: str) -> None:
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        sync_file(folder)
-    finally:
-        os.close(folder)
 
 
 GITIGNORE_TEXT = "*\n!/.gitignore\n!/settings.json\n!/skills/\n!/skills/**\n!/templates/\n!/templates/**\n"

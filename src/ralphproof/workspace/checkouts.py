@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ralphproof.base.errors import DiskFull, HarnessFailed, RalphError, Refused, TaskWrong, wrap_os_error
 from ralphproof.base.files import FileLock, remove_tree, replace_file
-from ralphproof.base.git_layout import GitFolders, git_folders, is_object_id, read_regular_file
+from ralphproof.base.git_layout import GitFolders, git_folders, is_object_id, read_if_there, read_regular_file
 from ralphproof.base.programs import ProgramResult, find_program, run_program
 from ralphproof.base.value import pack, replace, unpack, value
 from ralphproof.engine.workspace import Snapshot
@@ -467,17 +467,10 @@ def _has_own_code(place: str, paths: Iterable[bytes]) -> bool:
             continue
         for folder, _, files in os.walk(os.path.join(os.fsencode(place), path)):
             if folder.endswith(b".dist-info") and PIP_DIRECT_URL in files:
-                note = _read_text(os.path.join(folder, PIP_DIRECT_URL))
+                note = read_if_there(os.path.join(folder, PIP_DIRECT_URL), 1 << 16) or b""
                 if here in note and b'"editable": true' not in note:
                     return True
     return False
-
-
-def _read_text(path: bytes) -> bytes:
-    try:
-        return read_regular_file(path, 1 << 16)
-    except OSError:
-        return b""
 
 
 # A checkout of what a run would commit: the last commit, and the changes of the run since it began.
@@ -778,12 +771,7 @@ def has_unshared_commits(worktree: RunWorktree, environ: Mapping[str, str], bran
 
 def differing_settings(root: str, place: str) -> Iterator[str]:
     """Committed settings files that differ in the user's checkout: the worktree has the committed version."""
-    for name in COPIED_SETTINGS[:1]:
-        mine, theirs = (os.path.join(folder, SETTINGS_FOLDER, name) for folder in (root, place))
-        if os.path.isfile(mine) and os.path.isfile(theirs) and _read_bytes(mine) != _read_bytes(theirs):
-            yield f"{SETTINGS_FOLDER}/{name}"
-
-
-def _read_bytes(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(1 << 20)
+    name = f"{SETTINGS_FOLDER}/{COPIED_SETTINGS[0]}"
+    mine, theirs = (read_if_there(os.fsencode(os.path.join(folder, name)), 1 << 20) for folder in (root, place))
+    if mine is not None and theirs is not None and mine != theirs:
+        yield name

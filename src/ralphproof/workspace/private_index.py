@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 
-from ralphproof.base.git_layout import GitFolders, read_regular_file
+from ralphproof.base.git_layout import GitFolders, read_if_there
 from ralphproof.base.programs import ProgramResult, run_program
 from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.workspace.files import MAX_FILE_BYTES, OWN_NAMES, FileReader, UnreadableFile
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # The private index. git stats the files; no setting of the repository applies.
 
 
+MAX_NOTE_BYTES = 1 << 20  # of ignore rules
 CLOCK_LAG_S = 0.02  # the clock that stamps files goes in steps, behind the one that we ask
 TIMEOUT_S = 60.0  # a FIFO named .gitignore holds git up for ever
 EXCLUDE_OWN_NAMES = [
@@ -100,7 +101,8 @@ class PrivateIndex:
         usual = os.path.join(self.environ.get("XDG_CONFIG_HOME") or home, "git", "ignore")
         wide = named.out.rstrip(b"\n") if named.code == 0 else os.fsencode(usual)
         own = os.fsencode(os.path.join(self.folders.common, "info", "exclude"))
-        self._write_file("info/exclude", _read_text(wide) + b"\n" + _read_text(own))
+        rules = [read_if_there(path, MAX_NOTE_BYTES) or b"" for path in (wide, own)]
+        self._write_file("info/exclude", b"\n".join(rules))
 
     def write_note(self, name: str, text: str | bytes) -> str:
         """Write a file in the private folder; return its path."""
@@ -109,7 +111,7 @@ class PrivateIndex:
 
     def read_note(self, name: str) -> bytes:
         """The content of such a file, or nothing."""
-        return _read_text(os.fsencode(os.path.join(self.folder, name)))
+        return read_if_there(os.fsencode(os.path.join(self.folder, name)), MAX_NOTE_BYTES) or b""
 
     def rebuild(self, paths: Iterable[bytes]) -> tuple[str, set[bytes]]:
         """Create the index from these paths; return its tree and the paths that could not be read."""
@@ -186,13 +188,6 @@ class PrivateIndex:
         except FileNotFoundError:
             return None
         return (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-
-
-def _read_text(path: bytes) -> bytes:
-    try:
-        return read_regular_file(path, 1 << 20)
-    except OSError:
-        return b""
 
 
 MAX_HIDDEN_FILES = 2000  # newly ignored files in one folder: past this it is a build's output, named and not saved

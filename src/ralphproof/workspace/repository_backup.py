@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ralphproof.base.errors import Refused, wrap_os_error
 from ralphproof.base.files import FileLock, make_private_folder, remove_tree, replace_file, sync_folders, write_all
-from ralphproof.base.git_layout import find_blocking_files, git_folders, read_regular_file
+from ralphproof.base.git_layout import find_blocking_files, git_folders, read_if_there, read_regular_file
 from ralphproof.base.programs import ProgramResult, run_program
 from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
 from ralphproof.workspace.git_command import (
@@ -484,7 +484,7 @@ def describe_damage(state: BackupState, ask: RunGit, refs: Callable[[], bytes]) 
     try:
         stored = read_files(state)
         known = stored.content(ID_FILE)  # a repository that may not be written to has none
-        if known is not None and known != _read_if_there(os.path.join(common, ID_FILE)):
+        if known is not None and known != read_if_there(os.path.join(common, ID_FILE), MAX_METADATA_BYTES):
             return "the repository is another one"
         return (
             _describe_hidden_history(stored, common, refs)
@@ -493,13 +493,6 @@ def describe_damage(state: BackupState, ask: RunGit, refs: Callable[[], bytes]) 
         )
     except (OSError, GitFailed) as error:
         return f"it cannot be told whether all of its history is there ({error})"
-
-
-def _read_if_there(path: bytes) -> bytes | None:
-    try:
-        return read_regular_file(path, MAX_METADATA_BYTES)
-    except OSError:
-        return None
 
 
 def _describe_hidden_history(stored: RepositoryFiles, common: bytes, refs: Callable[[], bytes]) -> str:
