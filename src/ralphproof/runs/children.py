@@ -168,12 +168,6 @@ def load_constraints(folder: RunFolder) -> RunConstraints | None:
     return constraints if isinstance(constraints, RunConstraints) and isinstance(constraints.budget, Budget) else None
 
 
-def load_budget(folder: RunFolder) -> Budget | None:
-    """The saved budget of a run; None where there is none."""
-    constraints = load_constraints(folder)
-    return constraints.budget if constraints else None
-
-
 # Child runs: never less constrained than their ancestors, and with no more than these have left.
 
 
@@ -280,14 +274,6 @@ REQUESTS_FOLDER = "children"  # in the task folder; also the name of the note wi
 def is_run_alive(project: Project, row: RunRow) -> bool:
     """Whether a run has not ended, and its harness or a turn of it is alive."""
     return not row.ended and (row.process.alive or find_live_turn(project, row.id) is not None)
-
-
-def remaining_budget(
-    budget: Budget, spend: Spend, run: str, ledger: SqliteLedger, spend_store: SpendStore, call: str
-) -> Budget:
-    """What a call of a run may still spend, given its spend, that of its children, and today's total."""
-    spend = spend.plus(spend_store.spend_of(tuple(row.id for row in ledger.descendants(run))))
-    return budget.left(spend, spend_store.day_spend(time.time(), call))
 
 
 def cancel_descendants(project: Project, ledger: SqliteLedger, run: str) -> list[str]:
@@ -444,14 +430,22 @@ def embed_prompt_file(request: RunRequest, root: str, task_folder: str) -> RunRe
 def _read_prompt_file(folder: str, names: list[str]) -> bytes | None:
     """The content of a regular file, opened without following links; None where it is not one."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    for name in names:
+    for name in names[:-1]:
         parent = descriptor
         try:
             descriptor = os.open(name, _OPEN_NO_FOLLOW, dir_fd=parent)
         finally:
             os.close(parent)
-    with open(descriptor, "rb") as file:
-        return file.read(MAX_PROMPT_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    try:
+        return _read_regular_file(descriptor, names[-1], MAX_PROMPT_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def _read_regular_file(folder: int, name: str, limit: int) -> bytes | None:
+    """The content of a file in an open folder; None where it is not a regular file, and no link."""
+    with open(os.open(name, _OPEN_NO_FOLLOW, dir_fd=folder), "rb") as file:
+        return file.read(limit) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
 
 
 def _find_agent_problem(command: object) -> str:
@@ -555,7 +549,7 @@ class ChildRequests:
         """
         run = name.removesuffix(REQUEST_SUFFIX)
         try:
-            request = self._validate(run, _read_request(folder, name))
+            request = self._validate(run, _read_regular_file(folder, name, MAX_REQUEST_BYTES) or b"")
             files = RunFolder(request.project_dir or "", run, self._project.store)
             save_request(files, request, self._project.mask, self._folder.run)
             self._record_start(run)
@@ -631,15 +625,3 @@ class ChildRequests:
         if remark not in self._reported:
             self._reported.add(remark)
             self._pending_remarks.append(remark)
-
-
-def _read_request(folder: int, name: str) -> bytes:
-    """The content of a request file; empty where it is not a regular file."""
-    try:
-        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    except OSError:
-        return b""
-    try:
-        return os.read(file, MAX_REQUEST_BYTES) if stat.S_ISREG(os.fstat(file).st_mode) else b""
-    finally:
-        os.close(file)

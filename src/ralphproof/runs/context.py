@@ -453,7 +453,7 @@ def _guard_hooks(context: RunContext) -> tuple[tuple[str, str], ...]:
 def _task_origin(context: RunContext) -> Snapshot | None:
     """The tree before the first run of this task, where an earlier run left the task undone."""
     task = context.spec.request.task.id
-    if not task or isinstance(context.ledger, MemoryLedger):
+    if not task:
         return None
     first = first_run_of_task(context.ledger, task, context.run)
     return context.workspace.find_snapshot(first, "0") if first else None

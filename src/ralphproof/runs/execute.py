@@ -145,11 +145,7 @@ def _error_before_first_turn(context: RunContext, outcome: Outcome) -> str:
 
 def begin_run(context: RunContext) -> Loop:
     """Put a new run on record and return its loop, which has done nothing yet."""
-    remarks = (
-        close_dead_runs(context.ledger, context.project, context.run, context.parent)
-        if isinstance(context.ledger, SqliteLedger)
-        else []
-    )
+    remarks = close_dead_runs(context.ledger, context.project, context.run, context.parent)
     return _begin(context, run_rules(context), remarks)
 
 
@@ -166,7 +162,7 @@ def _begin(context: RunContext, rules: RunRules, remarks: list[str]) -> Loop:
         prepare_worktree(context.spec, context.folder, environment)
     # From here on a refusal is on record.
     context.ledger.begin_run(context.run, root, time.time(), current_process(), context.parent, request.task.id)
-    if request.message and isinstance(context.ledger, SqliteLedger):
+    if request.message:
         context.ledger.add_user_message(context.run, request.message)
     context.clock.follow(context.ledger, context.run)
     loop = build_loop(context, rules, environment)
@@ -188,7 +184,7 @@ def build_loop(context: RunContext, rules: RunRules, environment: LoopEnvironmen
 def run_rules(context: RunContext) -> RunRules:
     """The rules of the spec; a child run may use no more than its ancestors have left, and has no hooks of its own."""
     rules = context.spec.rules
-    if not context.parent or isinstance(context.ledger, MemoryLedger):
+    if not context.parent:
         return rules
     budget = cap_budget_by_ancestors(
         rules.limits.budget, context.run, context.project, context.ledger, context.spend, context.parent
@@ -206,7 +202,7 @@ def _clear_stale_markers(context: RunContext) -> list[str]:
     """Put away marker files that an earlier run left or has seen; remarks about it."""
     if context.spec.story_workflow:
         return prepare_marker(context.project.root, context.run)
-    if not context.spec.request.task.folder or isinstance(context.ledger, MemoryLedger):
+    if not context.spec.request.task.folder:
         return []
     return put_away_stale_markers(context.ledger, context.folder.task_folder, context.run)
 
@@ -368,7 +364,6 @@ def execute_resumed(context: RunContext) -> Outcome:
 
 def resume_run(context: RunContext) -> ResumedLoop:
     """The loop at the point where the records say that the run stands. Nothing that ended is done again."""
-    assert isinstance(context.ledger, SqliteLedger)
     project, run, ledger = context.project, context.run, context.ledger
     remarks = close_dead_runs(ledger, project, run, context.parent)
     stamped = ledger.timed_records(run)
@@ -404,7 +399,6 @@ def resume_run(context: RunContext) -> ResumedLoop:
 
 def take_over(context: RunContext, loop: Loop) -> None:
     """Record that this process owns the run from now on, with its present request and constraints."""
-    assert isinstance(context.ledger, SqliteLedger)
     save_constraints(context.folder, loop.rules, context.spec, context.sandbox.name)
     save_request(context.folder, request_to_save(context), context.project.mask)
     context.ledger.assign_process(context.run, current_process())

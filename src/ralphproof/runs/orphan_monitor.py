@@ -20,7 +20,7 @@ from ralphproof.engine.loop import judging_call_id
 from ralphproof.engine.sandbox import ACTIVE, CONTINUE, STOP
 from ralphproof.engine.state import build_state
 from ralphproof.process.keeper_client import TurnFollower
-from ralphproof.runs.children import load_budget, remaining_budget
+from ralphproof.runs.children import load_constraints
 from ralphproof.runs.open_project import view_project
 from ralphproof.runs.request import load_request
 from ralphproof.runs.spec import prepare_spec
@@ -137,7 +137,7 @@ def follow_turn(root: str, run: str, name: str, *judge: str) -> None:
     """Follow this turn of a run in this project; `judge` is the agent's name where the turn is a judge's."""
     project = view_project(root, os.environ)
     folder = RunFolder(project.root, run, project.store)
-    if load_budget(folder) is None:
+    if load_constraints(folder) is None:
         return
     ledger = project.ledger()
     try:
@@ -177,8 +177,10 @@ def _remaining_budget(project: Project, folder: RunFolder, ledger: SqliteLedger,
     """What the turn may spend, by the limits that were saved when its run was last begun or resumed."""
     spend_store = SpendStore.open(project.state_dir)
     try:
-        spend = build_state(ledger.records(folder.run)).spend
-        return remaining_budget(load_budget(folder) or Budget(), spend, folder.run, ledger, spend_store, call)
+        constraints, own = load_constraints(folder), build_state(ledger.records(folder.run)).spend
+        spend = own.plus(spend_store.spend_of(tuple(row.id for row in ledger.descendants(folder.run))))
+        budget = constraints.budget if constraints else Budget()
+        return budget.left(spend, spend_store.day_spend(time.time(), call))
     finally:
         spend_store.close()
 

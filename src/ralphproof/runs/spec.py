@@ -82,26 +82,20 @@ EMPTY_GUARDRAILS = (
 )
 
 
-@value
-class RunSettings:
-    """The settings of one run. `request` has the discovered checks by their commands: a later search may find what an
-    agent wrote.
+def load_run_settings(
+    request: RunRequest, skill: Skill | None, root: str, remarks: list[str]
+) -> tuple[RunRequest, LoadedSettings, str]:
+    """The settings for a request; notes about them are added to `remarks`.
 
-    `hint` is the remark for a run that no check verifies.
+    The returned request has the discovered checks by their commands: a later search may find what an agent wrote. The
+    text is the remark for a run that no check verifies.
     """
-
-    request: RunRequest
-    loaded: LoadedSettings
-    hint: str = ""
-
-
-def load_run_settings(request: RunRequest, skill: Skill | None, root: str, remarks: list[str]) -> RunSettings:
-    """The settings for a request; notes about them are added to `remarks`."""
-    run_settings = _load_settings(request, root, _flag_settings(request, skill, root, remarks), remarks)
-    if not request.task.id:
-        return run_settings
-    settings = replace(run_settings.loaded.settings, maximum_iterations=max_task_iterations(run_settings.loaded))
-    return replace(run_settings, loaded=replace(run_settings.loaded, settings=settings))
+    flags = _flag_settings(request, skill, root, remarks)
+    request, loaded, hint = _load_settings(request, root, flags, remarks)
+    if request.task.id:
+        settings = replace(loaded.settings, maximum_iterations=max_task_iterations(loaded))
+        loaded = replace(loaded, settings=settings)
+    return request, loaded, hint
 
 
 def _flag_settings(request: RunRequest, skill: Skill | None, root: str, remarks: list[str]) -> dict[str, Any]:
@@ -171,7 +165,9 @@ def _default_checks(
     return [], "" if loaded.settings.guardrails else EMPTY_GUARDRAILS.format(loaded.origins["guardrails"])
 
 
-def _load_settings(request: RunRequest, root: str, flags: dict[str, Any], remarks: list[str]) -> RunSettings:
+def _load_settings(
+    request: RunRequest, root: str, flags: dict[str, Any], remarks: list[str]
+) -> tuple[RunRequest, LoadedSettings, str]:
     """The settings. An agent that is not configured is searched on PATH; paths to protect are added to the settings'
     own.
     """
@@ -198,11 +194,11 @@ def _load_settings(request: RunRequest, root: str, flags: dict[str, Any], remark
     if additions:
         loaded = load_settings(root, os.environ, flags | additions, request.flags_source)
     if request.verbose:
-        _print_verbose(f"Settings: {_compact_json(loaded.raw)}")
+        _print_verbose(f"Settings: {json.dumps(mask_settings(loaded.raw), ensure_ascii=False)}")
     if AUTO_CHECKS in request.checks.commands:
         checks = [guardrail["command"] for guardrail in flags["guardrails"]]
     found = replace(request.checks, commands=tuple(checks) or request.checks.commands, find=False)
-    return RunSettings(replace(request, checks=found), loaded, hint)
+    return replace(request, checks=found), loaded, hint
 
 
 def _sandbox_settings(
@@ -234,10 +230,6 @@ def _disable_sandbox(loaded: LoadedSettings) -> dict[str, Any]:
 def _print_verbose(*lines: str) -> None:
     for line in lines:
         write_debug_line(sys.stderr, line)
-
-
-def _compact_json(raw: dict[str, Any]) -> str:
-    return json.dumps(mask_settings(raw), ensure_ascii=False)
 
 
 # A repository may not turn off or open a sandbox that its user asked for.
@@ -372,8 +364,7 @@ def prepare_spec(request: RunRequest) -> RunSpec:
     project = open_project(request.project_dir, os.environ)
     remarks: list[str] = []
     skill = _load_skill(request.skill, project.root)
-    run_settings = load_run_settings(request, skill, project.root, remarks)
-    request, loaded = run_settings.request, run_settings.loaded
+    request, loaded, hint = load_run_settings(request, skill, project.root, remarks)
     plan, workflow, loaded = _load_plan(request, project, loaded, remarks)
     settings = loaded.settings
     fitness = None if workflow else assess_request_fitness(request, plan.read().tasks[0].prompt, settings, skill)
@@ -390,8 +381,8 @@ def prepare_spec(request: RunRequest) -> RunSpec:
         raise Refused(
             "requireProof is set, and a check that the agent brings proves nothing; omit --allow-missing-check"
         )
-    if run_settings.hint and not (stage_plan.has_machine_check or stage_plan.judges):
-        remarks.append(run_settings.hint)
+    if hint and not (stage_plan.has_machine_check or stage_plan.judges):
+        remarks.append(hint)
     refuse_unavailable_features(request, settings, stage_plan, project.root)
     all_agents = (*selected, *stage_plan.agents, *stage_plan.judges.values())
     refuse_unknown_cost(settings, all_agents, request.allow_unknown_cost)
