@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ralphproof.base.errors import RalphError, Refused
 from ralphproof.base.escaping import MarkdownMarkup, PlainMarkup, TextMarkup, replace_invisible, to_single_line
@@ -15,7 +15,7 @@ from ralphproof.display.phrases import format_count
 from ralphproof.engine.agent import Event
 from ralphproof.engine.limits import format_usd
 from ralphproof.engine.outcome import Completed, outcome_json
-from ralphproof.engine.records import Record, RunBegan, RunEnded
+from ralphproof.engine.records import Record, RunEnded
 from ralphproof.engine.workspace import Workspace
 from ralphproof.proof.schema import Proof, join_names, validate_shape, why_uncheckable
 from ralphproof.reports.metrics import MetricsFolder, MetricsObserver
@@ -23,7 +23,6 @@ from ralphproof.settings.loader import load_settings
 from ralphproof.store.ledger import MemoryLedger, RunRow, SqliteLedger
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import PublicationLock, RunFolder
-from ralphproof.views.snapshots import SavedWorkspace
 
 # Sentences.
 
@@ -361,33 +360,29 @@ def _logs(proof: Proof, markup: TextMarkup) -> Iterator[str]:
 
 
 class ProofWriter:
-    """An observer that calls `write` when the run is completed: its records are durable then."""
+    """The observer that writes the folder `proof/` when the run is completed: its records are durable then."""
 
-    def __init__(self, write: Callable[[], None]) -> None:
-        self._write = write
+    def __init__(
+        self, project: Project, run: str, ledger: SqliteLedger, workspace: Workspace, folder: RunFolder
+    ) -> None:  # fmt: skip
+        self._project, self._run, self._ledger, self._workspace = project, run, ledger, workspace
+        self._folder = folder
 
     def on_record(self, record: Record) -> None:
-        """A record that is now durable."""
-        if isinstance(record, RunEnded) and isinstance(record.outcome, Completed):
-            self._write()
+        """A record that is now durable. A ledger in memory proves nothing."""
+        if not isinstance(record, RunEnded) or not isinstance(record.outcome, Completed):
+            return
+        if not isinstance(self._ledger, MemoryLedger):
+            from ralphproof.proof.builder import build_proof_in_workspace
+
+            proof = build_proof_in_workspace(self._project, self._run, self._ledger, self._workspace)
+            write_proof(proof, self._folder)
 
     def on_events(self, events: list[Event]) -> None:
         """Not used."""
 
     def tick(self) -> None:
         """Not used."""
-
-
-def make_proof_writer(
-    project: Project, run: str, ledger: SqliteLedger, workspace: Workspace, folder: RunFolder
-) -> ProofWriter:
-    """An observer that writes the folder `proof/`. A ledger in memory proves nothing."""
-
-    def write() -> None:
-        if not isinstance(ledger, MemoryLedger):
-            write_proof(project, run, ledger, workspace, folder)
-
-    return ProofWriter(write)
 
 
 # `outcome.json`, `proof/`, metrics and the daily report are copies of what the ledger has. A harness that dies right
@@ -416,29 +411,24 @@ def _publish_ended_run(project: Project, run: str) -> None:
         folder = RunFolder(row.directory, run, project.store, project.mask)
         folder.write_outcome(outcome_json(ended.outcome, run, ended.metrics))
         if isinstance(ended.outcome, Completed):
-            _publish_proof(project, row, ledger, folder)
+            from ralphproof.proof.builder import build_run_proof
+
+            try:
+                write_proof(build_run_proof(project, row, ledger), folder)
+            except RalphError:
+                pass  # nor could the run's own harness have written it; `ralph proof` says why
         publish_metrics(ledger, project, row, ended, once=True)
     finally:
         ledger.close()
 
 
-def _publish_proof(project: Project, row: RunRow, ledger: SqliteLedger, folder: RunFolder) -> None:
-    began = ledger.records_of_kind(row.id, "RunBegan")
-    kind = str(began[0].facts.get("workspace", "")) if began and isinstance(began[0], RunBegan) else ""
-    try:
-        with SavedWorkspace(project, row, kind, own_folder=True) as kept:
-            write_proof(project, row.id, ledger, kept.workspace, folder)
-    except RalphError:
-        pass  # nor could the run's own harness have written it; `ralph proof` says why
-
-
-def write_proof(project: Project, run: str, ledger: SqliteLedger, workspace: Workspace, folder: RunFolder) -> None:
+def write_proof(proof: Proof, folder: RunFolder) -> None:
     """Write the proof as a page and as JSON, without the content of held-out checks: agents can read it."""
-    from ralphproof.proof.builder import build_proof_in_workspace, redact_held_out
+    from ralphproof.proof.builder import redact_held_out
 
-    proof = redact_held_out(build_proof_in_workspace(project, run, ledger, workspace))
-    text = json.dumps(proof, sort_keys=True, indent=1)
-    folder.prove({"proof.json": text + "\n", "proof.md": render_page(proof)})
+    redacted = redact_held_out(proof)
+    text = json.dumps(redacted, sort_keys=True, indent=1)
+    folder.prove({"proof.json": text + "\n", "proof.md": render_page(redacted)})
 
 
 def publish_metrics(ledger: SqliteLedger, project: Project, row: RunRow, ended: RunEnded, once: bool = False) -> None:

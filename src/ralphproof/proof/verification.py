@@ -214,9 +214,6 @@ def main() -> None:
     end_abandoned(sys.argv[1], int(sys.argv[2]))
 
 
-# Verification of a proof: its checks run again on a clean checkout, and the result as lines and JSON.
-
-
 NOT_RUN_REASONS = {"judge": "a model's word", "warns": "only a warning", "other": "no command that could be run"}
 OTHER_SETTINGS = "the settings file of that commit"
 UNKNOWN_COMMANDS = "these commands are not in the settings of that commit; look at them, and run them with --yes"

@@ -56,7 +56,7 @@ from ralphproof.engine.workspace import Scm, Snapshot, Tripwires, Workspace
 from ralphproof.process import turn_journal
 from ralphproof.process.keeper_client import KeeperClient, KeeperPool
 from ralphproof.process.signals import RunClock
-from ralphproof.proof.page import make_proof_writer
+from ralphproof.proof.page import ProofWriter
 from ralphproof.reports.bus_observer import BusObserver
 from ralphproof.reports.metrics import MetricsFolder, MetricsObserver
 from ralphproof.reports.notifications import NotificationObserver
@@ -390,7 +390,7 @@ def _recording_observers(
         BusObserver(
             signals.task_bus, signals.project_bus, context.run, request.task.project, request.task.name, earlier
         ),
-        make_proof_writer(project, context.run, context.ledger, context.workspace, context.folder),
+        ProofWriter(project, context.run, context.ledger, context.workspace, context.folder),
     ]
     if settings.metrics:
         files = MetricsFolder(project.root, project.mask)

@@ -137,9 +137,6 @@ class MessageDialog(ResizeSafe, ModalScreen[str]):
         self.dismiss("")
 
 
-# Base classes of pages: title line, notices, keys, refresh, filter.
-
-
 NOTICE_S = 15.0
 
 

@@ -41,6 +41,7 @@ Read = Callable[[str], dict[str, Json]]  # of a run
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.types import Receive
 
     T = TypeVar("T")
 
@@ -79,7 +80,10 @@ class SlowReadQueue:
 
     async def _wait_turn(self, request: Request) -> None:
         """Wait for the turn; raises ClientDisconnect if the client leaves first."""
-        turn, leaving = asyncio.ensure_future(self._turn.acquire()), asyncio.ensure_future(wait_for_disconnect(request))
+        turn, leaving = (
+            asyncio.ensure_future(self._turn.acquire()),
+            asyncio.ensure_future(wait_for_disconnect(request.receive)),
+        )
         try:
             await asyncio.wait((turn, leaving), return_when=asyncio.FIRST_COMPLETED)
             if leaving.done():
@@ -93,9 +97,9 @@ class SlowReadQueue:
                 task.cancel()
 
 
-async def wait_for_disconnect(request: Request) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     """Returns when the client has disconnected."""
-    while (await request.receive())["type"] != "http.disconnect":
+    while (await receive())["type"] != "http.disconnect":
         pass
 
 
@@ -138,9 +142,6 @@ class ReaderPool:
                 future.set_exception(fault)
             else:
                 future.set_result(found)
-
-
-# The JSON API: reading runs and tasks, and control of runs with `--control`.
 
 
 # Read-only API: every endpoint is one query of the read model.
@@ -258,15 +259,10 @@ class ControlApi:
         return await self._respond(run_parameter(request), action)
 
     async def _respond(self, name: str, action: Callable[[str], str]) -> Response:
-        return json_response(
-            published("answer", {"message": await self._readers(lambda: action(self._find_run(name)))})
-        )
+        def act() -> str:
+            return action(_found_or_404(lambda: self._read_model.find(name)))
 
-    def _find_run(self, name: str) -> str:
-        try:
-            return self._read_model.find(name)
-        except NotThere as refused:
-            raise not_found(str(refused)) from None
+        return json_response(published("answer", {"message": await self._readers(act)}))
 
 
 def parse_message(body: bytes) -> str:

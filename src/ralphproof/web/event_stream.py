@@ -17,7 +17,7 @@ from ralphproof.base.value import TYPE_CHECKING, Json, value
 from ralphproof.engine.outcome import published
 from ralphproof.views.events import EventBatch, LiveEvents
 from ralphproof.views.read_model import ReadModel, ReadModelVersion
-from ralphproof.web.api import ReaderPool
+from ralphproof.web.api import ReaderPool, wait_for_disconnect
 from ralphproof.web.http import encode_json, error_response, last_event_id, not_found, run_parameter
 
 Overhear = Callable[[str, Callable[[EventBatch], None]], LiveEvents]
@@ -140,20 +140,11 @@ class ChangeWatcher:
             self._over.wait(min(max(POLL_S, IDLE_FACTOR * busy_s), MAX_POLL_S))
 
 
-# Server-sent events: runs of the project, and one run with its agent.
-
-
 # Messages of `text/event-stream`, encoded once for all clients that get the same.
 
 
 FIRST_FRAME = b"retry: 1000\n\n"  # how soon a browser comes again, in milliseconds
-CHANGING_FIELDS = (
-    "seq",
-    "timeline",
-    "complete",
-    "limits",
-    "headline",
-)  # what differs between two pages that say the same
+CHANGING_FIELDS = ("seq", "timeline", "complete", "limits", "headline")  # differ between pages that say the same
 MAX_RUNS = 200
 
 
@@ -488,8 +479,7 @@ def _run_gone_response(request: Request, refused: Refused) -> Response:
 
 
 async def _wait_for_disconnect(receive: Receive, wake: asyncio.Event) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    await wait_for_disconnect(receive)
     wake.set()
 
 
