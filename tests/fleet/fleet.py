@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ralphproof.base.interpreter import LAUNCHER
+from ralphproof.base.value import unpack
 from ralphproof.fleet.dev_server import dev_server_argv, find_free_port, find_temporal
-from ralphproof.fleet.governor import Allowance
+from ralphproof.fleet.governor import Allowance, Governor
 from ralphproof.fleet.messages import FleetTiming, LoopSpec
 from ralphproof.fleet.submission import FleetSubmission, SubmittedLoop
 from tests.fleet.machines import python
@@ -195,6 +196,20 @@ class Crew:
 
         ended = self.ask(lambda server: asyncio.wait_for(client.wait_for_submission(server, id), timeout_s))
         return {one["loop"]: one for one in ended}
+
+
+async def query_governor(client: Any) -> Governor | None:
+    """The governor's state; None where none is at work."""
+    from temporalio.service import RPCError
+
+    from ralphproof.fleet.workflows import GOVERNOR_ID, GovernorWorkflow
+
+    try:
+        state = await client.get_workflow_handle_for(GovernorWorkflow.run, GOVERNOR_ID).query(GovernorWorkflow.state)
+    except RPCError:
+        return None
+    governor: Governor = unpack(state["governor"])
+    return governor
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.value import replace
 from ralphproof.fleet import client
 from ralphproof.fleet.dev_server import find_temporal
-from tests.fleet.fleet import TEMPO, Crew, Server, serving
+from tests.fleet.fleet import TEMPO, Crew, Server, query_governor, serving
 from tests.fleet.machines import Remote, git
 from tests.needs import require
 from tests.ralph import SOURCE, Ralph, Step, done, until, write
@@ -111,7 +111,7 @@ def test_twenty_loops_outlive_a_worker_and_the_server(server: Server, crew: Crew
     assert {name: loop["status"] for name, loop in ended.items()} == dict.fromkeys(names, "COMPLETED")
     assert sorted(crew.lines("start")) == sorted(f"start {name}" for name in names)
     assert sum(loop["knownCostUSD"] for loop in ended.values()) == pytest.approx(0.02)
-    governor = crew.ask(client.query_governor)
+    governor = crew.ask(query_governor)
     assert governor is not None
     assert sum(day.micro_usd for day in governor.days["ann"].values()) == 20_000
     assert governor.permits == {}
@@ -120,12 +120,12 @@ def test_twenty_loops_outlive_a_worker_and_the_server(server: Server, crew: Crew
 def test_a_step_that_fails_or_is_fenced_is_taken_again_and_costs_once(crew: Crew) -> None:
     (crew.remote / "fenced.json").write_text(json.dumps({"epoch": 2, "records": []}))
     crew.work("one", "--slots", "2")
-    before = crew.ask(client.query_governor)
+    before = crew.ask(query_governor)
     crew.submit("s-again", crew.spec("again", fails=1), crew.spec("fenced"), budget=5000)
     ended = crew.outcome("s-again")
     assert [(loop["status"], loop["costUSD"]) for loop in ended.values()] == [("COMPLETED", 0.001)] * 2
     assert sorted(crew.lines("start")) == ["start again 1", "start fenced 1"]
-    after = crew.ask(client.query_governor)
+    after = crew.ask(query_governor)
     assert after is not None
 
     def booked(governor: Any) -> list[int]:
@@ -294,7 +294,7 @@ def test_a_wish_to_end_outlives_the_change_of_histories_and_a_turn_that_failed_h
     crew.ask(lambda server: client.cancel_loop(server, "fails"))
     ended = crew.outcome("s-fail")["fails"]
     assert ended["exitCode"] == 130
-    governor = crew.ask(client.query_governor)
+    governor = crew.ask(query_governor)
     assert governor is not None
     assert sum(day.unknown for day in governor.days["ann"].values()) >= 1
 

@@ -16,8 +16,7 @@ from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, Telemetr
 from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
 from ralphproof.base.errors import HarnessFailed, NotThere, Refused
-from ralphproof.base.value import unpack, value
-from ralphproof.fleet.governor import Governor
+from ralphproof.base.value import value
 from ralphproof.fleet.messages import LoopProgress, failed_end
 from ralphproof.fleet.submission import FleetSubmission, submission_json
 from ralphproof.fleet.workflows import (
@@ -279,14 +278,3 @@ async def cancel_all(client: Client) -> list[str]:
         with ignore_missing():
             await client.get_workflow_handle(one.id).cancel()
     return cancelled
-
-
-async def query_governor(client: Client) -> Governor | None:
-    """The governor's state; None if no governor is running."""
-    handle = client.get_workflow_handle_for(GovernorWorkflow.run, GOVERNOR_ID)
-    try:
-        state: dict[str, Any] = await handle.query(GovernorWorkflow.state)
-    except RPCError:
-        return None
-    governor: Governor = unpack(state["governor"])
-    return governor

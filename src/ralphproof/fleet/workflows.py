@@ -99,7 +99,6 @@ class LoopWorkflow:
     def __init__(self) -> None:
         self._answers: dict[int, dict[str, Any]] = {}
         self._progress = LoopProgress()
-        self._activity = "waits for a permit"
         self._steps = 0
         self._requested_number = 0  # number of the requested or granted permit
         self._step_lost = False
@@ -109,11 +108,6 @@ class LoopWorkflow:
     def answer(self, answer: dict[str, Any]) -> None:
         """The governor's answer to a request for a turn."""
         self._answers[int(answer["number"])] = answer
-
-    @workflow.query
-    def status(self) -> dict[str, Any]:
-        """The loop's progress, for queries."""
-        return {**self._progress.published, "doing": self._activity, "trouble": self._trouble}
 
     @workflow.run
     async def run(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -144,7 +138,6 @@ class LoopWorkflow:
                 await self._cancel()
                 return
             if (seconds := self._progress.wait_s(workflow.time())) > 0:
-                self._activity = f"{self._progress.next}: waits"
                 await workflow.sleep(seconds)
             answer = await self._permit()
             if self._cancel_requested():
@@ -162,7 +155,6 @@ class LoopWorkflow:
 
     async def _permit(self) -> dict[str, Any]:
         """Request permission for the next step. Repeated at intervals, because the governor may have been restarted."""
-        self._activity = "waits for a permit"
         number = self._requested_number = self._progress.number
         budget = self._progress.remaining_budget(self._message.get("budget"))
         attempts = 0
@@ -209,7 +201,6 @@ class LoopWorkflow:
 
     async def _cancel(self) -> None:
         """End a loop between steps. A run that has started takes a last step, so that its record ends likewise."""
-        self._activity = "is being cancelled"
         if self._step_lost:  # a turn of it was lost sight of: what that cost, nobody knows
             await run_shielded(self._tell("settled", microUsd=None, tokens=0))
         elif self._requested_number:
@@ -256,7 +247,6 @@ class LoopWorkflow:
         """Find a worker; waits until there is one."""
         if self._progress.worker:
             return
-        self._activity = "waits for a worker"
         worker = await workflow.execute_activity(
             CLAIM_ACTIVITY, self._spec["loop"], task_queue=TASK_QUEUE, result_type=str,
             start_to_close_timeout=timedelta(seconds=10), retry_policy=RETRY_POLICY,
@@ -266,7 +256,6 @@ class LoopWorkflow:
 
     async def _run_on_worker(self, allot: int | None) -> Any:
         timing, progress = self._timing, self._progress
-        self._activity = f"a step on {progress.worker}"
         request = {
             "spec": self._spec, "epoch": progress.epoch, "allot": allot, "spent": progress.spend.micro_usd,
         }  # fmt: skip

@@ -44,10 +44,10 @@ from ralphproof.settings.loader import LoadedSettings, read_preset, settings_fil
 from ralphproof.settings.skills import Skill, skill_advice, skill_template
 from ralphproof.store.project import Project
 from ralphproof.store.run_folder import RunFolder
-from ralphproof.tasks.draft import task_from_draft, task_without_completion, validate_draft
+from ralphproof.tasks.draft import task_from_draft, task_without_completion
 from ralphproof.tasks.pipeline import build_task_pipeline, load_stage_templates, warn_about_templates
 from ralphproof.tasks.plans import FixedPlan, PromptPlan
-from ralphproof.tasks.store import draft_from_row, is_known_method
+from ralphproof.tasks.store import draft_from_row, validate_draft_with_plugins
 from ralphproof.workspace.checkouts import CheckoutFolder, PendingWork, SourceRepository, object_folders
 from ralphproof.workspace.git_workspace import GitWorkspace
 from ralphproof.workspace.plain_workspace import PlainWorkspace
@@ -163,7 +163,7 @@ def _load_task(project: Project, name: str, remarks: list[str]) -> Task:
         task, warning = task_without_completion(draft)
         remarks.append(f"task {name}: {unreadable}" if unreadable else warning)
         return task
-    if problems := validate_draft(draft, is_known_method):
+    if problems := validate_draft_with_plugins(draft):
         raise TaskWrong("; ".join(problems))
     return task_from_draft(draft)
 

@@ -71,7 +71,7 @@ def require_task(ledger: SqliteLedger, id: str) -> TaskRow:
 
 def validate_draft_with_plugins(draft: TaskDraft) -> tuple[str, ...]:
     """All problems of a task by itself; installed methods are known."""
-    return validate_draft(draft, is_known_method)
+    return validate_draft(draft, is_registered_method)
 
 
 def add_tasks(ledger: SqliteLedger, drafts: tuple[TaskDraft, ...], found: Sequence[str]) -> None:
@@ -87,11 +87,6 @@ def add_tasks(ledger: SqliteLedger, drafts: tuple[TaskDraft, ...], found: Sequen
         ledger.tasks.add(map(row_from_draft, drafts))
 
     ledger.tasks.together(work)
-
-
-def is_known_method(name: str) -> bool:
-    """Whether an installed package provides this verification method."""
-    return is_registered_method(name)
 
 
 def default_promises(root: str) -> Callable[[str], str]:
