@@ -593,108 +593,94 @@ class KeeperPool:
     """
 
     def __init__(self, first: KeeperClient) -> None:
-        self._first = _PoolMember(first)
+        self._first = first
         self._lock = allocate_lock()
-        self._idle: list[_PoolMember] = [self._first]  # the first one, if it is idle, is the last
-        self._busy: list[_PoolMember] = []
+        self._idle = [first]  # the first one, if it is idle, is the last
+        self._busy: list[KeeperClient] = []
+        self._wake_pipes: dict[KeeperClient, tuple[int, int]] = {}  # of all but the first: that one's is the caller's
 
     @property
     def wake_fd(self) -> int | None:
         """The wake-up descriptor of the first keeper."""
-        return self._first.keeper.wake_fd
+        return self._first.wake_fd
 
     @wake_fd.setter
     def wake_fd(self, fd: int | None) -> None:
-        self._first.keeper.wake_fd = fd
+        self._first.wake_fd = fd
 
     @property
     def options(self) -> KeeperOptions:
         """How all keepers of the pool start commands."""
-        return self._first.keeper.options
+        return self._first.options
 
     def run(self, command: Command, watch: CommandWatcher) -> Exit:
         """As `Keeper.run`. A watcher that requests an end causes a tick of all other commands at once."""
-        member = self._acquire()
+        keeper = self._acquire()
         try:
-            return member.keeper.run(command, _NotifyingWatcher(watch, lambda: self._wake_others(member)))
+            return keeper.run(command, _NotifyingWatcher(watch, lambda: self._wake_others(keeper)))
         finally:
-            self._release(member)
+            self._release(keeper)
 
     def close(self) -> None:
         """End the idle keepers that the pool started. A busy one is ended after its command."""
         with self._lock:
-            ending = [member for member in self._idle if member is not self._first]
-            self._idle = [member for member in self._idle if member is self._first]
-        for member in ending:
-            member.close()
+            ending = [(keeper, self._wake_pipes.pop(keeper)) for keeper in self._idle if keeper is not self._first]
+            self._idle = [keeper for keeper in self._idle if keeper is self._first]
+        for keeper, pipe in ending:
+            keeper.close()
+            for fd in pipe:
+                os.close(fd)
 
-    def _acquire(self) -> _PoolMember:
+    def _acquire(self) -> KeeperClient:
         """An idle keeper, or a new one.
 
         Nothing starts while a dead keeper is cleaned up after: a process that was just started may be taken for one
         that it left. A keeper that was ended by that mistake had done nothing yet, and is started again.
         """
         with self._lock:
-            member = self._idle.pop() if self._idle else _PoolMember.start(self.options)
+            keeper = self._idle.pop() if self._idle else self._start()
         while self._cleanup_pending():
             time.sleep(_POOL_POLL_S)
         with self._lock:
-            self._busy.append(member)
-        return member
+            self._busy.append(keeper)
+        return keeper
+
+    def _start(self) -> KeeperClient:
+        pipe = os.pipe()
+        try:
+            for fd in pipe:
+                os.set_blocking(fd, False)
+            keeper = KeeperClient(wake_fd=pipe[0], options=self.options)
+        except BaseException:
+            for fd in pipe:
+                os.close(fd)
+            raise
+        self._wake_pipes[keeper] = pipe
+        return keeper
 
     def _cleanup_pending(self) -> bool:
         """Whether a keeper has died during its command."""
         with self._lock:
-            pids = [member.keeper.pid for member in self._busy]
+            pids = [keeper.pid for keeper in self._busy]
             return not all(is_alive(pid, start_time(pid)) for pid in pids)
 
-    def _release(self, member: _PoolMember) -> None:
+    def _release(self, keeper: KeeperClient) -> None:
         with self._lock:
-            self._busy.remove(member)
-            self._idle.insert(len(self._idle) if member is self._first else 0, member)
+            self._busy.remove(keeper)
+            self._idle.insert(len(self._idle) if keeper is self._first else 0, keeper)
             if self._busy:
                 return
         self.close()
 
-    def _wake_others(self, waker: _PoolMember) -> None:
+    def _wake_others(self, waker: KeeperClient) -> None:
+        """Have the watchers of all other commands asked at once."""
         with self._lock:
-            for member in self._busy:
-                if member is not waker:
-                    member.wake()
-
-
-class _PoolMember:
-    """A keeper of a pool, and the pipe that wakes it. The first keeper has none: its `wake_fd` is the caller's."""
-
-    def __init__(self, keeper: KeeperClient, pipe: tuple[int, int] | None = None) -> None:
-        self.keeper, self._pipe = keeper, pipe
-
-    @classmethod
-    def start(cls, options: KeeperOptions) -> _PoolMember:
-        pipe = reader, writer = os.pipe()
-        os.set_blocking(reader, False)
-        os.set_blocking(writer, False)
-        try:
-            return cls(KeeperClient(wake_fd=reader, options=options), pipe)
-        except BaseException:
-            os.close(reader)
-            os.close(writer)
-            raise
-
-    def wake(self) -> None:
-        """Have its watcher asked at once."""
-        if self._pipe is None:
-            return
-        try:
-            os.write(self._pipe[1], b"!")
-        except BlockingIOError:
-            return  # a wake-up is pending already
-
-    def close(self) -> None:
-        """End the keeper, and close its pipe."""
-        self.keeper.close()
-        for fd in self._pipe or ():
-            os.close(fd)
+            for keeper in self._busy:
+                if keeper is not waker and keeper in self._wake_pipes:
+                    try:
+                        os.write(self._wake_pipes[keeper][1], b"!")
+                    except BlockingIOError:
+                        continue  # a wake-up is pending already
 
 
 class _NotifyingWatcher:
