@@ -440,10 +440,7 @@ def relay(client: socket.socket, server: socket.socket, idle_s: float, first: by
     try:
         _pass_on(targets, client, first)
         while targets:
-            ready, _, _ = select.select(list(targets), [], [], idle_s)
-            if not ready:
-                raise TimeoutError("nothing moved")
-            for source in ready:
+            for source in _wait_for_data(list(targets), idle_s):
                 if data := source.recv(CHUNK_BYTES):
                     _pass_on(targets, source, data)
                 else:
@@ -452,6 +449,17 @@ def relay(client: socket.socket, server: socket.socket, idle_s: float, first: by
         reset_on_close(client)
         reset_on_close(server)
         raise
+
+
+def _wait_for_data(sources: list[socket.socket], idle_s: float) -> list[socket.socket]:
+    """Those that can be read or have ended, at least one. With poll: select takes no descriptor above 1023."""
+    poll = select.poll()
+    for source in sources:
+        poll.register(source, select.POLLIN)
+    ready = {file for file, _ in poll.poll(idle_s * 1000)}
+    if not ready:
+        raise TimeoutError("nothing moved")
+    return [source for source in sources if source.fileno() in ready]
 
 
 def _pass_on(targets: dict[socket.socket, socket.socket], source: socket.socket, data: bytes) -> None:
